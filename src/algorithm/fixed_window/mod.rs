@@ -1,0 +1,114 @@
+#![doc = include_str!("README.md")]
+
+pub mod wire;
+
+use super::{
+    Algorithm, Bounds, ParamError, Source,
+    params::{check_count, check_period, scale_count},
+};
+use crate::domain::{Ask, Decision, Micros};
+
+/// What a window may count up to, so that it stays exact in a double.
+const MAX_USED: u64 = 1 << 52;
+
+/// `count` units in each window of length `period`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FixedWindow {
+    count: u64,
+    period: Micros,
+    charge_denied: bool,
+    per_key_phase: bool,
+}
+
+/// What was used of one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    start: Micros,
+    used: u64,
+}
+
+impl FixedWindow {
+    /// A limit with these parameters.
+    ///
+    /// # Errors
+    /// [`ParamError`] for a count outside 1 to 2^32 or a period outside 1 µs to the bound.
+    pub fn new(
+        count: u64,
+        period: Micros,
+        charge_denied: bool,
+        per_key_phase: bool,
+        bounds: &Bounds,
+    ) -> Result<Self, ParamError> {
+        check_count("count", count)?;
+        check_period("period", period, bounds)?;
+        Ok(Self { count, period, charge_denied, per_key_phase })
+    }
+
+    /// The window to count in: the one around now, or a later one that the state already knows (the clock stepped back).
+    fn window(&self, state: Option<&Window>, ask: &Ask) -> Window {
+        let start = ask.now - (ask.now - ask.phase).rem_euclid(self.period);
+        match state {
+            Some(state) if state.start >= start => *state,
+            _ => Window { start, used: 0 },
+        }
+    }
+}
+
+impl Algorithm for FixedWindow {
+    type State = Window;
+
+    const FIELDS: &'static [&'static str] = wire::FIELDS;
+    const EXAMPLES: &'static [&'static [(&'static str, &'static str)]] = wire::EXAMPLES;
+
+    fn from_source(source: &dyn Source, bounds: &Bounds) -> Result<Self, ParamError> {
+        wire::from_source(source, bounds)
+    }
+
+    fn step(&self, state: Option<&Window>, ask: &Ask) -> (Decision, Option<Window>) {
+        let window = self.window(state, ask);
+        let left = window.start + self.period - ask.now;
+        let answer = |used: u64, allowed: bool, never: bool| {
+            let (remaining, reset) = (self.count.saturating_sub(used), if used > 0 { left } else { 0 });
+            match (allowed, never) {
+                (true, _) => Decision::pass(self.count, remaining, reset),
+                (false, true) => Decision::refuse(self.count, remaining, None, reset),
+                (false, false) => Decision::refuse(self.count, remaining, Some(left), reset),
+            }
+        };
+        let units = ask.cost.unsigned_abs();
+        if ask.cost < 0 {
+            let used = window.used.saturating_sub(units);
+            return (answer(used, true, false), state.map(|_| Window { used, ..window }));
+        }
+        let allowed = window.used + units <= self.count;
+        let charged = units > 0 && (allowed || self.charge_denied);
+        let used = if charged { (window.used + units).min(MAX_USED) } else { window.used };
+        (answer(used, allowed, units > self.count), charged.then_some(Window { used, ..window }))
+    }
+
+    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
+        let count = scale_count(self.count, factor, 1);
+        check_count("count", count)?;
+        Ok(Self { count, ..self.clone() })
+    }
+
+    fn time_base(&self) -> String {
+        self.period.to_string()
+    }
+
+    fn phase_period(&self) -> Option<Micros> {
+        self.per_key_phase.then_some(self.period)
+    }
+
+    fn charges_denied(&self) -> bool {
+        self.charge_denied
+    }
+
+    fn lua_params(&self) -> Vec<f64> {
+        vec![self.count as f64, self.period as f64, f64::from(u8::from(self.charge_denied))]
+    }
+
+    fn lua_state(state: &Window) -> Vec<f64> {
+        vec![state.start as f64, state.used as f64]
+    }
+}

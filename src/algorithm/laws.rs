@@ -1,0 +1,1 @@
+//! The laws, tested over the whole list of algorithms.

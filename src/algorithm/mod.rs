@@ -1,0 +1,193 @@
+//! Floor 1, the algorithms: one folder each, and this list of them.
+//!
+//! An algorithm's folder holds its parameters and its step in Rust (`mod.rs`), the same step in Lua (`<name>.lua`), how
+//! files and messages write its parameters (`wire.rs`) and its documentation (`README.md`). The list below is the only
+//! place that names them all: laws, benches and every surface go through it.
+
+pub mod params;
+pub mod span;
+pub mod tat;
+
+#[cfg(test)]
+mod laws;
+
+use crate::{
+    domain::{Ask, Decision, Micros},
+    proto::limit::Algorithm as Message,
+};
+pub use params::{Bounds, ParamError, Source};
+
+/// What the Lua halves share; it stands before them in one script.
+pub const LUA_PRELUDE: [&str; 2] = [include_str!("span.lua"), include_str!("tat.lua")];
+
+/// One algorithm: its parameters are the value, its states are apart from it.
+pub trait Algorithm: Sized {
+    /// What it remembers about one key.
+    type State;
+
+    /// The parameters as files name them, in the order of the message's fields.
+    const FIELDS: &'static [&'static str];
+
+    /// Parameters worth a look, as a file would write them: for manuals, laws and benches. The bounds of exactness are
+    /// among them.
+    const EXAMPLES: &'static [&'static [(&'static str, &'static str)]];
+
+    /// Reads the parameters from a file's map.
+    ///
+    /// # Errors
+    /// [`ParamError`] names the first field that is missing, unreadable or out of bounds.
+    fn from_source(source: &dyn Source, bounds: &Bounds) -> Result<Self, ParamError>;
+
+    /// Decides one request: the answer, and the state to keep where it changed. Total: any state, cost and moment.
+    fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>);
+
+    /// The parameters divided by `factor`, above 0; fractions round up.
+    ///
+    /// # Errors
+    /// [`ParamError`] when they leave their bounds.
+    fn scale(&self, factor: f64) -> Result<Self, ParamError>;
+
+    /// The parameters that give an old state its meaning, in words: when these change the count starts afresh, when
+    /// any others do it is kept. Empty where no parameter does.
+    fn time_base(&self) -> String {
+        String::new()
+    }
+
+    /// The period within which each key has a phase of its own, derived from the key's name.
+    fn phase_period(&self) -> Option<Micros> {
+        None
+    }
+
+    /// Whether refused requests are charged too.
+    fn charges_denied(&self) -> bool {
+        false
+    }
+
+    /// The parameters as the Lua half takes them.
+    fn lua_params(&self) -> Vec<f64>;
+
+    /// A state as the Lua half keeps it.
+    fn lua_state(state: &Self::State) -> Vec<f64>;
+}
+
+macro_rules! algorithms {
+    ($($name:ident: $variant:ident),+ $(,)?) => {
+        $(pub mod $name;)+
+
+        /// The parameters of any algorithm.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Params {
+            $(#[doc = concat!("See [`", stringify!($name), "`].")] $variant($name::$variant),)+
+        }
+
+        /// The state of any algorithm.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum State {
+            $(#[doc = concat!("See [`", stringify!($name), "`].")]
+            $variant(<$name::$variant as Algorithm>::State),)+
+        }
+
+        /// Every algorithm, in the order of the manual.
+        pub const LIST: &[Entry] = &[$(Entry {
+            name: stringify!($name),
+            lua: include_str!(concat!(stringify!($name), "/", stringify!($name), ".lua")),
+            fields: $name::$variant::FIELDS,
+            examples: $name::$variant::EXAMPLES,
+            parse: |source, bounds| $name::$variant::from_source(source, bounds).map(Params::$variant),
+        }),+];
+
+        impl Params {
+            /// Reads a message's algorithm.
+            ///
+            /// # Errors
+            /// [`ParamError`] names the field that is out of bounds; an algorithm without a folder here is refused.
+            pub fn from_proto(message: &Message, bounds: &Bounds) -> Result<Self, ParamError> {
+                match message {
+                    $(Message::$variant(message) => {
+                        $name::wire::from_proto(message, bounds)
+                            .map(Params::$variant)
+                            .map_err(|error| error.within(stringify!($name)))
+                    })+
+                    _ => Err(ParamError::new("algorithm", "this version of the service does not know the algorithm")),
+                }
+            }
+
+            /// The algorithm's name, as files write it.
+            pub fn name(&self) -> &'static str {
+                match self { $(Self::$variant(_) => stringify!($name),)+ }
+            }
+
+            /// See [`Algorithm::step`]. A state of another algorithm counts as none.
+            #[inline]
+            pub fn step(&self, state: Option<&State>, ask: &Ask) -> (Decision, Option<State>) {
+                match self {
+                    $(Self::$variant(params) => {
+                        let state = match state { Some(State::$variant(state)) => Some(state), _ => None };
+                        let (decision, next) = params.step(state, ask);
+                        (decision, next.map(State::$variant))
+                    })+
+                }
+            }
+
+            /// See [`Algorithm::scale`].
+            ///
+            /// # Errors
+            /// [`ParamError`] when the scaled parameters leave their bounds.
+            pub fn scale(&self, factor: f64) -> Result<Self, ParamError> {
+                match self { $(Self::$variant(params) => params.scale(factor).map(Self::$variant),)+ }
+            }
+
+            /// See [`Algorithm::time_base`].
+            pub fn time_base(&self) -> String {
+                match self { $(Self::$variant(params) => params.time_base(),)+ }
+            }
+
+            /// See [`Algorithm::phase_period`].
+            pub fn phase_period(&self) -> Option<Micros> {
+                match self { $(Self::$variant(params) => params.phase_period(),)+ }
+            }
+
+            /// See [`Algorithm::charges_denied`].
+            pub fn charges_denied(&self) -> bool {
+                match self { $(Self::$variant(params) => params.charges_denied(),)+ }
+            }
+
+            /// See [`Algorithm::lua_params`].
+            pub fn lua_params(&self) -> Vec<f64> {
+                match self { $(Self::$variant(params) => params.lua_params(),)+ }
+            }
+        }
+
+        impl State {
+            /// See [`Algorithm::lua_state`].
+            pub fn lua_state(&self) -> Vec<f64> {
+                match self { $(Self::$variant(state) => <$name::$variant as Algorithm>::lua_state(state),)+ }
+            }
+        }
+    };
+}
+
+algorithms! {
+    gcra: Gcra,
+    token_bucket: TokenBucket,
+    fixed_window: FixedWindow,
+}
+
+/// One line of the list.
+pub struct Entry {
+    /// The name in files, and of the Lua function.
+    pub name: &'static str,
+    /// The Lua half: one `local function` of that name.
+    pub lua: &'static str,
+    /// See [`Algorithm::FIELDS`].
+    pub fields: &'static [&'static str],
+    /// See [`Algorithm::EXAMPLES`].
+    pub examples: &'static [&'static [(&'static str, &'static str)]],
+    /// See [`Algorithm::from_source`].
+    pub parse: fn(&dyn Source, &Bounds) -> Result<Params, ParamError>,
+}
+
+/// The algorithm of this name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    LIST.iter().find(|entry| entry.name == name)
+}

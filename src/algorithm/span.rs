@@ -1,0 +1,151 @@
+//! Exact time for rates whose interval is no whole number of microseconds.
+//!
+//! `count` units per `period` take `T = period / count` each. Neither a truncated `T` nor a fractional double will do:
+//! one lets 600,000 a second through as 1,000,000, the other drifts. So `T` is kept as `whole + part / den` µs and a
+//! moment as `micros + num / den`, all of them integers. `span.lua` computes the same numbers in doubles.
+
+use crate::domain::Micros;
+
+/// The time that one unit takes: `whole + part / den` µs, with `0 <= part < den`, in lowest terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub(super) whole: i64,
+    pub(super) part: i64,
+    pub(super) den: i64,
+}
+
+/// A moment or a length of time, exactly: `micros + num / den` µs, with `0 <= num < den`. The denominator is that of the
+/// rate in whose context it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// Whole microseconds, rounded down.
+    pub micros: Micros,
+    /// What lies above them, in parts of the denominator.
+    pub num: i64,
+}
+
+impl Span {
+    /// A whole number of microseconds.
+    pub const fn whole(micros: Micros) -> Self {
+        Self { micros, num: 0 }
+    }
+
+    /// Rounded up to the microsecond.
+    pub const fn ceil(self) -> Micros {
+        self.micros + (self.num > 0) as i64
+    }
+}
+
+impl Rate {
+    /// `count` units per `period`; both above 0, the count at most 2^32.
+    pub fn new(count: u64, period: Micros) -> Self {
+        let shared = gcd(count, period.unsigned_abs()).max(1) as i64;
+        let (den, micros) = (count as i64 / shared, period / shared);
+        Self { whole: micros / den, part: micros % den, den }
+    }
+
+    /// The denominator of every [`Span`] in the context of this rate.
+    pub const fn den(self) -> i64 {
+        self.den
+    }
+
+    /// The time that `units` take. Saturates far above any moment, where a difference can no longer matter.
+    pub fn span(self, units: u64) -> Span {
+        const FAR: i64 = 1 << 60;
+        let whole = (units as i64).checked_mul(self.whole).filter(|micros| *micros < FAR).unwrap_or(FAR);
+        if self.part == 0 {
+            return Span::whole(whole);
+        }
+        let (part, den) = (self.part as u64, self.den as u64);
+        let (carry, num) = match units.checked_mul(part) {
+            Some(parts) => (parts / den, parts % den),
+            None => {
+                let (parts, den) = (u128::from(units) * u128::from(part), u128::from(den));
+                ((parts / den) as u64, (parts % den) as u64)
+            }
+        };
+        Span { micros: whole + carry as i64, num: num as i64 }
+    }
+
+    /// `a + b`.
+    pub fn add(self, a: Span, b: Span) -> Span {
+        let num = a.num + b.num;
+        let carry = i64::from(num >= self.den);
+        Span { micros: a.micros + b.micros + carry, num: num - carry * self.den }
+    }
+
+    /// `a - b`.
+    pub fn sub(self, a: Span, b: Span) -> Span {
+        let num = a.num - b.num;
+        let borrow = i64::from(num < 0);
+        Span { micros: a.micros - b.micros - borrow, num: num + borrow * self.den }
+    }
+
+    /// The most units that fit into `room`; 0 for a negative one. `most` is a bound that the answer does not pass.
+    ///
+    /// A guess in floating point, exact to one unit below 2^52, then put right against [`Rate::span`].
+    pub fn units_within(self, room: Span, most: u64) -> u64 {
+        if room.micros < 0 {
+            return 0;
+        }
+        if self.part == 0 {
+            return ((room.micros / self.whole) as u64).min(most);
+        }
+        let den = self.den as f64;
+        let guess = (room.micros as f64 * den + room.num as f64) / (self.whole as f64 * den + self.part as f64);
+        let mut units = (guess as u64).min(most);
+        while units > 0 && self.span(units) > room {
+            units -= 1;
+        }
+        while units < most && self.span(units + 1) <= room {
+            units += 1;
+        }
+        units
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::domain::time::{DAY, SECOND};
+
+    proptest! {
+        #[test]
+        fn spans_are_exact(count in 1u64..1 << 32, period in 1..31 * DAY, units in 0u64..1 << 20) {
+            let rate = Rate::new(count, period);
+            let span = rate.span(units);
+            // units * period / count, in parts of den: compared by cross-multiplication.
+            let exact = i128::from(units) * i128::from(period) * i128::from(rate.den);
+            let ours = (i128::from(span.micros) * i128::from(rate.den) + i128::from(span.num)) * i128::from(count);
+            prop_assert_eq!(exact, ours);
+            prop_assert_eq!(rate.sub(rate.add(span, span), span), span);
+        }
+
+        #[test]
+        fn units_within_is_the_largest_that_fits(count in 1u64..10_000_000, period in 1..DAY, room in 0..1i64 << 40) {
+            let rate = Rate::new(count, period);
+            let most = 1 << 32;
+            let units = rate.units_within(Span::whole(room), most);
+            prop_assert!(rate.span(units) <= Span::whole(room));
+            prop_assert!(units == most || rate.span(units + 1) > Span::whole(room));
+        }
+    }
+
+    #[test]
+    fn three_per_second_come_out_even() {
+        let rate = Rate::new(3, SECOND);
+        assert_eq!(rate.span(3), Span::whole(SECOND));
+        assert_eq!(rate.span(1), Span { micros: 333_333, num: 1 });
+        assert_eq!(rate.span(1).ceil(), 333_334);
+    }
+}

@@ -1,0 +1,64 @@
+#![doc = include_str!("README.md")]
+
+pub mod wire;
+
+use super::{
+    Algorithm, Bounds, ParamError, Source,
+    params::{check_count, check_period, check_span, scale_count},
+    span::Rate,
+    tat::{Meter, Tat},
+};
+use crate::domain::{Ask, Decision, Micros};
+
+/// `capacity` units at once, refilled by `count` per `period`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenBucket {
+    capacity: u64,
+    count: u64,
+    period: Micros,
+    meter: Meter,
+}
+
+impl TokenBucket {
+    /// A limit with these parameters.
+    ///
+    /// # Errors
+    /// [`ParamError`] for a capacity or count outside 1 to 2^32, a period outside 1 µs to the bound, or a capacity that
+    /// this rate cannot express exactly.
+    pub fn new(capacity: u64, count: u64, period: Micros, bounds: &Bounds) -> Result<Self, ParamError> {
+        check_count("capacity", capacity)?;
+        check_count("count", count)?;
+        check_period("period", period, bounds)?;
+        let rate = Rate::new(count, period);
+        check_span("capacity", capacity, rate)?;
+        Ok(Self { capacity, count, period, meter: Meter::new(capacity, rate) })
+    }
+}
+
+impl Algorithm for TokenBucket {
+    type State = Tat;
+
+    const FIELDS: &'static [&'static str] = wire::FIELDS;
+    const EXAMPLES: &'static [&'static [(&'static str, &'static str)]] = wire::EXAMPLES;
+
+    fn from_source(source: &dyn Source, bounds: &Bounds) -> Result<Self, ParamError> {
+        wire::from_source(source, bounds)
+    }
+
+    fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
+        self.meter.step(state, ask)
+    }
+
+    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
+        let (capacity, count) = (scale_count(self.capacity, factor, 1), scale_count(self.count, factor, 1));
+        Self::new(capacity, count, self.period, &Bounds { max_period: self.period })
+    }
+
+    fn lua_params(&self) -> Vec<f64> {
+        self.meter.lua_params()
+    }
+
+    fn lua_state(state: &Tat) -> Vec<f64> {
+        state.words()
+    }
+}

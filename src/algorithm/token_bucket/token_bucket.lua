@@ -1,0 +1,3 @@
+local function token_bucket(p, s, now, cost, max_wait, phase)
+  return tat_step(p, s, now, cost)
+end

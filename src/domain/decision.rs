@@ -1,0 +1,36 @@
+//! What one limit says.
+
+use super::time::Micros;
+
+/// One limit's answer. On a refusal it describes the state after it. Durations are rounded up to the microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether this limit lets the request pass.
+    pub allowed: bool,
+    /// The most units that pass at once.
+    pub limit: u64,
+    /// The largest cost that would pass now, after this decision's charge.
+    pub remaining: u64,
+    /// Refused only: the least wait after which the same request would pass if nobody else used the key; `None` when
+    /// allowed, or when no wait helps (`never`).
+    pub retry_after: Option<Micros>,
+    /// Time until the key is exactly as if never seen; 0 when it is so now.
+    pub reset_after: Micros,
+    /// Allowed, but to start this much later.
+    pub wait: Micros,
+    /// Refused, and no wait can make this cost pass.
+    pub never: bool,
+}
+
+impl Decision {
+    /// The request passes at once.
+    pub fn pass(limit: u64, remaining: u64, reset_after: Micros) -> Self {
+        Self { allowed: true, limit, remaining, retry_after: None, reset_after, wait: 0, never: false }
+    }
+
+    /// The request is refused; it would pass after `retry_after`, or never where that is `None`.
+    pub fn refuse(limit: u64, remaining: u64, retry_after: Option<Micros>, reset_after: Micros) -> Self {
+        let never = retry_after.is_none();
+        Self { allowed: false, limit, remaining, retry_after, reset_after, wait: 0, never }
+    }
+}

@@ -1,0 +1,183 @@
+//! The key: a path of segments within a domain, encoded once and then compared and hashed as bytes.
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+/// Most segments of a key.
+pub const MAX_SEGMENTS: usize = 32;
+/// Most bytes of a segment, and of a domain's name.
+pub const MAX_SEGMENT_BYTES: usize = 1_024;
+
+/// A byte that starts no encoded segment. A store writes it behind a key's encoding to mark the key's end, so that a
+/// prefix of one key is never taken for another.
+pub const END: u8 = 0xff;
+
+/// A domain and a path within it, in one injective encoding: for the domain and then each segment its length, in one
+/// byte below 128 or else two (`0x80 | high`, `low`), and its bytes. So the encoding of a prefix of the path is a prefix
+/// of the encoding, and what hangs below a key is what starts with its bytes.
+///
+/// Keys of up to 112 bytes live without allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    bytes: SmallVec<[u8; 112]>,
+    /// Where the domain and then each segment ends in `bytes`.
+    ends: SmallVec<[u16; 12]>,
+}
+
+/// Why a path is no key.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// No segment, or more than [`MAX_SEGMENTS`].
+    #[error("a key has 1 to {MAX_SEGMENTS} segments, this one has {0}")]
+    Segments(usize),
+    /// The segment at this index is empty.
+    #[error("segment {0} is empty")]
+    Empty(usize),
+    /// The segment at this index is longer than [`MAX_SEGMENT_BYTES`].
+    #[error("segment {index} has {bytes} bytes, the most is {MAX_SEGMENT_BYTES}")]
+    Long {
+        /// Which segment, from 0.
+        index: usize,
+        /// Its length.
+        bytes: usize,
+    },
+    /// The domain's name is longer than [`MAX_SEGMENT_BYTES`].
+    #[error("the domain has {0} bytes, the most is {MAX_SEGMENT_BYTES}")]
+    Domain(usize),
+}
+
+impl KeyError {
+    /// The request's field at fault: `domain`, `key` or `key[3]`.
+    pub fn field(&self) -> String {
+        match self {
+            Self::Segments(_) => "key".to_owned(),
+            Self::Empty(index) | Self::Long { index, .. } => format!("key[{index}]"),
+            Self::Domain(_) => "domain".to_owned(),
+        }
+    }
+}
+
+impl Key {
+    /// Encodes `segments` under `domain`.
+    ///
+    /// # Errors
+    /// [`KeyError`] for other than 1 to 32 segments of 1 to 1,024 bytes each, or a domain of over 1,024 bytes.
+    pub fn new<S: AsRef<str>>(domain: &str, segments: &[S]) -> Result<Self, KeyError> {
+        if domain.len() > MAX_SEGMENT_BYTES {
+            return Err(KeyError::Domain(domain.len()));
+        }
+        if segments.is_empty() || segments.len() > MAX_SEGMENTS {
+            return Err(KeyError::Segments(segments.len()));
+        }
+        let mut key = Self { bytes: SmallVec::new(), ends: SmallVec::new() };
+        key.push(domain.as_bytes());
+        for (index, segment) in segments.iter().enumerate() {
+            match segment.as_ref().len() {
+                0 => return Err(KeyError::Empty(index)),
+                bytes if bytes > MAX_SEGMENT_BYTES => return Err(KeyError::Long { index, bytes }),
+                _ => key.push(segment.as_ref().as_bytes()),
+            }
+        }
+        Ok(key)
+    }
+
+    /// Appends a part that is known to be within bounds, so its length fits 11 bits and every end fits 16.
+    fn push(&mut self, part: &[u8]) {
+        if part.len() < 0x80 {
+            self.bytes.push(part.len() as u8);
+        } else {
+            self.bytes.extend_from_slice(&[0x80 | (part.len() >> 8) as u8, part.len() as u8]);
+        }
+        self.bytes.extend_from_slice(part);
+        self.ends.push(self.bytes.len() as u16);
+    }
+
+    /// How many segments the path has.
+    pub fn depth(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    /// The domain's name, as bytes.
+    pub fn domain(&self) -> &[u8] {
+        self.part(0)
+    }
+
+    /// The segment at `index`, from 0. Empty beyond the path's end.
+    pub fn segment(&self, index: usize) -> &[u8] {
+        self.part(index + 1)
+    }
+
+    /// The segments in order, as bytes.
+    pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.depth()).map(|index| self.segment(index))
+    }
+
+    /// The encoding of the domain and the first `depth` segments, all of them where there are fewer.
+    pub fn prefix(&self, depth: usize) -> &[u8] {
+        &self.bytes[..self.end(depth)]
+    }
+
+    fn end(&self, part: usize) -> usize {
+        usize::from(self.ends[part.min(self.depth())])
+    }
+
+    fn part(&self, part: usize) -> &[u8] {
+        let start = if part == 0 { 0 } else { self.end(part - 1) };
+        let bytes = &self.bytes[start..self.end(part)];
+        let header = 1 + usize::from(bytes.first().is_some_and(|first| first & 0x80 != 0));
+        bytes.get(header..).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_back() {
+        let long = "x".repeat(1_024);
+        let key = Key::new("api", &["user", "älex", &long]).unwrap();
+        assert_eq!(key.domain(), b"api");
+        assert_eq!(key.depth(), 3);
+        let segments: Vec<_> = key.segments().collect();
+        assert_eq!(segments, ["user".as_bytes(), "älex".as_bytes(), long.as_bytes()]);
+        assert_eq!(key.prefix(3), key.prefix(9));
+        assert!(key.prefix(3).starts_with(key.prefix(2)));
+    }
+
+    #[test]
+    fn different_paths_never_share_an_encoding() {
+        let keys = [
+            Key::new("", &["ab"]),
+            Key::new("", &["a", "b"]),
+            Key::new("", &["a\u{1}b"]),
+            Key::new("a", &["b"]),
+            Key::new("ab", &["c"]),
+            Key::new("", &["a".repeat(300)]),
+        ]
+        .map(Result::unwrap);
+        for (i, a) in keys.iter().enumerate() {
+            for b in &keys[i + 1..] {
+                assert_ne!(a.prefix(32), b.prefix(32));
+            }
+        }
+    }
+
+    #[test]
+    fn no_segment_starts_like_the_end_mark() {
+        for length in 1..=MAX_SEGMENT_BYTES {
+            let key = Key::new("", &["y".repeat(length)]).unwrap();
+            assert_ne!(key.prefix(1)[1], END);
+        }
+    }
+
+    #[test]
+    fn bounds_name_the_field() {
+        let field = |segments: &[String]| Key::new("", segments).unwrap_err().field();
+        assert_eq!(field(&[]), "key");
+        assert_eq!(field(&vec!["a".to_owned(); 33]), "key");
+        assert_eq!(field(&["a".to_owned(), String::new()]), "key[1]");
+        assert_eq!(field(&["a".to_owned(), "b".repeat(2_048)]), "key[1]");
+        assert_eq!(Key::new(&"d".repeat(1_025), &["a"]).unwrap_err().field(), "domain");
+    }
+}

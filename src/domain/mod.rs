@@ -1,0 +1,14 @@
+//! Floor 0, the words everything else is written in: time, keys, what is asked, what is decided, and how the decisions
+//! of several levels become one. Pure: no I/O, no clock is read, no transport is known.
+
+pub mod aggregate;
+pub mod ask;
+pub mod decision;
+pub mod key;
+pub mod time;
+
+pub use aggregate::{Summary, aggregate};
+pub use ask::{Ask, AskError, Charge};
+pub use decision::Decision;
+pub use key::{Key, KeyError};
+pub use time::{Clock, ManualClock, Micros};

@@ -1,0 +1,116 @@
+//! Time as every part sees it: whole microseconds, handed in, never read here.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Microseconds: a moment since the Unix epoch, or a length of time. Signed, because a store's clock may stand before
+/// a window's start. Always within ±2^53, so that a Lua double holds it exactly.
+pub type Micros = i64;
+
+/// The latest moment that may be told to a store (2^52 µs, the year 2112), so that a moment plus the longest span of a
+/// limit stays exact in a double.
+pub const MAX_MOMENT: Micros = 1 << 52;
+
+/// One second.
+pub const SECOND: Micros = 1_000_000;
+/// One day.
+pub const DAY: Micros = 86_400 * SECOND;
+
+/// Where a store takes the present from. A store reads it once for each decision.
+pub trait Clock: Send + Sync + 'static {
+    /// The present.
+    fn now(&self) -> Micros;
+
+    /// Whether `now` never decreases. Only then may a store drop what has expired as soon as it sees it: with a clock
+    /// that steps back, a dropped state could be asked for again at a time when it still counted.
+    fn is_monotonic(&self) -> bool;
+}
+
+/// A clock that stands where it is put: virtual time for `simulate` and tests. It may be set back.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// A clock that stands at `now`.
+    pub fn new(now: Micros) -> Self {
+        Self(AtomicI64::new(now))
+    }
+
+    /// Moves the clock to `now`, forward or back.
+    pub fn set(&self, now: Micros) {
+        self.0.store(now, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Micros {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn is_monotonic(&self) -> bool {
+        false
+    }
+}
+
+impl<C: Clock> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Micros {
+        self.as_ref().now()
+    }
+
+    fn is_monotonic(&self) -> bool {
+        self.as_ref().is_monotonic()
+    }
+}
+
+const UNITS: [(&str, Micros); 6] =
+    [("us", 1), ("ms", 1_000), ("s", SECOND), ("m", 60 * SECOND), ("h", 3_600 * SECOND), ("d", DAY)];
+
+/// Reads a length of time as files and flags write it: `500us`, `250ms`, `60s`, `5m`, `1h`, `1d`, or whole seconds.
+///
+/// # Errors
+/// A sentence that says what is wrong, for a text of another form or one that is beyond 2^53 µs.
+pub fn parse_duration(text: &str) -> Result<Micros, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit = if unit.is_empty() { "s" } else { unit };
+    let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
+    match (number.parse::<Micros>(), scale) {
+        (Ok(number), Some(scale)) => number
+            .checked_mul(scale)
+            .filter(|micros| *micros <= 1 << 53)
+            .ok_or_else(|| format!("`{text}` is too long a time")),
+        _ => Err(format!("`{text}` is not a length of time; write 500us, 250ms, 60s, 5m, 1h, 1d or whole seconds")),
+    }
+}
+
+/// Writes a length of time in the largest unit that holds it without a fraction; `parse_duration` reads it back.
+pub fn format_duration(micros: Micros) -> String {
+    let (unit, scale) = UNITS.iter().rev().find(|(_, scale)| micros % scale == 0).unwrap_or(&UNITS[0]);
+    if micros == 0 { "0s".to_owned() } else { format!("{}{unit}", micros / scale) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_and_written_back() {
+        for (text, micros) in [
+            ("500us", 500),
+            ("250ms", 250_000),
+            ("60", 60 * SECOND),
+            ("90s", 90 * SECOND),
+            ("5m", 300 * SECOND),
+            ("1d", DAY),
+        ] {
+            assert_eq!(parse_duration(text), Ok(micros));
+            assert_eq!(parse_duration(&format_duration(micros)), Ok(micros));
+        }
+    }
+
+    #[test]
+    fn other_forms_are_refused() {
+        for text in ["", "s", "1.5s", "-1s", "1w", "5 s", "99999999999d", "18446744073709551616"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+}

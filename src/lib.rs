@@ -1,0 +1,24 @@
+//! Weir decides whether a request may pass.
+//!
+//! One request goes from left to right: a transport decodes it, the [`limiter`] asks the [`policy`] which limits are on
+//! the key's path, the [`store`] decides them in one step, the answer is aggregated and encoded. The modules below are in
+//! reading order, each using only those above it; `ARCHITECTURE.md` has the map.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+/// The messages of `weir.v1`, generated from `proto/weir/v1/weir.proto`, where they are documented.
+#[allow(missing_docs, clippy::all, rustdoc::all)]
+pub mod proto {
+    tonic::include_proto!("weir.v1");
+
+    /// The encoded file descriptors, for reflection.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/weir_descriptor.bin"));
+}
+
+pub mod domain;
+
+pub mod algorithm;
+
+pub mod plan;

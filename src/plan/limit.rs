@@ -1,0 +1,63 @@
+//! A limit: a rule at one place, and whose counts are whose.
+
+use crate::{algorithm::Params, domain::key::END};
+
+/// Where a limit was written. Limits of different origin never share a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In a policy.
+    Policy,
+    /// In a request.
+    Request,
+}
+
+/// One rule at one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// As answers show it: the configured name, or the path pattern with the algorithm and its ordinal.
+    pub name: Box<str>,
+    /// Evaluated and counted, never refusing.
+    pub shadow: bool,
+    /// The algorithm with its parameters.
+    pub params: Params,
+    /// The limit's place among those of its policy, for whoever keeps something about each.
+    pub index: u32,
+    ident: Box<[u8]>,
+}
+
+impl Limit {
+    /// The limit at `pattern`, the `ordinal`th of its algorithm there. `name` is the one it was given, if any.
+    pub fn new(
+        origin: Origin,
+        name: Option<&str>,
+        pattern: &str,
+        ordinal: usize,
+        shadow: bool,
+        params: Params,
+    ) -> Self {
+        let who = match name {
+            Some(name) => format!("={name}"),
+            None => format!("#{ordinal}"),
+        };
+        let letter = match origin {
+            Origin::Policy => 'p',
+            Origin::Request => 'r',
+        };
+        let mut ident = vec![END];
+        ident.extend_from_slice(format!("{letter}{}{}{who}", params.name(), params.time_base()).as_bytes());
+        let name = name.map_or_else(|| format!("{pattern}#{}{ordinal}", params.name()), str::to_owned);
+        Self { name: name.into(), shadow, params, index: 0, ident: ident.into() }
+    }
+
+    /// What tells this limit's states from those of other limits on the same key: its origin, its name or else the
+    /// ordinal of its algorithm, and its time base; never a parameter that may change without forgetting. Behind a key's
+    /// encoding it makes an injective name for one state.
+    pub fn ident(&self) -> &[u8] {
+        &self.ident
+    }
+
+    /// The same, to be read by a person.
+    pub fn ident_text(&self) -> String {
+        String::from_utf8_lossy(&self.ident[1..]).into_owned()
+    }
+}

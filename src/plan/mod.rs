@@ -1,0 +1,116 @@
+//! Floor 2, what one request needs decided: its limits, each with the key it applies to, and the one step that decides
+//! them together. Policies make plans, stores carry them out; neither knows the other.
+
+pub mod decide;
+pub mod limit;
+
+use smallvec::SmallVec;
+
+pub use decide::{Decisions, States, decide};
+pub use limit::{Limit, Origin};
+
+use crate::{
+    algorithm::Params,
+    domain::{Ask, Charge, Key, Micros},
+};
+
+/// Everything a store must know to decide one request.
+pub struct Plan<'a> {
+    levels: SmallVec<[Level<'a>; 4]>,
+    twins: bool,
+    /// What a refusal by one level does to the others.
+    pub charge: Charge,
+    /// The longest wait that the caller accepts; `None`: it did not say.
+    pub max_wait: Option<Micros>,
+}
+
+/// One limit met on the way down a key.
+pub struct Level<'a> {
+    /// The key asked for.
+    pub key: &'a Key,
+    /// How many of its segments the limit covers; above 0.
+    pub depth: u8,
+    /// How many segments, at most, name the place where the state lives.
+    pub anchor: u8,
+    /// The limit.
+    pub limit: &'a Limit,
+    /// The limit's parameters under a request's factor, where it has one.
+    pub scaled: Option<Box<Params>>,
+    /// Units asked of this level.
+    pub cost: i64,
+    /// The first level of the plan with the same state, where that is not this one.
+    twin: Option<u8>,
+}
+
+impl<'a> Level<'a> {
+    /// The first `depth` segments of `key` under `limit`.
+    pub fn new(key: &'a Key, depth: u8, anchor: u8, limit: &'a Limit, cost: i64) -> Self {
+        Self { key, depth, anchor, limit, scaled: None, cost, twin: None }
+    }
+
+    /// The parameters in force.
+    pub fn params(&self) -> &Params {
+        self.scaled.as_deref().unwrap_or(&self.limit.params)
+    }
+
+    /// The encoded key that the state is about.
+    pub fn path(&self) -> &'a [u8] {
+        self.key.prefix(self.depth.into())
+    }
+
+    /// The encoded key by which the state's place is found.
+    pub fn anchor_path(&self) -> &'a [u8] {
+        self.key.prefix(self.depth.min(self.anchor).into())
+    }
+
+    fn same_state(&self, other: &Self) -> bool {
+        self.depth == other.depth && self.limit.ident() == other.limit.ident() && self.path() == other.path()
+    }
+
+    /// Where this key's windows begin: the same on every replica and in every run.
+    fn phase(&self) -> Micros {
+        self.params().phase_period().map_or(0, |period| {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(self.path()).update(self.limit.ident());
+            let mut word = [0; 8];
+            hasher.finalize_xof().fill(&mut word);
+            (u64::from_le_bytes(word) % period.unsigned_abs()) as Micros
+        })
+    }
+}
+
+impl<'a> Plan<'a> {
+    /// A plan over `levels`, root first.
+    pub fn new(mut levels: SmallVec<[Level<'a>; 4]>, charge: Charge, max_wait: Option<Micros>) -> Self {
+        let mut twins = false;
+        for index in 1..levels.len() {
+            let twin = levels[..index].iter().position(|before| before.same_state(&levels[index]));
+            levels[index].twin = twin.map(|first| first as u8);
+            twins |= twin.is_some();
+        }
+        Self { levels, twins, charge, max_wait }
+    }
+
+    /// The levels, root first.
+    pub fn levels(&self) -> &[Level<'a>] {
+        &self.levels
+    }
+
+    /// The level whose state `index` uses: itself, or the first of those that share one.
+    pub fn state_of(&self, index: usize) -> usize {
+        self.levels[index].twin.map_or(index, usize::from)
+    }
+
+    fn ask(&self, index: usize, cost: i64, now: Micros) -> Ask {
+        Ask { now, cost, max_wait: self.max_wait, phase: self.levels[index].phase() }
+    }
+
+    /// What all levels on the state of `index` ask for together.
+    fn total_cost(&self, index: usize) -> i64 {
+        if !self.twins {
+            return self.levels[index].cost;
+        }
+        let state = self.state_of(index);
+        (0..self.levels.len()).filter(|other| self.state_of(*other) == state).map(|other| self.levels[other].cost).sum()
+    }
+}
