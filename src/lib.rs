@@ -22,3 +22,11 @@ pub mod domain;
 pub mod algorithm;
 
 pub mod plan;
+
+pub mod policy;
+
+pub mod store;
+
+pub mod telemetry;
+
+pub mod limiter;

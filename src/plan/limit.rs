@@ -1,6 +1,9 @@
 //! A limit: a rule at one place, and whose counts are whose.
 
-use crate::{algorithm::Params, domain::key::END};
+use crate::{
+    algorithm::{ParamError, Params},
+    domain::key::END,
+};
 
 /// Where a limit was written. Limits of different origin never share a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +21,13 @@ pub struct Limit {
     pub name: Box<str>,
     /// Evaluated and counted, never refusing.
     pub shadow: bool,
-    /// The algorithm with its parameters.
+    /// The algorithm with its parameters, under the policy's factor.
     pub params: Params,
     /// The limit's place among those of its policy, for whoever keeps something about each.
     pub index: u32,
     ident: Box<[u8]>,
+    /// The parameters as written and the policy's factor, where that is not 1.
+    written: Option<Box<(Params, f64)>>,
 }
 
 impl Limit {
@@ -46,7 +51,33 @@ impl Limit {
         let mut ident = vec![END];
         ident.extend_from_slice(format!("{letter}{}{}{who}", params.name(), params.time_base()).as_bytes());
         let name = name.map_or_else(|| format!("{pattern}#{}{ordinal}", params.name()), str::to_owned);
-        Self { name: name.into(), shadow, params, index: 0, ident: ident.into() }
+        Self { name: name.into(), shadow, params, index: 0, ident: ident.into(), written: None }
+    }
+
+    /// The limit under a policy's `factor`; `None` where 0 lifts it.
+    ///
+    /// # Errors
+    /// [`ParamError`] when the parameters leave their bounds.
+    pub fn under_policy_factor(self, factor: f64) -> Result<Option<Self>, ParamError> {
+        match factor {
+            0.0 => Ok(None),
+            1.0 => Ok(Some(self)),
+            _ => {
+                let params = self.params.scale(factor)?;
+                Ok(Some(Self { written: Some(Box::new((self.params, factor))), params, ..self }))
+            }
+        }
+    }
+
+    /// The parameters under a request's `factor`, above 0, which multiplies with the policy's.
+    ///
+    /// # Errors
+    /// [`ParamError`] when they leave their bounds.
+    pub fn params_under(&self, factor: f64) -> Result<Params, ParamError> {
+        match &self.written {
+            None => self.params.scale(factor),
+            Some(written) => written.0.scale(written.1 * factor),
+        }
     }
 
     /// What tells this limit's states from those of other limits on the same key: its origin, its name or else the
@@ -56,7 +87,7 @@ impl Limit {
         &self.ident
     }
 
-    /// The same, to be read by a person.
+    /// The ident, to be read by a person.
     pub fn ident_text(&self) -> String {
         String::from_utf8_lossy(&self.ident[1..]).into_owned()
     }

@@ -10,7 +10,7 @@ pub use decide::{Decisions, States, decide};
 pub use limit::{Limit, Origin};
 
 use crate::{
-    algorithm::Params,
+    algorithm::{ParamError, Params},
     domain::{Ask, Charge, Key, Micros},
 };
 
@@ -46,6 +46,20 @@ impl<'a> Level<'a> {
     /// The first `depth` segments of `key` under `limit`.
     pub fn new(key: &'a Key, depth: u8, anchor: u8, limit: &'a Limit, cost: i64) -> Self {
         Self { key, depth, anchor, limit, scaled: None, cost, twin: None }
+    }
+
+    /// The same level under a request's factor; `None` where 0 lifts it.
+    ///
+    /// # Errors
+    /// [`ParamError`] when the parameters leave their bounds.
+    pub fn under_factor(mut self, factor: f64) -> Result<Option<Self>, ParamError> {
+        if factor == 0.0 {
+            return Ok(None);
+        }
+        if factor != 1.0 {
+            self.scaled = Some(Box::new(self.limit.params_under(factor)?));
+        }
+        Ok(Some(self))
     }
 
     /// The parameters in force.

@@ -1,0 +1,148 @@
+//! Floor 4, the use case: which limits does a request meet, what do they decide together, what is the answer.
+
+pub mod request;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::{
+    domain::{Decision, Summary, aggregate},
+    plan::{Decisions, Limit, Plan},
+    policy::Policy,
+    store::{Store, StoreError},
+    telemetry::{Meters, Metrics},
+};
+pub use request::{Invalid, Request};
+
+/// Decides requests by the policy in force, over one store.
+pub struct Limiter<S> {
+    store: S,
+    current: ArcSwap<Snapshot>,
+    metrics: Arc<Metrics>,
+}
+
+/// A policy with its counters. A request holds on to the one it began with.
+pub struct Snapshot {
+    /// The policy.
+    pub policy: Policy,
+    /// What it counts.
+    pub meters: Meters,
+}
+
+/// The answer to one request.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    /// The answer over all levels that count.
+    pub summary: Summary,
+    /// What each level said, root first.
+    pub levels: SmallVec<[LevelAnswer<'a>; 4]>,
+}
+
+/// What one level said.
+#[derive(Debug)]
+pub struct LevelAnswer<'a> {
+    /// The limit.
+    pub limit: &'a Limit,
+    /// How many segments it covers.
+    pub depth: u8,
+    /// What it decided.
+    pub decision: Decision,
+}
+
+/// Why a request has no answer.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// The request is not valid.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// No policy defines the domain.
+    #[error("no policy defines the domain `{0}`")]
+    UnknownDomain(String),
+    /// The domain's policy forbids limits of requests.
+    #[error("the policy of the domain `{0}` does not let requests bring limits of their own")]
+    SpecDenied(String),
+    /// The store has no answer.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+}
+
+impl<S: Store> Limiter<S> {
+    /// A limiter over `store`, with `policy` in force.
+    pub fn new(store: S, policy: Policy, metrics: Arc<Metrics>) -> Self {
+        let snapshot = Snapshot::new(policy, &metrics);
+        Self { store, current: ArcSwap::from_pointee(snapshot), metrics }
+    }
+
+    /// Puts another policy in force, for every request that begins from now on.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.current.store(Arc::new(Snapshot::new(policy, &self.metrics)));
+    }
+
+    /// The policy in force, to be held while a request is answered.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The service's metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Decides a request.
+    ///
+    /// # Errors
+    /// [`CheckError`] when it cannot be decided. A refusal is an answer.
+    pub async fn check<'a>(&self, snapshot: &'a Snapshot, request: &'a Request) -> Result<Answer<'a>, CheckError> {
+        let plan = request.plan(&snapshot.policy)?;
+        let decisions = if plan.levels().is_empty() { Decisions::new() } else { self.store.decide(&plan).await? };
+        let answer = Answer::new(&plan, decisions);
+        for level in &answer.levels {
+            let LevelAnswer { limit, decision, .. } = level;
+            let index = request.spec.is_none().then_some(limit.index);
+            let near = decision.remaining.saturating_mul(5) < decision.limit;
+            snapshot.meters.limit(index).count(decision.allowed, limit.shadow, near);
+        }
+        Ok(answer)
+    }
+
+    /// Forgets a key, with `subtree` all below it too; tells whether the key itself had a state.
+    ///
+    /// # Errors
+    /// [`CheckError`] when the store cannot tell.
+    pub async fn reset(&self, request: &Request, subtree: bool) -> Result<bool, CheckError> {
+        let snapshot = self.snapshot();
+        let anchor = request.anchor(&snapshot.policy);
+        Ok(self.store.reset(&request.key, anchor, subtree).await?)
+    }
+}
+
+impl Snapshot {
+    fn new(policy: Policy, metrics: &Metrics) -> Self {
+        let mut limits: Vec<_> = policy.limits().collect();
+        limits.sort_by_key(|(_, limit)| limit.index);
+        let limits = limits.into_iter().map(|(domain, limit)| (&*domain.name, &*limit.name));
+        let meters = Meters::new(metrics, policy.domains().map(|domain| &*domain.name), limits);
+        Self { policy, meters }
+    }
+}
+
+impl<'a> Answer<'a> {
+    fn new(plan: &Plan<'a>, decisions: Decisions) -> Self {
+        let levels: SmallVec<[LevelAnswer<'a>; 4]> = plan
+            .levels()
+            .iter()
+            .zip(decisions)
+            .map(|(level, decision)| LevelAnswer { limit: level.limit, depth: level.depth, decision })
+            .collect();
+        let summary = aggregate(levels.iter().map(|level| (&level.decision, level.limit.shadow)));
+        Self { summary, levels }
+    }
+}

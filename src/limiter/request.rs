@@ -1,0 +1,112 @@
+//! One question, checked, and the plan that answers it.
+
+use thiserror::Error;
+
+use super::CheckError;
+use crate::{
+    algorithm::ParamError,
+    domain::{AskError, Key, KeyError, Micros, ask},
+    plan::Plan,
+    policy::{Policy, Spec, SpecError, tree::DEFAULT_ANCHOR},
+};
+
+/// A request that may be decided.
+#[derive(Debug)]
+pub struct Request {
+    /// The domain's name.
+    pub domain: String,
+    /// The key, which holds the domain too.
+    pub key: Key,
+    /// Units asked for.
+    pub cost: i64,
+    /// The longest wait that the caller accepts; `None`: it did not say.
+    pub max_wait: Option<Micros>,
+    /// Divides the limits; 0 lifts them.
+    pub factor: f64,
+    /// The request's own limits.
+    pub spec: Option<Spec>,
+}
+
+/// What is wrong with a request.
+#[derive(Debug, Error)]
+pub enum Invalid {
+    /// The key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The cost, wait or factor.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// The limits that it brings.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A limit that the factor takes beyond its bounds.
+    #[error("factor {0} takes a limit beyond its bounds: {1}")]
+    Factor(f64, ParamError),
+    /// Something else in a field of the message.
+    #[error("{message}")]
+    Field {
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+impl Invalid {
+    /// Something wrong with a field.
+    pub fn field_error(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Field { field: field.into(), message: message.into() }
+    }
+
+    /// The field at fault; those of the request's own limits are told from `spec`, the field that holds them.
+    pub fn field(&self, spec: &str) -> String {
+        match self {
+            Self::Key(error) => error.field(),
+            Self::Ask(error) => error.field().to_owned(),
+            Self::Spec(error) => format!("{spec}{}", error.field()),
+            Self::Factor(..) => "factor".to_owned(),
+            Self::Field { field, .. } => field.clone(),
+        }
+    }
+}
+
+impl Request {
+    /// A request for one unit under the domain's policy.
+    ///
+    /// # Errors
+    /// [`Invalid`] names what is wrong with the key.
+    pub fn new<T: AsRef<str>>(domain: String, segments: &[T]) -> Result<Self, Invalid> {
+        let key = Key::new(&domain, segments)?;
+        Ok(Self { domain, key, cost: 1, max_wait: None, factor: 1.0, spec: None })
+    }
+
+    /// The same request with other terms.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the term that is out of bounds.
+    pub fn with_terms(self, cost: i64, max_wait: Option<Micros>, factor: f64) -> Result<Self, Invalid> {
+        ask::check_bounds(cost, max_wait, factor)?;
+        Ok(Self { cost, max_wait, factor, ..self })
+    }
+
+    /// What a store has to decide.
+    pub(super) fn plan<'a>(&'a self, policy: &'a Policy) -> Result<Plan<'a>, CheckError> {
+        let domain = policy.domain(&self.domain);
+        let beyond = |error| Invalid::Factor(self.factor, error);
+        let (levels, charge) = match (&self.spec, domain) {
+            (Some(_), Some(domain)) if !domain.allows_spec => return Err(CheckError::SpecDenied(self.domain.clone())),
+            (Some(spec), domain) => {
+                let anchor = domain.map(|domain| domain.anchor);
+                (spec.levels(&self.key, anchor, self.cost, self.factor).map_err(beyond)?, spec.charge)
+            }
+            (None, Some(domain)) => (domain.levels(&self.key, self.cost, self.factor).map_err(beyond)?, domain.charge),
+            (None, None) => return Err(CheckError::UnknownDomain(self.domain.clone())),
+        };
+        Ok(Plan::new(levels, charge, self.max_wait))
+    }
+
+    /// How many segments name the place of this key's states.
+    pub(super) fn anchor(&self, policy: &Policy) -> u8 {
+        policy.domain(&self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
+    }
+}

@@ -1,0 +1,245 @@
+//! YAML (and so JSON) as a tree whose nodes know where they stand.
+
+use std::collections::{HashMap, HashSet};
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+
+use super::problem::{Mark, Problems};
+
+/// Most nodes of a document, those that aliases repeat included.
+const MAX_NODES: usize = 4_000_000;
+/// Deepest nesting of a document.
+const MAX_DEPTH: usize = 256;
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Where it begins.
+    pub mark: Mark,
+    /// What it is.
+    pub value: Value,
+}
+
+/// What a document is made of. Scalars are their text: what they mean, whoever reads them knows.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Nothing, `~` or `null`.
+    Null,
+    /// Any other single value.
+    Scalar(String),
+    /// A sequence.
+    List(Vec<Node>),
+    /// A mapping, in the order of the file, without a key twice.
+    Map(Vec<Entry>),
+}
+
+/// One line of a mapping.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Where the key stands.
+    pub mark: Mark,
+    /// The key's text.
+    pub key: String,
+    /// What it maps to.
+    pub value: Node,
+}
+
+impl Node {
+    /// What it is, as an error calls it.
+    pub fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Null => "nothing",
+            Value::Scalar(_) => "a single value",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a map",
+        }
+    }
+
+    fn count(&self) -> usize {
+        1 + match &self.value {
+            Value::Null | Value::Scalar(_) => 0,
+            Value::List(items) => items.iter().map(Self::count).sum(),
+            Value::Map(entries) => entries.iter().map(|entry| entry.value.count()).sum(),
+        }
+    }
+}
+
+/// Reads the one document of a YAML text; `None` when it holds none.
+///
+/// # Errors
+/// What is wrong with the text, a key that stands twice, a second document, and bounds on size and depth.
+pub fn parse(text: &str) -> Result<Option<Node>, Problems> {
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str(text) {
+        let step = match event {
+            Ok((event, span)) => builder.event(event, span),
+            Err(error) => {
+                let at = error.marker();
+                Err((Mark { line: at.line(), column: at.col() + 1 }, format!("not valid YAML: {}", error.info())))
+            }
+        };
+        if let Err((mark, message)) = step {
+            let mut problems = Problems::default();
+            problems.add(mark, "", message);
+            return Err(problems);
+        }
+    }
+    Ok(builder.root)
+}
+
+type Step = Result<(), (Mark, String)>;
+
+#[derive(Default)]
+struct Builder {
+    root: Option<Node>,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    nodes: usize,
+}
+
+/// A list or map whose end has not come yet.
+struct Open {
+    node: Node,
+    anchor: usize,
+    key: Option<(Mark, String)>,
+    keys: HashSet<String>,
+}
+
+impl Builder {
+    fn event(&mut self, event: Event<'_>, span: Span) -> Step {
+        let mark = Mark { line: span.start.line(), column: span.start.col() + 1 };
+        match event {
+            Event::DocumentStart(_) if self.root.is_some() => {
+                Err((mark, "a second document in one file; give it a file of its own".to_owned()))
+            }
+            Event::Scalar(text, style, anchor, _) => {
+                let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
+                let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
+                self.add(Node { mark, value }, anchor)
+            }
+            Event::SequenceStart(anchor, _) => self.begin(mark, Value::List(Vec::new()), anchor),
+            Event::MappingStart(anchor, _) => self.begin(mark, Value::Map(Vec::new()), anchor),
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(open) => self.add(open.node, open.anchor),
+                None => Ok(()),
+            },
+            Event::Alias(anchor) => match self.anchors.get(&anchor) {
+                Some(node) => {
+                    self.nodes += node.count();
+                    let node = Node { mark, ..node.clone() };
+                    self.add(node, 0)
+                }
+                None => Err((mark, "an alias to what is not complete yet".to_owned())),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, mark: Mark, value: Value, anchor: usize) -> Step {
+        if self.open.len() >= MAX_DEPTH {
+            return Err((mark, format!("nested deeper than {MAX_DEPTH}")));
+        }
+        self.open.push(Open { node: Node { mark, value }, anchor, key: None, keys: HashSet::new() });
+        Ok(())
+    }
+
+    fn add(&mut self, node: Node, anchor: usize) -> Step {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err((node.mark, format!("more than {MAX_NODES} values in one file")));
+        }
+        if anchor > 0 {
+            self.nodes += node.count();
+            self.anchors.insert(anchor, node.clone());
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        match &mut open.node.value {
+            Value::List(items) => items.push(node),
+            Value::Map(entries) => match open.key.take() {
+                Some((mark, key)) => entries.push(Entry { mark, key, value: node }),
+                None => {
+                    let key = match node.value {
+                        Value::Scalar(text) => text,
+                        Value::Null => "null".to_owned(),
+                        Value::List(_) | Value::Map(_) => {
+                            return Err((node.mark, "a key must be a single value".to_owned()));
+                        }
+                    };
+                    if !open.keys.insert(key.clone()) {
+                        return Err((node.mark, format!("the key `{key}` stands twice")));
+                    }
+                    open.key = Some((node.mark, key));
+                }
+            },
+            Value::Null | Value::Scalar(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl From<serde_json::Value> for Node {
+    /// A JSON value as the node that the same text in a YAML file would be, without a place.
+    fn from(value: serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        let value = match value {
+            Json::Null => Value::Null,
+            Json::String(text) => Value::Scalar(text),
+            Json::Bool(_) | Json::Number(_) => Value::Scalar(value.to_string()),
+            Json::Array(items) => Value::List(items.into_iter().map(Self::from).collect()),
+            Json::Object(entries) => Value::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, value)| Entry { mark: Mark::default(), key, value: Self::from(value) })
+                    .collect(),
+            ),
+        };
+        Self { mark: Mark::default(), value }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> (usize, usize, String) {
+        let problem = parse(text).unwrap_err().0.remove(0);
+        (problem.mark.line, problem.mark.column, problem.message)
+    }
+
+    #[test]
+    fn places_are_those_a_person_counts() {
+        let node = parse("a: 1\nb:\n  - c\n").unwrap().unwrap();
+        let Value::Map(entries) = node.value else { panic!() };
+        assert_eq!(entries[1].mark, Mark { line: 2, column: 1 });
+        let Value::List(items) = &entries[1].value.value else { panic!() };
+        assert_eq!(items[0].mark, Mark { line: 3, column: 5 });
+    }
+
+    #[test]
+    fn broken_texts_are_told_with_their_place() {
+        assert_eq!(error("a: 1\na: 2").0, 2);
+        assert!(error("a: [1").2.starts_with("not valid YAML"));
+        assert_eq!(error("a: 1\n---\nb: 2").0, 2);
+        assert_eq!(error("? [1]\n: 2").2, "a key must be a single value");
+        assert!(error(&"[".repeat(300)).2.starts_with("nested deeper"));
+    }
+
+    #[test]
+    fn aliases_cannot_blow_up() {
+        let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..10 {
+            let before = format!("*a{}, ", level - 1).repeat(10);
+            text.push_str(&format!("a{level}: &a{level} [{}]\n", before.trim_end_matches(", ")));
+        }
+        assert!(error(&text).2.contains("values in one file"));
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        assert!(parse("").unwrap().is_none());
+        assert!(parse("# only a comment\n").unwrap().is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! What a person should know about a policy that is valid.
+
+use super::{
+    Policy,
+    tree::{Domain, NodeId},
+};
+use crate::plan::Limit;
+
+/// A node of a domain with the pattern that leads to it.
+pub struct Place<'a> {
+    /// The segments from the root, `*` where any name fits.
+    pub pattern: Vec<&'a str>,
+    /// The node.
+    pub node: NodeId,
+}
+
+/// Every node of a domain but the root, in the order of their patterns.
+pub fn places(domain: &Domain) -> Vec<Place<'_>> {
+    let mut found = Vec::new();
+    let mut open = vec![Place { pattern: Vec::new(), node: 0 }];
+    while let Some(place) = open.pop() {
+        for (name, node) in domain.children(place.node) {
+            let mut pattern = place.pattern.clone();
+            pattern.push(name);
+            open.push(Place { pattern, node });
+        }
+        if place.node != 0 {
+            found.push(place);
+        }
+    }
+    found.sort_by(|a, b| a.pattern.cmp(&b.pattern));
+    found
+}
+
+/// What is valid but may surprise: limits above the anchor with others below them, which a store that is spread over
+/// several nodes cannot decide in one step, and names with a `*` that is no pattern.
+pub fn warnings(policy: &Policy) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for domain in policy.domains() {
+        let shown = shown(&domain.name);
+        let places = places(domain);
+        for place in &places {
+            if let Some(name) = place.pattern.last().filter(|name| name.len() > 1 && name.contains('*')) {
+                warnings.push(format!("{shown}: `{name}` is an exact name here; only a `*` alone stands for any name"));
+            }
+        }
+        // Sorted by pattern, what is below a place comes right behind it.
+        let limited: Vec<_> = places.iter().filter(|place| !domain.limits_at(place.node).is_empty()).collect();
+        for pair in limited.windows(2) {
+            let (above, below) = (&pair[0].pattern, &pair[1].pattern);
+            if above.len() < usize::from(domain.anchor) && below.len() > above.len() && below.starts_with(above) {
+                let (above, below, anchor) = (above.join("/"), below.join("/"), domain.anchor);
+                warnings.push(format!(
+                    "{shown}: `{above}` is above the anchor ({anchor} segments) of `{below}`; on a Redis Cluster they \
+                     are not one step"
+                ));
+            }
+        }
+    }
+    warnings.sort();
+    warnings
+}
+
+/// The counts that `new` would forget: limits of `old` whose states no limit of `new` would find again.
+pub fn forgotten(old: &Policy, new: &Policy) -> Vec<String> {
+    let mut forgotten = Vec::new();
+    for before in old.domains() {
+        for place in places(before) {
+            for limit in before.limits_at(place.node) {
+                if let Some(why) = why_forgotten(before, &place, limit, new) {
+                    forgotten.push(format!("{}: `{}`: {why}", shown(&before.name), limit.name));
+                }
+            }
+        }
+    }
+    forgotten.sort();
+    forgotten
+}
+
+fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy) -> Option<String> {
+    let Some(after) = new.domain(&before.name) else { return Some("its domain is gone".to_owned()) };
+    let depth = place.pattern.len();
+    let node = place.pattern.iter().try_fold(0, |node, segment| Some(after.child(node, segment.as_bytes())?.1));
+    let Some(node) = node else { return Some(format!("`{}` is gone", place.pattern.join("/"))) };
+    if !after.limits_at(node).iter().any(|other| other.ident() == limit.ident()) {
+        return Some(format!(
+            "no limit at `{}` goes on with its count (`{}`: algorithm, time base, then name or ordinal)",
+            place.pattern.join("/"),
+            limit.ident_text(),
+        ));
+    }
+    let at = |anchor: u8| depth.min(usize::from(anchor));
+    (at(before.anchor) != at(after.anchor))
+        .then(|| format!("anchor goes from {} to {}, so its count is kept elsewhere", before.anchor, after.anchor))
+}
+
+fn shown(domain: &str) -> String {
+    if domain.is_empty() { "default domain".to_owned() } else { format!("domain `{domain}`") }
+}

@@ -1,0 +1,73 @@
+//! Floor 3, policies: what operators write, compiled into a tree that a key is walked down.
+//!
+//! [`document`] reads YAML with positions, [`file`] and [`limits`] give it meaning, [`tree`] is what checks use,
+//! [`load`] reads a file or a directory, [`watch`] notices changes, [`lint`] tells what a person should know, [`spec`] is
+//! for limits that a request brings along.
+
+pub mod document;
+pub mod file;
+pub mod limits;
+pub mod lint;
+pub mod load;
+pub mod problem;
+pub mod spec;
+pub mod suggest;
+pub mod tree;
+pub mod watch;
+
+use std::collections::HashMap;
+
+pub use load::load;
+pub use problem::{Problem, Problems};
+pub use spec::{Spec, SpecError, SpecLimit};
+pub use tree::{Domain, OnStoreFailure};
+
+use crate::plan::Limit;
+
+/// Every domain that is served.
+#[derive(Debug)]
+pub struct Policy {
+    domains: HashMap<Box<str>, Domain, foldhash::fast::RandomState>,
+    limits: u32,
+}
+
+impl Policy {
+    /// The policy without any limit: the default domain, in which everything passes.
+    pub fn empty() -> Self {
+        Self::new([Domain::new("")])
+    }
+
+    /// A policy of these domains, whose names differ.
+    pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
+        let mut limits = 0;
+        let domains = domains.into_iter().map(|mut domain| {
+            for limit in domain.limits_mut() {
+                limit.index = limits;
+                limits += 1;
+            }
+            (domain.name.clone(), domain)
+        });
+        let domains = domains.collect();
+        Self { domains, limits }
+    }
+
+    /// The domain of this name.
+    pub fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
+    }
+
+    /// The domains, in no order.
+    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
+        self.domains.values()
+    }
+
+    /// Every limit with its domain; [`Limit::index`] numbers them from 0 without a gap.
+    pub fn limits(&self) -> impl Iterator<Item = (&Domain, &Limit)> {
+        self.domains().flat_map(|domain| domain.limits().map(move |limit| (domain, limit)))
+    }
+
+    /// How many limits there are.
+    pub fn limit_count(&self) -> usize {
+        self.limits as usize
+    }
+}

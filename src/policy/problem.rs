@@ -1,0 +1,87 @@
+//! What is wrong with a policy, and where.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+/// A place in a file: line and column, both from 1. Line 0: no place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file; empty where there is none.
+    pub file: PathBuf,
+    /// Where in the file.
+    pub mark: Mark,
+    /// The field at fault, as in `limits[0].gcra.count`; empty where the place says it all.
+    pub field: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.file.as_os_str().is_empty() {
+            write!(f, "{}:", self.file.display())?;
+            if self.mark.line > 0 {
+                write!(f, "{}:{}:", self.mark.line, self.mark.column)?;
+            }
+            write!(f, " ")?;
+        }
+        write!(f, "{}", self.message)
+    }
+}
+
+/// Everything wrong that was found; never empty when it is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+/// Most problems that are told of one policy; a file full of nonsense is not worth more.
+const MAX_PROBLEMS: usize = 50;
+
+impl Problems {
+    /// Adds a problem at `mark`, whose file is filled in by [`Problems::in_file`].
+    pub fn add(&mut self, mark: Mark, field: impl Into<String>, message: impl Into<String>) {
+        if self.0.len() < MAX_PROBLEMS {
+            self.0.push(Problem { file: PathBuf::new(), mark, field: field.into(), message: message.into() });
+        }
+    }
+
+    /// Says that they are all in `file`.
+    #[must_use]
+    pub fn in_file(mut self, file: &Path) -> Self {
+        for problem in &mut self.0 {
+            problem.file = file.to_owned();
+        }
+        self
+    }
+
+    /// The one problem of a whole file.
+    pub fn of_file(file: &Path, message: impl Into<String>) -> Self {
+        let mut problems = Self::default();
+        problems.add(Mark::default(), "", message);
+        problems.in_file(file)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.0.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

@@ -1,0 +1,240 @@
+//! A compiled domain: a tree that a key walks down, meeting limits.
+
+use std::{collections::HashMap, ops::Range};
+
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::ParamError,
+    domain::{Charge, Key},
+    plan::{Level, Limit},
+};
+
+/// How many segments name the place where states live, where a policy does not say.
+pub const DEFAULT_ANCHOR: u8 = 2;
+
+/// What answers while the shared store does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// This replica's own memory, with the same limits.
+    #[default]
+    Local,
+    /// Everything passes.
+    Allow,
+    /// Nothing passes.
+    Deny,
+    /// The caller gets an error.
+    Error,
+}
+
+/// A named policy.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    /// Its name; the default domain's is empty.
+    pub name: Box<str>,
+    /// What a refusal by one limit does to the others.
+    pub charge: Charge,
+    /// What answers while the shared store does not.
+    pub on_store_failure: OnStoreFailure,
+    /// Whether requests may bring limits of their own.
+    pub allows_spec: bool,
+    /// How many segments name the place where states live; above 0.
+    pub anchor: u8,
+    /// Only the limits of the node that the whole key reaches count, not those on the way.
+    pub last_entry_only: bool,
+    nodes: Vec<Node>,
+    limits: Vec<Limit>,
+}
+
+/// A node's number in its domain. The root is 0.
+pub type NodeId = u32;
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    children: HashMap<Box<[u8]>, NodeId, foldhash::fast::RandomState>,
+    patterns: Vec<(Pattern, NodeId)>,
+    any: Option<NodeId>,
+    limits: Range<u32>,
+}
+
+/// A segment with `*` in it, each standing for any bytes.
+#[derive(Clone, Debug)]
+pub struct Pattern(Box<str>);
+
+impl Pattern {
+    /// A pattern as it is written.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether the whole segment fits.
+    pub fn matches(&self, segment: &[u8]) -> bool {
+        let mut parts = self.0.as_bytes().split(|byte| *byte == b'*');
+        let Some(mut rest) = parts.next().and_then(|first| segment.strip_prefix(first)) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            match rest.windows(part.len().max(1)).position(|window| part.is_empty() || window == part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None if part.is_empty() => {}
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+/// How a segment found its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// By its own name.
+    Exact,
+    /// By a pattern.
+    Pattern,
+    /// By `*`.
+    Any,
+}
+
+impl Domain {
+    /// A domain of this name without limits.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            charge: Charge::default(),
+            on_store_failure: OnStoreFailure::default(),
+            allows_spec: true,
+            anchor: DEFAULT_ANCHOR,
+            last_entry_only: false,
+            nodes: vec![Node::default()],
+            limits: Vec::new(),
+        }
+    }
+
+    /// Adds a child of that exact name, or for `*` the one for every other name. Returns the one that is already there.
+    pub fn add_child(&mut self, parent: NodeId, segment: &str) -> NodeId {
+        let next = self.nodes.len() as NodeId;
+        let node = &mut self.nodes[parent as usize];
+        let id = match segment {
+            "*" => *node.any.get_or_insert(next),
+            _ => *node.children.entry(segment.as_bytes().into()).or_insert(next),
+        };
+        if id == next {
+            self.nodes.push(Node::default());
+        }
+        id
+    }
+
+    /// Adds a child for the segments that fit a pattern. Patterns are tried in the order in which they were added, after
+    /// the exact names and before `*`.
+    pub fn add_pattern(&mut self, parent: NodeId, pattern: Pattern) -> NodeId {
+        let next = self.nodes.len() as NodeId;
+        self.nodes[parent as usize].patterns.push((pattern, next));
+        self.nodes.push(Node::default());
+        next
+    }
+
+    /// Gives a node its limits.
+    pub fn set_limits(&mut self, node: NodeId, limits: impl IntoIterator<Item = Limit>) {
+        let start = self.limits.len() as u32;
+        self.limits.extend(limits);
+        self.nodes[node as usize].limits = start..self.limits.len() as u32;
+    }
+
+    /// Every limit.
+    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.limits.iter()
+    }
+
+    pub(super) fn limits_mut(&mut self) -> impl Iterator<Item = &mut Limit> {
+        self.limits.iter_mut()
+    }
+
+    /// The limits of one node.
+    pub fn limits_at(&self, node: NodeId) -> &[Limit] {
+        let Range { start, end } = self.nodes[node as usize].limits.clone();
+        &self.limits[start as usize..end as usize]
+    }
+
+    /// The child that a segment leads to: of its own name, else by the first pattern that fits, else `*`.
+    pub fn child(&self, node: NodeId, segment: &[u8]) -> Option<(Found, NodeId)> {
+        let node = &self.nodes[node as usize];
+        if let Some(id) = node.children.get(segment) {
+            return Some((Found::Exact, *id));
+        }
+        if let Some((_, id)) = node.patterns.iter().find(|(pattern, _)| pattern.matches(segment)) {
+            return Some((Found::Pattern, *id));
+        }
+        node.any.map(|id| (Found::Any, id))
+    }
+
+    /// The nodes on a key's way, until none fits: depth, how it was found, and which it is. Without backtracking.
+    pub fn walk(&self, key: &Key) -> impl Iterator<Item = (usize, Found, NodeId)> {
+        let mut node = 0;
+        key.segments().enumerate().map_while(move |(index, segment)| {
+            let (found, id) = self.child(node, segment)?;
+            node = id;
+            Some((index + 1, found, id))
+        })
+    }
+
+    /// The limits that a request meets, root first; those that a factor of 0 lifts are left out. Allocates nothing
+    /// for a factor of 1 and up to four limits.
+    ///
+    /// # Errors
+    /// [`ParamError`] when `factor` takes a limit beyond its bounds.
+    pub fn levels<'a>(&'a self, key: &'a Key, cost: i64, factor: f64) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
+        let mut levels = SmallVec::new();
+        for (depth, _, node) in self.walk(key) {
+            if self.last_entry_only && depth < key.depth() {
+                continue;
+            }
+            for limit in self.limits_at(node) {
+                let level = Level::new(key, depth as u8, self.anchor, limit, cost);
+                levels.extend(level.under_factor(factor)?);
+            }
+        }
+        Ok(levels)
+    }
+
+    /// The children of a node with the names under which they are found.
+    pub fn children(&self, node: NodeId) -> impl Iterator<Item = (&str, NodeId)> {
+        let node = &self.nodes[node as usize];
+        let exact = node.children.iter().filter_map(|(name, id)| Some((std::str::from_utf8(name).ok()?, *id)));
+        let patterns = node.patterns.iter().map(|(pattern, id)| (&*pattern.0, *id));
+        exact.chain(patterns).chain(node.any.map(|id| ("*", id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_segments() {
+        for (pattern, fits, fails) in [
+            ("img/*", &["img/", "img/a"][..], &["img", "ximg/a"][..]),
+            ("*a*b*", &["ab", "xaxbx", "aab"], &["ba", "a"]),
+            ("a*a", &["aa", "aba"], &["a", "ab"]),
+            ("a**b", &["ab", "axb"], &["a"]),
+        ] {
+            let pattern = Pattern::new(pattern);
+            assert!(fits.iter().all(|segment| pattern.matches(segment.as_bytes())), "{pattern:?}");
+            assert!(!fails.iter().any(|segment| pattern.matches(segment.as_bytes())), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn exact_beats_pattern_beats_any_and_there_is_no_way_back() {
+        let mut domain = Domain::new("");
+        let any = domain.add_child(0, "*");
+        let first = domain.add_pattern(0, Pattern::new("a*"));
+        domain.add_pattern(0, Pattern::new("*x"));
+        let exact = domain.add_child(0, "abc");
+        domain.add_child(any, "below");
+        let find = |segment: &str| domain.child(0, segment.as_bytes());
+        assert_eq!(find("abc"), Some((Found::Exact, exact)));
+        assert_eq!(find("ax"), Some((Found::Pattern, first)));
+        assert_eq!(find("zzz"), Some((Found::Any, any)));
+        let key = Key::new("", &["abc", "below"]).unwrap();
+        assert_eq!(domain.walk(&key).count(), 1);
+    }
+}

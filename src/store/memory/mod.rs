@@ -1,0 +1,254 @@
+//! States in this process: sharded by anchor, every plan decided under its shards' locks, without waiting for anything
+//! else.
+
+mod locate;
+mod shard;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foldhash::fast::RandomState;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use super::{Store, StoreError};
+use crate::{
+    algorithm::State,
+    domain::{Clock, Key, Micros},
+    plan::{Decisions, Plan, States, decide},
+};
+use locate::{Places, hash};
+use shard::Shard;
+
+/// States a shard is planned to hold: few enough that to look at all of them takes microseconds.
+const STATES_A_SHARD: usize = 4_096;
+/// Shards that a plan finding the store full looks at for expired states.
+const SHARDS_SWEPT_WHEN_FULL: usize = 32;
+/// States looked at for expiry after each decision that added some.
+const SWEEP_STEP: usize = 2;
+
+/// What a memory store is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemorySettings {
+    /// Most states: one for each limit and actual key. What comes beyond is refused, and nothing live is forgotten.
+    pub max_keys: usize,
+}
+
+impl Default for MemorySettings {
+    /// A million states, about 100 MB.
+    fn default() -> Self {
+        Self { max_keys: 1_000_000 }
+    }
+}
+
+/// A store in this process.
+pub struct MemoryStore<C> {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    clock: C,
+    max_keys: usize,
+    keys: AtomicUsize,
+    refused: AtomicUsize,
+    expired: AtomicUsize,
+    next_swept: AtomicUsize,
+}
+
+/// What a memory store has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// States held now, those that have expired but were not met since included.
+    pub keys: usize,
+    /// Decisions that were refused because there was no room for a new state.
+    pub refused_full: usize,
+    /// States dropped because they had expired.
+    pub expired: usize,
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// An empty store on `clock`.
+    pub fn new(settings: MemorySettings, clock: C) -> Self {
+        let shards = (settings.max_keys / STATES_A_SHARD).next_power_of_two().clamp(64, 65_536);
+        Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::default(),
+            clock,
+            max_keys: settings.max_keys,
+            keys: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
+            expired: AtomicUsize::new(0),
+            next_swept: AtomicUsize::new(0),
+        }
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            keys: self.keys.load(Ordering::Relaxed),
+            refused_full: self.refused.load(Ordering::Relaxed),
+            expired: self.expired.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Drops the expired states of the next `shards` shards, each under its lock for microseconds. Called now and then, so
+    /// that keys nobody asks for any more give their memory back.
+    pub fn sweep(&self, shards: usize) {
+        for _ in 0..shards.min(self.shards.len()) {
+            let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            let mut shard = self.shards[index].lock();
+            self.forget_expired(&mut shard);
+        }
+    }
+
+    /// How many shards there are, for [`MemoryStore::sweep`].
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Decides a plan now.
+    pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
+        let places = Places::of(plan, &self.hasher, self.shards.len());
+        let mut guards: SmallVec<[(usize, MutexGuard<'_, Shard>); 2]> = SmallVec::new();
+        for index in places.shards() {
+            guards.push((index, self.shards[index].lock()));
+        }
+        let now = self.clock.now();
+        let mut view = View { store: self, plan, guards, found: SmallVec::new(), added: 0, now };
+        view.find(&places);
+        let missing = view.found.iter().filter(|found| found.slot.is_none()).count();
+        if missing > 0 && self.keys.load(Ordering::Relaxed) + missing > self.max_keys {
+            self.sweep_when_full(&mut view.guards, now);
+            view.find(&places);
+        }
+        let decisions = decide(plan, &mut view, now);
+        view.finish();
+        decisions
+    }
+
+    /// Forgets states; see [`Store::reset`].
+    pub fn reset_now(&self, key: &Key, anchor: u8, subtree: bool) -> bool {
+        let now = self.clock.now();
+        let depth = key.depth();
+        let own = hash(&self.hasher, key.prefix(depth.min(usize::from(anchor))));
+        let own_shard = locate::shard_of(own, self.shards.len());
+        // What is below a key above the anchor has anchors of its own, in any shard.
+        let everywhere = subtree && depth < usize::from(anchor);
+        let mut existed = false;
+        for (index, shard) in self.shards.iter().enumerate() {
+            if everywhere || index == own_shard {
+                let (removed, live) = shard.lock().reset(key.prefix(depth), subtree, now);
+                self.keys.fetch_sub(removed, Ordering::Relaxed);
+                existed |= live;
+            }
+        }
+        existed
+    }
+
+    fn forget_expired(&self, shard: &mut Shard) {
+        self.dropped(shard.sweep(self.clock.now()));
+    }
+
+    fn dropped(&self, states: usize) {
+        if states > 0 {
+            self.keys.fetch_sub(states, Ordering::Relaxed);
+            self.expired.fetch_add(states, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks for expired states before room is asked for: in the shards at hand, then in a few others that nobody holds.
+    fn sweep_when_full(&self, guards: &mut [(usize, MutexGuard<'_, Shard>)], now: Micros) {
+        for (_, shard) in guards {
+            self.dropped(shard.sweep(now));
+        }
+        for _ in 0..SHARDS_SWEPT_WHEN_FULL.min(self.shards.len()) {
+            if self.keys.load(Ordering::Relaxed) < self.max_keys {
+                return;
+            }
+            let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            if let Some(mut shard) = self.shards[index].try_lock() {
+                self.dropped(shard.sweep(now));
+            }
+        }
+    }
+
+    /// Takes room for `count` more states, or none at all.
+    fn take_room(&self, count: usize) -> bool {
+        let before = self.keys.fetch_add(count, Ordering::Relaxed);
+        let fits = before + count <= self.max_keys;
+        if !fits {
+            self.keys.fetch_sub(count, Ordering::Relaxed);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        fits
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    async fn decide(&self, plan: &Plan<'_>) -> Result<Decisions, StoreError> {
+        Ok(self.decide_now(plan))
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
+        Ok(self.reset_now(key, anchor, subtree))
+    }
+}
+
+/// The states of one plan, their shards locked.
+struct View<'s, 'p, C> {
+    store: &'s MemoryStore<C>,
+    plan: &'s Plan<'p>,
+    guards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>,
+    found: SmallVec<[Found; 4]>,
+    added: usize,
+    now: Micros,
+}
+
+/// Where a level's state is: which guard, which slot once there is one, and the hash to add it under.
+struct Found {
+    guard: usize,
+    slot: Option<usize>,
+    hash: u32,
+}
+
+impl<C: Clock> View<'_, '_, C> {
+    fn find(&mut self, places: &Places) {
+        self.found.clear();
+        for (level, place) in self.plan.levels().iter().zip(places.iter()) {
+            let guard = self.guards.iter().position(|(index, _)| *index == place.shard).unwrap_or(0);
+            let slot = self.guards[guard].1.find(place.state, level.path(), level.limit.ident());
+            self.found.push(Found { guard, slot, hash: place.state });
+        }
+    }
+
+    /// Looks at a few states of the shards that grew, so that growth pays for clearing up.
+    fn finish(&mut self) {
+        if self.added > 0 && self.store.clock.is_monotonic() {
+            for (_, shard) in &mut self.guards {
+                self.store.dropped(shard.sweep_some(SWEEP_STEP * self.added, self.now));
+            }
+        }
+    }
+}
+
+impl<C: Clock> States for View<'_, '_, C> {
+    fn get(&self, index: usize) -> Option<&State> {
+        let found = &self.found[index];
+        found.slot.map(|slot| self.guards[found.guard].1.state(slot))
+    }
+
+    fn reserve(&mut self, count: usize) -> bool {
+        self.store.take_room(count)
+    }
+
+    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
+        let found = &mut self.found[index];
+        let shard = &mut self.guards[found.guard].1;
+        let expires = self.now + reset_after;
+        if let Some(slot) = found.slot {
+            shard.replace(slot, state, expires);
+        } else {
+            let level = &self.plan.levels()[index];
+            let name = [level.path(), level.limit.ident()].concat();
+            found.slot = Some(shard.insert(found.hash, name.into(), state, expires));
+            self.added += 1;
+        }
+    }
+}

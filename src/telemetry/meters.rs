@@ -1,0 +1,142 @@
+//! The counters of one policy, made when it is compiled, so that a check only counts.
+
+use std::collections::HashMap;
+
+use metrics::Counter;
+
+use super::metrics::{CHECKS, DECISIONS, Metrics, NEAR_LIMIT};
+
+/// The label of what has no name of its own here: unknown domains, limits of requests, what is beyond the bound.
+const OTHER: &str = "other";
+
+/// Most limits and domains of one service that have series of their own; the others share one.
+const MAX_SERIES: usize = 10_000;
+
+/// How a check came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A unary gRPC call.
+    Grpc,
+    /// A gRPC call with many checks.
+    GrpcBatch,
+    /// A message of a gRPC stream.
+    GrpcStream,
+}
+
+impl Transport {
+    /// Every transport; the position of each is its number.
+    pub const ALL: [Self; 3] = [Self::Grpc, Self::GrpcBatch, Self::GrpcStream];
+
+    /// Its label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::GrpcBatch => "grpc_batch",
+            Self::GrpcStream => "grpc_stream",
+        }
+    }
+}
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It passed.
+    Allowed,
+    /// It was refused.
+    Limited,
+    /// It could not be decided.
+    Error,
+}
+
+impl Outcome {
+    const ALL: [Self; 3] = [Self::Allowed, Self::Limited, Self::Error];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Limited => "limited",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What one limit counts.
+#[derive(Clone)]
+pub struct LimitMeter {
+    allowed: Counter,
+    limited: Counter,
+    shadow_limited: Counter,
+    near: Counter,
+}
+
+impl LimitMeter {
+    fn new(metrics: &Metrics, domain: &str, limit: &str) -> Self {
+        let decisions =
+            |outcome| metrics.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
+        Self {
+            allowed: decisions("allowed"),
+            limited: decisions("limited"),
+            shadow_limited: decisions("shadow_limited"),
+            near: metrics.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]),
+        }
+    }
+
+    /// Counts one decision of the limit.
+    pub fn count(&self, allowed: bool, shadow: bool, near: bool) {
+        match (allowed, shadow) {
+            (true, _) => self.allowed.increment(1),
+            (false, false) => self.limited.increment(1),
+            (false, true) => self.shadow_limited.increment(1),
+        }
+        if allowed && near {
+            self.near.increment(1);
+        }
+    }
+}
+
+type DomainMeter = [[Counter; Outcome::ALL.len()]; Transport::ALL.len()];
+
+fn domain_meter(metrics: &Metrics, domain: &str) -> DomainMeter {
+    Transport::ALL.map(|transport| {
+        Outcome::ALL.map(|outcome| {
+            metrics.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
+        })
+    })
+}
+
+/// The counters of one policy.
+pub struct Meters {
+    domains: HashMap<Box<str>, DomainMeter, foldhash::fast::RandomState>,
+    other_domain: DomainMeter,
+    limits: Vec<LimitMeter>,
+    other_limit: LimitMeter,
+}
+
+impl Meters {
+    /// Meters for these domains, and for these limits, each given as domain and name, in the order of their numbers.
+    pub fn new<'a>(
+        metrics: &Metrics,
+        domains: impl IntoIterator<Item = &'a str>,
+        limits: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let domains = domains.into_iter().take(MAX_SERIES);
+        let limits = limits.into_iter().take(MAX_SERIES);
+        Self {
+            domains: domains.map(|domain| (domain.into(), domain_meter(metrics, domain))).collect(),
+            other_domain: domain_meter(metrics, OTHER),
+            limits: limits.map(|(domain, limit)| LimitMeter::new(metrics, domain, limit)).collect(),
+            other_limit: LimitMeter::new(metrics, OTHER, OTHER),
+        }
+    }
+
+    /// Counts one check.
+    pub fn check(&self, domain: &str, transport: Transport, outcome: Outcome) {
+        let meter = self.domains.get(domain).unwrap_or(&self.other_domain);
+        meter[transport as usize][outcome as usize].increment(1);
+    }
+
+    /// The meter of the limit of this number; without one, that of all other limits.
+    pub fn limit(&self, index: Option<u32>) -> &LimitMeter {
+        index.and_then(|index| self.limits.get(index as usize)).unwrap_or(&self.other_limit)
+    }
+}

@@ -1,0 +1,160 @@
+//! Every metric, once: its name, what it means, and the handles that count it.
+
+use std::{borrow::Cow, sync::Arc, time::SystemTime};
+
+use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder, Unit};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use super::{Histogram, meters::Transport};
+
+/// Checks answered.
+pub const CHECKS: &str = "weir_checks_total";
+/// What each limit decided.
+pub const DECISIONS: &str = "weir_decisions_total";
+/// Passes with under a fifth of the limit left.
+pub const NEAR_LIMIT: &str = "weir_near_limit_total";
+const CHECK_DURATION: &str = "weir_check_duration_seconds";
+const KEYS: &str = "weir_keys";
+const EVICTIONS: &str = "weir_evictions_total";
+const STORE_FULL: &str = "weir_store_full_total";
+const RELOADS: &str = "weir_policy_reloads_total";
+const LAST_RELOAD: &str = "weir_policy_last_reload_success_timestamp_seconds";
+const CONNECTIONS: &str = "weir_connections";
+const CONNECTIONS_REFUSED: &str = "weir_connections_refused_total";
+const BUILD_INFO: &str = "weir_build_info";
+
+const COUNTERS: &[(&str, &str)] = &[
+    (CHECKS, "Checks answered, by domain, transport and outcome (allowed, limited, error)."),
+    (DECISIONS, "What each limit decided (allowed, limited, shadow_limited)."),
+    (NEAR_LIMIT, "Passes that left under a fifth of the limit."),
+    (EVICTIONS, "States dropped from memory, by reason."),
+    (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
+    (RELOADS, "Reloads of the policy, by result (success, error)."),
+    (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
+];
+
+const GAUGES: &[(&str, &str)] = &[
+    (KEYS, "States held in memory, one for each limit and key."),
+    (LAST_RELOAD, "When the policy was last loaded."),
+    (CONNECTIONS, "Open connections, by listener."),
+    (BUILD_INFO, "Always 1; the labels tell the build."),
+];
+
+/// The registry of one service, and its own metrics.
+pub struct Metrics {
+    recorder: PrometheusRecorder,
+    handle: PrometheusHandle,
+    check_durations: [Histogram; Transport::ALL.len()],
+    keys: Gauge,
+    expired: Counter,
+    full: Counter,
+    reloaded: Counter,
+    not_reloaded: Counter,
+    last_reload: Gauge,
+}
+
+/// What a listener counts.
+#[derive(Clone)]
+pub struct ListenerMeter {
+    /// Open connections.
+    pub open: Gauge,
+    /// Connections closed because there were too many.
+    pub refused: Counter,
+}
+
+impl Metrics {
+    /// A registry with nothing counted.
+    pub fn new() -> Arc<Self> {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        for (name, text) in COUNTERS {
+            recorder.describe_counter((*name).into(), None::<Unit>, (*text).into());
+        }
+        for (name, text) in GAUGES {
+            recorder.describe_gauge((*name).into(), None::<Unit>, (*text).into());
+        }
+        gauge(&recorder, BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+        Arc::new(Self {
+            handle: recorder.handle(),
+            check_durations: Default::default(),
+            keys: gauge(&recorder, KEYS, &[]),
+            expired: counter(&recorder, EVICTIONS, &[("reason", "expired")]),
+            full: counter(&recorder, STORE_FULL, &[("rule", "deny")]),
+            reloaded: counter(&recorder, RELOADS, &[("result", "success")]),
+            not_reloaded: counter(&recorder, RELOADS, &[("result", "error")]),
+            last_reload: gauge(&recorder, LAST_RELOAD, &[]),
+            recorder,
+        })
+    }
+
+    /// A counter of this service.
+    pub(super) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+        counter(&self.recorder, name, labels)
+    }
+
+    /// The meter of a listener.
+    pub fn listener(&self, listener: &str) -> ListenerMeter {
+        ListenerMeter {
+            open: gauge(&self.recorder, CONNECTIONS, &[("listener", listener)]),
+            refused: self.counter(CONNECTIONS_REFUSED, &[("listener", listener)]),
+        }
+    }
+
+    /// How long checks by a transport take.
+    pub fn check_duration(&self, transport: Transport) -> &Histogram {
+        &self.check_durations[transport as usize]
+    }
+
+    /// A policy was loaded, or one could not be.
+    pub fn policy_reload(&self, success: bool) {
+        if success {
+            self.reloaded.increment(1);
+            self.policy_loaded();
+        } else {
+            self.not_reloaded.increment(1);
+        }
+    }
+
+    /// A policy serves from now on.
+    pub fn policy_loaded(&self) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.last_reload.set(now.as_secs_f64());
+    }
+
+    /// What the memory store has counted so far.
+    pub fn memory(&self, keys: usize, expired: usize, full: usize) {
+        self.keys.set(keys as f64);
+        self.expired.absolute(expired as u64);
+        self.full.absolute(full as u64);
+    }
+
+    /// All of it in Prometheus text.
+    pub fn render(&self) -> String {
+        self.handle.run_upkeep();
+        let mut text = self.handle.render();
+        text.push_str(&format!(
+            "# HELP {CHECK_DURATION} Time to answer a check, by transport; a batch counts once.\n# TYPE {CHECK_DURATION} histogram\n"
+        ));
+        for transport in Transport::ALL {
+            let labels = format!("transport=\"{}\"", transport.name());
+            self.check_duration(transport).render(CHECK_DURATION, &labels, &mut text);
+        }
+        text
+    }
+}
+
+fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
+    let labels: Vec<_> = labels.iter().map(|(label, value)| Label::new(*label, (*value).to_owned())).collect();
+    Key::from_parts(Cow::Borrowed(name), labels)
+}
+
+fn metadata() -> Metadata<'static> {
+    Metadata::new(module_path!(), Level::INFO, None)
+}
+
+fn counter(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+    recorder.register_counter(&key(name, labels), &metadata())
+}
+
+fn gauge(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+    recorder.register_gauge(&key(name, labels), &metadata())
+}

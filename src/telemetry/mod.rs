@@ -1,0 +1,10 @@
+//! Telemetry, beside the floors: what the service tells of itself. It knows of the parts below no more than their names.
+
+pub mod histogram;
+pub mod meters;
+pub mod metrics;
+pub mod tracing;
+
+pub use histogram::Histogram;
+pub use meters::{LimitMeter, Meters, Outcome, Transport};
+pub use metrics::Metrics;
