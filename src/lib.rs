@@ -19,6 +19,8 @@ pub mod proto {
 
 pub mod domain;
 
+pub mod settings;
+
 pub mod algorithm;
 
 pub mod plan;
@@ -30,3 +32,13 @@ pub mod store;
 pub mod telemetry;
 
 pub mod limiter;
+
+pub mod transport;
+
+pub mod admin;
+
+pub mod config;
+
+pub mod app;
+
+pub mod cli;

@@ -47,6 +47,9 @@ pub trait Algorithm: Sized {
     /// [`ParamError`] when they leave their bounds.
     fn scale(&self, factor: f64) -> Result<Self, ParamError>;
 
+    /// The parameters as a file would write them: `{ burst: 15, count: 30, period: 1m }`.
+    fn describe(&self) -> String;
+
     /// The parameters that give an old state its meaning, in words: when these change the count starts afresh, when
     /// any others do it is kept. Empty where no parameter does.
     fn time_base(&self) -> String {
@@ -135,6 +138,11 @@ macro_rules! algorithms {
             /// [`ParamError`] when the scaled parameters leave their bounds.
             pub fn scale(&self, factor: f64) -> Result<Self, ParamError> {
                 match self { $(Self::$variant(params) => params.scale(factor).map(Self::$variant),)+ }
+            }
+
+            /// See [`Algorithm::describe`].
+            pub fn describe(&self) -> String {
+                match self { $(Self::$variant(params) => params.describe(),)+ }
             }
 
             /// See [`Algorithm::time_base`].

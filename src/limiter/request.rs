@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::CheckError;
 use crate::{
     algorithm::ParamError,
-    domain::{AskError, Key, KeyError, Micros, ask},
+    domain::{AskError, Charge, Key, KeyError, Micros, ask},
     plan::Plan,
     policy::{Policy, Spec, SpecError, tree::DEFAULT_ANCHOR},
 };
@@ -25,6 +25,8 @@ pub struct Request {
     pub factor: f64,
     /// The request's own limits.
     pub spec: Option<Spec>,
+    /// What a refusal by one limit does to the others, where it is not for the policy or the spec to say.
+    pub charge: Option<Charge>,
 }
 
 /// What is wrong with a request.
@@ -77,7 +79,7 @@ impl Request {
     /// [`Invalid`] names what is wrong with the key.
     pub fn new<T: AsRef<str>>(domain: String, segments: &[T]) -> Result<Self, Invalid> {
         let key = Key::new(&domain, segments)?;
-        Ok(Self { domain, key, cost: 1, max_wait: None, factor: 1.0, spec: None })
+        Ok(Self { domain, key, cost: 1, max_wait: None, factor: 1.0, spec: None, charge: None })
     }
 
     /// The same request with other terms.
@@ -102,7 +104,7 @@ impl Request {
             (None, Some(domain)) => (domain.levels(&self.key, self.cost, self.factor).map_err(beyond)?, domain.charge),
             (None, None) => return Err(CheckError::UnknownDomain(self.domain.clone())),
         };
-        Ok(Plan::new(levels, charge, self.max_wait))
+        Ok(Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait))
     }
 
     /// How many segments name the place of this key's states.

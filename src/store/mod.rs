@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod memory;
+pub mod settings;
 
 use thiserror::Error;
 
@@ -12,6 +13,7 @@ use crate::{
 
 pub use clock::SystemClock;
 pub use memory::MemoryStore;
+pub use settings::{StoreSettings, StoreUrl};
 
 /// Keeps states and decides plans over them.
 pub trait Store: Send + Sync + 'static {

@@ -135,6 +135,11 @@ impl Meters {
         meter[transport as usize][outcome as usize].increment(1);
     }
 
+    /// Counts one check that names no domain to be sure of.
+    pub fn unknown_domain(&self, transport: Transport, outcome: Outcome) {
+        self.other_domain[transport as usize][outcome as usize].increment(1);
+    }
+
     /// The meter of the limit of this number; without one, that of all other limits.
     pub fn limit(&self, index: Option<u32>) -> &LimitMeter {
         index.and_then(|index| self.limits.get(index as usize)).unwrap_or(&self.other_limit)

@@ -6,7 +6,7 @@ use super::{
     Algorithm, Bounds, ParamError, Source,
     params::{check_count, check_period, scale_count},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Ask, Decision, Micros, time::format_duration};
 
 /// What a window may count up to, so that it stays exact in a double.
 const MAX_USED: u64 = 1 << 52;
@@ -90,6 +90,17 @@ impl Algorithm for FixedWindow {
         let count = scale_count(self.count, factor, 1);
         check_count("count", count)?;
         Ok(Self { count, ..self.clone() })
+    }
+
+    fn describe(&self) -> String {
+        let Self { count, period, charge_denied, per_key_phase } = self;
+        let mut text = format!("{{ count: {count}, period: {}", format_duration(*period));
+        for (name, set) in [("charge_denied", charge_denied), ("per_key_phase", per_key_phase)] {
+            if *set {
+                text.push_str(&format!(", {name}: true"));
+            }
+        }
+        text + " }"
     }
 
     fn time_base(&self) -> String {

@@ -8,7 +8,7 @@ use super::{
     span::Rate,
     tat::{Meter, Tat},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Ask, Decision, Micros, time::format_duration};
 
 /// `burst` + 1 units at once, then `count` per `period`, evenly.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +58,10 @@ impl Algorithm for Gcra {
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
         let (burst, count) = (scale_count(self.burst, factor, 0), scale_count(self.count, factor, 1));
         Self::new(burst, count, self.period, &Bounds { max_period: self.period })
+    }
+
+    fn describe(&self) -> String {
+        format!("{{ burst: {}, count: {}, period: {} }}", self.burst, self.count, format_duration(self.period))
     }
 
     fn lua_params(&self) -> Vec<f64> {

@@ -8,7 +8,7 @@ use super::{
     span::Rate,
     tat::{Meter, Tat},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{Ask, Decision, Micros, time::format_duration};
 
 /// `capacity` units at once, refilled by `count` per `period`.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +52,10 @@ impl Algorithm for TokenBucket {
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
         let (capacity, count) = (scale_count(self.capacity, factor, 1), scale_count(self.count, factor, 1));
         Self::new(capacity, count, self.period, &Bounds { max_period: self.period })
+    }
+
+    fn describe(&self) -> String {
+        format!("{{ capacity: {}, count: {}, period: {} }}", self.capacity, self.count, format_duration(self.period))
     }
 
     fn lua_params(&self) -> Vec<f64> {

@@ -1,0 +1,253 @@
+//! From settings to a running service, and to its end.
+
+use std::{future::pending, io, path::Path, sync::Arc};
+
+use thiserror::Error;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::MissedTickBehavior,
+};
+use tonic_health::server::HealthReporter;
+use tracing::{error, info, warn};
+
+use crate::{
+    admin::Admin,
+    algorithm::Bounds,
+    config::Settings,
+    limiter::Limiter,
+    policy::{self, Policy, Problems, watch::Watch},
+    store::{MemoryStore, SystemClock, memory::MemorySettings},
+    telemetry::Metrics,
+    transport::{
+        ConnectionSettings, Drain, Listen, Listener, Server, Workers,
+        grpc::{self, report_ending},
+        observe::Checks,
+        workers::Worker,
+    },
+};
+
+/// The store of a service that keeps counts by itself.
+pub type LocalStore = MemoryStore<SystemClock>;
+
+/// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
+const SHARDS_A_TICK: usize = 16;
+/// How often to sweep.
+const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// Why a service cannot start.
+#[derive(Debug, Error)]
+pub enum AppError {
+    /// The policy is not valid.
+    #[error("{0}")]
+    Policy(Problems),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        /// The setting's key and value.
+        address: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The system has no threads to give.
+    #[error("cannot start the serving threads: {0}")]
+    Threads(io::Error),
+    /// The descriptors in this binary are damaged.
+    #[error("reflection is not available: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// A service whose parts are wired and whose sockets listen.
+pub struct App {
+    settings: Settings,
+    limiter: Arc<Limiter<LocalStore>>,
+    watch: Option<Watch>,
+    hangup: Option<Signal>,
+    admin: Admin,
+    health: HealthReporter,
+    drain: Drain,
+    workers: Workers,
+    grpc: Server,
+    http: Server,
+}
+
+impl App {
+    /// Loads the policy, wires the parts, and listens.
+    ///
+    /// # Errors
+    /// [`AppError`] says what stands in the way.
+    pub async fn bind(settings: Settings) -> Result<Self, AppError> {
+        let hangup = signal(SignalKind::hangup()).ok();
+        let watch = (!settings.limits.as_os_str().is_empty()).then(|| Watch::new(&settings.limits));
+        let policy = match &watch {
+            Some(_) => load(&settings.limits, &settings.bounds()).map_err(AppError::Policy)?,
+            None => {
+                warn!("no limits are configured: everything is allowed (set `limits`, or pass --limits)");
+                Policy::empty()
+            }
+        };
+        let metrics = Metrics::new();
+        metrics.policy_loaded();
+        info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
+        let store = MemoryStore::new(MemorySettings { max_keys: settings.store.max_keys }, SystemClock::new());
+        let limiter = Arc::new(Limiter::new(store, policy, Arc::clone(&metrics)));
+        let admin = Admin::new(Arc::clone(&metrics), {
+            let limiter = Arc::clone(&limiter);
+            move |metrics| {
+                let stats = limiter.store().stats();
+                metrics.memory(stats.keys, stats.expired, stats.refused_full);
+            }
+        });
+
+        let drain = Drain::default();
+        let checks = Checks::new(Arc::clone(&limiter), settings.bounds());
+        let (routes, health) = grpc::routes(checks, drain.clone()).await?;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let count = if settings.grpc.workers == 0 { cores } else { settings.grpc.workers };
+        let workers = Workers::start(count).map_err(AppError::Threads)?;
+        let grpc = Server {
+            listener: listen("grpc.listen", &settings.grpc.listen).await?,
+            routes,
+            workers: workers.handles(),
+            settings: ConnectionSettings {
+                http2_only: true,
+                max_connections: settings.grpc.max_connections,
+                max_streams: settings.grpc.max_streams,
+            },
+            meter: metrics.listener("grpc"),
+            drain: drain.clone(),
+        };
+        let http = Server {
+            listener: listen("http.listen", &settings.http.listen).await?,
+            routes: admin.clone().routes(),
+            workers: vec![Worker::current()],
+            settings: ConnectionSettings {
+                http2_only: false,
+                max_connections: settings.http.max_connections,
+                max_streams: 128,
+            },
+            meter: metrics.listener("http"),
+            drain: drain.clone(),
+        };
+        Ok(Self { settings, limiter, watch, hangup, admin, health, drain, workers, grpc, http })
+    }
+
+    /// Where it listens, with the ports that were taken: gRPC, then HTTP.
+    pub fn addresses(&self) -> (String, String) {
+        (self.grpc.listener.address(), self.http.listener.address())
+    }
+
+    /// Serves until `shutdown` is done, then drains. `true`: nothing had to be cut.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> bool {
+        let (grpc, http) = self.addresses();
+        info!(grpc, http, store = %self.settings.store.url, workers = self.grpc.workers.len(), "serving");
+        let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
+        let background = [
+            tokio::spawn(reload(Arc::clone(&self.limiter), self.watch, self.hangup, self.settings.clone())),
+            tokio::spawn(sweep(Arc::clone(&self.limiter))),
+        ];
+        shutdown.await;
+        info!("shutting down: health says no, calls are still served");
+        report_ending(&self.health).await;
+        self.admin.report_ending();
+        tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
+        let clean = self.drain.finish(self.settings.shutdown.timeout.duration()).await;
+        if !clean {
+            warn!("some calls did not finish in time and were cut");
+        }
+        for task in serving {
+            // The accept loops end by themselves once the drain begins; a panic in one has been told.
+            let _ = task.await;
+        }
+        for task in background {
+            task.abort();
+        }
+        // Joining threads would hold up this runtime.
+        let _ = tokio::task::spawn_blocking(|| self.workers.stop()).await;
+        info!("stopped");
+        clean
+    }
+}
+
+async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {
+    let wrong = |cause| AppError::Listen { address: format!("{setting} {address}"), cause };
+    Listener::bind(address).await.map_err(wrong)
+}
+
+fn load(path: &Path, bounds: &Bounds) -> Result<Policy, Problems> {
+    let loaded = policy::load(path, bounds)?;
+    for skipped in loaded.skipped {
+        info!(path = %skipped.display(), "no policy file, passed over");
+    }
+    Ok(loaded.policy)
+}
+
+/// Puts a changed policy in force; a bad one changes nothing.
+async fn reload(
+    limiter: Arc<Limiter<LocalStore>>,
+    watch: Option<Watch>,
+    mut hangup: Option<Signal>,
+    settings: Settings,
+) {
+    let Some(mut watch) = watch else {
+        // SIGHUP would end a process that does not listen to it.
+        loop {
+            next(&mut hangup).await;
+            info!("no policy to reload");
+        }
+    };
+    let mut looks = tokio::time::interval(settings.limits_poll.duration());
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let asked = tokio::select! {
+            () = next(&mut hangup) => true,
+            _ = looks.tick() => false,
+        };
+        let (limiter, settings) = (Arc::clone(&limiter), settings.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            if watch.settled_change() || asked {
+                put_in_force(&limiter, &settings);
+            }
+            watch
+        });
+        match looked.await {
+            Ok(back) => watch = back,
+            Err(cause) => {
+                error!(%cause, "the policy is not watched any more");
+                return;
+            }
+        }
+    }
+}
+
+fn put_in_force(limiter: &Limiter<LocalStore>, settings: &Settings) {
+    match load(&settings.limits, &settings.bounds()) {
+        Ok(policy) => {
+            info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy reloaded");
+            limiter.replace_policy(policy);
+            limiter.metrics().policy_reload(true);
+        }
+        Err(problems) => {
+            for problem in &problems.0 {
+                error!(%problem, "the policy on disk is not valid; the one before stays in force");
+            }
+            limiter.metrics().policy_reload(false);
+        }
+    }
+}
+
+async fn next(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => pending().await,
+    }
+}
+
+async fn sweep(limiter: Arc<Limiter<LocalStore>>) {
+    let shards = limiter.store().shard_count();
+    let mut ticks = tokio::time::interval(SWEEP_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        limiter.store().sweep((shards / 16).max(SHARDS_A_TICK));
+    }
+}

@@ -1,0 +1,67 @@
+//! `weir check`
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{CommandResult, Failure, NO, block_on, client::Client, render::Decided};
+use crate::{
+    domain::time::parse_duration,
+    proto::{CheckRequest, rate_limiter_client::RateLimiterClient},
+};
+
+/// Ask a service whether a request may pass, and charge it
+///
+/// The key is a path, root first: `weir check user alex trade`. Exit code 0: allowed; 1: refused; 2: an error. A cost of 0
+/// only looks; a negative one gives back.
+#[derive(Args)]
+pub struct Check {
+    /// The key's segments, root first
+    #[arg(required = true, value_name = "KEY")]
+    key: Vec<String>,
+    /// The domain whose policy decides
+    #[arg(long, default_value = "")]
+    domain: String,
+    /// Units asked for
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    cost: i64,
+    /// Divides the limits: 0.5 allows twice as much, 0 lifts them
+    #[arg(long)]
+    factor: Option<f64>,
+    /// The longest wait to accept from limits that shape
+    #[arg(long, value_name = "TIME")]
+    max_wait: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+impl Check {
+    pub fn run(self) -> CommandResult {
+        let max_wait = self.max_wait.as_deref().map(parse_duration).transpose().map_err(Failure)?;
+        let request = CheckRequest {
+            domain: self.domain,
+            key: self.key,
+            cost: Some(self.cost),
+            factor: self.factor,
+            max_wait: max_wait.map(|micros| prost_types::Duration {
+                seconds: micros / 1_000_000,
+                nanos: (micros % 1_000_000 * 1_000) as i32,
+            }),
+            ..Default::default()
+        };
+        let answer = block_on(async {
+            let mut service = RateLimiterClient::new(self.client.connect().await?);
+            self.client.call(service.check(request)).await
+        })?;
+        let decided = Decided::from(answer);
+        if self.json {
+            println!("{}", serde_json::to_string(&decided)?);
+        } else {
+            print!("{}", decided.text());
+        }
+        Ok(if decided.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    }
+}

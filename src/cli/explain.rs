@@ -1,0 +1,105 @@
+//! `weir limits explain`
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use serde_json::json;
+
+use super::{CommandResult, Failure};
+use crate::{
+    algorithm::Bounds,
+    domain::{Charge, Key, time::parse_duration},
+    policy::{self, Domain, tree::Found},
+};
+
+/// Tell which limits a key meets, and why
+#[derive(Args)]
+pub struct Explain {
+    /// A policy file, or a directory of them
+    path: PathBuf,
+    /// The key's segments, root first
+    #[arg(required = true, value_name = "KEY")]
+    key: Vec<String>,
+    /// The domain whose policy decides
+    #[arg(long, default_value = "")]
+    domain: String,
+    /// The longest period that is allowed, as in the setting max_period
+    #[arg(long, value_name = "TIME", default_value = "31d")]
+    max_period: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Explain {
+    pub fn run(self) -> CommandResult {
+        let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
+        let policy = policy::load(&self.path, &bounds)?.policy;
+        let Some(domain) = policy.domain(&self.domain) else {
+            let mut known: Vec<_> = policy.domains().map(|domain| format!("`{}`", domain.name)).collect();
+            known.sort();
+            return Err(Failure(format!(
+                "no file defines the domain `{}`; there are {}",
+                self.domain,
+                known.join(", ")
+            )));
+        };
+        let key = Key::new(&self.domain, &self.key)?;
+        let steps: Vec<_> = domain.walk(&key).collect();
+        if self.json {
+            println!("{}", self.as_json(domain, &steps));
+        } else {
+            self.print(domain, &steps);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print(&self, domain: &Domain, steps: &[(usize, Found, u32)]) {
+        let charge = match domain.charge {
+            Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
+            Charge::Independent => "every limit that passes is charged (independent)",
+        };
+        println!("domain `{}`: {charge}; anchor {}", domain.name, domain.anchor);
+        for (index, segment) in self.key.iter().enumerate() {
+            let path = self.key[..=index].join(" / ");
+            let Some((depth, found, node)) = steps.get(index) else {
+                println!("{path}: no node for `{segment}`; the walk ends here");
+                break;
+            };
+            let how = match found {
+                Found::Exact => "by its name",
+                Found::Pattern => "by a pattern",
+                Found::Any => "by `*`",
+            };
+            println!("{path}: found {how}");
+            let counts = !domain.last_entry_only || *depth == self.key.len();
+            for limit in domain.limits_at(*node) {
+                let shadow = if limit.shadow { ", shadow" } else { "" };
+                let passed = if counts { "" } else { ", passed over: only the last segment's limits count" };
+                let (algorithm, parameters) = (limit.params.name(), limit.params.describe());
+                println!(
+                    "    {}: {algorithm} {parameters}{shadow}{passed}; counted as `{}`",
+                    limit.name,
+                    limit.ident_text()
+                );
+            }
+        }
+        let total: usize = steps.iter().map(|(_, _, node)| domain.limits_at(*node).len()).sum();
+        if total == 0 {
+            println!("no limit on the way: everything is allowed");
+        }
+    }
+
+    fn as_json(&self, domain: &Domain, steps: &[(usize, Found, u32)]) -> serde_json::Value {
+        let steps = steps.iter().map(|(depth, found, node)| {
+            let limits = domain.limits_at(*node).iter().map(|limit| {
+                json!({ "name": limit.name, "algorithm": limit.params.name(), "parameters": limit.params.describe(),
+                    "shadow": limit.shadow, "counted_as": limit.ident_text() })
+            });
+            json!({ "segment": self.key[depth - 1], "depth": depth, "found": format!("{found:?}").to_lowercase(),
+                "limits": limits.collect::<Vec<_>>() })
+        });
+        let charge = if domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" };
+        json!({ "domain": domain.name, "charge": charge, "anchor": domain.anchor, "steps": steps.collect::<Vec<_>>() })
+    }
+}

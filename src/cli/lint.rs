@@ -1,0 +1,84 @@
+//! `weir limits lint`
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+
+use super::{CommandResult, Failure, NO};
+use crate::{
+    algorithm::Bounds,
+    domain::time::parse_duration,
+    policy::{self, lint},
+};
+
+/// Check policy files
+///
+/// Every error is told with file, line and column; then what is valid but may surprise. Exit code 0: valid; 1: with
+/// --strict, there is something to look at; 2: not valid.
+#[derive(Args)]
+pub struct Lint {
+    /// A policy file, or a directory of them
+    path: PathBuf,
+    /// Tell which counts a change from this policy would forget
+    #[arg(long, value_name = "OLD")]
+    against: Option<PathBuf>,
+    /// The longest period that is allowed, as in the setting max_period
+    #[arg(long, value_name = "TIME", default_value = "31d")]
+    max_period: String,
+    /// Exit with 1 when there are warnings, or counts that would be forgotten
+    #[arg(long)]
+    strict: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Lint {
+    pub fn run(self) -> CommandResult {
+        let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
+        let loaded = match policy::load(&self.path, &bounds) {
+            Ok(loaded) => loaded,
+            Err(problems) if self.json => {
+                let places = problems.0.iter().map(|problem| {
+                    serde_json::json!({ "file": problem.file, "line": problem.mark.line, "column": problem.mark.column,
+                        "field": problem.field, "message": problem.message })
+                });
+                println!("{}", serde_json::json!({ "valid": false, "errors": places.collect::<Vec<_>>() }));
+                return Ok(ExitCode::from(2));
+            }
+            Err(problems) => {
+                eprintln!("{problems}");
+                return Ok(ExitCode::from(2));
+            }
+        };
+        let warnings = lint::warnings(&loaded.policy);
+        let forgotten = match &self.against {
+            Some(old) => lint::forgotten(&policy::load(old, &bounds)?.policy, &loaded.policy),
+            None => Vec::new(),
+        };
+        let (domains, limits) = (loaded.policy.domains().count(), loaded.policy.limit_count());
+        if self.json {
+            println!(
+                "{}",
+                serde_json::json!({ "valid": true, "domains": domains, "limits": limits, "warnings": warnings,
+                    "skipped": loaded.skipped, "forgotten": self.against.is_some().then_some(&forgotten) })
+            );
+        } else {
+            println!("{}: valid; domains: {domains}, limits: {limits}", self.path.display());
+            for skipped in &loaded.skipped {
+                println!("passed over: {}", skipped.display());
+            }
+            for warning in &warnings {
+                println!("warning: {warning}");
+            }
+            for line in &forgotten {
+                println!("forgets: {line}");
+            }
+            if self.against.is_some() && forgotten.is_empty() {
+                println!("forgets nothing");
+            }
+        }
+        let something = !warnings.is_empty() || !forgotten.is_empty();
+        Ok(if self.strict && something { ExitCode::from(NO) } else { ExitCode::SUCCESS })
+    }
+}

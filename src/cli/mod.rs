@@ -1,0 +1,87 @@
+//! The command line: one file a command.
+
+mod check;
+mod client;
+mod explain;
+mod health;
+mod lint;
+mod render;
+mod reset;
+mod serve;
+mod simulate;
+mod trace;
+
+use std::{fmt::Display, path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// A rate-limit service: nested limits, decided exactly, over gRPC.
+///
+/// Without a command: `weir serve`, with the settings in config/weir.yaml where there is such a file.
+#[derive(Parser)]
+#[command(name = "weir", version, propagate_version = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Check(check::Check),
+    Reset(reset::Reset),
+    Health(health::Health),
+    /// Look at policy files without a service
+    #[command(subcommand)]
+    Limits(Limits),
+    Simulate(simulate::Simulate),
+}
+
+#[derive(Subcommand)]
+enum Limits {
+    Lint(lint::Lint),
+    Explain(explain::Explain),
+}
+
+/// Where settings are looked for when no command is given.
+const QUICK_START: &str = "config/weir.yaml";
+
+/// Runs the command that the arguments name. Exit codes: 0 yes, 1 no (refused, not serving), 2 an error.
+pub fn run() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        None => serve::Serve::quick_start(Some(PathBuf::from(QUICK_START)).filter(|path| path.is_file())).run(),
+        Some(Command::Serve(command)) => command.run(),
+        Some(Command::Check(command)) => command.run(),
+        Some(Command::Reset(command)) => command.run(),
+        Some(Command::Health(command)) => command.run(),
+        Some(Command::Limits(Limits::Lint(command))) => command.run(),
+        Some(Command::Limits(Limits::Explain(command))) => command.run(),
+        Some(Command::Simulate(command)) => command.run(),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(Failure(message)) => {
+            eprintln!("weir: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The exit code for "no".
+const NO: u8 = 1;
+
+/// Why a command failed, as it is told.
+struct Failure(String);
+
+impl<E: Display> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+type CommandResult = Result<ExitCode, Failure>;
+
+/// Runs a command that waits for something.
+fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+}

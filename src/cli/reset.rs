@@ -1,0 +1,46 @@
+//! `weir reset`
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{CommandResult, block_on, client::Client};
+use crate::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
+
+/// Make a service forget a key, so that its next check finds it as if never seen
+#[derive(Args)]
+pub struct Reset {
+    /// The key's segments, root first
+    #[arg(required = true, value_name = "KEY")]
+    key: Vec<String>,
+    /// The domain that the key is in
+    #[arg(long, default_value = "")]
+    domain: String,
+    /// Also forget every key below it
+    #[arg(long)]
+    subtree: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+impl Reset {
+    pub fn run(self) -> CommandResult {
+        let path = self.key.join(" / ");
+        let request = ResetRequest { domain: self.domain, key: self.key, subtree: self.subtree };
+        let answer = block_on(async {
+            let mut service = RateLimiterClient::new(self.client.connect().await?);
+            self.client.call(service.reset(request)).await
+        })?;
+        if self.json {
+            println!("{}", serde_json::json!({ "existed": answer.existed }));
+        } else {
+            let below = if self.subtree { " and all below it" } else { "" };
+            let existed = if answer.existed { "it had state" } else { "it had no state of its own" };
+            println!("forgot {path}{below}; {existed}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

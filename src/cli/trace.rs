@@ -1,0 +1,110 @@
+//! The lines of a simulated story.
+
+use serde::Deserialize;
+
+use crate::{
+    algorithm::Bounds,
+    domain::{Charge, Micros, time::MAX_MOMENT},
+    limiter::{Invalid, Request},
+    policy::{Problems, Spec, SpecLimit, document::Node, limits::read_limits},
+};
+
+/// One line.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Line {
+    /// A request to check.
+    Check(CheckLine),
+    /// A key to forget.
+    Reset(ResetLine),
+}
+
+/// `{"at_us":0,"key":["user","alex"],…}`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckLine {
+    pub at_us: Micros,
+    #[serde(default)]
+    domain: String,
+    key: Vec<String>,
+    cost: Option<i64>,
+    max_wait_us: Option<Micros>,
+    factor: Option<f64>,
+    limits: Option<serde_json::Value>,
+    charge: Option<ChargeName>,
+}
+
+/// `{"at_us":9,"reset":["user","alex"],"subtree":true}`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResetLine {
+    pub at_us: Micros,
+    #[serde(default)]
+    domain: String,
+    reset: Vec<String>,
+    #[serde(default)]
+    pub subtree: bool,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ChargeName {
+    AllOrNothing,
+    Independent,
+}
+
+impl Line {
+    /// Reads a line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // Read as what it says it is, so that an error tells of that and not of both forms.
+        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let line = if value.get("reset").is_some() {
+            serde_json::from_value(value).map(Self::Reset)
+        } else {
+            serde_json::from_value(value).map(Self::Check)
+        };
+        let line = line.map_err(|error| error.to_string())?;
+        match line.at_us() {
+            0..=MAX_MOMENT => Ok(line),
+            at => Err(format!("at_us is 0 to 2^52, not {at}")),
+        }
+    }
+
+    /// When it happens.
+    pub fn at_us(&self) -> Micros {
+        match self {
+            Self::Check(line) => line.at_us,
+            Self::Reset(line) => line.at_us,
+        }
+    }
+}
+
+impl CheckLine {
+    /// The request that the line asks.
+    pub fn request(self, bounds: &Bounds) -> Result<Request, Invalid> {
+        let charge = self.charge.map(|charge| match charge {
+            ChargeName::AllOrNothing => Charge::AllOrNothing,
+            ChargeName::Independent => Charge::Independent,
+        });
+        let request = Request::new(self.domain, &self.key)?;
+        let mut request = request.with_terms(self.cost.unwrap_or(1), self.max_wait_us, self.factor.unwrap_or(1.0))?;
+        request.charge = charge;
+        if let Some(limits) = self.limits {
+            let mut problems = Problems::default();
+            let written = read_limits(&Node::from(limits), "limits", true, bounds, &mut problems);
+            if let Some(problem) = problems.0.into_iter().next() {
+                return Err(Invalid::field_error(problem.field, problem.message));
+            }
+            let written = written.into_iter().map(SpecLimit::from).collect();
+            request.spec = Some(Spec::new(written, charge.unwrap_or_default(), &request.key)?);
+        }
+        Ok(request)
+    }
+}
+
+impl ResetLine {
+    /// The request that names the key.
+    pub fn request(self) -> Result<Request, Invalid> {
+        Request::new(self.domain, &self.reset)
+    }
+}

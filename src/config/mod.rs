@@ -1,0 +1,205 @@
+//! The settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
+//! then flags.
+
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use figment::{
+    Figment, Profile,
+    providers::Serialized,
+    value::{Dict, Value},
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    admin::HttpSettings,
+    algorithm::{Bounds, params::MAX_PERIOD},
+    policy::Problems,
+    settings::Time,
+    store::StoreSettings,
+    telemetry::tracing::LogSettings,
+    transport::{drain::ShutdownSettings, grpc::GrpcSettings},
+};
+
+/// All settings. `config/weir.yaml` explains each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// The policy: a file or a directory. Empty: none, so that everything passes.
+    pub limits: PathBuf,
+    /// How often the policy's files are looked at.
+    pub limits_poll: Time,
+    /// Longest period of a limit.
+    pub max_period: Time,
+    /// The gRPC port.
+    pub grpc: GrpcSettings,
+    /// The HTTP port.
+    pub http: HttpSettings,
+    /// Where counts live.
+    pub store: StoreSettings,
+    /// How the service ends.
+    pub shutdown: ShutdownSettings,
+    /// How logs are written.
+    pub log: LogSettings,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            limits: PathBuf::new(),
+            limits_poll: Time(500_000),
+            max_period: Time(Bounds::default().max_period),
+            grpc: GrpcSettings::default(),
+            http: HttpSettings::default(),
+            store: StoreSettings::default(),
+            shutdown: ShutdownSettings::default(),
+            log: LogSettings::default(),
+        }
+    }
+}
+
+/// What flags may set; each stands above everything else.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    /// `--limits`.
+    pub limits: Option<PathBuf>,
+    /// `--store`.
+    pub store: Option<String>,
+}
+
+/// Why there are no settings.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file is not readable, or has unknown keys.
+    #[error("{0}")]
+    File(Problems),
+    /// Variables of the environment that no setting knows.
+    #[error("{0}")]
+    Environment(String),
+    /// A value of the wrong kind, or out of bounds.
+    #[error("{0}")]
+    Value(String),
+}
+
+impl Settings {
+    /// Reads the settings from a file, the environment and flags.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the key, and the file with its line or the variable.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &Flags,
+    ) -> Result<Self, ConfigError> {
+        let defaults = Value::serialize(Self::default()).ok().and_then(Value::into_dict).unwrap_or_default();
+        let mut figment = Figment::from(Serialized::defaults(Self::default()));
+        if let Some(path) = file {
+            figment = figment.merge(source::file(path, &defaults).map_err(ConfigError::File)?);
+        }
+        figment = figment.merge(source::environment(environment, &defaults).map_err(ConfigError::Environment)?);
+        figment = figment.merge(source::Values::new("flags", flags.dict()));
+        let settings: Self = figment.select(Profile::Default).extract().map_err(|error| told(&error))?;
+        settings.checked()
+    }
+
+    /// The bounds on limits that files and callers name.
+    pub fn bounds(&self) -> Bounds {
+        Bounds { max_period: self.max_period.0 }
+    }
+
+    fn checked(self) -> Result<Self, ConfigError> {
+        let wrong = |text: &str| Err(ConfigError::Value(text.to_owned()));
+        if !(1..=MAX_PERIOD).contains(&self.max_period.0) {
+            return wrong("max_period is 1us to 366d");
+        }
+        if !(10_000..=crate::domain::time::DAY).contains(&self.limits_poll.0) {
+            return wrong("limits_poll is 10ms to 1d");
+        }
+        if self.store.max_keys == 0 || self.store.max_keys > 1 << 32 {
+            return wrong("store.max_keys is 1 to 2^32");
+        }
+        if self.grpc.max_connections == 0 || self.http.max_connections == 0 || self.grpc.max_streams == 0 {
+            return wrong("max_connections and max_streams are at least 1");
+        }
+        if self.grpc.workers > 1_024 {
+            return wrong("grpc.workers is at most 1024; 0 means one for each core");
+        }
+        Ok(self)
+    }
+}
+
+impl Flags {
+    fn dict(&self) -> Dict {
+        let mut dict = Dict::new();
+        if let Some(limits) = &self.limits {
+            dict.insert("limits".to_owned(), Value::from(limits.to_string_lossy().into_owned()));
+        }
+        if let Some(store) = &self.store {
+            dict.insert("store".to_owned(), Value::from(Dict::from([("url".to_owned(), Value::from(store.clone()))])));
+        }
+        dict
+    }
+}
+
+/// A figment error in one line: the key, what is wrong with it, and where it was set.
+fn told(error: &figment::Error) -> ConfigError {
+    let key = error.path.join(".");
+    let place = error.metadata.as_ref().map(|metadata| format!(" (set in {})", metadata.name)).unwrap_or_default();
+    ConfigError::Value(format!("{key}: {}{place}", error.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(yaml: &str, environment: &[(&str, &str)]) -> Result<Settings, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weir.yaml");
+        std::fs::write(&path, yaml).unwrap();
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let settings = Settings::load(Some(&path), environment, &Flags::default());
+        settings.map_err(|error| error.to_string().replace(&format!("{}/", dir.path().display()), ""))
+    }
+
+    #[test]
+    fn the_environment_stands_above_the_file_and_the_file_above_defaults() {
+        let settings =
+            load("grpc: { listen: '127.0.0.1:1', workers: 3 }", &[("WEIR_GRPC__LISTEN", "unix:/run/w")]).unwrap();
+        assert_eq!(settings.grpc.listen.to_string(), "unix:/run/w");
+        assert_eq!((settings.grpc.workers, settings.http.listen.to_string().as_str()), (3, "127.0.0.1:8080"));
+        assert_eq!(load("", &[]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn digits_in_a_text_stay_a_text() {
+        assert_eq!(load("", &[("WEIR_LIMITS", "0123")]).unwrap().limits, PathBuf::from("0123"));
+        assert_eq!(load("", &[("WEIR_SHUTDOWN__TIMEOUT", "5")]).unwrap().shutdown.timeout, Time::seconds(5));
+        assert_eq!(load("shutdown: { timeout: 5 }", &[]).unwrap().shutdown.timeout, Time::seconds(5));
+    }
+
+    #[test]
+    fn what_kubernetes_injects_is_no_setting() {
+        let injected = [("WEIR_PORT", "tcp://10.0.0.1:8081"), ("WEIR_SERVICE_HOST", "x"), ("WEIR_PORT_8081_TCP", "y")];
+        assert_eq!(load("", &injected).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn errors_name_key_and_place() {
+        for (yaml, environment, text) in [
+            ("grcp: {}", &[][..], "weir.yaml:1:1: unknown key `grcp`; did you mean `grpc`?"),
+            ("a: [", &[], "weir.yaml:1:4: not valid YAML"),
+            ("grpc:\n  lisen: x", &[], "weir.yaml:2:3: unknown key `grpc.lisen`; did you mean `grpc.listen`?"),
+            ("grpc: { listen: nowhere }", &[], "`nowhere` is no address"),
+            ("", &[("WEIR_GRPC__WORKER", "1")], "WEIR_GRPC__WORKER"),
+            ("", &[("WEIR_GRPC__WORKERS", "many")], "grpc.workers"),
+            ("store: { url: 'redis://:secret@h' }", &[], "there is no store `redis`"),
+            ("max_period: 400d", &[], "max_period is"),
+        ] {
+            let error = load(yaml, environment).unwrap_err();
+            assert!(error.contains(text), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

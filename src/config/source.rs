@@ -1,0 +1,148 @@
+//! Where settings come from, as figment takes them. The defaults tell which keys there are and of what kind.
+
+use std::path::Path;
+
+use figment::{
+    Metadata, Profile, Provider,
+    value::{Dict, Map, Value},
+};
+
+use crate::policy::{
+    Problems,
+    document::{self, Entry, Node, Value as Document},
+    suggest,
+};
+
+/// The prefix of every variable.
+const PREFIX: &str = "WEIR_";
+/// What Kubernetes sets for a Service called weir, and what the command line reads itself.
+const NOT_SETTINGS: [&str; 3] = ["WEIR_PORT", "WEIR_SERVICE_", "WEIR_CONFIG"];
+
+/// A set of values from one place.
+pub struct Values {
+    place: String,
+    values: Dict,
+}
+
+impl Values {
+    /// Values that were set in `place`.
+    pub fn new(place: &str, values: Dict) -> Self {
+        Self { place: place.to_owned(), values }
+    }
+}
+
+impl Provider for Values {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.place.clone())
+    }
+
+    fn data(&self) -> figment::Result<Map<Profile, Dict>> {
+        Ok(Map::from([(Profile::Default, self.values.clone())]))
+    }
+}
+
+/// The values of a YAML file. A relative path in `limits` is meant from where the file stands.
+pub fn file(path: &Path, defaults: &Dict) -> Result<Values, Problems> {
+    let text = std::fs::read_to_string(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
+    let mut values = Dict::new();
+    let mut problems = Problems::default();
+    match document::parse(&text).map_err(|problems| problems.in_file(path))? {
+        None => {}
+        Some(Node { value: Document::Map(entries), .. }) => values = map(&entries, "", defaults, &mut problems),
+        Some(other) => problems.add(other.mark, "", format!("settings are a map; this is {}", other.kind())),
+    }
+    if !problems.0.is_empty() {
+        return Err(problems.in_file(path));
+    }
+    if let (Some(limits), Some(folder)) = (values.get("limits").and_then(Value::as_str), path.parent()) {
+        let limits = if limits.is_empty() { String::new() } else { folder.join(limits).to_string_lossy().into_owned() };
+        values.insert("limits".to_owned(), Value::from(limits));
+    }
+    Ok(Values::new(&path.display().to_string(), values))
+}
+
+fn map(entries: &[Entry], above: &str, defaults: &Dict, problems: &mut Problems) -> Dict {
+    let mut values = Dict::new();
+    for entry in entries {
+        let key = format!("{above}{}", entry.key);
+        match (defaults.get(&entry.key), &entry.value.value) {
+            (None, _) => {
+                let known: Vec<_> = defaults.keys().map(|known| format!("{above}{known}")).collect();
+                let known: Vec<_> = known.iter().map(String::as_str).collect();
+                problems.add(entry.mark, "", suggest::unknown("key", &key, &known));
+            }
+            // A key without a value leaves the default, as a section does whose lines are all commented.
+            (Some(_), Document::Null) => {}
+            (Some(Value::Dict(_, defaults)), Document::Map(entries)) => {
+                values.insert(entry.key.clone(), Value::from(map(entries, &format!("{key}."), defaults, problems)));
+            }
+            (Some(default), Document::Scalar(text)) if !matches!(default, Value::Dict(..)) => {
+                values.insert(entry.key.clone(), typed(text, default));
+            }
+            (Some(default), _) => {
+                let wanted = if matches!(default, Value::Dict(..)) { "a map" } else { "a single value" };
+                problems.add(entry.value.mark, "", format!("{key} is {wanted}, not {}", entry.value.kind()));
+            }
+        }
+    }
+    values
+}
+
+/// The values of the variables that begin with `WEIR_`; `__` stands between the levels of a key.
+pub fn environment(variables: impl IntoIterator<Item = (String, String)>, defaults: &Dict) -> Result<Values, String> {
+    let mut values = Dict::new();
+    for (name, text) in variables {
+        let ignored = NOT_SETTINGS.iter().any(|prefix| name.starts_with(prefix));
+        let Some(key) = name.strip_prefix(PREFIX).filter(|_| !ignored) else { continue };
+        let parts: Vec<_> = key.to_lowercase().split("__").map(str::to_owned).collect();
+        if !insert(&mut values, &parts, &text, defaults) {
+            let mut known = Vec::new();
+            names(PREFIX, defaults, &mut known);
+            let known: Vec<_> = known.iter().map(String::as_str).collect();
+            return Err(suggest::unknown("variable", &name, &known));
+        }
+    }
+    Ok(Values::new("the environment", values))
+}
+
+fn insert(values: &mut Dict, parts: &[String], text: &str, defaults: &Dict) -> bool {
+    match parts {
+        [key] => match defaults.get(key) {
+            None | Some(Value::Dict(..)) => false,
+            Some(default) => {
+                values.insert(key.clone(), typed(text, default));
+                true
+            }
+        },
+        [key, rest @ ..] => match defaults.get(key) {
+            Some(Value::Dict(_, defaults)) => {
+                let entry = values.entry(key.clone()).or_insert_with(|| Value::from(Dict::new()));
+                match entry {
+                    Value::Dict(_, values) => insert(values, rest, text, defaults),
+                    _ => false,
+                }
+            }
+            _ => false,
+        },
+        [] => false,
+    }
+}
+
+fn names(prefix: &str, defaults: &Dict, known: &mut Vec<String>) {
+    for (key, value) in defaults {
+        let name = format!("{prefix}{}", key.to_uppercase());
+        match value {
+            Value::Dict(_, below) => names(&format!("{name}__"), below, known),
+            _ => known.push(name),
+        }
+    }
+}
+
+/// A text as the kind that its default has: a password of digits stays a text, a count becomes a number.
+fn typed(text: &str, default: &Value) -> Value {
+    match default {
+        Value::Num(..) => text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from),
+        Value::Bool(..) => text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
+        _ => Value::from(text),
+    }
+}

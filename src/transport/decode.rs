@@ -1,0 +1,65 @@
+//! Messages into requests.
+
+use crate::{
+    algorithm::{Bounds, ParamError, Params, params::from_message},
+    domain::{Charge, Key},
+    limiter::{Invalid, Request},
+    policy::{Spec, SpecLimit},
+    proto,
+};
+
+/// Most checks of a batch.
+pub const MAX_BATCH: usize = 1_000;
+
+/// A check's request.
+///
+/// # Errors
+/// [`Invalid`] names the field at fault.
+pub fn check(message: proto::CheckRequest, bounds: &Bounds) -> Result<Request, Invalid> {
+    let max_wait = match &message.max_wait {
+        None => None,
+        Some(wait) => {
+            let wait = from_message(wait);
+            Some(wait.ok_or_else(|| Invalid::field_error("max_wait", "max_wait is 0 to 1 day, in whole microseconds"))?)
+        }
+    };
+    let request = Request::new(message.domain, &message.key)?;
+    let mut request = request.with_terms(message.cost.unwrap_or(1), max_wait, message.factor.unwrap_or(1.0))?;
+    if let Some(spec) = message.limit_spec {
+        request.spec = Some(limit_spec(spec, &request.key, bounds)?);
+    }
+    Ok(request)
+}
+
+/// A reset's request.
+///
+/// # Errors
+/// [`Invalid`] names the field at fault.
+pub fn reset(message: &proto::ResetRequest) -> Result<Request, Invalid> {
+    Request::new(message.domain.clone(), &message.key)
+}
+
+fn limit_spec(message: proto::LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Invalid> {
+    let charge = match proto::Charge::try_from(message.charge) {
+        Ok(proto::Charge::Unspecified | proto::Charge::AllOrNothing) => Charge::AllOrNothing,
+        Ok(proto::Charge::Independent) => Charge::Independent,
+        Err(_) => {
+            return Err(Invalid::field_error(
+                "limit_spec.charge",
+                format!("no charge has the number {}", message.charge),
+            ));
+        }
+    };
+    let limits = message.limits.into_iter().enumerate().map(|(index, limit)| {
+        self::limit(limit, bounds)
+            .map_err(|error| Invalid::field_error(format!("limit_spec.limits[{index}].{}", error.field), error.reason))
+    });
+    Ok(Spec::new(limits.collect::<Result<_, _>>()?, charge, key)?)
+}
+
+fn limit(message: proto::Limit, bounds: &Bounds) -> Result<SpecLimit, ParamError> {
+    let proto::Limit { name, depth, shadow, algorithm } = message;
+    let algorithm = algorithm.ok_or_else(|| ParamError::new("algorithm", "a limit needs an algorithm"))?;
+    let name = Some(name).filter(|name| !name.is_empty());
+    Ok(SpecLimit { name, depth, shadow, params: Params::from_proto(&algorithm, bounds)? })
+}

@@ -1,0 +1,128 @@
+//! The service `weir.v1.RateLimiter`, with health and reflection beside it.
+
+use std::{pin::Pin, time::Instant};
+
+use axum::Router;
+use serde::{Deserialize, Serialize};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming, service::Routes};
+use tonic_health::server::HealthReporter;
+
+use super::{
+    decode::{self, MAX_BATCH},
+    drain::Drain,
+    listener::Listen,
+    observe::Checks,
+    status::Refused,
+    stream,
+};
+use crate::{
+    limiter::{CheckError, Invalid},
+    proto::{
+        self, CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, ResetRequest, ResetResponse,
+        rate_limiter_server::{RateLimiter, RateLimiterServer},
+    },
+    store::Store,
+    telemetry::Transport,
+};
+
+/// The service's full name, as health checks ask for it.
+pub const SERVICE: &str = "weir.v1.RateLimiter";
+
+/// The gRPC port's settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GrpcSettings {
+    /// Where to listen.
+    pub listen: Listen,
+    /// Serving threads; 0: one for each core.
+    pub workers: usize,
+    /// Most connections; further ones are closed at once.
+    pub max_connections: usize,
+    /// Most concurrent calls of one connection.
+    pub max_streams: u32,
+}
+
+impl Default for GrpcSettings {
+    fn default() -> Self {
+        Self { listen: Listen::loopback(8081), workers: 0, max_connections: 10_000, max_streams: 1_024 }
+    }
+}
+
+/// The RPCs over one limiter.
+pub struct Grpc<S> {
+    checks: Checks<S>,
+    drain: Drain,
+}
+
+type Answers = Pin<Box<dyn Stream<Item = Result<CheckResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl<S: Store> RateLimiter for Grpc<S> {
+    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
+        let since = Instant::now();
+        let snapshot = self.checks.limiter().snapshot();
+        let answer = self.checks.check(&snapshot, request.into_inner(), Transport::Grpc).await;
+        self.checks.timed(Transport::Grpc, since);
+        Ok(Response::new(answer?))
+    }
+
+    async fn check_batch(&self, request: Request<CheckBatchRequest>) -> Result<Response<CheckBatchResponse>, Status> {
+        let since = Instant::now();
+        let checks = request.into_inner().checks;
+        if checks.len() > MAX_BATCH {
+            let message = format!("at most {MAX_BATCH} checks in a batch, not {}", checks.len());
+            return Err(Refused::from(CheckError::from(Invalid::field_error("checks", message))).into());
+        }
+        let snapshot = self.checks.limiter().snapshot();
+        let mut results = Vec::with_capacity(checks.len());
+        for check in checks {
+            results.push(self.checks.check_in_place(&snapshot, check, Transport::GrpcBatch).await);
+        }
+        self.checks.timed(Transport::GrpcBatch, since);
+        Ok(Response::new(CheckBatchResponse { results }))
+    }
+
+    type CheckStreamStream = Answers;
+
+    async fn check_stream(&self, request: Request<Streaming<CheckRequest>>) -> Result<Response<Answers>, Status> {
+        let answers = stream::answers(self.checks.clone(), request.into_inner(), self.drain.clone());
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn reset(&self, request: Request<ResetRequest>) -> Result<Response<ResetResponse>, Status> {
+        let message = request.into_inner();
+        let reset = decode::reset(&message).map_err(|error| Refused::from(CheckError::from(error)))?;
+        let existed = self.checks.limiter().reset(&reset, message.subtree).await.map_err(Refused::from)?;
+        Ok(Response::new(ResetResponse { existed }))
+    }
+}
+
+/// All that is served on the gRPC port, and what reports its health.
+///
+/// # Errors
+/// When the descriptors compiled into this binary cannot be read.
+pub async fn routes<S: Store>(
+    checks: Checks<S>,
+    drain: Drain,
+) -> Result<(Router, HealthReporter), tonic_reflection::server::Error> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_service_status(SERVICE, tonic_health::ServingStatus::Serving).await;
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let routes = Routes::new(RateLimiterServer::new(Grpc { checks, drain }))
+        .add_service(health)
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?);
+    Ok((routes.prepare().into_axum_router(), reporter))
+}
+
+/// Tells those who ask for health that this service is about to end.
+pub async fn report_ending(reporter: &HealthReporter) {
+    for service in ["", SERVICE] {
+        reporter.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+    }
+}

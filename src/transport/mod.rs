@@ -1,0 +1,18 @@
+//! Floor 5, the surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
+//! same.
+
+pub mod decode;
+pub mod drain;
+pub mod encode;
+pub mod grpc;
+pub mod listener;
+pub mod observe;
+pub mod server;
+pub mod status;
+pub mod stream;
+pub mod workers;
+
+pub use drain::Drain;
+pub use listener::{Listen, Listener};
+pub use server::{ConnectionSettings, Server};
+pub use workers::Workers;

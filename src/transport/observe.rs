@@ -1,0 +1,82 @@
+//! One check as every surface runs it: decoded, decided, counted, timed.
+
+use std::{sync::Arc, time::Instant};
+
+use crate::{
+    algorithm::Bounds,
+    limiter::{Limiter, Snapshot},
+    proto,
+    store::Store,
+    telemetry::{Outcome, Transport},
+    transport::{decode, encode, status::Refused},
+};
+
+/// Runs checks for the surfaces.
+pub struct Checks<S> {
+    limiter: Arc<Limiter<S>>,
+    bounds: Bounds,
+}
+
+impl<S> Clone for Checks<S> {
+    fn clone(&self) -> Self {
+        Self { limiter: Arc::clone(&self.limiter), bounds: self.bounds }
+    }
+}
+
+impl<S: Store> Checks<S> {
+    /// Checks by `limiter`, whose callers' limits stay within `bounds`.
+    pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
+        Self { limiter, bounds }
+    }
+
+    /// The limiter.
+    pub fn limiter(&self) -> &Limiter<S> {
+        &self.limiter
+    }
+
+    /// Answers one check and counts how it went.
+    ///
+    /// # Errors
+    /// [`Refused`] when there is no decision.
+    pub async fn check(
+        &self,
+        snapshot: &Snapshot,
+        message: proto::CheckRequest,
+        transport: Transport,
+    ) -> Result<proto::CheckResponse, Refused> {
+        let summary_only = message.summary_only;
+        let request = match decode::check(message, &self.bounds) {
+            Ok(request) => request,
+            Err(error) => {
+                snapshot.meters.unknown_domain(transport, Outcome::Error);
+                return Err(Refused::from(crate::limiter::CheckError::from(error)));
+            }
+        };
+        let answer = self.limiter.check(snapshot, &request).await;
+        let outcome = match &answer {
+            Ok(answer) if answer.summary.allowed => Outcome::Allowed,
+            Ok(_) => Outcome::Limited,
+            Err(_) => Outcome::Error,
+        };
+        snapshot.meters.check(&request.domain, transport, outcome);
+        Ok(encode::check(&answer?, summary_only))
+    }
+
+    /// The same, with an error inside the answer instead of beside it.
+    pub async fn check_in_place(
+        &self,
+        snapshot: &Snapshot,
+        message: proto::CheckRequest,
+        transport: Transport,
+    ) -> proto::CheckResponse {
+        match self.check(snapshot, message, transport).await {
+            Ok(answer) => answer,
+            Err(refused) => proto::CheckResponse { error: Some(refused.into()), ..Default::default() },
+        }
+    }
+
+    /// Counts how long an answer took.
+    pub fn timed(&self, transport: Transport, since: Instant) {
+        self.limiter.metrics().check_duration(transport).record(since.elapsed());
+    }
+}

@@ -1,0 +1,163 @@
+//! Accepts connections, bounds them, and serves HTTP on each until it ends or the drain does.
+
+use std::{io, pin::pin, time::Duration};
+
+use axum::Router;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tracing::{debug, warn};
+
+use super::{drain::Drain, listener::Listener, workers::Worker};
+use crate::telemetry::metrics::ListenerMeter;
+
+/// How long to wait when the system has no more sockets to give.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// How long a client may take for the head of an HTTP/1 request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+/// Largest head of a request.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// Most bytes that wait in a connection's stream for a reader that is slow.
+const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
+
+/// Bounds on the connections of one listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionSettings {
+    /// Only HTTP/2, as gRPC is; otherwise HTTP/1 too.
+    pub http2_only: bool,
+    /// Most connections; further ones are closed at once.
+    pub max_connections: usize,
+    /// Most concurrent requests of one connection.
+    pub max_streams: u32,
+}
+
+/// One listener with all that serves it.
+pub struct Server {
+    /// What listens.
+    pub listener: Listener,
+    /// What answers.
+    pub routes: Router,
+    /// Who does the work.
+    pub workers: Vec<Worker>,
+    /// The bounds.
+    pub settings: ConnectionSettings,
+    /// What is counted.
+    pub meter: ListenerMeter,
+    /// When to end.
+    pub drain: Drain,
+}
+
+/// An accepted connection, not yet bound to a runtime.
+enum Accepted {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Server {
+    /// Accepts until the drain begins. The connections go on by themselves.
+    pub async fn run(self) {
+        let open = std::sync::Arc::new(tokio::sync::Semaphore::new(self.settings.max_connections));
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = self.drain.begun() => return,
+                accepted = accept(&self.listener) => accepted,
+            };
+            let accepted = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = std::sync::Arc::clone(&open).try_acquire_owned() else {
+                self.meter.refused.increment(1);
+                continue;
+            };
+            let (routes, settings, drain) = (self.routes.clone(), self.settings, self.drain.clone());
+            let gauge = OpenGauge::new(&self.meter);
+            let connection = self.drain.track(async move {
+                let _held = (permit, gauge);
+                if let Err(error) = serve(accepted, routes, settings, drain).await {
+                    debug!(%error, "a connection ended");
+                }
+            });
+            if let Some(worker) = Worker::least_loaded(&self.workers) {
+                worker.serve(connection);
+            }
+        }
+    }
+}
+
+/// Counts an open connection while it lives.
+struct OpenGauge(metrics::Gauge);
+
+impl OpenGauge {
+    fn new(meter: &ListenerMeter) -> Self {
+        meter.open.increment(1.0);
+        Self(meter.open.clone())
+    }
+}
+
+impl Drop for OpenGauge {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+/// Takes the next connection off this runtime, so that a worker can put it on its own.
+async fn accept(listener: &Listener) -> io::Result<Accepted> {
+    match listener {
+        Listener::Tcp(listener) => {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            stream.into_std().map(Accepted::Tcp)
+        }
+        Listener::Unix(listener, _) => listener.accept().await?.0.into_std().map(Accepted::Unix),
+    }
+}
+
+type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+async fn serve(accepted: Accepted, routes: Router, settings: ConnectionSettings, drain: Drain) -> Served {
+    match accepted {
+        Accepted::Tcp(stream) => http(tokio::net::TcpStream::from_std(stream)?, routes, settings, drain).await,
+        Accepted::Unix(stream) => http(tokio::net::UnixStream::from_std(stream)?, routes, settings, drain).await,
+    }
+}
+
+async fn http<I>(io: I, routes: Router, settings: ConnectionSettings, drain: Drain) -> Served
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEPALIVE.0)
+        .keep_alive_timeout(KEEPALIVE.1)
+        .max_concurrent_streams(settings.max_streams)
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .max_send_buf_size(MAX_SEND_BUFFER_BYTES);
+    if settings.http2_only {
+        builder = builder.http2_only();
+    }
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(routes)));
+    tokio::select! {
+        biased;
+        result = connection.as_mut() => return result,
+        () = drain.begun() => connection.as_mut().graceful_shutdown(),
+    }
+    tokio::select! {
+        biased;
+        result = connection.as_mut() => result,
+        () = drain.cut() => Ok(()),
+    }
+}

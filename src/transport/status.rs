@@ -1,0 +1,58 @@
+//! The one table from errors to codes.
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+use tracing::error;
+
+use crate::{limiter::CheckError, proto, store::StoreError};
+
+/// An error as a caller sees it.
+pub struct Refused {
+    /// The code.
+    pub code: Code,
+    /// One sentence; a fixed one where the cause is inside the service.
+    pub message: String,
+    /// The request's field at fault; empty where there is none.
+    pub field: String,
+}
+
+impl From<CheckError> for Refused {
+    fn from(cause: CheckError) -> Self {
+        let message = cause.to_string();
+        match cause {
+            CheckError::Invalid(invalid) => {
+                Self { code: Code::InvalidArgument, message, field: invalid.field("limit_spec.") }
+            }
+            CheckError::UnknownDomain(_) => Self { code: Code::NotFound, message, field: "domain".to_owned() },
+            CheckError::SpecDenied(_) => Self { code: Code::PermissionDenied, message, field: "limit_spec".to_owned() },
+            CheckError::Store(cause) => {
+                error!(error = &cause as &dyn std::error::Error, "the store failed");
+                let StoreError::Unavailable = cause;
+                Self { code: Code::Unavailable, message: "the store does not answer".to_owned(), field: String::new() }
+            }
+        }
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        let Refused { code, message, field } = refused;
+        if code == Code::InvalidArgument {
+            let details = ErrorDetails::with_bad_request_violation(field, &message);
+            return Self::with_error_details(code, message, details);
+        }
+        Self::new(code, message)
+    }
+}
+
+impl From<Refused> for proto::Error {
+    fn from(refused: Refused) -> Self {
+        let Refused { code, message, field } = refused;
+        Self { code: code as i32, message, field }
+    }
+}
+
+/// What open streams and new calls get while the service ends.
+pub fn shutting_down() -> Status {
+    Status::unavailable("the service is shutting down")
+}
