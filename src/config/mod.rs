@@ -189,7 +189,7 @@ mod tests {
     fn errors_name_key_and_place() {
         for (yaml, environment, text) in [
             ("grcp: {}", &[][..], "weir.yaml:1:1: unknown key `grcp`; did you mean `grpc`?"),
-            ("a: [", &[], "weir.yaml:1:4: not valid YAML"),
+            ("a: [", &[], "weir.yaml:2:1: not valid YAML"),
             ("grpc:\n  lisen: x", &[], "weir.yaml:2:3: unknown key `grpc.lisen`; did you mean `grpc.listen`?"),
             ("grpc: { listen: nowhere }", &[], "`nowhere` is no address"),
             ("", &[("WEIR_GRPC__WORKER", "1")], "WEIR_GRPC__WORKER"),

@@ -9,7 +9,7 @@ use super::problem::{Mark, Problems};
 /// Most nodes of a document, those that aliases repeat included.
 const MAX_NODES: usize = 4_000_000;
 /// Deepest nesting of a document.
-const MAX_DEPTH: usize = 256;
+const MAX_DEPTH: usize = 128;
 
 /// A value and its place.
 #[derive(Clone, Debug)]
@@ -224,7 +224,7 @@ mod tests {
         assert!(error("a: [1").2.starts_with("not valid YAML"));
         assert_eq!(error("a: 1\n---\nb: 2").0, 2);
         assert_eq!(error("? [1]\n: 2").2, "a key must be a single value");
-        assert!(error(&"[".repeat(300)).2.starts_with("nested deeper"));
+        assert!(error(&"[".repeat(200)).2.starts_with("nested deeper"));
     }
 
     #[test]
