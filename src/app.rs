@@ -20,7 +20,7 @@ use crate::{
     telemetry::Metrics,
     transport::{
         ConnectionSettings, Drain, Listen, Listener, Server, Workers,
-        grpc::{self, report_ending},
+        grpc::{self, end_watches, report_ending},
         observe::Checks,
         workers::Worker,
     },
@@ -150,6 +150,7 @@ impl App {
         report_ending(&self.health).await;
         self.admin.report_ending();
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
+        end_watches(self.health).await;
         let clean = self.drain.finish(self.settings.shutdown.timeout.duration()).await;
         if !clean {
             warn!("some calls did not finish in time and were cut");

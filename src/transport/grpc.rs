@@ -120,6 +120,13 @@ pub async fn routes<S: Store>(
     Ok((routes.prepare().into_axum_router(), reporter))
 }
 
+/// Ends the streams of those who watch the health, which would hold up the drain.
+pub async fn end_watches(mut reporter: HealthReporter) {
+    for service in ["", SERVICE] {
+        reporter.clear_service_status(service).await;
+    }
+}
+
 /// Tells those who ask for health that this service is about to end.
 pub async fn report_ending(reporter: &HealthReporter) {
     for service in ["", SERVICE] {

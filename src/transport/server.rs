@@ -8,7 +8,10 @@ use hyper_util::{
     server::conn::auto,
     service::TowerToHyperService,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
 use tracing::{debug, warn};
 
 use super::{drain::Drain, listener::Listener, workers::Worker};
@@ -16,7 +19,7 @@ use crate::telemetry::metrics::ListenerMeter;
 
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-/// How long a client may take for the head of an HTTP/1 request.
+/// How long a client may take to say anything at all, and for the head of an HTTP/1 request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
@@ -127,8 +130,24 @@ type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 async fn serve(accepted: Accepted, routes: Router, settings: ConnectionSettings, drain: Drain) -> Served {
     match accepted {
-        Accepted::Tcp(stream) => http(tokio::net::TcpStream::from_std(stream)?, routes, settings, drain).await,
-        Accepted::Unix(stream) => http(tokio::net::UnixStream::from_std(stream)?, routes, settings, drain).await,
+        Accepted::Tcp(stream) => {
+            let stream = tokio::net::TcpStream::from_std(stream)?;
+            first_byte(stream.readable(), &drain).await?;
+            http(stream, routes, settings, drain).await
+        }
+        Accepted::Unix(stream) => {
+            let stream = tokio::net::UnixStream::from_std(stream)?;
+            first_byte(stream.readable(), &drain).await?;
+            http(stream, routes, settings, drain).await
+        }
+    }
+}
+
+/// Waits until a client says something, so that silent ones do not hold a place for ever.
+async fn first_byte(readable: impl Future<Output = io::Result<()>>, drain: &Drain) -> io::Result<()> {
+    tokio::select! {
+        said = timeout(HEADER_TIMEOUT, readable) => said?,
+        () = drain.begun() => Err(io::ErrorKind::ConnectionAborted.into()),
     }
 }
 
