@@ -64,11 +64,6 @@ impl Scene<'_> {
         Ask { cost, ..self.ask }
     }
 
-    /// The same request at another moment.
-    pub fn at(&self, now: Micros) -> Ask {
-        Ask { now, ..self.ask }
-    }
-
     /// What would be answered to `ask` in `state`.
     pub fn judge(&self, state: Option<&State>, ask: &Ask) -> Decision {
         self.params.step(state, ask).0

@@ -3,7 +3,7 @@
 use super::lua::Halves;
 use crate::{
     algorithm::{Bounds, Params, State, find},
-    domain::{Ask, Decision, Micros},
+    domain::{Ask, Decision, Micros, ask::MAX_COST},
 };
 
 const MS: Micros = 1_000;
@@ -167,5 +167,19 @@ fn a_charge_given_back_at_once_leaves_what_was() {
         let all = before.remaining as i64;
         assert!(key.ask(&params, now, all).allowed);
         assert_eq!(key.ask(&params, now, -all), before, "{params:?}");
+    }
+}
+
+#[test]
+fn a_window_counts_what_it_denies_up_to_what_a_double_holds() {
+    let params = parse("fixed_window", &[("count", "1"), ("period", "1d"), ("charge_denied", "true")]);
+    let ask = Ask { now: 0, cost: MAX_COST, max_wait: None, phase: 0 };
+    let mut key = Key::new();
+    for _ in 0..(1 << 20) - 1 {
+        key.state = params.step(key.state.as_ref(), &ask).1;
+    }
+    for _ in 0..2 {
+        assert_eq!(key.ask(&params, 0, MAX_COST), never(1, 0, 86_400 * S));
+        assert_eq!(key.state.as_ref().unwrap().lua_state(), [0.0, (1u64 << 52) as f64]);
     }
 }
