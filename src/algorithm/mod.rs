@@ -9,7 +9,7 @@ pub mod span;
 pub mod tat;
 
 #[cfg(test)]
-mod laws;
+pub(crate) mod laws;
 
 use crate::{
     domain::{Ask, Decision, Micros},

@@ -41,14 +41,7 @@ fn all_or_nothing(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Dec
     let mut steps: Steps =
         (0..plan.levels.len()).map(|index| step(plan, states, index, plan.total_cost(index), now)).collect();
     if passes(plan, &steps) && make_room(plan, states, &mut steps) {
-        for (index, (decision, next)) in steps.iter_mut().enumerate() {
-            if let Some(state) = next.take() {
-                let place = plan.state_of(index);
-                if !plan.levels[index].limit.shadow || states.get(place).is_some() || states.reserve(1) {
-                    states.put(place, state, decision.reset_after);
-                }
-            }
-        }
+        commit(plan, states, &mut steps);
     } else {
         settle_refusal(plan, states, &mut steps, now);
     }
@@ -60,8 +53,12 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps) -> bo
     let is_new = |states: &dyn States, index: usize, next: &Option<State>| {
         next.is_some() && !plan.levels[index].limit.shadow && states.get(plan.state_of(index)).is_none()
     };
-    let firsts = steps.iter().enumerate().filter(|(index, _)| plan.state_of(*index) == *index);
-    let count = firsts.filter(|(index, (_, next))| is_new(states, *index, next)).count();
+    let counted_before = |index: usize| {
+        let mut before = plan.levels[..index].iter().enumerate();
+        plan.twins && before.any(|(twin, level)| !level.limit.shadow && plan.state_of(twin) == plan.state_of(index))
+    };
+    let fresh = steps.iter().enumerate().filter(|(index, (_, next))| is_new(states, *index, next));
+    let count = fresh.filter(|(index, _)| !counted_before(*index)).count();
     if count == 0 || states.reserve(count) {
         return true;
     }
@@ -74,10 +71,27 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps) -> bo
     false
 }
 
+/// Charges a request that passes: first the levels that count, whose room is reserved, then those shadows that fit.
+fn commit(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps) {
+    for shadow in [false, true] {
+        for (index, (decision, next)) in steps.iter_mut().enumerate() {
+            if plan.levels[index].limit.shadow != shadow {
+                continue;
+            }
+            let place = plan.state_of(index);
+            if let Some(state) = next.take()
+                && (!shadow || states.get(place).is_some() || states.reserve(1))
+            {
+                states.put(place, state, decision.reset_after);
+            }
+        }
+    }
+}
+
 /// After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged.
 fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps, now: Micros) {
     for (index, (decision, next)) in steps.iter_mut().enumerate() {
-        if plan.levels[index].params().charges_denied() {
+        if charges_anyway(plan, index, plan.total_cost(index)) {
             if let Some(state) = next.take() {
                 put_if_room(plan, states, index, state, decision.reset_after);
             }
@@ -87,33 +101,39 @@ fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps, 
     }
 }
 
+/// The levels that count go first, each charging if it passes. Whether the shadows are charged is known only then, and
+/// they are judged then: one of them may share its state with a level before it.
 fn independent(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
-    let mut steps = Steps::new();
-    for (index, level) in plan.levels.iter().enumerate() {
-        let (mut decision, mut next) = step(plan, states, index, level.cost, now);
-        if !level.limit.shadow
-            && let Some(state) = next.take()
+    let mut decisions: Decisions = plan.levels.iter().map(|_| Decision::pass(0, 0, 0)).collect();
+    let mut allowed = true;
+    for (index, level) in plan.levels.iter().enumerate().filter(|(_, level)| !level.limit.shadow) {
+        let (mut decision, next) = step(plan, states, index, level.cost, now);
+        if let Some(state) = next
             && !put_if_room(plan, states, index, state, decision.reset_after)
             && decision.allowed
         {
             decision = no_room(&decision);
         }
-        steps.push((decision, next));
+        allowed &= decision.allowed;
+        decisions[index] = decision;
     }
-    let allowed = passes(plan, &steps);
-    for (index, (decision, next)) in steps.iter_mut().enumerate() {
-        if !plan.levels[index].limit.shadow {
-            continue;
-        }
-        if allowed || plan.levels[index].params().charges_denied() {
-            if let Some(state) = next.take() {
+    for (index, level) in plan.levels.iter().enumerate().filter(|(_, level)| level.limit.shadow) {
+        let (mut decision, next) = step(plan, states, index, level.cost, now);
+        if allowed || charges_anyway(plan, index, level.cost) {
+            if let Some(state) = next {
                 put_if_room(plan, states, index, state, decision.reset_after);
             }
         } else if decision.allowed {
-            *decision = step(plan, states, index, 0, now).0;
+            decision = step(plan, states, index, 0, now).0;
         }
+        decisions[index] = decision;
     }
-    steps.into_iter().map(|(decision, _)| decision).collect()
+    decisions
+}
+
+/// Whether a level charges `cost` whoever refused.
+fn charges_anyway(plan: &Plan<'_>, index: usize, cost: i64) -> bool {
+    cost > 0 && plan.levels[index].params().charges_denied()
 }
 
 fn step(plan: &Plan<'_>, states: &impl States, index: usize, cost: i64, now: Micros) -> (Decision, Option<State>) {

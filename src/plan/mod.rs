@@ -3,6 +3,8 @@
 
 pub mod decide;
 pub mod limit;
+#[cfg(test)]
+mod tests;
 
 use smallvec::SmallVec;
 

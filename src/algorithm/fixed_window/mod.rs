@@ -44,12 +44,12 @@ impl FixedWindow {
         Ok(Self { count, period, charge_denied, per_key_phase })
     }
 
-    /// The window to count in: the one around now, or a later one that the state already knows (the clock stepped back).
+    /// The window to count in. While anything is used of the known one, that is it until its end: also before it begins
+    /// (the clock stepped back), and also where the phase has changed since. Else it is the one around now.
     fn window(&self, state: Option<&Window>, ask: &Ask) -> Window {
-        let start = ask.now - (ask.now - ask.phase).rem_euclid(self.period);
         match state {
-            Some(state) if state.start >= start => *state,
-            _ => Window { start, used: 0 },
+            Some(state) if state.used > 0 && state.start + self.period > ask.now => *state,
+            _ => Window { start: ask.now - (ask.now - ask.phase).rem_euclid(self.period), used: 0 },
         }
     }
 }

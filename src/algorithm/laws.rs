@@ -1,1 +1,0 @@
-//! The laws, tested over the whole list of algorithms.

@@ -1,0 +1,155 @@
+//! Law 6, and the part of law 7 that counts: how much a key is granted in any window.
+
+use super::{
+    random::{Random, cases},
+    story::examples,
+};
+use crate::{
+    algorithm::{
+        Entry, Params, State,
+        params::{duration, number},
+    },
+    domain::{Ask, Micros},
+};
+
+/// The documented bound, for the shortest half-open windows that hold two grants `elapsed` apart, those just longer.
+fn bound(entry: &Entry, fields: &'static [(&str, &str)], elapsed: Micros) -> u128 {
+    let elapsed = u128::from(elapsed.unsigned_abs());
+    let size = |field| u128::from(number(&fields, field).unwrap());
+    let period = || u128::from(duration(&fields, "period").unwrap().unsigned_abs());
+    // L + ceil(W / T) - 1, where W exceeds `elapsed` by as little as one likes.
+    let metered = |most: u128| most + elapsed * size("count") / period();
+    match entry.name {
+        "gcra" => metered(size("burst") + 1),
+        "token_bucket" => metered(size("capacity")),
+        // All of each of the limit's windows that this one can touch: 2 * count for a length of one period.
+        "fixed_window" => size("count") * (elapsed.div_ceil(period()) + 1),
+        name => panic!("{name} needs the bound of its documentation here"),
+    }
+}
+
+/// The only caller of a key.
+struct Caller<'a> {
+    params: &'a Params,
+    state: Option<State>,
+    ask: Ask,
+    /// When units began to be served, and how many.
+    granted: Vec<(Micros, u64)>,
+}
+
+impl<'a> Caller<'a> {
+    fn new(params: &'a Params, random: &mut Random) -> Self {
+        let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));
+        let now = 1_790_000_000_000_000 + random.within(0, 1 << 40);
+        Self { params, state: None, ask: Ask { now, cost: 0, max_wait: None, phase }, granted: Vec::new() }
+    }
+
+    /// Asks, and says how long to wait for the next try: 0 when it passed.
+    fn ask(&mut self, cost: u64) -> Option<Micros> {
+        self.ask.cost = cost as i64;
+        let (decision, next) = self.params.step(self.state.as_ref(), &self.ask);
+        self.state = next.or(self.state.take());
+        if decision.allowed {
+            self.granted.push((self.ask.now + decision.wait, cost));
+            return Some(0);
+        }
+        decision.retry_after
+    }
+
+    fn peek(&self) -> (u64, u64, Micros) {
+        let peek = self.params.step(self.state.as_ref(), &Ask { cost: 0, ..self.ask }).0;
+        (peek.limit, peek.remaining, peek.reset_after)
+    }
+
+    /// Takes whatever there is as soon as it is there.
+    fn greedy(&mut self, random: &mut Random) {
+        let (limit, remaining, _) = self.peek();
+        let cost = if remaining > 0 { remaining } else { random.pick(&[1, 1, 1, 2, limit]).min(limit) };
+        self.ask.now += self.ask(cost).unwrap_or(0);
+    }
+
+    /// Asks for anything at any time.
+    fn random(&mut self, random: &mut Random) {
+        let (limit, remaining, reset) = self.peek();
+        self.ask.now += match random.below(4) {
+            0 | 1 => 0,
+            2 => random.magnitude(2 * reset + 2),
+            _ => random.within(0, reset + 1),
+        };
+        let cost = match random.below(4) {
+            0 => 1,
+            1 => random.within(1, limit as i64) as u64,
+            2 => remaining.max(1),
+            _ => random.magnitude(limit as i64).max(1) as u64,
+        };
+        self.ask(cost);
+    }
+
+    /// Panics if any window has more than its bound. The tightest begin with one grant and end just after another.
+    /// Gives back whether one that is longer than a moment was as full as it may be.
+    fn assert_bound(&mut self, bound: impl Fn(Micros) -> u128) -> bool {
+        self.granted.sort_unstable();
+        let mut full = false;
+        for (first, (from, _)) in self.granted.iter().enumerate() {
+            let mut units = 0;
+            for (to, cost) in &self.granted[first..] {
+                units += u128::from(*cost);
+                let most = bound(to - from);
+                assert!(units <= most, "{units} within {} us, at most {most}: {:?}", to - from, self.granted);
+                full |= units == most && to > from;
+            }
+        }
+        full
+    }
+}
+
+#[test]
+fn law_6_no_window_has_more_than_the_documented_bound() {
+    cases(60, |random| {
+        for (index, (entry, params)) in examples().enumerate() {
+            let nth = examples().take(index).filter(|(before, _)| before.name == entry.name).count();
+            for greedy in [true, false] {
+                let mut random = random.fork(index as u64 + u64::from(greedy) * 1_000);
+                let mut caller = Caller::new(&params, &mut random);
+                for _ in 0..60 {
+                    if greedy { caller.greedy(&mut random) } else { caller.random(&mut random) }
+                }
+                let full = caller.assert_bound(|elapsed| bound(entry, entry.examples[nth], elapsed));
+                assert!(full || !greedy, "a greedy caller of {params:?} never had all that is documented");
+            }
+        }
+    });
+}
+
+/// Two callers ask for one unit at a time. The clock of one steps back; that of the other stands still at the latest
+/// moment of which the first one's key can know, that of a grant.
+#[test]
+fn law_7_stepping_back_is_never_granted_more_than_standing_still() {
+    cases(60, |random| {
+        for (index, (_, params)) in examples().enumerate() {
+            let mut random = random.fork(index as u64);
+            let mut back = Caller::new(&params, &mut random);
+            let mut still = Caller { params: &params, state: None, ask: back.ask, granted: Vec::new() };
+            let mut known = 0;
+            for _ in 0..200 {
+                let reset = back.peek().2.max(1_000);
+                back.ask.now += match random.below(8) {
+                    0 => random.within(0, reset),
+                    1 => -random.magnitude(2 * reset),
+                    _ => random.within(-1, 1),
+                };
+                still.ask.now = back.ask.now.max(known);
+                if back.ask(1) == Some(0) || params.charges_denied() {
+                    known = still.ask.now;
+                }
+                still.ask(1);
+                assert!(
+                    back.granted.len() <= still.granted.len(),
+                    "{params:?}: {:?}, {:?}",
+                    back.granted,
+                    still.granted
+                );
+            }
+        }
+    });
+}

@@ -1,0 +1,193 @@
+//! The step over several levels, against a model of the specification and against the laws of a whole request.
+
+mod model;
+mod nested;
+mod story;
+
+use std::collections::HashSet;
+
+use model::{Memory, Request};
+use story::{Rule, Scenery, Store};
+
+use super::{Level, Limit, Origin, Plan, decide};
+use crate::{
+    algorithm::{
+        Bounds, find,
+        laws::random::{OnPanic, Random, cases},
+    },
+    domain::{Ask, Charge, Decision, Key, Micros, Summary, aggregate, ask::MAX_WAIT, time::SECOND},
+};
+
+const STORIES: u64 = 2_000;
+const REQUESTS: usize = 8;
+
+/// A request of a story, both as stores take it and as the model does.
+struct Asked<'a> {
+    scenery: &'a Scenery,
+    levels: &'a [(&'a Rule, i64)],
+    plan: Plan<'a>,
+    request: Request,
+}
+
+impl Asked<'_> {
+    /// The same request at another moment, in a copy of the store.
+    fn again(&self, store: &Store, now: Micros) -> Summary {
+        let (plan, request) = self.scenery.request(self.levels, self.request.charge, self.request.max_wait, now);
+        let mut store = store.clone();
+        store.hold(&request, false);
+        summary(&request, &decide(&plan, &mut store, now))
+    }
+}
+
+fn summary(request: &Request, decisions: &[Decision]) -> Summary {
+    aggregate(decisions.iter().zip(request.levels.iter().map(|level| level.shadow)))
+}
+
+/// Tells [`STORIES`] stories. `each` decides the request, and so moves the story on.
+fn tell(back: bool, mut each: impl FnMut(&Asked<'_>, &mut Random, usize) -> Summary) {
+    cases(STORIES, |seed| {
+        let mut random = seed.clone();
+        let scenery = Scenery::new(&mut random);
+        let mut now = 1_790_000_000_000_000 + random.within(0, 1 << 40);
+        let mut edges = [0, 1, 1_000_000];
+        for number in 0..REQUESTS {
+            let edge = random.pick(&edges);
+            now += match random.below(8) {
+                0..3 => 0,
+                3 | 4 => (edge + random.within(-1, 1)).max(0),
+                5 => random.within(0, edge),
+                6 => random.magnitude(1 << 38),
+                _ if back => -random.magnitude(edge.max(1_000)),
+                _ => 1,
+            };
+            let charge = random.pick(&[Charge::AllOrNothing, Charge::Independent]);
+            let max_wait = if random.once_in(3) { Some(random.magnitude(MAX_WAIT)) } else { None };
+            let levels = scenery.levels(&mut random);
+            let (plan, request) = scenery.request(&levels, charge, max_wait, now);
+            let asked = Asked { scenery: &scenery, levels: &levels, plan, request };
+            let _place = OnPanic(|| format!("request {number}: {:?}", asked.request));
+            let answer = each(&asked, &mut random, number);
+            edges = [answer.retry_after.unwrap_or(0), answer.reset_after, edges[random.below(3)]];
+        }
+    });
+}
+
+#[test]
+fn decisions_and_states_are_those_of_the_model() {
+    let mut memory = Memory::new();
+    let mut store = Store::new(usize::MAX);
+    tell(true, |Asked { plan, request, .. }, _, number| {
+        if number == 0 {
+            (memory, store) = (Memory::new(), Store::new(usize::MAX));
+        }
+        store.hold(request, false);
+        let ours = decide(plan, &mut store, request.now);
+        let (theirs, after) = model::decide(request, &memory);
+        assert_eq!(ours.to_vec(), theirs, "ours, the model's; before: {memory:?}");
+        memory = after;
+        assert_eq!(store.memory(), memory, "ours, the model's");
+        summary(request, &ours)
+    });
+}
+
+/// A store that forgets a state when the step said that it ends gives the answers of one that never forgets.
+#[test]
+fn what_is_put_says_when_it_expires() {
+    let mut memory = Memory::new();
+    let mut store = Store::new(usize::MAX);
+    tell(false, |Asked { plan, request, .. }, _, number| {
+        if number == 0 {
+            (memory, store) = (Memory::new(), Store::new(usize::MAX));
+        }
+        store.hold(request, true);
+        let ours = decide(plan, &mut store, request.now);
+        let (theirs, after) = model::decide(request, &memory);
+        assert_eq!(ours.to_vec(), theirs, "ours, the model's; before: {memory:?}");
+        memory = after;
+        summary(request, &ours)
+    });
+}
+
+#[test]
+fn without_room_nothing_passes_uncounted_and_nothing_is_half_charged() {
+    let (mut store, mut room) = (Store::new(0), 0);
+    tell(true, |Asked { plan, request, .. }, random, number| {
+        if number == 0 {
+            room = random.below(5);
+            store = Store::new(room);
+        }
+        store.hold(request, false);
+        let before = store.memory();
+        let ours = decide(plan, &mut store, request.now);
+        let after = store.memory();
+        let answer = summary(request, &ours);
+        let (theirs, unbounded) = model::decide(request, &before);
+        if unbounded.len() <= room {
+            assert_eq!((ours.to_vec(), &after), (theirs, &unbounded), "there is room for all");
+        }
+        for level in &request.levels {
+            let place = &level.place;
+            let counts = request.levels.iter().all(|twin| twin.place != *place || !twin.shadow);
+            if answer.allowed && counts {
+                assert_eq!(after.get(place), unbounded.get(place), "passed, but {place:?} was not charged");
+            }
+            let may_charge = level.params.charges_denied() || answer.allowed || request.charge == Charge::Independent;
+            assert!(may_charge || after.get(place) == before.get(place), "refused, but {place:?} was charged");
+        }
+        answer
+    });
+}
+
+/// Law 4 for a whole request. It holds under all_or_nothing where one repetition is like the other: no level that
+/// passes may charge what others deny, as it may be used up when they are ready; and no level may give back while
+/// another one takes, as what is told of it then is how it stands without the refund.
+#[test]
+fn a_refused_request_passes_exactly_when_it_was_told_to_come_back() {
+    let mut store = Store::new(usize::MAX);
+    let mut checked = 0;
+    tell(true, |asked, _, number| {
+        if number == 0 {
+            store = Store::new(usize::MAX);
+        }
+        let Asked { plan, request, .. } = asked;
+        store.hold(request, false);
+        let alone = |level: &model::Level, cost| {
+            let ask = Ask { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
+            level.params.step(store.memory().get(&level.place), &ask).0
+        };
+        let total = |level: &model::Level| {
+            request.levels.iter().filter(|other| other.place == level.place).map(|other| other.cost).sum()
+        };
+        let used_up_later =
+            request.levels.iter().any(|level| level.params.charges_denied() && alone(level, total(level)).allowed);
+        let mixed =
+            request.levels.iter().any(|level| level.cost < 0) && request.levels.iter().any(|level| level.cost >= 0);
+        let answer = summary(request, &decide(plan, &mut store, request.now));
+        assert_eq!(answer.allowed, answer.retry_after.is_none() && !answer.never);
+        if let Some(retry) = answer.retry_after
+            && request.charge == Charge::AllOrNothing
+            && !(used_up_later || mixed)
+        {
+            checked += 1;
+            assert!(asked.again(&store, request.now + retry).allowed, "still refused after {retry} us");
+            assert!(!asked.again(&store, request.now + retry - 1).allowed, "passes before {retry} us are over");
+        }
+        answer
+    });
+    assert!(checked > STORIES / 4, "too few refusals to tell: {checked}");
+}
+
+#[test]
+fn a_phase_is_the_key_s_own_and_the_same_in_every_run() {
+    let phase = |user: &str, fields: &[(&str, &str)]| {
+        let params = (find("fixed_window").unwrap().parse)(&fields, &Bounds::default()).unwrap();
+        let limit = Limit::new(Origin::Policy, None, "user/*", 0, false, params);
+        Level::new(&Key::new("", &["user", user]).unwrap(), 2, 2, &limit, 1).phase()
+    };
+    let own = |user: &str| phase(user, &[("count", "10"), ("period", "60s"), ("per_key_phase", "true")]);
+    let phases: HashSet<_> = (0..1_000).map(|user| own(&user.to_string())).collect();
+    assert!(phases.iter().all(|phase| (0..60 * SECOND).contains(phase)));
+    assert!(phases.len() > 990, "only {} phases for 1,000 keys", phases.len());
+    assert_eq!(own("alex"), 9_665_025, "the windows of all keys would move");
+    assert_eq!(phase("alex", &[("count", "10"), ("period", "60s")]), 0);
+}

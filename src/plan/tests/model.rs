@@ -1,0 +1,102 @@
+//! "Several limits, one decision" as the specification words it, for one moment and unlimited room. It works on copies
+//! of everything and compares places by their whole names.
+
+use std::collections::HashMap;
+
+use crate::{
+    algorithm::{Params, State},
+    domain::{Ask, Charge, Decision, Micros},
+};
+
+/// What makes two levels the same state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The segments that the limit covers.
+    pub path: Vec<&'static str>,
+    pub from_policy: bool,
+    /// The name, or else the ordinal.
+    pub who: Result<String, usize>,
+    pub algorithm: &'static str,
+    pub time_base: String,
+}
+
+/// One level of a request.
+#[derive(Clone, Debug)]
+pub struct Level {
+    pub place: Place,
+    pub params: Params,
+    pub shadow: bool,
+    pub cost: i64,
+    pub phase: Micros,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub now: Micros,
+    pub charge: Charge,
+    pub max_wait: Option<Micros>,
+    pub levels: Vec<Level>,
+}
+
+/// What is remembered.
+pub type Memory = HashMap<Place, State>;
+
+/// The decisions, and what is remembered afterwards.
+pub fn decide(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
+    match request.charge {
+        Charge::AllOrNothing => all_or_nothing(request, before),
+        Charge::Independent => independent(request, before),
+    }
+}
+
+fn all_or_nothing(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
+    let total =
+        |place: &Place| request.levels.iter().filter(|level| level.place == *place).map(|level| level.cost).sum();
+    let judge = |level: &Level, cost| judge(request, before, level, cost);
+    let allowed = request.levels.iter().all(|level| level.shadow || judge(level, total(&level.place)).0.allowed);
+    let mut after = before.clone();
+    let decisions = request.levels.iter().map(|level| {
+        let cost: i64 = total(&level.place);
+        let (decision, next) = judge(level, cost);
+        let passes_with_all = allowed && decision.allowed;
+        if passes_with_all || charges_anyway(level, cost) {
+            next.map(|state| after.insert(level.place.clone(), state));
+            return decision;
+        }
+        if decision.allowed { judge(level, 0).0 } else { decision }
+    });
+    (decisions.collect(), after)
+}
+
+fn independent(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
+    let mut after = before.clone();
+    let mut decisions = HashMap::new();
+    let with_index = || request.levels.iter().enumerate();
+    for (index, level) in with_index().filter(|(_, level)| !level.shadow) {
+        let (decision, next) = judge(request, &after, level, level.cost);
+        next.map(|state| after.insert(level.place.clone(), state));
+        decisions.insert(index, decision);
+    }
+    let allowed = decisions.values().all(|decision| decision.allowed);
+    for (index, level) in with_index().filter(|(_, level)| level.shadow) {
+        let (mut decision, next) = judge(request, &after, level, level.cost);
+        if (allowed && decision.allowed) || charges_anyway(level, level.cost) {
+            next.map(|state| after.insert(level.place.clone(), state));
+        } else if decision.allowed {
+            decision = judge(request, &after, level, 0).0;
+        }
+        decisions.insert(index, decision);
+    }
+    ((0..request.levels.len()).map(|index| decisions[&index]).collect(), after)
+}
+
+/// A level that charges what is denied charges every cost above 0, whoever refused.
+fn charges_anyway(level: &Level, cost: i64) -> bool {
+    level.params.charges_denied() && cost > 0
+}
+
+fn judge(request: &Request, memory: &Memory, level: &Level, cost: i64) -> (Decision, Option<State>) {
+    let ask = Ask { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
+    level.params.step(memory.get(&level.place), &ask)
+}
