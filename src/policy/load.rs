@@ -28,6 +28,9 @@ pub struct Loaded {
 /// All that is wrong in all files.
 pub fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
     let (files, skipped) = files(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
+    if files.is_empty() {
+        return Err(Problems::of_file(path, "no policy file (*.yaml, *.yml) in this directory"));
+    }
     let mut domains: HashMap<Box<str>, (Domain, PathBuf)> = HashMap::new();
     let mut problems = Problems::default();
     for path in files {

@@ -17,7 +17,7 @@ use super::{
     stream,
 };
 use crate::{
-    limiter::{CheckError, Invalid},
+    limiter::Invalid,
     proto::{
         self, CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, ResetRequest, ResetResponse,
         rate_limiter_server::{RateLimiter, RateLimiterServer},
@@ -72,7 +72,7 @@ impl<S: Store> RateLimiter for Grpc<S> {
         let checks = request.into_inner().checks;
         if checks.len() > MAX_BATCH {
             let message = format!("at most {MAX_BATCH} checks in a batch, not {}", checks.len());
-            return Err(Refused::from(CheckError::from(Invalid::field_error("checks", message))).into());
+            return Err(Refused::from(Invalid::field_error("checks", message)).into());
         }
         let snapshot = self.checks.limiter().snapshot();
         let mut results = Vec::with_capacity(checks.len());
@@ -92,7 +92,7 @@ impl<S: Store> RateLimiter for Grpc<S> {
 
     async fn reset(&self, request: Request<ResetRequest>) -> Result<Response<ResetResponse>, Status> {
         let message = request.into_inner();
-        let reset = decode::reset(&message).map_err(|error| Refused::from(CheckError::from(error)))?;
+        let reset = decode::reset(&message).map_err(Refused::from)?;
         let existed = self.checks.limiter().reset(&reset, message.subtree).await.map_err(Refused::from)?;
         Ok(Response::new(ResetResponse { existed }))
     }

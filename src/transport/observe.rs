@@ -49,7 +49,7 @@ impl<S: Store> Checks<S> {
             Ok(request) => request,
             Err(error) => {
                 snapshot.meters.unknown_domain(transport, Outcome::Error);
-                return Err(Refused::from(crate::limiter::CheckError::from(error)));
+                return Err(error.into());
             }
         };
         let answer = self.limiter.check(snapshot, &request).await;

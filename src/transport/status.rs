@@ -4,7 +4,11 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::error;
 
-use crate::{limiter::CheckError, proto, store::StoreError};
+use crate::{
+    limiter::{CheckError, Invalid},
+    proto,
+    store::StoreError,
+};
 
 /// An error as a caller sees it.
 pub struct Refused {
@@ -16,13 +20,17 @@ pub struct Refused {
     pub field: String,
 }
 
+impl From<Invalid> for Refused {
+    fn from(cause: Invalid) -> Self {
+        Self { code: Code::InvalidArgument, message: cause.to_string(), field: cause.field("limit_spec.") }
+    }
+}
+
 impl From<CheckError> for Refused {
     fn from(cause: CheckError) -> Self {
         let message = cause.to_string();
         match cause {
-            CheckError::Invalid(invalid) => {
-                Self { code: Code::InvalidArgument, message, field: invalid.field("limit_spec.") }
-            }
+            CheckError::Invalid(invalid) => invalid.into(),
             CheckError::UnknownDomain(_) => Self { code: Code::NotFound, message, field: "domain".to_owned() },
             CheckError::SpecDenied(_) => Self { code: Code::PermissionDenied, message, field: "limit_spec".to_owned() },
             CheckError::Store(cause) => {
