@@ -124,8 +124,13 @@ impl Story {
                 Line::Reset(line) => self.reset(line).await,
             };
             let told = told.unwrap_or_else(|error| {
-                let error = Refused::from(error);
-                json!({ "at_us": at, "error": error.message, "field": error.field })
+                // A line holds its limits itself, not in a limit_spec as a message does.
+                let field = match &error {
+                    CheckError::Invalid(invalid) => Some(invalid.field("")),
+                    _ => None,
+                };
+                let told = Refused::from(error);
+                json!({ "at_us": at, "error": told.message, "field": field.unwrap_or(told.field) })
             });
             writeln!(out, "{told}")?;
         }
