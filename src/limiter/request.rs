@@ -42,7 +42,7 @@ pub enum Invalid {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A limit that the factor takes beyond its bounds.
-    #[error("factor {0} takes a limit beyond its bounds: {1}")]
+    #[error("factor {0:?} takes a limit beyond its bounds: {1}")]
     Factor(f64, ParamError),
     /// Something else in a field of the message.
     #[error("{message}")]

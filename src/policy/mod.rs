@@ -1,7 +1,7 @@
 //! Floor 3, policies: what operators write, compiled into a tree that a key is walked down.
 //!
-//! [`document`] reads YAML with positions, [`file`] and [`limits`] give it meaning, [`tree`] is what checks use,
-//! [`load`] reads a file or a directory, [`watch`] notices changes, [`lint`] tells what a person should know, [`spec`] is
+//! [`document`] reads YAML with positions, [`mod@file`] and [`limits`] give it meaning, [`tree`] is what checks use,
+//! [`mod@load`] reads a file or a directory, [`watch`] notices changes, [`lint`] tells what a person should know, [`spec`] is
 //! for limits that a request brings along.
 
 pub mod document;
