@@ -8,6 +8,13 @@ pub const MAX_SEGMENTS: usize = 32;
 /// Most bytes of a segment, and of a domain's name.
 pub const MAX_SEGMENT_BYTES: usize = 1_024;
 
+/// Longest segment that a state's name holds as it is. Of a longer one it holds a hash, so that what callers send does
+/// not decide how large a state is.
+const MAX_PLAIN_BYTES: usize = 64;
+
+/// The byte that starts a segment's hash in the name of a state.
+const HASHED: u8 = 0xfe;
+
 /// A byte that starts no encoded segment. A store writes it behind a key's encoding to mark the key's end, so that a
 /// prefix of one key is never taken for another.
 pub const END: u8 = 0xff;
@@ -19,6 +26,14 @@ pub const END: u8 = 0xff;
 /// Keys of up to 112 bytes live without allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
+    written: Encoding,
+    /// With a hash in place of every segment of over 64 bytes, where there is one: 128 bits of BLAKE3, the same in every
+    /// process.
+    short: Option<Box<Encoding>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Encoding {
     bytes: SmallVec<[u8; 112]>,
     /// Where the domain and then each segment ends in `bytes`.
     ends: SmallVec<[u16; 12]>,
@@ -69,18 +84,43 @@ impl Key {
         if segments.is_empty() || segments.len() > MAX_SEGMENTS {
             return Err(KeyError::Segments(segments.len()));
         }
-        let mut key = Self { bytes: SmallVec::new(), ends: SmallVec::new() };
-        key.push(domain.as_bytes());
+        let mut written = Encoding::default();
+        written.push(domain.as_bytes());
         for (index, segment) in segments.iter().enumerate() {
             match segment.as_ref().len() {
                 0 => return Err(KeyError::Empty(index)),
                 bytes if bytes > MAX_SEGMENT_BYTES => return Err(KeyError::Long { index, bytes }),
-                _ => key.push(segment.as_ref().as_bytes()),
+                _ => written.push(segment.as_ref().as_bytes()),
             }
         }
-        Ok(key)
+        let short = written.has_long_parts().then(|| Box::new(written.shortened()));
+        Ok(Self { written, short })
     }
 
+    /// How many segments the path has.
+    pub fn depth(&self) -> usize {
+        self.written.ends.len() - 1
+    }
+
+    /// The segment at `index`, from 0, as it was written. Empty beyond the path's end.
+    pub fn segment(&self, index: usize) -> &[u8] {
+        self.written.part(index + 1)
+    }
+
+    /// The segments in order, as bytes.
+    pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.depth()).map(|index| self.segment(index))
+    }
+
+    /// The name of the domain and the first `depth` segments, all of them where there are fewer, by which states are
+    /// found: at most 65 bytes for each.
+    pub fn prefix(&self, depth: usize) -> &[u8] {
+        let encoding = self.short.as_deref().unwrap_or(&self.written);
+        &encoding.bytes[..encoding.end(depth)]
+    }
+}
+
+impl Encoding {
     /// Appends a part that is known to be within bounds, so its length fits 11 bits and every end fits 16.
     fn push(&mut self, part: &[u8]) {
         if part.len() < 0x80 {
@@ -92,33 +132,8 @@ impl Key {
         self.ends.push(self.bytes.len() as u16);
     }
 
-    /// How many segments the path has.
-    pub fn depth(&self) -> usize {
-        self.ends.len() - 1
-    }
-
-    /// The domain's name, as bytes.
-    pub fn domain(&self) -> &[u8] {
-        self.part(0)
-    }
-
-    /// The segment at `index`, from 0. Empty beyond the path's end.
-    pub fn segment(&self, index: usize) -> &[u8] {
-        self.part(index + 1)
-    }
-
-    /// The segments in order, as bytes.
-    pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
-        (0..self.depth()).map(|index| self.segment(index))
-    }
-
-    /// The encoding of the domain and the first `depth` segments, all of them where there are fewer.
-    pub fn prefix(&self, depth: usize) -> &[u8] {
-        &self.bytes[..self.end(depth)]
-    }
-
     fn end(&self, part: usize) -> usize {
-        usize::from(self.ends[part.min(self.depth())])
+        usize::from(self.ends[part.min(self.ends.len() - 1)])
     }
 
     fn part(&self, part: usize) -> &[u8] {
@@ -126,6 +141,25 @@ impl Key {
         let bytes = &self.bytes[start..self.end(part)];
         let header = 1 + usize::from(bytes.first().is_some_and(|first| first & 0x80 != 0));
         bytes.get(header..).unwrap_or_default()
+    }
+
+    fn has_long_parts(&self) -> bool {
+        // No part is longer than all of them, which spares most keys a closer look.
+        self.bytes.len() > MAX_PLAIN_BYTES && (0..self.ends.len()).any(|part| self.part(part).len() > MAX_PLAIN_BYTES)
+    }
+
+    fn shortened(&self) -> Self {
+        let mut short = Self::default();
+        for part in (0..self.ends.len()).map(|part| self.part(part)) {
+            if part.len() <= MAX_PLAIN_BYTES {
+                short.push(part);
+                continue;
+            }
+            short.bytes.push(HASHED);
+            short.bytes.extend_from_slice(&blake3::hash(part).as_bytes()[..16]);
+            short.ends.push(short.bytes.len() as u16);
+        }
+        short
     }
 }
 
@@ -137,7 +171,6 @@ mod tests {
     fn parts_come_back() {
         let long = "x".repeat(1_024);
         let key = Key::new("api", &["user", "älex", &long]).unwrap();
-        assert_eq!(key.domain(), b"api");
         assert_eq!(key.depth(), 3);
         let segments: Vec<_> = key.segments().collect();
         assert_eq!(segments, ["user".as_bytes(), "älex".as_bytes(), long.as_bytes()]);
@@ -154,6 +187,9 @@ mod tests {
             Key::new("a", &["b"]),
             Key::new("ab", &["c"]),
             Key::new("", &["a".repeat(300)]),
+            Key::new("", &["a".repeat(301)]),
+            Key::new("", &["a".repeat(65)]),
+            Key::new("", &["a".repeat(64)]),
         ]
         .map(Result::unwrap);
         for (i, a) in keys.iter().enumerate() {
@@ -161,6 +197,15 @@ mod tests {
                 assert_ne!(a.prefix(32), b.prefix(32));
             }
         }
+    }
+
+    #[test]
+    fn long_segments_are_hashed_in_names_and_whole_for_policies() {
+        let long = "x".repeat(1_024);
+        let key = Key::new(&long, &vec![long.clone(); 32]).unwrap();
+        assert_eq!(key.prefix(32).len(), 33 * 17);
+        assert_eq!(key.segment(31), long.as_bytes());
+        assert!(key.prefix(2).starts_with(key.prefix(1)));
     }
 
     #[test]

@@ -54,14 +54,6 @@ impl Node {
             Value::Map(_) => "a map",
         }
     }
-
-    fn count(&self) -> usize {
-        1 + match &self.value {
-            Value::Null | Value::Scalar(_) => 0,
-            Value::List(items) => items.iter().map(Self::count).sum(),
-            Value::Map(entries) => entries.iter().map(|entry| entry.value.count()).sum(),
-        }
-    }
 }
 
 /// Reads the one document of a YAML text; `None` when it holds none.
@@ -93,14 +85,29 @@ type Step = Result<(), (Mark, String)>;
 struct Builder {
     root: Option<Node>,
     open: Vec<Open>,
-    anchors: HashMap<usize, Node>,
+    anchors: HashMap<usize, Anchored>,
     nodes: usize,
+}
+
+/// What an alias may repeat. Its size is known without walking it, so that one which would be too deep or too large is
+/// never made.
+struct Anchored {
+    node: Node,
+    size: Size,
+}
+
+/// How many values a node is, and how many levels deep.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    depth: usize,
 }
 
 /// A list or map whose end has not come yet.
 struct Open {
     node: Node,
     anchor: usize,
+    inside: Size,
     key: Option<(Mark, String)>,
     keys: HashSet<String>,
 }
@@ -115,22 +122,15 @@ impl Builder {
             Event::Scalar(text, style, anchor, _) => {
                 let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
                 let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
-                self.add(Node { mark, value }, anchor)
+                self.add(Node { mark, value }, anchor, Size::default())
             }
             Event::SequenceStart(anchor, _) => self.begin(mark, Value::List(Vec::new()), anchor),
             Event::MappingStart(anchor, _) => self.begin(mark, Value::Map(Vec::new()), anchor),
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(open) => self.add(open.node, open.anchor),
+                Some(open) => self.add(open.node, open.anchor, open.inside),
                 None => Ok(()),
             },
-            Event::Alias(anchor) => match self.anchors.get(&anchor) {
-                Some(node) => {
-                    self.nodes += node.count();
-                    let node = Node { mark, ..node.clone() };
-                    self.add(node, 0)
-                }
-                None => Err((mark, "an alias to what is not complete yet".to_owned())),
-            },
+            Event::Alias(anchor) => self.repeat(mark, anchor),
             _ => Ok(()),
         }
     }
@@ -139,23 +139,48 @@ impl Builder {
         if self.open.len() >= MAX_DEPTH {
             return Err((mark, format!("nested deeper than {MAX_DEPTH}")));
         }
-        self.open.push(Open { node: Node { mark, value }, anchor, key: None, keys: HashSet::new() });
+        self.open.push(Open {
+            node: Node { mark, value },
+            anchor,
+            inside: Size::default(),
+            key: None,
+            keys: HashSet::new(),
+        });
         Ok(())
     }
 
-    fn add(&mut self, node: Node, anchor: usize) -> Step {
-        self.nodes += 1;
+    fn repeat(&mut self, mark: Mark, anchor: usize) -> Step {
+        let Some(Anchored { node, size }) = self.anchors.get(&anchor) else {
+            return Err((mark, "an alias to what is not complete yet".to_owned()));
+        };
+        if self.open.len() + size.depth > MAX_DEPTH {
+            return Err((mark, format!("nested deeper than {MAX_DEPTH}")));
+        }
+        self.nodes += size.nodes;
         if self.nodes > MAX_NODES {
-            return Err((node.mark, format!("more than {MAX_NODES} values in one file")));
+            return Err((mark, too_many()));
+        }
+        let inside = Size { nodes: size.nodes - 1, depth: size.depth - 1 };
+        let node = Node { mark, ..node.clone() };
+        self.add(node, 0, inside)
+    }
+
+    /// Adds a complete node, `inside` being the size of what it holds.
+    fn add(&mut self, node: Node, anchor: usize, inside: Size) -> Step {
+        let size = Size { nodes: inside.nodes + 1, depth: inside.depth + 1 };
+        self.nodes += if anchor > 0 { size.nodes } else { 1 };
+        if self.nodes > MAX_NODES {
+            return Err((node.mark, too_many()));
         }
         if anchor > 0 {
-            self.nodes += node.count();
-            self.anchors.insert(anchor, node.clone());
+            self.anchors.insert(anchor, Anchored { node: node.clone(), size });
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
             return Ok(());
         };
+        open.inside.nodes += size.nodes;
+        open.inside.depth = open.inside.depth.max(size.depth);
         match &mut open.node.value {
             Value::List(items) => items.push(node),
             Value::Map(entries) => match open.key.take() {
@@ -178,6 +203,10 @@ impl Builder {
         }
         Ok(())
     }
+}
+
+fn too_many() -> String {
+    format!("more than {MAX_NODES} values in one file")
 }
 
 impl From<serde_json::Value> for Node {
@@ -235,6 +264,16 @@ mod tests {
             text.push_str(&format!("a{level}: &a{level} [{}]\n", before.trim_end_matches(", ")));
         }
         assert!(error(&text).2.contains("values in one file"));
+    }
+
+    #[test]
+    fn aliases_cannot_nest_without_bound() {
+        let mut text = "a0: &a0 x\n".to_owned();
+        for level in 1..200 {
+            let (open, close) = ("[".repeat(100), "]".repeat(100));
+            text.push_str(&format!("a{level}: &a{level} {open}*a{}{close}\n", level - 1));
+        }
+        assert!(error(&text).2.starts_with("nested deeper"));
     }
 
     #[test]
