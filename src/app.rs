@@ -100,7 +100,7 @@ impl App {
 
         let drain = Drain::default();
         let checks = Checks::new(Arc::clone(&limiter), settings.bounds());
-        let (routes, health) = grpc::routes(checks, drain.clone()).await?;
+        let (routes, health) = grpc::routes(checks, drain.clone(), settings.grpc.max_message_bytes).await?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let count = if settings.grpc.workers == 0 { cores } else { settings.grpc.workers };
         let workers = Workers::start(count).map_err(AppError::Threads)?;

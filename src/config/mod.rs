@@ -120,8 +120,12 @@ impl Settings {
         if self.store.max_keys == 0 || self.store.max_keys > 1 << 32 {
             return wrong("store.max_keys is 1 to 2^32");
         }
-        if self.grpc.max_connections == 0 || self.http.max_connections == 0 || self.grpc.max_streams == 0 {
-            return wrong("max_connections and max_streams are at least 1");
+        let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
+        if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
+            return wrong("max_connections and max_streams are 1 to 1000000");
+        }
+        if !(1_024..=64 << 20).contains(&self.grpc.max_message_bytes) {
+            return wrong("grpc.max_message_bytes is 1024 to 67108864");
         }
         if self.grpc.workers > 1_024 {
             return wrong("grpc.workers is at most 1024; 0 means one for each core");

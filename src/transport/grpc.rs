@@ -41,11 +41,19 @@ pub struct GrpcSettings {
     pub max_connections: usize,
     /// Most concurrent calls of one connection.
     pub max_streams: u32,
+    /// Largest message that is read.
+    pub max_message_bytes: usize,
 }
 
 impl Default for GrpcSettings {
     fn default() -> Self {
-        Self { listen: Listen::loopback(8081), workers: 0, max_connections: 10_000, max_streams: 1_024 }
+        Self {
+            listen: Listen::loopback(8081),
+            workers: 0,
+            max_connections: 10_000,
+            max_streams: 1_024,
+            max_message_bytes: 1 << 20,
+        }
     }
 }
 
@@ -105,6 +113,7 @@ impl<S: Store> RateLimiter for Grpc<S> {
 pub async fn routes<S: Store>(
     checks: Checks<S>,
     drain: Drain,
+    max_message_bytes: usize,
 ) -> Result<(Router, HealthReporter), tonic_reflection::server::Error> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status(SERVICE, tonic_health::ServingStatus::Serving).await;
@@ -113,7 +122,8 @@ pub async fn routes<S: Store>(
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let routes = Routes::new(RateLimiterServer::new(Grpc { checks, drain }))
+    let limiter = RateLimiterServer::new(Grpc { checks, drain }).max_decoding_message_size(max_message_bytes);
+    let routes = Routes::new(limiter)
         .add_service(health)
         .add_service(reflection().build_v1()?)
         .add_service(reflection().build_v1alpha()?);

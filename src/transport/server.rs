@@ -1,8 +1,17 @@
 //! Accepts connections, bounds them, and serves HTTP on each until it ends or the drain does.
 
-use std::{io, pin::pin, time::Duration};
+use std::{
+    io,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::Router;
+use hyper::service::{Service, service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
@@ -10,7 +19,8 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::timeout,
+    sync::Semaphore,
+    time::sleep,
 };
 use tracing::{debug, warn};
 
@@ -19,8 +29,12 @@ use crate::telemetry::metrics::ListenerMeter;
 
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-/// How long a client may take to say anything at all, and for the head of an HTTP/1 request.
+/// How long a client may take for the head of an HTTP/1 request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may hold a connection without ever asking anything.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection that was told to go may take.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// Largest head of a request.
@@ -64,7 +78,7 @@ enum Accepted {
 impl Server {
     /// Accepts until the drain begins. The connections go on by themselves.
     pub async fn run(self) {
-        let open = std::sync::Arc::new(tokio::sync::Semaphore::new(self.settings.max_connections));
+        let open = Arc::new(Semaphore::new(self.settings.max_connections));
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -73,13 +87,15 @@ impl Server {
             };
             let accepted = match accepted {
                 Ok(accepted) => accepted,
+                // A client that has gone again is no reason to keep the others waiting.
+                Err(error) if is_of_one_client(&error) => continue,
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_BACKOFF).await;
+                    sleep(ACCEPT_BACKOFF).await;
                     continue;
                 }
             };
-            let Ok(permit) = std::sync::Arc::clone(&open).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&open).try_acquire_owned() else {
                 self.meter.refused.increment(1);
                 continue;
             };
@@ -96,6 +112,16 @@ impl Server {
             }
         }
     }
+}
+
+fn is_of_one_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, InvalidInput, NotConnected,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | InvalidInput | NotConnected
+    )
 }
 
 /// Counts an open connection while it lives.
@@ -130,24 +156,8 @@ type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 async fn serve(accepted: Accepted, routes: Router, settings: ConnectionSettings, drain: Drain) -> Served {
     match accepted {
-        Accepted::Tcp(stream) => {
-            let stream = tokio::net::TcpStream::from_std(stream)?;
-            first_byte(stream.readable(), &drain).await?;
-            http(stream, routes, settings, drain).await
-        }
-        Accepted::Unix(stream) => {
-            let stream = tokio::net::UnixStream::from_std(stream)?;
-            first_byte(stream.readable(), &drain).await?;
-            http(stream, routes, settings, drain).await
-        }
-    }
-}
-
-/// Waits until a client says something, so that silent ones do not hold a place for ever.
-async fn first_byte(readable: impl Future<Output = io::Result<()>>, drain: &Drain) -> io::Result<()> {
-    tokio::select! {
-        said = timeout(HEADER_TIMEOUT, readable) => said?,
-        () = drain.begun() => Err(io::ErrorKind::ConnectionAborted.into()),
+        Accepted::Tcp(stream) => http(tokio::net::TcpStream::from_std(stream)?, routes, settings, drain).await,
+        Accepted::Unix(stream) => http(tokio::net::UnixStream::from_std(stream)?, routes, settings, drain).await,
     }
 }
 
@@ -168,15 +178,38 @@ where
     if settings.http2_only {
         builder = builder.http2_only();
     }
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(routes)));
+    let asked = Arc::new(AtomicBool::new(false));
+    let service = {
+        let (asked, routes) = (Arc::clone(&asked), TowerToHyperService::new(routes));
+        service_fn(move |request| {
+            asked.store(true, Ordering::Relaxed);
+            routes.call(request)
+        })
+    };
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let idle = async {
+        sleep(FIRST_REQUEST_TIMEOUT).await;
+        if asked.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         biased;
         result = connection.as_mut() => return result,
-        () = drain.begun() => connection.as_mut().graceful_shutdown(),
+        () = drain.begun() => {}
+        () = idle => {}
     }
+    connection.as_mut().graceful_shutdown();
+    let end = async {
+        // Nothing is under way where nothing was asked.
+        if !asked.load(Ordering::Relaxed) {
+            return sleep(GOODBYE_TIMEOUT).await;
+        }
+        drain.cut().await;
+    };
     tokio::select! {
         biased;
         result = connection.as_mut() => result,
-        () = drain.cut() => Ok(()),
+        () = end => Ok(()),
     }
 }

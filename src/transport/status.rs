@@ -60,7 +60,7 @@ impl From<Refused> for proto::Error {
     }
 }
 
-/// What open streams and new calls get while the service ends.
+/// What open streams get while the service ends.
 pub fn shutting_down() -> Status {
     Status::unavailable("the service is shutting down")
 }
