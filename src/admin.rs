@@ -14,7 +14,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{telemetry::Metrics, transport::Listen};
+use crate::{settings::Listen, telemetry::Metrics};
 
 /// The HTTP port's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

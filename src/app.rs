@@ -16,10 +16,11 @@ use crate::{
     config::Settings,
     limiter::Limiter,
     policy::{self, Policy, Problems, watch::Watch},
+    settings::Listen,
     store::{MemoryStore, SystemClock, memory::MemorySettings},
     telemetry::Metrics,
     transport::{
-        ConnectionSettings, Drain, Listen, Listener, Server, Workers,
+        ConnectionSettings, Drain, Listener, Server, Workers,
         grpc::{self, end_watches, report_ending},
         observe::Checks,
         workers::Worker,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, Failure, NO, block_on, client::Client, render::Decided};
+use super::{CommandResult, Failure, NO, block_on, client::Client, out::say, render::Decided};
 use crate::{
     domain::time::parse_duration,
     proto::{CheckRequest, rate_limiter_client::RateLimiterClient},
@@ -58,9 +58,9 @@ impl Check {
         })?;
         let decided = Decided::from(answer);
         if self.json {
-            println!("{}", serde_json::to_string(&decided)?);
+            say(serde_json::to_string(&decided)?)?;
         } else {
-            print!("{}", decided.text());
+            say(decided.text().trim_end())?;
         }
         Ok(if decided.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }

@@ -11,7 +11,7 @@ use tonic::{
 };
 
 use super::Failure;
-use crate::{domain::time::parse_duration, transport::Listen};
+use crate::{domain::time::parse_duration, settings::Listen};
 
 #[derive(Args)]
 pub struct Client {

@@ -1,11 +1,11 @@
 //! `weir limits explain`
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde_json::json;
 
-use super::{CommandResult, Failure};
+use super::{CommandResult, Failure, out::say};
 use crate::{
     algorithm::Bounds,
     domain::{Charge, Key, time::parse_duration},
@@ -47,23 +47,23 @@ impl Explain {
         let key = Key::new(&self.domain, &self.key)?;
         let steps: Vec<_> = domain.walk(&key).collect();
         if self.json {
-            println!("{}", self.as_json(domain, &steps));
+            say(self.as_json(domain, &steps))?;
         } else {
-            self.print(domain, &steps);
+            self.print(domain, &steps)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, domain: &Domain, steps: &[(usize, Found, u32)]) {
+    fn print(&self, domain: &Domain, steps: &[(usize, Found, u32)]) -> io::Result<()> {
         let charge = match domain.charge {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
             Charge::Independent => "every limit that passes is charged (independent)",
         };
-        println!("domain `{}`: {charge}; anchor {}", domain.name, domain.anchor);
+        say(format_args!("domain `{}`: {charge}; anchor {}", domain.name, domain.anchor))?;
         for (index, segment) in self.key.iter().enumerate() {
             let path = self.key[..=index].join(" / ");
             let Some((depth, found, node)) = steps.get(index) else {
-                println!("{path}: no node for `{segment}`; the walk ends here");
+                say(format_args!("{path}: no node for `{segment}`; the walk ends here"))?;
                 break;
             };
             let how = match found {
@@ -71,23 +71,24 @@ impl Explain {
                 Found::Pattern => "by a pattern",
                 Found::Any => "by `*`",
             };
-            println!("{path}: found {how}");
+            say(format_args!("{path}: found {how}"))?;
             let counts = !domain.last_entry_only || *depth == self.key.len();
             for limit in domain.limits_at(*node) {
                 let shadow = if limit.shadow { ", shadow" } else { "" };
                 let passed = if counts { "" } else { ", passed over: only the last segment's limits count" };
                 let (algorithm, parameters) = (limit.params.name(), limit.params.describe());
-                println!(
+                say(format_args!(
                     "    {}: {algorithm} {parameters}{shadow}{passed}; counted as `{}`",
                     limit.name,
                     limit.ident_text()
-                );
+                ))?;
             }
         }
         let total: usize = steps.iter().map(|(_, _, node)| domain.limits_at(*node).len()).sum();
         if total == 0 {
-            println!("no limit on the way: everything is allowed");
+            say(format_args!("no limit on the way: everything is allowed"))?;
         }
+        Ok(())
     }
 
     fn as_json(&self, domain: &Domain, steps: &[(usize, Found, u32)]) -> serde_json::Value {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use super::{CommandResult, NO, block_on, client::Client};
+use super::{CommandResult, NO, block_on, client::Client, out::say};
 
 /// Ask a service whether it serves
 ///
@@ -31,9 +31,9 @@ impl Health {
         })?;
         let name = answer.status().as_str_name();
         if self.json {
-            println!("{}", serde_json::json!({ "status": name }));
+            say(serde_json::json!({ "status": name }))?;
         } else {
-            println!("{name}");
+            say(name)?;
         }
         Ok(if answer.status() == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use super::{CommandResult, Failure, NO};
+use super::{CommandResult, Failure, NO, out::say};
 use crate::{
     algorithm::Bounds,
     domain::time::parse_duration,
@@ -43,7 +43,7 @@ impl Lint {
                     serde_json::json!({ "file": problem.file, "line": problem.mark.line, "column": problem.mark.column,
                         "field": problem.field, "message": problem.message })
                 });
-                println!("{}", serde_json::json!({ "valid": false, "errors": places.collect::<Vec<_>>() }));
+                say(serde_json::json!({ "valid": false, "errors": places.collect::<Vec<_>>() }))?;
                 return Ok(ExitCode::from(2));
             }
             Err(problems) => {
@@ -58,24 +58,21 @@ impl Lint {
         };
         let (domains, limits) = (loaded.policy.domains().count(), loaded.policy.limit_count());
         if self.json {
-            println!(
-                "{}",
-                serde_json::json!({ "valid": true, "domains": domains, "limits": limits, "warnings": warnings,
-                    "skipped": loaded.skipped, "forgotten": self.against.is_some().then_some(&forgotten) })
-            );
+            say(serde_json::json!({ "valid": true, "domains": domains, "limits": limits, "warnings": warnings,
+                    "skipped": loaded.skipped, "forgotten": self.against.is_some().then_some(&forgotten) }))?;
         } else {
-            println!("{}: valid; domains: {domains}, limits: {limits}", self.path.display());
+            say(format_args!("{}: valid; domains: {domains}, limits: {limits}", self.path.display()))?;
             for skipped in &loaded.skipped {
-                println!("passed over: {}", skipped.display());
+                say(format_args!("passed over: {}", skipped.display()))?;
             }
             for warning in &warnings {
-                println!("warning: {warning}");
+                say(format_args!("warning: {warning}"))?;
             }
             for line in &forgotten {
-                println!("forgets: {line}");
+                say(format_args!("forgets: {line}"))?;
             }
             if self.against.is_some() && forgotten.is_empty() {
-                println!("forgets nothing");
+                say(format_args!("forgets nothing"))?;
             }
         }
         let something = !warnings.is_empty() || !forgotten.is_empty();

@@ -5,6 +5,7 @@ mod client;
 mod explain;
 mod health;
 mod lint;
+mod out;
 mod render;
 mod reset;
 mod serve;

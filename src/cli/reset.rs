@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, block_on, client::Client};
+use super::{CommandResult, block_on, client::Client, out::say};
 use crate::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
 
 /// Make a service forget a key, so that its next check finds it as if never seen
@@ -35,11 +35,11 @@ impl Reset {
             self.client.call(service.reset(request)).await
         })?;
         if self.json {
-            println!("{}", serde_json::json!({ "existed": answer.existed }));
+            say(serde_json::json!({ "existed": answer.existed }))?;
         } else {
             let below = if self.subtree { " and all below it" } else { "" };
             let existed = if answer.existed { "it had state" } else { "it had no state of its own" };
-            println!("forgot {path}{below}; {existed}");
+            say(format_args!("forgot {path}{below}; {existed}"))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -39,8 +39,9 @@ impl Serve {
 
     pub fn run(self) -> CommandResult {
         let flags = Flags { limits: self.limits, store: self.store };
-        let variables =
-            env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        // A text that is not UTF-8 is told as a bad value of its variable, not passed over.
+        let variables = env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
         let settings = Settings::load(self.config.as_deref(), variables, &flags)?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()

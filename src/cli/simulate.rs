@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt::Display,
     fs::File,
-    io::{self, BufRead, BufReader, BufWriter, Write},
+    io::{self, BufRead, BufReader, BufWriter, Read, Write},
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::{
     CommandResult, Failure, block_on,
+    out::Out,
     render::{Decided, shown},
     trace::{CheckLine, Line, ResetLine},
 };
@@ -41,7 +42,7 @@ pub struct Simulate {
     limits: Option<PathBuf>,
     /// Where counts live: memory
     #[arg(long, value_name = "URL", default_value = "memory")]
-    store: StoreUrl,
+    store: String,
     /// The trace, or - for standard input
     #[arg(long, value_name = "FILE", default_value = "-")]
     trace: PathBuf,
@@ -55,6 +56,9 @@ pub struct Simulate {
     #[arg(long, requires = "summary")]
     json: bool,
 }
+
+/// Most states of a story: beyond what memory holds, so that no refusal is the store's.
+const MAX_KEYS: usize = 1 << 32;
 
 /// What one limit did in the whole story.
 #[derive(Default, Serialize)]
@@ -77,29 +81,30 @@ struct Story {
     clock: Arc<ManualClock>,
     bounds: Bounds,
     tallies: BTreeMap<(String, String), Tally>,
+    /// How many lines could not be decided, and the number of the first.
+    invalid: Option<(u64, u64)>,
 }
 
 impl Simulate {
     pub fn run(self) -> CommandResult {
-        let StoreUrl::Memory = self.store;
+        let StoreUrl::Memory = self.store.parse().map_err(Failure)?;
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let policy = match &self.limits {
             Some(path) => policy::load(path, &bounds)?.policy,
             None => Policy::empty(),
         };
         let clock = Arc::new(ManualClock::default());
-        let store = MemoryStore::new(MemorySettings::default(), Arc::clone(&clock));
+        let store = MemoryStore::new(MemorySettings { max_keys: MAX_KEYS }, Arc::clone(&clock));
         let limiter = Limiter::new(store, policy, Metrics::new());
-        let mut story = Story { limiter, clock, bounds, tallies: BTreeMap::new() };
-        let trace: Box<dyn BufRead> = if self.trace.as_os_str() == "-" {
-            Box::new(io::stdin().lock())
+        let mut story = Story { limiter, clock, bounds, tallies: BTreeMap::new(), invalid: None };
+        let trace: Box<dyn Read> = if self.trace.as_os_str() == "-" {
+            Box::new(io::stdin())
         } else {
-            let file = File::open(&self.trace).map_err(|error| format!("{}: {error}", self.trace.display()))?;
-            Box::new(BufReader::new(file))
+            Box::new(File::open(&self.trace).map_err(|error| format!("{}: {error}", self.trace.display()))?)
         };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(Out::new());
         let lines: &mut dyn Write = if self.summary { &mut io::sink() } else { &mut out };
-        let told = block_on(story.tell(trace, lines));
+        let told = block_on(story.tell(BufReader::new(trace), lines));
         if told.is_ok() && self.summary {
             story.print_summary(self.json, &mut out)?;
         }
@@ -109,10 +114,14 @@ impl Simulate {
 }
 
 impl Story {
-    async fn tell(&mut self, trace: Box<dyn BufRead>, out: &mut dyn Write) -> Result<(), Failure> {
-        for (index, line) in trace.lines().enumerate() {
-            let at_line = |error: &dyn Display| Failure(format!("line {}: {error}", index + 1));
-            let text = line.map_err(|error| at_line(&error))?;
+    async fn tell(&mut self, mut trace: BufReader<Box<dyn Read>>, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut text = String::new();
+        for number in 1_u64.. {
+            text.clear();
+            let at_line = |error: &dyn Display| Failure(format!("line {number}: {error}"));
+            if trace.read_line(&mut text).map_err(|error| at_line(&error))? == 0 {
+                break;
+            }
             if text.trim().is_empty() {
                 continue;
             }
@@ -124,6 +133,7 @@ impl Story {
                 Line::Reset(line) => self.reset(line).await,
             };
             let told = told.unwrap_or_else(|error| {
+                self.invalid.get_or_insert((0, number)).0 += 1;
                 // A line holds its limits itself, not in a limit_spec as a message does.
                 let field = match &error {
                     CheckError::Invalid(invalid) => Some(invalid.field("")),
@@ -133,6 +143,10 @@ impl Story {
                 json!({ "at_us": at, "error": told.message, "field": field.unwrap_or(told.field) })
             });
             writeln!(out, "{told}")?;
+            // Whoever writes a line and waits for its answer gets it.
+            if trace.buffer().is_empty() {
+                out.flush()?;
+            }
         }
         Ok(())
     }
@@ -169,6 +183,11 @@ impl Story {
             let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
             let first = tally.first_refusal_us.map(|at| format!(", the first at {}", shown(at))).unwrap_or_default();
             writeln!(out, "{domain}{limit}: {} allowed, {} refused{first}", tally.allowed, tally.refused)?;
+        }
+        match self.invalid {
+            Some((lines, first)) if json => writeln!(out, "{}", json!({ "invalid": lines, "first_line": first }))?,
+            Some((lines, first)) => writeln!(out, "not valid: {lines}, the first in line {first}")?,
+            None => {}
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::{
     algorithm::Bounds,
     domain::{Charge, Micros, time::MAX_MOMENT},
     limiter::{Invalid, Request},
-    policy::{Problems, Spec, SpecLimit, document::Node, limits::read_limits},
+    policy::{Problems, Spec, document::Node, limits::read_limits},
 };
 
 /// One line.
@@ -87,7 +87,12 @@ impl CheckLine {
             ChargeName::Independent => Charge::Independent,
         });
         let request = Request::new(self.domain, &self.key)?;
-        let mut request = request.with_terms(self.cost.unwrap_or(1), self.max_wait_us, self.factor.unwrap_or(1.0))?;
+        let named = |error: Invalid| match error.field("").as_str() {
+            "max_wait" => Invalid::field_error("max_wait_us", error.to_string()),
+            _ => error,
+        };
+        let (cost, factor) = (self.cost.unwrap_or(1), self.factor.unwrap_or(1.0));
+        let mut request = request.with_terms(cost, self.max_wait_us, factor).map_err(named)?;
         request.charge = charge;
         if let Some(limits) = self.limits {
             let mut problems = Problems::default();
@@ -95,7 +100,6 @@ impl CheckLine {
             if let Some(problem) = problems.0.into_iter().next() {
                 return Err(Invalid::field_error(problem.field, problem.message));
             }
-            let written = written.into_iter().map(SpecLimit::from).collect();
             request.spec = Some(Spec::new(written, charge.unwrap_or_default(), &request.key)?);
         }
         Ok(request)
@@ -105,6 +109,7 @@ impl CheckLine {
 impl ResetLine {
     /// The request that names the key.
     pub fn request(self) -> Result<Request, Invalid> {
-        Request::new(self.domain, &self.reset)
+        let named = |error: Invalid| Invalid::field_error(error.field("").replace("key", "reset"), error.to_string());
+        Request::new(self.domain, &self.reset).map_err(named)
     }
 }

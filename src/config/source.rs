@@ -15,8 +15,10 @@ use crate::policy::{
 
 /// The prefix of every variable.
 const PREFIX: &str = "WEIR_";
-/// What Kubernetes sets for a Service called weir, and what the command line reads itself.
-const NOT_SETTINGS: [&str; 3] = ["WEIR_PORT", "WEIR_SERVICE_", "WEIR_CONFIG"];
+/// What Kubernetes sets for a Service called weir.
+const NOT_SETTINGS: [&str; 2] = ["WEIR_PORT", "WEIR_SERVICE_"];
+/// The variable that names the file.
+const FILE: &str = "WEIR_CONFIG";
 
 /// A set of values from one place.
 pub struct Values {
@@ -92,7 +94,7 @@ fn map(entries: &[Entry], above: &str, defaults: &Dict, problems: &mut Problems)
 pub fn environment(variables: impl IntoIterator<Item = (String, String)>, defaults: &Dict) -> Result<Values, String> {
     let mut values = Dict::new();
     for (name, text) in variables {
-        let ignored = NOT_SETTINGS.iter().any(|prefix| name.starts_with(prefix));
+        let ignored = name == FILE || NOT_SETTINGS.iter().any(|prefix| name.starts_with(prefix));
         let Some(key) = name.strip_prefix(PREFIX).filter(|_| !ignored) else { continue };
         let parts: Vec<_> = key.to_lowercase().split("__").map(str::to_owned).collect();
         if !insert(&mut values, &parts, &text, defaults) {

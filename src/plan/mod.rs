@@ -41,7 +41,7 @@ pub struct Level<'a> {
     /// Units asked of this level.
     pub cost: i64,
     /// The first level of the plan with the same state, where that is not this one.
-    twin: Option<u8>,
+    twin: Option<u16>,
 }
 
 impl<'a> Level<'a> {
@@ -101,7 +101,7 @@ impl<'a> Plan<'a> {
         let mut twins = false;
         for index in 1..levels.len() {
             let twin = levels[..index].iter().position(|before| before.same_state(&levels[index]));
-            levels[index].twin = twin.map(|first| first as u8);
+            levels[index].twin = twin.map(|first| first as u16);
             twins |= twin.is_some();
         }
         Self { levels, twins, charge, max_wait }

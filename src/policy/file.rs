@@ -111,7 +111,7 @@ impl Reader {
         }
         let Some(entries) = self.map(node, "a node", NODE_KEYS) else { return };
         let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
-        let factor = place.factor * find("factor").map_or(1.0, |node| self.factor(node));
+        let factor = find("factor").map_or(place.factor, |node| self.factor(node, place.factor));
         let mut limits = place.limits;
         if let Some(node) = find("limits") {
             let compiled = self.limits(node, place, factor);
@@ -147,10 +147,11 @@ impl Reader {
         limits
     }
 
-    fn factor(&mut self, node: &Node) -> f64 {
-        let factor = scalar(node).and_then(|text| text.parse().ok()).filter(|factor: &f64| factor.is_finite());
-        match factor {
-            Some(factor) if factor >= 0.0 => factor,
+    /// The factor of a node below others whose product is `above`.
+    fn factor(&mut self, node: &Node, above: f64) -> f64 {
+        let own: Option<f64> = scalar(node).and_then(|text| text.parse().ok());
+        match own.filter(|own| *own >= 0.0).map(|own| own * above) {
+            Some(factor) if factor.is_finite() => factor,
             _ => {
                 self.problem(node.mark, "factor", "factor is a number from 0");
                 1.0

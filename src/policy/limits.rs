@@ -13,7 +13,7 @@ pub const MAX_NAME_BYTES: usize = 256;
 /// A limit as it was written, before it has a place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrittenLimit {
-    /// Where.
+    /// Where in the file; nowhere for that of a message.
     pub mark: Mark,
     /// Its name, where it was given one.
     pub name: Option<String>,

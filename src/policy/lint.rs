@@ -80,18 +80,43 @@ pub fn forgotten(old: &Policy, new: &Policy) -> Vec<String> {
 fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy) -> Option<String> {
     let Some(after) = new.domain(&before.name) else { return Some("its domain is gone".to_owned()) };
     let depth = place.pattern.len();
-    let node = place.pattern.iter().try_fold(0, |node, segment| Some(after.child(node, segment.as_bytes())?.1));
-    let Some(node) = node else { return Some(format!("`{}` is gone", place.pattern.join("/"))) };
-    if !after.limits_at(node).iter().any(|other| other.ident() == limit.ident()) {
-        return Some(format!(
-            "no limit at `{}` goes on with its count (`{}`: algorithm, time base, then name or ordinal)",
-            place.pattern.join("/"),
-            limit.ident_text(),
-        ));
-    }
     let at = |anchor: u8| depth.min(usize::from(anchor));
-    (at(before.anchor) != at(after.anchor))
-        .then(|| format!("anchor goes from {} to {}, so its count is kept elsewhere", before.anchor, after.anchor))
+    if at(before.anchor) != at(after.anchor) {
+        return Some(format!("anchor goes from {} to {}, so its count is kept elsewhere", before.anchor, after.anchor));
+    }
+    let reached = reached(before, after, &place.pattern);
+    let lost = reached.iter().find(|(_, node)| {
+        !node.is_some_and(|node| after.limits_at(node).iter().any(|other| other.ident() == limit.ident()))
+    });
+    lost.map(|(path, _)| {
+        let ident = limit.ident_text();
+        format!("no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then name or ordinal)")
+    })
+}
+
+/// The nodes of `after` that the keys of a pattern of `before` lead to, each with its path. A `*` also stands for names that
+/// only `after` knows; those that `before` knew had a place of their own.
+fn reached(before: &Domain, after: &Domain, pattern: &[&str]) -> Vec<(String, Option<NodeId>)> {
+    let mut ends = vec![(String::new(), Some(0), Some(0))];
+    for segment in pattern {
+        let mut next = Vec::new();
+        for (path, old, new) in ends {
+            let step = |name: &str, node: Option<NodeId>, domain: &Domain| {
+                node.and_then(|node| domain.child(node, name.as_bytes())).map(|(_, id)| id)
+            };
+            let known = |name: &str| old.is_some_and(|old| before.children(old).any(|(other, _)| other == name));
+            let slash = if path.is_empty() { "" } else { "/" };
+            if *segment == "*" {
+                let only_new = new.into_iter().flat_map(|new| after.children(new)).filter(|(name, _)| !known(name));
+                next.extend(
+                    only_new.map(|(name, id)| (format!("{path}{slash}{name}"), step("*", old, before), Some(id))),
+                );
+            }
+            next.push((format!("{path}{slash}{segment}"), step(segment, old, before), step(segment, new, after)));
+        }
+        ends = next;
+    }
+    ends.into_iter().map(|(path, _, new)| (path, new)).collect()
 }
 
 fn shown(domain: &str) -> String {

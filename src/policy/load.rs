@@ -58,7 +58,8 @@ fn read(path: &Path, bounds: &Bounds) -> Result<Domain, Problems> {
     let document = document::parse(&text).map_err(|problems| problems.in_file(path))?;
     match document {
         Some(document) => file::read(&document, bounds).map_err(|problems| problems.in_file(path)),
-        None => Ok(Domain::new("")),
+        // As a file is while it is being written.
+        None => Err(Problems::of_file(path, "the file is empty; a policy without limits is `schema: {}`")),
     }
 }
 

@@ -17,9 +17,10 @@ pub mod watch;
 
 use std::collections::HashMap;
 
+pub use limits::WrittenLimit;
 pub use load::load;
 pub use problem::{Problem, Problems};
-pub use spec::{Spec, SpecError, SpecLimit};
+pub use spec::{Spec, SpecError};
 pub use tree::{Domain, OnStoreFailure};
 
 use crate::plan::Limit;
@@ -39,6 +40,9 @@ impl Policy {
 
     /// A policy of these domains, whose names differ.
     pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
+        let mut domains: Vec<_> = domains.into_iter().collect();
+        // So that limits have the same numbers in every run.
+        domains.sort_by(|a, b| a.name.cmp(&b.name));
         let mut limits = 0;
         let domains = domains.into_iter().map(|mut domain| {
             for limit in domain.limits_mut() {

@@ -10,30 +10,10 @@ use super::{
     tree::DEFAULT_ANCHOR,
 };
 use crate::{
-    algorithm::{ParamError, Params},
+    algorithm::ParamError,
     domain::{Charge, Key, ask::MAX_LEVELS},
     plan::{Level, Limit, Origin},
 };
-
-/// One limit of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpecLimit {
-    /// Its name, where it has one.
-    pub name: Option<String>,
-    /// How many segments of the key it covers; 0: all.
-    pub depth: u32,
-    /// Whether it only watches.
-    pub shadow: bool,
-    /// The rule.
-    pub params: Params,
-}
-
-impl From<WrittenLimit> for SpecLimit {
-    fn from(written: WrittenLimit) -> Self {
-        let WrittenLimit { name, depth, shadow, params, .. } = written;
-        Self { name, depth, shadow, params }
-    }
-}
 
 /// A request's own limits, made fit for its key.
 #[derive(Clone, Debug)]
@@ -85,13 +65,13 @@ impl Spec {
     /// # Errors
     /// [`SpecError`] for more limits than one path may have, a depth beyond the key, a bad name, or two limits that
     /// share a count and differ.
-    pub fn new(written: Vec<SpecLimit>, charge: Charge, key: &Key) -> Result<Self, SpecError> {
+    pub fn new(written: Vec<WrittenLimit>, charge: Charge, key: &Key) -> Result<Self, SpecError> {
         if written.len() > MAX_LEVELS {
             return Err(SpecError::Count(written.len()));
         }
         let mut ordinals = HashMap::new();
         let mut limits: Vec<(u8, Limit)> = Vec::with_capacity(written.len());
-        for (index, SpecLimit { name, depth, shadow, params }) in written.into_iter().enumerate() {
+        for (index, WrittenLimit { name, depth, shadow, params, .. }) in written.into_iter().enumerate() {
             if depth as usize > key.depth() {
                 return Err(SpecError::Depth { index, depth, segments: key.depth() });
             }

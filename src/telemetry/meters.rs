@@ -9,9 +9,6 @@ use super::metrics::{CHECKS, DECISIONS, Metrics, NEAR_LIMIT};
 /// The label of what has no name of its own here: unknown domains, limits of requests, what is beyond the bound.
 const OTHER: &str = "other";
 
-/// Most limits and domains of one service that have series of their own; the others share one.
-const MAX_SERIES: usize = 10_000;
-
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -119,13 +116,17 @@ impl Meters {
         domains: impl IntoIterator<Item = &'a str>,
         limits: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let domains = domains.into_iter().take(MAX_SERIES);
-        let limits = limits.into_iter().take(MAX_SERIES);
+        let other_limit = LimitMeter::new(metrics, OTHER, OTHER);
+        let domains = domains.into_iter().filter(|domain| metrics.admits(domain, None));
+        let limits = limits.into_iter().map(|(domain, limit)| match metrics.admits(domain, Some(limit)) {
+            true => LimitMeter::new(metrics, domain, limit),
+            false => other_limit.clone(),
+        });
         Self {
             domains: domains.map(|domain| (domain.into(), domain_meter(metrics, domain))).collect(),
             other_domain: domain_meter(metrics, OTHER),
-            limits: limits.map(|(domain, limit)| LimitMeter::new(metrics, domain, limit)).collect(),
-            other_limit: LimitMeter::new(metrics, OTHER, OTHER),
+            limits: limits.collect(),
+            other_limit,
         }
     }
 

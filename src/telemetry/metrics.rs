@@ -1,9 +1,10 @@
 //! Every metric, once: its name, what it means, and the handles that count it.
 
-use std::{borrow::Cow, sync::Arc, time::SystemTime};
+use std::{borrow::Cow, collections::HashSet, sync::Arc, time::SystemTime};
 
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use parking_lot::Mutex;
 
 use super::{Histogram, meters::Transport};
 
@@ -40,10 +41,18 @@ const GAUGES: &[(&str, &str)] = &[
     (BUILD_INFO, "Always 1; the labels tell the build."),
 ];
 
+/// Most limits and domains that have series of their own while a service runs, those of policies that are gone included;
+/// the others share one.
+const MAX_NAMED: usize = 10_000;
+
+/// A domain, or a limit of it.
+type Name = (Box<str>, Option<Box<str>>);
+
 /// The registry of one service, and its own metrics.
 pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    named: Mutex<HashSet<Name>>,
     check_durations: [Histogram; Transport::ALL.len()],
     keys: Gauge,
     expired: Counter,
@@ -75,6 +84,7 @@ impl Metrics {
         gauge(&recorder, BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Arc::new(Self {
             handle: recorder.handle(),
+            named: Mutex::default(),
             check_durations: Default::default(),
             keys: gauge(&recorder, KEYS, &[]),
             expired: counter(&recorder, EVICTIONS, &[("reason", "expired")]),
@@ -84,6 +94,13 @@ impl Metrics {
             last_reload: gauge(&recorder, LAST_RELOAD, &[]),
             recorder,
         })
+    }
+
+    /// Whether a domain, or a limit of it, has series of its own; so it has for ever.
+    pub(super) fn admits(&self, domain: &str, limit: Option<&str>) -> bool {
+        let mut named = self.named.lock();
+        let name = (domain.into(), limit.map(Box::from));
+        named.contains(&name) || (named.len() < MAX_NAMED && named.insert(name))
     }
 
     /// A counter of this service.

@@ -2,9 +2,9 @@
 
 use crate::{
     algorithm::{Bounds, ParamError, Params, params::from_message},
-    domain::{Charge, Key},
+    domain::{Charge, Key, ask::MAX_LEVELS},
     limiter::{Invalid, Request},
-    policy::{Spec, SpecLimit},
+    policy::{Spec, SpecError, WrittenLimit, problem::Mark},
     proto,
 };
 
@@ -50,6 +50,9 @@ fn limit_spec(message: proto::LimitSpec, key: &Key, bounds: &Bounds) -> Result<S
             ));
         }
     };
+    if message.limits.len() > MAX_LEVELS {
+        return Err(SpecError::Count(message.limits.len()).into());
+    }
     let limits = message.limits.into_iter().enumerate().map(|(index, limit)| {
         self::limit(limit, bounds)
             .map_err(|error| Invalid::field_error(format!("limit_spec.limits[{index}].{}", error.field), error.reason))
@@ -57,9 +60,9 @@ fn limit_spec(message: proto::LimitSpec, key: &Key, bounds: &Bounds) -> Result<S
     Ok(Spec::new(limits.collect::<Result<_, _>>()?, charge, key)?)
 }
 
-fn limit(message: proto::Limit, bounds: &Bounds) -> Result<SpecLimit, ParamError> {
+fn limit(message: proto::Limit, bounds: &Bounds) -> Result<WrittenLimit, ParamError> {
     let proto::Limit { name, depth, shadow, algorithm } = message;
     let algorithm = algorithm.ok_or_else(|| ParamError::new("algorithm", "a limit needs an algorithm"))?;
     let name = Some(name).filter(|name| !name.is_empty());
-    Ok(SpecLimit { name, depth, shadow, params: Params::from_proto(&algorithm, bounds)? })
+    Ok(WrittenLimit { mark: Mark::default(), name, depth, shadow, params: Params::from_proto(&algorithm, bounds)? })
 }

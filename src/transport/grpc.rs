@@ -3,15 +3,14 @@
 use std::{pin::Pin, time::Instant};
 
 use axum::Router;
+use futures_util::Stream;
 use serde::{Deserialize, Serialize};
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming, service::Routes};
 use tonic_health::server::HealthReporter;
 
 use super::{
     decode::{self, MAX_BATCH},
     drain::Drain,
-    listener::Listen,
     observe::Checks,
     status::Refused,
     stream,
@@ -22,6 +21,7 @@ use crate::{
         self, CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, ResetRequest, ResetResponse,
         rate_limiter_server::{RateLimiter, RateLimiterServer},
     },
+    settings::Listen,
     store::Store,
     telemetry::Transport,
 };

@@ -13,6 +13,6 @@ pub mod stream;
 pub mod workers;
 
 pub use drain::Drain;
-pub use listener::{Listen, Listener};
+pub use listener::Listener;
 pub use server::{ConnectionSettings, Server};
 pub use workers::Workers;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tokio_stream::Stream;
+use futures_util::Stream;
 use tonic::{Status, Streaming};
 
 use super::{drain::Drain, observe::Checks, status::shutting_down};

@@ -1,8 +1,12 @@
-//! What settings are written in, for every part that has some.
+//! Floor 1, what settings are written in, for every part that has some.
+
+mod listen;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+pub use listen::Listen;
 
 use crate::domain::{
     Micros,

@@ -1,0 +1,38 @@
+//! Standard output.
+
+use std::{
+    fmt::Display,
+    io::{self, ErrorKind, Stdout, Write},
+    process,
+};
+
+/// Standard output that ends the program quietly when nobody reads it any more, as in `weir … | head -1`.
+pub struct Out(Stdout);
+
+impl Out {
+    pub fn new() -> Self {
+        Self(io::stdout())
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        unless_closed(self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        unless_closed(self.0.flush())
+    }
+}
+
+fn unless_closed<T>(written: io::Result<T>) -> io::Result<T> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(0),
+        written => written,
+    }
+}
+
+/// Prints a line.
+pub fn say(text: impl Display) -> io::Result<()> {
+    writeln!(Out::new(), "{text}")
+}

@@ -1,0 +1,62 @@
+//! An address to listen on or to call.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// An address as it is configured: `host:port` or `unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Listen {
+    /// A host, by name or number, and a port; port 0 takes any.
+    Tcp(String),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl Listen {
+    /// A port of the loopback interface.
+    pub fn loopback(port: u16) -> Self {
+        Self::Tcp(format!("127.0.0.1:{port}"))
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return match path.trim_start_matches("//") {
+                "" => Err(format!("`{text}` names no path")),
+                path => Ok(Self::Unix(path.into())),
+            };
+        }
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self::Tcp(text.to_owned())),
+            _ => Err(format!("`{text}` is no address; write host:port or unix:PATH")),
+        }
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Listen> for String {
+    fn from(listen: Listen) -> Self {
+        listen.to_string()
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => f.write_str(address),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
