@@ -1,4 +1,4 @@
-//! Floor 5, for operators: metrics and health over HTTP.
+//! Floor 6, for operators: metrics and health over HTTP.
 
 use std::sync::{
     Arc,

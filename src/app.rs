@@ -1,4 +1,4 @@
-//! From settings to a running service, and to its end.
+//! Floor 8, from settings to a running service, and to its end.
 
 use std::{future::pending, io, path::Path, sync::Arc};
 

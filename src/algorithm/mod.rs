@@ -1,4 +1,4 @@
-//! Floor 1, the algorithms: one folder each, and this list of them.
+//! Floor 2, the algorithms: one folder each, and this list of them.
 //!
 //! An algorithm's folder holds its parameters and its step in Rust (`mod.rs`), the same step in Lua (`<name>.lua`), how
 //! files and messages write its parameters (`wire.rs`) and its documentation (`README.md`). The list below is the only

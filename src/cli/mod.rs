@@ -1,4 +1,4 @@
-//! The command line: one file a command.
+//! Floor 9, the command line: one file a command.
 
 mod check;
 mod client;

@@ -1,4 +1,4 @@
-//! The settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
+//! Floor 7, the settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
 //! then flags.
 
 mod source;

@@ -1,4 +1,4 @@
-//! Floor 4, the use case: which limits does a request meet, what do they decide together, what is the answer.
+//! Floor 5, the use case: which limits does a request meet, what do they decide together, what is the answer.
 
 pub mod request;
 

@@ -1,4 +1,4 @@
-//! Floor 3, policies: what operators write, compiled into a tree that a key is walked down.
+//! Floor 4, policies: what operators write, compiled into a tree that a key is walked down.
 //!
 //! [`document`] reads YAML with positions, [`mod@file`] and [`limits`] give it meaning, [`tree`] is what checks use,
 //! [`mod@load`] reads a file or a directory, [`watch`] notices changes, [`lint`] tells what a person should know, [`spec`] is

@@ -1,4 +1,4 @@
-//! Floor 3, stores: where states live, and what decides a plan over them in one step.
+//! Floor 4, stores: where states live, and what decides a plan over them in one step.
 
 pub mod clock;
 pub mod memory;
