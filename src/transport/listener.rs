@@ -2,7 +2,7 @@
 
 use std::{
     fmt, fs, io,
-    os::unix::net::UnixStream as StdUnixStream,
+    os::unix::{fs::FileTypeExt, net::UnixStream as StdUnixStream},
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -128,6 +128,10 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
+    // To connect to what is no socket is refused as well; that is nobody's to remove.
+    if !fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        return Ok(());
+    }
     match StdUnixStream::connect(path) {
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process answers on this socket")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
