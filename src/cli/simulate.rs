@@ -124,8 +124,10 @@ impl Story {
                 Line::Reset(line) => self.reset(line).await,
             };
             let told = told.unwrap_or_else(|error| {
-                let error = Refused::from(error);
-                json!({ "at_us": at, "error": error.message, "field": error.field })
+                // A line holds its limits itself, not in a limit_spec.
+                let own = if let CheckError::Invalid(invalid) = &error { Some(invalid.field("")) } else { None };
+                let Refused { message, field, .. } = Refused::from(error);
+                json!({ "at_us": at, "error": message, "field": own.unwrap_or(field) })
             });
             writeln!(out, "{told}")?;
         }
