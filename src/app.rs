@@ -204,7 +204,11 @@ async fn reload(
         };
         let (limiter, settings) = (Arc::clone(&limiter), settings.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            if watch.settled_change() || asked {
+            let changed = watch.settled_change();
+            if asked {
+                watch.load_anyway();
+            }
+            if changed || asked {
                 put_in_force(&limiter, &settings);
             }
             watch
