@@ -15,7 +15,7 @@ use crate::{
     algorithm::Bounds,
     config::Settings,
     limiter::Limiter,
-    policy::{self, Policy, Problems, watch::Watch},
+    policy::{self, Loaded, Policy, Problems, watch::Watch},
     settings::Listen,
     store::{MemoryStore, SystemClock, memory::MemorySettings},
     telemetry::Metrics,
@@ -80,7 +80,7 @@ impl App {
         let hangup = signal(SignalKind::hangup()).ok();
         let watch = (!settings.limits.as_os_str().is_empty()).then(|| Watch::new(&settings.limits));
         let policy = match &watch {
-            Some(_) => load(&settings.limits, &settings.bounds()).map_err(AppError::Policy)?,
+            Some(_) => load(&settings.limits, &settings.bounds()).map_err(AppError::Policy)?.policy,
             None => {
                 warn!("no limits are configured: everything is allowed (set `limits`, or pass --limits)");
                 Policy::empty()
@@ -175,12 +175,24 @@ async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {
     Listener::bind(address).await.map_err(wrong)
 }
 
-fn load(path: &Path, bounds: &Bounds) -> Result<Policy, Problems> {
+fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
     let loaded = policy::load(path, bounds)?;
-    for skipped in loaded.skipped {
+    for skipped in &loaded.skipped {
         info!(path = %skipped.display(), "no policy file, passed over");
     }
-    Ok(loaded.policy)
+    for empty in &loaded.empty {
+        warn!(path = %empty.display(), "the policy file holds nothing, so that everything is allowed");
+    }
+    Ok(loaded)
+}
+
+/// The same while another policy serves: then a file that holds nothing is taken for one that is being written.
+fn load_again(path: &Path, bounds: &Bounds) -> Result<Policy, Problems> {
+    let loaded = load(path, bounds)?;
+    match loaded.empty.first() {
+        Some(empty) => Err(Problems::of_file(empty, "the file holds nothing; to lift all limits write `schema: {}`")),
+        None => Ok(loaded.policy),
+    }
 }
 
 /// Puts a changed policy in force; a bad one changes nothing.
@@ -206,7 +218,11 @@ async fn reload(
         };
         let (limiter, settings) = (Arc::clone(&limiter), settings.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            if watch.settled_change() || asked {
+            let changed = watch.settled_change();
+            if asked {
+                watch.load_anyway();
+            }
+            if changed || asked {
                 put_in_force(&limiter, &settings);
             }
             watch
@@ -222,7 +238,7 @@ async fn reload(
 }
 
 fn put_in_force(limiter: &Limiter<LocalStore>, settings: &Settings) {
-    match load(&settings.limits, &settings.bounds()) {
+    match load_again(&settings.limits, &settings.bounds()) {
         Ok(policy) => {
             info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy reloaded");
             limiter.replace_policy(policy);

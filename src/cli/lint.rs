@@ -51,7 +51,8 @@ impl Lint {
                 return Ok(ExitCode::from(2));
             }
         };
-        let warnings = lint::warnings(&loaded.policy);
+        let mut warnings = lint::warnings(&loaded.policy);
+        warnings.extend(loaded.empty.iter().map(|path| format!("{} holds nothing", path.display())));
         let forgotten = match &self.against {
             Some(old) => lint::forgotten(&policy::load(old, &bounds)?.policy, &loaded.policy),
             None => Vec::new(),

@@ -84,14 +84,14 @@ fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy
     if at(before.anchor) != at(after.anchor) {
         return Some(format!("anchor goes from {} to {}, so its count is kept elsewhere", before.anchor, after.anchor));
     }
+    let goes_on = |node: NodeId| after.limits_at(node).iter().any(|other| other.ident() == limit.ident());
     let reached = reached(before, after, &place.pattern);
-    let lost = reached.iter().find(|(_, node)| {
-        !node.is_some_and(|node| after.limits_at(node).iter().any(|other| other.ident() == limit.ident()))
-    });
-    lost.map(|(path, _)| {
-        let ident = limit.ident_text();
-        format!("no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then name or ordinal)")
-    })
+    let (path, node) = reached.iter().find(|(_, node)| !node.is_some_and(goes_on))?;
+    if node.is_none() {
+        return Some(format!("`{path}` is gone"));
+    }
+    let ident = limit.ident_text();
+    Some(format!("no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then name or ordinal)"))
 }
 
 /// The nodes of `after` that the keys of a pattern of `before` lead to, each with its path. A `*` also stands for names that

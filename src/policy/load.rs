@@ -19,6 +19,8 @@ pub struct Loaded {
     pub policy: Policy,
     /// Entries of the directory that are no policy files.
     pub skipped: Vec<PathBuf>,
+    /// Files that hold nothing, as one does while it is being written. They are valid, and let everything pass.
+    pub empty: Vec<PathBuf>,
 }
 
 /// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are passed over, anything else
@@ -32,10 +34,14 @@ pub fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
         return Err(Problems::of_file(path, "no policy file (*.yaml, *.yml) in this directory"));
     }
     let mut domains: HashMap<Box<str>, (Domain, PathBuf)> = HashMap::new();
-    let mut problems = Problems::default();
+    let (mut problems, mut empty) = (Problems::default(), Vec::new());
     for path in files {
         match read(&path, bounds) {
             Ok(domain) => {
+                let domain = domain.unwrap_or_else(|| {
+                    empty.push(path.clone());
+                    Domain::new("")
+                });
                 if let Some((_, before)) = domains.get(&domain.name) {
                     let message =
                         format!("domain `{}` stands in {} too; one file a domain", domain.name, before.display());
@@ -50,17 +56,14 @@ pub fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
     if !problems.0.is_empty() {
         return Err(problems);
     }
-    Ok(Loaded { policy: Policy::new(domains.into_values().map(|(domain, _)| domain)), skipped })
+    Ok(Loaded { policy: Policy::new(domains.into_values().map(|(domain, _)| domain)), skipped, empty })
 }
 
-fn read(path: &Path, bounds: &Bounds) -> Result<Domain, Problems> {
+/// The domain of a file; `None` where the file holds nothing.
+fn read(path: &Path, bounds: &Bounds) -> Result<Option<Domain>, Problems> {
     let text = text(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
     let document = document::parse(&text).map_err(|problems| problems.in_file(path))?;
-    match document {
-        Some(document) => file::read(&document, bounds).map_err(|problems| problems.in_file(path)),
-        // As a file is while it is being written.
-        None => Err(Problems::of_file(path, "the file is empty; a policy without limits is `schema: {}`")),
-    }
+    document.map(|document| file::read(&document, bounds).map_err(|problems| problems.in_file(path))).transpose()
 }
 
 fn text(path: &Path) -> io::Result<String> {

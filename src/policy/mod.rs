@@ -18,7 +18,7 @@ pub mod watch;
 use std::collections::HashMap;
 
 pub use limits::WrittenLimit;
-pub use load::load;
+pub use load::{Loaded, load};
 pub use problem::{Problem, Problems};
 pub use spec::{Spec, SpecError};
 pub use tree::{Domain, OnStoreFailure};

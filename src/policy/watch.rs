@@ -55,6 +55,11 @@ impl Watch {
         self.last = look;
         settled
     }
+
+    /// Counts as loaded what the last look saw, settled or not: somebody asked for it.
+    pub fn load_anyway(&mut self) {
+        self.loaded = self.last.clone();
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +100,17 @@ mod tests {
         symlink("..2", at("..new")).unwrap();
         fs::rename(at("..new"), at("..data")).unwrap();
         assert!(changed(&mut watch));
+    }
+
+    #[test]
+    fn what_was_loaded_because_somebody_asked_is_no_change_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("limits.yaml");
+        let mut watch = Watch::new(&file);
+        fs::write(&file, "a").unwrap();
+        assert!(!watch.settled_change());
+        watch.load_anyway();
+        assert!(!changed(&mut watch));
     }
 
     #[test]

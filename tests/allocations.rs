@@ -1,0 +1,46 @@
+//! What a check may not do on its way: allocate.
+
+use allocation_counter::measure;
+use weir::{
+    algorithm::Bounds,
+    domain::Key,
+    policy::{Domain, document, file},
+};
+
+/// Four limits, two of them on one node, found by name and by `*`, one of them under a factor.
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[15, 30, 60], [99, 1, 1]], children: { trade: { factor: \
+                      0.5, limits: [5, 10, 15], children: { '*': { limits: [{ fixed_window: { count: 5, period: 1d } }] \
+                      } } } } } } } }";
+
+fn domain() -> Domain {
+    let document = document::parse(POLICY).expect("YAML").expect("a document");
+    file::read(&document, &Bounds::default()).expect("a policy")
+}
+
+#[test]
+fn resolving_a_key_allocates_nothing() {
+    let domain = domain();
+    for (segments, levels) in [
+        (&["user", "alex", "trade", "a-rather-long-name-of-something-that-is-traded"][..], 4),
+        (&["user", "alex", "trade"], 3),
+        (&["user", "alex", "elsewhere", "and", "further"], 2),
+        (&["group", "alex"], 0),
+    ] {
+        let key = Key::new("", segments).expect("a key");
+        let mut found = 0;
+        let counted = measure(|| found = domain.levels(&key, 1, 1.0).map_or(0, |levels| levels.len()));
+        assert_eq!(found, levels, "{segments:?}");
+        assert_eq!(counted.count_total, 0, "{segments:?}: {counted:?}");
+    }
+}
+
+#[test]
+fn a_key_of_usual_length_is_made_without_allocation() {
+    let counted = measure(|| assert_eq!(Key::new("api", &["user", "alex", "trade"]).map(|key| key.depth()), Ok(3)));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+}
+
+#[test]
+fn this_test_would_notice() {
+    assert!(measure(|| drop(std::hint::black_box(vec![1_u8]))).count_total > 0);
+}

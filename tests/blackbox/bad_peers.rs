@@ -1,0 +1,123 @@
+//! Clients that break the protocol, stall or vanish: the others are served all the while.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crate::support::{
+    PATIENCE, Server,
+    raw::Raw,
+    requests::{check, short},
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
+
+/// Both ports still answer.
+async fn assert_serves(server: &Server) {
+    let answer = server.client().await.check(check(&["free"])).await.expect("an answer").into_inner();
+    assert_eq!(short(&answer), (true, 0, 0));
+    assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
+}
+
+/// Nobody but whoever asks for this page is connected.
+fn wait_until_all_are_gone(server: &Server) {
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 0.0);
+    server.wait_for_metric("weir_connections{listener=\"http\"}", 1.0);
+}
+
+/// Sends bytes, says that no more will come, and waits until the service has closed.
+fn send_and_wait(address: &str, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    // The service may have closed before all was written.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut rest = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut rest) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "closed, not stalled");
+    }
+}
+
+#[tokio::test]
+async fn garbage_on_either_port_ends_that_connection_only() {
+    let server = Server::with_policy(POLICY);
+    let noise: Vec<u8> = (0..64_u32 << 10).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for address in [&server.grpc, &server.http] {
+        for bytes in [&noise[..], b"\0", b"GET / HTTP/9.9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrubbish", b""] {
+            send_and_wait(address, bytes);
+        }
+    }
+    wait_until_all_are_gone(&server);
+    assert_serves(&server).await;
+}
+
+#[tokio::test]
+async fn half_closed_connections_do_not_stay() {
+    let server = Server::with_policy(POLICY);
+    send_and_wait(&server.http, b"GET /metr");
+    send_and_wait(&server.http, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
+    let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
+    raw.call(STREAM).expect("a call");
+    raw.message(&check(&["user", "alex"])).expect("a message");
+    raw.close_half().expect("the service closes too");
+    wait_until_all_are_gone(&server);
+    assert_serves(&server).await;
+}
+
+#[tokio::test]
+async fn clients_that_vanish_in_the_middle_of_a_stream_are_forgotten() {
+    let server = Server::with_policy(POLICY);
+    for _ in 0..20 {
+        let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
+        raw.call(STREAM).expect("a call");
+        raw.message(&check(&["user", "alex"])).expect("a message");
+        raw.half_a_frame().expect("half a frame");
+    }
+    wait_until_all_are_gone(&server);
+    assert_serves(&server).await;
+}
+
+#[test]
+fn a_client_that_sends_and_never_reads_is_held_back_and_holds_up_nobody() {
+    const MOST: usize = 1_000_000;
+    const ROUND_TRIPS_WITHOUT_PROGRESS: usize = 300;
+    let server = Server::with_policy(POLICY);
+    let sent = Arc::new(AtomicUsize::new(0));
+    let requests = futures_util::stream::iter((0..MOST).map({
+        let sent = Arc::clone(&sent);
+        move |_| {
+            sent.fetch_add(1, Ordering::Relaxed);
+            check(&["user", "alex"])
+        }
+    }));
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
+    // On threads of its own, so that it can be ended as a process is.
+    let greedy = runtime();
+    let _never_read = greedy.block_on(async {
+        let mut client = server.client().await;
+        (client.check_stream(requests).await.expect("a stream"), client)
+    });
+    runtime().block_on(async {
+        let mut other = server.client().await;
+        let (mut before, mut still) = (0, 0);
+        while still < ROUND_TRIPS_WITHOUT_PROGRESS {
+            let answer = other.check(check(&["user", "berta"])).await.expect("others are served").into_inner();
+            assert_eq!(answer.limit, 10);
+            let now = sent.load(Ordering::Relaxed);
+            still = if now == before { still + 1 } else { 0 };
+            before = now;
+        }
+        assert!(before > 0 && before < MOST, "{before} requests were taken from a client that reads no answer");
+        drop(other);
+        assert_serves(&server).await;
+    });
+    greedy.shutdown_background();
+    wait_until_all_are_gone(&server);
+}

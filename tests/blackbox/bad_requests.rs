@@ -1,0 +1,204 @@
+//! Requests that are not valid: each is told what is wrong with it, and the service goes on.
+
+use tonic::Code;
+use weir::proto::{
+    CheckBatchRequest, CheckRequest, FixedWindow, Gcra, Limit, LimitSpec, ResetRequest, SlidingLog, TokenBucket,
+    limit::Algorithm,
+};
+
+use crate::support::{
+    Server,
+    requests::{check, gcra, limit, refusal, seconds_long, short, with_limits},
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+
+fn key(segments: usize) -> CheckRequest {
+    check(&vec!["a"; segments])
+}
+
+fn own(limits: Vec<Limit>) -> CheckRequest {
+    with_limits(check(&["a", "b"]), limits)
+}
+
+fn wait(seconds: i64, nanos: i32) -> CheckRequest {
+    CheckRequest { max_wait: Some(prost_types::Duration { seconds, nanos }), ..key(1) }
+}
+
+fn factor(factor: f64) -> CheckRequest {
+    CheckRequest { factor: Some(factor), ..key(1) }
+}
+
+/// Requests that are refused, each with the field at fault.
+fn invalid() -> Vec<(CheckRequest, &'static str)> {
+    let day = 86_400;
+    let one = || gcra(1, 1, 1);
+    let period = || Some(seconds_long(1));
+    let big = 1 << 32;
+    vec![
+        (key(0), "key"),
+        (key(33), "key"),
+        (check(&["a", ""]), "key[1]"),
+        (check(&["a".to_owned(), "b".repeat(2_048)]), "key[1]"),
+        (CheckRequest { domain: "d".repeat(1_025), ..key(1) }, "domain"),
+        (CheckRequest { cost: Some(big + 1), ..key(1) }, "cost"),
+        (CheckRequest { cost: Some(-big - 1), ..key(1) }, "cost"),
+        (CheckRequest { cost: Some(i64::MIN), ..key(1) }, "cost"),
+        (factor(-1.0), "factor"),
+        (factor(f64::NAN), "factor"),
+        (factor(f64::INFINITY), "factor"),
+        (CheckRequest { factor: Some(1e-9), ..own(vec![gcra(15, 30, 60)]) }, "factor"),
+        (wait(-1, 0), "max_wait"),
+        (wait(0, -1_000), "max_wait"),
+        (wait(0, 1), "max_wait"),
+        (wait(0, 1_000_000_000), "max_wait"),
+        (wait(day, 1_000), "max_wait"),
+        (wait(i64::MAX, 0), "max_wait"),
+        (own(vec![gcra(1, 0, 1)]), "limit_spec.limits[0].gcra.count"),
+        (own(vec![gcra(1, big as u64 + 1, 1)]), "limit_spec.limits[0].gcra.count"),
+        (own(vec![one(), gcra(1, 1, 0)]), "limit_spec.limits[1].gcra.period"),
+        (own(vec![gcra(1, 1, 32 * day)]), "limit_spec.limits[0].gcra.period"),
+        (own(vec![gcra(u64::MAX, 1, 1)]), "limit_spec.limits[0].gcra.burst"),
+        (own(vec![gcra(big as u64, 1, 60)]), "limit_spec.limits[0].gcra.burst"),
+        (
+            own(vec![limit(Algorithm::Gcra(Gcra { burst: 1, count: 1, period: None }))]),
+            "limit_spec.limits[0].gcra.period",
+        ),
+        (
+            own(vec![limit(Algorithm::TokenBucket(TokenBucket { capacity: 0, count: 1, period: period() }))]),
+            "limit_spec.limits[0].token_bucket.capacity",
+        ),
+        (
+            own(vec![limit(Algorithm::FixedWindow(FixedWindow { count: 0, period: period(), ..Default::default() }))]),
+            "limit_spec.limits[0].fixed_window.count",
+        ),
+        (
+            own(vec![limit(Algorithm::SlidingLog(SlidingLog { count: 1, period: period(), ..Default::default() }))]),
+            "limit_spec.limits[0].algorithm",
+        ),
+        (own(vec![Limit::default()]), "limit_spec.limits[0].algorithm"),
+        (own(vec![Limit { depth: 3, ..one() }]), "limit_spec.limits[0].depth"),
+        (own(vec![Limit { name: "\n".to_owned(), ..one() }]), "limit_spec.limits[0].name"),
+        (own(vec![Limit { name: "n".repeat(257), ..one() }]), "limit_spec.limits[0].name"),
+        (
+            own(vec![Limit { name: "n".into(), ..one() }, Limit { name: "n".into(), ..gcra(2, 1, 1) }]),
+            "limit_spec.limits[1].name",
+        ),
+        (own(vec![one(); 17]), "limit_spec.limits"),
+        (
+            CheckRequest { limit_spec: Some(LimitSpec { limits: vec![one()], charge: 7 }), ..key(1) },
+            "limit_spec.charge",
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn every_invalid_check_names_its_field_and_the_service_goes_on() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    for (request, field) in invalid() {
+        let status = client.check(request.clone()).await.expect_err(field);
+        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())), "{status:?} for {request:?}");
+        assert!(!status.message().is_empty());
+    }
+    let answer = client.check(check(&["user", "alex"])).await.expect("an answer").into_inner();
+    assert_eq!(short(&answer), (true, 10, 9));
+}
+
+#[tokio::test]
+async fn bounds_themselves_are_valid() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let widest = CheckRequest { domain: "d".repeat(1_024), ..with_limits(key(32), vec![gcra(1, 1, 1); 1]) };
+    let several = (1..=16).map(|depth| Limit { depth, ..gcra(depth.into(), 1, 31 * 86_400) }).collect();
+    for request in [
+        check(&vec!["s".repeat(1_024); 32]),
+        CheckRequest { cost: Some(1 << 32), ..key(1) },
+        CheckRequest { cost: Some(-(1 << 32)), ..key(1) },
+        wait(86_400, 0),
+        wait(0, 1_000),
+        factor(0.0),
+        widest,
+        with_limits(key(16), several),
+        with_limits(key(1), Vec::new()),
+    ] {
+        client.check(request.clone()).await.unwrap_or_else(|status| panic!("{status:?} for {request:?}"));
+    }
+}
+
+#[tokio::test]
+async fn bad_checks_in_a_batch_are_answered_in_place() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let (bad, fields): (Vec<_>, Vec<_>) = invalid().into_iter().unzip();
+    let good = check(&["user", "alex"]);
+    let checks: Vec<_> = bad.into_iter().flat_map(|bad| [good.clone(), bad]).collect();
+    let results = client.check_batch(CheckBatchRequest { checks }).await.expect("answers").into_inner().results;
+    assert_eq!(results.len(), 2 * fields.len());
+    for (index, (pair, field)) in results.chunks(2).zip(&fields).enumerate() {
+        let left = 9_u64.saturating_sub(index as u64);
+        assert_eq!(short(&pair[0]), (index < 10, 10, left));
+        let error = pair[1].error.as_ref().expect("an error in its place");
+        assert_eq!((error.code, error.field.as_str()), (Code::InvalidArgument as i32, *field));
+        assert_eq!((pair[1].allowed, pair[1].levels.len(), pair[1].binding), (false, 0, None));
+    }
+}
+
+#[tokio::test]
+async fn a_batch_has_at_most_a_thousand_checks() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let batch = |count| CheckBatchRequest { checks: vec![check(&["free"]); count] };
+    let status = client.check_batch(batch(1_001)).await.expect_err("too many");
+    assert_eq!(refusal(&status), (Code::InvalidArgument, Some("checks".to_owned())));
+    let results = client.check_batch(batch(1_000)).await.expect("answers").into_inner().results;
+    assert_eq!((results.len(), results.iter().all(|answer| answer.allowed)), (1_000, true));
+    assert_eq!(client.check_batch(batch(0)).await.expect("an answer").into_inner().results.len(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_whose_every_second_check_is_bad_goes_on() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let (bad, fields): (Vec<_>, Vec<_>) = invalid().into_iter().unzip();
+    let checks: Vec<_> = bad.into_iter().flat_map(|bad| [bad, check(&["user", "alex"])]).collect();
+    let mut answers = client.check_stream(futures_util::stream::iter(checks)).await.expect("a stream").into_inner();
+    for (index, field) in fields.into_iter().enumerate() {
+        let bad = answers.message().await.expect("the stream goes on").expect("an answer");
+        assert_eq!(bad.error.expect("an error").field, field);
+        let good = answers.message().await.expect("the stream goes on").expect("an answer");
+        assert_eq!(short(&good), (index < 10, 10, 9_u64.saturating_sub(index as u64)));
+    }
+    assert!(answers.message().await.expect("a clean end").is_none());
+}
+
+#[tokio::test]
+async fn an_unknown_domain_needs_limits_of_the_request() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let elsewhere = CheckRequest { domain: "nowhere".to_owned(), ..check(&["user", "alex"]) };
+    let status = client.check(elsewhere.clone()).await.expect_err("unknown");
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "no policy defines the domain `nowhere`"));
+    let answer = client.check(with_limits(elsewhere, vec![gcra(2, 1, 60)])).await.expect("an answer").into_inner();
+    assert_eq!(short(&answer), (true, 3, 2));
+}
+
+#[tokio::test]
+async fn a_policy_may_forbid_limits_of_requests() {
+    let server = Server::with_policy(&format!("limit_spec: deny\n{POLICY}"));
+    let mut client = server.client().await;
+    let status = client.check(own(vec![gcra(2, 1, 60)])).await.expect_err("forbidden");
+    assert_eq!(status.code(), Code::PermissionDenied);
+    let other = CheckRequest { domain: "other".to_owned(), ..own(vec![gcra(2, 1, 60)]) };
+    assert!(client.check(other).await.expect("only that domain forbids").into_inner().allowed);
+}
+
+#[tokio::test]
+async fn bad_resets_name_their_field() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    for (key, field) in [(vec![], "key"), (vec![String::new()], "key[0]"), (vec!["x".repeat(2_048)], "key[0]")] {
+        let status = client.reset(ResetRequest { key, ..Default::default() }).await.expect_err(field);
+        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())));
+    }
+}

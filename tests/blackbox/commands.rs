@@ -1,0 +1,158 @@
+//! The client commands: what they print, and their exit codes.
+
+use serde_json::{Value, json};
+
+use crate::support::{Server, finish, run, weir};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[2, 1, 86400]] } } } }";
+
+fn json_of(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
+    let server = Server::with_policy(POLICY);
+    for left in [2, 1, 0] {
+        let allowed = server.run(&["check", "user", "alex"]);
+        assert_eq!((allowed.code, allowed.err.as_str()), (0, ""));
+        assert!(allowed.out.starts_with(&format!("allowed; {left} of 3 left, ")), "{}", allowed.out);
+    }
+    let refused = server.run(&["check", "user", "alex"]);
+    assert_eq!((refused.code, refused.err.as_str()), (1, ""));
+    assert!(refused.out.starts_with("refused by user/*#gcra0: 0 of 3 left, retry after "), "{}", refused.out);
+
+    let never = server.run(&["check", "user", "berta", "--cost", "4"]);
+    assert_eq!(never.code, 1);
+    assert!(never.out.contains("never: the cost is above the limit"), "{}", never.out);
+
+    let unlimited = server.run(&["check", "group"]);
+    assert_eq!((unlimited.code, unlimited.out.as_str()), (0, "allowed: no limit applies\n"));
+
+    for (args, told) in [
+        (&["check", "user", "alex", "--domain", "nowhere"][..], "no policy defines the domain `nowhere` (NotFound)"),
+        (&["check", "user", ""], "segment 1 is empty (InvalidArgument)"),
+        (&["check", "user", "--cost", "4294967297"], "a cost is -2^32 to 2^32"),
+        (&["check", "user", "--factor=-1"], "a factor is a number from 0"),
+        (&["check", "user", "--max-wait", "2d"], "max_wait is 0 to 1 day"),
+        (&["check", "user", "--max-wait", "soon"], "`soon` is not a length of time"),
+    ] {
+        let failed = server.run(args);
+        assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{args:?}");
+        assert!(failed.err.contains(told), "{args:?}: {}", failed.err);
+    }
+}
+
+#[test]
+fn check_passes_on_all_that_it_is_given() {
+    let server = Server::with_policy(POLICY);
+    let look = |args: &[&str]| json_of(&server.run(&[&["check", "user", "alex", "--json"], args].concat()).out);
+    assert_eq!(look(&["--cost", "2"])["remaining"], 1);
+    assert_eq!(look(&["--cost", "0"])["remaining"], 1);
+    assert_eq!(look(&["--cost", "-1"])["remaining"], 2);
+    // Half as strict: a burst of 4 at twice the rate, so the unit spent counts half.
+    assert_eq!(look(&["--cost", "0", "--factor", "0.5"])["limit"], 5);
+    let lifted = look(&["--factor", "0", "--max-wait", "1d"]);
+    assert_eq!((&lifted["allowed"], &lifted["limit"], &lifted["binding"]), (&json!(true), &Value::Null, &Value::Null));
+}
+
+#[test]
+fn check_prints_json_as_simulate_does() {
+    let server = Server::with_policy(POLICY);
+    let told = server.run(&["check", "user", "alex", "--json", "--cost", "3"]);
+    assert_eq!(told.code, 0);
+    let fresh = json!({ "allowed": true, "limit": 3, "remaining": 0, "retry_after_us": null,
+        "reset_after_us": 259_200_000_000_i64, "wait_us": 0, "never": false });
+    let mut summary = fresh.clone();
+    summary["binding"] = json!(0);
+    let mut level = json!({ "name": "user/*#gcra0", "depth": 2, "shadow": false });
+    level.as_object_mut().expect("a map").extend(fresh.as_object().expect("a map").clone());
+    summary["levels"] = json!([level]);
+    assert_eq!(json_of(&told.out), summary);
+    let refused = server.run(&["check", "user", "alex", "--json"]);
+    assert_eq!((refused.code, &json_of(&refused.out)["allowed"]), (1, &json!(false)));
+}
+
+#[test]
+fn reset_forgets_a_key_and_tells_whether_it_was_known() {
+    let server = Server::with_policy(POLICY);
+    for (args, told, existed) in [
+        (&["reset", "user", "alex"][..], "forgot user / alex; it had no state of its own\n", false),
+        (&["reset", "user", "alex"], "forgot user / alex; it had state\n", true),
+        (&["reset", "user", "--subtree"], "forgot user and all below it; it had no state of its own\n", false),
+    ] {
+        if told != "forgot user / alex; it had no state of its own\n" {
+            assert_eq!(server.run(&["check", "user", "alex", "--cost", "3"]).code, 0);
+            assert_eq!(server.run(&["check", "user", "alex"]).code, 1);
+        }
+        let reset = server.run(args);
+        assert_eq!((reset.code, reset.out.as_str()), (0, told));
+        assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
+        let again = json_of(&server.run(&["reset", "user", "alex", "--json"]).out);
+        assert_eq!(again, json!({ "existed": true }), "{existed}");
+    }
+    let bad = server.run(&["reset", "user", ""]);
+    assert_eq!(bad.code, 2);
+    assert!(bad.err.contains("segment 1 is empty"), "{}", bad.err);
+}
+
+#[test]
+fn a_key_reset_alone_leaves_those_below() {
+    let policy = "schema: { '*': { limits: [0, 1, 86400], children: { '*': { limits: [0, 1, 86400] } } } }";
+    let server = Server::with_policy(policy);
+    assert_eq!(server.run(&["check", "a", "b"]).code, 0);
+    assert_eq!(server.run(&["reset", "a"]).code, 0);
+    let refused = server.run(&["check", "a", "b"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.out.starts_with("refused by */*#gcra0"), "{}", refused.out);
+    assert_eq!(server.run(&["reset", "a", "--subtree"]).code, 0);
+    assert_eq!(server.run(&["check", "a", "b"]).code, 0);
+}
+
+#[test]
+fn commands_say_when_no_service_is_there() {
+    let free =
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").to_string();
+    for args in [&["check", "a"][..], &["reset", "a"], &["health"]] {
+        let failed = run(&[args, &["--addr", &free, "--timeout", "30s"]].concat());
+        assert_eq!((failed.code, failed.out.as_str()), (2, ""));
+        assert!(failed.err.contains(&format!("cannot reach a service at {free}")), "{}", failed.err);
+    }
+}
+
+#[test]
+fn every_command_helps() {
+    let client = ["--addr", "--timeout", "--json"];
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&[], &["serve", "check", "reset", "health", "limits", "simulate"]),
+        (&["serve"], &["--config", "--limits", "--store", "SIGHUP"]),
+        (&["check"], &["<KEY>...", "--domain", "--cost", "--factor", "--max-wait"]),
+        (&["reset"], &["<KEY>...", "--domain", "--subtree"]),
+        (&["health"], &["--service"]),
+        (&["limits"], &["lint", "explain"]),
+        (&["limits", "lint"], &["<PATH>", "--against", "--strict", "--max-period", "--json"]),
+        (&["limits", "explain"], &["<PATH>", "<KEY>...", "--domain", "--json"]),
+        (&["simulate"], &["--limits", "--store", "--trace", "--summary", "--max-period"]),
+    ];
+    for (command, mentions) in cases {
+        let help = run(&[command, &["--help"]].concat());
+        assert_eq!((help.code, help.err.as_str()), (0, ""));
+        let asks_a_service = matches!(command, ["check" | "reset" | "health"]);
+        let more: &[&str] = if asks_a_service { &client } else { &[] };
+        for text in mentions.iter().chain(more) {
+            assert!(help.out.contains(text), "{command:?} --help does not mention {text}:\n{}", help.out);
+        }
+    }
+    assert!(run(&["--version"]).out.starts_with("weir "));
+}
+
+#[test]
+fn what_is_no_command_is_an_error() {
+    for args in
+        [&["chekc"][..], &["check"], &["reset"], &["limits"], &["check", "a", "--addr", "nowhere"], &["serve", "-x"]]
+    {
+        let wrong = finish(weir().args(args));
+        assert_eq!((wrong.code, wrong.out.as_str()), (2, ""), "{args:?}");
+        assert!(!wrong.err.is_empty());
+    }
+}

@@ -1,0 +1,101 @@
+//! Health and reflection, as balancers and grpcurl use them.
+
+use std::collections::BTreeSet;
+
+use prost::Message;
+use prost_types::FileDescriptorProto;
+use tonic::{Code, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+use crate::support::Server;
+
+#[tokio::test]
+async fn health_is_told_for_the_whole_and_for_the_service() {
+    let server = Server::with_policy("");
+    let mut health = HealthClient::new(server.channel().await);
+    for service in ["", "weir.v1.RateLimiter"] {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let answer = health.check(request).await.expect("an answer").into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{service}");
+    }
+    let unknown = health.check(HealthCheckRequest { service: "other".to_owned() }).await.expect_err("unknown");
+    assert_eq!(unknown.code(), Code::NotFound);
+}
+
+#[test]
+fn the_health_command_tells_the_same() {
+    let mut server = Server::with_policy("");
+    let told = server.run(&["health"]);
+    assert_eq!((told.code, told.out.as_str()), (0, "SERVING\n"));
+    let told = server.run(&["health", "--service", "weir.v1.RateLimiter", "--json"]);
+    assert_eq!((told.code, told.out.as_str()), (0, "{\"status\":\"SERVING\"}\n"));
+    assert_eq!(server.run(&["health", "--service", "other"]).code, 2);
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+    let gone = server.run(&["health"]);
+    assert_eq!((gone.code, gone.out.as_str()), (2, ""));
+}
+
+/// Asks the reflection service of one version.
+macro_rules! reflection {
+    ($name:ident, $version:ident) => {
+        mod $name {
+            use tonic_reflection::pb::$version::{
+                ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+                server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+            };
+
+            use super::*;
+
+            async fn ask(channel: &Channel, request: MessageRequest) -> MessageResponse {
+                let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
+                let mut client = ServerReflectionClient::new(channel.clone());
+                let stream =
+                    client.server_reflection_info(futures_util::stream::iter([request])).await.expect("a stream");
+                let answer = stream.into_inner().message().await.expect("an answer").expect("an answer");
+                answer.message_response.expect("something in it")
+            }
+
+            fn files(answer: MessageResponse) -> Vec<FileDescriptorProto> {
+                let MessageResponse::FileDescriptorResponse(files) = answer else { panic!("{answer:?}") };
+                let read = |bytes: Vec<u8>| FileDescriptorProto::decode(&bytes[..]).expect("a descriptor");
+                files.file_descriptor_proto.into_iter().map(read).collect()
+            }
+
+            #[tokio::test]
+            async fn lists_the_services_and_gives_every_file_that_they_need() {
+                let server = Server::with_policy("");
+                let channel = server.channel().await;
+                let MessageResponse::ListServicesResponse(services) =
+                    ask(&channel, MessageRequest::ListServices(String::new())).await
+                else {
+                    panic!("no list")
+                };
+                let services: BTreeSet<_> = services.service.into_iter().map(|service| service.name).collect();
+                for service in ["weir.v1.RateLimiter", "grpc.health.v1.Health"] {
+                    assert!(services.contains(service), "{services:?}");
+                }
+
+                let mut known = BTreeSet::new();
+                let symbol = MessageRequest::FileContainingSymbol("weir.v1.RateLimiter".to_owned());
+                let mut open = files(ask(&channel, symbol).await);
+                assert!(
+                    open[0].service.iter().any(|service| service.name() == "RateLimiter" && service.method.len() == 4)
+                );
+                while let Some(file) = open.pop() {
+                    known.insert(file.name().to_owned());
+                    for needed in file.dependency {
+                        if !known.contains(&needed) {
+                            open.extend(files(ask(&channel, MessageRequest::FileByFilename(needed)).await));
+                        }
+                    }
+                }
+                let expected = ["google/protobuf/duration.proto", "weir/v1/weir.proto"].map(str::to_owned);
+                assert_eq!(known, BTreeSet::from(expected));
+            }
+        }
+    };
+}
+
+reflection!(reflection_v1, v1);
+reflection!(reflection_v1alpha, v1alpha);

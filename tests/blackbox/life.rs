@@ -1,0 +1,135 @@
+//! The end of a service, as the one who stops it and those who use it see it.
+
+use rustix::process::Signal;
+use tonic::Code;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use weir::proto::CheckRequest;
+
+use crate::support::{
+    Server, eventually, eventually_async,
+    raw::Raw,
+    requests::{check, short},
+    server::Setup,
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+const ENDING: &str = "shutting down: health says no, calls are still served";
+const CUT: &str = "some calls did not finish in time and were cut";
+
+/// A stream that stays open: what is sent goes in, what is answered comes out.
+async fn open_stream(
+    server: &Server,
+) -> (tokio::sync::mpsc::Sender<CheckRequest>, tonic::Streaming<weir::proto::CheckResponse>) {
+    let (send, mut requests) = tokio::sync::mpsc::channel(1);
+    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    send.send(check(&["user", "alex"])).await.expect("taken");
+    let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
+    let first = answers.message().await.expect("open").expect("an answer");
+    assert_eq!(short(&first), (true, 10, 9));
+    (send, answers)
+}
+
+#[tokio::test]
+async fn while_it_waits_to_end_health_says_no_and_calls_pass() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Setup::new().env("WEIR_SHUTDOWN__DELAY", "1h").policy(POLICY).start();
+        assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));
+        let mut health = HealthClient::new(server.channel().await);
+        let (send, mut answers) = open_stream(&server).await;
+        server.signal(signal);
+        for service in ["", "weir.v1.RateLimiter"] {
+            eventually_async("health says no", async || {
+                let request = HealthCheckRequest { service: service.to_owned() };
+                let status = health.check(request).await.expect("an answer").into_inner().status();
+                (status == ServingStatus::NotServing).then_some(())
+            })
+            .await;
+        }
+        eventually("the page says no", || (server.get("/readyz") == (503, "shutting down\n".to_owned())).then_some(()));
+        assert_eq!(server.get("/healthz").0, 200);
+        assert_eq!(server.run(&["health"]).code, 1);
+        let fresh = server.client().await.check(check(&["user", "alex"])).await.expect("still served").into_inner();
+        assert_eq!(fresh.remaining, 8);
+        send.send(check(&["user", "alex"])).await.expect("taken");
+        assert_eq!(answers.message().await.expect("still open").expect("an answer").remaining, 7);
+
+        assert!(server.lives());
+        server.signal(signal);
+        assert_eq!(server.wait_for_end(), 0, "the second {signal:?} ends it at once");
+    }
+}
+
+#[tokio::test]
+async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::with_policy(POLICY);
+        let (_send, mut answers) = open_stream(&server).await;
+        server.signal(signal);
+        let status = answers.message().await.expect_err("the stream ends");
+        assert_eq!((status.code(), status.message()), (Code::Unavailable, "the service is shutting down"));
+        drop(answers);
+        assert_eq!(server.wait_for_end(), 0);
+        server.wait_for_log("stopped");
+        assert!(server.told(CUT).is_empty(), "nothing had to be cut");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_never_pauses_is_told_too() {
+    let mut server = Server::with_policy(POLICY);
+    let endless = futures_util::stream::iter(std::iter::repeat_with(|| check(&["user", "alex"])));
+    let mut answers = server.client().await.check_stream(endless).await.expect("a stream").into_inner();
+    answers.message().await.expect("open").expect("an answer");
+    server.signal(Signal::TERM);
+    let status = loop {
+        if let Err(status) = answers.message().await {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    drop(answers);
+    assert_eq!(server.wait_for_end(), 0);
+}
+
+#[test]
+fn a_client_that_does_not_go_away_is_cut_after_the_timeout() {
+    let mut server = Setup::new().env("WEIR_SHUTDOWN__TIMEOUT", "100ms").policy(POLICY).start();
+    // It opens a window of no bytes, so that not even the end of its stream can be sent.
+    let mut raw = Raw::connect(&server.grpc, 0).expect("a connection");
+    raw.call("/weir.v1.RateLimiter/CheckStream").expect("a call");
+    raw.message(&check(&["user", "alex"])).expect("a message");
+    server.wait_for_metric("weir_checks_total{domain=\"\",transport=\"grpc_stream\",outcome=\"allowed\"}", 1.0);
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+    server.wait_for_log(CUT);
+    drop(raw);
+}
+
+#[test]
+fn a_second_signal_need_not_be_the_same() {
+    let mut server = Setup::new().env("WEIR_SHUTDOWN__DELAY", "1h").start();
+    server.signal(Signal::INT);
+    server.wait_for_log(ENDING);
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+}
+
+#[test]
+fn sighup_without_a_policy_ends_nothing() {
+    let mut server = Setup::new().start();
+    server.signal(Signal::HUP);
+    server.wait_for_log("no policy to reload");
+    assert!(server.lives());
+    assert_eq!(server.get("/readyz").0, 200);
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+}
+
+#[test]
+fn while_it_ends_a_new_connection_is_refused() {
+    let mut server = Setup::new().policy(POLICY).start();
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+    assert!(std::net::TcpStream::connect(&server.grpc).is_err());
+    assert!(std::net::TcpStream::connect(&server.http).is_err());
+}

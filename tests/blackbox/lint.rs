@@ -1,0 +1,190 @@
+//! `weir limits lint` and `weir limits explain`.
+
+use std::{fs, path::PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Run, run};
+
+/// A directory with these files.
+fn files(named: &[(&str, &str)]) -> TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, text) in named {
+        fs::write(dir.path().join(name), text).expect("written");
+    }
+    dir
+}
+
+fn path(dir: &TempDir, name: &str) -> String {
+    let path: PathBuf = dir.path().join(name);
+    path.to_str().expect("a path").to_owned()
+}
+
+fn json_of(run: &Run) -> Value {
+    serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {run:?}"))
+}
+
+#[test]
+fn a_valid_policy_is_valid() {
+    let dir = files(&[("a.yaml", "domain: api\nschema: { a: { limits: [[1, 1, 1], [2, 1, 1]] } }"), ("x.txt", "")]);
+    let all = run(&["limits", "lint", &path(&dir, "")]);
+    assert_eq!(all.code, 0);
+    assert!(all.out.contains("valid; domains: 1, limits: 2"), "{}", all.out);
+    assert!(all.out.contains("passed over: ") && all.out.contains("x.txt"), "{}", all.out);
+    let told = json_of(&run(&["limits", "lint", &path(&dir, "a.yaml"), "--json"]));
+    assert_eq!(
+        told,
+        json!({ "valid": true, "domains": 1, "limits": 2, "warnings": [], "skipped": [], "forgotten": null })
+    );
+}
+
+#[test]
+fn an_invalid_policy_is_told_with_its_places() {
+    let dir = files(&[("a.yaml", "schema:\n  a: { limts: [1, 1, 1] }\n  b: { limits: [1, 0, 1] }\n")]);
+    let file = path(&dir, "a.yaml");
+    let text = run(&["limits", "lint", &file]);
+    assert_eq!((text.code, text.out.as_str()), (2, ""));
+    let first = format!("{file}:2:8: unknown key `limts`; did you mean `limits`?");
+    let second = format!("{file}:3:20: count is 1 to 2^32, not 0");
+    assert_eq!(text.err.lines().collect::<Vec<_>>(), [first, second]);
+    let told = run(&["limits", "lint", &file, "--json"]);
+    assert_eq!(told.code, 2);
+    let told = json_of(&told);
+    assert_eq!(told["valid"], false);
+    assert_eq!(
+        told["errors"][1],
+        json!({ "file": file, "line": 3, "column": 20, "field": "limits.count", "message": "count is 1 to 2^32, not 0" })
+    );
+}
+
+#[test]
+fn what_may_surprise_is_a_warning() {
+    let dir = files(&[
+        ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [1, 1, 1] } } } }"),
+        ("star.yaml", "schema: { 'img*': { limits: [1, 1, 1] } }"),
+    ]);
+    for (name, warning) in
+        [("above.yaml", "`a` is above the anchor (3 segments) of `a/b`"), ("star.yaml", "`img*` is an exact name here")]
+    {
+        let lenient = run(&["limits", "lint", &path(&dir, name)]);
+        assert_eq!(lenient.code, 0);
+        assert!(lenient.out.contains("warning: ") && lenient.out.contains(warning), "{}", lenient.out);
+        assert_eq!(run(&["limits", "lint", &path(&dir, name), "--strict"]).code, 1);
+        let told = json_of(&run(&["limits", "lint", &path(&dir, name), "--json"]));
+        assert!(told["warnings"][0].as_str().expect("a warning").contains(warning), "{told}");
+    }
+}
+
+const OLD: &str = "schema:\n  a:\n    limits:\n      - gcra: { burst: 9, count: 1, period: 1s }\n      - fixed_window: { \
+                   count: 5, period: 1h }\n        name: hourly\n";
+
+/// What a change from [`OLD`] to `new` forgets.
+fn forgotten(new: &str) -> Vec<String> {
+    let dir = files(&[("old.yaml", OLD), ("new.yaml", new)]);
+    let (old, new) = (path(&dir, "old.yaml"), path(&dir, "new.yaml"));
+    let args = ["limits", "lint", &new, "--against", &old];
+    let text = run(&args);
+    assert_eq!(text.code, 0, "{text:?}");
+    let told = json_of(&run(&[&args[..], &["--json"]].concat()));
+    let told: Vec<String> = serde_json::from_value(told["forgotten"].clone()).expect("a list");
+    let lines: Vec<_> = text.out.lines().filter_map(|line| line.strip_prefix("forgets: ")).collect();
+    assert_eq!(lines, told);
+    assert_eq!(told.is_empty(), text.out.contains("forgets nothing"));
+    assert_eq!(run(&[&args[..], &["--strict"]].concat()).code, i32::from(!told.is_empty()));
+    told
+}
+
+#[test]
+fn changed_counts_and_rates_forget_nothing() {
+    assert_eq!(forgotten(OLD), [""; 0]);
+    assert_eq!(forgotten(&OLD.replace("burst: 9, count: 1, period: 1s", "burst: 2, count: 7, period: 1m")), [""; 0]);
+    assert_eq!(forgotten(&OLD.replace("count: 5", "count: 500")), [""; 0]);
+    let swapped = "schema:\n  a:\n    limits:\n      - fixed_window: { count: 5, period: 1h }\n        name: hourly\n      \
+                   - gcra: { burst: 9, count: 1, period: 1s }\n";
+    assert_eq!(forgotten(swapped), [""; 0], "the order among other kinds is no part of it");
+}
+
+#[test]
+fn what_a_change_forgets_is_told() {
+    let gone = "schema: { a: { limits: [{ gcra: { burst: 9, count: 1, period: 1s } }] } }";
+    for (new, limit, why) in [
+        (OLD.replace("1h", "2h"), "hourly", "no limit at `a` goes on with its count"),
+        (OLD.replace("hourly", "per-hour"), "hourly", "no limit at `a` goes on with its count"),
+        (gone.to_owned(), "hourly", "no limit at `a` goes on with its count"),
+        (OLD.replace("gcra: { burst: 9,", "token_bucket: { capacity: 9,"), "a#gcra0", "no limit at `a` goes on"),
+    ] {
+        let told = forgotten(&new);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with(&format!("default domain: `{limit}`: {why}")), "{told:?}");
+    }
+    let told = forgotten(&OLD.replace("  a:", "  b:"));
+    assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("`a` is gone")), "{told:?}");
+    let told = forgotten(&format!("domain: api\n{OLD}"));
+    assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("its domain is gone")), "{told:?}");
+}
+
+#[test]
+fn a_changed_anchor_forgets_what_lies_beyond_the_lesser_one() {
+    let deep = |anchor: u8| {
+        format!(
+            "anchor: {anchor}\nschema: {{ a: {{ limits: [1, 1, 1], children: {{ b: {{ limits: [1, 1, 1] }} }} }} }}"
+        )
+    };
+    let dir = files(&[("one.yaml", &deep(1)), ("two.yaml", &deep(2)), ("three.yaml", &deep(3))]);
+    let told = |new: &str| {
+        json_of(&run(&["limits", "lint", &path(&dir, new), "--against", &path(&dir, "two.yaml"), "--json"]))["forgotten"].clone()
+    };
+    assert_eq!(
+        told("one.yaml"),
+        json!(["default domain: `a/b#gcra0`: anchor goes from 2 to 1, so its count is kept elsewhere"])
+    );
+    assert_eq!(told("three.yaml"), json!([]), "neither path is longer than two segments");
+}
+
+const NESTED: &str = "domain: api\nschema:\n  user:\n    children:\n      '*':\n        limits: [[15, 30, 60]]\n        \
+                      children:\n          trade:\n            limits:\n              - fixed_window: { count: 5, \
+                      period: 1d }\n                name: daily\n                shadow: true\n";
+
+#[test]
+fn explain_tells_which_limits_apply_and_why() {
+    let dir = files(&[("limits.yaml", NESTED)]);
+    let file = path(&dir, "limits.yaml");
+    let text = run(&["limits", "explain", &file, "user", "alex", "trade", "buy", "--domain", "api"]);
+    assert_eq!(text.code, 0);
+    for told in [
+        "domain `api`: a refusal charges nothing (all_or_nothing); anchor 2",
+        "user: found by its name",
+        "user / alex: found by `*`",
+        "user/*#gcra0: gcra { burst: 15, count: 30, period: 1m }",
+        "daily: fixed_window { count: 5, period: 1d }, shadow",
+        "user / alex / trade / buy: no node for `buy`; the walk ends here",
+    ] {
+        assert!(text.out.contains(told), "{told} is not in\n{}", text.out);
+    }
+    let told = json_of(&run(&["limits", "explain", &file, "user", "alex", "trade", "--domain", "api", "--json"]));
+    assert_eq!(
+        (&told["domain"], &told["charge"], &told["anchor"]),
+        (&json!("api"), &json!("all_or_nothing"), &json!(2))
+    );
+    let steps: Vec<_> =
+        told["steps"].as_array().expect("steps").iter().map(|step| (&step["segment"], &step["found"])).collect();
+    let exact = json!("exact");
+    assert_eq!(steps, [(&json!("user"), &exact), (&json!("alex"), &json!("any")), (&json!("trade"), &exact)]);
+    assert_eq!(told["steps"][1]["limits"][0]["name"], "user/*#gcra0");
+    assert_eq!(told["steps"][2]["limits"][0]["shadow"], true);
+}
+
+#[test]
+fn explain_says_what_it_cannot_explain() {
+    let dir = files(&[("limits.yaml", NESTED), ("bad.yaml", "schema: [")]);
+    let file = path(&dir, "limits.yaml");
+    let free = run(&["limits", "explain", &file, "group", "--domain", "api"]);
+    assert_eq!(free.code, 0);
+    assert!(free.out.contains("no limit on the way: everything is allowed"), "{}", free.out);
+    let unknown = run(&["limits", "explain", &file, "user"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.err.contains("no file defines the domain ``; there are `api`"), "{}", unknown.err);
+    assert_eq!(run(&["limits", "explain", &path(&dir, "bad.yaml"), "user"]).code, 2);
+    assert_eq!(run(&["limits", "explain", &file, "", "--domain", "api"]).code, 2);
+}

@@ -1,0 +1,149 @@
+//! What operators scrape, and what may never be in it.
+
+use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
+
+use crate::support::{
+    Server, http,
+    requests::{check, gcra, peek, with_limits},
+    server::Setup,
+};
+
+const POLICY: &str = "domain: api\nschema:\n  user:\n    children:\n      '*':\n        limits:\n          - gcra: { burst: \
+                      9, count: 1, period: 1d }\n            name: per-user\n          - fixed_window: { count: 1, \
+                      period: 31d }\n            shadow: true\n";
+
+fn api(request: CheckRequest) -> CheckRequest {
+    CheckRequest { domain: "api".to_owned(), ..request }
+}
+
+fn assert_series(text: &str, expected: &[(&str, f64)]) {
+    for (series, value) in expected {
+        assert_eq!(http::metric(text, series), *value, "{series} in\n{text}");
+    }
+}
+
+/// Twelve checks of a key of ten units, by every call, and some that cannot be decided.
+async fn known_traffic(server: &Server) {
+    let mut client = server.client().await;
+    let one = || api(check(&["user", "alex"]));
+    for _ in 0..6 {
+        assert!(client.check(one()).await.expect("an answer").into_inner().allowed);
+    }
+    let batch = CheckBatchRequest { checks: vec![one(), check(&[""; 1]), one(), one()] };
+    client.check_batch(batch).await.expect("answers");
+    let stream = futures_util::stream::iter(vec![one(); 3]);
+    let mut answers = client.check_stream(stream).await.expect("a stream").into_inner();
+    while answers.message().await.expect("an answer").is_some() {}
+    client.check(check(&["user", "alex"])).await.expect_err("no such domain");
+    client.check(api(check(&[""; 1]))).await.expect_err("no key");
+    let own = with_limits(CheckRequest { domain: "elsewhere".to_owned(), ..check(&["a"]) }, vec![gcra(0, 1, 86_400)]);
+    assert!(client.check(own.clone()).await.expect("an answer").into_inner().allowed);
+    assert!(!client.check(own).await.expect("an answer").into_inner().allowed);
+}
+
+#[tokio::test]
+async fn known_traffic_has_its_counts() {
+    let server = Server::with_policy(POLICY);
+    known_traffic(&server).await;
+    let text = server.get("/metrics").1;
+    let shadow = "limit=\"user/*#fixed_window0\"";
+    assert_series(
+        &text,
+        &[
+            ("weir_checks_total{domain=\"api\",transport=\"grpc\",outcome=\"allowed\"}", 6.0),
+            ("weir_checks_total{domain=\"api\",transport=\"grpc\",outcome=\"limited\"}", 0.0),
+            ("weir_checks_total{domain=\"api\",transport=\"grpc_batch\",outcome=\"allowed\"}", 3.0),
+            ("weir_checks_total{domain=\"api\",transport=\"grpc_stream\",outcome=\"allowed\"}", 1.0),
+            ("weir_checks_total{domain=\"api\",transport=\"grpc_stream\",outcome=\"limited\"}", 2.0),
+            ("weir_checks_total{domain=\"other\",transport=\"grpc\",outcome=\"allowed\"}", 1.0),
+            ("weir_checks_total{domain=\"other\",transport=\"grpc\",outcome=\"limited\"}", 1.0),
+            ("weir_checks_total{domain=\"other\",transport=\"grpc\",outcome=\"error\"}", 2.0),
+            ("weir_checks_total{domain=\"other\",transport=\"grpc_batch\",outcome=\"error\"}", 1.0),
+            ("weir_decisions_total{domain=\"api\",limit=\"per-user\",outcome=\"allowed\"}", 10.0),
+            ("weir_decisions_total{domain=\"api\",limit=\"per-user\",outcome=\"limited\"}", 2.0),
+            ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"allowed\"}", 1.0),
+            ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"limited\"}", 1.0),
+            (&format!("weir_decisions_total{{domain=\"api\",{shadow},outcome=\"allowed\"}}"), 1.0),
+            (&format!("weir_decisions_total{{domain=\"api\",{shadow},outcome=\"shadow_limited\"}}"), 11.0),
+            // Under a fifth of ten left: after the ninth and the tenth.
+            ("weir_near_limit_total{domain=\"api\",limit=\"per-user\"}", 2.0),
+            ("weir_check_duration_seconds_count{transport=\"grpc\"}", 10.0),
+            ("weir_check_duration_seconds_count{transport=\"grpc_batch\"}", 1.0),
+            ("weir_check_duration_seconds_count{transport=\"grpc_stream\"}", 3.0),
+            ("weir_keys", 3.0),
+            ("weir_policy_reloads_total{result=\"success\"}", 0.0),
+            ("weir_policy_reloads_total{result=\"error\"}", 0.0),
+            ("weir_connections{listener=\"http\"}", 1.0),
+            (&format!("weir_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1.0),
+        ],
+    );
+    assert!(http::metric(&text, "weir_policy_last_reload_success_timestamp_seconds") > 1.7e9);
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        assert!(line.starts_with("weir_"), "{line}");
+        let name = line.split(['{', ' ']).next().expect("a name");
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        for what in ["HELP", "TYPE"] {
+            assert!(text.contains(&format!("# {what} {family} ")), "{family} has no {what}");
+        }
+    }
+}
+
+#[test]
+fn expired_keys_leave_and_are_counted() {
+    let server = Server::with_policy("schema: { '*': { limits: [{ gcra: { burst: 0, count: 1, period: 1ms } }] } }");
+    for key in ["a", "b", "c"] {
+        assert_eq!(server.run(&["check", key]).code, 0);
+    }
+    server.wait_for_metric("weir_keys", 0.0);
+    assert!(server.metric("weir_evictions_total{reason=\"expired\"}") >= 1.0);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_counted() {
+    let policy = "schema: { '*': { limits: [9, 1, 86400] } }";
+    let server = Setup::new().env("WEIR_STORE__MAX_KEYS", "2").policy(policy).start();
+    for (key, code) in [("a", 0), ("b", 0), ("c", 1), ("a", 0), ("c", 1)] {
+        assert_eq!(server.run(&["check", key]).code, code, "{key}");
+    }
+    assert_eq!(server.metric("weir_store_full_total{rule=\"deny\"}"), 2.0);
+    assert_eq!(server.metric("weir_keys"), 2.0);
+    assert_eq!(server.run(&["reset", "a"]).code, 0);
+    assert_eq!(server.run(&["check", "c"]).code, 0);
+}
+
+#[tokio::test]
+async fn no_part_of_a_key_is_ever_told() {
+    const PRIVATE: &str = "joan.d4rc";
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__WORKERS", "1").start();
+    let mut client = server.client().await;
+    let key = ["user", PRIVATE];
+    for request in [
+        api(check(&key)),
+        api(peek(&[PRIVATE])),
+        check(&key),
+        CheckRequest { domain: format!("of-{PRIVATE}"), ..check(&key) },
+        CheckRequest { cost: Some(i64::MAX), ..api(check(&key)) },
+        api(check(&[PRIVATE, ""])),
+        api(check(&[PRIVATE.repeat(500)])),
+        with_limits(api(check(&key)), vec![weir::proto::Limit { name: PRIVATE.to_owned(), ..gcra(1, 1, 60) }]),
+    ] {
+        // Answers and errors alike.
+        let _ = client.check(request.clone()).await;
+        let _ = client.check_batch(CheckBatchRequest { checks: vec![request] }).await;
+    }
+    let key = key.map(str::to_owned).to_vec();
+    let _ = client.reset(ResetRequest { domain: "api".to_owned(), key, subtree: true }).await;
+    let _ = http::get(&server.http, &format!("/{PRIVATE}"));
+    let text = server.get("/metrics").1;
+    assert!(!text.contains(PRIVATE), "{text}");
+    let log = server.log();
+    assert!(!log.is_empty() && !log.iter().any(|line| line.contains(PRIVATE)), "{log:#?}");
+}
+
+#[test]
+fn the_pages_for_operators() {
+    let server = Server::with_policy(POLICY);
+    assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));
+    assert_eq!(server.get("/elsewhere").0, 404);
+}

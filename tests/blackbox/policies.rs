@@ -1,0 +1,155 @@
+//! Policies at start: what is wrong is told with its place, and nothing is served.
+
+use std::fs;
+
+use crate::support::{Run, eventually, finish, requests::check, requests::short, server::Setup, weir};
+
+/// Tries to serve a policy that is expected to be refused.
+fn refused(path: &str) -> Run {
+    let mut serve = weir();
+    serve.args(["serve", "--limits", path]);
+    finish(serve.env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", "127.0.0.1:0"))
+}
+
+#[test]
+fn a_bad_policy_at_start_ends_with_its_place_and_code_two() {
+    let deep = format!("schema: {}{{}}{}", "{ a: { children: ".repeat(33), "} }".repeat(33));
+    let crowded = format!("schema:\n  a:\n    limits: [{}]\n", vec!["[1, 1, 1]"; 17].join(", "));
+    let cases = [
+        ("schema: [", "limits.yaml:2:1: not valid YAML"),
+        ("schema:\n  user:\n\tlimits: []\n", "limits.yaml:3:2: not valid YAML"),
+        ("shcema: {}\n", "limits.yaml:1:1: unknown key `shcema`; did you mean `schema`?"),
+        ("schema:\n  user:\n    childern: {}\n", "limits.yaml:3:5: unknown key `childern`; did you mean `children`?"),
+        (
+            "schema:\n  user:\n    limits:\n      - gcrra: { burst: 1 }\n",
+            "limits.yaml:4:9: unknown key `gcrra`; did you mean `gcra`?",
+        ),
+        ("schema:\n  user:\n    limits:\n      - magic: {}\n", "limits.yaml:4:9: unknown key `magic`; known are gcra,"),
+        (
+            "schema:\n  user:\n    limits:\n      - gcra: { brust: 1, count: 1, period: 1s }\n",
+            "limits.yaml:4:17: unknown parameter of gcra `brust`; did you mean `burst`?",
+        ),
+        (
+            "schema:\n  user:\n    limits:\n      - gcra: { burst: 1, count: 0, period: 1s }\n",
+            "limits.yaml:4:34: gcra: count is 1 to 2^32, not 0",
+        ),
+        ("schema:\n  user:\n    limits: [1, 0, 1]\n", "limits.yaml:3:17: count is 1 to 2^32, not 0"),
+        ("schema:\n  user:\n    limits: [1, 1, 0]\n", "limits.yaml:3:20: period is 1us to 31d"),
+        (
+            "schema:\n  user:\n    limits: [1, 1]\n",
+            "limits.yaml:3:13: a positional limit is [max_burst, count, seconds]",
+        ),
+        ("schema:\n  a: {}\n  b: {}\n  a: {}\n", "limits.yaml:4:3: the key `a` stands twice"),
+        ("charge: some\n", "limits.yaml:1:9: unknown value of charge: `some`"),
+        ("anchor: 0\n", "limits.yaml:1:9: anchor is a number of segments, 1 to 32"),
+        ("schema:\n  user: { factor: -1 }\n", "limits.yaml:2:19: factor is a number from 0"),
+        ("- 1\n", "limits.yaml:1:1: a policy file is a map"),
+        (crowded.as_str(), "limits.yaml:3:13: 17 limits on the way to here; at most 16"),
+        (deep.as_str(), "no key is that deep: at most 32 segments"),
+        ("schema: {}\n---\nschema: {}\n", "a second document in one file"),
+    ];
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("limits.yaml");
+    for (yaml, told) in cases {
+        fs::write(&path, yaml).expect("written");
+        let run = refused(path.to_str().expect("a path"));
+        assert_eq!(run.code, 2, "{yaml}: {run:?}");
+        assert!(run.err.contains(told), "{told} is not told for\n{yaml}\n{}", run.err);
+    }
+}
+
+#[test]
+fn everything_wrong_is_told_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::write(dir.path().join("a.yaml"), "domian: a\nschema: { x: { limit: [] } }\n").expect("written");
+    fs::write(dir.path().join("b.yaml"), "domain: b\nschema: 7\n").expect("written");
+    let run = refused(dir.path().to_str().expect("a path"));
+    assert_eq!(run.code, 2);
+    for told in ["a.yaml:1:1", "a.yaml:2:16", "b.yaml:2:9"] {
+        assert!(run.err.contains(told), "{told} is not told in {}", run.err);
+    }
+}
+
+#[test]
+fn two_files_of_one_domain_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["a.yaml", "b.yml"] {
+        fs::write(dir.path().join(name), "domain: api\n").expect("written");
+    }
+    let run = refused(dir.path().to_str().expect("a path"));
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("b.yml: domain `api` stands in") && run.err.contains("a.yaml too"), "{}", run.err);
+}
+
+#[test]
+fn a_policy_that_is_not_there_is_an_error() {
+    let run = refused("/nowhere/limits.yaml");
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("/nowhere/limits.yaml"), "{}", run.err);
+}
+
+#[tokio::test]
+async fn a_directory_is_read_but_for_what_is_no_policy_file() {
+    let setup = Setup::new();
+    let policies = setup.path("policies");
+    fs::create_dir(&policies).expect("made");
+    for (name, text) in [
+        ("api.yaml", "domain: api\nschema: { a: { limits: [1, 1, 60] } }"),
+        ("web.yml", "domain: web\nschema: { a: { limits: [2, 1, 60] } }"),
+        ("notes.txt", "schema: [ not read"),
+        (".hidden.yaml", "schema: [ not read"),
+    ] {
+        fs::write(policies.join(name), text).expect("written");
+    }
+    let server = setup.limits(policies).start();
+    let skipped = server.told("no policy file, passed over");
+    assert_eq!(skipped.len(), 1);
+    assert!(skipped[0]["path"].as_str().expect("a path").ends_with("notes.txt"));
+    let mut client = server.client().await;
+    for (domain, limit) in [("api", 2), ("web", 3)] {
+        let request = weir::proto::CheckRequest { domain: domain.to_owned(), ..check(&["a"]) };
+        assert_eq!(client.check(request).await.expect("an answer").into_inner().limit, limit);
+    }
+    let unnamed = client.check(check(&["a"])).await.expect_err("no file defines the default domain");
+    assert_eq!(unnamed.code(), tonic::Code::NotFound);
+}
+
+#[tokio::test]
+async fn without_a_policy_everything_passes() {
+    let server = Setup::new().start();
+    let answer = server.client().await.check(check(&["a"])).await.expect("an answer").into_inner();
+    assert_eq!((short(&answer), answer.levels.len(), answer.binding), ((true, 0, 0), 0, None));
+}
+
+#[tokio::test]
+async fn an_exact_name_is_preferred_over_any_and_aliases_are_understood() {
+    let server = crate::support::Server::with_policy(
+        "schema:\n  user:\n    children:\n      '*': &tight\n        limits: [[0, 1, 60]]\n      alex: { limits: [[4, \
+         1, 60]] }\n  group: *tight\n",
+    );
+    let mut client = server.client().await;
+    for (key, limit) in [(&["user", "alex"][..], 5), (&["user", "berta"], 1), (&["group"], 1), (&["user"], 0)] {
+        assert_eq!(client.check(check(key)).await.expect("an answer").into_inner().limit, limit, "{key:?}");
+    }
+}
+
+#[test]
+fn a_policy_of_a_hundred_thousand_nodes_is_served() {
+    let mut yaml = "schema:\n  user:\n    children:\n".to_owned();
+    for user in 0..50_000 {
+        yaml.push_str(&format!(
+            "      u{user}:\n        limits: [[9, {}, 60]]\n        children: {{ trade: }}\n",
+            user % 100 + 1
+        ));
+    }
+    let setup = Setup::new().policy(&yaml);
+    let since = std::time::Instant::now();
+    let server = setup.start();
+    let took = since.elapsed();
+    println!("a policy of 100,000 nodes is served after {took:?}");
+    assert!(took.as_secs() < 10, "{took:?}");
+    let loaded = eventually("the policy is told", || server.told("policy loaded").pop());
+    assert_eq!(loaded["limits"], 50_000);
+    let checked = server.run(&["check", "user", "u49999", "trade", "--json"]);
+    assert!(checked.out.contains("user/u49999#gcra0"), "{checked:?}");
+}

@@ -1,0 +1,161 @@
+//! A policy that changes while it is served: a good one is taken, a bad one changes nothing, counts stay.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use rustix::process::Signal;
+use weir::proto::CheckResponse;
+
+use crate::support::{
+    Server, eventually_async,
+    requests::{check, peek, short},
+    server::Setup,
+};
+
+const GOOD: &str = "weir_policy_reloads_total{result=\"success\"}";
+const BAD: &str = "weir_policy_reloads_total{result=\"error\"}";
+
+/// `most` at once, which come back far too slowly to matter.
+fn policy(most: u64) -> String {
+    format!("schema: {{ user: {{ children: {{ '*': {{ limits: [[{}, 1, 86400]] }} }} }} }}", most - 1)
+}
+
+async fn look(server: &Server) -> CheckResponse {
+    server.client().await.check(peek(&["user", "alex"])).await.expect("an answer").into_inner()
+}
+
+/// Writes a file at once, so that nobody sees the half of it.
+fn write_at_once(path: &Path, text: &str) {
+    let new = path.with_file_name(".new");
+    fs::write(&new, text).expect("written");
+    fs::rename(new, path).expect("renamed");
+}
+
+/// Spends units of user/alex.
+async fn spend(server: &Server, units: i64) {
+    let request = weir::proto::CheckRequest { cost: Some(units), ..check(&["user", "alex"]) };
+    assert!(server.client().await.check(request).await.expect("an answer").into_inner().allowed);
+}
+
+/// Waits until the limit in force is `most`, then tells how the key stands.
+async fn wait_for_limit(server: &Server, most: u64) -> (bool, u64, u64) {
+    eventually_async("the new policy is in force", async || {
+        let answer = look(server).await;
+        (answer.limit == most).then(|| short(&answer))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_file_renamed_over_the_old_one_is_taken_and_counts_stay() {
+    let server = Server::with_policy(&policy(10));
+    spend(&server, 4).await;
+    server.replace_policy(&policy(20));
+    assert_eq!(wait_for_limit(&server, 20).await, (true, 20, 16));
+    server.replace_policy(&policy(3));
+    // A look asks for nothing, and is judged like a request: 4 spent of 3.
+    assert_eq!(wait_for_limit(&server, 3).await, (false, 3, 0));
+    server.wait_for_metric(GOOD, 2.0);
+    assert_eq!(server.metric(BAD), 0.0);
+}
+
+#[tokio::test]
+async fn a_file_written_in_place_is_taken() {
+    let server = Server::with_policy(&policy(10));
+    spend(&server, 1).await;
+    fs::write(server.dir.path().join("limits.yaml"), policy(5)).expect("written");
+    assert_eq!(wait_for_limit(&server, 5).await, (true, 5, 4));
+}
+
+#[tokio::test]
+async fn a_config_map_whose_data_link_is_swapped_is_taken() {
+    let setup = Setup::new();
+    let mount = setup.path("mount");
+    let version = |name: &str, most: u64| {
+        fs::create_dir_all(mount.join(name)).expect("made");
+        fs::write(mount.join(name).join("limits.yaml"), policy(most)).expect("written");
+    };
+    let link = |target: &str, at: &Path| symlink(target, at).expect("linked");
+    version("..2026_01", 10);
+    link("..2026_01", &mount.join("..data"));
+    link("..data/limits.yaml", &mount.join("limits.yaml"));
+    let server = setup.limits(mount.clone()).start();
+    spend(&server, 2).await;
+
+    version("..2026_02", 30);
+    link("..2026_02", &mount.join("..data_tmp"));
+    fs::rename(mount.join("..data_tmp"), mount.join("..data")).expect("swapped");
+    fs::remove_dir_all(mount.join("..2026_01")).expect("removed");
+    assert_eq!(wait_for_limit(&server, 30).await, (true, 30, 28));
+}
+
+#[tokio::test]
+async fn a_file_added_to_a_directory_is_taken() {
+    let setup = Setup::new();
+    let policies = setup.path("policies");
+    fs::create_dir(&policies).expect("made");
+    fs::write(policies.join("default.yaml"), policy(10)).expect("written");
+    let server = setup.limits(policies.clone()).start();
+    write_at_once(&policies.join("api.yaml"), &format!("domain: api\n{}", policy(7)));
+    server.wait_for_metric(GOOD, 1.0);
+    let request = weir::proto::CheckRequest { domain: "api".to_owned(), ..check(&["user", "alex"]) };
+    assert_eq!(server.client().await.check(request).await.expect("an answer").into_inner().limit, 7);
+}
+
+#[tokio::test]
+async fn sighup_reads_the_policy_at_once() {
+    let setup = Setup::new().env("WEIR_LIMITS_POLL", "1d").policy(&policy(10));
+    let server = setup.start();
+    server.replace_policy(&policy(20));
+    server.signal(Signal::HUP);
+    assert_eq!(wait_for_limit(&server, 20).await, (true, 20, 20));
+    server.wait_for_metric(GOOD, 1.0);
+    server.signal(Signal::HUP);
+    server.wait_for_metric(GOOD, 2.0);
+}
+
+#[tokio::test]
+async fn a_bad_policy_changes_nothing_is_counted_and_a_good_one_is_taken_after_it() {
+    let server = Server::with_policy(&policy(10));
+    spend(&server, 4).await;
+    let bad = [
+        "schema: [".to_owned(),
+        "shcema: {}".to_owned(),
+        policy(10).replace("limits", "limit"),
+        policy(10).replace("[[9, 1, 86400]]", "[{ magic: {} }]"),
+        policy(10).replace("[[9, 1, 86400]]", "[[9, 0, 86400]]"),
+        "schema: { a: , a: }".to_owned(),
+    ];
+    for (index, yaml) in bad.iter().enumerate() {
+        server.replace_policy(yaml);
+        server.wait_for_metric(BAD, (index + 1) as f64);
+        assert_eq!(short(&look(&server).await), (true, 10, 6), "{yaml}");
+    }
+    let told = server.told("the policy on disk is not valid; the one before stays in force");
+    assert_eq!(told.len(), bad.len());
+    assert!(told[1]["problem"].as_str().expect("what").contains("limits.yaml:1:1: unknown key `shcema`"));
+    assert_eq!(server.metric(GOOD), 0.0);
+
+    fs::remove_file(server.dir.path().join("limits.yaml")).expect("removed");
+    server.wait_for_metric(BAD, (bad.len() + 1) as f64);
+    assert_eq!(short(&look(&server).await), (true, 10, 6), "a file that is gone");
+
+    server.replace_policy(&policy(8));
+    assert_eq!(wait_for_limit(&server, 8).await, (true, 8, 4));
+    server.wait_for_metric(GOOD, 1.0);
+}
+
+#[tokio::test]
+async fn a_bad_file_among_good_ones_holds_all_of_them_back() {
+    let setup = Setup::new();
+    let policies = setup.path("policies");
+    fs::create_dir(&policies).expect("made");
+    fs::write(policies.join("default.yaml"), policy(10)).expect("written");
+    let server = setup.limits(policies.clone()).start();
+    write_at_once(&policies.join("api.yaml"), "domain: api\nschema: [");
+    server.wait_for_metric(BAD, 1.0);
+    write_at_once(&policies.join("default.yaml"), &policy(20));
+    server.wait_for_metric(BAD, 2.0);
+    assert_eq!(look(&server).await.limit, 10);
+    fs::remove_file(policies.join("api.yaml")).expect("removed");
+    assert_eq!(wait_for_limit(&server, 20).await, (true, 20, 20));
+}

@@ -1,0 +1,91 @@
+//! Settings as an operator meets them: what is unknown is refused by name, what Kubernetes injects is not ours.
+
+use std::fs;
+
+use crate::support::{Run, finish, server::Setup, weir};
+
+/// Tries to serve with settings that are expected to be refused.
+fn refused(file: Option<&str>, variables: &[(&str, &str)]) -> Run {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut serve = weir();
+    serve.arg("serve").envs(variables.iter().copied());
+    if let Some(text) = file {
+        let path = dir.path().join("weir.yaml");
+        fs::write(&path, text).expect("written");
+        serve.arg("--config").arg(path);
+    }
+    finish(&mut serve)
+}
+
+#[test]
+fn unknown_settings_are_refused_by_name() {
+    for (file, variables, told) in [
+        (
+            None,
+            &[("WEIR_GRPC__LISTN", "127.0.0.1:0")][..],
+            "unknown variable `WEIR_GRPC__LISTN`; did you mean `WEIR_GRPC__LISTEN`?",
+        ),
+        (None, &[("WEIR_GRPC", "x")], "unknown variable `WEIR_GRPC`"),
+        (None, &[("WEIR_", "x")], "unknown variable `WEIR_`"),
+        (Some("grcp: {}\n"), &[], "weir.yaml:1:1: unknown key `grcp`; did you mean `grpc`?"),
+        (Some("grpc:\n  lisen: x\n"), &[], "weir.yaml:2:3: unknown key `grpc.lisen`; did you mean `grpc.listen`?"),
+        (Some("grpc: 7\n"), &[], "weir.yaml:1:7: grpc is a map"),
+        (Some("grpc: [\n"), &[], "weir.yaml:2:1: not valid YAML"),
+        (None, &[("WEIR_CONFIG", "/nowhere/weir.yaml")], "/nowhere/weir.yaml"),
+    ] {
+        let run = refused(file, variables);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
+        assert!(run.err.contains(told), "{told} is not told: {}", run.err);
+    }
+}
+
+#[test]
+fn values_that_make_no_sense_are_refused_with_their_key() {
+    for (name, value, told) in [
+        ("WEIR_GRPC__LISTEN", "nowhere", "grpc.listen"),
+        ("WEIR_GRPC__WORKERS", "many", "grpc.workers"),
+        ("WEIR_SHUTDOWN__DELAY", "soon", "shutdown.delay"),
+        ("WEIR_MAX_PERIOD", "400d", "max_period"),
+        ("WEIR_LOG__FORMAT", "xml", "log.format"),
+        ("WEIR_LOG__LEVEL", "weir=loud", "log.level"),
+        ("WEIR_STORE__URL", "redis://:geheim@h", "there is no store `redis`"),
+        ("WEIR_STORE__MAX_KEYS", "0", "store.max_keys"),
+        ("WEIR_GRPC__LISTEN", "192.0.2.1:1", "cannot listen on grpc.listen 192.0.2.1:1"),
+    ] {
+        let run = refused(None, &[(name, value)]);
+        assert_eq!(run.code, 2, "{name}={value}: {run:?}");
+        assert!(run.err.contains(told), "{told} is not told: {}", run.err);
+        assert!(!run.err.contains("geheim"), "{}", run.err);
+    }
+}
+
+#[test]
+fn what_kubernetes_injects_for_a_service_is_ignored() {
+    let server = Setup::new()
+        .env("WEIR_PORT", "tcp://10.0.0.1:8081")
+        .env("WEIR_PORT_8081_TCP_ADDR", "10.0.0.1")
+        .env("WEIR_SERVICE_HOST", "10.0.0.1")
+        .env("WEIR_SERVICE_PORT_GRPC", "8081")
+        .start();
+    assert_eq!(server.get("/readyz").0, 200);
+}
+
+#[test]
+fn flags_stand_above_variables_and_those_above_the_file() {
+    let setup = Setup::new();
+    let config = setup.path("weir.yaml");
+    fs::write(&config, "limits: file.yaml\nstore: { max_keys: 7 }\ngrpc: { workers: 1 }\n").expect("written");
+    for (name, count) in [("file.yaml", 1), ("flag.yaml", 3)] {
+        let triples = vec!["[1, 1, 1]"; count].join(", ");
+        fs::write(setup.path(name), format!("schema: {{ a: {{ limits: [{triples}] }} }}")).expect("written");
+    }
+    let flag = setup.path("flag.yaml");
+    let config = config.to_str().expect("a path");
+    let server = setup.env("WEIR_CONFIG", config).env("WEIR_GRPC__WORKERS", "2").limits(flag).start();
+    assert_eq!(server.told("serving")[0]["workers"], 2);
+    assert_eq!(server.told("policy loaded")[0]["limits"], 3);
+
+    let setup = Setup::new();
+    let server = setup.env("WEIR_CONFIG", config).start();
+    assert_eq!(server.told("policy loaded")[0]["limits"], 1, "a path in the file is meant from where the file stands");
+}

@@ -1,0 +1,104 @@
+//! What every test needs: the program run to its end, a running service, and ways to ask it.
+
+pub mod http;
+pub mod raw;
+pub mod requests;
+pub mod server;
+
+use std::{
+    io::{Read, Write},
+    process::{Command, Stdio},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+pub use server::Server;
+
+/// How long anything may take before a test fails; far above what is needed, for machines that are busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The program in an environment without settings.
+pub fn weir() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env_clear().stdin(Stdio::null());
+    command
+}
+
+/// A finished run of the program.
+#[derive(Debug)]
+pub struct Run {
+    /// Its exit code.
+    pub code: i32,
+    /// What it printed.
+    pub out: String,
+    /// What it told on standard error.
+    pub err: String,
+}
+
+/// Runs the program with these arguments to its end.
+pub fn run<S: AsRef<str>>(args: &[S]) -> Run {
+    finish(weir().args(args.iter().map(AsRef::as_ref)))
+}
+
+/// Runs a command to its end, which must come in time.
+pub fn finish(command: &mut Command) -> Run {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let out = child.stdout.take().map(reader).expect("captured");
+    let err = child.stderr.take().map(reader).expect("captured");
+    let since = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("its state") {
+            break status;
+        }
+        if since.elapsed() > PATIENCE {
+            child.kill().expect("killed");
+            child.wait().expect("its end");
+            panic!("{command:?} does not end; it printed {:?} and told {:?}", out.join(), err.join());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    let text = |reader: JoinHandle<String>| reader.join().expect("the program prints UTF-8");
+    Run { code: status.code().expect("no signal ended it"), out: text(out), err: text(err) }
+}
+
+fn reader(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        from.read_to_string(&mut text).expect("the program prints UTF-8");
+        text
+    })
+}
+
+/// Runs the program with `input` as its standard input.
+pub fn run_with<S: AsRef<str>>(args: &[S], input: &str) -> Run {
+    let mut input_file = tempfile::tempfile().expect("a file");
+    input_file.write_all(input.as_bytes()).expect("written");
+    std::io::Seek::rewind(&mut input_file).expect("rewound");
+    finish(weir().args(args.iter().map(AsRef::as_ref)).stdin(input_file))
+}
+
+/// Looks until there is a value, and fails the test when there is none in time.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(value) = look() {
+            return value;
+        }
+        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// [`eventually`] for a condition that is asked over the network.
+pub async fn eventually_async<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(value) = look().await {
+            return value;
+        }
+        assert!(since.elapsed() < PATIENCE, "not in time: {what}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

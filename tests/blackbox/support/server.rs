@@ -1,0 +1,209 @@
+//! A running service with a directory of its own.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Condvar, Mutex, PoisonError},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tonic::transport::Channel;
+use weir::proto::rate_limiter_client::RateLimiterClient;
+
+use super::{PATIENCE, eventually, http, weir};
+
+/// A service, ended when this is dropped.
+pub struct Server {
+    child: Child,
+    log: Arc<Log>,
+    /// Where it serves gRPC.
+    pub grpc: String,
+    /// Where it serves HTTP.
+    pub http: String,
+    /// Its own directory; the policy is `limits.yaml` in it.
+    pub dir: TempDir,
+}
+
+/// What a service has told so far.
+#[derive(Default)]
+struct Log {
+    lines: Mutex<Lines>,
+    grown: Condvar,
+}
+
+#[derive(Default)]
+struct Lines {
+    text: Vec<String>,
+    /// There will be no more.
+    ended: bool,
+}
+
+/// A service to be started.
+pub struct Setup {
+    command: Command,
+    dir: TempDir,
+}
+
+impl Setup {
+    /// A service on free ports of the loopback interface, without a policy, which ends as soon as it is asked to.
+    pub fn new() -> Self {
+        let mut command = weir();
+        command.arg("serve");
+        for (name, value) in [
+            ("WEIR_GRPC__LISTEN", "127.0.0.1:0"),
+            ("WEIR_HTTP__LISTEN", "127.0.0.1:0"),
+            ("WEIR_LOG__FORMAT", "json"),
+            ("WEIR_LIMITS_POLL", "10ms"),
+            ("WEIR_SHUTDOWN__DELAY", "0s"),
+        ] {
+            command.env(name, value);
+        }
+        Self { command, dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    /// With this policy in its `limits.yaml`.
+    pub fn policy(self, yaml: &str) -> Self {
+        let path = self.path("limits.yaml");
+        fs::write(&path, yaml).expect("a policy is written");
+        self.limits(path)
+    }
+
+    /// With the policy at this path.
+    pub fn limits(mut self, path: PathBuf) -> Self {
+        self.command.arg("--limits").arg(path);
+        self
+    }
+
+    /// With a variable set.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// A path in its directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts it, and waits until it serves.
+    pub fn start(mut self) -> Server {
+        let mut child = self.command.stderr(Stdio::piped()).spawn().expect("the service starts");
+        let log = Arc::new(Log::default());
+        let stderr = child.stderr.take().expect("its log is captured");
+        std::thread::spawn({
+            let log = Arc::clone(&log);
+            move || log.read(stderr)
+        });
+        let mut server = Server { child, log, grpc: String::new(), http: String::new(), dir: self.dir };
+        let serving = server.wait_for_log("serving");
+        let address = |field: &str| serving[field].as_str().expect("an address").to_owned();
+        (server.grpc, server.http) = (address("grpc"), address("http"));
+        server
+    }
+}
+
+impl Log {
+    fn read(&self, from: impl Read) {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            self.lines.lock().unwrap_or_else(PoisonError::into_inner).text.push(line);
+            self.grown.notify_all();
+        }
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.grown.notify_all();
+    }
+}
+
+impl Server {
+    /// A service with this policy.
+    pub fn with_policy(yaml: &str) -> Self {
+        Setup::new().policy(yaml).start()
+    }
+
+    /// The lines of its log so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lines.lock().unwrap_or_else(PoisonError::into_inner).text.clone()
+    }
+
+    /// The lines of its log so far that say `message`.
+    pub fn told(&self, message: &str) -> Vec<Value> {
+        let lines = self.log().into_iter().filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        lines.filter(|line| line["message"] == message).collect()
+    }
+
+    /// Waits for a line of its log that says `message`.
+    pub fn wait_for_log(&self, message: &str) -> Value {
+        let found = |lines: &Vec<String>| lines.iter().any(|line| line.contains(&format!("\"message\":\"{message}")));
+        let lines = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.log.grown.wait_timeout_while(lines, PATIENCE, |lines| !lines.ended && !found(&lines.text));
+        drop(waited);
+        let told = self.told(message).into_iter().next();
+        told.unwrap_or_else(|| panic!("no `{message}` in the log: {:#?}", self.log()))
+    }
+
+    /// A client with a connection of its own.
+    pub async fn client(&self) -> RateLimiterClient<Channel> {
+        RateLimiterClient::new(self.channel().await)
+    }
+
+    /// A connection.
+    pub async fn channel(&self) -> Channel {
+        let endpoint = Channel::from_shared(format!("http://{}", self.grpc)).expect("an address");
+        endpoint.connect().await.expect("it accepts connections")
+    }
+
+    /// A page of its HTTP port: status and body.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        http::get(&self.http, path).expect("it answers")
+    }
+
+    /// A series of `/metrics`, 0 where it is not there.
+    pub fn metric(&self, series: &str) -> f64 {
+        http::metric(&self.get("/metrics").1, series)
+    }
+
+    /// Waits until a series of `/metrics` has this value. It blocks: connections of the caller's own runtime may not end
+    /// meanwhile.
+    pub fn wait_for_metric(&self, series: &str, value: f64) {
+        eventually(&format!("{series} {value}"), || (self.metric(series) == value).then_some(()));
+    }
+
+    /// Replaces its policy as editors do: a new file is renamed over the old one.
+    pub fn replace_policy(&self, yaml: &str) {
+        let new = self.dir.path().join(".limits.yaml.new");
+        fs::write(&new, yaml).expect("written");
+        fs::rename(new, self.dir.path().join("limits.yaml")).expect("renamed");
+    }
+
+    /// Runs a client command against it.
+    pub fn run(&self, args: &[&str]) -> super::Run {
+        super::finish(weir().args(args).args(["--addr", &self.grpc]))
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it lives");
+    }
+
+    /// Whether it has not ended.
+    pub fn lives(&mut self) -> bool {
+        self.child.try_wait().expect("its state").is_none()
+    }
+
+    /// Waits for its end, and tells the exit code.
+    pub fn wait_for_end(&mut self) -> i32 {
+        let status = eventually("the service ends", || self.child.try_wait().expect("its state"));
+        status.code().unwrap_or_else(|| panic!("a signal ended it: {status}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,275 @@
+//! The order of the modules, read from their imports, and the shape of the code: no file too long, no algorithm in part.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The floors from the ground up. A module may use those on floors below its own, never a sibling.
+const FLOORS: &[&[&str]] = &[
+    &["domain"],
+    &["settings"],
+    &["algorithm"],
+    &["plan"],
+    &["policy", "store"],
+    &["limiter"],
+    &["transport", "admin"],
+    &["config"],
+    &["app"],
+    &["cli"],
+];
+
+/// Beside the floors: used from the limiter up, and using nothing of this crate but the settings.
+const TELEMETRY: &str = "telemetry";
+const LOWEST_USER_OF_TELEMETRY: &str = "limiter";
+
+/// Uses of a sibling that are meant: the file and what it uses.
+const SIDEWAYS: &[(&str, &str)] = &[
+    // The address of the HTTP port is written as that of the gRPC port is.
+    ("admin.rs", "transport"),
+];
+
+/// Who may use the generated messages besides the transports and the command line: an algorithm's wire form, and the
+/// list that leads to it.
+fn may_use_messages(module: &str, file: &str) -> bool {
+    matches!(module, "transport" | "cli") || file == "algorithm/mod.rs" || is_wire(file)
+}
+
+fn is_wire(file: &str) -> bool {
+    file.starts_with("algorithm/") && file.ends_with("/wire.rs")
+}
+
+/// Longest code file, in lines.
+const MOST_LINES: usize = 400;
+
+fn src() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// Every file below `src`, with its path from there.
+fn sources(extension: &str) -> Vec<(String, String)> {
+    let (mut found, mut open) = (Vec::new(), vec![src()]);
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                let name = path.strip_prefix(src()).expect("below src").to_str().expect("a name").to_owned();
+                found.push((name, fs::read_to_string(&path).expect("a text")));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no .{extension} below src");
+    found.sort();
+    found
+}
+
+fn module_of(file: &str) -> &str {
+    file.split('/').next().expect("a name").trim_end_matches(".rs")
+}
+
+fn floor(module: &str) -> Option<usize> {
+    FLOORS.iter().position(|floor| floor.contains(&module))
+}
+
+/// The code without comments and texts.
+fn bare(code: &str) -> String {
+    let mut bare = String::new();
+    let mut rest = code;
+    while let Some(at) = rest.find(['/', '"', '\'']) {
+        bare.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let skipped = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with('"') {
+            end_of_text(rest)
+        } else if rest.starts_with("'\"'") || rest.starts_with("'/'") {
+            3
+        } else {
+            bare.push_str(&rest[..1]);
+            1
+        };
+        rest = &rest[skipped..];
+    }
+    bare + rest
+}
+
+fn end_of_text(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    let mut at = 1;
+    while at < bytes.len() && bytes[at] != b'"' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    (at + 1).min(bytes.len())
+}
+
+/// The modules of this crate that a file names: behind `crate::`, one by one or in braces.
+fn used(code: &str) -> BTreeSet<String> {
+    let code = bare(code);
+    let mut used = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => used.extend(heads(group)),
+            None => used.extend(name(rest)),
+        }
+    }
+    used
+}
+
+/// The first name of each path of a group, whose opening brace is behind us.
+fn heads(group: &str) -> Vec<String> {
+    let (mut depth, mut start, mut heads) = (0, 0, Vec::new());
+    for (at, letter) in group.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                heads.extend(name(group[start..at].trim_start()));
+                start = at + 1;
+                if letter == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    heads
+}
+
+fn name(path: &str) -> Option<String> {
+    let end = path.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(path.len());
+    (end > 0).then(|| path[..end].to_owned())
+}
+
+/// Why this file must not use that module of the crate; `None`: it may.
+fn objection(file: &str, other: &str) -> Option<&'static str> {
+    let module = module_of(file);
+    if module == other || SIDEWAYS.contains(&(file, other)) {
+        return None;
+    }
+    if other == "proto" {
+        return (!may_use_messages(module, file)).then_some("the messages are not for this floor");
+    }
+    if module == TELEMETRY {
+        return (other != "settings").then_some("telemetry knows no floor");
+    }
+    let Some(own) = floor(module) else { return Some("the module has no floor; give it one in this test") };
+    if other == TELEMETRY {
+        return (Some(own) < floor(LOWEST_USER_OF_TELEMETRY)).then_some("this floor tells nothing by itself");
+    }
+    match floor(other) {
+        None => Some("what is used has no floor; give it one in this test"),
+        Some(below) if below < own => None,
+        Some(same) if same == own => Some("siblings do not see each other"),
+        Some(_) => Some("upward"),
+    }
+}
+
+#[test]
+fn imports_go_down() {
+    let mut wrong = Vec::new();
+    for (file, code) in sources("rs") {
+        if matches!(file.as_str(), "lib.rs" | "main.rs") {
+            continue;
+        }
+        for other in used(&code) {
+            wrong.extend(objection(&file, &other).map(|why| format!("src/{file} uses crate::{other}: {why}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn lib_lists_the_modules_from_the_ground_up() {
+    let lib = bare(&fs::read_to_string(src().join("lib.rs")).expect("lib.rs"));
+    let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let floors: Vec<_> = modules.filter(|module| *module != TELEMETRY).map(|module| (floor(module), module)).collect();
+    assert!(
+        floors.iter().all(|(floor, _)| floor.is_some()) && floors.is_sorted_by_key(|(floor, _)| *floor),
+        "{floors:?}"
+    );
+    assert_eq!(floors.len(), FLOORS.iter().map(|floor| floor.len()).sum::<usize>());
+}
+
+#[test]
+fn each_exception_is_still_one() {
+    for (file, other) in SIDEWAYS {
+        let code = fs::read_to_string(src().join(file)).expect("the file");
+        assert!(used(&code).contains(*other), "src/{file} does not use {other} any more");
+    }
+}
+
+#[test]
+fn no_code_file_is_too_long() {
+    let long: Vec<_> = [sources("rs"), sources("lua")]
+        .concat()
+        .into_iter()
+        .map(|(file, code)| (file, code.lines().count()))
+        .filter(|(_, lines)| *lines > MOST_LINES)
+        .collect();
+    assert!(long.is_empty(), "over {MOST_LINES} lines: {long:?}");
+}
+
+#[test]
+fn an_algorithm_is_one_whole_folder_and_one_line_of_the_list() {
+    let listed: BTreeSet<_> = weir::algorithm::LIST.iter().map(|entry| entry.name.to_owned()).collect();
+    let folder = src().join("algorithm");
+    let entries = fs::read_dir(&folder).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let folders: BTreeSet<_> = entries
+        .filter(|path| path.is_dir())
+        .map(|path| path.file_name().expect("a name").to_str().expect("a name").to_owned())
+        .collect();
+    assert_eq!(listed, folders);
+    for name in folders {
+        for part in ["mod.rs", "wire.rs", "README.md", &format!("{name}.lua")] {
+            let text = fs::read_to_string(folder.join(&name).join(part)).unwrap_or_default();
+            assert!(!text.trim().is_empty(), "algorithm/{name} has no {part}");
+        }
+    }
+}
+
+#[test]
+fn this_test_reads_imports_as_the_compiler_does() {
+    let code = r#"
+        //! crate::commented
+        use crate::{
+            a::{self, b, c::{d}},
+            e, // crate::comment
+            f as g,
+        };
+        pub(crate) use crate::h::i;
+        fn j() -> crate::k::L { "crate::text \" crate::more"; '"'; crate::m::n() }
+    "#;
+    let expected = ["a", "e", "f", "h", "k", "m"].map(str::to_owned);
+    assert_eq!(used(code), BTreeSet::from(expected));
+}
+
+#[test]
+fn this_test_objects() {
+    for (file, other) in [
+        ("domain/key.rs", "settings"),
+        ("plan/mod.rs", "proto"),
+        ("store/memory/mod.rs", "policy"),
+        ("policy/tree.rs", "telemetry"),
+        ("telemetry/metrics.rs", "domain"),
+        ("transport/grpc.rs", "admin"),
+        ("limiter/mod.rs", "app"),
+        ("algorithm/gcra/mod.rs", "proto"),
+        ("new.rs", "domain"),
+        ("cli/mod.rs", "new"),
+    ] {
+        assert!(objection(file, other).is_some(), "{file} may use {other}");
+    }
+    for (file, other) in [
+        ("limiter/mod.rs", "telemetry"),
+        ("telemetry/tracing.rs", "settings"),
+        ("algorithm/gcra/wire.rs", "proto"),
+        ("config/source.rs", "policy"),
+        ("plan/mod.rs", "plan"),
+    ] {
+        assert_eq!(objection(file, other), None, "{file} must not use {other}");
+    }
+}
