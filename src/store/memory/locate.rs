@@ -26,10 +26,9 @@ pub fn hash(hasher: &RandomState, bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The shard for the hash of an anchor; `shards` is a power of two.
+/// The shard for the hash of an anchor, whose upper half it spreads over the shards.
 pub fn shard_of(anchor: u64, shards: usize) -> usize {
-    // The upper half: the lower one goes into the hash of the state.
-    (anchor >> 32) as usize & (shards - 1)
+    ((anchor >> 32) * shards as u64 >> 32) as usize
 }
 
 impl Places {

@@ -2,6 +2,8 @@
 //! else.
 
 mod locate;
+mod name;
+mod row;
 mod shard;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +19,12 @@ use crate::{
     plan::{Decisions, Plan, States, decide},
 };
 use locate::{Places, hash};
+use name::Name;
 use shard::Shard;
 
-/// States a shard is planned to hold: few enough that to look at all of them takes microseconds.
-const STATES_A_SHARD: usize = 4_096;
+/// States a shard is planned to hold: few enough that to look at all of them takes microseconds, and as many as its table
+/// takes before it doubles to over 3,584.
+const STATES_A_SHARD: usize = 3_300;
 /// Shards that a plan finding the store full looks at for expired states.
 const SHARDS_SWEPT_WHEN_FULL: usize = 32;
 /// States looked at for expiry after each decision that added some.
@@ -66,7 +70,7 @@ pub struct MemoryStats {
 impl<C: Clock> MemoryStore<C> {
     /// An empty store on `clock`.
     pub fn new(settings: MemorySettings, clock: C) -> Self {
-        let shards = (settings.max_keys / STATES_A_SHARD).next_power_of_two().clamp(64, 65_536);
+        let shards = settings.max_keys.div_ceil(STATES_A_SHARD).clamp(64, 65_536);
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             hasher: RandomState::default(),
@@ -246,8 +250,8 @@ impl<C: Clock> States for View<'_, '_, C> {
             shard.replace(slot, state, expires);
         } else {
             let level = &self.plan.levels()[index];
-            let name = [level.path(), level.limit.ident()].concat();
-            found.slot = Some(shard.insert(found.hash, name.into(), state, expires));
+            let name = Name::new(level.path(), level.limit.ident());
+            found.slot = Some(shard.insert(found.hash, name, state, expires));
             self.added += 1;
         }
     }
