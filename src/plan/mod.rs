@@ -54,6 +54,7 @@ impl<'a> Level<'a> {
     ///
     /// # Errors
     /// [`ParamError`] when the parameters leave their bounds.
+    #[inline]
     pub fn under_factor(mut self, factor: f64) -> Result<Option<Self>, ParamError> {
         if factor == 0.0 {
             return Ok(None);

@@ -189,7 +189,9 @@ impl Domain {
             }
             for limit in self.limits_at(node) {
                 let level = Level::new(key, depth as u8, self.anchor, limit, cost);
-                levels.extend(level.under_factor(factor)?);
+                if let Some(level) = level.under_factor(factor)? {
+                    levels.push(level);
+                }
             }
         }
         Ok(levels)

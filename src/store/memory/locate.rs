@@ -3,7 +3,6 @@
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::RandomState;
-use smallvec::SmallVec;
 
 use crate::plan::Plan;
 
@@ -15,9 +14,6 @@ pub struct Place {
     /// The hash of the state's name within it.
     pub state: u32,
 }
-
-/// Where the states of a plan belong, level by level.
-pub struct Places(SmallVec<[Place; 4]>);
 
 /// The hash of an encoded key, seeded for this process.
 pub fn hash(hasher: &RandomState, bytes: &[u8]) -> u64 {
@@ -31,37 +27,21 @@ pub fn shard_of(anchor: u64, shards: usize) -> usize {
     ((anchor >> 32) * shards as u64 >> 32) as usize
 }
 
-impl Places {
-    /// The places of a plan in a store of so many shards.
-    pub fn of(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> Self {
-        let mut last: Option<(&[u8], u64)> = None;
-        let places = plan.levels().iter().map(|level| {
-            let (anchor_path, path) = (level.anchor_path(), level.path());
-            let anchor = match last {
-                Some((before, anchor)) if std::ptr::eq(before, anchor_path) => anchor,
-                _ => hash(hasher, anchor_path),
-            };
-            last = Some((anchor_path, anchor));
-            let below = &path[anchor_path.len()..];
-            let rest = if below.is_empty() { 0 } else { hash(hasher, below) };
-            let state = fold(anchor ^ rest.rotate_left(17), hash(hasher, level.limit.ident()));
-            Place { shard: shard_of(anchor, shards), state }
-        });
-        Self(places.collect())
-    }
-
-    /// The shards to lock, each once, in the order in which all plans lock.
-    pub fn shards(&self) -> SmallVec<[usize; 2]> {
-        let mut shards: SmallVec<[usize; 2]> = self.0.iter().map(|place| place.shard).collect();
-        shards.sort_unstable();
-        shards.dedup();
-        shards
-    }
-
-    /// The places, in the order of the levels.
-    pub fn iter(&self) -> impl Iterator<Item = &Place> {
-        self.0.iter()
-    }
+/// The places of a plan's states in a store of so many shards, level by level.
+pub fn places(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iterator<Item = Place> {
+    let mut last: Option<(&[u8], u64)> = None;
+    plan.levels().iter().map(move |level| {
+        let (anchor_path, path) = (level.anchor_path(), level.path());
+        let anchor = match last {
+            Some((before, anchor)) if std::ptr::eq(before, anchor_path) => anchor,
+            _ => hash(hasher, anchor_path),
+        };
+        last = Some((anchor_path, anchor));
+        let below = &path[anchor_path.len()..];
+        let rest = if below.is_empty() { 0 } else { hash(hasher, below) };
+        let state = fold(anchor ^ rest.rotate_left(17), hash(hasher, level.limit.ident()));
+        Place { shard: shard_of(anchor, shards), state }
+    })
 }
 
 /// Mixes the hash of a key with that of a limit, by the halves of their product.
