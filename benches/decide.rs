@@ -88,7 +88,7 @@ impl Case {
         let state = Cell::new(0x9e37_79b9_7f4a_7c15_u64);
         move || {
             state.set(state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
-            ((state.get() >> 32) * users >> 32) as usize
+            (((state.get() >> 32) * users) >> 32) as usize
         }
     }
 }
