@@ -35,21 +35,26 @@ pub fn decide(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisio
     }
 }
 
-type Steps = SmallVec<[(Decision, Option<State>); 4]>;
+/// The states that levels would leave behind, in their order.
+type Next = SmallVec<[Option<State>; 4]>;
 
 fn all_or_nothing(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
-    let mut steps: Steps =
-        (0..plan.levels.len()).map(|index| step(plan, states, index, plan.total_cost(index), now)).collect();
-    if passes(plan, &steps) && make_room(plan, states, &mut steps) {
-        commit(plan, states, &mut steps);
-    } else {
-        settle_refusal(plan, states, &mut steps, now);
+    let (mut decisions, mut next) = (Decisions::new(), Next::new());
+    for index in 0..plan.levels.len() {
+        let (decision, state) = step(plan, states, index, plan.total_cost(index), now);
+        decisions.push(decision);
+        next.push(state);
     }
-    steps.into_iter().map(|(decision, _)| decision).collect()
+    if passes(plan, &decisions) && make_room(plan, states, &mut decisions, &mut next) {
+        commit(plan, states, &decisions, next);
+    } else {
+        settle_refusal(plan, states, &mut decisions, next, now);
+    }
+    decisions
 }
 
 /// Makes room for all the states that must be new, or else turns their levels into refusals.
-fn make_room(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps) -> bool {
+fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: &mut Next) -> bool {
     let is_new = |states: &dyn States, index: usize, next: &Option<State>| {
         next.is_some() && !plan.levels[index].limit.shadow && states.get(plan.state_of(index)).is_none()
     };
@@ -57,12 +62,12 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps) -> bo
         let mut before = plan.levels[..index].iter().enumerate();
         plan.twins && before.any(|(twin, level)| !level.limit.shadow && plan.state_of(twin) == plan.state_of(index))
     };
-    let fresh = steps.iter().enumerate().filter(|(index, (_, next))| is_new(states, *index, next));
+    let fresh = next.iter().enumerate().filter(|(index, next)| is_new(states, *index, next));
     let count = fresh.filter(|(index, _)| !counted_before(*index)).count();
     if count == 0 || states.reserve(count) {
         return true;
     }
-    for (index, (decision, next)) in steps.iter_mut().enumerate() {
+    for (index, (decision, next)) in decisions.iter_mut().zip(next).enumerate() {
         if is_new(states, index, next) {
             *next = None;
             *decision = no_room(decision);
@@ -72,9 +77,9 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps) -> bo
 }
 
 /// Charges a request that passes: first the levels that count, whose room is reserved, then those shadows that fit.
-fn commit(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps) {
+fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, mut next: Next) {
     for shadow in [false, true] {
-        for (index, (decision, next)) in steps.iter_mut().enumerate() {
+        for (index, (decision, next)) in decisions.iter().zip(&mut next).enumerate() {
             if plan.levels[index].limit.shadow != shadow {
                 continue;
             }
@@ -89,10 +94,10 @@ fn commit(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps) {
 }
 
 /// After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged.
-fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, steps: &mut Steps, now: Micros) {
-    for (index, (decision, next)) in steps.iter_mut().enumerate() {
+fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: Next, now: Micros) {
+    for (index, (decision, next)) in decisions.iter_mut().zip(next).enumerate() {
         if charges_anyway(plan, index, plan.total_cost(index)) {
-            if let Some(state) = next.take() {
+            if let Some(state) = next {
                 put_if_room(plan, states, index, state, decision.reset_after);
             }
         } else if decision.allowed {
@@ -141,8 +146,8 @@ fn step(plan: &Plan<'_>, states: &impl States, index: usize, cost: i64, now: Mic
     plan.levels[index].params().step(states.get(plan.state_of(index)), &ask)
 }
 
-fn passes(plan: &Plan<'_>, steps: &Steps) -> bool {
-    plan.levels.iter().zip(steps).all(|(level, (decision, _))| level.limit.shadow || decision.allowed)
+fn passes(plan: &Plan<'_>, decisions: &Decisions) -> bool {
+    plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }
 
 fn put_if_room(plan: &Plan<'_>, states: &mut impl States, index: usize, state: State, reset_after: Micros) -> bool {

@@ -46,6 +46,7 @@ pub struct Level<'a> {
 
 impl<'a> Level<'a> {
     /// The first `depth` segments of `key` under `limit`.
+    #[inline]
     pub fn new(key: &'a Key, depth: u8, anchor: u8, limit: &'a Limit, cost: i64) -> Self {
         Self { key, depth, anchor, limit, scaled: None, cost, twin: None }
     }
@@ -97,6 +98,7 @@ impl<'a> Level<'a> {
 
 impl<'a> Plan<'a> {
     /// A plan over `levels`, root first.
+    #[inline]
     pub fn new(mut levels: SmallVec<[Level<'a>; 4]>, charge: Charge, max_wait: Option<Micros>) -> Self {
         let mut twins = false;
         for index in 1..levels.len() {

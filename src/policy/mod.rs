@@ -28,6 +28,7 @@ use crate::plan::Limit;
 /// Every domain that is served.
 #[derive(Debug)]
 pub struct Policy {
+    default: Option<Domain>,
     domains: HashMap<Box<str>, Domain, foldhash::fast::RandomState>,
     limits: u32,
 }
@@ -44,25 +45,31 @@ impl Policy {
         // So that limits have the same numbers in every run.
         domains.sort_by(|a, b| a.name.cmp(&b.name));
         let mut limits = 0;
-        let domains = domains.into_iter().map(|mut domain| {
+        let (mut default, mut named) = (None, HashMap::default());
+        for mut domain in domains {
             for limit in domain.limits_mut() {
                 limit.index = limits;
                 limits += 1;
             }
-            (domain.name.clone(), domain)
-        });
-        let domains = domains.collect();
-        Self { domains, limits }
+            if domain.name.is_empty() {
+                default = Some(domain);
+            } else {
+                named.insert(domain.name.clone(), domain);
+            }
+        }
+        Self { default, domains: named, limits }
     }
 
     /// The domain of this name.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
-        self.domains.get(name)
+        // No look-up for the usual one: to compare empty names, libc reads nothing from an address that is none, and that
+        // takes some processors 100 ns.
+        if name.is_empty() { self.default.as_ref() } else { self.domains.get(name) }
     }
 
     /// The domains, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
-        self.domains.values()
+        self.default.iter().chain(self.domains.values())
     }
 
     /// Every limit with its domain; [`Limit::index`] numbers them from 0 without a gap.

@@ -181,6 +181,7 @@ impl Domain {
     ///
     /// # Errors
     /// [`ParamError`] when `factor` takes a limit beyond its bounds.
+    #[inline]
     pub fn levels<'a>(&'a self, key: &'a Key, cost: i64, factor: f64) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
         let mut levels = SmallVec::new();
         for (depth, _, node) in self.walk(key) {
@@ -189,7 +190,10 @@ impl Domain {
             }
             for limit in self.limits_at(node) {
                 let level = Level::new(key, depth as u8, self.anchor, limit, cost);
-                levels.extend(level.under_factor(factor)?);
+                match factor {
+                    1.0 => levels.push(level),
+                    _ => levels.extend(level.under_factor(factor)?),
+                }
             }
         }
         Ok(levels)

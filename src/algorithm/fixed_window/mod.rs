@@ -64,6 +64,7 @@ impl Algorithm for FixedWindow {
         wire::from_source(source, bounds)
     }
 
+    #[inline]
     fn step(&self, state: Option<&Window>, ask: &Ask) -> (Decision, Option<Window>) {
         let window = self.window(state, ask);
         let left = window.start + self.period - ask.now;

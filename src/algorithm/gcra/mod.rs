@@ -51,6 +51,7 @@ impl Algorithm for Gcra {
         wire::from_source(source, bounds)
     }
 
+    #[inline]
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
         self.meter.step(state, ask)
     }

@@ -2,6 +2,8 @@
 //! else.
 
 mod locate;
+mod name;
+mod row;
 mod shard;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +18,13 @@ use crate::{
     domain::{Clock, Key, Micros},
     plan::{Decisions, Plan, States, decide},
 };
-use locate::{Places, hash};
+use locate::{Place, hash, places};
+use name::Name;
 use shard::Shard;
 
-/// States a shard is planned to hold: few enough that to look at all of them takes microseconds.
-const STATES_A_SHARD: usize = 4_096;
+/// States a shard is planned to hold: few enough that to look at all of them takes microseconds, and as many as its table
+/// takes before it doubles to over 3,584.
+const STATES_A_SHARD: usize = 3_300;
 /// Shards that a plan finding the store full looks at for expired states.
 const SHARDS_SWEPT_WHEN_FULL: usize = 32;
 /// States looked at for expiry after each decision that added some.
@@ -66,7 +70,7 @@ pub struct MemoryStats {
 impl<C: Clock> MemoryStore<C> {
     /// An empty store on `clock`.
     pub fn new(settings: MemorySettings, clock: C) -> Self {
-        let shards = (settings.max_keys / STATES_A_SHARD).next_power_of_two().clamp(64, 65_536);
+        let shards = settings.max_keys.div_ceil(STATES_A_SHARD).clamp(64, 65_536);
         Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             hasher: RandomState::default(),
@@ -105,18 +109,15 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides a plan now.
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
-        let places = Places::of(plan, &self.hasher, self.shards.len());
-        let mut guards: SmallVec<[(usize, MutexGuard<'_, Shard>); 2]> = SmallVec::new();
-        for index in places.shards() {
-            guards.push((index, self.shards[index].lock()));
-        }
+        let mut view = View { store: self, plan, guards: SmallVec::new(), found: SmallVec::new(), added: 0, now: 0 };
+        view.lock();
         let now = self.clock.now();
-        let mut view = View { store: self, plan, guards, found: SmallVec::new(), added: 0, now };
-        view.find(&places);
+        view.now = now;
+        view.find();
         let missing = view.found.iter().filter(|found| found.slot.is_none()).count();
         if missing > 0 && self.keys.load(Ordering::Relaxed) + missing > self.max_keys {
             self.sweep_when_full(&mut view.guards, now);
-            view.find(&places);
+            view.find();
         }
         let decisions = decide(plan, &mut view, now);
         view.finish();
@@ -201,20 +202,32 @@ struct View<'s, 'p, C> {
     now: Micros,
 }
 
-/// Where a level's state is: which guard, which slot once there is one, and the hash to add it under.
+/// Where a level's state is: its place, which guard holds that, and which slot once there is one.
 struct Found {
+    place: Place,
     guard: usize,
     slot: Option<usize>,
-    hash: u32,
 }
 
 impl<C: Clock> View<'_, '_, C> {
-    fn find(&mut self, places: &Places) {
-        self.found.clear();
-        for (level, place) in self.plan.levels().iter().zip(places.iter()) {
-            let guard = self.guards.iter().position(|(index, _)| *index == place.shard).unwrap_or(0);
-            let slot = self.guards[guard].1.find(place.state, level.path(), level.limit.ident());
-            self.found.push(Found { guard, slot, hash: place.state });
+    /// Locks the shards of the plan, each once, in the order in which all plans lock.
+    fn lock(&mut self) {
+        for place in places(self.plan, &self.store.hasher, self.store.shards.len()) {
+            self.found.push(Found { place, guard: 0, slot: None });
+        }
+        let mut next = self.found.iter().map(|found| found.place.shard).min();
+        while let Some(shard) = next {
+            let here = self.found.iter_mut().filter(|found| found.place.shard == shard);
+            here.for_each(|found| found.guard = self.guards.len());
+            self.guards.push((shard, self.store.shards[shard].lock()));
+            next = self.found.iter().map(|found| found.place.shard).filter(|other| *other > shard).min();
+        }
+    }
+
+    fn find(&mut self) {
+        for (level, found) in self.plan.levels().iter().zip(&mut self.found) {
+            let shard = &self.guards[found.guard].1;
+            found.slot = shard.find(found.place.state, level.path(), level.limit.ident());
         }
     }
 
@@ -246,8 +259,8 @@ impl<C: Clock> States for View<'_, '_, C> {
             shard.replace(slot, state, expires);
         } else {
             let level = &self.plan.levels()[index];
-            let name = [level.path(), level.limit.ident()].concat();
-            found.slot = Some(shard.insert(found.hash, name.into(), state, expires));
+            let name = Name::new(level.path(), level.limit.ident());
+            found.slot = Some(shard.insert(found.place.state, name, state, expires));
             self.added += 1;
         }
     }

@@ -2,6 +2,7 @@
 
 use hashbrown::HashTable;
 
+use super::{name::Name, row::Row};
 use crate::{
     algorithm::State,
     domain::{Micros, key::END},
@@ -11,7 +12,7 @@ use crate::{
 #[derive(Default)]
 pub struct Shard {
     table: HashTable<u32>,
-    slots: Vec<Slot>,
+    slots: Row<Slot>,
     /// Where the next sweep of a few goes on.
     hand: usize,
     /// No state expires before.
@@ -19,8 +20,7 @@ pub struct Shard {
 }
 
 struct Slot {
-    /// The encoded key and the limit's ident.
-    name: Box<[u8]>,
+    name: Name,
     state: State,
     expires: Micros,
     hash: u32,
@@ -36,7 +36,7 @@ impl Shard {
     pub fn find(&self, hash: u32, path: &[u8], ident: &[u8]) -> Option<usize> {
         let is = |slot: &u32| {
             let slot = &self.slots[*slot as usize];
-            slot.hash == hash && slot.name.strip_prefix(path).is_some_and(|rest| rest == ident)
+            slot.hash == hash && slot.name.bytes().strip_prefix(path).is_some_and(|rest| rest == ident)
         };
         self.table.find(spread(hash), is).map(|slot| *slot as usize)
     }
@@ -55,12 +55,8 @@ impl Shard {
     }
 
     /// Adds a state whose name is not there yet, and tells its slot.
-    pub fn insert(&mut self, hash: u32, name: Box<[u8]>, state: State, expires: Micros) -> usize {
+    pub fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros) -> usize {
         let slot = self.slots.len();
-        if slot == self.slots.capacity() {
-            // By a quarter instead of double: the row is most of the store's memory.
-            self.slots.reserve_exact(slot / 4 + 4);
-        }
         self.next_expiry = if slot == 0 { expires } else { self.next_expiry.min(expires) };
         self.slots.push(Slot { name, state, expires, hash });
         let slots = &self.slots;
@@ -70,7 +66,7 @@ impl Shard {
 
     /// Drops every expired state, and tells how many. Costs nothing while none can have expired.
     pub fn sweep(&mut self, now: Micros) -> usize {
-        if self.slots.is_empty() || self.next_expiry > now {
+        if self.slots.len() == 0 || self.next_expiry > now {
             return 0;
         }
         let before = self.slots.len();
@@ -86,8 +82,7 @@ impl Shard {
             }
         }
         self.next_expiry = next;
-        if self.slots.len() < self.slots.capacity() / 4 {
-            self.slots.shrink_to(self.slots.len() * 2);
+        if self.slots.len() < self.table.capacity() / 4 {
             let slots = &self.slots;
             self.table.shrink_to(slots.len() * 2, |slot| spread(slots[*slot as usize].hash));
         }
@@ -116,7 +111,7 @@ impl Shard {
         let mut slot = 0;
         while slot < self.slots.len() {
             let Slot { name, expires, .. } = &self.slots[slot];
-            match name.strip_prefix(path).and_then(<[u8]>::first) {
+            match name.bytes().strip_prefix(path).and_then(<[u8]>::first) {
                 Some(&END) => {
                     live |= *expires > now;
                     self.remove(slot);

@@ -1,0 +1,213 @@
+//! The cost of a check, taken apart: `request` reads the message and encodes the key, `policy` resolves the key, `store`
+//! decides the plan, `check` is all of the limiter with its metrics, `algorithm` is one step of each of them.
+//!
+//! A case is the limits of the key, how many users take turns (1: a hot key), and whether the requests pass. The keys of
+//! the other users are drawn at random, so that every decision goes to memory that is not in the processor's cache.
+
+mod support;
+
+use std::{cell::Cell, fmt, time::Duration};
+
+use divan::{Bencher, black_box};
+use futures_util::FutureExt;
+use prost::Message;
+use support::Shape;
+use weir::{
+    algorithm::{Bounds, LIST, Params},
+    domain::{Ask, Clock, Key},
+    limiter::{Limiter, Request},
+    plan::{Decisions, Plan},
+    policy::Policy,
+    proto::CheckRequest,
+    store::{MemoryStore, SystemClock, memory::MemorySettings},
+    telemetry::Metrics,
+    transport::decode,
+};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    divan::main();
+}
+
+/// Calls timed together; many, so that a case sees memory as a whole.
+const CALLS: u32 = 1_000;
+const SAMPLES: u32 = 100;
+const SHAPES: [Shape; 2] = [Shape::One, Shape::Nested];
+
+/// More units than a bench asks for.
+const PLENTY: u64 = 100_000_000;
+
+struct Case {
+    shape: Shape,
+    users: usize,
+    passes: bool,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let outcome = if self.passes { "passes" } else { "refused" };
+        write!(f, "{}, {} users, {outcome}", self.shape, self.users)
+    }
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    let passes = [1, 100_000, 1_000_000].map(|users| (users, true));
+    let refused = [1, 100_000].map(|users| (users, false));
+    let all = passes.into_iter().chain(refused);
+    all.flat_map(|(users, passes)| SHAPES.map(|shape| Case { shape, users, passes }))
+}
+
+impl Case {
+    /// In hours rather than minutes where requests shall be refused, so that nothing comes back meanwhile.
+    fn policy(&self) -> Policy {
+        if self.passes { self.shape.policy(1, PLENTY) } else { self.shape.policy(60, 0) }
+    }
+
+    /// A store that knows all the users, with nothing left to them where requests shall be refused.
+    fn store(&self, policy: &Policy) -> MemoryStore<SystemClock> {
+        let max_keys = self.users * self.shape.levels() + 1;
+        let store = MemoryStore::new(MemorySettings { max_keys }, SystemClock::new());
+        for user in 0..self.users {
+            let key = self.shape.key(user);
+            let plan = plan(policy, &key, if self.passes { 1 } else { 6 });
+            // The user's own limit is 16, that of trades 6; the refused case asks for 6 at a time.
+            (0..if self.passes { 1 } else { 3 }).for_each(|_| drop(store.decide_now(&plan)));
+        }
+        store
+    }
+
+    fn cost(&self) -> i64 {
+        if self.passes { 1 } else { 6 }
+    }
+
+    /// Users in random order.
+    fn users(&self) -> impl Fn() -> usize {
+        let users = self.users as u64;
+        let state = Cell::new(0x9e37_79b9_7f4a_7c15_u64);
+        move || {
+            state.set(state.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+            (((state.get() >> 32) * users) >> 32) as usize
+        }
+    }
+}
+
+fn plan<'a>(policy: &'a Policy, key: &'a Key, cost: i64) -> Plan<'a> {
+    let domain = policy.domain("").expect("the default domain");
+    Plan::new(domain.levels(key, cost, 1.0).expect("no factor"), domain.charge, None)
+}
+
+fn message(shape: Shape) -> Vec<u8> {
+    CheckRequest { key: shape.segments(1), ..Default::default() }.encode_to_vec()
+}
+
+mod request {
+    use super::*;
+
+    #[divan::bench(args = SHAPES, sample_size = CALLS, sample_count = SAMPLES)]
+    fn decode_message(bencher: Bencher, shape: Shape) {
+        let bytes = message(shape);
+        bencher.bench_local(|| CheckRequest::decode(black_box(&bytes[..])));
+    }
+
+    #[divan::bench(args = SHAPES, sample_size = CALLS, sample_count = SAMPLES)]
+    fn encode_key(bencher: Bencher, shape: Shape) {
+        let segments = shape.segments(1);
+        bencher.bench_local(|| drop(black_box(Key::new("", black_box(&segments)))));
+    }
+
+    #[divan::bench(args = SHAPES, sample_size = CALLS, sample_count = SAMPLES)]
+    fn message_to_request(bencher: Bencher, shape: Shape) {
+        let (bytes, bounds) = (message(shape), Bounds::default());
+        bencher.bench_local(|| {
+            let message = CheckRequest::decode(black_box(&bytes[..])).expect("a message");
+            drop(black_box(decode::check(message, &bounds)));
+        });
+    }
+}
+
+mod policy {
+    use super::*;
+
+    #[divan::bench(args = SHAPES, sample_size = CALLS, sample_count = SAMPLES)]
+    fn resolve(bencher: Bencher, shape: Shape) {
+        let (policy, key) = (shape.policy(1, 0), shape.key(1));
+        bencher.bench_local(|| drop(black_box(plan(black_box(&policy), black_box(&key), 1))));
+    }
+}
+
+mod store {
+    use super::*;
+
+    #[divan::bench(sample_size = CALLS, sample_count = SAMPLES)]
+    fn read_the_clock(bencher: Bencher) {
+        let clock = SystemClock::new();
+        bencher.bench_local(|| clock.now());
+    }
+
+    #[divan::bench(args = cases().filter(|case| case.users == 1), sample_size = CALLS, sample_count = SAMPLES)]
+    fn decide(bencher: Bencher, case: &Case) {
+        let (policy, key) = (case.policy(), case.shape.key(0));
+        let (store, plan) = (case.store(&policy), plan(&policy, &key, case.cost()));
+        assert_eq!(passes(&store.decide_now(&plan)), case.passes);
+        bencher.bench_local(|| drop(black_box(store.decide_now(black_box(&plan)))));
+    }
+}
+
+/// The figure to look at: the key is encoded, the rest is as a check does it.
+#[divan::bench(args = cases(), sample_size = CALLS, sample_count = SAMPLES)]
+fn resolve_and_decide(bencher: Bencher, case: &Case) {
+    let policy = case.policy();
+    let (store, next, cost) = (case.store(&policy), case.users(), case.cost());
+    assert_eq!(passes(&store.decide_now(&plan(&policy, &case.shape.key(next()), cost))), case.passes);
+    let bencher = bencher.with_inputs(|| case.shape.key(next()));
+    bencher.bench_local_refs(|key| drop(black_box(store.decide_now(&plan(&policy, key, cost)))));
+}
+
+#[divan::bench(args = cases(), sample_size = CALLS, sample_count = SAMPLES)]
+fn check(bencher: Bencher, case: &Case) {
+    let policy = case.policy();
+    let (store, next) = (case.store(&policy), case.users());
+    let limiter = Limiter::new(store, policy, Metrics::new());
+    let request = || {
+        let request = Request::new(String::new(), &case.shape.segments(next())).expect("a key");
+        request.with_terms(case.cost(), None, 1.0).expect("terms")
+    };
+    bencher.with_inputs(request).bench_local_refs(|request| {
+        let snapshot = limiter.snapshot();
+        let answer = limiter.check(&snapshot, request).now_or_never().expect("memory does not wait");
+        assert_eq!(answer.expect("a decision").summary.allowed, case.passes);
+    });
+}
+
+fn passes(decisions: &Decisions) -> bool {
+    decisions.iter().all(|decision| decision.allowed)
+}
+
+struct Step(Params);
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0.name(), self.0.describe())
+    }
+}
+
+fn steps() -> impl Iterator<Item = Step> {
+    let parse = |entry: &weir::algorithm::Entry, example: &&[(&str, &str)]| (entry.parse)(example, &Bounds::default());
+    LIST.iter().flat_map(move |entry| entry.examples.iter().filter_map(move |it| parse(entry, it).ok()).map(Step))
+}
+
+/// One algorithm after the other, a request every 100 µs: some pass and some do not.
+#[divan::bench(args = steps(), sample_size = CALLS, sample_count = SAMPLES)]
+fn algorithm(bencher: Bencher, step: &Step) {
+    let every = Duration::from_micros(100).as_micros() as i64;
+    let (mut now, mut state) = (1_800_000_000_000_000, None);
+    bencher.bench_local(|| {
+        now += every;
+        let ask = Ask { now, cost: 1, max_wait: None, phase: 0 };
+        let (decision, next) = black_box(&step.0).step(state.as_ref(), black_box(&ask));
+        state = next.or(state.take());
+        black_box(decision);
+    });
+}

@@ -1,0 +1,68 @@
+//! What the benches measure: one limit a key, or the published nested pair.
+
+use std::fmt;
+
+use weir::{
+    algorithm::Bounds,
+    domain::Key,
+    policy::{Domain, Policy, document, file},
+};
+
+/// Which limits a key meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// `user/*`: gcra 15 30 60.
+    One,
+    /// The same, and `user/*/trade`: gcra 5 10 15.
+    Nested,
+}
+
+impl Shape {
+    /// Limits of a key.
+    pub fn levels(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Nested => 2,
+        }
+    }
+
+    /// The policy, with times so many times as long as published and room for so many units more at once.
+    pub fn policy(self, longer: u64, room: u64) -> Policy {
+        let limit = |burst, count, seconds| format!("[{}, {count}, {}]", burst + room, seconds * longer);
+        let (user, trade) = (limit(15, 30, 60), limit(5, 10, 15));
+        let mut text = format!("schema: {{ user: {{ children: {{ '*': {{ limits: {user}");
+        if self == Self::Nested {
+            text.push_str(&format!(", children: {{ trade: {{ limits: {trade} }} }}"));
+        }
+        text.push_str(" } } } }");
+        Policy::new([domain(&text)])
+    }
+
+    /// The segments of a user's key: 24 bytes, and `trade` where that has a limit.
+    pub fn segments(self, user: usize) -> Vec<String> {
+        let mut segments = vec!["user".to_owned(), format!("{user:020}")];
+        if self == Self::Nested {
+            segments.push("trade".to_owned());
+        }
+        segments
+    }
+
+    /// A user's key.
+    pub fn key(self, user: usize) -> Key {
+        Key::new("", &self.segments(user)).expect("two or three short segments")
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::One => "one level",
+            Self::Nested => "nested pair",
+        })
+    }
+}
+
+fn domain(text: &str) -> Domain {
+    let document = document::parse(text).expect("YAML").expect("a document");
+    file::read(&document, &Bounds::default()).expect("a policy")
+}

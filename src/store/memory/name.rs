@@ -1,0 +1,48 @@
+//! The name of one state: an encoded key and the limit's ident behind it.
+
+/// Bytes that stand in the name itself; longer ones are allocated. With this many a key of 24 bytes with one more short
+/// segment needs no allocation.
+const INLINE: usize = 46;
+
+/// A name.
+pub enum Name {
+    /// Within the slot.
+    Inline(u8, [u8; INLINE]),
+    /// Elsewhere.
+    Boxed(Box<[u8]>),
+}
+
+impl Name {
+    /// The name of the state of the limit `ident` on the key `path`.
+    pub fn new(path: &[u8], ident: &[u8]) -> Self {
+        let length = path.len() + ident.len();
+        if length > INLINE {
+            return Self::Boxed([path, ident].concat().into());
+        }
+        let mut bytes = [0; INLINE];
+        bytes[..path.len()].copy_from_slice(path);
+        bytes[path.len()..length].copy_from_slice(ident);
+        Self::Inline(length as u8, bytes)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Inline(length, bytes) => &bytes[..usize::from(*length)],
+            Self::Boxed(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_any_length_is_both_its_parts() {
+        for length in 0..2 * INLINE {
+            let path = vec![b'k'; length];
+            assert_eq!(Name::new(&path, b"ident").bytes(), [&path[..], b"ident"].concat());
+        }
+    }
+}
