@@ -95,7 +95,7 @@ impl App {
             let limiter = Arc::clone(&limiter);
             move |metrics| {
                 let stats = limiter.store().stats();
-                metrics.memory(stats.keys, stats.expired, stats.refused_full);
+                metrics.memory(stats.keys, stats.expired, stats.lacked_room);
             }
         });
 

@@ -5,6 +5,8 @@ mod locate;
 mod name;
 mod row;
 mod shard;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,8 +27,10 @@ use shard::Shard;
 /// States a shard is planned to hold: few enough that to look at all of them takes microseconds, and as many as its table
 /// takes before it doubles to over 3,584.
 const STATES_A_SHARD: usize = 3_300;
-/// Shards that a plan finding the store full looks at for expired states.
-const SHARDS_SWEPT_WHEN_FULL: usize = 32;
+/// States looked at for expiry while a shard is locked for it.
+const SWEEP_SLICE: usize = 1_024;
+/// Shards that a plan finding the store full looks at for expired states, a slice of each.
+const SHARDS_SWEPT_WHEN_FULL: usize = 8;
 /// States looked at for expiry after each decision that added some.
 const SWEEP_STEP: usize = 2;
 
@@ -51,7 +55,7 @@ pub struct MemoryStore<C> {
     clock: C,
     max_keys: usize,
     keys: AtomicUsize,
-    refused: AtomicUsize,
+    lacked_room: AtomicUsize,
     expired: AtomicUsize,
     next_swept: AtomicUsize,
 }
@@ -61,8 +65,8 @@ pub struct MemoryStore<C> {
 pub struct MemoryStats {
     /// States held now, those that have expired but were not met since included.
     pub keys: usize,
-    /// Decisions that were refused because there was no room for a new state.
-    pub refused_full: usize,
+    /// Plans that lacked room for a new state.
+    pub lacked_room: usize,
     /// States dropped because they had expired.
     pub expired: usize,
 }
@@ -77,7 +81,7 @@ impl<C: Clock> MemoryStore<C> {
             clock,
             max_keys: settings.max_keys,
             keys: AtomicUsize::new(0),
-            refused: AtomicUsize::new(0),
+            lacked_room: AtomicUsize::new(0),
             expired: AtomicUsize::new(0),
             next_swept: AtomicUsize::new(0),
         }
@@ -87,18 +91,25 @@ impl<C: Clock> MemoryStore<C> {
     pub fn stats(&self) -> MemoryStats {
         MemoryStats {
             keys: self.keys.load(Ordering::Relaxed),
-            refused_full: self.refused.load(Ordering::Relaxed),
+            lacked_room: self.lacked_room.load(Ordering::Relaxed),
             expired: self.expired.load(Ordering::Relaxed),
         }
     }
 
-    /// Drops the expired states of the next `shards` shards, each under its lock for microseconds. Called now and then, so
-    /// that keys nobody asks for any more give their memory back.
+    /// Drops the expired states of the next `shards` shards, a slice at a time, so that no lock is held for more than
+    /// microseconds. Called now and then, so that keys nobody asks for any more give their memory back.
     pub fn sweep(&self, shards: usize) {
+        let now = self.clock.now();
         for _ in 0..shards.min(self.shards.len()) {
             let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            let mut shard = self.shards[index].lock();
-            self.forget_expired(&mut shard);
+            let slices = self.shards[index].lock().len() / SWEEP_SLICE + 2;
+            for _ in 0..slices {
+                let mut shard = self.shards[index].lock();
+                self.dropped(shard.sweep(SWEEP_SLICE, now));
+                if !shard.may_have_expired(now) {
+                    break;
+                }
+            }
         }
     }
 
@@ -109,14 +120,22 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides a plan now.
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
-        let mut view = View { store: self, plan, guards: SmallVec::new(), found: SmallVec::new(), added: 0, now: 0 };
+        let mut view = View {
+            store: self,
+            plan,
+            guards: SmallVec::new(),
+            found: SmallVec::new(),
+            added: 0,
+            lacked_room: false,
+            now: 0,
+        };
         view.lock();
         let now = self.clock.now();
         view.now = now;
         view.find();
         let missing = view.found.iter().filter(|found| found.slot.is_none()).count();
         if missing > 0 && self.keys.load(Ordering::Relaxed) + missing > self.max_keys {
-            self.sweep_when_full(&mut view.guards, now);
+            self.sweep_when_full(&mut view.guards, missing, now);
             view.find();
         }
         let decisions = decide(plan, &mut view, now);
@@ -126,7 +145,6 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Forgets states; see [`Store::reset`].
     pub fn reset_now(&self, key: &Key, anchor: u8, subtree: bool) -> bool {
-        let now = self.clock.now();
         let depth = key.depth();
         let own = hash(&self.hasher, key.prefix(depth.min(usize::from(anchor))));
         let own_shard = locate::shard_of(own, self.shards.len());
@@ -135,16 +153,12 @@ impl<C: Clock> MemoryStore<C> {
         let mut existed = false;
         for (index, shard) in self.shards.iter().enumerate() {
             if everywhere || index == own_shard {
-                let (removed, live) = shard.lock().reset(key.prefix(depth), subtree, now);
+                let (removed, live) = shard.lock().reset(key.prefix(depth), subtree, self.clock.now());
                 self.keys.fetch_sub(removed, Ordering::Relaxed);
                 existed |= live;
             }
         }
         existed
-    }
-
-    fn forget_expired(&self, shard: &mut Shard) {
-        self.dropped(shard.sweep(self.clock.now()));
     }
 
     fn dropped(&self, states: usize) {
@@ -155,30 +169,25 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Looks for expired states before room is asked for: in the shards at hand, then in a few others that nobody holds.
-    fn sweep_when_full(&self, guards: &mut [(usize, MutexGuard<'_, Shard>)], now: Micros) {
+    fn sweep_when_full(&self, guards: &mut [(usize, MutexGuard<'_, Shard>)], missing: usize, now: Micros) {
         for (_, shard) in guards {
-            self.dropped(shard.sweep(now));
+            self.dropped(shard.sweep(SWEEP_SLICE, now));
         }
         for _ in 0..SHARDS_SWEPT_WHEN_FULL.min(self.shards.len()) {
-            if self.keys.load(Ordering::Relaxed) < self.max_keys {
+            if self.keys.load(Ordering::Relaxed) + missing <= self.max_keys {
                 return;
             }
             let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             if let Some(mut shard) = self.shards[index].try_lock() {
-                self.dropped(shard.sweep(now));
+                self.dropped(shard.sweep(SWEEP_SLICE, now));
             }
         }
     }
 
     /// Takes room for `count` more states, or none at all.
     fn take_room(&self, count: usize) -> bool {
-        let before = self.keys.fetch_add(count, Ordering::Relaxed);
-        let fits = before + count <= self.max_keys;
-        if !fits {
-            self.keys.fetch_sub(count, Ordering::Relaxed);
-            self.refused.fetch_add(1, Ordering::Relaxed);
-        }
-        fits
+        let room = |keys: usize| Some(keys + count).filter(|keys| *keys <= self.max_keys);
+        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
     }
 }
 
@@ -199,6 +208,7 @@ struct View<'s, 'p, C> {
     guards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>,
     found: SmallVec<[Found; 4]>,
     added: usize,
+    lacked_room: bool,
     now: Micros,
 }
 
@@ -233,9 +243,12 @@ impl<C: Clock> View<'_, '_, C> {
 
     /// Looks at a few states of the shards that grew, so that growth pays for clearing up.
     fn finish(&mut self) {
+        if self.lacked_room {
+            self.store.lacked_room.fetch_add(1, Ordering::Relaxed);
+        }
         if self.added > 0 && self.store.clock.is_monotonic() {
             for (_, shard) in &mut self.guards {
-                self.store.dropped(shard.sweep_some(SWEEP_STEP * self.added, self.now));
+                self.store.dropped(shard.sweep(SWEEP_STEP * self.added, self.now));
             }
         }
     }
@@ -248,7 +261,9 @@ impl<C: Clock> States for View<'_, '_, C> {
     }
 
     fn reserve(&mut self, count: usize) -> bool {
-        self.store.take_room(count)
+        let room = self.store.take_room(count);
+        self.lacked_room |= !room;
+        room
     }
 
     fn put(&mut self, index: usize, state: State, reset_after: Micros) {

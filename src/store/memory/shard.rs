@@ -9,12 +9,13 @@ use crate::{
 };
 
 /// A part of the store's states. The table holds positions in `slots`; a removed slot's place is taken by the last one.
-#[derive(Default)]
 pub struct Shard {
     table: HashTable<u32>,
     slots: Row<Slot>,
-    /// Where the next sweep of a few goes on.
+    /// Where the sweep goes on.
     hand: usize,
+    /// The least expiry of the states that the sweep has passed.
+    passed: Micros,
     /// No state expires before.
     next_expiry: Micros,
 }
@@ -29,6 +30,12 @@ struct Slot {
 /// The table takes its tag from the upper bits, so the 32 bits of a hash are spread over 64.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { table: HashTable::new(), slots: Row::default(), hand: 0, passed: Micros::MAX, next_expiry: Micros::MAX }
+    }
 }
 
 impl Shard {
@@ -48,60 +55,71 @@ impl Shard {
 
     /// Changes what a slot holds.
     pub fn replace(&mut self, slot: usize, state: State, expires: Micros) {
+        self.expects(expires);
         let slot = &mut self.slots[slot];
         slot.state = state;
         slot.expires = expires;
-        self.next_expiry = self.next_expiry.min(expires);
     }
 
     /// Adds a state whose name is not there yet, and tells its slot.
     pub fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros) -> usize {
+        self.expects(expires);
         let slot = self.slots.len();
-        self.next_expiry = if slot == 0 { expires } else { self.next_expiry.min(expires) };
         self.slots.push(Slot { name, state, expires, hash });
         let slots = &self.slots;
         self.table.insert_unique(spread(hash), slot as u32, |slot| spread(slots[*slot as usize].hash));
         slot
     }
 
-    /// Drops every expired state, and tells how many. Costs nothing while none can have expired.
-    pub fn sweep(&mut self, now: Micros) -> usize {
-        if self.slots.len() == 0 || self.next_expiry > now {
-            return 0;
-        }
+    fn expects(&mut self, expires: Micros) {
+        self.passed = self.passed.min(expires);
+        self.next_expiry = self.next_expiry.min(expires);
+    }
+
+    /// How many states there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether a state may have expired.
+    pub fn may_have_expired(&self, now: Micros) -> bool {
+        self.slots.len() > 0 && self.next_expiry <= now
+    }
+
+    /// Goes on to look at states, at most `count`, and drops those that have expired; tells how many. Costs nothing while
+    /// none can have.
+    pub fn sweep(&mut self, count: usize, now: Micros) -> usize {
         let before = self.slots.len();
-        let mut next = Micros::MAX;
-        let mut slot = 0;
-        while slot < self.slots.len() {
-            let expires = self.slots[slot].expires;
-            if expires <= now {
-                self.remove(slot);
-            } else {
-                next = next.min(expires);
-                slot += 1;
+        for _ in 0..count {
+            if !self.may_have_expired(now) {
+                break;
+            }
+            match self.slots.get(self.hand) {
+                Some(slot) if slot.expires <= now => self.remove(self.hand),
+                Some(slot) => {
+                    self.passed = self.passed.min(slot.expires);
+                    self.hand += 1;
+                }
+                None => {
+                    self.next_expiry = self.passed;
+                    self.start_over();
+                }
             }
         }
-        self.next_expiry = next;
+        self.shrink();
+        before - self.slots.len()
+    }
+
+    fn start_over(&mut self) {
+        self.hand = 0;
+        self.passed = Micros::MAX;
+    }
+
+    fn shrink(&mut self) {
         if self.slots.len() < self.table.capacity() / 4 {
             let slots = &self.slots;
             self.table.shrink_to(slots.len() * 2, |slot| spread(slots[*slot as usize].hash));
         }
-        before - self.slots.len()
-    }
-
-    /// Drops what has expired of the next `count` states, and tells how many.
-    pub fn sweep_some(&mut self, count: usize, now: Micros) -> usize {
-        let before = self.slots.len();
-        for _ in 0..count {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
-            }
-            match self.slots.get(self.hand) {
-                Some(slot) if slot.expires <= now => self.remove(self.hand),
-                _ => self.hand += 1,
-            }
-        }
-        before - self.slots.len()
     }
 
     /// Drops every state of exactly the key `path`, and with `subtree` those below it: how many, and whether one of the
@@ -120,6 +138,12 @@ impl Shard {
                 _ => slot += 1,
             }
         }
+        if self.slots.len() < before {
+            // States have moved to where the sweep had passed already.
+            self.start_over();
+            self.next_expiry = Micros::MIN;
+            self.shrink();
+        }
         (before - self.slots.len(), live)
     }
 
@@ -134,5 +158,75 @@ impl Shard {
             *at = slot as u32;
         }
         self.slots.swap_remove(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        algorithm::{Bounds, find},
+        domain::Ask,
+    };
+
+    fn a_state() -> State {
+        let entry = find("fixed_window").unwrap();
+        let params = (entry.parse)(&entry.examples[0], &Bounds::default()).unwrap();
+        params.step(None, &Ask { now: 0, cost: 1, max_wait: None, phase: 0 }).1.unwrap()
+    }
+
+    proptest! {
+        /// Against a map of expiries: what is there is found, only what has expired is dropped, and a whole pass drops all
+        /// of it.
+        #[test]
+        fn a_shard_is_a_map_that_forgets(story in prop::collection::vec((0..6u8, 0..40u8, 0..100i64), 1..300)) {
+            let (mut shard, mut model) = (Shard::default(), BTreeMap::new());
+            for (number, (what, key, time)) in story.into_iter().enumerate() {
+                let (path, hash, now) = ([key / 10, key], u32::from(key % 7), number as Micros);
+                match what {
+                    0..=2 => {
+                        let expires = now + time;
+                        match shard.find(hash, &path, &[END]) {
+                            Some(slot) => shard.replace(slot, a_state(), expires),
+                            None => drop(shard.insert(hash, Name::new(&path, &[END]), a_state(), expires)),
+                        }
+                        model.insert(path, expires);
+                    }
+                    3 => {
+                        let dropped = shard.sweep(usize::from(key), now);
+                        let before = model.len();
+                        model.retain(|path, _| shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
+                        prop_assert_eq!(before - model.len(), dropped);
+                    }
+                    4 => {
+                        let (removed, live) = shard.reset(&path, false, now);
+                        let expires = model.remove(&path);
+                        prop_assert_eq!((removed, live), (usize::from(expires.is_some()), expires > Some(now)));
+                    }
+                    _ => {
+                        let before = model.len();
+                        model.retain(|path, _| path[0] != key / 10);
+                        prop_assert_eq!(shard.reset(&path[..1], true, now), (before - model.len(), false));
+                    }
+                }
+                let alive = model.iter().filter(|(_, expires)| **expires > now);
+                for (path, _) in alive {
+                    prop_assert!(shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
+                }
+                if !shard.may_have_expired(now) {
+                    prop_assert!(model.values().all(|expires| *expires > now));
+                }
+                prop_assert_eq!(shard.len(), model.len());
+            }
+            let now = 1_000;
+            while shard.may_have_expired(now) {
+                shard.sweep(5, now);
+            }
+            prop_assert_eq!(shard.len(), 0);
+        }
     }
 }
