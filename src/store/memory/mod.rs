@@ -29,8 +29,10 @@ use shard::Shard;
 const STATES_A_SHARD: usize = 3_300;
 /// States looked at for expiry while a shard is locked for it.
 const SWEEP_SLICE: usize = 1_024;
-/// Shards that a plan finding the store full looks at for expired states, a slice of each.
-const SHARDS_SWEPT_WHEN_FULL: usize = 8;
+/// Shards that a plan finding the store full looks at for expired states: all of a store for a million.
+const SHARDS_SEEN_WHEN_FULL: usize = 256;
+/// Of how many of them it sweeps a slice. Those in which nothing can have expired do not count.
+const SHARDS_SWEPT_WHEN_FULL: usize = 16;
 /// States looked at for expiry after each decision that added some.
 const SWEEP_STEP: usize = 2;
 
@@ -173,13 +175,17 @@ impl<C: Clock> MemoryStore<C> {
         for (_, shard) in guards {
             self.dropped(shard.sweep(SWEEP_SLICE, now));
         }
-        for _ in 0..SHARDS_SWEPT_WHEN_FULL.min(self.shards.len()) {
-            if self.keys.load(Ordering::Relaxed) + missing <= self.max_keys {
+        let mut sweeps = SHARDS_SWEPT_WHEN_FULL;
+        for _ in 0..SHARDS_SEEN_WHEN_FULL.min(self.shards.len()) {
+            if sweeps == 0 || self.keys.load(Ordering::Relaxed) + missing <= self.max_keys {
                 return;
             }
             let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            if let Some(mut shard) = self.shards[index].try_lock() {
+            if let Some(mut shard) = self.shards[index].try_lock()
+                && shard.may_have_expired(now)
+            {
                 self.dropped(shard.sweep(SWEEP_SLICE, now));
+                sweeps -= 1;
             }
         }
     }
