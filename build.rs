@@ -9,6 +9,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(["proto/weir/v1/weir.proto"], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?).join("weir_descriptor.bin");
     fs::write(out, descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    tonic_prost_build::configure().codec_path("crate::transport::codec::Codec").compile_fds(descriptors)?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Messages into requests.
 
+use super::codec;
 use crate::{
     algorithm::{Bounds, ParamError, Params, params::from_message},
     domain::{Charge, Key, ask::MAX_LEVELS},
@@ -16,6 +17,9 @@ pub const MAX_BATCH: usize = 1_000;
 /// # Errors
 /// [`Invalid`] names the field at fault.
 pub fn check(message: proto::CheckRequest, bounds: &Bounds) -> Result<Request, Invalid> {
+    if codec::is_unreadable(&message) {
+        return Err(Invalid::field_error("", codec::UNREADABLE));
+    }
     let max_wait = match &message.max_wait {
         None => None,
         Some(wait) => {

@@ -79,7 +79,7 @@ impl<S: Store> RateLimiter for Grpc<S> {
         let since = Instant::now();
         let checks = request.into_inner().checks;
         if checks.len() > MAX_BATCH {
-            let message = format!("at most {MAX_BATCH} checks in a batch, not {}", checks.len());
+            let message = format!("at most {MAX_BATCH} checks in a batch");
             return Err(Refused::from(Invalid::field_error("checks", message)).into());
         }
         let snapshot = self.checks.limiter().snapshot();

@@ -1,6 +1,7 @@
 //! Floor 6, the surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
+pub mod codec;
 pub mod decode;
 pub mod drain;
 pub mod encode;
