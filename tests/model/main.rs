@@ -1,0 +1,163 @@
+//! Random policies and random stories against a model written from the specification alone: naive, slow, with exact
+//! fractions, and knowing nothing of the code under test.
+//!
+//! `WEIR_SEED=… cargo test --test model` replays one seed; `WEIR_POLICIES=…` says how many policies to try.
+
+mod fraction;
+mod generate;
+mod model;
+mod rules;
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use weir::{
+    algorithm::Bounds,
+    domain::{Charge, Decision, ManualClock},
+    limiter::{Limiter, Request},
+    policy::{Policy, document, file},
+    store::{MemoryStore, memory::MemorySettings},
+    telemetry::Metrics,
+};
+
+use generate::{Dice, Event, Story};
+use model::{Model, Told};
+
+/// Policies in a run of the quick tests.
+const POLICIES: u64 = 10_000;
+
+fn from_environment(name: &str) -> Option<u64> {
+    Some(std::env::var(name).ok()?.parse().expect("a number"))
+}
+
+fn seed_of_the_day() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after the epoch");
+    now.as_nanos() as u64
+}
+
+#[test]
+fn ten_thousand_random_policies_and_stories_agree_with_the_model() {
+    let only = from_environment("WEIR_SEED");
+    let first = only.unwrap_or_else(seed_of_the_day);
+    let policies = from_environment("WEIR_POLICIES").unwrap_or(if only.is_some() { 1 } else { POLICIES });
+    println!("seeds {first} and the {policies} from there");
+    let mut tally = Tally::default();
+    let metrics = Metrics::new();
+    for seed in (0..policies).map(|number| first.wrapping_add(number)) {
+        let story = generate::story(&mut Dice::new(seed));
+        run(&story, &metrics, &mut tally).unwrap_or_else(|why| panic!("WEIR_SEED={seed}\n{why}"));
+    }
+    println!("{tally:?}");
+    if only.is_none() && policies == POLICIES {
+        tally.assert_that_all_was_tried();
+    }
+}
+
+/// What was met, so that a generator that misses something is noticed.
+#[derive(Debug, Default)]
+struct Tally {
+    checks: u64,
+    refused: u64,
+    never: u64,
+    shadow_refused: u64,
+    levels: [u64; 5],
+    resets: u64,
+    resets_of_something: u64,
+    refused_factors: u64,
+    independent: u64,
+}
+
+impl Tally {
+    fn count(&mut self, told: &Told) {
+        self.checks += 1;
+        self.refused += u64::from(!told.summary.allowed);
+        self.never += u64::from(told.summary.never);
+        self.shadow_refused += u64::from(told.levels.iter().any(|level| level.shadow && !level.decision.allowed));
+        self.levels[told.levels.len().min(4)] += 1;
+    }
+
+    fn assert_that_all_was_tried(&self) {
+        let Self {
+            checks,
+            refused,
+            never,
+            shadow_refused,
+            levels,
+            resets,
+            resets_of_something,
+            refused_factors,
+            independent,
+        } = self;
+        assert!(*refused > checks / 5 && *refused < checks * 4 / 5, "{self:?}");
+        let met = [never, shadow_refused, resets, resets_of_something, refused_factors, independent]
+            .into_iter()
+            .chain(levels);
+        assert!(met.into_iter().all(|met| *met > 500), "{self:?}");
+    }
+}
+
+fn compile(yaml: &str) -> Policy {
+    let document = document::parse(yaml).unwrap_or_else(|problems| panic!("{problems}\n{yaml}"));
+    let document = document.expect("a document");
+    Policy::new([file::read(&document, &Bounds::default()).unwrap_or_else(|problems| panic!("{problems}\n{yaml}"))])
+}
+
+/// Tells the story to both, and says where they differ.
+fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), String> {
+    let clock = Arc::new(ManualClock::default());
+    let store = MemoryStore::new(MemorySettings { max_keys: 100_000 }, Arc::clone(&clock));
+    let yamls: Vec<_> = story.policies.iter().map(generate::yaml).collect();
+    let limiter = Limiter::new(store, compile(&yamls[0]), Arc::clone(metrics));
+    let mut model = Model::new(&story.policies[0]);
+    let mut current = 0;
+    for (index, (at, event)) in story.events.iter().enumerate() {
+        clock.set(*at);
+        let differs = |ours: &dyn std::fmt::Debug, theirs: &dyn std::fmt::Debug| {
+            let before = &story.events[..=index];
+            Err(format!("{}\n{before:#?}\nprogram: {ours:#?}\nmodel: {theirs:#?}", yamls[current]))
+        };
+        match event {
+            Event::Reload(to) => {
+                limiter.replace_policy(compile(&yamls[*to]));
+                model.policy = &story.policies[*to];
+                current = *to;
+            }
+            Event::Reset { key, subtree } => {
+                let request = Request::new(String::new(), key).expect("a key");
+                let existed = limiter.reset(&request, *subtree).now_or_never().expect("at once").expect("memory");
+                let expected = model.reset(key, *subtree, *at);
+                tally.resets += 1;
+                tally.resets_of_something += u64::from(existed);
+                if expected.is_some_and(|expected| existed != expected) {
+                    return differs(&existed, &expected);
+                }
+            }
+            Event::Check(check) => {
+                let request = Request::new(String::new(), &check.key).expect("a key");
+                let mut request = request.with_terms(check.cost, None, check.factor).expect("terms");
+                request.charge =
+                    check.independent.map(|yes| if yes { Charge::Independent } else { Charge::AllOrNothing });
+                let snapshot = limiter.snapshot();
+                let answer = limiter.check(&snapshot, &request).now_or_never().expect("memory never waits");
+                let ours = answer
+                    .ok()
+                    .map(|answer| Told { summary: answer.summary, levels: answer.levels.iter().map(told).collect() });
+                let theirs = model.check(check, *at);
+                match &ours {
+                    Some(told) => tally.count(told),
+                    None => tally.refused_factors += 1,
+                }
+                tally.independent += u64::from(check.independent == Some(true));
+                if ours != theirs {
+                    return differs(&ours, &theirs);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn told(level: &weir::limiter::LevelAnswer<'_>) -> model::ToldLevel {
+    let decision: Decision = level.decision;
+    model::ToldLevel { name: level.limit.name.to_string(), depth: level.depth, shadow: level.limit.shadow, decision }
+}

@@ -1,0 +1,162 @@
+//! Several limits, one decision, as the specification's third section says.
+
+use std::collections::HashMap;
+
+use weir::domain::{Decision, Summary};
+
+use super::{
+    fraction::gcd,
+    generate::{Check, Limit, Node, Policy, Rule},
+    rules::{State, kind, scale, step},
+};
+
+/// Largest count of any limit.
+const MOST: u64 = 1 << 32;
+
+#[derive(Debug, PartialEq)]
+pub struct ToldLevel {
+    pub name: String,
+    pub depth: u8,
+    pub shadow: bool,
+    pub decision: Decision,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Told {
+    pub summary: Summary,
+    pub levels: Vec<ToldLevel>,
+}
+
+/// Whose count it is: the actual path, the name or else the ordinal of its kind, and kind with time base.
+type Identity = (Vec<String>, Result<String, usize>, (&'static str, i64));
+
+struct Level {
+    identity: Identity,
+    told_name: String,
+    depth: u8,
+    shadow: bool,
+    rule: Rule,
+}
+
+pub struct Model<'p> {
+    pub policy: &'p Policy,
+    states: HashMap<Identity, State>,
+}
+
+impl<'p> Model<'p> {
+    pub fn new(policy: &'p Policy) -> Self {
+        Self { policy, states: HashMap::new() }
+    }
+
+    /// Whether the key itself had a state. `None`: only one that says nothing, a window emptied by a refund, which may
+    /// count as one or not.
+    pub fn reset(&mut self, key: &[String], subtree: bool, now: i64) -> Option<bool> {
+        let own: Vec<_> = self.states.iter().filter(|((path, ..), _)| path == key).collect();
+        let live = own.iter().any(|((.., (_, period)), state)| state.ends(i128::from(*period)) > i128::from(now));
+        let emptied = own.iter().any(|(_, state)| matches!(state, State::Window { used: 0, .. }));
+        self.states.retain(|(path, ..), _| !(path == key || subtree && path.starts_with(key)));
+        if live || !emptied { Some(live) } else { None }
+    }
+
+    /// `None`: the factor takes a limit beyond its bounds.
+    pub fn check(&mut self, check: &Check, now: i64) -> Option<Told> {
+        let levels = levels(self.policy, check)?;
+        let independent = check.independent.unwrap_or(self.policy.independent);
+        let before: Vec<_> = levels.iter().map(|level| self.states.get(&level.identity).copied()).collect();
+        let asked = levels.iter().zip(&before);
+        let steps: Vec<_> = asked.map(|(level, state)| step(&level.rule, *state, now, check.cost)).collect();
+        let allowed = levels.iter().zip(&steps).all(|(level, (decision, _))| level.shadow || decision.allowed);
+        let mut told = Vec::new();
+        for ((level, (decision, next)), state) in levels.into_iter().zip(steps).zip(before) {
+            let charges_denied = matches!(level.rule, Rule::FixedWindow { charge_denied: true, .. });
+            let commits = allowed || (independent && !level.shadow) || charges_denied;
+            // What passed but is not charged tells how it stands uncharged.
+            let decision = if commits || !decision.allowed { decision } else { step(&level.rule, state, now, 0).0 };
+            if commits && let Some(next) = next {
+                self.states.insert(level.identity, next);
+            }
+            told.push(ToldLevel { name: level.told_name, depth: level.depth, shadow: level.shadow, decision });
+        }
+        Some(Told { summary: summary(&told), levels: told })
+    }
+}
+
+fn levels(policy: &Policy, check: &Check) -> Option<Vec<Level>> {
+    let (mut node, mut pattern, mut factor) = (&policy.root, Vec::new(), 1.0);
+    let mut levels = Vec::new();
+    for (index, segment) in check.key.iter().enumerate() {
+        let Some((name, child)) = child(node, segment) else { break };
+        node = child;
+        pattern.push(name);
+        factor *= node.factor.unwrap_or(1.0);
+        let together: f64 = factor * check.factor;
+        for (place, limit) in node.limits.iter().enumerate() {
+            if together == 0.0 {
+                continue;
+            }
+            let rule = scale(&limit.rule, together);
+            if !within_bounds(&rule) {
+                return None;
+            }
+            let ordinal = node.limits[..place].iter().filter(|other| kind(&other.rule).0 == kind(&rule).0).count();
+            levels.push(level(limit, rule, &check.key[..=index], &pattern, ordinal));
+        }
+    }
+    Some(levels)
+}
+
+fn level(limit: &Limit, rule: Rule, path: &[String], pattern: &[&str], ordinal: usize) -> Level {
+    let kind = kind(&rule);
+    let told_name = limit.name.clone().unwrap_or_else(|| format!("{}#{}{ordinal}", pattern.join("/"), kind.0));
+    let who = limit.name.clone().ok_or(ordinal);
+    Level { identity: (path.to_vec(), who, kind), told_name, depth: path.len() as u8, shadow: limit.shadow, rule }
+}
+
+fn within_bounds(rule: &Rule) -> bool {
+    match *rule {
+        Rule::Gcra { burst, count, period } => burst <= MOST && count <= MOST && is_exact(burst + 1, count, period),
+        Rule::TokenBucket { capacity, count, period } => {
+            capacity <= MOST && count <= MOST && is_exact(capacity, count, period)
+        }
+        Rule::FixedWindow { count, .. } => count <= MOST,
+    }
+}
+
+/// `L * T <= 2^50` and `L * C < 2^53`.
+fn is_exact(most: u64, count: u64, period: i64) -> bool {
+    let (most, count, period) = (i128::from(most), i128::from(count), i128::from(period));
+    most * period <= count << 50 && most * (count / gcd(count, period)) < 1 << 53
+}
+
+/// The child of that name, else `*`.
+fn child<'n>(node: &'n Node, segment: &str) -> Option<(&'n str, &'n Node)> {
+    let find = |name: &str| node.children.iter().find(|(child, _)| child == name);
+    find(segment).or_else(|| find("*")).map(|(name, child)| (name.as_str(), child))
+}
+
+/// The least remaining, the greatest retry; and the one level that binds.
+fn summary(levels: &[ToldLevel]) -> Summary {
+    let counting: Vec<_> = levels.iter().enumerate().filter(|(_, level)| !level.shadow).collect();
+    let decisions = || counting.iter().map(|(_, level)| &level.decision);
+    let allowed = decisions().all(|decision| decision.allowed);
+    let never = decisions().any(|decision| decision.never);
+    let retry = decisions().filter_map(|decision| decision.retry_after).max();
+    let binding = if allowed {
+        let least = decisions().map(|decision| decision.remaining).min();
+        counting.iter().rfind(|(_, level)| Some(level.decision.remaining) == least)
+    } else if never {
+        counting.iter().rfind(|(_, level)| level.decision.never)
+    } else {
+        counting.iter().rfind(|(_, level)| !level.decision.allowed && level.decision.retry_after == retry)
+    };
+    Summary {
+        allowed,
+        limit: decisions().map(|decision| decision.limit).min().unwrap_or(0),
+        remaining: decisions().map(|decision| decision.remaining).min().unwrap_or(0),
+        retry_after: retry.filter(|_| !never),
+        reset_after: decisions().map(|decision| decision.reset_after).max().unwrap_or(0),
+        wait: 0,
+        never,
+        binding: binding.map(|(index, _)| *index),
+    }
+}

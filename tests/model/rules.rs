@@ -1,0 +1,151 @@
+//! Each algorithm as its formulas say, on exact fractions.
+
+use weir::domain::Decision;
+
+use super::{
+    fraction::{Fraction, gcd},
+    generate::Rule,
+};
+
+/// What a limit remembers of a key: what was spent, never what is left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum State {
+    /// The theoretical arrival time, and the denominator it was kept in.
+    Arrival {
+        at: Fraction,
+        parts: i128,
+    },
+    Window {
+        start: i128,
+        used: i128,
+    },
+}
+
+impl State {
+    /// The moment from which the key is as if never seen.
+    pub fn ends(&self, rule_period: i128) -> i128 {
+        match self {
+            Self::Arrival { at, .. } => at.ceil(),
+            Self::Window { used: 0, .. } => i128::MIN,
+            Self::Window { start, .. } => start + rule_period,
+        }
+    }
+}
+
+/// A rule's name and what gives its states their meaning; a change of it starts afresh.
+pub fn kind(rule: &Rule) -> (&'static str, i64) {
+    match rule {
+        Rule::Gcra { .. } => ("gcra", 0),
+        Rule::TokenBucket { .. } => ("token_bucket", 0),
+        Rule::FixedWindow { period, .. } => ("fixed_window", *period),
+    }
+}
+
+/// The rule divided by a factor: what counts rounds up.
+pub fn scale(rule: &Rule, factor: f64) -> Rule {
+    let scaled = |value: u64, least: u64| ((value as f64 / factor).ceil() as u64).max(least);
+    match *rule {
+        Rule::Gcra { burst, count, period } => Rule::Gcra { burst: scaled(burst, 0), count: scaled(count, 1), period },
+        Rule::TokenBucket { capacity, count, period } => {
+            Rule::TokenBucket { capacity: scaled(capacity, 1), count: scaled(count, 1), period }
+        }
+        Rule::FixedWindow { count, period, charge_denied } => {
+            Rule::FixedWindow { count: scaled(count, 1), period, charge_denied }
+        }
+    }
+}
+
+fn pass(limit: i128, remaining: i128, reset: i128) -> Decision {
+    decision(true, limit, remaining, None, reset)
+}
+
+fn decision(allowed: bool, limit: i128, remaining: i128, retry: Option<i128>, reset: i128) -> Decision {
+    Decision {
+        allowed,
+        limit: limit as u64,
+        remaining: remaining.max(0) as u64,
+        retry_after: retry.map(|retry| retry as i64),
+        reset_after: reset.max(0) as i64,
+        wait: 0,
+        never: !allowed && retry.is_none(),
+    }
+}
+
+/// One limit asked for `cost` at `now`: its answer, and its state if the answer is put into effect.
+pub fn step(rule: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
+    let (now, cost) = (i128::from(now), i128::from(cost));
+    match *rule {
+        Rule::Gcra { burst, count, period } => arrival(i128::from(burst) + 1, count, period, state, now, cost),
+        Rule::TokenBucket { capacity, count, period } => arrival(i128::from(capacity), count, period, state, now, cost),
+        Rule::FixedWindow { count, period, charge_denied } => {
+            window(i128::from(count), i128::from(period), charge_denied, state, now, cost)
+        }
+    }
+}
+
+fn arrival(
+    most: i128,
+    count: u64,
+    period: i64,
+    state: Option<State>,
+    now: i128,
+    cost: i128,
+) -> (Decision, Option<State>) {
+    let (count, period) = (i128::from(count), i128::from(period));
+    let each = Fraction::new(period, count);
+    let parts = count / gcd(count, period);
+    let depth = each.times(most);
+    let present = Fraction::whole(now);
+    let known = match state {
+        Some(State::Arrival { at, parts: kept }) if kept == parts => Some(at),
+        Some(State::Arrival { at, .. }) => Some(Fraction::whole(at.ceil())),
+        _ => None,
+    };
+    let remaining = |at: Fraction| present.plus(depth).minus(at).divided_by(each).floor();
+    let reset = |at: Fraction| at.minus(present).ceil();
+    let keep = |at: Fraction| Some(State::Arrival { at, parts });
+    if cost < 0 {
+        let Some(known) = known else { return (pass(most, most, 0), None) };
+        let at = known.minus(each.times(-cost)).max(present);
+        return (pass(most, remaining(at), reset(at)), keep(at));
+    }
+    let base = known.unwrap_or(present).max(present);
+    let new = base.plus(each.times(cost));
+    let early = new.minus(depth).minus(present);
+    if cost > most || early > Fraction::whole(0) {
+        let retry = (cost <= most).then(|| early.ceil());
+        return (decision(false, most, remaining(base), retry, reset(base)), state);
+    }
+    (pass(most, remaining(new), reset(new)), if cost > 0 { keep(new) } else { state })
+}
+
+fn window(
+    count: i128,
+    period: i128,
+    charge_denied: bool,
+    state: Option<State>,
+    now: i128,
+    cost: i128,
+) -> (Decision, Option<State>) {
+    let current = now - now.rem_euclid(period);
+    let (start, used) = match state {
+        Some(State::Window { start, used }) if start >= current => (start, used),
+        _ => (current, 0),
+    };
+    let left = start + period - now;
+    let reset = |used: i128| if used > 0 { left } else { 0 };
+    let keep = |used: i128| Some(State::Window { start, used });
+    if cost < 0 {
+        let used = (used + cost).max(0);
+        return (pass(count, count - used, reset(used)), state.and(keep(used)));
+    }
+    let allowed = used + cost <= count;
+    let charged = cost > 0 && (allowed || charge_denied);
+    let used = if charged { (used + cost).min(1 << 52) } else { used };
+    let answer = if allowed {
+        pass(count, count - used, reset(used))
+    } else {
+        decision(false, count, count - used, (cost <= count).then_some(left), reset(used))
+    };
+    (answer, if charged { keep(used) } else { state })
+}
