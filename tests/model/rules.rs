@@ -129,7 +129,8 @@ fn window(
 ) -> (Decision, Option<State>) {
     let current = now - now.rem_euclid(period);
     let (start, used) = match state {
-        Some(State::Window { start, used }) if start >= current => (start, used),
+        // One of which nothing is used any more is as if never seen (law 2), also when it lies ahead.
+        Some(State::Window { start, used }) if start >= current && used > 0 => (start, used),
         _ => (current, 0),
     };
     let left = start + period - now;
