@@ -1,5 +1,7 @@
 //! The end of a service, as the one who stops it and those who use it see it.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
@@ -99,8 +101,11 @@ fn a_client_that_does_not_go_away_is_cut_after_the_timeout() {
     raw.call("/weir.v1.RateLimiter/CheckStream").expect("a call");
     raw.message(&check(&["user", "alex"])).expect("a message");
     server.wait_for_metric("weir_checks_total{domain=\"\",transport=\"grpc_stream\",outcome=\"allowed\"}", 1.0);
+    let since = Instant::now();
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
+    // It answers no ping either, for which it would be given up after 50 s.
+    assert!(since.elapsed() < Duration::from_secs(40), "{:?}", since.elapsed());
     server.wait_for_log(CUT);
     drop(raw);
 }
