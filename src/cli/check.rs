@@ -26,7 +26,7 @@ pub struct Check {
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     cost: i64,
     /// Divides the limits: 0.5 allows twice as much, 0 lifts them
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     factor: Option<f64>,
     /// The longest wait to accept from limits that shape
     #[arg(long, value_name = "TIME")]

@@ -8,7 +8,7 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
@@ -29,8 +29,10 @@ use shard::Shard;
 const STATES_A_SHARD: usize = 3_300;
 /// States looked at for expiry while a shard is locked for it.
 const SWEEP_SLICE: usize = 1_024;
-/// Shards that a plan finding the store full looks at for expired states: all of a store for a million.
+/// Shards that a plan finding the store full looks at for expired states, where it cannot look at all.
 const SHARDS_SEEN_WHEN_FULL: usize = 256;
+/// Shards up to which it can look at all: those of a store for eight million states.
+const ALL_SHARDS_SEEN: usize = 4_096;
 /// Of how many of them it sweeps a slice. Those in which nothing can have expired do not count.
 const SHARDS_SWEPT_WHEN_FULL: usize = 16;
 /// States looked at for expiry after each decision that added some.
@@ -60,6 +62,9 @@ pub struct MemoryStore<C> {
     lacked_room: AtomicUsize,
     expired: AtomicUsize,
     next_swept: AtomicUsize,
+    /// Nothing expires before, so that a full store does not look in vain. Lowered by every state, raised by a look at all
+    /// shards.
+    next_expiry: AtomicI64,
 }
 
 /// What a memory store has counted since it was made.
@@ -86,6 +91,7 @@ impl<C: Clock> MemoryStore<C> {
             lacked_room: AtomicUsize::new(0),
             expired: AtomicUsize::new(0),
             next_swept: AtomicUsize::new(0),
+            next_expiry: AtomicI64::new(Micros::MAX),
         }
     }
 
@@ -104,11 +110,12 @@ impl<C: Clock> MemoryStore<C> {
         let now = self.clock.now();
         for _ in 0..shards.min(self.shards.len()) {
             let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            let slices = self.shards[index].lock().len() / SWEEP_SLICE + 2;
+            // Twice around: the first round learns what the second can rely on.
+            let slices = 2 * (self.shards[index].lock().len() / SWEEP_SLICE + 1);
             for _ in 0..slices {
                 let mut shard = self.shards[index].lock();
                 self.dropped(shard.sweep(SWEEP_SLICE, now));
-                if !shard.may_have_expired(now) {
+                if shard.next_expiry() > now {
                     break;
                 }
             }
@@ -170,24 +177,37 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Looks for expired states before room is asked for: in the shards at hand, then in a few others that nobody holds.
+    /// Looks for expired states before room is asked for: in the shards at hand, then in others that nobody holds.
     fn sweep_when_full(&self, guards: &mut [(usize, MutexGuard<'_, Shard>)], missing: usize, now: Micros) {
-        for (_, shard) in guards {
-            self.dropped(shard.sweep(SWEEP_SLICE, now));
+        if self.next_expiry.load(Ordering::Relaxed) > now {
+            return;
         }
-        let mut sweeps = SHARDS_SWEPT_WHEN_FULL;
-        for _ in 0..SHARDS_SEEN_WHEN_FULL.min(self.shards.len()) {
+        // What others add while this looks lowers it again.
+        self.next_expiry.store(Micros::MAX, Ordering::Relaxed);
+        let mut next = Micros::MAX;
+        for (_, shard) in guards.iter_mut() {
+            self.dropped(shard.sweep(SWEEP_SLICE, now));
+            next = next.min(shard.next_expiry());
+        }
+        let (mut sweeps, mut seen) = (SHARDS_SWEPT_WHEN_FULL, guards.len());
+        let shards = self.shards.len();
+        let looks = if shards <= ALL_SHARDS_SEEN { shards } else { SHARDS_SEEN_WHEN_FULL };
+        let start = self.next_swept.load(Ordering::Relaxed);
+        for look in 0..looks {
             if sweeps == 0 || self.keys.load(Ordering::Relaxed) + missing <= self.max_keys {
-                return;
+                break;
             }
-            let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            if let Some(mut shard) = self.shards[index].try_lock()
-                && shard.may_have_expired(now)
-            {
+            self.next_swept.fetch_add(1, Ordering::Relaxed);
+            let Some(mut shard) = self.shards[(start + look) % shards].try_lock() else { continue };
+            seen += 1;
+            if shard.next_expiry() <= now {
                 self.dropped(shard.sweep(SWEEP_SLICE, now));
                 sweeps -= 1;
             }
+            next = next.min(shard.next_expiry());
         }
+        let all = seen == shards;
+        self.next_expiry.fetch_min(if all { next } else { now }, Ordering::Relaxed);
     }
 
     /// Takes room for `count` more states, or none at all.
@@ -276,6 +296,9 @@ impl<C: Clock> States for View<'_, '_, C> {
         let found = &mut self.found[index];
         let shard = &mut self.guards[found.guard].1;
         let expires = self.now + reset_after;
+        if expires < self.store.next_expiry.load(Ordering::Relaxed) {
+            self.store.next_expiry.fetch_min(expires, Ordering::Relaxed);
+        }
         if let Some(slot) = found.slot {
             shard.replace(slot, state, expires);
         } else {

@@ -81,9 +81,9 @@ impl Shard {
         self.slots.len()
     }
 
-    /// Whether a state may have expired.
-    pub fn may_have_expired(&self, now: Micros) -> bool {
-        self.slots.len() > 0 && self.next_expiry <= now
+    /// A moment before which no state expires.
+    pub fn next_expiry(&self) -> Micros {
+        if self.slots.len() == 0 { Micros::MAX } else { self.next_expiry }
     }
 
     /// Goes on to look at states, at most `count`, and drops those that have expired; tells how many. Costs nothing while
@@ -91,7 +91,7 @@ impl Shard {
     pub fn sweep(&mut self, count: usize, now: Micros) -> usize {
         let before = self.slots.len();
         for _ in 0..count {
-            if !self.may_have_expired(now) {
+            if self.next_expiry() > now {
                 break;
             }
             match self.slots.get(self.hand) {
@@ -217,13 +217,13 @@ mod tests {
                 for (path, _) in alive {
                     prop_assert!(shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
                 }
-                if !shard.may_have_expired(now) {
+                if shard.next_expiry() > now {
                     prop_assert!(model.values().all(|expires| *expires > now));
                 }
                 prop_assert_eq!(shard.len(), model.len());
             }
             let now = 1_000;
-            while shard.may_have_expired(now) {
+            while shard.next_expiry() <= now {
                 shard.sweep(5, now);
             }
             prop_assert_eq!(shard.len(), 0);
