@@ -23,20 +23,7 @@ pub const LUA_PRELUDE: [&str; 2] = [include_str!("span.lua"), include_str!("tat.
 /// One algorithm: its parameters are the value, its states are apart from it.
 pub trait Algorithm: Sized {
     /// What it remembers about one key.
-    type State;
-
-    /// The parameters as files name them, in the order of the message's fields.
-    const FIELDS: &'static [&'static str];
-
-    /// Parameters worth a look, as a file would write them: for manuals, laws and benches. The bounds of exactness are
-    /// among them.
-    const EXAMPLES: &'static [&'static [(&'static str, &'static str)]];
-
-    /// Reads the parameters from a file's map.
-    ///
-    /// # Errors
-    /// [`ParamError`] names the first field that is missing, unreadable or out of bounds.
-    fn from_source(source: &dyn Source, bounds: &Bounds) -> Result<Self, ParamError>;
+    type State: Words;
 
     /// Decides one request: the answer, and the state to keep where it changed. Total: any state, cost and moment.
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>);
@@ -68,9 +55,12 @@ pub trait Algorithm: Sized {
 
     /// The parameters as the Lua half takes them.
     fn lua_params(&self) -> Vec<f64>;
+}
 
-    /// A state as the Lua half keeps it.
-    fn lua_state(state: &Self::State) -> Vec<f64>;
+/// A state as the Lua half keeps it.
+pub trait Words {
+    /// Whole numbers below 2^53, in the order of the Lua half's table.
+    fn words(&self) -> Vec<f64>;
 }
 
 macro_rules! algorithms {
@@ -94,9 +84,9 @@ macro_rules! algorithms {
         pub const LIST: &[Entry] = &[$(Entry {
             name: stringify!($name),
             lua: include_str!(concat!(stringify!($name), "/", stringify!($name), ".lua")),
-            fields: $name::$variant::FIELDS,
-            examples: $name::$variant::EXAMPLES,
-            parse: |source, bounds| $name::$variant::from_source(source, bounds).map(Params::$variant),
+            fields: $name::wire::FIELDS,
+            examples: $name::wire::EXAMPLES,
+            parse: |source, bounds| $name::wire::from_source(source, bounds).map(Params::$variant),
         }),+];
 
         impl Params {
@@ -167,9 +157,9 @@ macro_rules! algorithms {
         }
 
         impl State {
-            /// See [`Algorithm::lua_state`].
+            /// See [`Words`].
             pub fn lua_state(&self) -> Vec<f64> {
-                match self { $(Self::$variant(state) => <$name::$variant as Algorithm>::lua_state(state),)+ }
+                match self { $(Self::$variant(state) => state.words(),)+ }
             }
         }
     };
@@ -187,11 +177,13 @@ pub struct Entry {
     pub name: &'static str,
     /// The Lua half: one `local function` of that name.
     pub lua: &'static str,
-    /// See [`Algorithm::FIELDS`].
+    /// The parameters as files name them, in the order of the message's fields.
     pub fields: &'static [&'static str],
-    /// See [`Algorithm::EXAMPLES`].
+    /// Parameters worth a look, as a file would write them: for manuals, laws and benches. The bounds of exactness are
+    /// among them.
     pub examples: &'static [&'static [(&'static str, &'static str)]],
-    /// See [`Algorithm::from_source`].
+    /// Reads the parameters from a file's map; the error names the first field that is missing, unreadable or out of
+    /// bounds.
     pub parse: fn(&dyn Source, &Bounds) -> Result<Params, ParamError>,
 }
 

@@ -2,7 +2,10 @@
 //!
 //! It is the state of the whole gcra family. `tat.lua` is the same in Lua.
 
-use super::span::{Rate, Span};
+use super::{
+    Words,
+    span::{Rate, Span},
+};
 use crate::domain::{Ask, Decision, Micros};
 
 /// A theoretical arrival time with the denominator that it was computed under. The denominator is kept less one, so
@@ -24,9 +27,11 @@ impl Tat {
         let at = Span { micros: self.micros, num: i64::from(self.num) };
         if i64::from(self.den_less_one) + 1 == rate.den() { at } else { Span::whole(at.ceil()) }
     }
+}
 
+impl Words for Tat {
     /// Micros, numerator, denominator.
-    pub fn words(&self) -> Vec<f64> {
+    fn words(&self) -> Vec<f64> {
         vec![self.micros as f64, f64::from(self.num), f64::from(self.den_less_one) + 1.0]
     }
 }

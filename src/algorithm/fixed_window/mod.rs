@@ -3,7 +3,7 @@
 pub mod wire;
 
 use super::{
-    Algorithm, Bounds, ParamError, Source,
+    Algorithm, Bounds, ParamError, Words,
     params::{check_count, check_period, scale_count},
 };
 use crate::domain::{Ask, Decision, Micros, time::format_duration};
@@ -56,13 +56,6 @@ impl FixedWindow {
 
 impl Algorithm for FixedWindow {
     type State = Window;
-
-    const FIELDS: &'static [&'static str] = wire::FIELDS;
-    const EXAMPLES: &'static [&'static [(&'static str, &'static str)]] = wire::EXAMPLES;
-
-    fn from_source(source: &dyn Source, bounds: &Bounds) -> Result<Self, ParamError> {
-        wire::from_source(source, bounds)
-    }
 
     #[inline]
     fn step(&self, state: Option<&Window>, ask: &Ask) -> (Decision, Option<Window>) {
@@ -119,8 +112,10 @@ impl Algorithm for FixedWindow {
     fn lua_params(&self) -> Vec<f64> {
         vec![self.count as f64, self.period as f64, f64::from(u8::from(self.charge_denied))]
     }
+}
 
-    fn lua_state(state: &Window) -> Vec<f64> {
-        vec![state.start as f64, state.used as f64]
+impl Words for Window {
+    fn words(&self) -> Vec<f64> {
+        vec![self.start as f64, self.used as f64]
     }
 }

@@ -6,10 +6,10 @@ use crate::{
     proto,
 };
 
-/// The parameters in a file.
+/// See [`crate::algorithm::Entry::fields`].
 pub const FIELDS: &[&str] = &["count", "period", "charge_denied", "per_key_phase"];
 
-/// See [`crate::algorithm::Algorithm::EXAMPLES`].
+/// See [`crate::algorithm::Entry::examples`].
 pub const EXAMPLES: &[&[(&str, &str)]] = &[
     &[("count", "5"), ("period", "60s")],
     &[("count", "5000"), ("period", "1d")],

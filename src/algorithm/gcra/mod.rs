@@ -3,7 +3,7 @@
 pub mod wire;
 
 use super::{
-    Algorithm, Bounds, ParamError, Source,
+    Algorithm, Bounds, ParamError,
     params::{MAX_COUNT, check_count, check_period, check_span, scale_count},
     span::Rate,
     tat::{Meter, Tat},
@@ -31,10 +31,6 @@ impl Gcra {
         }
         check_count("count", count)?;
         check_period("period", period, bounds)?;
-        Self::exact(burst, count, period)
-    }
-
-    fn exact(burst: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
         let rate = Rate::new(count, period);
         check_span("burst", burst + 1, rate)?;
         Ok(Self { burst, count, period, meter: Meter::new(burst + 1, rate) })
@@ -43,13 +39,6 @@ impl Gcra {
 
 impl Algorithm for Gcra {
     type State = Tat;
-
-    const FIELDS: &'static [&'static str] = wire::FIELDS;
-    const EXAMPLES: &'static [&'static [(&'static str, &'static str)]] = wire::EXAMPLES;
-
-    fn from_source(source: &dyn Source, bounds: &Bounds) -> Result<Self, ParamError> {
-        wire::from_source(source, bounds)
-    }
 
     #[inline]
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
@@ -67,9 +56,5 @@ impl Algorithm for Gcra {
 
     fn lua_params(&self) -> Vec<f64> {
         self.meter.lua_params()
-    }
-
-    fn lua_state(state: &Tat) -> Vec<f64> {
-        state.words()
     }
 }

@@ -6,10 +6,10 @@ use crate::{
     proto,
 };
 
-/// The parameters in a file.
+/// See [`crate::algorithm::Entry::fields`].
 pub const FIELDS: &[&str] = &["burst", "count", "period"];
 
-/// See [`crate::algorithm::Algorithm::EXAMPLES`].
+/// See [`crate::algorithm::Entry::examples`].
 pub const EXAMPLES: &[&[(&str, &str)]] = &[
     &[("burst", "15"), ("count", "30"), ("period", "60s")],
     &[("burst", "5"), ("count", "10"), ("period", "15s")],

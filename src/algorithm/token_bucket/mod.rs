@@ -3,7 +3,7 @@
 pub mod wire;
 
 use super::{
-    Algorithm, Bounds, ParamError, Source,
+    Algorithm, Bounds, ParamError,
     params::{check_count, check_period, check_span, scale_count},
     span::Rate,
     tat::{Meter, Tat},
@@ -38,13 +38,6 @@ impl TokenBucket {
 impl Algorithm for TokenBucket {
     type State = Tat;
 
-    const FIELDS: &'static [&'static str] = wire::FIELDS;
-    const EXAMPLES: &'static [&'static [(&'static str, &'static str)]] = wire::EXAMPLES;
-
-    fn from_source(source: &dyn Source, bounds: &Bounds) -> Result<Self, ParamError> {
-        wire::from_source(source, bounds)
-    }
-
     #[inline]
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
         self.meter.step(state, ask)
@@ -61,9 +54,5 @@ impl Algorithm for TokenBucket {
 
     fn lua_params(&self) -> Vec<f64> {
         self.meter.lua_params()
-    }
-
-    fn lua_state(state: &Tat) -> Vec<f64> {
-        state.words()
     }
 }

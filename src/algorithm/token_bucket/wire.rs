@@ -6,10 +6,10 @@ use crate::{
     proto,
 };
 
-/// The parameters in a file.
+/// See [`crate::algorithm::Entry::fields`].
 pub const FIELDS: &[&str] = &["capacity", "count", "period"];
 
-/// See [`crate::algorithm::Algorithm::EXAMPLES`].
+/// See [`crate::algorithm::Entry::examples`].
 pub const EXAMPLES: &[&[(&str, &str)]] = &[
     &[("capacity", "3"), ("count", "1"), ("period", "2s")],
     &[("capacity", "100"), ("count", "7"), ("period", "1s")],
