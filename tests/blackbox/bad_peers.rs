@@ -13,6 +13,7 @@ use crate::support::{
     PATIENCE, Server,
     raw::Raw,
     requests::{check, short},
+    server::Setup,
 };
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
@@ -42,6 +43,18 @@ fn send_and_wait(address: &str, bytes: &[u8]) {
     if let Err(error) = stream.read_to_end(&mut rest) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "closed, not stalled");
     }
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_CONNECTIONS", "2").start();
+    let held = [TcpStream::connect(&server.grpc), TcpStream::connect(&server.grpc)].map(|held| held.expect("taken"));
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 2.0);
+    send_and_wait(&server.grpc, b"");
+    server.wait_for_metric("weir_connections_refused_total{listener=\"grpc\"}", 1.0);
+    drop(held);
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 0.0);
+    assert_serves(&server).await;
 }
 
 #[tokio::test]

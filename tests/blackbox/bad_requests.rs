@@ -172,6 +172,35 @@ async fn a_stream_whose_every_second_check_is_bad_goes_on() {
     assert!(answers.message().await.expect("a clean end").is_none());
 }
 
+/// A check as a client may write it that does not look at what it writes.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Careless {
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    key: Vec<Vec<u8>>,
+}
+
+#[tokio::test]
+async fn a_check_that_cannot_be_read_is_answered_in_its_place() {
+    let server = Server::with_policy(POLICY);
+    let mut client = tonic::client::Grpc::new(server.channel().await);
+    let good = Careless { key: vec![b"user".to_vec(), b"alex".to_vec()] };
+    let not_utf8 = Careless { key: vec![b"user".to_vec(), vec![0xff]] };
+    let endless = Careless { key: vec![b"a".to_vec(); 100_000] };
+    let checks = futures_util::stream::iter([good.clone(), not_utf8, good.clone(), endless, good]);
+    client.ready().await.expect("a connection");
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static("/weir.v1.RateLimiter/CheckStream");
+    let codec = tonic_prost::ProstCodec::<Careless, weir::proto::CheckResponse>::default();
+    let mut answers = client.streaming(tonic::Request::new(checks), path, codec).await.expect("a stream").into_inner();
+    for expected in [Some((true, 10, 9)), None, Some((true, 10, 8)), None, Some((true, 10, 7))] {
+        let answer = answers.message().await.expect("the stream goes on").expect("an answer");
+        match expected {
+            Some(expected) => assert_eq!(short(&answer), expected),
+            None => assert_eq!(answer.error.expect("an error").message, "the message cannot be read"),
+        }
+    }
+    assert!(answers.message().await.expect("a clean end").is_none());
+}
+
 #[tokio::test]
 async fn an_unknown_domain_needs_limits_of_the_request() {
     let server = Server::with_policy(POLICY);

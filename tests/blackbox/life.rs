@@ -138,3 +138,19 @@ fn while_it_ends_a_new_connection_is_refused() {
     assert!(std::net::TcpStream::connect(&server.grpc).is_err());
     assert!(std::net::TcpStream::connect(&server.http).is_err());
 }
+
+#[test]
+fn connections_that_never_asked_do_not_hold_up_the_end() {
+    let mut server = Setup::new().policy(POLICY).env("WEIR_SHUTDOWN__TIMEOUT", "1h").start();
+    let mut held = Vec::new();
+    for (address, bytes) in [(&server.grpc, &b""[..]), (&server.grpc, b"P"), (&server.http, b"G"), (&server.http, b"")]
+    {
+        let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+        std::io::Write::write_all(&mut stream, bytes).expect("sent");
+        held.push(stream);
+    }
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 2.0);
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+    assert!(server.told(CUT).is_empty());
+}
