@@ -3,10 +3,9 @@
 use std::{
     fmt::Display,
     io::{self, ErrorKind, Stdout, Write},
-    process,
 };
 
-/// Standard output that ends the program quietly when nobody reads it any more, as in `weir … | head -1`.
+/// Standard output. What nobody reads any more, as in `weir … | head -1`, is dropped, and the exit code stays what it is.
 pub struct Out(Stdout);
 
 impl Out {
@@ -17,17 +16,17 @@ impl Out {
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        unless_closed(self.0.write(bytes))
+        unless_closed(self.0.write(bytes), bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        unless_closed(self.0.flush())
+        unless_closed(self.0.flush(), ())
     }
 }
 
-fn unless_closed<T>(written: io::Result<T>) -> io::Result<T> {
+fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
     match written {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(0),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(dropped),
         written => written,
     }
 }

@@ -8,6 +8,8 @@ use super::problem::{Mark, Problems};
 
 /// Most nodes of a document, those that aliases repeat included.
 const MAX_NODES: usize = 4_000_000;
+/// Most bytes of text that aliases may repeat.
+const MAX_REPEATED_BYTES: usize = 64 << 20;
 /// Deepest nesting of a document.
 const MAX_DEPTH: usize = 128;
 
@@ -87,6 +89,7 @@ struct Builder {
     open: Vec<Open>,
     anchors: HashMap<usize, Anchored>,
     nodes: usize,
+    repeated_bytes: usize,
 }
 
 /// What an alias may repeat. Its size is known without walking it, so that one which would be too deep or too large is
@@ -96,11 +99,12 @@ struct Anchored {
     size: Size,
 }
 
-/// How many values a node is, and how many levels deep.
+/// How many values a node is, how many levels deep, and how much text.
 #[derive(Clone, Copy, Default)]
 struct Size {
     nodes: usize,
     depth: usize,
+    bytes: usize,
 }
 
 /// A list or map whose end has not come yet.
@@ -122,7 +126,8 @@ impl Builder {
             Event::Scalar(text, style, anchor, _) => {
                 let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
                 let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
-                self.add(Node { mark, value }, anchor, Size::default())
+                let bytes = if let Value::Scalar(text) = &value { text.len() } else { 0 };
+                self.add(Node { mark, value }, anchor, Size { bytes, ..Size::default() })
             }
             Event::SequenceStart(anchor, _) => self.begin(mark, Value::List(Vec::new()), anchor),
             Event::MappingStart(anchor, _) => self.begin(mark, Value::Map(Vec::new()), anchor),
@@ -157,22 +162,24 @@ impl Builder {
             return Err((mark, format!("nested deeper than {MAX_DEPTH}")));
         }
         self.nodes += size.nodes;
-        if self.nodes > MAX_NODES {
+        self.repeated_bytes += size.bytes;
+        if self.nodes > MAX_NODES || self.repeated_bytes > MAX_REPEATED_BYTES {
             return Err((mark, too_many()));
         }
-        let inside = Size { nodes: size.nodes - 1, depth: size.depth - 1 };
+        let inside = Size { nodes: size.nodes - 1, depth: size.depth - 1, ..*size };
         let node = Node { mark, ..node.clone() };
         self.add(node, 0, inside)
     }
 
     /// Adds a complete node, `inside` being the size of what it holds.
     fn add(&mut self, node: Node, anchor: usize, inside: Size) -> Step {
-        let size = Size { nodes: inside.nodes + 1, depth: inside.depth + 1 };
+        let size = Size { nodes: inside.nodes + 1, depth: inside.depth + 1, ..inside };
         self.nodes += if anchor > 0 { size.nodes } else { 1 };
         if self.nodes > MAX_NODES {
             return Err((node.mark, too_many()));
         }
         if anchor > 0 {
+            self.repeated_bytes += size.bytes;
             self.anchors.insert(anchor, Anchored { node: node.clone(), size });
         }
         let Some(open) = self.open.last_mut() else {
@@ -180,6 +187,7 @@ impl Builder {
             return Ok(());
         };
         open.inside.nodes += size.nodes;
+        open.inside.bytes += size.bytes;
         open.inside.depth = open.inside.depth.max(size.depth);
         match &mut open.node.value {
             Value::List(items) => items.push(node),
@@ -196,6 +204,7 @@ impl Builder {
                     if !open.keys.insert(key.clone()) {
                         return Err((node.mark, format!("the key `{key}` stands twice")));
                     }
+                    open.inside.bytes += key.len();
                     open.key = Some((node.mark, key));
                 }
             },
@@ -206,7 +215,7 @@ impl Builder {
 }
 
 fn too_many() -> String {
-    format!("more than {MAX_NODES} values in one file")
+    format!("more than {MAX_NODES} values in one file, or aliases that repeat more than {MAX_REPEATED_BYTES} bytes")
 }
 
 impl From<serde_json::Value> for Node {
@@ -264,6 +273,12 @@ mod tests {
             text.push_str(&format!("a{level}: &a{level} [{}]\n", before.trim_end_matches(", ")));
         }
         assert!(error(&text).2.contains("values in one file"));
+    }
+
+    #[test]
+    fn aliases_cannot_repeat_without_bound() {
+        let text = format!("a: &a {}\nb:\n{}", "x".repeat(100_000), "- *a\n".repeat(1_000));
+        assert!(error(&text).2.contains("aliases that repeat"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     Policy,
-    tree::{Domain, NodeId},
+    tree::{Domain, Found, NodeId},
 };
 use crate::plan::Limit;
 
@@ -104,7 +104,9 @@ fn reached(before: &Domain, after: &Domain, pattern: &[&str]) -> Vec<(String, Op
             let step = |name: &str, node: Option<NodeId>, domain: &Domain| {
                 node.and_then(|node| domain.child(node, name.as_bytes())).map(|(_, id)| id)
             };
-            let known = |name: &str| old.is_some_and(|old| before.children(old).any(|(other, _)| other == name));
+            let known = |name: &str| {
+                old.is_some_and(|old| matches!(before.child(old, name.as_bytes()), Some((Found::Exact, _))))
+            };
             let slash = if path.is_empty() { "" } else { "/" };
             if *segment == "*" {
                 let only_new = new.into_iter().flat_map(|new| after.children(new)).filter(|(name, _)| !known(name));

@@ -17,6 +17,9 @@ use crate::proto::{CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckRes
 /// the wire may become a few hundred in memory.
 const MAX_FIELDS: usize = 128;
 
+/// Deepest nesting of groups.
+const MAX_GROUPS: usize = 16;
+
 /// The field of `CheckRequest` that holds limits.
 const LIMIT_SPEC: u64 = 3;
 /// The field of `CheckBatchRequest` that holds checks.
@@ -72,8 +75,14 @@ pub trait Readable: Message + Default + 'static {
 
 impl Readable for CheckResponse {}
 impl Readable for CheckBatchResponse {}
-impl Readable for ResetRequest {}
 impl Readable for ResetResponse {}
+
+impl Readable for ResetRequest {
+    fn read(bytes: &[u8]) -> Result<Self, Status> {
+        let read = if is_bounded(bytes) { Self::decode(bytes).ok() } else { None };
+        read.ok_or_else(|| Status::invalid_argument(UNREADABLE))
+    }
+}
 
 impl Readable for CheckRequest {
     fn read(bytes: &[u8]) -> Result<Self, Status> {
@@ -97,20 +106,28 @@ impl Readable for CheckBatchRequest {
 }
 
 /// What is said of a message that cannot be read.
-pub const UNREADABLE: &str = "the message cannot be read";
+pub const UNREADABLE: &str = "the message cannot be read, or has far more fields than it may";
 
 fn read_check(bytes: &[u8]) -> CheckRequest {
-    let bounded = are_bounded(bytes)
-        && Fields(bytes).all(|field| match field {
-            Some((LIMIT_SPEC, Some(spec))) => are_bounded(spec),
-            _ => true,
-        });
+    let mut limits = 0;
+    for field in Fields(bytes) {
+        if let Some((LIMIT_SPEC, Some(spec))) = field {
+            // Several make one: their limits add up.
+            limits += count(spec).unwrap_or(usize::MAX / 2);
+        }
+    }
+    let bounded = is_bounded(bytes) && limits <= MAX_FIELDS;
     let check = if bounded { CheckRequest::decode(bytes).ok() } else { None };
     check.unwrap_or_else(unreadable)
 }
 
-fn are_bounded(bytes: &[u8]) -> bool {
-    Fields(bytes).take(MAX_FIELDS + 1).count() <= MAX_FIELDS
+fn is_bounded(bytes: &[u8]) -> bool {
+    count(bytes).is_some_and(|fields| fields <= MAX_FIELDS)
+}
+
+/// How many fields there are, up to one more than is allowed; `None` where the bytes are no message.
+fn count(bytes: &[u8]) -> Option<usize> {
+    Fields(bytes).take(MAX_FIELDS + 1).try_fold(0, |count, field| field.map(|_| count + 1))
 }
 
 /// What stands for a check that cannot be read: no valid one looks like it.
@@ -152,10 +169,32 @@ impl<'a> Fields<'a> {
                 let length = usize::try_from(self.varint()?).ok()?;
                 Some(self.take(length)?)
             }
+            3 => self.skip_group(tag >> 3).map(|()| None)?,
             5 => self.take(4).map(|_| None)?,
             _ => return None,
         };
         Some((tag >> 3, content))
+    }
+
+    /// Skips what an old client may send in a field that nobody knows here: a group, with groups inside.
+    fn skip_group(&mut self, number: u64) -> Option<()> {
+        let mut open = vec![number];
+        while let Some(innermost) = open.last() {
+            let tag = self.varint()?;
+            match tag & 7 {
+                0 => drop(self.varint()?),
+                1 => drop(self.take(8)?),
+                2 => {
+                    let length = usize::try_from(self.varint()?).ok()?;
+                    self.take(length)?;
+                }
+                3 if open.len() < MAX_GROUPS => open.push(tag >> 3),
+                4 if tag >> 3 == *innermost => drop(open.pop()),
+                5 => drop(self.take(4)?),
+                _ => return None,
+            }
+        }
+        Some(())
     }
 
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
@@ -210,8 +249,25 @@ mod tests {
         assert!(is_unreadable(&read_check(&check(1_000_000, 0).encode_to_vec())));
         assert!(is_unreadable(&read_check(&check(1, 1_000_000).encode_to_vec())));
         assert!(is_unreadable(&read_check(b"\x12\x01\xff")), "a key that is not UTF-8");
+        let spec = check(1, 100).encode_to_vec();
+        assert!(is_unreadable(&read_check(&[spec.clone(), spec].concat())), "limits that add up");
+        let behind_a_group = [b"\xa3\x06\xa4\x06", &check(1, 1_000).encode_to_vec()[..]].concat();
+        assert!(is_unreadable(&read_check(&behind_a_group)));
+        assert!(ResetRequest::read(&check(1_000, 0).encode_to_vec()).is_err());
         let batch = CheckBatchRequest { checks: vec![CheckRequest::default(); 1_000_000] };
         assert_eq!(CheckBatchRequest::read(&batch.encode_to_vec()).unwrap().checks.len(), MAX_BATCH + 1);
+    }
+
+    #[test]
+    fn unknown_groups_are_skipped() {
+        let good = check(2, 1);
+        let group = b"\xa3\x06\x08\x05\xab\x06\xac\x06\xa4\x06";
+        assert_eq!(CheckRequest::read(&[&group[..], &good.encode_to_vec()].concat()).unwrap(), good);
+        let batch = CheckBatchRequest { checks: vec![good] };
+        assert_eq!(CheckBatchRequest::read(&[&group[..], &batch.encode_to_vec()].concat()).unwrap(), batch);
+        for broken in [&b"\xa3\x06"[..], b"\xa3\x06\xac\x06", &b"\xa3\x06".repeat(1_000)] {
+            assert!(is_unreadable(&read_check(broken)));
+        }
     }
 
     #[test]

@@ -201,11 +201,13 @@ where
     }
     connection.as_mut().graceful_shutdown();
     let end = async {
-        // Nothing is under way where nothing was asked.
+        // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
         if !asked.load(Ordering::Relaxed) {
-            return sleep(GOODBYE_TIMEOUT).await;
+            sleep(GOODBYE_TIMEOUT).await;
         }
-        drain.cut().await;
+        if asked.load(Ordering::Relaxed) {
+            drain.cut().await;
+        }
     };
     tokio::select! {
         biased;

@@ -195,7 +195,7 @@ async fn a_check_that_cannot_be_read_is_answered_in_its_place() {
         let answer = answers.message().await.expect("the stream goes on").expect("an answer");
         match expected {
             Some(expected) => assert_eq!(short(&answer), expected),
-            None => assert_eq!(answer.error.expect("an error").message, "the message cannot be read"),
+            None => assert!(answer.error.expect("an error").message.starts_with("the message cannot be read")),
         }
     }
     assert!(answers.message().await.expect("a clean end").is_none());

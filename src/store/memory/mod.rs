@@ -1,6 +1,7 @@
 //! States in this process: sharded by anchor, every plan decided under its shards' locks, without waiting for anything
 //! else.
 
+mod horizon;
 mod locate;
 mod name;
 mod row;
@@ -8,7 +9,7 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
@@ -20,6 +21,7 @@ use crate::{
     domain::{Clock, Key, Micros},
     plan::{Decisions, Plan, States, decide},
 };
+use horizon::Horizon;
 use locate::{Place, hash, places};
 use name::Name;
 use shard::Shard;
@@ -62,9 +64,7 @@ pub struct MemoryStore<C> {
     lacked_room: AtomicUsize,
     expired: AtomicUsize,
     next_swept: AtomicUsize,
-    /// Nothing expires before, so that a full store does not look in vain. Lowered by every state, raised by a look at all
-    /// shards.
-    next_expiry: AtomicI64,
+    horizon: Horizon,
 }
 
 /// What a memory store has counted since it was made.
@@ -91,7 +91,7 @@ impl<C: Clock> MemoryStore<C> {
             lacked_room: AtomicUsize::new(0),
             expired: AtomicUsize::new(0),
             next_swept: AtomicUsize::new(0),
-            next_expiry: AtomicI64::new(Micros::MAX),
+            horizon: Horizon::default(),
         }
     }
 
@@ -179,11 +179,10 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Looks for expired states before room is asked for: in the shards at hand, then in others that nobody holds.
     fn sweep_when_full(&self, guards: &mut [(usize, MutexGuard<'_, Shard>)], missing: usize, now: Micros) {
-        if self.next_expiry.load(Ordering::Relaxed) > now {
+        if self.horizon.is_beyond(now) {
             return;
         }
-        // What others add while this looks lowers it again.
-        self.next_expiry.store(Micros::MAX, Ordering::Relaxed);
+        let raise = self.horizon.start_look();
         let mut next = Micros::MAX;
         for (_, shard) in guards.iter_mut() {
             self.dropped(shard.sweep(SWEEP_SLICE, now));
@@ -206,8 +205,11 @@ impl<C: Clock> MemoryStore<C> {
             }
             next = next.min(shard.next_expiry());
         }
-        let all = seen == shards;
-        self.next_expiry.fetch_min(if all { next } else { now }, Ordering::Relaxed);
+        if let Some(raise) = raise
+            && seen == shards
+        {
+            raise.to(next);
+        }
     }
 
     /// Takes room for `count` more states, or none at all.
@@ -296,9 +298,7 @@ impl<C: Clock> States for View<'_, '_, C> {
         let found = &mut self.found[index];
         let shard = &mut self.guards[found.guard].1;
         let expires = self.now + reset_after;
-        if expires < self.store.next_expiry.load(Ordering::Relaxed) {
-            self.store.next_expiry.fetch_min(expires, Ordering::Relaxed);
-        }
+        self.store.horizon.expects(expires);
         if let Some(slot) = found.slot {
             shard.replace(slot, state, expires);
         } else {

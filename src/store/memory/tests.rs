@@ -104,3 +104,29 @@ fn plans_over_several_anchors_neither_block_each_other_nor_admit_too_much() {
     });
     assert_eq!(admitted.into_inner(), LIMIT);
 }
+
+#[test]
+fn many_at_once_find_the_room_of_what_has_expired() {
+    const THREADS: usize = 4;
+    const MOST: usize = 40_000;
+    let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1", "1s"));
+    let store = MemoryStore::new(MemorySettings { max_keys: MOST }, Arc::clone(&clock));
+    for number in 0..MOST {
+        ask(&store, &limit, &key(&["old", &number.to_string()]), &[2]);
+    }
+    clock.set(7 * SECOND);
+    let refused = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, limit, refused) = (&store, &limit, &refused);
+            scope.spawn(move || {
+                for number in 0..MOST / THREADS / 2 {
+                    let key = key(&["new", &thread.to_string(), &number.to_string()]);
+                    refused.fetch_add(usize::from(!ask(store, limit, &key, &[3])), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    // What the others hold at that moment cannot be looked at, so a few may be refused; half of the room is never needed.
+    assert!(refused.load(Ordering::Relaxed) < MOST / 100, "{refused:?} of {} were refused", MOST / 2);
+}
