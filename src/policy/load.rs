@@ -19,7 +19,7 @@ pub struct Loaded {
     pub policy: Policy,
     /// Entries of the directory that are no policy files.
     pub skipped: Vec<PathBuf>,
-    /// Files that hold nothing, as one does while it is being written. They are valid, and let everything pass.
+    /// Files that hold nothing, as one does while it is being written. They are valid, and bring no domain.
     pub empty: Vec<PathBuf>,
 }
 
@@ -38,10 +38,10 @@ pub fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
     for path in files {
         match read(&path, bounds) {
             Ok(domain) => {
-                let domain = domain.unwrap_or_else(|| {
-                    empty.push(path.clone());
-                    Domain::new("")
-                });
+                let Some(domain) = domain else {
+                    empty.push(path);
+                    continue;
+                };
                 if let Some((_, before)) = domains.get(&domain.name) {
                     let message =
                         format!("domain `{}` stands in {} too; one file a domain", domain.name, before.display());
@@ -55,6 +55,9 @@ pub fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
     }
     if !problems.0.is_empty() {
         return Err(problems);
+    }
+    if domains.is_empty() {
+        return Ok(Loaded { policy: Policy::empty(), skipped, empty });
     }
     Ok(Loaded { policy: Policy::new(domains.into_values().map(|(domain, _)| domain)), skipped, empty })
 }

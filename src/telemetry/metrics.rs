@@ -100,7 +100,12 @@ impl Metrics {
     pub(super) fn admits(&self, domain: &str, limit: Option<&str>) -> bool {
         let mut named = self.named.lock();
         let name = (domain.into(), limit.map(Box::from));
-        named.contains(&name) || (named.len() < MAX_NAMED && named.insert(name))
+        if named.len() == MAX_NAMED && !named.contains(&name) {
+            tracing::debug!(domain, limit, "counted as `other`: {MAX_NAMED} domains and limits have series already");
+            return false;
+        }
+        named.insert(name);
+        true
     }
 
     /// A counter of this service.

@@ -22,6 +22,7 @@ use tokio::{
     sync::Semaphore,
     time::sleep,
 };
+use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, warn};
 
 use super::{drain::Drain, listener::Listener, workers::Worker};
@@ -35,6 +36,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection that was told to go may take.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a client may let a write wait that its socket has no room for.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// Largest head of a request.
@@ -186,7 +189,9 @@ where
             routes.call(request)
         })
     };
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let mut io = TimeoutStream::new(io);
+    io.set_write_timeout(Some(WRITE_TIMEOUT));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
     let idle = async {
         sleep(FIRST_REQUEST_TIMEOUT).await;
         if asked.load(Ordering::Relaxed) {

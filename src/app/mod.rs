@@ -1,21 +1,24 @@
 //! Floor 8, from settings to a running service, and to its end.
 
-use std::{future::pending, io, path::Path, sync::Arc};
+mod reload;
+
+use std::{io, sync::Arc};
 
 use thiserror::Error;
 use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{SignalKind, signal},
     time::MissedTickBehavior,
 };
 use tonic_health::server::HealthReporter;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
+
+use reload::{Reload, load};
 
 use crate::{
     admin::Admin,
-    algorithm::Bounds,
     config::Settings,
     limiter::Limiter,
-    policy::{self, Loaded, Policy, Problems, watch::Watch},
+    policy::{Policy, Problems, watch::Watch},
     settings::Listen,
     store::{MemoryStore, SystemClock, memory::MemorySettings},
     telemetry::Metrics,
@@ -61,8 +64,7 @@ pub enum AppError {
 pub struct App {
     settings: Settings,
     limiter: Arc<Limiter<LocalStore>>,
-    watch: Option<Watch>,
-    hangup: Option<Signal>,
+    reload: Reload,
     admin: Admin,
     health: HealthReporter,
     drain: Drain,
@@ -79,11 +81,11 @@ impl App {
     pub async fn bind(settings: Settings) -> Result<Self, AppError> {
         let hangup = signal(SignalKind::hangup()).ok();
         let watch = (!settings.limits.as_os_str().is_empty()).then(|| Watch::new(&settings.limits));
-        let policy = match &watch {
-            Some(_) => load(&settings.limits, &settings.bounds()).map_err(AppError::Policy)?.policy,
+        let (policy, empty) = match &watch {
+            Some(_) => load(&settings.limits, &settings.bounds()).map_err(AppError::Policy)?,
             None => {
-                warn!("no limits are configured: everything is allowed (set `limits`, or pass --limits)");
-                Policy::empty()
+                warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
+                (Policy::empty(), Vec::new())
             }
         };
         let metrics = Metrics::new();
@@ -129,7 +131,8 @@ impl App {
             meter: metrics.listener("http"),
             drain: drain.clone(),
         };
-        Ok(Self { settings, limiter, watch, hangup, admin, health, drain, workers, grpc, http })
+        let reload = Reload { limiter: Arc::clone(&limiter), settings: settings.clone(), watch, hangup, empty };
+        Ok(Self { settings, limiter, reload, admin, health, drain, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -142,10 +145,7 @@ impl App {
         let (grpc, http) = self.addresses();
         info!(grpc, http, store = %self.settings.store.url, workers = self.grpc.workers.len(), "serving");
         let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
-        let background = [
-            tokio::spawn(reload(Arc::clone(&self.limiter), self.watch, self.hangup, self.settings.clone())),
-            tokio::spawn(sweep(Arc::clone(&self.limiter))),
-        ];
+        let background = [tokio::spawn(self.reload.run()), tokio::spawn(sweep(Arc::clone(&self.limiter)))];
         shutdown.await;
         info!("shutting down: health says no, calls are still served");
         report_ending(&self.health).await;
@@ -173,91 +173,6 @@ impl App {
 async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {
     let wrong = |cause| AppError::Listen { address: format!("{setting} {address}"), cause };
     Listener::bind(address).await.map_err(wrong)
-}
-
-fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
-    let loaded = policy::load(path, bounds)?;
-    for skipped in &loaded.skipped {
-        info!(path = %skipped.display(), "no policy file, passed over");
-    }
-    for empty in &loaded.empty {
-        warn!(path = %empty.display(), "the policy file holds nothing, so that everything is allowed");
-    }
-    Ok(loaded)
-}
-
-/// The same while another policy serves: then a file that holds nothing is taken for one that is being written.
-fn load_again(path: &Path, bounds: &Bounds) -> Result<Policy, Problems> {
-    let loaded = load(path, bounds)?;
-    match loaded.empty.first() {
-        Some(empty) => Err(Problems::of_file(empty, "the file holds nothing; to lift all limits write `schema: {}`")),
-        None => Ok(loaded.policy),
-    }
-}
-
-/// Puts a changed policy in force; a bad one changes nothing.
-async fn reload(
-    limiter: Arc<Limiter<LocalStore>>,
-    watch: Option<Watch>,
-    mut hangup: Option<Signal>,
-    settings: Settings,
-) {
-    let Some(mut watch) = watch else {
-        // SIGHUP would end a process that does not listen to it.
-        loop {
-            next(&mut hangup).await;
-            info!("no policy to reload");
-        }
-    };
-    let mut looks = tokio::time::interval(settings.limits_poll.duration());
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let asked = tokio::select! {
-            () = next(&mut hangup) => true,
-            _ = looks.tick() => false,
-        };
-        let (limiter, settings) = (Arc::clone(&limiter), settings.clone());
-        let looked = tokio::task::spawn_blocking(move || {
-            let changed = watch.settled_change();
-            if asked {
-                watch.load_anyway();
-            }
-            if changed || asked {
-                put_in_force(&limiter, &settings);
-            }
-            watch
-        });
-        match looked.await {
-            Ok(back) => watch = back,
-            Err(cause) => {
-                error!(%cause, "the policy is not watched any more");
-                return;
-            }
-        }
-    }
-}
-
-fn put_in_force(limiter: &Limiter<LocalStore>, settings: &Settings) {
-    match load_again(&settings.limits, &settings.bounds()) {
-        Ok(policy) => {
-            info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy reloaded");
-            limiter.replace_policy(policy);
-            limiter.metrics().policy_reload(true);
-        }
-        Err(problems) => {
-            for problem in &problems.0 {
-                error!(%problem, "the policy on disk is not valid; the one before stays in force");
-            }
-            limiter.metrics().policy_reload(false);
-        }
-    }
-}
-
-async fn next(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => drop(signal.recv().await),
-        None => pending().await,
-    }
 }
 
 async fn sweep(limiter: Arc<Limiter<LocalStore>>) {
