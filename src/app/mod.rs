@@ -24,7 +24,7 @@ use crate::{
     telemetry::Metrics,
     transport::{
         ConnectionSettings, Drain, Listener, Server, Workers,
-        grpc::{self, end_watches, report_ending},
+        grpc::{self, report_ending},
         observe::Checks,
         workers::Worker,
     },
@@ -151,7 +151,6 @@ impl App {
         report_ending(&self.health).await;
         self.admin.report_ending();
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
-        end_watches(self.health).await;
         let clean = self.drain.finish(self.settings.shutdown.timeout.duration()).await;
         if !clean {
             warn!("some calls did not finish in time and were cut");

@@ -11,6 +11,7 @@ use tonic_health::server::HealthReporter;
 use super::{
     decode::{self, MAX_BATCH},
     drain::Drain,
+    ending::Ending,
     observe::Checks,
     status::Refused,
     stream,
@@ -122,19 +123,13 @@ pub async fn routes<S: Store>(
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let limiter = RateLimiterServer::new(Grpc { checks, drain }).max_decoding_message_size(max_message_bytes);
+    let limiter =
+        RateLimiterServer::new(Grpc { checks, drain: drain.clone() }).max_decoding_message_size(max_message_bytes);
     let routes = Routes::new(limiter)
-        .add_service(health)
-        .add_service(reflection().build_v1()?)
-        .add_service(reflection().build_v1alpha()?);
+        .add_service(Ending::new(health, drain.clone()))
+        .add_service(Ending::new(reflection().build_v1()?, drain.clone()))
+        .add_service(Ending::new(reflection().build_v1alpha()?, drain));
     Ok((routes.prepare().into_axum_router(), reporter))
-}
-
-/// Ends the streams of those who watch the health, which would hold up the drain.
-pub async fn end_watches(mut reporter: HealthReporter) {
-    for service in ["", SERVICE] {
-        reporter.clear_service_status(service).await;
-    }
 }
 
 /// Tells those who ask for health that this service is about to end.

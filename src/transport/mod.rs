@@ -5,6 +5,7 @@ pub mod codec;
 pub mod decode;
 pub mod drain;
 pub mod encode;
+pub mod ending;
 pub mod grpc;
 pub mod listener;
 pub mod observe;

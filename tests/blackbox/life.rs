@@ -154,3 +154,33 @@ fn connections_that_never_asked_do_not_hold_up_the_end() {
     assert_eq!(server.wait_for_end(), 0);
     assert!(server.told(CUT).is_empty());
 }
+
+// The clients need a thread to hang up on while this one waits for the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn streams_of_health_and_reflection_end_too() {
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest,
+    };
+    let mut server = Setup::new().policy(POLICY).env("WEIR_SHUTDOWN__TIMEOUT", "1h").start();
+    let mut health = HealthClient::new(server.channel().await);
+    let mut watch = health.watch(HealthCheckRequest::default()).await.expect("a stream").into_inner();
+    assert_eq!(watch.message().await.expect("open").expect("an answer").status(), ServingStatus::Serving);
+    let list = MessageRequest::ListServices(String::new());
+    let request = ServerReflectionRequest { host: String::new(), message_request: Some(list) };
+    let endless = futures_util::StreamExt::chain(
+        futures_util::stream::iter([request]),
+        futures_util::stream::pending::<ServerReflectionRequest>(),
+    );
+    let mut client = ServerReflectionClient::new(server.channel().await);
+    let mut reflection = client.server_reflection_info(endless).await.expect("a stream").into_inner();
+    reflection.message().await.expect("open").expect("an answer");
+
+    server.signal(Signal::TERM);
+    assert_eq!(watch.message().await.expect("open").expect("an answer").status(), ServingStatus::NotServing);
+    assert_eq!(watch.message().await.expect_err("the end").code(), Code::Unavailable);
+    assert_eq!(reflection.message().await.expect_err("the end").code(), Code::Unavailable);
+    drop((health, client, watch, reflection));
+    assert_eq!(server.wait_for_end(), 0);
+    assert!(server.told(CUT).is_empty());
+}
