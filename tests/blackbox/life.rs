@@ -76,7 +76,8 @@ async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
     }
 }
 
-#[tokio::test]
+// The client needs a thread to hang up on while this one waits for the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_client_that_never_pauses_is_told_too() {
     let mut server = Server::with_policy(POLICY);
     let endless = futures_util::stream::iter(std::iter::repeat_with(|| check(&["user", "alex"])));
