@@ -34,6 +34,35 @@ pub enum Charge {
     Independent,
 }
 
+/// What answers while the shared store does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// This replica's own memory, with the same limits.
+    #[default]
+    Local,
+    /// Everything passes.
+    Allow,
+    /// Nothing passes.
+    Deny,
+    /// The caller gets an error.
+    Error,
+}
+
+impl OnStoreFailure {
+    /// Every rule; the position of each is its number.
+    pub const ALL: [Self; 4] = [Self::Local, Self::Allow, Self::Deny, Self::Error];
+
+    /// Its name in policies and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// Why a request cannot be asked.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum AskError {

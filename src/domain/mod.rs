@@ -8,7 +8,7 @@ pub mod key;
 pub mod time;
 
 pub use aggregate::{Summary, aggregate};
-pub use ask::{Ask, AskError, Charge};
+pub use ask::{Ask, AskError, Charge, OnStoreFailure};
 pub use decision::Decision;
 pub use key::{Key, KeyError};
 pub use time::{Clock, ManualClock, Micros};

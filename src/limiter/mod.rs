@@ -2,7 +2,10 @@
 
 pub mod request;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
@@ -10,9 +13,9 @@ use thiserror::Error;
 
 use crate::{
     domain::{Decision, Summary, aggregate},
-    plan::{Decisions, Limit, Plan},
+    plan::{Limit, Plan},
     policy::Policy,
-    store::{Store, StoreError},
+    store::{Store, StoreError, Verdict},
     telemetry::{Meters, Metrics},
 };
 pub use request::{Invalid, Request};
@@ -30,6 +33,8 @@ pub struct Snapshot {
     pub policy: Policy,
     /// What it counts.
     pub meters: Meters,
+    /// Told apart from every other policy of this process by it.
+    version: u64,
 }
 
 /// The answer to one request.
@@ -39,6 +44,8 @@ pub struct Answer<'a> {
     pub summary: Summary,
     /// What each level said, root first.
     pub levels: SmallVec<[LevelAnswer<'a>; 4]>,
+    /// Decided without the shared store.
+    pub degraded: bool,
 }
 
 /// What one level said.
@@ -101,9 +108,12 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// [`CheckError`] when it cannot be decided. A refusal is an answer.
     pub async fn check<'a>(&self, snapshot: &'a Snapshot, request: &'a Request) -> Result<Answer<'a>, CheckError> {
-        let plan = request.plan(&snapshot.policy)?;
-        let decisions = if plan.levels().is_empty() { Decisions::new() } else { self.store.decide(&plan).await? };
-        let answer = Answer::new(&plan, decisions);
+        let plan = request.plan(&snapshot.policy, snapshot.version)?;
+        let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
+        if verdict.degraded {
+            snapshot.meters.degraded(&request.domain, plan.on_store_failure);
+        }
+        let answer = Answer::new(&plan, verdict);
         for level in &answer.levels {
             let LevelAnswer { limit, decision, .. } = level;
             let index = request.spec.is_none().then_some(limit.index);
@@ -124,25 +134,27 @@ impl<S: Store> Limiter<S> {
     }
 }
 
+static VERSIONS: AtomicU64 = AtomicU64::new(0);
+
 impl Snapshot {
     fn new(policy: Policy, metrics: &Metrics) -> Self {
         let mut limits: Vec<_> = policy.limits().collect();
         limits.sort_by_key(|(_, limit)| limit.index);
         let limits = limits.into_iter().map(|(domain, limit)| (&*domain.name, &*limit.name));
         let meters = Meters::new(metrics, policy.domains().map(|domain| &*domain.name), limits);
-        Self { policy, meters }
+        Self { policy, meters, version: VERSIONS.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
 impl<'a> Answer<'a> {
-    fn new(plan: &Plan<'a>, decisions: Decisions) -> Self {
+    fn new(plan: &Plan<'a>, verdict: Verdict) -> Self {
         let levels: SmallVec<[LevelAnswer<'a>; 4]> = plan
             .levels()
             .iter()
-            .zip(decisions)
+            .zip(verdict.decisions)
             .map(|(level, decision)| LevelAnswer { limit: level.limit, depth: level.depth, decision })
             .collect();
         let summary = aggregate(levels.iter().map(|level| (&level.decision, level.limit.shadow)));
-        Self { summary, levels }
+        Self { summary, levels, degraded: verdict.degraded }
     }
 }

@@ -91,8 +91,8 @@ impl Request {
         Ok(Self { cost, max_wait, factor, ..self })
     }
 
-    /// What a store has to decide.
-    pub(super) fn plan<'a>(&'a self, policy: &'a Policy) -> Result<Plan<'a>, CheckError> {
+    /// What a store has to decide by the policy of this version.
+    pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
         let domain = policy.domain(&self.domain);
         let beyond = |error| Invalid::Factor(self.factor, error);
         let (levels, charge) = match (&self.spec, domain) {
@@ -104,7 +104,10 @@ impl Request {
             (None, Some(domain)) => (domain.levels(&self.key, self.cost, self.factor).map_err(beyond)?, domain.charge),
             (None, None) => return Err(CheckError::UnknownDomain(self.domain.clone())),
         };
-        Ok(Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait))
+        let mut plan = Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait);
+        plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
+        plan.policy_version = self.spec.is_none().then_some(version);
+        Ok(plan)
     }
 
     /// How many segments name the place of this key's states.

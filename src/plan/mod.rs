@@ -13,7 +13,7 @@ pub use limit::{Limit, Origin};
 
 use crate::{
     algorithm::{ParamError, Params},
-    domain::{Ask, Charge, Key, Micros},
+    domain::{Ask, Charge, Key, Micros, OnStoreFailure},
 };
 
 /// Everything a store must know to decide one request.
@@ -24,6 +24,10 @@ pub struct Plan<'a> {
     pub charge: Charge,
     /// The longest wait that the caller accepts; `None`: it did not say.
     pub max_wait: Option<Micros>,
+    /// What answers while the shared store does not.
+    pub on_store_failure: OnStoreFailure,
+    /// The version of the policy that all levels come from; `None` where the request brought its own.
+    pub policy_version: Option<u64>,
 }
 
 /// One limit met on the way down a key.
@@ -85,7 +89,7 @@ impl<'a> Level<'a> {
     }
 
     /// Where this key's windows begin: the same on every replica and in every run.
-    fn phase(&self) -> Micros {
+    pub fn phase(&self) -> Micros {
         self.params().phase_period().map_or(0, |period| {
             let mut hasher = blake3::Hasher::new();
             hasher.update(self.path()).update(self.limit.ident());
@@ -106,7 +110,7 @@ impl<'a> Plan<'a> {
             levels[index].twin = twin.map(|first| first as u16);
             twins |= twin.is_some();
         }
-        Self { levels, twins, charge, max_wait }
+        Self { levels, twins, charge, max_wait, on_store_failure: OnStoreFailure::default(), policy_version: None }
     }
 
     /// The levels, root first.

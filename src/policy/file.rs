@@ -7,12 +7,12 @@ use super::{
     limits::{read_limits, scalar},
     problem::{Mark, Problems},
     suggest,
-    tree::{Domain, NodeId, OnStoreFailure},
+    tree::{Domain, NodeId},
 };
 use crate::{
     algorithm::Bounds,
     domain::{
-        Charge,
+        Charge, OnStoreFailure,
         ask::MAX_LEVELS,
         key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
     },
@@ -62,9 +62,8 @@ impl Reader {
                     self.domain.charge = self.choice(entry, known);
                 }
                 "on_store_failure" => {
-                    use OnStoreFailure::{Allow, Deny, Error, Local};
-                    let known = &[("local", Local), ("allow", Allow), ("deny", Deny), ("error", Error)];
-                    self.domain.on_store_failure = self.choice(entry, known);
+                    let known = OnStoreFailure::ALL.map(|rule| (rule.name(), rule));
+                    self.domain.on_store_failure = self.choice(entry, &known);
                 }
                 "limit_spec" => self.domain.allows_spec = self.choice(entry, &[("allow", true), ("deny", false)]),
                 "anchor" => match text.and_then(|text| text.parse().ok()) {

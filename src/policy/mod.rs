@@ -21,7 +21,7 @@ pub use limits::WrittenLimit;
 pub use load::{Loaded, load};
 pub use problem::{Problem, Problems};
 pub use spec::{Spec, SpecError};
-pub use tree::{Domain, OnStoreFailure};
+pub use tree::Domain;
 
 use crate::plan::Limit;
 

@@ -6,26 +6,12 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::ParamError,
-    domain::{Charge, Key},
+    domain::{Charge, Key, OnStoreFailure},
     plan::{Level, Limit},
 };
 
 /// How many segments name the place where states live, where a policy does not say.
 pub const DEFAULT_ANCHOR: u8 = 2;
-
-/// What answers while the shared store does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStoreFailure {
-    /// This replica's own memory, with the same limits.
-    #[default]
-    Local,
-    /// Everything passes.
-    Allow,
-    /// Nothing passes.
-    Deny,
-    /// The caller gets an error.
-    Error,
-}
 
 /// A named policy.
 #[derive(Clone, Debug)]

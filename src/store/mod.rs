@@ -1,7 +1,9 @@
 //! Floor 4, stores: where states live, and what decides a plan over them in one step.
 
 pub mod clock;
+pub mod failure;
 pub mod memory;
+pub mod redis;
 pub mod settings;
 
 use thiserror::Error;
@@ -12,6 +14,7 @@ use crate::{
 };
 
 pub use clock::SystemClock;
+pub use failure::Failure;
 pub use memory::MemoryStore;
 pub use settings::{StoreSettings, StoreUrl};
 
@@ -21,7 +24,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell. A refusal is no error.
-    fn decide(&self, plan: &Plan<'_>) -> impl Future<Output = Result<Decisions, StoreError>> + Send;
+    fn decide(&self, plan: &Plan<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
     /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's. Tells
     /// whether the key itself had a state that still meant something.
@@ -31,10 +34,22 @@ pub trait Store: Send + Sync + 'static {
     fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> impl Future<Output = Result<bool, StoreError>> + Send;
 }
 
+/// What a store says of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// The decision of each level, in their order.
+    pub decisions: Decisions,
+    /// Decided without the shared store.
+    pub degraded: bool,
+}
+
 /// Why a store could not answer.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The store cannot be reached or did not answer in time.
+    /// The shared store cannot be asked, or its reply is lost.
     #[error("the store does not answer")]
-    Unavailable,
+    Unavailable(#[source] Failure),
+    /// More requests wait for the shared store than may.
+    #[error("too many requests wait for the store")]
+    Overloaded,
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use metrics::Counter;
 
-use super::metrics::{CHECKS, DECISIONS, Metrics, NEAR_LIMIT};
+use super::metrics::{CHECKS, DECISIONS, DEGRADED, Metrics, NEAR_LIMIT};
+use crate::domain::OnStoreFailure;
 
 /// The label of what has no name of its own here: unknown domains, limits of requests, what is beyond the bound.
 const OTHER: &str = "other";
@@ -91,14 +92,23 @@ impl LimitMeter {
     }
 }
 
-type DomainMeter = [[Counter; Outcome::ALL.len()]; Transport::ALL.len()];
+/// What one domain counts.
+struct DomainMeter {
+    checks: [[Counter; Outcome::ALL.len()]; Transport::ALL.len()],
+    degraded: [Counter; OnStoreFailure::ALL.len()],
+}
 
-fn domain_meter(metrics: &Metrics, domain: &str) -> DomainMeter {
-    Transport::ALL.map(|transport| {
-        Outcome::ALL.map(|outcome| {
+impl DomainMeter {
+    fn new(metrics: &Metrics, domain: &str) -> Self {
+        let checks = |transport: Transport, outcome: Outcome| {
             metrics.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
-        })
-    })
+        };
+        let degraded = |rule: OnStoreFailure| metrics.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())]);
+        Self {
+            checks: Transport::ALL.map(|transport| Outcome::ALL.map(|outcome| checks(transport, outcome))),
+            degraded: OnStoreFailure::ALL.map(degraded),
+        }
+    }
 }
 
 /// The counters of one policy.
@@ -120,7 +130,7 @@ impl Meters {
         let other_limit = LimitMeter::new(metrics, OTHER, OTHER);
         let domains = domains.into_iter().filter(|domain| metrics.admits(domain, None));
         let mut domains: HashMap<_, _, _> =
-            domains.map(|domain| (domain.into(), domain_meter(metrics, domain))).collect();
+            domains.map(|domain| (domain.into(), DomainMeter::new(metrics, domain))).collect();
         let limits = limits.into_iter().map(|(domain, limit)| match metrics.admits(domain, Some(limit)) {
             true => LimitMeter::new(metrics, domain, limit),
             false => other_limit.clone(),
@@ -128,7 +138,7 @@ impl Meters {
         Self {
             default_domain: domains.remove(""),
             domains,
-            other_domain: domain_meter(metrics, OTHER),
+            other_domain: DomainMeter::new(metrics, OTHER),
             limits: limits.collect(),
             other_limit,
         }
@@ -136,15 +146,23 @@ impl Meters {
 
     /// Counts one check.
     pub fn check(&self, domain: &str, transport: Transport, outcome: Outcome) {
+        self.domain(domain).checks[transport as usize][outcome as usize].increment(1);
+    }
+
+    /// Counts one check that was decided without the shared store.
+    pub fn degraded(&self, domain: &str, rule: OnStoreFailure) {
+        self.domain(domain).degraded[rule as usize].increment(1);
+    }
+
+    fn domain(&self, domain: &str) -> &DomainMeter {
         // Apart, as in a policy: an empty name is slow to look up.
         let meter = if domain.is_empty() { self.default_domain.as_ref() } else { self.domains.get(domain) };
-        let meter = meter.unwrap_or(&self.other_domain);
-        meter[transport as usize][outcome as usize].increment(1);
+        meter.unwrap_or(&self.other_domain)
     }
 
     /// Counts one check that names no domain to be sure of.
     pub fn unknown_domain(&self, transport: Transport, outcome: Outcome) {
-        self.other_domain[transport as usize][outcome as usize].increment(1);
+        self.other_domain.checks[transport as usize][outcome as usize].increment(1);
     }
 
     /// The meter of the limit of this number; without one, that of all other limits.

@@ -14,6 +14,8 @@ pub const CHECKS: &str = "weir_checks_total";
 pub const DECISIONS: &str = "weir_decisions_total";
 /// Passes with under a fifth of the limit left.
 pub const NEAR_LIMIT: &str = "weir_near_limit_total";
+/// Checks decided without the shared store.
+pub const DEGRADED: &str = "weir_degraded_total";
 const CHECK_DURATION: &str = "weir_check_duration_seconds";
 const KEYS: &str = "weir_keys";
 const EVICTIONS: &str = "weir_evictions_total";
@@ -28,6 +30,10 @@ const COUNTERS: &[(&str, &str)] = &[
     (CHECKS, "Checks answered, by domain, transport and outcome (allowed, limited, error)."),
     (DECISIONS, "What each limit decided (allowed, limited, shadow_limited)."),
     (NEAR_LIMIT, "Passes that left under a fifth of the limit."),
+    (
+        DEGRADED,
+        "Checks decided without the shared store, by domain and the rule that answered (local, allow, deny, error).",
+    ),
     (EVICTIONS, "States dropped from memory, by reason."),
     (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),

@@ -20,7 +20,7 @@ pub fn check(answer: &Answer<'_>, summary_only: bool) -> proto::CheckResponse {
         reset_after: Some(duration(summary.reset_after)),
         wait: Some(duration(summary.wait)),
         never: summary.never,
-        degraded: false,
+        degraded: answer.degraded,
         binding: summary.binding.map(|index| index as u32),
         levels,
         error: None,

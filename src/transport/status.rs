@@ -35,8 +35,11 @@ impl From<CheckError> for Refused {
             CheckError::SpecDenied(_) => Self { code: Code::PermissionDenied, message, field: "limit_spec".to_owned() },
             CheckError::Store(cause) => {
                 error!(error = &cause as &dyn std::error::Error, "the store failed");
-                let StoreError::Unavailable = cause;
-                Self { code: Code::Unavailable, message: "the store does not answer".to_owned(), field: String::new() }
+                let (code, message) = match cause {
+                    StoreError::Unavailable(_) => (Code::Unavailable, "the store does not answer"),
+                    StoreError::Overloaded => (Code::ResourceExhausted, "too many requests wait for the store"),
+                };
+                Self { code, message: message.to_owned(), field: String::new() }
             }
         }
     }

@@ -15,7 +15,7 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::{Store, StoreError};
+use super::{Store, StoreError, Verdict};
 use crate::{
     algorithm::State,
     domain::{Clock, Key, Micros},
@@ -220,8 +220,8 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    async fn decide(&self, plan: &Plan<'_>) -> Result<Decisions, StoreError> {
-        Ok(self.decide_now(plan))
+    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        Ok(Verdict { decisions: self.decide_now(plan), degraded: false })
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {

@@ -1,0 +1,163 @@
+//! Why a request to a shared store has no answer, and whether it may be sent again.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// Why one request to a shared store has no answer. Cheap to clone: one cause may concern a whole batch.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// No connection can be made.
+    #[error("no connection: {0}")]
+    Connect(Arc<str>),
+    /// The connection was gone before anything was written to it.
+    #[error("the connection was closed before the request was sent")]
+    Closed,
+    /// The node has failed of late, so it is not asked.
+    #[error("the server has failed of late and is not asked")]
+    BreakerOpen,
+    /// More requests wait than may.
+    #[error("too many requests wait")]
+    QueueFull,
+    /// The time was up before the request was sent.
+    #[error("no time was left to send the request")]
+    Late,
+    /// The server refused to run the request.
+    #[error("the server refused: {0}")]
+    Refused(ServerError),
+    /// The server failed while it ran the request.
+    #[error("the server failed: {0}")]
+    Server(Arc<str>),
+    /// The request was sent and may have been carried out.
+    #[error("the reply is lost: {0}")]
+    Lost(Arc<str>),
+    /// What is stored under the key cannot be understood.
+    #[error("the stored state cannot be used: {0}")]
+    Corrupt(Arc<str>),
+}
+
+/// An answer by which a server says that it has not run a command: the code and the whole text.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{text}")]
+pub struct ServerError {
+    /// What kind of refusal.
+    pub code: RefusalCode,
+    /// The server's words.
+    pub text: Arc<str>,
+}
+
+/// The codes of refusals, as servers write them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCode {
+    /// The key's slot is served elsewhere.
+    Moved,
+    /// The key has moved ahead of its slot.
+    Ask,
+    /// Some keys of a slot under way are not there yet.
+    TryAgain,
+    /// The cluster does not serve the slot.
+    ClusterDown,
+    /// The replica has lost its master.
+    MasterDown,
+    /// The server is a replica.
+    ReadOnly,
+    /// The server reads its data.
+    Loading,
+    /// The server runs a script that takes long.
+    Busy,
+    /// The server does not have the script.
+    NoScript,
+    /// Credentials are missing.
+    NoAuth,
+    /// Credentials are wrong.
+    WrongPass,
+    /// The user may not do this.
+    NoPerm,
+    /// The server has no memory left.
+    Oom,
+    /// Too few replicas, or the disk fails: writes are refused.
+    NoWrites,
+}
+
+impl RefusalCode {
+    const WORDS: [(&'static str, Self); 15] = [
+        ("MOVED", Self::Moved),
+        ("ASK", Self::Ask),
+        ("TRYAGAIN", Self::TryAgain),
+        ("CLUSTERDOWN", Self::ClusterDown),
+        ("MASTERDOWN", Self::MasterDown),
+        ("READONLY", Self::ReadOnly),
+        ("LOADING", Self::Loading),
+        ("BUSY", Self::Busy),
+        ("NOSCRIPT", Self::NoScript),
+        ("NOAUTH", Self::NoAuth),
+        ("WRONGPASS", Self::WrongPass),
+        ("NOPERM", Self::NoPerm),
+        ("OOM", Self::Oom),
+        ("NOREPLICAS", Self::NoWrites),
+        ("MISCONF", Self::NoWrites),
+    ];
+}
+
+impl Failure {
+    /// What a server's error means. Scripts pass the errors of their commands on with words before or behind them, so the
+    /// code is looked for among the first words.
+    pub fn of_server(text: &str) -> Self {
+        let known = text
+            .split([' ', ':', '-'])
+            .take(4)
+            .find_map(|word| RefusalCode::WORDS.iter().find(|(code, _)| *code == word).map(|(_, code)| *code));
+        match known {
+            Some(code) => Self::Refused(ServerError { code, text: text.into() }),
+            None if text.starts_with("WRONGTYPE") => Self::Corrupt(text.into()),
+            None => Self::Server(text.into()),
+        }
+    }
+
+    /// Whether the request was not carried out, for sure: only then may it be sent again.
+    pub fn certainly_did_not_run(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::Closed | Self::BreakerOpen | Self::QueueFull | Self::Late | Self::Refused(_) => {
+                true
+            }
+            Self::Server(_) | Self::Lost(_) | Self::Corrupt(_) => false,
+        }
+    }
+
+    /// The refusal's code, where it is one.
+    pub fn refusal(&self) -> Option<RefusalCode> {
+        match self {
+            Self::Refused(error) => Some(error.code),
+            _ => None,
+        }
+    }
+
+    /// Its label in metrics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "connect",
+            Self::Closed => "closed",
+            Self::BreakerOpen => "breaker_open",
+            Self::QueueFull => "queue_full",
+            Self::Late => "late",
+            Self::Server(_) => "server",
+            Self::Lost(_) => "lost",
+            Self::Corrupt(_) => "corrupt",
+            Self::Refused(error) => match error.code {
+                RefusalCode::Moved => "moved",
+                RefusalCode::Ask => "ask",
+                RefusalCode::TryAgain => "try_again",
+                RefusalCode::ClusterDown => "cluster_down",
+                RefusalCode::MasterDown => "master_down",
+                RefusalCode::ReadOnly => "read_only",
+                RefusalCode::Loading => "loading",
+                RefusalCode::Busy => "busy",
+                RefusalCode::NoScript => "no_script",
+                RefusalCode::NoAuth | RefusalCode::WrongPass => "auth",
+                RefusalCode::NoPerm => "no_permission",
+                RefusalCode::Oom => "out_of_memory",
+                RefusalCode::NoWrites => "no_writes",
+            },
+        }
+    }
+}
