@@ -49,6 +49,10 @@ impl Sentinels {
         let sentinels = (0..options.sentinels).map(|_| Server::start(watching.clone())).collect();
         let all = Self { data: [master, replica], sentinels };
         for sentinel in &all.sentinels {
+            // They look at what they watch every ten seconds, which is long for a test.
+            sentinel.cli(&["SENTINEL", "DEBUG", "INFO-PERIOD", "300", "PUBLISH-PERIOD", "300", "ASK-PERIOD", "300"]);
+        }
+        for sentinel in &all.sentinels {
             eventually("Sentinels know of each other and the replica", || {
                 let seen = |field| fact(sentinel, field);
                 let (others, replicas) = (seen("num-other-sentinels")?, seen("num-slaves")?);
@@ -104,7 +108,7 @@ fn watching(options: &SentinelOptions, port: u16) -> Options {
     let mut watching = Options::sentinel()
         .set("sentinel monitor", &format!("{MASTER} 127.0.0.1 {port} {quorum}"))
         .set("sentinel down-after-milliseconds", &format!("{MASTER} 500"))
-        .set("sentinel failover-timeout", &format!("{MASTER} 3000"));
+        .set("sentinel failover-timeout", &format!("{MASTER} 1000"));
     if let Some(password) = &options.password {
         watching = watching.set("sentinel auth-pass", &format!("{MASTER} {password}"));
     }
