@@ -5,6 +5,7 @@ pub mod failure;
 pub mod memory;
 pub mod redis;
 pub mod settings;
+pub mod url;
 
 use thiserror::Error;
 
@@ -16,7 +17,8 @@ use crate::{
 pub use clock::SystemClock;
 pub use failure::Failure;
 pub use memory::MemoryStore;
-pub use settings::{StoreSettings, StoreUrl};
+pub use settings::StoreSettings;
+pub use url::StoreUrl;
 
 /// Keeps states and decides plans over them.
 pub trait Store: Send + Sync + 'static {
