@@ -17,7 +17,10 @@ use super::{
 use crate::store::{Failure, url::Address};
 
 /// Connections to one server, or to the master of the moment.
-pub type Pool = managed::Pool<Manager>;
+pub struct Pool(Result<managed::Pool<Manager>, Failure>);
+
+/// A connection out of a pool, to which it goes back when it is dropped.
+pub type Pooled = managed::Object<Manager>;
 
 /// Where a pool's connections lead.
 #[derive(Debug)]
@@ -70,19 +73,36 @@ impl managed::Manager for Manager {
     }
 }
 
-/// A pool of at most `size` connections, for one of which a caller waits `wait` at most. Making one has the dialer's own
-/// deadline.
-///
-/// # Errors
-/// [`Failure::Connect`] when pools have no timers here.
-pub fn pool(manager: Manager, size: usize, wait: Duration) -> Result<Pool, Failure> {
-    let timeouts = Timeouts { wait: Some(wait), create: None, recycle: None };
-    let pool = Pool::builder(manager).max_size(size).timeouts(timeouts).runtime(Runtime::Tokio1).build();
-    pool.map_err(|error| Failure::Connect(error.to_string().into()))
+impl Pool {
+    /// A pool of at most `size` connections, for one of which a caller waits `wait` at most. Making one has the dialer's
+    /// own deadline.
+    pub fn new(manager: Manager, size: usize, wait: Duration) -> Self {
+        let timeouts = Timeouts { wait: Some(wait), create: None, recycle: None };
+        let pool = managed::Pool::builder(manager).max_size(size).timeouts(timeouts).runtime(Runtime::Tokio1).build();
+        Self(pool.map_err(|error| Failure::Connect(error.to_string().into())))
+    }
+
+    /// A connection that is ready for commands.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn get(&self) -> Result<Pooled, Failure> {
+        self.0.as_ref().map_err(Clone::clone)?.get().await.map_err(failure)
+    }
+
+    /// Connections that there are, and those of them that nobody uses.
+    pub fn sizes(&self) -> (usize, usize) {
+        let status = self.0.as_ref().map(managed::Pool::status);
+        status.map_or((0, 0), |status| (status.size, status.available))
+    }
 }
 
-/// Why a pool gives no connection.
-pub fn failure(error: PoolError<Failure>) -> Failure {
+/// Closes a connection instead of giving it back.
+pub fn discard(connection: Pooled) {
+    drop(Pooled::take(connection));
+}
+
+fn failure(error: PoolError<Failure>) -> Failure {
     match error {
         PoolError::Backend(failure) => failure,
         PoolError::Timeout(_) => Failure::Late,
