@@ -53,6 +53,12 @@ pub trait Algorithm: Sized {
         false
     }
 
+    /// The period at whose end what was charged is forgotten, so that nothing may be given back for it any more. `None`
+    /// where a charge fades by itself, and giving back after that changes nothing.
+    fn refund_period(&self) -> Option<Micros> {
+        None
+    }
+
     /// The parameters as the Lua half takes them.
     fn lua_params(&self) -> Vec<f64>;
 }
@@ -148,6 +154,16 @@ macro_rules! algorithms {
             /// See [`Algorithm::charges_denied`].
             pub fn charges_denied(&self) -> bool {
                 match self { $(Self::$variant(params) => params.charges_denied(),)+ }
+            }
+
+            /// See [`Algorithm::refund_period`].
+            pub fn refund_period(&self) -> Option<Micros> {
+                match self { $(Self::$variant(params) => params.refund_period(),)+ }
+            }
+
+            /// The algorithm's place in [`LIST`].
+            pub fn number(&self) -> usize {
+                LIST.iter().position(|entry| entry.name == self.name()).unwrap_or_default()
             }
 
             /// See [`Algorithm::lua_params`].

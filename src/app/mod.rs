@@ -20,7 +20,7 @@ use crate::{
     limiter::Limiter,
     policy::{Policy, Problems, watch::Watch},
     settings::Listen,
-    store::{MemoryStore, SystemClock, memory::MemorySettings},
+    store::AnyStore,
     telemetry::Metrics,
     transport::{
         ConnectionSettings, Drain, Listener, Server, Workers,
@@ -29,9 +29,6 @@ use crate::{
         workers::Worker,
     },
 };
-
-/// The store of a service that keeps counts by itself.
-pub type LocalStore = MemoryStore<SystemClock>;
 
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
 const SHARDS_A_TICK: usize = 16;
@@ -63,7 +60,7 @@ pub enum AppError {
 /// A service whose parts are wired and whose sockets listen.
 pub struct App {
     settings: Settings,
-    limiter: Arc<Limiter<LocalStore>>,
+    limiter: Arc<Limiter<AnyStore>>,
     reload: Reload,
     admin: Admin,
     health: HealthReporter,
@@ -91,13 +88,19 @@ impl App {
         let metrics = Metrics::new();
         metrics.policy_loaded();
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
-        let store = MemoryStore::new(MemorySettings { max_keys: settings.store.max_keys }, SystemClock::new());
+        let store = AnyStore::start(&settings.store, &metrics).map_err(AppError::Threads)?;
         let limiter = Arc::new(Limiter::new(store, policy, Arc::clone(&metrics)));
         let admin = Admin::new(Arc::clone(&metrics), {
             let limiter = Arc::clone(&limiter);
             move |metrics| {
-                let stats = limiter.store().stats();
+                let stats = limiter.store().memory().stats();
                 metrics.memory(stats.keys, stats.expired, stats.lacked_room);
+                if let Some(shared) = limiter.store().shared() {
+                    shared.redis().servers().for_each(|node| {
+                        let (open, idle) = node.connections();
+                        metrics.server(&node.address().to_string(), node.is_up(), open, idle, node.waiting());
+                    });
+                }
             }
         });
 
@@ -174,12 +177,13 @@ async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {
     Listener::bind(address).await.map_err(wrong)
 }
 
-async fn sweep(limiter: Arc<Limiter<LocalStore>>) {
-    let shards = limiter.store().shard_count();
+async fn sweep(limiter: Arc<Limiter<AnyStore>>) {
+    let store = limiter.store().memory();
+    let shards = store.shard_count();
     let mut ticks = tokio::time::interval(SWEEP_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        limiter.store().sweep((shards / 16).max(SHARDS_A_TICK));
+        store.sweep((shards / 16).max(SHARDS_A_TICK));
     }
 }

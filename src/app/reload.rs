@@ -9,17 +9,17 @@ use std::{
 use tokio::{signal::unix::Signal, time::MissedTickBehavior};
 use tracing::{error, info, warn};
 
-use super::LocalStore;
 use crate::{
     algorithm::Bounds,
     config::Settings,
     limiter::Limiter,
     policy::{self, Policy, Problems, watch::Watch},
+    store::AnyStore,
 };
 
 /// What it takes to keep a policy up to date.
 pub struct Reload {
-    pub limiter: Arc<Limiter<LocalStore>>,
+    pub limiter: Arc<Limiter<AnyStore>>,
     pub settings: Settings,
     /// Without a policy there is nothing to watch.
     pub watch: Option<Watch>,

@@ -87,7 +87,9 @@ struct Story {
 
 impl Simulate {
     pub fn run(self) -> CommandResult {
-        let StoreUrl::Memory = self.store.parse().map_err(Failure)?;
+        if self.store.parse::<StoreUrl>().map_err(Failure)? != StoreUrl::Memory {
+            return Err("weir simulate keeps its counts in memory".into());
+        }
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let policy = match &self.limits {
             Some(path) => policy::load(path, &bounds)?.policy,

@@ -2,6 +2,7 @@
 //! then flags.
 
 mod source;
+mod store;
 
 use std::path::{Path, PathBuf};
 
@@ -117,9 +118,7 @@ impl Settings {
         if !(10_000..=crate::domain::time::DAY).contains(&self.limits_poll.0) {
             return wrong("limits_poll is 10ms to 1d");
         }
-        if self.store.max_keys == 0 || self.store.max_keys > 1 << 32 {
-            return wrong("store.max_keys is 1 to 2^32");
-        }
+        store::check(&self.store).map_err(ConfigError::Value)?;
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
         if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
             return wrong("max_connections and max_streams are 1 to 1000000");
@@ -198,7 +197,7 @@ mod tests {
             ("grpc: { listen: nowhere }", &[], "`nowhere` is no address"),
             ("", &[("WEIR_GRPC__WORKER", "1")], "WEIR_GRPC__WORKER"),
             ("", &[("WEIR_GRPC__WORKERS", "many")], "grpc.workers"),
-            ("store: { url: 'redis://:secret@h' }", &[], "there is no store `redis`"),
+            ("store: { url: 'rdis://:secret@h' }", &[], "there is no store `rdis`"),
             ("max_period: 400d", &[], "max_period is"),
         ] {
             let error = load(yaml, environment).unwrap_err();

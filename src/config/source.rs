@@ -43,7 +43,17 @@ impl Provider for Values {
     }
 }
 
-/// The values of a YAML file. A relative path in `limits` is meant from where the file stands.
+/// The settings that are paths. A relative one in a file is meant from where that file stands; an empty one is not set.
+const PATHS: [&[&str]; 6] = [
+    &["limits"],
+    &["store", "redis", "password_file"],
+    &["store", "redis", "tls", "ca"],
+    &["store", "redis", "tls", "cert"],
+    &["store", "redis", "tls", "key"],
+    &["store", "redis", "sentinel", "password_file"],
+];
+
+/// The values of a YAML file.
 pub fn file(path: &Path, defaults: &Dict) -> Result<Values, Problems> {
     let text = std::fs::read_to_string(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
     let mut values = Dict::new();
@@ -56,11 +66,21 @@ pub fn file(path: &Path, defaults: &Dict) -> Result<Values, Problems> {
     if !problems.0.is_empty() {
         return Err(problems.in_file(path));
     }
-    if let (Some(limits), Some(folder)) = (values.get("limits").and_then(Value::as_str), path.parent()) {
-        let limits = if limits.is_empty() { String::new() } else { folder.join(limits).to_string_lossy().into_owned() };
-        values.insert("limits".to_owned(), Value::from(limits));
+    if let Some(folder) = path.parent() {
+        for keys in PATHS {
+            from_folder(&mut values, keys, folder);
+        }
     }
     Ok(Values::new(&path.display().to_string(), values))
+}
+
+fn from_folder(values: &mut Dict, keys: &[&str], folder: &Path) {
+    let [key, below @ ..] = keys else { return };
+    match values.get_mut(*key) {
+        Some(Value::Dict(_, values)) => from_folder(values, below, folder),
+        Some(Value::String(_, path)) if !path.is_empty() => *path = folder.join(&*path).to_string_lossy().into_owned(),
+        _ => {}
+    }
 }
 
 fn map(entries: &[Entry], above: &str, defaults: &Dict, problems: &mut Problems) -> Dict {

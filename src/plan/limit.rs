@@ -1,5 +1,7 @@
 //! A limit: a rule at one place, and whose counts are whose.
 
+use std::sync::OnceLock;
+
 use crate::{
     algorithm::{ParamError, Params},
     domain::key::END,
@@ -15,7 +17,7 @@ pub enum Origin {
 }
 
 /// One rule at one place.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Limit {
     /// As answers show it: the configured name, or the path pattern with the algorithm and its ordinal.
     pub name: Box<str>,
@@ -28,6 +30,14 @@ pub struct Limit {
     ident: Box<[u8]>,
     /// The parameters as written and the policy's factor, where that is not 1.
     written: Option<Box<(Params, f64)>>,
+    encoded: OnceLock<Box<[u8]>>,
+}
+
+impl PartialEq for Limit {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |limit: &Self| (limit.name.clone(), limit.shadow, limit.index, limit.ident.clone());
+        parts(self) == parts(other) && self.params == other.params && self.written == other.written
+    }
 }
 
 impl Limit {
@@ -51,7 +61,15 @@ impl Limit {
         let mut ident = vec![END];
         ident.extend_from_slice(format!("{letter}{}{}{who}", params.name(), params.time_base()).as_bytes());
         let name = name.map_or_else(|| format!("{pattern}#{}{ordinal}", params.name()), str::to_owned);
-        Self { name: name.into(), shadow, params, index: 0, ident: ident.into(), written: None }
+        Self {
+            name: name.into(),
+            shadow,
+            params,
+            index: 0,
+            ident: ident.into(),
+            written: None,
+            encoded: OnceLock::new(),
+        }
     }
 
     /// The limit under a policy's `factor`; `None` where 0 lifts it.
@@ -78,6 +96,11 @@ impl Limit {
             None => self.params.scale(factor),
             Some(written) => written.0.scale(written.1 * factor),
         }
+    }
+
+    /// The limit in the form that a store sends, made by `encode` when it is first asked for.
+    pub fn encoded(&self, encode: impl FnOnce() -> Box<[u8]>) -> &[u8] {
+        self.encoded.get_or_init(encode)
     }
 
     /// What tells this limit's states from those of other limits on the same key: its origin, its name or else the

@@ -84,6 +84,11 @@ impl<'a> Level<'a> {
         self.key.prefix(self.depth.min(self.anchor).into())
     }
 
+    /// What asks for nothing, at no moment in particular.
+    pub fn peek(&self) -> Ask {
+        Ask { now: 0, cost: 0, max_wait: None, phase: 0 }
+    }
+
     fn same_state(&self, other: &Self) -> bool {
         self.depth == other.depth && self.limit.ident() == other.limit.ident() && self.path() == other.path()
     }

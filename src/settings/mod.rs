@@ -1,12 +1,14 @@
 //! Floor 1, what settings are written in, for every part that has some.
 
 mod listen;
+mod secret;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use listen::Listen;
+pub use secret::Secret;
 
 use crate::domain::{
     Micros,

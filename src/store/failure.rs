@@ -25,7 +25,7 @@ pub enum Failure {
     /// The server refused to run the request.
     #[error("the server refused: {0}")]
     Refused(ServerError),
-    /// The server failed while it ran the request.
+    /// The server answered with an error that does not say whether it ran the request.
     #[error("the server failed: {0}")]
     Server(Arc<str>),
     /// The request was sent and may have been carried out.
@@ -80,6 +80,10 @@ pub enum RefusalCode {
 }
 
 impl RefusalCode {
+    fn of(word: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(code, _)| *code == word).map(|(_, code)| *code)
+    }
+
     const WORDS: [(&'static str, Self); 15] = [
         ("MOVED", Self::Moved),
         ("ASK", Self::Ask),
@@ -100,28 +104,24 @@ impl RefusalCode {
 }
 
 impl Failure {
-    /// What a server's error means. Scripts pass the errors of their commands on with words before or behind them, so the
-    /// code is looked for among the first words.
+    /// What the error means with which a server answers a command: its first word is a code.
     pub fn of_server(text: &str) -> Self {
-        let known = text
-            .split([' ', ':', '-'])
-            .take(4)
-            .find_map(|word| RefusalCode::WORDS.iter().find(|(code, _)| *code == word).map(|(_, code)| *code));
-        match known {
+        match RefusalCode::of(text.split(' ').next().unwrap_or_default()) {
             Some(code) => Self::Refused(ServerError { code, text: text.into() }),
-            None if text.starts_with("WRONGTYPE") => Self::Corrupt(text.into()),
             None => Self::Server(text.into()),
         }
     }
 
-    /// Whether the request was not carried out, for sure: only then may it be sent again.
-    pub fn certainly_did_not_run(&self) -> bool {
-        match self {
-            Self::Connect(_) | Self::Closed | Self::BreakerOpen | Self::QueueFull | Self::Late | Self::Refused(_) => {
-                true
-            }
-            Self::Server(_) | Self::Lost(_) | Self::Corrupt(_) => false,
-        }
+    /// What the error means with which one plan of a script failed. The error of a command within it comes with the
+    /// code first, or, from older servers, behind the place in the script. Nothing of the plan was written.
+    pub fn of_script(text: &str) -> Self {
+        let code = text.split([' ', ':', '-']).take(4).find_map(RefusalCode::of);
+        code.map_or_else(|| Self::Corrupt(text.into()), |code| Self::Refused(ServerError { code, text: text.into() }))
+    }
+
+    /// Whether the request was not carried out, for sure, and may be if it is sent again.
+    pub fn may_be_sent_again(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Closed | Self::Refused(_))
     }
 
     /// The refusal's code, where it is one.

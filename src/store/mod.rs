@@ -1,10 +1,13 @@
 //! Floor 4, stores: where states live, and what decides a plan over them in one step.
 
+pub mod any;
 pub mod clock;
 pub mod failure;
 pub mod memory;
 pub mod redis;
 pub mod settings;
+pub mod shared;
+pub mod url;
 
 use thiserror::Error;
 
@@ -13,10 +16,12 @@ use crate::{
     plan::{Decisions, Plan},
 };
 
+pub use any::AnyStore;
 pub use clock::SystemClock;
 pub use failure::Failure;
 pub use memory::MemoryStore;
-pub use settings::{StoreSettings, StoreUrl};
+pub use settings::StoreSettings;
+pub use url::StoreUrl;
 
 /// Keeps states and decides plans over them.
 pub trait Store: Send + Sync + 'static {
@@ -32,6 +37,9 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Whether plans are decided without waiting for anything, so that several gain nothing by being decided together.
+    fn decides_at_once(&self) -> bool;
 }
 
 /// What a store says of a plan.
@@ -41,6 +49,15 @@ pub struct Verdict {
     pub decisions: Decisions,
     /// Decided without the shared store.
     pub degraded: bool,
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::QueueFull => Self::Overloaded,
+            failure => Self::Unavailable(failure),
+        }
+    }
 }
 
 /// Why a store could not answer.

@@ -1,10 +1,8 @@
 //! Which store, and its bounds.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use super::memory::MemorySettings;
+use super::{memory::MemorySettings, redis::settings::RedisSettings, url::StoreUrl};
 
 /// The store's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,53 +12,12 @@ pub struct StoreSettings {
     pub url: StoreUrl,
     /// Most states in memory: one for each limit and actual key.
     pub max_keys: usize,
+    /// How Redis or Valkey is reached.
+    pub redis: RedisSettings,
 }
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { url: StoreUrl::Memory, max_keys: MemorySettings::default().max_keys }
-    }
-}
-
-/// Where counts live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum StoreUrl {
-    /// In this process.
-    Memory,
-}
-
-impl std::str::FromStr for StoreUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "memory" {
-            return Ok(Self::Memory);
-        }
-        // A URL may hold a password: only its scheme is told.
-        let scheme = text.split(':').next().unwrap_or_default();
-        Err(format!("there is no store `{scheme}`; known is `memory`"))
-    }
-}
-
-impl TryFrom<String> for StoreUrl {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory"),
-        }
-    }
-}
-
-impl From<StoreUrl> for String {
-    fn from(url: StoreUrl) -> Self {
-        url.to_string()
+        Self { url: StoreUrl::Memory, max_keys: MemorySettings::default().max_keys, redis: RedisSettings::default() }
     }
 }

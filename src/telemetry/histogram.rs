@@ -1,4 +1,4 @@
-//! Durations in fixed buckets. The exporter's own histograms keep every sample until they are scraped; these keep
+//! Durations and sizes in fixed buckets. The exporter's own histograms keep every sample until they are scraped; these keep
 //! nothing, and threads do not share a cache line.
 
 use std::{
@@ -7,11 +7,47 @@ use std::{
     time::Duration,
 };
 
-/// Upper bounds of the buckets in microseconds: from 10 µs to 10 s.
-const BOUNDS_MICROS: [u64; 19] = [
-    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
-    2_500_000, 5_000_000, 10_000_000,
-];
+/// How many bounds a histogram has; one more bucket holds what is above them all.
+const BOUNDS: usize = 19;
+
+/// What a histogram's numbers are.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Upper bounds of the buckets.
+    bounds: [u64; BOUNDS],
+    /// How many of them are one of what is told.
+    unit: f64,
+}
+
+/// Nanoseconds, told in seconds: from 10 µs to 10 s.
+pub const DURATIONS: Scale = Scale {
+    bounds: [
+        10_000,
+        25_000,
+        50_000,
+        100_000,
+        250_000,
+        500_000,
+        1_000_000,
+        2_500_000,
+        5_000_000,
+        10_000_000,
+        25_000_000,
+        50_000_000,
+        100_000_000,
+        250_000_000,
+        500_000_000,
+        1_000_000_000,
+        2_500_000_000,
+        5_000_000_000,
+        10_000_000_000,
+    ],
+    unit: 1e9,
+};
+
+/// Whole numbers from 1 to 1,024.
+pub const SIZES: Scale =
+    Scale { bounds: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1_024], unit: 1.0 };
 
 /// How many threads count apart; more share.
 const STRIPES: usize = 16;
@@ -22,28 +58,37 @@ thread_local! {
     static STRIPE: usize = NEXT_STRIPE.fetch_add(1, Ordering::Relaxed) % STRIPES;
 }
 
-/// A histogram of durations.
-#[derive(Debug, Default)]
+/// A histogram.
+#[derive(Debug)]
 pub struct Histogram {
+    scale: Scale,
     stripes: [Stripe; STRIPES],
 }
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe {
-    /// One more than the bounds, for what is above them all.
-    buckets: [AtomicU64; BOUNDS_MICROS.len() + 1],
-    sum_nanos: AtomicU64,
+    buckets: [AtomicU64; BOUNDS + 1],
+    sum: AtomicU64,
 }
 
 impl Histogram {
+    /// An empty histogram of such numbers.
+    pub fn new(scale: Scale) -> Self {
+        Self { scale, stripes: Default::default() }
+    }
+
     /// Counts one duration.
     pub fn record(&self, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS_MICROS.iter().position(|bound| nanos <= bound * 1_000).unwrap_or(BOUNDS_MICROS.len());
+        self.record_number(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Counts one number.
+    pub fn record_number(&self, number: u64) {
+        let bucket = self.scale.bounds.iter().position(|bound| number <= *bound).unwrap_or(BOUNDS);
         let stripe = &self.stripes[STRIPE.with(|stripe| *stripe)];
         stripe.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        stripe.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
+        stripe.sum.fetch_add(number, Ordering::Relaxed);
     }
 
     /// Writes the series of `name{labels}` in Prometheus text.
@@ -52,13 +97,13 @@ impl Histogram {
             self.stripes.iter().map(|stripe| of(stripe).load(Ordering::Relaxed)).sum()
         };
         let mut count = 0;
-        for (index, bound) in BOUNDS_MICROS.iter().enumerate() {
+        for (index, bound) in self.scale.bounds.iter().enumerate() {
             count += total(&|stripe| &stripe.buckets[index]);
-            let bound = *bound as f64 / 1e6;
+            let bound = *bound as f64 / self.scale.unit;
             let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
         }
-        count += total(&|stripe| &stripe.buckets[BOUNDS_MICROS.len()]);
-        let sum = total(&|stripe| &stripe.sum_nanos) as f64 / 1e9;
+        count += total(&|stripe| &stripe.buckets[BOUNDS]);
+        let sum = total(&|stripe| &stripe.sum) as f64 / self.scale.unit;
         let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
         let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}");
     }
@@ -70,7 +115,7 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative() {
-        let histogram = Histogram::default();
+        let histogram = Histogram::new(DURATIONS);
         for micros in [1, 10, 11, 20_000_000] {
             histogram.record(Duration::from_micros(micros));
         }

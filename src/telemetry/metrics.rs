@@ -1,12 +1,22 @@
 //! Every metric, once: its name, what it means, and the handles that count it.
 
-use std::{borrow::Cow, collections::HashSet, sync::Arc, time::SystemTime};
+use std::{
+    borrow::Cow,
+    collections::HashSet,
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
 
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use parking_lot::Mutex;
 
-use super::{Histogram, meters::Transport};
+use super::{
+    Histogram,
+    histogram::DURATIONS,
+    meters::Transport,
+    store::{self, ERRORS, StoreMeter},
+};
 
 /// Checks answered.
 pub const CHECKS: &str = "weir_checks_total";
@@ -34,6 +44,7 @@ const COUNTERS: &[(&str, &str)] = &[
         DEGRADED,
         "Checks decided without the shared store, by domain and the rule that answered (local, allow, deny, error).",
     ),
+    (ERRORS, "Requests that the shared store did not answer, by kind."),
     (EVICTIONS, "States dropped from memory, by reason."),
     (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),
@@ -44,6 +55,10 @@ const GAUGES: &[(&str, &str)] = &[
     (KEYS, "States held in memory, one for each limit and key."),
     (LAST_RELOAD, "When the policy was last loaded."),
     (CONNECTIONS, "Open connections, by listener."),
+    (store::SERVER_UP, "Whether a server of the shared store is asked; 0 while its breaker is open."),
+    (store::CONNECTIONS, "Connections to a server of the shared store."),
+    (store::IDLE, "Connections to a server of the shared store that nobody uses at the moment."),
+    (store::WAITING, "Checks that wait for the next round trip to a server of the shared store."),
     (BUILD_INFO, "Always 1; the labels tell the build."),
 ];
 
@@ -66,6 +81,7 @@ pub struct Metrics {
     reloaded: Counter,
     not_reloaded: Counter,
     last_reload: Gauge,
+    pub(super) store: OnceLock<Arc<StoreMeter>>,
 }
 
 /// What a listener counts.
@@ -91,13 +107,14 @@ impl Metrics {
         Arc::new(Self {
             handle: recorder.handle(),
             named: Mutex::default(),
-            check_durations: Default::default(),
+            check_durations: std::array::from_fn(|_| Histogram::new(DURATIONS)),
             keys: gauge(&recorder, KEYS, &[]),
             expired: counter(&recorder, EVICTIONS, &[("reason", "expired")]),
             full: counter(&recorder, STORE_FULL, &[("rule", "deny")]),
             reloaded: counter(&recorder, RELOADS, &[("result", "success")]),
             not_reloaded: counter(&recorder, RELOADS, &[("result", "error")]),
             last_reload: gauge(&recorder, LAST_RELOAD, &[]),
+            store: OnceLock::new(),
             recorder,
         })
     }
@@ -117,6 +134,11 @@ impl Metrics {
     /// A counter of this service.
     pub(super) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         counter(&self.recorder, name, labels)
+    }
+
+    /// A gauge of this service.
+    pub(super) fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+        gauge(&self.recorder, name, labels)
     }
 
     /// The meter of a listener.
@@ -165,6 +187,9 @@ impl Metrics {
         for transport in Transport::ALL {
             let labels = format!("transport=\"{}\"", transport.name());
             self.check_duration(transport).render(CHECK_DURATION, &labels, &mut text);
+        }
+        if let Some(store) = self.store.get() {
+            store.render(&mut text);
         }
         text
     }

@@ -3,8 +3,10 @@
 pub mod histogram;
 pub mod meters;
 pub mod metrics;
+pub mod store;
 pub mod tracing;
 
 pub use histogram::Histogram;
 pub use meters::{LimitMeter, Meters, Outcome, Transport};
 pub use metrics::Metrics;
+pub use store::{StoreMeter, StoreOp};

@@ -105,6 +105,10 @@ impl Algorithm for FixedWindow {
         self.per_key_phase.then_some(self.period)
     }
 
+    fn refund_period(&self) -> Option<Micros> {
+        Some(self.period)
+    }
+
     fn charges_denied(&self) -> bool {
         self.charge_denied
     }

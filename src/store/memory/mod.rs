@@ -227,6 +227,10 @@ impl<C: Clock> Store for MemoryStore<C> {
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
         Ok(self.reset_now(key, anchor, subtree))
     }
+
+    fn decides_at_once(&self) -> bool {
+        true
+    }
 }
 
 /// The states of one plan, their shards locked.

@@ -1,3 +1,177 @@
 //! States in Redis or Valkey, shared by every replica: one script decides plans where their states are.
 
+pub mod breaker;
+pub mod cluster;
 pub mod connection;
+pub mod dial;
+pub mod encode;
+pub mod flight;
+mod greeting;
+pub mod io;
+pub mod lane;
+pub mod login;
+pub mod manager;
+pub mod node;
+pub mod queue;
+pub mod reply;
+pub mod reset;
+pub mod retry;
+pub mod script;
+pub mod sentinel;
+pub mod servers;
+pub mod settings;
+pub mod slots;
+pub mod spread;
+pub mod tls;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use self::{
+    encode::{Mode, Part},
+    io::IoThread,
+    reply::Decided,
+    reset::Forgotten,
+    servers::{Maker, Servers},
+    settings::RedisSettings,
+    slots::slot_of,
+    spread::{Group, groups, merge, undos},
+};
+use super::{Failure, Store, StoreError, Verdict, url::RedisUrl};
+use crate::{
+    domain::{Clock, Key},
+    plan::{Decisions, Plan},
+    telemetry::StoreMeter,
+};
+
+/// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
+const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
+
+/// A shared store.
+pub struct RedisStore {
+    servers: Arc<Servers>,
+    prefix: Arc<[u8]>,
+    command_timeout: Duration,
+    clock: Option<Arc<dyn Clock>>,
+    // Last, so that what runs on it is dropped before.
+    io: IoThread,
+}
+
+impl RedisStore {
+    /// Starts a store at `url`, which need not be reachable yet. The moment of each decision is the server's, unless a
+    /// `clock` is given, as `simulate` and tests do.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub fn start(
+        url: &RedisUrl,
+        settings: &RedisSettings,
+        clock: Option<Arc<dyn Clock>>,
+        meter: Arc<StoreMeter>,
+    ) -> std::io::Result<Self> {
+        let io = IoThread::start()?;
+        let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
+        let maker = Maker::new(url, settings, clock.clone(), least_ttl_millis, meter, io.handle().clone());
+        Ok(Self {
+            servers: Arc::new(Servers::start(&url.topology, maker)),
+            prefix: settings.key_prefix.as_bytes().into(),
+            command_timeout: settings.command_timeout.duration(),
+            clock,
+            io,
+        })
+    }
+
+    /// Whether every server is asked, that is, has not failed of late.
+    pub fn is_up(&self) -> bool {
+        self.servers.is_up()
+    }
+
+    /// The servers, for gauges.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<Decisions, Failure> {
+        let deadline = Instant::now() + self.command_timeout;
+        let groups = if self.servers.decide_all_together() {
+            // All anchors are on one server, so they are one step.
+            smallvec::smallvec![(0..plan.levels().len()).collect::<Group>()]
+        } else {
+            groups(plan)
+        };
+        if let [group] = &groups[..] {
+            return Ok(self.ask(plan, group, Mode::Decide, deadline).await?.decisions);
+        }
+        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Decide, deadline));
+        let answers: Vec<Decided> = join_all(asked).await.into_iter().collect::<Result<_, _>>()?;
+        let mut decisions = merge(plan, &groups, &answers);
+        let undos = undos(plan, &groups, &answers);
+        let deadline = Instant::now() + self.command_timeout;
+        let taken_back = undos.iter().map(|undo| self.ask(plan, &undo.levels, Mode::Undo(undo.charged_at), deadline));
+        for (undo, answer) in undos.iter().zip(join_all(taken_back).await) {
+            match answer {
+                Ok(answer) => {
+                    for (index, decision) in undo.levels.iter().zip(answer.decisions) {
+                        decisions[*index] = decision;
+                    }
+                }
+                // It stays charged, and the decision tells so.
+                Err(failure) => {
+                    tracing::debug!(error = &failure as &dyn std::error::Error, "a refused charge could not be undone");
+                }
+            }
+        }
+        Ok(decisions)
+    }
+
+    async fn ask(&self, plan: &Plan<'_>, levels: &Group, mode: Mode, deadline: Instant) -> Result<Decided, Failure> {
+        let anchor = levels.first().map(|index| plan.levels()[*index].anchor_path()).unwrap_or_default();
+        let part = || Part::new(plan, levels, &self.prefix, mode);
+        self.servers.ask(|| slot_of(&[&self.prefix[..], anchor].concat()), deadline, part).await
+    }
+
+    /// Removes every key under this store's prefix: how many there were.
+    ///
+    /// # Errors
+    /// Why it is not certain that all are gone.
+    pub async fn clear(&self) -> Result<usize, StoreError> {
+        let prefix = self.prefix.to_vec();
+        self.on_io(move |servers| async move { servers.remove(&prefix).await }).await
+    }
+
+    /// Runs on the store's thread, where its connections live.
+    async fn on_io<T, F>(&self, work: impl FnOnce(Arc<Servers>) -> F + Send) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let done = self.io.handle().spawn(work(Arc::clone(&self.servers))).await;
+        done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        Ok(Verdict { decisions: self.decide_plan(plan).await?, degraded: false })
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
+        let forgotten = Forgotten::new(&self.prefix, key, anchor, subtree);
+        let now = self.clock.as_ref().map(|clock| clock.now());
+        let timeout = self.command_timeout;
+        self.on_io(move |servers| async move {
+            let existed = reset::own(&servers, now, timeout, &forgotten).await?;
+            if forgotten.elsewhere {
+                servers.remove(&forgotten.hash).await?;
+            }
+            Ok(existed)
+        })
+        .await
+    }
+
+    fn decides_at_once(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,71 @@
+//! The store of a service: which one, the settings say.
+
+use std::{io, sync::Arc};
+
+use super::{
+    MemoryStore, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict, memory::MemorySettings,
+    redis::RedisStore, shared::SharedStore,
+};
+use crate::{domain::Key, plan::Plan, telemetry::Metrics};
+
+/// A store by settings.
+pub enum AnyStore {
+    /// In this process.
+    Memory(MemoryStore<SystemClock>),
+    /// Shared by replicas.
+    Shared(Box<SharedStore>),
+}
+
+impl AnyStore {
+    /// The store of these settings. One that is shared need not be reachable yet.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub fn start(settings: &StoreSettings, metrics: &Arc<Metrics>) -> io::Result<Self> {
+        let memory = MemoryStore::new(MemorySettings { max_keys: settings.max_keys }, SystemClock::new());
+        match &settings.url {
+            StoreUrl::Memory => Ok(Self::Memory(memory)),
+            StoreUrl::Redis(url) => {
+                let redis = RedisStore::start(url, &settings.redis, None, metrics.shared_store())?;
+                Ok(Self::Shared(Box::new(SharedStore::new(redis, memory, Arc::clone(metrics)))))
+            }
+        }
+    }
+
+    /// What this process keeps: all, or what it counted while the shared store failed.
+    pub fn memory(&self) -> &MemoryStore<SystemClock> {
+        match self {
+            Self::Memory(memory) => memory,
+            Self::Shared(shared) => shared.local(),
+        }
+    }
+
+    /// The shared store, if this is one.
+    pub fn shared(&self) -> Option<&SharedStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Shared(shared) => Some(shared),
+        }
+    }
+}
+
+impl Store for AnyStore {
+    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        match self {
+            Self::Memory(memory) => memory.decide(plan).await,
+            // Boxed, so that what memory decides does not carry the room for it around.
+            Self::Shared(shared) => Box::pin(shared.decide(plan)).await,
+        }
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(memory) => memory.reset(key, anchor, subtree).await,
+            Self::Shared(shared) => shared.reset(key, anchor, subtree).await,
+        }
+    }
+
+    fn decides_at_once(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+}

@@ -1,0 +1,145 @@
+//! What the script is told: MessagePack, as `driver.lua` reads it.
+
+use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
+use smallvec::SmallVec;
+
+use super::script::Task;
+use crate::{
+    domain::{Charge, Micros},
+    plan::{Level, Limit, Plan},
+};
+
+/// The greatest whole number of a double.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// How the script charges a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As the plan says.
+    Decide,
+    /// Takes back what was charged at this moment of the server's clock.
+    Undo(Micros),
+}
+
+/// Some levels of a plan, as the script takes them: a part of the array that a call is.
+#[derive(Debug, Default)]
+pub struct Part {
+    /// The keys of the anchors.
+    pub keys: SmallVec<[Vec<u8>; 1]>,
+    /// The encoded values.
+    pub body: Vec<u8>,
+    /// How many values.
+    pub values: u32,
+    /// How many levels.
+    pub levels: u32,
+}
+
+impl Part {
+    /// The levels of a plan with these indexes, whose states are under `prefix`.
+    pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode) -> Self {
+        let (mut keys, mut body) = (SmallVec::new(), ByteBuf::new());
+        let (charge, moment) = match (mode, plan.charge) {
+            (Mode::Undo(charged_at), _) => (2, charged_at),
+            (Mode::Decide, Charge::AllOrNothing) => (0, plan.max_wait.unwrap_or(-1)),
+            (Mode::Decide, Charge::Independent) => (1, plan.max_wait.unwrap_or(-1)),
+        };
+        let anchors = indexes.iter().map(|index| plan.levels()[*index].anchor_path());
+        let mut distinct: SmallVec<[&[u8]; 2]> = SmallVec::new();
+        for anchor in anchors {
+            if !distinct.contains(&anchor) {
+                distinct.push(anchor);
+                keys.push([prefix, anchor].concat());
+            }
+        }
+        for number in [charge, moment, keys.len() as i64, indexes.len() as i64] {
+            int(&mut body, number);
+        }
+        for (position, index) in indexes.iter().enumerate() {
+            let level = &plan.levels()[*index];
+            let key = distinct.iter().position(|anchor| *anchor == level.anchor_path()).unwrap_or_default();
+            let state = plan.state_of(*index);
+            let place = indexes.iter().position(|other| *other == state).unwrap_or(position);
+            let cost = if let Mode::Undo(_) = mode { -level.cost } else { level.cost };
+            write_level(&mut body, level, key as i64 + 1, cost, place as i64 + 1);
+        }
+        let levels = indexes.len() as u32;
+        Self { keys, body: body.into_vec(), values: 4 + 6 * levels, levels }
+    }
+}
+
+fn write_level(body: &mut ByteBuf, level: &Level<'_>, key: i64, cost: i64, place: i64) {
+    int(body, key);
+    let rest = &level.path()[level.anchor_path().len()..];
+    let ident = level.limit.ident();
+    text_head(body, rest.len() + ident.len());
+    body.as_mut_vec().extend_from_slice(rest);
+    body.as_mut_vec().extend_from_slice(ident);
+    match &level.scaled {
+        None => text(body, level.limit.encoded(|| rule(level, level.limit))),
+        Some(_) => text(body, &rule(level, level.limit)),
+    }
+    for number in [cost, level.phase(), place] {
+        int(body, number);
+    }
+}
+
+/// The algorithm, its flags, its parameters and the period of what it may give back.
+fn rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
+    let (params, mut body) = (level.params(), ByteBuf::new());
+    let flags = i64::from(limit.shadow) + 2 * i64::from(params.charges_denied());
+    array_head(&mut body, 4);
+    int(&mut body, params.number() as i64 + 1);
+    int(&mut body, flags);
+    let words = params.lua_params();
+    array_head(&mut body, words.len());
+    words.into_iter().for_each(|word| number(&mut body, word));
+    int(&mut body, params.refund_period().unwrap_or(0));
+    body.into_vec().into()
+}
+
+/// Begins a call that holds so many values after those that every call begins with.
+pub fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, values: usize) -> Vec<u8> {
+    let mut body = ByteBuf::new();
+    array_head(&mut body, 3 + values);
+    for number in [now.unwrap_or(-1), least_ttl_millis, task as i64] {
+        int(&mut body, number);
+    }
+    body.into_vec()
+}
+
+/// A call that forgets what a hash holds of a key; see `reset` in `driver.lua`.
+pub fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
+    let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
+    text(&mut body, rest);
+    int(&mut body, i64::from(subtree));
+    text(&mut body, cursor);
+    body.into_vec()
+}
+
+// A buffer in memory takes everything, so none of these can fail.
+
+fn int(body: &mut ByteBuf, value: i64) {
+    let _ = write_sint(body, value);
+}
+
+fn number(body: &mut ByteBuf, value: f64) {
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        int(body, value as i64);
+    } else {
+        let _ = write_f64(body, value);
+    }
+}
+
+fn array_head(body: &mut ByteBuf, length: usize) {
+    let _ = write_array_len(body, length as u32);
+}
+
+fn text(body: &mut ByteBuf, bytes: &[u8]) {
+    text_head(body, bytes.len());
+    body.as_mut_vec().extend_from_slice(bytes);
+}
+
+/// Lua's texts are bytes.
+fn text_head(body: &mut ByteBuf, length: usize) {
+    let _ = write_str_len(body, length as u32);
+}

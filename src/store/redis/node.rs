@@ -1,0 +1,201 @@
+//! One server that keeps states: its lanes, its connections, and what keeps requests from it while it fails.
+
+use std::{
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use foldhash::fast::RandomState;
+use tokio::{
+    runtime::Handle,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+use tracing::{info, warn};
+
+use super::{
+    connection::Reply,
+    encode::{Part, call_head},
+    lane::{self, Course},
+    manager::{Pooled, discard},
+    queue::Queue,
+    reply::Decided,
+    script::{self, Task},
+};
+use crate::store::{Failure, failure::RefusalCode, url::Address};
+
+/// The pauses between two probes of a server that fails: the first, and the longest.
+const PROBE_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(500);
+
+/// A server.
+pub struct Node {
+    address: Address,
+    course: Arc<Course>,
+    queues: Vec<Arc<Queue>>,
+    hasher: RandomState,
+    command_timeout: Duration,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What a node is made of besides its course.
+#[derive(Clone, Debug)]
+pub struct NodeTerms {
+    /// Where it is, or by whom it is found.
+    pub address: Address,
+    /// How many lanes.
+    pub lanes: usize,
+    /// How many parts may wait, in all lanes together.
+    pub max_queue: usize,
+    /// The longest that one round trip outside the lanes may take.
+    pub command_timeout: Duration,
+    /// A key that lives on this server, for probes.
+    pub probe_key: Vec<u8>,
+}
+
+impl Node {
+    /// Starts the node's tasks on `runtime`; they end when it is dropped.
+    pub fn start(terms: NodeTerms, course: Course, runtime: &Handle) -> Self {
+        let course = Arc::new(course);
+        let waiting = terms.max_queue.div_ceil(terms.lanes);
+        let queues: Vec<_> = (0..terms.lanes).map(|_| Arc::new(Queue::new(waiting))).collect();
+        let lanes = queues.iter().map(|queue| runtime.spawn(lane::run(Arc::clone(queue), Arc::clone(&course))));
+        let mut tasks: Vec<_> = lanes.collect();
+        let NodeTerms { address, command_timeout, probe_key, .. } = terms;
+        tasks.push(runtime.spawn(watch(address.to_string(), Arc::clone(&course), command_timeout, probe_key)));
+        Self { address, course, queues, hasher: RandomState::default(), command_timeout, tasks }
+    }
+
+    /// Where it is, or by whom it is found.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether it is asked at all.
+    pub fn is_up(&self) -> bool {
+        !self.course.breaker.is_open()
+    }
+
+    /// Asks for one part. What concerns one key is carried out in the order in which it is asked.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
+        if !self.is_up() {
+            return Err(Failure::BreakerOpen);
+        }
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(part.keys.first().map(Vec::as_slice).unwrap_or_default());
+        let queue = &self.queues[(hasher.finish() % self.queues.len() as u64) as usize];
+        let answer = queue.push(part, deadline, asking)?;
+        answer.await.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into())))
+    }
+
+    /// Runs a command beside the lanes. On the node's runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply, or the server's refusal.
+    pub async fn command(&self, arguments: &[&[u8]]) -> Result<Reply, Failure> {
+        if !self.is_up() {
+            return Err(Failure::BreakerOpen);
+        }
+        let connection = self.course.pool.get().await?;
+        on(connection, self.command_timeout, arguments).await
+    }
+
+    /// Runs the script beside the lanes, with one key, whose slot may be on its way here (`asking`). On the node's
+    /// runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply, or the server's refusal.
+    pub async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Reply, Failure> {
+        if !self.is_up() {
+            return Err(Failure::BreakerOpen);
+        }
+        let connection = self.course.pool.get().await?;
+        script_on(connection, self.command_timeout, key, call, asking).await
+    }
+
+    /// Connections that there are, and those of them that nobody uses.
+    pub fn connections(&self) -> (usize, usize) {
+        self.course.pool.sizes()
+    }
+
+    /// How many parts wait.
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.waiting()).sum()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.queues.iter().for_each(|queue| queue.fail(&Failure::Closed));
+    }
+}
+
+/// Probes the server while it fails, and lets requests to it again when it is well.
+async fn watch(server: String, course: Arc<Course>, command_timeout: Duration, probe_key: Vec<u8>) {
+    loop {
+        course.breaker.wait_until_open().await;
+        warn!(server, "the store does not answer as it should; it is not asked until a probe goes well");
+        let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
+        while let Err(failure) = probe(&course, command_timeout, &probe_key).await {
+            warn!(server, error = &failure as &dyn std::error::Error, "the store is still not well");
+            sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
+        }
+        course.breaker.close();
+        info!(server, after_seconds = since.elapsed().as_secs_f64(), "the store answers again");
+    }
+}
+
+async fn probe(course: &Course, command_timeout: Duration, key: &[u8]) -> Result<(), Failure> {
+    let connection = course.pool.get().await?;
+    let call = call_head(None, 0, Task::Probe, 0);
+    match script_on(connection, command_timeout, key, &call, false).await {
+        // Its slots have gone elsewhere, but it answers.
+        Err(failure) if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask)) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Runs the script on a connection, which goes back to its pool if it is in order.
+async fn script_on(
+    mut connection: Pooled,
+    command_timeout: Duration,
+    key: &[u8],
+    call: &[u8],
+    asking: bool,
+) -> Result<Reply, Failure> {
+    let sha = connection.script_sha().to_owned();
+    let arguments: [&[u8]; 5] = [b"EVALSHA", sha.as_bytes(), b"1", key, call];
+    let running = async {
+        if asking {
+            connection.command(&[b"ASKING"]).await?;
+        }
+        match connection.command(&arguments).await {
+            Err(failure) if failure.refusal() == Some(RefusalCode::NoScript) => {
+                connection.load_script(script::text()).await?;
+                connection.command(&arguments).await
+            }
+            other => other,
+        }
+    };
+    let reply = timeout(command_timeout, running).await;
+    settle(connection, reply)
+}
+
+async fn on(mut connection: Pooled, command_timeout: Duration, arguments: &[&[u8]]) -> Result<Reply, Failure> {
+    let reply = timeout(command_timeout, connection.command(arguments)).await;
+    settle(connection, reply)
+}
+
+fn settle<E>(connection: Pooled, reply: Result<Result<Reply, Failure>, E>) -> Result<Reply, Failure> {
+    let reply = reply.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
+    if reply.is_err() {
+        discard(connection);
+    }
+    reply
+}

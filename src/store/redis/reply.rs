@@ -1,0 +1,106 @@
+//! What the script answers.
+
+use redis_protocol::resp2::types::OwnedFrame;
+use rmp::decode::{read_array_len, read_int, read_str_len};
+
+use super::connection::Reply;
+use crate::{
+    domain::{Decision, Micros},
+    plan::Decisions,
+    store::Failure,
+};
+
+/// The answer to one part of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The server's clock when it decided.
+    pub at: Micros,
+    /// The decision of each level of the part.
+    pub decisions: Decisions,
+}
+
+/// Why an answer cannot be read. The call was carried out all the same.
+fn unreadable() -> Failure {
+    Failure::Lost("the script's answer cannot be read".into())
+}
+
+/// Reads the answers of one call, one after the other.
+pub struct Answers<'a> {
+    rest: &'a [u8],
+    at: Micros,
+}
+
+impl<'a> Answers<'a> {
+    /// The answers in a reply.
+    ///
+    /// # Errors
+    /// What the server says instead, or [`Failure::Lost`] for what is no answer of the script.
+    pub fn new(reply: &'a Reply) -> Result<Self, Failure> {
+        let mut rest = payload(reply)?;
+        read_array_len(&mut rest).map_err(|_| unreadable())?;
+        let mut answers = Self { rest, at: 0 };
+        answers.at = answers.int()?;
+        Ok(answers)
+    }
+
+    /// The answer to the next part, which has so many levels.
+    ///
+    /// # Errors
+    /// Why the part was not decided.
+    pub fn next(&mut self, levels: u32) -> Result<Decided, Failure> {
+        match self.int()? {
+            0 => {
+                let decisions: Result<Decisions, _> = (0..levels).map(|_| self.decision()).collect();
+                Ok(Decided { at: self.at, decisions: decisions? })
+            }
+            _ => Err(Failure::of_script(&self.text()?)),
+        }
+    }
+
+    /// The page that a reset has looked at: where to go on, if anywhere, and whether the key itself had a state.
+    ///
+    /// # Errors
+    /// What the server says instead.
+    pub fn reset(reply: &'a Reply) -> Result<(Option<Vec<u8>>, bool), Failure> {
+        let mut rest = payload(reply)?;
+        read_array_len(&mut rest).map_err(|_| unreadable())?;
+        let mut answers = Self { rest, at: 0 };
+        let cursor = answers.bytes()?.to_vec();
+        Ok(((cursor != b"0").then_some(cursor), answers.int()? == 1))
+    }
+
+    fn decision(&mut self) -> Result<Decision, Failure> {
+        let allowed = self.int()? == 1;
+        let (limit, remaining) = (self.int()?, self.int()?);
+        let retry = self.int()?;
+        let (reset_after, wait) = (self.int()?, self.int()?);
+        let never = self.int()? == 1;
+        let count = |number: i64| u64::try_from(number).map_err(|_| unreadable());
+        let retry_after = (retry >= 0).then_some(retry);
+        let (limit, remaining) = (count(limit)?, count(remaining)?);
+        Ok(Decision { allowed, limit, remaining, retry_after, reset_after, wait, never })
+    }
+
+    fn int(&mut self) -> Result<i64, Failure> {
+        read_int(&mut self.rest).map_err(|_| unreadable())
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Failure> {
+        let length = read_str_len(&mut self.rest).map_err(|_| unreadable())?;
+        let (bytes, rest) = self.rest.split_at_checked(length as usize).ok_or_else(unreadable)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<String, Failure> {
+        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+    }
+}
+
+fn payload(reply: &Reply) -> Result<&[u8], Failure> {
+    match reply {
+        OwnedFrame::BulkString(bytes) => Ok(bytes),
+        OwnedFrame::Error(text) => Err(Failure::of_server(text)),
+        _ => Err(unreadable()),
+    }
+}

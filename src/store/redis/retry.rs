@@ -1,0 +1,38 @@
+//! Sending again what certainly was not carried out, until the time is up.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::store::Failure;
+
+/// The pauses before another attempt: the first, which doubles, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+
+/// The attempts of one request.
+#[derive(Debug)]
+pub struct Retry {
+    deadline: Instant,
+    pause: Duration,
+}
+
+impl Retry {
+    /// Attempts until then.
+    pub fn until(deadline: Instant) -> Self {
+        Self { deadline, pause: FIRST_PAUSE }
+    }
+
+    /// Waits a little after a failure.
+    ///
+    /// # Errors
+    /// The failure, where it does not allow another attempt or the time is up.
+    pub async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
+        if !failure.may_be_sent_again() || Instant::now() + self.pause >= self.deadline {
+            return Err(failure);
+        }
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}

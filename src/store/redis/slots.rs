@@ -1,0 +1,143 @@
+//! Which node of a Cluster serves which slot.
+
+use std::sync::Arc;
+
+pub use redis_protocol::redis_keyslot as slot_of;
+use redis_protocol::resp2::types::OwnedFrame;
+
+use super::connection::Reply;
+use crate::store::url::Address;
+
+/// Slots of a Cluster.
+pub const SLOTS: usize = 16_384;
+/// Most masters that a map holds.
+const MAX_MASTERS: usize = 1_000;
+/// In the place of a master's number: no one.
+const NOBODY: u16 = u16::MAX;
+
+/// A map of slots to masters, each of which is a `T`.
+#[derive(Debug)]
+pub struct SlotMap<T> {
+    owners: Box<[u16]>,
+    masters: Vec<(Address, Arc<T>)>,
+}
+
+impl<T> Default for SlotMap<T> {
+    fn default() -> Self {
+        Self { owners: vec![NOBODY; SLOTS].into(), masters: Vec::new() }
+    }
+}
+
+impl<T> Clone for SlotMap<T> {
+    fn clone(&self) -> Self {
+        Self { owners: self.owners.clone(), masters: self.masters.clone() }
+    }
+}
+
+impl<T> SlotMap<T> {
+    /// The master that serves a slot.
+    pub fn owner(&self, slot: u16) -> Option<&Arc<T>> {
+        self.masters.get(usize::from(*self.owners.get(usize::from(slot))?)).map(|(_, master)| master)
+    }
+
+    /// The master at an address.
+    pub fn at(&self, address: &Address) -> Option<&Arc<T>> {
+        self.masters.iter().find(|(known, _)| known == address).map(|(_, master)| master)
+    }
+
+    /// Every master with its address.
+    pub fn masters(&self) -> impl Iterator<Item = &(Address, Arc<T>)> {
+        self.masters.iter()
+    }
+
+    /// Gives slots to the master at an address, which `make` makes where it is new.
+    pub fn give(&mut self, slots: impl Iterator<Item = u16>, address: &Address, make: impl FnOnce() -> Arc<T>) {
+        let known = self.masters.iter().position(|(known, _)| known == address);
+        let master = match known {
+            Some(master) => master,
+            None if self.masters.len() < MAX_MASTERS => {
+                self.masters.push((address.clone(), make()));
+                self.masters.len() - 1
+            }
+            None => return,
+        };
+        for slot in slots {
+            if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
+                *owner = master as u16;
+            }
+        }
+    }
+}
+
+/// A range of slots and where their master is.
+pub type Range = (u16, u16, Address);
+
+/// The ranges in a reply to `CLUSTER SLOTS`; `None` where it cannot be read. A server that does not know its own host
+/// leaves it empty, and is then where it was `asked`.
+pub fn ranges(reply: &Reply, asked: &Address) -> Option<Vec<Range>> {
+    let OwnedFrame::Array(ranges) = reply else { return None };
+    ranges.iter().map(|range| self::range(range, asked)).collect()
+}
+
+fn range(range: &OwnedFrame, asked: &Address) -> Option<Range> {
+    let OwnedFrame::Array(parts) = range else { return None };
+    let [OwnedFrame::Integer(first), OwnedFrame::Integer(last), OwnedFrame::Array(master), ..] = &parts[..] else {
+        return None;
+    };
+    let [host, OwnedFrame::Integer(port), ..] = &master[..] else { return None };
+    let host = match host {
+        OwnedFrame::BulkString(host) => std::str::from_utf8(host).ok()?,
+        OwnedFrame::SimpleString(host) => std::str::from_utf8(host).ok()?,
+        _ => "",
+    };
+    let slot = |number: i64| u16::try_from(number).ok().filter(|slot| usize::from(*slot) < SLOTS);
+    Some((slot(*first)?, slot(*last)?, place(host, u16::try_from(*port).ok()?, asked)?))
+}
+
+/// Where a `MOVED` or an `ASK` points: `MOVED 3999 127.0.0.1:6381`.
+pub fn redirect(text: &str, asked: &Address) -> Option<Address> {
+    let (host, port) = text.split(' ').nth(2)?.rsplit_once(':')?;
+    place(host.trim_start_matches('[').trim_end_matches(']'), port.parse().ok()?, asked)
+}
+
+fn place(host: &str, port: u16, asked: &Address) -> Option<Address> {
+    match (host, asked) {
+        ("" | "?", Address::Tcp { host, .. }) => Some(Address::Tcp { host: host.clone(), port }),
+        ("" | "?", Address::Unix(_)) => None,
+        _ => Some(Address::Tcp { host: host.to_owned(), port }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn redirects_name_a_server() {
+        let asked = tcp("10.0.0.1", 1);
+        assert_eq!(redirect("MOVED 3999 127.0.0.1:6381", &asked), Some(tcp("127.0.0.1", 6381)));
+        assert_eq!(redirect("ASK 3999 ::1:6381", &asked), Some(tcp("::1", 6381)));
+        assert_eq!(redirect("MOVED 3999 [::1]:6381", &asked), Some(tcp("::1", 6381)));
+        assert_eq!(redirect("MOVED 3999 :6381", &asked), Some(tcp("10.0.0.1", 6381)), "the one that was asked");
+        for text in ["MOVED", "MOVED 1 host", "MOVED 1 host:port", "ASK 1 host:99999"] {
+            assert_eq!(redirect(text, &asked), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn slots_follow_their_master() {
+        let mut map = SlotMap::default();
+        map.give(0..=8_191, &tcp("a", 1), || Arc::new('a'));
+        map.give(8_192..=16_383, &tcp("b", 1), || Arc::new('b'));
+        map.give(5..=5, &tcp("b", 1), || unreachable!("known already"));
+        map.give(16_384..=u16::MAX, &tcp("a", 1), || unreachable!("known already"));
+        let owner = |slot| map.owner(slot).map(|owner| **owner);
+        assert_eq!([0, 4, 5, 6, 16_383].map(owner), ['a', 'a', 'b', 'a', 'b'].map(Some));
+        assert_eq!(owner(16_384), None);
+        assert_eq!(SlotMap::<char>::default().owner(0), None);
+    }
+}

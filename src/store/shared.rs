@@ -1,0 +1,102 @@
+//! The shared store with what answers while it does not.
+
+use std::sync::Arc;
+
+use tracing::debug;
+
+use super::{Failure, MemoryStore, Store, StoreError, SystemClock, Verdict, redis::RedisStore};
+use crate::{
+    domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
+    plan::{Decisions, Level, Plan},
+    telemetry::Metrics,
+};
+
+/// When to come back to a store that is not asked. An estimate.
+const RETRY_WHEN_DOWN: Micros = SECOND;
+
+/// A store that replicas share, and this replica's own for when it fails.
+pub struct SharedStore {
+    redis: RedisStore,
+    local: MemoryStore<SystemClock>,
+    metrics: Arc<Metrics>,
+}
+
+impl SharedStore {
+    /// `redis`, and `local` for those whose policy wants it while that fails.
+    pub fn new(redis: RedisStore, local: MemoryStore<SystemClock>, metrics: Arc<Metrics>) -> Self {
+        Self { redis, local, metrics }
+    }
+
+    /// The store that replicas share.
+    pub fn redis(&self) -> &RedisStore {
+        &self.redis
+    }
+
+    /// This replica's own. It keeps what it counted until that expires.
+    pub fn local(&self) -> &MemoryStore<SystemClock> {
+        &self.local
+    }
+
+    /// The failure, counted.
+    fn counted(&self, error: StoreError) -> Result<Failure, StoreError> {
+        match error {
+            StoreError::Unavailable(failure) => {
+                self.metrics.store_error(failure.kind()).increment(1);
+                debug!(error = &failure as &dyn std::error::Error, "the shared store has no answer");
+                Ok(failure)
+            }
+            StoreError::Overloaded => {
+                self.metrics.store_error(Failure::QueueFull.kind()).increment(1);
+                Err(error)
+            }
+        }
+    }
+
+    fn instead(&self, plan: &Plan<'_>, failure: Failure) -> Result<Decisions, StoreError> {
+        Ok(match plan.on_store_failure {
+            OnStoreFailure::Local => self.local.decide_now(plan),
+            OnStoreFailure::Allow => plan.levels().iter().map(unseen).collect(),
+            OnStoreFailure::Deny => plan.levels().iter().map(refused).collect(),
+            OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
+        })
+    }
+}
+
+impl Store for SharedStore {
+    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        match self.redis.decide(plan).await {
+            Ok(verdict) => Ok(verdict),
+            Err(error) => {
+                let failure = self.counted(error)?;
+                Ok(Verdict { decisions: self.instead(plan, failure)?, degraded: true })
+            }
+        }
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
+        // What was counted here while the shared store failed would come back at its next failure.
+        self.local.reset_now(key, anchor, subtree);
+        match self.redis.reset(key, anchor, subtree).await {
+            Ok(existed) => Ok(existed),
+            Err(error) => Err(StoreError::Unavailable(self.counted(error)?)),
+        }
+    }
+
+    fn decides_at_once(&self) -> bool {
+        false
+    }
+}
+
+/// What a level says of a key never seen that asks for nothing: it passes, and the whole limit is left.
+fn unseen(level: &Level<'_>) -> Decision {
+    level.params().step(None, &level.peek()).0
+}
+
+/// A refusal without knowing anything. Refunds pass, and so does what only watches.
+fn refused(level: &Level<'_>) -> Decision {
+    let unseen = unseen(level);
+    if level.limit.shadow || level.cost < 0 {
+        return unseen;
+    }
+    Decision::refuse(unseen.limit, 0, Some(RETRY_WHEN_DOWN), 0)
+}
