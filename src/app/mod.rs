@@ -1,5 +1,6 @@
 //! Floor 8, from settings to a running service, and to its end.
 
+mod readiness;
 mod reload;
 
 use std::{io, sync::Arc};
@@ -9,9 +10,9 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     time::MissedTickBehavior,
 };
-use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 
+use readiness::Readiness;
 use reload::{Reload, load};
 
 use crate::{
@@ -22,12 +23,7 @@ use crate::{
     settings::Listen,
     store::AnyStore,
     telemetry::Metrics,
-    transport::{
-        ConnectionSettings, Drain, Listener, Server, Workers,
-        grpc::{self, report_ending},
-        observe::Checks,
-        workers::Worker,
-    },
+    transport::{ConnectionSettings, Drain, Listener, Server, Workers, grpc, observe::Checks, workers::Worker},
 };
 
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
@@ -62,8 +58,7 @@ pub struct App {
     settings: Settings,
     limiter: Arc<Limiter<AnyStore>>,
     reload: Reload,
-    admin: Admin,
-    health: HealthReporter,
+    readiness: Readiness,
     drain: Drain,
     workers: Workers,
     grpc: Server,
@@ -135,7 +130,8 @@ impl App {
             drain: drain.clone(),
         };
         let reload = Reload { limiter: Arc::clone(&limiter), settings: settings.clone(), watch, hangup, empty };
-        Ok(Self { settings, limiter, reload, admin, health, drain, workers, grpc, http })
+        let readiness = Readiness { admin, health };
+        Ok(Self { settings, limiter, reload, readiness, drain, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -149,10 +145,16 @@ impl App {
         info!(grpc, http, store = %self.settings.store.url, workers = self.grpc.workers.len(), "serving");
         let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
         let background = [tokio::spawn(self.reload.run()), tokio::spawn(sweep(Arc::clone(&self.limiter)))];
+        let follow = self.settings.store.redis.required_for_readiness;
+        let following = follow.then(|| tokio::spawn(self.readiness.clone().follow_store(Arc::clone(&self.limiter))));
         shutdown.await;
         info!("shutting down: health says no, calls are still served");
-        report_ending(&self.health).await;
-        self.admin.report_ending();
+        if let Some(following) = following {
+            following.abort();
+            // So that it does not say anything after this.
+            let _ = following.await;
+        }
+        self.readiness.report_ending().await;
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
         let clean = self.drain.finish(self.settings.shutdown.timeout.duration()).await;
         if !clean {

@@ -172,7 +172,7 @@ impl Story {
 
     async fn reset(&self, line: ResetLine) -> Result<serde_json::Value, CheckError> {
         let (at, subtree) = (line.at_us, line.subtree);
-        let existed = self.limiter.reset(&line.request()?, subtree).await?;
+        let existed = self.limiter.reset(&line.request()?, subtree).await?.existed;
         Ok(json!({ "at_us": at, "reset": true, "existed": existed }))
     }
 

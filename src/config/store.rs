@@ -6,6 +6,7 @@ use crate::{
     domain::{Micros, time::SECOND},
     store::{
         StoreSettings, StoreUrl,
+        near::NearCacheSettings,
         redis::{
             login::Login,
             settings::{RedisSettings, TlsSettings},
@@ -26,6 +27,9 @@ const MILLISECOND: Micros = 1_000;
 pub fn check(store: &StoreSettings) -> Result<(), String> {
     holds((1..=1 << 32).contains(&store.max_keys), "store.max_keys is 1 to 2^32")?;
     bounds(&store.redis)?;
+    let NearCacheSettings { max_age, max_entries, .. } = &store.near_cache;
+    holds((MILLISECOND..=SECOND).contains(&max_age.0), "store.near_cache.max_age is 1ms to 1s")?;
+    holds((1..=1_000_000).contains(max_entries), "store.near_cache.max_entries is 1 to 1000000")?;
     passwords(&store.redis)?;
     match &store.url {
         StoreUrl::Memory => Ok(()),

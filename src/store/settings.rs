@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{memory::MemorySettings, redis::settings::RedisSettings, url::StoreUrl};
+use super::{memory::MemorySettings, near::NearCacheSettings, redis::settings::RedisSettings, url::StoreUrl};
 
 /// The store's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,10 +14,17 @@ pub struct StoreSettings {
     pub max_keys: usize,
     /// How Redis or Valkey is reached.
     pub redis: RedisSettings,
+    /// Whether refusals of Redis or Valkey are remembered here for a moment.
+    pub near_cache: NearCacheSettings,
 }
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { url: StoreUrl::Memory, max_keys: MemorySettings::default().max_keys, redis: RedisSettings::default() }
+        Self {
+            url: StoreUrl::Memory,
+            max_keys: MemorySettings::default().max_keys,
+            redis: RedisSettings::default(),
+            near_cache: NearCacheSettings::default(),
+        }
     }
 }

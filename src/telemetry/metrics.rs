@@ -45,6 +45,8 @@ const COUNTERS: &[(&str, &str)] = &[
         "Checks decided without the shared store, by domain and the rule that answered (local, allow, deny, error).",
     ),
     (ERRORS, "Requests that the shared store did not answer, by kind."),
+    (store::NEAR_HITS, "Refusals answered from the near cache, without asking the shared store."),
+    (store::NEAR_FULL, "Refusals of the shared store for which the near cache had no room."),
     (EVICTIONS, "States dropped from memory, by reason."),
     (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),

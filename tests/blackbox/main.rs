@@ -8,10 +8,15 @@ mod health;
 mod life;
 mod lint;
 mod metrics;
+mod near_cache;
 mod nested_table;
 mod policies;
+mod readiness;
 mod reload;
+#[path = "../stores/servers/mod.rs"]
+mod servers;
 mod settings;
+mod shared_store;
 mod simulate;
 mod sockets;
 mod support;

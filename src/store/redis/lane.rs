@@ -61,7 +61,7 @@ async fn carry(flight: &mut Flight, mut held: Option<Pooled>, queue: &Queue, cou
         let since = Instant::now();
         match timeout_at(deadline, flight.exchange(&mut connection, &terms)).await {
             Ok(Ok(refused)) => {
-                course.meter.round_trip(StoreOp::Decide, since.elapsed());
+                course.meter.took(StoreOp::Decide, since.elapsed());
                 flight.batch_sizes().for_each(|size| course.meter.batch(size));
                 return after(refused, connection, course);
             }
