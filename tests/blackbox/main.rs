@@ -18,5 +18,6 @@ mod servers;
 mod settings;
 mod shared_store;
 mod simulate;
+mod simulate_shared;
 mod sockets;
 mod support;
