@@ -58,7 +58,7 @@ async fn a_batch_shares_round_trips_and_is_decided_in_order() {
     let calls = script_calls(&redis);
     println!("{CHECKS} checks of a batch in {calls} calls");
     assert!((FEW_CALLS..=10 * FEW_CALLS).contains(&calls), "{calls} calls");
-    assert_eq!(server.metric("weir_store_batch_size_sum{store=\"redis\"}"), CHECKS as f64);
+    server.wait_for_metric("weir_store_batch_size_sum{store=\"redis\"}", CHECKS as f64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
