@@ -2,16 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use weir::store::{
-    Failure,
-    failure::RefusalCode,
-    redis::{
-        connection::{Connection, Reply},
-        manager::{Manager, Pool, Target, failure, pool},
-        sentinel::Sentinels,
-        settings::{RedisSettings, SentinelSettings},
+use weir::{
+    settings::Time,
+    store::{
+        Failure,
+        failure::RefusalCode,
+        redis::{
+            connection::{Connection, Reply},
+            manager::{Manager, Pool, Target, failure, pool},
+            sentinel::Sentinels,
+            settings::{RedisSettings, SentinelSettings},
+        },
+        url::Topology,
     },
-    url::Topology,
 };
 
 use crate::server::{PATIENCE, Server, ask, dialer, free_port, patient, redis};
@@ -49,10 +52,13 @@ async fn sentinels_that_cannot_help_are_passed_over() {
     let stale = Server::sentinel(replica.port, "");
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let silent = silent.local_addr().expect("an address").port();
-    let sentinels = [free_port(), silent, other.port, stale.port, good.port];
+    // Its master is behind a wall.
+    let astray = Server::sentinel(silent, "");
+    let sentinels = [free_port(), silent, other.port, stale.port, astray.port, good.port];
     let hosts: Vec<_> = sentinels.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     let url = format!("redis-sentinel://{}/mymaster", hosts.join(","));
-    assert_eq!(through(&url, &patient()).await, Ok(master.port));
+    let settings = RedisSettings { connect_timeout: Time::seconds(10), ..RedisSettings::default() };
+    assert_eq!(through(&url, &settings).await, Ok(master.port));
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ impl Sentinels {
         dialer: &Dialer,
         deadline: Instant,
     ) -> Result<Connection, Failure> {
-        let master = self.ask(dialer, sentinel, part(deadline, 2)).await?;
+        let master = self.ask(dialer, sentinel, deadline).await?;
         dialer.dial_by(&master, Purpose::Checks, deadline).await
     }
 
