@@ -7,6 +7,7 @@
 mod author;
 mod dice;
 mod memory;
+mod redis;
 mod scene;
 mod tally;
 mod told;
@@ -15,9 +16,12 @@ use std::fmt::Debug;
 
 use author::{Author, Line};
 use memory::InMemory;
+use redis::OnRedis;
 use tally::Tally;
 use told::{Reference, Told};
 use weir::domain::Micros;
+
+use crate::servers::{Cluster, ClusterOptions, Options, Server};
 
 /// Lines of a story.
 const LINES: usize = 60;
@@ -103,4 +107,17 @@ async fn tell(seed: u64, one: &mut impl Told, other: &mut impl Told, tally: &mut
 #[tokio::test]
 async fn memory_is_the_step_over_a_map() {
     tell_stories(2_000, &mut InMemory::new()).await;
+}
+
+#[tokio::test]
+async fn redis_is_the_step_over_a_map() {
+    let server = Server::start(Options::socket());
+    tell_stories(200, &mut OnRedis::new("Redis", &server.url(), vec![&server])).await;
+}
+
+#[tokio::test]
+async fn a_cluster_is_the_step_over_a_map() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let masters = cluster.nodes.iter().collect();
+    tell_stories(200, &mut OnRedis::new("a Cluster", &cluster.url(), masters)).await;
 }
