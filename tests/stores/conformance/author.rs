@@ -27,6 +27,20 @@ pub enum Line {
     Change(Vec<usize>),
 }
 
+/// What may happen in a story.
+#[derive(Clone, Copy, Debug)]
+pub struct Plot {
+    /// The clock may step back.
+    pub back: bool,
+    /// A request may be about limits of several anchors.
+    pub several_anchors: bool,
+}
+
+impl Plot {
+    /// Everything.
+    pub const ANY: Self = Self { back: true, several_anchors: true };
+}
+
 /// Edges that are remembered.
 const EDGES: usize = 12;
 /// The most levels of a request.
@@ -34,6 +48,7 @@ const LEVELS: usize = 6;
 
 pub struct Author {
     dice: Dice,
+    plot: Plot,
     pub scene: Scene,
     now: Micros,
     /// Moments at which something ends, by the last answers.
@@ -43,7 +58,7 @@ pub struct Author {
 }
 
 impl Author {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, plot: Plot) -> Self {
         let mut dice = Dice::new(seed);
         let scene = Scene::new(&mut dice);
         let now = match dice.below(10) {
@@ -52,7 +67,7 @@ impl Author {
             _ => 1_790_000_000_000_000 + dice.within(0, 1 << 40),
         };
         let last = vec![None; scene.rules.len()];
-        Self { dice, scene, now, edges: Vec::new(), last }
+        Self { dice, plot, scene, now, edges: Vec::new(), last }
     }
 
     /// The next line, and when it is told.
@@ -92,7 +107,7 @@ impl Author {
             _ if dice.one_in(10) => dice.pick(&[0, MAX_MOMENT]),
             _ => now - dice.within(0, 2),
         };
-        moment.clamp(0, MAX_MOMENT)
+        moment.clamp(if self.plot.back { 0 } else { now }, MAX_MOMENT)
     }
 
     fn check(&mut self) -> Check {
@@ -104,6 +119,11 @@ impl Author {
                 let (key, rule) = self.any_level();
                 levels.push((key, rule));
             }
+        }
+        if !self.plot.several_anchors {
+            let anchor = |level: &(usize, usize)| self.scene.anchor_path(level.0, level.1);
+            let first = anchor(&levels[0]).to_vec();
+            levels.retain(|level| anchor(level) == first);
         }
         levels.truncate(LEVELS);
         let (_, priced) = self.dice.pick(&levels);
