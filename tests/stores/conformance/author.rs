@@ -1,0 +1,179 @@
+//! Who makes up the story as it goes: the next request depends on what was answered to the last ones, so that it comes
+//! at the moments and with the costs at which mistakes would show.
+
+use weir::{
+    domain::{
+        Charge, Decision, Micros,
+        ask::{MAX_COST, MAX_WAIT},
+        time::MAX_MOMENT,
+    },
+    plan::Decisions,
+};
+
+use super::{
+    dice::Dice,
+    scene::{Check, Named, Scene},
+};
+
+/// A line of a story.
+#[derive(Debug)]
+pub enum Line {
+    Check(Check),
+    Reset {
+        key: Named,
+        subtree: bool,
+    },
+    /// These limits have other parameters from now on.
+    Change(Vec<usize>),
+}
+
+/// What may happen in a story.
+#[derive(Clone, Copy, Debug)]
+pub struct Plot {
+    /// The clock may step back.
+    pub back: bool,
+    /// A request may be about limits of several anchors.
+    pub several_anchors: bool,
+}
+
+impl Plot {
+    /// Everything.
+    pub const ANY: Self = Self { back: true, several_anchors: true };
+}
+
+/// Edges that are remembered.
+const EDGES: usize = 12;
+/// The most levels of a request.
+const LEVELS: usize = 6;
+
+pub struct Author {
+    dice: Dice,
+    plot: Plot,
+    pub scene: Scene,
+    now: Micros,
+    /// Moments at which something ends, by the last answers.
+    edges: Vec<Micros>,
+    /// The last answer of each limit.
+    last: Vec<Option<Decision>>,
+}
+
+impl Author {
+    pub fn new(seed: u64, plot: Plot) -> Self {
+        let mut dice = Dice::new(seed);
+        let scene = Scene::new(&mut dice);
+        let now = match dice.below(10) {
+            0 => 0,
+            1 => MAX_MOMENT - dice.magnitude(1 << 40),
+            _ => 1_790_000_000_000_000 + dice.within(0, 1 << 40),
+        };
+        let last = vec![None; scene.rules.len()];
+        Self { dice, plot, scene, now, edges: Vec::new(), last }
+    }
+
+    /// The next line, and when it is told.
+    pub fn line(&mut self) -> (Micros, Line) {
+        self.now = self.moment();
+        let line = match self.dice.below(20) {
+            0 => self.reset(),
+            1 => Line::Change(self.scene.change(&mut self.dice)),
+            _ => Line::Check(self.check()),
+        };
+        (self.now, line)
+    }
+
+    /// What was answered to the last line, a check, whose levels were these limits.
+    pub fn hear(&mut self, check: &Check, decisions: &Decisions) {
+        for ((_, rule, _), decision) in check.levels.iter().zip(decisions) {
+            self.last[*rule] = Some(*decision);
+            let ends = [decision.retry_after, Some(decision.reset_after), Some(decision.wait)];
+            self.edges.extend(ends.into_iter().flatten().filter(|end| *end > 0).map(|end| self.now + end));
+        }
+        let old = self.edges.len().saturating_sub(EDGES);
+        self.edges.drain(..old);
+    }
+
+    /// Often the same, often an edge or a microsecond beside it, at times far away; some of them back in time.
+    fn moment(&mut self) -> Micros {
+        let (dice, now) = (&mut self.dice, self.now);
+        let edge = if self.edges.is_empty() { now } else { dice.pick(&self.edges) };
+        let moment = match dice.below(20) {
+            0..7 => now,
+            7..12 => edge + dice.within(-1, 1),
+            12..15 => now + dice.within(0, (edge - now).max(0)),
+            15 => now + 1,
+            16 => now + dice.magnitude(1 << 42),
+            17 => edge + dice.magnitude((edge - now).max(1)),
+            18 => now - dice.magnitude((edge - now).abs().max(1 << 20)),
+            _ if dice.one_in(10) => dice.pick(&[0, MAX_MOMENT]),
+            _ => now - dice.within(0, 2),
+        };
+        moment.clamp(if self.plot.back { 0 } else { now }, MAX_MOMENT)
+    }
+
+    fn check(&mut self) -> Check {
+        let key = self.dice.below(self.scene.keys.len());
+        let mut levels: Vec<_> = self.scene.rules_of(key).into_iter().map(|rule| (key, rule)).collect();
+        if self.dice.one_in(3) || levels.is_empty() {
+            // As Envoy's requests are: about several keys, which may share limits.
+            for _ in 0..self.dice.below(4) + usize::from(levels.is_empty()) {
+                let (key, rule) = self.any_level();
+                levels.push((key, rule));
+            }
+        }
+        if !self.plot.several_anchors {
+            let anchor = |level: &(usize, usize)| self.scene.anchor_path(level.0, level.1);
+            let first = anchor(&levels[0]).to_vec();
+            levels.retain(|level| anchor(level) == first);
+        }
+        levels.truncate(LEVELS);
+        let (_, priced) = self.dice.pick(&levels);
+        let one_cost = self.cost(priced);
+        let differ = self.dice.one_in(4);
+        let priced = levels.into_iter().map(|(key, rule)| (key, rule, if differ { self.cost(rule) } else { one_cost }));
+        Check {
+            levels: priced.collect(),
+            charge: self.dice.pick(&[Charge::AllOrNothing, Charge::AllOrNothing, Charge::Independent]),
+            max_wait: match self.dice.below(4) {
+                0 => Some(0),
+                1 => Some(self.dice.magnitude(MAX_WAIT)),
+                _ => None,
+            },
+            factor: if self.dice.one_in(10) { self.dice.pick(&[0.5, 2.0, 3.0, 0.1]) } else { 1.0 },
+        }
+    }
+
+    /// A limit, and a key on whose path it is.
+    fn any_level(&mut self) -> (usize, usize) {
+        let rule = self.dice.below(self.scene.rules.len());
+        let keys: Vec<_> = (0..self.scene.keys.len()).filter(|key| self.scene.rules_of(*key).contains(&rule)).collect();
+        (self.dice.pick(&keys), rule)
+    }
+
+    fn cost(&mut self, rule: usize) -> i64 {
+        let (limit, remaining) = self.last[rule].map_or((5, 5), |last| (last.limit as i64, last.remaining as i64));
+        let dice = &mut self.dice;
+        let cost = match dice.below(20) {
+            0..2 => 0,
+            2..7 => 1,
+            7..9 => dice.within(1, 5),
+            9..12 => remaining + dice.within(-1, 1),
+            12 => limit + dice.within(-1, 1),
+            13..15 => dice.within(0, remaining),
+            15 => dice.within(0, 2 * limit),
+            16 => -dice.magnitude(limit),
+            17 => -dice.within(1, 3),
+            18 => dice.within(0, limit),
+            _ => dice.pick(&[MAX_COST, -MAX_COST, MAX_COST - 1, -limit]),
+        };
+        cost.clamp(-MAX_COST, MAX_COST)
+    }
+
+    /// Mostly of a key of the story or one above it; at times of one below, or of one that nobody has asked for.
+    fn reset(&mut self) -> Line {
+        let dice = &mut self.dice;
+        let key = &self.scene.keys[dice.below(self.scene.keys.len())];
+        let depth = dice.within(1, key.key.depth() as i64) as usize;
+        let more = if dice.one_in(8) { Some(dice.pick(&["trade", "*", "nobody"])) } else { None };
+        Line::Reset { key: key.prefix(depth, more), subtree: dice.one_in(2) }
+    }
+}

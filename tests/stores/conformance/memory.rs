@@ -1,0 +1,48 @@
+//! The memory store, told.
+
+use std::sync::Arc;
+
+use weir::{
+    domain::{Key, ManualClock, Micros},
+    plan::{Decisions, Plan},
+    store::{MemoryStore, memory::MemorySettings},
+};
+
+use super::told::{Memories, Told};
+
+pub struct InMemory {
+    clock: Arc<ManualClock>,
+    store: MemoryStore<Arc<ManualClock>>,
+}
+
+impl InMemory {
+    pub fn new() -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let settings = MemorySettings { max_keys: 1_000 };
+        Self { store: MemoryStore::new(settings, Arc::clone(&clock)), clock }
+    }
+}
+
+impl Told for InMemory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn forget(&mut self) {
+        *self = Self::new();
+    }
+
+    async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions {
+        self.clock.set(now);
+        self.store.decide_now(plan)
+    }
+
+    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> bool {
+        self.clock.set(now);
+        self.store.reset_now(key, anchor, subtree)
+    }
+
+    async fn states(&mut self, _now: Micros) -> Option<Memories> {
+        None
+    }
+}

@@ -1,0 +1,210 @@
+//! What a story is about: a few keys, and limits on their paths.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+use weir::{
+    algorithm::{Bounds, Entry, LIST, Params},
+    domain::{Charge, Key, Micros},
+    plan::{Level, Limit, Origin, Plan},
+};
+
+use super::dice::Dice;
+
+const LONG: &str = "a segment of over sixty-four bytes, of which names of states hold a hash instead";
+
+/// Nested keys, keys that begin alike, and bytes that mean something to patterns and to the hash tags of a Cluster.
+const PATHS: [&[&str]; 12] = [
+    &["user"],
+    &["user", "alex"],
+    &["user", "alex", "trade"],
+    &["user", "alex", "trade", "eur", "usd"],
+    &["user", "alex", "pay"],
+    &["user", "alexa", "trade"],
+    &["user", "bo", "trade"],
+    &["user", LONG, "trade"],
+    &["u*", "[a-z]?", "\\*", "x"],
+    &["{user}", "alex", "{}"],
+    &["user}", "{alex}{bo}"],
+    &["\u{0}\r\n", "é", "\u{7f}\u{80}"],
+];
+const DOMAINS: [&str; 4] = ["", "", "api", "a}{*"];
+const FACTORS: [f64; 7] = [0.001, 0.1, 0.5, 1.5, 2.0, 3.0, 1_000.0];
+
+/// A key and how it is written.
+pub struct Named {
+    domain: &'static str,
+    segments: Vec<&'static str>,
+    pub key: Key,
+}
+
+impl Named {
+    fn new(domain: &'static str, segments: &[&'static str]) -> Self {
+        Self { domain, segments: segments.to_vec(), key: Key::new(domain, segments).expect("a key") }
+    }
+
+    /// Its first `depth` segments, with `more` behind them.
+    pub fn prefix(&self, depth: usize, more: Option<&'static str>) -> Self {
+        let segments: Vec<_> = self.segments.iter().copied().take(depth).chain(more).collect();
+        Self::new(self.domain, &segments)
+    }
+}
+
+impl fmt::Debug for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}:{:?}", self.domain, self.segments)
+    }
+}
+
+/// Where a limit stands, and what it may become.
+pub struct Rule {
+    entry: &'static Entry,
+    path: Vec<u8>,
+    pub depth: u8,
+    origin: Origin,
+    name: Option<&'static str>,
+    ordinal: usize,
+    shadow: bool,
+    params: Params,
+    factor: f64,
+    pub limit: Limit,
+}
+
+impl Rule {
+    fn limit(&self, params: &Params, factor: f64) -> Option<Limit> {
+        let limit = Limit::new(self.origin, self.name, "*", self.ordinal, self.shadow, params.clone());
+        limit.under_policy_factor(factor).ok().flatten()
+    }
+
+    fn is_state_of(&self, other: &Self) -> bool {
+        self.path == other.path && self.limit.ident() == other.limit.ident()
+    }
+
+    /// The algorithm's name.
+    pub fn algorithm(&self) -> &'static str {
+        self.entry.name
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { depth, shadow, params, factor, limit, .. } = self;
+        let shadow = if *shadow { " shadow" } else { "" };
+        write!(f, "depth {depth}{shadow} {} {} factor {factor}", limit.ident_text(), params.describe())
+    }
+}
+
+/// The keys and limits of one story.
+#[derive(Debug)]
+pub struct Scene {
+    pub anchor: u8,
+    pub keys: Vec<Named>,
+    pub rules: Vec<Rule>,
+}
+
+/// A request: its levels as places in `keys` and `rules`, each with its cost.
+#[derive(Clone, Debug)]
+pub struct Check {
+    pub levels: Vec<(usize, usize, i64)>,
+    pub charge: Charge,
+    pub max_wait: Option<Micros>,
+    pub factor: f64,
+}
+
+impl Scene {
+    pub fn new(dice: &mut Dice) -> Self {
+        let mut keys = vec![Named::new("", &["user", "alex", "trade"])];
+        for _ in 0..dice.below(4) {
+            let new = Named::new(dice.pick(&DOMAINS), dice.pick(&PATHS));
+            if keys.iter().all(|key| key.key != new.key) {
+                keys.push(new);
+            }
+        }
+        let mut scene = Self { anchor: dice.within(1, 4) as u8, keys, rules: Vec::new() };
+        // A story has few algorithms, so that each is met often enough to get somewhere.
+        let entries = [&LIST[dice.below(LIST.len())], &LIST[dice.below(LIST.len())]];
+        for _ in 0..2 + dice.below(6) {
+            let entry = dice.pick(&entries);
+            scene.add_rule(entry, dice);
+        }
+        scene
+    }
+
+    fn add_rule(&mut self, entry: &'static Entry, dice: &mut Dice) {
+        let key = &self.keys[dice.below(self.keys.len())].key;
+        let depth = dice.within(1, key.depth() as i64) as usize;
+        let params = example(entry, dice);
+        let mut rule = Rule {
+            entry,
+            path: key.prefix(depth).to_vec(),
+            depth: depth as u8,
+            origin: if dice.one_in(4) { Origin::Request } else { Origin::Policy },
+            name: if dice.one_in(2) { Some(dice.pick(&["per-user", "b"])) } else { None },
+            ordinal: dice.below(2),
+            shadow: dice.one_in(4),
+            limit: Limit::new(Origin::Policy, None, "*", 0, false, params.clone()),
+            params,
+            factor: 1.0,
+        };
+        rule.limit = rule.limit(&rule.params, 1.0).expect("a limit without a factor");
+        // What shares a state has the same parameters.
+        if let Some(twin) = self.rules.iter().find(|other| other.is_state_of(&rule)) {
+            let limit = rule.limit(&twin.params, twin.factor).expect("those of the other");
+            rule = Rule { params: twin.params.clone(), factor: twin.factor, limit, ..rule };
+        }
+        self.rules.push(rule);
+    }
+
+    /// Other parameters for a limit, as when a policy is edited: mostly those that keep its counts. Tells which limits have
+    /// changed: it and those with the same state.
+    pub fn change(&mut self, dice: &mut Dice) -> Vec<usize> {
+        let changed = dice.below(self.rules.len());
+        let rule = &self.rules[changed];
+        let (mut params, mut factor) = (example(rule.entry, dice), 1.0);
+        if dice.one_in(2) {
+            (params, factor) = (rule.params.clone(), dice.pick(&FACTORS));
+        }
+        let Some(limit) = rule.limit(&params, factor) else { return Vec::new() };
+        let all: Vec<_> = (0..self.rules.len()).filter(|index| self.rules[*index].is_state_of(rule)).collect();
+        let taken = |other: &Rule| other.path == rule.path && other.limit.ident() == limit.ident();
+        if limit.ident() != rule.limit.ident() && self.rules.iter().any(taken) {
+            return Vec::new();
+        }
+        for index in &all {
+            let rule = &mut self.rules[*index];
+            rule.limit = rule.limit(&params, factor).expect("as for the first");
+            (rule.params, rule.factor) = (params.clone(), factor);
+        }
+        all
+    }
+
+    /// The limits on the path of a key, root first.
+    pub fn rules_of(&self, key: usize) -> Vec<usize> {
+        let key = &self.keys[key].key;
+        let applies =
+            |rule: &Rule| usize::from(rule.depth) <= key.depth() && rule.path == key.prefix(rule.depth.into());
+        let mut rules: Vec<_> = (0..self.rules.len()).filter(|index| applies(&self.rules[*index])).collect();
+        rules.sort_by_key(|index| self.rules[*index].depth);
+        rules
+    }
+
+    /// Where the state of a limit on a key's path lives.
+    pub fn anchor_path(&self, key: usize, rule: usize) -> &[u8] {
+        self.keys[key].key.prefix(self.rules[rule].depth.min(self.anchor).into())
+    }
+
+    /// A request as stores take it; `None` where its factor leaves nothing to decide or makes it invalid.
+    pub fn plan(&self, check: &Check) -> Option<Plan<'_>> {
+        let mut levels = SmallVec::new();
+        for (key, rule, cost) in &check.levels {
+            let rule = &self.rules[*rule];
+            let level = Level::new(&self.keys[*key].key, rule.depth, self.anchor, &rule.limit, *cost);
+            levels.extend(level.under_factor(check.factor).ok()?);
+        }
+        (!levels.is_empty()).then(|| Plan::new(levels, check.charge, check.max_wait))
+    }
+}
+
+fn example(entry: &Entry, dice: &mut Dice) -> Params {
+    (entry.parse)(&dice.pick(entry.examples), &Bounds::default()).expect("an example")
+}

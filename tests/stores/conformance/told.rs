@@ -1,0 +1,97 @@
+//! Those to whom stories are told.
+
+use std::collections::BTreeMap;
+
+use weir::{
+    algorithm::State,
+    domain::{Key, Micros},
+    plan::{Decisions, Plan, States, decide},
+};
+
+/// Something that remembers, on a clock that stands where the story has put it.
+pub trait Told {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// Forgets the last story.
+    async fn forget(&mut self);
+
+    /// Decides a request.
+    async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions;
+
+    /// Resets a key, and tells whether it had a state.
+    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> bool;
+
+    /// What it remembers that still means something, by name. `None`: it does not show that.
+    async fn states(&mut self, now: Micros) -> Option<Memories>;
+}
+
+/// States by their names: the encoded key and the limit's ident behind it.
+pub type Memories = BTreeMap<Vec<u8>, Memory>;
+
+/// A state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Memory {
+    /// When it means nothing any more.
+    pub expires: Micros,
+    /// What it is.
+    pub words: Vec<f64>,
+}
+
+/// The step of the library over a map, and nothing else.
+#[derive(Default)]
+pub struct Reference(BTreeMap<Vec<u8>, (State, Micros)>);
+
+impl Told for Reference {
+    fn name(&self) -> &'static str {
+        "the step over a map"
+    }
+
+    async fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions {
+        let names = plan.levels().iter().map(|level| [level.path(), level.limit.ident()].concat()).collect();
+        decide(plan, &mut View { states: &mut self.0, names, now }, now)
+    }
+
+    async fn reset(&mut self, key: &Key, _anchor: u8, subtree: bool, now: Micros) -> bool {
+        let mut existed = false;
+        self.0.retain(|name, (_, expires)| match name.strip_prefix(key.prefix(key.depth())) {
+            Some([weir::domain::key::END, ..]) => {
+                existed |= *expires > now;
+                false
+            }
+            Some(_) => !subtree,
+            None => true,
+        });
+        existed
+    }
+
+    async fn states(&mut self, now: Micros) -> Option<Memories> {
+        let live = self.0.iter().filter(|(_, (_, expires))| *expires > now);
+        let memory = |state: &State, expires: &Micros| Memory { expires: *expires, words: state.lua_state() };
+        Some(live.map(|(name, (state, expires))| (name.clone(), memory(state, expires))).collect())
+    }
+}
+
+struct View<'s> {
+    states: &'s mut BTreeMap<Vec<u8>, (State, Micros)>,
+    names: Vec<Vec<u8>>,
+    now: Micros,
+}
+
+impl States for View<'_> {
+    fn get(&self, index: usize) -> Option<&State> {
+        self.states.get(&self.names[index]).map(|(state, _)| state)
+    }
+
+    fn reserve(&mut self, _count: usize) -> bool {
+        true
+    }
+
+    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
+        self.states.insert(self.names[index].clone(), (state, self.now + reset_after));
+    }
+}

@@ -1,0 +1,41 @@
+//! Real Redis servers for tests: one, one with replica and Sentinels, a Cluster. Each lives in a directory of its own
+//! below the system's directory for temporary files, listens on free loopback ports and a unix socket, keeps nothing on
+//! disk, and ends with the value that started it, or with the test's process, however that ends.
+//!
+//! Knows nothing of the crate under test, so that any of its test crates may take it in by `#[path]`.
+
+// No test crate uses all of it.
+#![allow(dead_code, unused_imports)]
+
+mod cluster;
+mod ports;
+mod process;
+mod sentinel;
+mod silent;
+mod single;
+mod wire;
+
+use std::time::{Duration, Instant};
+
+pub use cluster::{Cluster, ClusterOptions, Migration};
+pub use sentinel::{SentinelOptions, Sentinels};
+pub use silent::Silent;
+pub use single::{Options, Server, TlsFiles};
+pub use wire::Reply;
+
+/// How long anything may take before a test fails; far above what is needed, for machines that are busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Looks until there is a value; after [`PATIENCE`] the test fails with what was seen last.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let since = Instant::now();
+    loop {
+        match look() {
+            Ok(value) => return value,
+            Err(seen) => assert!(since.elapsed() < PATIENCE, "not in time: {what}; last seen: {seen}"),
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}

@@ -1,0 +1,83 @@
+//! A process that cannot outlive the test that started it.
+
+use std::{
+    fs::File,
+    io::Write,
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// Becomes the program, with a watcher beside it that kills it on a line on standard input; and on its end, which comes
+/// with the end of whoever started it, also removes the directory, for nobody else is left to do so.
+const LEASH: &str = r#"
+dir=$1
+shift
+exec 3<&0 </dev/null
+{
+    if read -r _ <&3; then
+        kill -9 $$
+    else
+        kill -9 $$
+        sleep 0.2
+        rm -rf "$dir"
+    fi
+} &
+exec 3<&-
+exec "$@"
+"#;
+
+/// A running process, killed when this is dropped.
+pub struct Process {
+    child: Child,
+    leash: ChildStdin,
+}
+
+impl Process {
+    /// Starts a program, which tells what it tells in `log`. `dir` goes when the test's process dies.
+    pub fn start(program: &[&str], dir: &Path, log: &File) -> Self {
+        let out = || log.try_clone().expect("a handle of the log");
+        let mut command = Command::new("sh");
+        command.args(["-c", LEASH, "leash"]).arg(dir).args(program).current_dir(dir);
+        command.env("LC_ALL", "C").stdin(Stdio::piped()).stdout(out()).stderr(out());
+        let mut child = command.spawn().expect("a shell");
+        let leash = child.stdin.take().expect("piped");
+        Self { child, leash }
+    }
+
+    /// Whether it has ended by itself. Its number stays taken, so that the watcher never kills another.
+    pub fn has_ended(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.pid()), look).expect("our child").is_some()
+    }
+
+    /// Stops it where it is (SIGSTOP); returns when it stands.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+        waitid(WaitId::Pid(self.pid()), WaitIdOptions::STOPPED).expect("our child");
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("our child");
+    }
+}
+
+impl Drop for Process {
+    /// SIGKILL, which ends a stopped process too.
+    fn drop(&mut self) {
+        // The watcher may be gone with everything else of its group.
+        let _ = self.leash.write_all(b"\n");
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

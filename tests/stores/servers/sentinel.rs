@@ -1,0 +1,140 @@
+//! A master with a replica, and Sentinels that watch them.
+
+use super::{Options, Server, eventually};
+
+/// The name of the master among Sentinels.
+pub const MASTER: &str = "mymaster";
+
+/// What is watched, and how.
+#[derive(Clone, Debug)]
+pub struct SentinelOptions {
+    /// How many Sentinels; more than half of them must agree.
+    pub sentinels: usize,
+    /// Lines of every data server's `redis.conf`.
+    pub settings: Vec<(String, String)>,
+    /// The password of the data servers.
+    pub password: Option<String>,
+    /// The password of the Sentinels themselves.
+    pub sentinel_password: Option<String>,
+}
+
+impl Default for SentinelOptions {
+    fn default() -> Self {
+        Self { sentinels: 3, settings: Vec::new(), password: None, sentinel_password: None }
+    }
+}
+
+/// Two data servers, one of which is the master, and their Sentinels.
+pub struct Sentinels {
+    /// The data servers.
+    pub data: [Server; 2],
+    /// The Sentinels.
+    pub sentinels: Vec<Server>,
+}
+
+impl Sentinels {
+    /// Starts them, and waits until all know of each other and the replica follows.
+    pub fn start(options: &SentinelOptions) -> Self {
+        let mut data = Options::port();
+        for (name, value) in &options.settings {
+            data = data.set(name, value);
+        }
+        if let Some(password) = &options.password {
+            data = data.set("requirepass", password).set("masterauth", password);
+        }
+        let master = Server::start(data.clone());
+        let replica = Server::start(data.set("replicaof", &format!("127.0.0.1 {}", master.port())));
+        follows(&replica);
+        let watching = watching(options, master.port());
+        let sentinels = (0..options.sentinels).map(|_| Server::start(watching.clone())).collect();
+        let all = Self { data: [master, replica], sentinels };
+        for sentinel in &all.sentinels {
+            // They look at what they watch every ten seconds, which is long for a test.
+            sentinel.cli(&["SENTINEL", "DEBUG", "INFO-PERIOD", "300", "PUBLISH-PERIOD", "300", "ASK-PERIOD", "300"]);
+        }
+        for sentinel in &all.sentinels {
+            eventually("Sentinels know of each other and the replica", || {
+                let seen = |field| fact(sentinel, field);
+                let (others, replicas) = (seen("num-other-sentinels")?, seen("num-slaves")?);
+                let known = others == (options.sentinels - 1).to_string() && replicas == "1";
+                known.then_some(()).ok_or_else(|| format!("{others} others, {replicas} replicas"))
+            });
+        }
+        all
+    }
+
+    /// Its form of `store.url`, without user and password.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+        format!("redis-sentinel://{}/{MASTER}", hosts.join(","))
+    }
+
+    /// Which of the data servers the Sentinels call master.
+    pub fn master(&self) -> usize {
+        let port = master_port(&self.sentinels[0]).expect("a Sentinel answers");
+        self.data.iter().position(|server| server.port().to_string() == port).expect("one of ours")
+    }
+
+    /// Kills the master, and waits until the other has taken over and every Sentinel says so. Tells which died.
+    pub fn fail_over(&mut self) -> usize {
+        let old = self.master();
+        self.data[old].kill();
+        self.wait_for_master(1 - old);
+        old
+    }
+
+    /// Has the Sentinels change the roles while both live: the old master becomes a read-only replica. Tells which it is.
+    pub fn switch(&self) -> usize {
+        let old = self.master();
+        eventually("a failover begins", || self.sentinels[0].try_cli(&["SENTINEL", "FAILOVER", MASTER]));
+        self.wait_for_master(1 - old);
+        eventually("the old master is a replica", || self.data[old].info("role").and_then(|role| is(&role, "slave")));
+        old
+    }
+
+    fn wait_for_master(&self, new: usize) {
+        let server = &self.data[new];
+        eventually("the replica is promoted", || server.info("role").and_then(|role| is(&role, "master")));
+        for sentinel in &self.sentinels {
+            eventually("every Sentinel names the new master", || {
+                master_port(sentinel).and_then(|port| is(&port, &server.port().to_string()))
+            });
+        }
+    }
+}
+
+fn watching(options: &SentinelOptions, port: u16) -> Options {
+    let quorum = options.sentinels / 2 + 1;
+    let mut watching = Options::sentinel()
+        .set("sentinel monitor", &format!("{MASTER} 127.0.0.1 {port} {quorum}"))
+        .set("sentinel down-after-milliseconds", &format!("{MASTER} 500"))
+        .set("sentinel failover-timeout", &format!("{MASTER} 1000"));
+    if let Some(password) = &options.password {
+        watching = watching.set("sentinel auth-pass", &format!("{MASTER} {password}"));
+    }
+    if let Some(password) = &options.sentinel_password {
+        watching = watching.set("requirepass", password).set("sentinel sentinel-pass", password);
+    }
+    watching
+}
+
+fn master_port(sentinel: &Server) -> Result<String, String> {
+    let address = sentinel.try_cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])?;
+    Ok(address.lines().nth(1).unwrap_or_default().to_owned())
+}
+
+/// What a Sentinel knows of the master.
+fn fact(sentinel: &Server, name: &str) -> Result<String, String> {
+    let facts = sentinel.try_cli(&["SENTINEL", "MASTER", MASTER])?;
+    let mut facts = facts.lines().skip_while(|line| *line != name);
+    facts.nth(1).map(str::to_owned).ok_or_else(|| format!("no {name}"))
+}
+
+/// Waits until a replica is in step with its master.
+pub(super) fn follows(replica: &Server) {
+    eventually("the replica follows", || replica.info("master_link_status").and_then(|status| is(&status, "up")));
+}
+
+pub(super) fn is(seen: &str, expected: &str) -> Result<(), String> {
+    if seen == expected { Ok(()) } else { Err(seen.to_owned()) }
+}
