@@ -18,7 +18,7 @@ use crate::{
     algorithm::{Bounds, params::MAX_PERIOD},
     policy::Problems,
     settings::Time,
-    store::StoreSettings,
+    store::{StoreSettings, memory::snapshot::SnapshotSettings},
     telemetry::tracing::LogSettings,
     transport::{drain::ShutdownSettings, grpc::GrpcSettings},
 };
@@ -120,6 +120,9 @@ impl Settings {
         if self.store.max_keys == 0 || self.store.max_keys > 1 << 32 {
             return wrong("store.max_keys is 1 to 2^32");
         }
+        if !SnapshotSettings::EVERY.contains(&self.store.snapshot.every.0) {
+            return wrong("store.snapshot.every is 1s to 1d");
+        }
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
         if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
             return wrong("max_connections and max_streams are 1 to 1000000");
@@ -174,6 +177,24 @@ mod tests {
         assert_eq!(settings.grpc.listen.to_string(), "unix:/run/w");
         assert_eq!((settings.grpc.workers, settings.http.listen.to_string().as_str()), (3, "127.0.0.1:8080"));
         assert_eq!(load("", &[]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn relative_paths_in_a_file_are_meant_from_where_it_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weir.yaml");
+        for (limits, snapshot, expected) in [
+            ("policies", "counts", (dir.path().join("policies"), dir.path().join("counts"))),
+            ("/etc/weir", "/var/weir", (PathBuf::from("/etc/weir"), PathBuf::from("/var/weir"))),
+            ("''", "''", (PathBuf::new(), PathBuf::new())),
+        ] {
+            std::fs::write(&path, format!("limits: {limits}\nstore: {{ snapshot: {{ path: {snapshot} }} }}")).unwrap();
+            let settings = Settings::load(Some(&path), [], &Flags::default()).unwrap();
+            assert_eq!((settings.limits, settings.store.snapshot.path), expected);
+        }
+        let variable = [("WEIR_STORE__SNAPSHOT__PATH".to_owned(), "counts".to_owned())];
+        let settings = Settings::load(Some(&path), variable, &Flags::default()).unwrap();
+        assert_eq!(settings.store.snapshot.path, PathBuf::from("counts"));
     }
 
     #[test]

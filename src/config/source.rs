@@ -43,7 +43,23 @@ impl Provider for Values {
     }
 }
 
-/// The values of a YAML file. A relative path in `limits` is meant from where the file stands.
+/// The settings that are paths, meant from where the file stands when they are relative.
+const PATHS: [&[&str]; 2] = [&["limits"], &["store", "snapshot", "path"]];
+
+/// Makes the path at `key` one from `folder`, where there is one.
+fn from_folder(values: &mut Dict, key: &[&str], folder: &Path) {
+    match (key, key.first().and_then(|name| values.get_mut(*name))) {
+        ([_], Some(value)) => {
+            if let Some(path) = value.as_str().filter(|path| !path.is_empty()) {
+                *value = Value::from(folder.join(path).to_string_lossy().into_owned());
+            }
+        }
+        ([_, below @ ..], Some(Value::Dict(_, values))) => from_folder(values, below, folder),
+        _ => {}
+    }
+}
+
+/// The values of a YAML file.
 pub fn file(path: &Path, defaults: &Dict) -> Result<Values, Problems> {
     let text = std::fs::read_to_string(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
     let mut values = Dict::new();
@@ -56,9 +72,10 @@ pub fn file(path: &Path, defaults: &Dict) -> Result<Values, Problems> {
     if !problems.0.is_empty() {
         return Err(problems.in_file(path));
     }
-    if let (Some(limits), Some(folder)) = (values.get("limits").and_then(Value::as_str), path.parent()) {
-        let limits = if limits.is_empty() { String::new() } else { folder.join(limits).to_string_lossy().into_owned() };
-        values.insert("limits".to_owned(), Value::from(limits));
+    if let Some(folder) = path.parent() {
+        for key in PATHS {
+            from_folder(&mut values, key, folder);
+        }
     }
     Ok(Values::new(&path.display().to_string(), values))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::memory::MemorySettings;
+use super::memory::{MemorySettings, WhenFull, snapshot::SnapshotSettings};
 
 /// The store's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,11 +14,23 @@ pub struct StoreSettings {
     pub url: StoreUrl,
     /// Most states in memory: one for each limit and actual key.
     pub max_keys: usize,
+    /// What happens to requests for more.
+    pub when_full: WhenFull,
+    /// The file that outlives this process.
+    pub snapshot: SnapshotSettings,
+}
+
+impl StoreSettings {
+    /// What the memory store is made of.
+    pub fn memory(&self) -> MemorySettings {
+        MemorySettings { max_keys: self.max_keys, when_full: self.when_full }
+    }
 }
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { url: StoreUrl::Memory, max_keys: MemorySettings::default().max_keys }
+        let MemorySettings { max_keys, when_full } = MemorySettings::default();
+        Self { url: StoreUrl::Memory, max_keys, when_full, snapshot: SnapshotSettings::default() }
     }
 }
 
