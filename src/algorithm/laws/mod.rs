@@ -83,6 +83,26 @@ fn states_come_back_from_their_words_bit_for_bit_and_from_no_others() {
 }
 
 #[test]
+fn words_that_no_state_has_are_refused() {
+    let most = (1_u64 << 32) as f64;
+    for (algorithm, good, bad) in [
+        ("gcra", [1e15, 2.0, 3.0].as_slice(), [&[1e15, 3.0, 3.0][..], &[1e15, 0.0, 0.0], &[0.0, 0.0, most + 1.0]]),
+        ("token_bucket", &[-1.0, most - 1.0, most], [&[0.5, 0.0, 1.0], &[0.0, -1.0, 1.0], &[1e16, 0.0, 1.0]]),
+        (
+            "fixed_window",
+            &[1e15, 4_503_599_627_370_496.0],
+            [&[1e15, 4_503_599_627_370_497.0], &[0.0, -1.0], &[1e16, 1.0]],
+        ),
+    ] {
+        let from = |words: &[f64]| State::from_lua_state(algorithm, words);
+        assert_eq!(from(good).map(|state| state.lua_state()).as_deref(), Some(good), "{algorithm}");
+        for words in bad {
+            assert_eq!(from(words), None, "{algorithm} {words:?}");
+        }
+    }
+}
+
+#[test]
 fn law_2_expiry_is_invisible() {
     tell(150, 60, Plot::ANY, |scene, random| {
         let after = scene.after();

@@ -203,6 +203,20 @@ mod tests {
         params.step(None, &Ask { now: 0, cost: 1, max_wait: None, phase: 0 }).1.unwrap()
     }
 
+    #[test]
+    fn a_state_that_moves_behind_the_sweep_is_not_forgotten_by_it() {
+        let mut shard = Shard::default();
+        for (key, expires) in [100, 200, 300, 5, 50].into_iter().enumerate() {
+            shard.insert(key as u32, Name::new(&[key as u8], &[END]), a_state(), expires);
+        }
+        // Once around, and two more.
+        assert_eq!(shard.sweep(8, 5), 1);
+        assert_eq!((shard.hand, shard.next_expiry()), (2, 5));
+        assert!(shard.evict(0, 4, |slot| slot != 0));
+        assert_eq!(shard.sweep(2, 5), 0);
+        assert_eq!((shard.hand, shard.next_expiry()), (0, 50));
+    }
+
     proptest! {
         /// Against a map of expiries: what is there is found, only what has expired is dropped, and a whole pass drops all
         /// of it.

@@ -42,6 +42,7 @@ pub struct Found {
 
 impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     /// Locks the shards of the plan, each once, in the order in which all plans lock.
+    #[inline]
     pub fn lock(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
         let places = places(plan, &store.hasher, store.shards.len());
         let mut found: SmallVec<[Found; 4]> = places.map(|place| Found { place, guard: 0, slot: None }).collect();

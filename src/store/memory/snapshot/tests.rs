@@ -117,7 +117,8 @@ fn a_store_and_the_one_loaded_from_its_snapshot_decide_alike() {
         assert_eq!(loaded, Loaded { states: saved.states, expired: 0, left_out: 0 });
         for _ in 0..20 {
             now += random.magnitude(1 << 30);
-            (clock.set(now), later.set(now));
+            clock.set(now);
+            later.set(now);
             assert_eq!(decide(&first, &mut random.clone()), decide(&second, &mut random));
         }
     });
@@ -160,6 +161,23 @@ fn what_has_expired_stays_behind_and_what_does_not_fit_is_counted() {
     first.clock.set(NOW + DAY);
     ask(&first, &limit, "new", 0, 1);
     assert_eq!(save(&first, &path).unwrap().states, 1);
+}
+
+#[test]
+fn of_two_states_with_one_name_the_one_that_expires_later_counts() {
+    let (_dir, path) = place();
+    let (first, limit) = filled(1);
+    let (earlier, later) = (path.with_extension("earlier"), path.with_extension("later"));
+    save(&first, &earlier).unwrap();
+    ask(&first, &limit, "stable", 0, 2);
+    save(&first, &later).unwrap();
+    for files in [[&earlier, &later], [&later, &earlier]] {
+        let (second, _) = store(1, NOW);
+        for file in files {
+            assert_eq!(load(file, &second).unwrap(), Loaded { states: 1, expired: 0, left_out: 0 });
+        }
+        assert_eq!(ask(&second, &limit, "stable", 0, 0), 7);
+    }
 }
 
 #[test]
