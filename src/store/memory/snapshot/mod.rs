@@ -4,8 +4,8 @@
 //!
 //! | part | what |
 //! |---|---|
-//! | magic | 8 bytes, [`MAGIC`] |
-//! | version | u32, [`VERSION`] |
+//! | magic | 8 bytes, `weirsnap` |
+//! | version | u32, now 1 |
 //! | clock | i64: the store's clock when the writing began, in microseconds |
 //! | algorithms | u8: how many; for each its name, a u8 for the length before it |
 //! | states | for each a u8, the number of its algorithm from 1; its words, a u16 for how many, f64 each; i64: when it expires, in microseconds; its name, a u16 for the length before it |
