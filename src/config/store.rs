@@ -6,6 +6,7 @@ use crate::{
     domain::{Micros, time::SECOND},
     store::{
         StoreSettings, StoreUrl,
+        memory::snapshot::SnapshotSettings,
         redis::{
             login::Login,
             settings::{RedisSettings, TlsSettings},
@@ -25,6 +26,8 @@ const MILLISECOND: Micros = 1_000;
 /// A sentence that names the key.
 pub fn check(store: &StoreSettings) -> Result<(), String> {
     holds((1..=1 << 32).contains(&store.max_keys), "store.max_keys is 1 to 2^32")?;
+    let every = SnapshotSettings::EVERY.contains(&store.snapshot.every.0);
+    holds(every, "store.snapshot.every is 1s to 1d")?;
     bounds(&store.redis)?;
     passwords(&store.redis)?;
     match &store.url {
