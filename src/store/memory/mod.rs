@@ -139,7 +139,8 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Decides a plan now.
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
-        let mut view = View::lock(self, plan);
+        let mut view = View::new(self, plan);
+        view.lock();
         let now = view.look();
         let decisions = decide(plan, &mut view, now);
         view.finish();

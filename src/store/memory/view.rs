@@ -41,20 +41,26 @@ pub struct Found {
 }
 
 impl<'s, 'p, C: Clock> View<'s, 'p, C> {
-    /// Locks the shards of the plan, each once, in the order in which all plans lock.
-    #[inline]
-    pub fn lock(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
-        let places = places(plan, &store.hasher, store.shards.len());
-        let mut found: SmallVec<[Found; 4]> = places.map(|place| Found { place, guard: 0, slot: None }).collect();
-        let mut guards: SmallVec<[_; 2]> = SmallVec::new();
-        let mut next = found.iter().map(|found| found.place.shard).min();
-        while let Some(shard) = next {
-            let here = found.iter_mut().filter(|found| found.place.shard == shard);
-            here.for_each(|found| found.guard = guards.len());
-            guards.push((shard, store.shards[shard].lock()));
-            next = found.iter().map(|found| found.place.shard).filter(|other| *other > shard).min();
-        }
+    /// A view that holds nothing yet.
+    // Filled in place: moving it once full takes a tenth of a decision.
+    #[inline(always)]
+    pub fn new(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
+        let (guards, found) = (SmallVec::new(), SmallVec::new());
         Self { store, plan, guards, found, room: 0, added: 0, lacked_room: false, now: 0 }
+    }
+
+    /// Locks the shards of the plan, each once, in the order in which all plans lock.
+    pub fn lock(&mut self) {
+        for place in places(self.plan, &self.store.hasher, self.store.shards.len()) {
+            self.found.push(Found { place, guard: 0, slot: None });
+        }
+        let mut next = self.found.iter().map(|found| found.place.shard).min();
+        while let Some(shard) = next {
+            let here = self.found.iter_mut().filter(|found| found.place.shard == shard);
+            here.for_each(|found| found.guard = self.guards.len());
+            self.guards.push((shard, self.store.shards[shard].lock()));
+            next = self.found.iter().map(|found| found.place.shard).filter(|other| *other > shard).min();
+        }
     }
 
     /// Looks up the states, and makes room where new ones may need it; tells the moment for which they stand.
