@@ -101,13 +101,19 @@ impl RedisStore {
         } else {
             groups(plan)
         };
-        if let [group] = &groups[..] {
-            return Ok(self.ask(plan, group, Mode::Decide, deadline).await?.decisions);
+        match &groups[..] {
+            [group] => Ok(self.ask(plan, group, Mode::Decide, deadline).await?.decisions),
+            // Boxed, so that the usual case does not carry the room for it around.
+            groups => Box::pin(self.decide_spread(plan, groups, deadline)).await,
         }
+    }
+
+    /// Decides a plan whose anchors are asked each for itself.
+    async fn decide_spread(&self, plan: &Plan<'_>, groups: &[Group], deadline: Instant) -> Result<Decisions, Failure> {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let answers: Vec<Decided> = join_all(asked).await.into_iter().collect::<Result<_, _>>()?;
-        let mut decisions = merge(plan, &groups, &answers);
-        let undos = undos(plan, &groups, &answers);
+        let mut decisions = merge(plan, groups, &answers);
+        let undos = undos(plan, groups, &answers);
         let deadline = Instant::now() + self.command_timeout;
         let taken_back = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
         for (undo, answer) in undos.iter().zip(join_all(taken_back).await) {
