@@ -47,6 +47,8 @@ fn set(path: &Path) -> bool {
 fn bounds(redis: &RedisSettings) -> Result<(), String> {
     let times = MILLISECOND..=60 * SECOND;
     holds(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix is at most 128 bytes")?;
+    // On a Cluster braces would put all keys into one slot.
+    holds(!redis.key_prefix.contains(['{', '}']), "store.redis.key_prefix has no braces")?;
     holds((1..=64).contains(&redis.pool_size), "store.redis.pool_size is 1 to 64")?;
     holds(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout is 1ms to 60s")?;
     holds(times.contains(&redis.command_timeout.0), "store.redis.command_timeout is 1ms to 60s")?;

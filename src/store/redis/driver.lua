@@ -278,7 +278,14 @@ end
 -- time: where the next page begins ('0': nowhere), and whether the key itself had a state that still meant something.
 local function reset()
   local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
-  local page = redis.call('HSCAN', hash, cursor, 'COUNT', 1000)
+  local read, page = pcall(redis.call, 'HSCAN', hash, cursor, 'COUNT', 1000)
+  if not read then
+    local failure = type(page) == 'table' and page.err or tostring(page)
+    if not string.find(failure, 'WRONGTYPE', 1, true) then error(failure) end
+    -- What is no hash is of no use to anyone here.
+    redis.call('UNLINK', hash)
+    return {'0', 1}
+  end
   local existed, gone = 0, {}
   for index = 1, #page[2], 2 do
     local field = page[2][index]
@@ -301,10 +308,14 @@ local function reset()
   return {page[1], existed}
 end
 
--- Shows that this server runs the script and takes writes.
+-- Shows that this server takes writes, and that its user may do all that a check needs.
 local function probe()
-  redis.call('HSET', KEYS[1], 'probe', now)
-  redis.call('PEXPIRE', KEYS[1], 1000)
+  local hash = KEYS[1]
+  redis.call('HMGET', hash, 'probe')
+  redis.call('HSET', hash, 'probe', now)
+  if redis.call('PTTL', hash) < 1000 then redis.call('PEXPIRE', hash, 1000) end
+  redis.call('HRANDFIELD', hash, 1, 'WITHVALUES')
+  redis.call('HDEL', hash, 'probe')
   return {now}
 end
 

@@ -16,6 +16,7 @@ pub mod queue;
 pub mod reply;
 pub mod reset;
 pub mod retry;
+mod run;
 pub mod script;
 pub mod sentinel;
 pub mod servers;
