@@ -14,8 +14,8 @@ pub enum Failure {
     #[error("the connection was closed before the request was sent")]
     Closed,
     /// The node has failed of late, so it is not asked.
-    #[error("the server has failed of late and is not asked")]
-    BreakerOpen,
+    #[error("the server has failed of late and is not asked: {0}")]
+    BreakerOpen(Arc<str>),
     /// More requests wait than may.
     #[error("too many requests wait")]
     QueueFull,
@@ -148,7 +148,7 @@ impl Failure {
         match self {
             Self::Connect(_) => "connect",
             Self::Closed => "closed",
-            Self::BreakerOpen => "breaker_open",
+            Self::BreakerOpen(_) => "breaker_open",
             Self::QueueFull => "queue_full",
             Self::Late => "late",
             Self::Server(_) => "server",
