@@ -94,7 +94,10 @@ impl Simulate {
         let clock = Arc::new(ManualClock::default());
         match &store.url {
             StoreUrl::Memory => {
-                let store = MemoryStore::new(MemorySettings { max_keys: MAX_KEYS }, Arc::clone(&clock));
+                let store = MemoryStore::new(
+                    MemorySettings { max_keys: MAX_KEYS, ..MemorySettings::default() },
+                    Arc::clone(&clock),
+                );
                 let mut story = Story::new(store, clock, policy, bounds);
                 block_on(self.play(&mut story, trace, pending()))
             }

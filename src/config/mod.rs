@@ -157,7 +157,7 @@ fn told(error: &figment::Error) -> ConfigError {
 mod tests {
     use super::*;
 
-    fn load(yaml: &str, environment: &[(&str, &str)]) -> Result<Settings, String> {
+    pub fn load(yaml: &str, environment: &[(&str, &str)]) -> Result<Settings, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("weir.yaml");
         std::fs::write(&path, yaml).unwrap();
@@ -173,6 +173,24 @@ mod tests {
         assert_eq!(settings.grpc.listen.to_string(), "unix:/run/w");
         assert_eq!((settings.grpc.workers, settings.http.listen.to_string().as_str()), (3, "127.0.0.1:8080"));
         assert_eq!(load("", &[]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn relative_paths_in_a_file_are_meant_from_where_it_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weir.yaml");
+        for (limits, snapshot, expected) in [
+            ("policies", "counts", (dir.path().join("policies"), dir.path().join("counts"))),
+            ("/etc/weir", "/var/weir", (PathBuf::from("/etc/weir"), PathBuf::from("/var/weir"))),
+            ("''", "''", (PathBuf::new(), PathBuf::new())),
+        ] {
+            std::fs::write(&path, format!("limits: {limits}\nstore: {{ snapshot: {{ path: {snapshot} }} }}")).unwrap();
+            let settings = Settings::load(Some(&path), [], &Flags::default()).unwrap();
+            assert_eq!((settings.limits, settings.store.snapshot.path), expected);
+        }
+        let variable = [("WEIR_STORE__SNAPSHOT__PATH".to_owned(), "counts".to_owned())];
+        let settings = Settings::load(Some(&path), variable, &Flags::default()).unwrap();
+        assert_eq!(settings.store.snapshot.path, PathBuf::from("counts"));
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The shared store with what answers while it does not.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use metrics::Counter;
-use tracing::debug;
+use tracing::warn;
 
 use super::{
     Failure, MemoryStore, ResetDone, Store, StoreError, SystemClock, Verdict,
     near::{Learned, NearCache, NearCacheSettings},
     redis::RedisStore,
+    throttle::Throttle,
 };
 use crate::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
@@ -25,6 +26,7 @@ pub struct SharedStore {
     local: MemoryStore<SystemClock>,
     near: Option<Near>,
     metrics: Arc<Metrics>,
+    warnings: Throttle,
 }
 
 /// The near cache, where it is wanted, with what it counts.
@@ -47,7 +49,7 @@ impl SharedStore {
             let (hits, full) = metrics.near_cache();
             Near { cache: NearCache::new(near, SystemClock::new()), hits, full }
         });
-        Self { redis, local, near, metrics }
+        Self { redis, local, near, metrics, warnings: Throttle::default() }
     }
 
     /// The store that replicas share.
@@ -65,7 +67,11 @@ impl SharedStore {
         match error {
             StoreError::Unavailable(failure) => {
                 self.metrics.store_error(failure.kind()).increment(1);
-                debug!(error = &failure as &dyn std::error::Error, "the shared store has no answer");
+                // While a server is not asked at all, that has been told.
+                if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.lets_through(Instant::now()) {
+                    let error = &failure as &dyn std::error::Error;
+                    warn!(error, "the shared store did not answer a request; such warnings come once a second at most");
+                }
                 Ok(failure)
             }
             StoreError::Overloaded => {

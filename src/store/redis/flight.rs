@@ -64,9 +64,9 @@ impl Flight {
         Self { waiters, calls }
     }
 
-    /// The first moment at which somebody's time is up.
+    /// The moment at which everybody's time is up. Whose time is up earlier does not wait so long.
     pub fn deadline(&self) -> Instant {
-        self.waiters.iter().map(|waiter| waiter.deadline).min().unwrap_or_else(Instant::now)
+        self.waiters.iter().map(|waiter| waiter.deadline).max().unwrap_or_else(Instant::now)
     }
 
     /// How many parts each call holds.
@@ -88,19 +88,31 @@ impl Flight {
         &mut self,
         connection: &mut Connection,
         terms: &CallTerms,
-    ) -> Result<Option<RefusalCode>, Failure> {
+    ) -> Result<Option<Failure>, Failure> {
         let all: Vec<usize> = (0..self.calls.len()).collect();
         let mut round = self.round(connection, terms, &all, false).await?;
         if !round.without_script.is_empty() {
             let again = std::mem::take(&mut round.without_script);
-            connection
-                .load_script(script::text())
-                .await
-                .map_err(|failure| Failure::Lost(failure.to_string().into()))?;
-            let second = self.round(connection, terms, &again, true).await?;
-            round.refused = second.refused.or(round.refused);
+            match self.again(connection, terms, &again).await {
+                Ok(second) => round.refused = second.refused.or(round.refused),
+                Err(failure) => {
+                    // Some have their answers, so that the flight as a whole was not without effect.
+                    self.fail(&failure);
+                    return Err(Failure::Lost(failure.to_string().into()));
+                }
+            }
         }
         Ok(round.refused)
+    }
+
+    async fn again(
+        &mut self,
+        connection: &mut Connection,
+        terms: &CallTerms,
+        calls: &[usize],
+    ) -> Result<Round, Failure> {
+        connection.load_script(script::text()).await?;
+        self.round(connection, terms, calls, true).await
     }
 
     async fn round(
@@ -133,10 +145,12 @@ impl Flight {
             }
             for waiter in waiters {
                 let answer = match &mut answers {
-                    Ok(answers) => answers.next(waiter.part.levels),
+                    Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
                     Err(failure) => Err(failure.clone()),
                 };
-                round.refused = answer.as_ref().err().and_then(Failure::refusal).or(round.refused);
+                if let Err(failure @ Failure::Refused(_)) = &answer {
+                    round.refused = Some(failure.clone());
+                }
                 waiter.answer(answer);
             }
         }
@@ -167,7 +181,7 @@ impl Flight {
 struct Round {
     /// The calls that the server did not run for want of the script.
     without_script: Vec<usize>,
-    refused: Option<RefusalCode>,
+    refused: Option<Failure>,
 }
 
 fn fits(first: &Waiter, other: &Waiter, terms: &CallTerms) -> bool {

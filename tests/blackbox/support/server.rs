@@ -84,6 +84,12 @@ impl Setup {
         self
     }
 
+    /// With another argument.
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
     /// With its counts in this server, which has long to answer: machines are busy.
     pub fn shared(self, redis: &crate::servers::Server) -> Self {
         self.env("WEIR_STORE__URL", &redis.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")

@@ -1,6 +1,8 @@
 //! Who makes up the story as it goes: the next request depends on what was answered to the last ones, so that it comes
 //! at the moments and with the costs at which mistakes would show.
 
+use std::collections::BTreeSet;
+
 use weir::{
     domain::{
         Charge, Decision, Micros,
@@ -27,6 +29,20 @@ pub enum Line {
     Change(Vec<usize>),
 }
 
+/// What may happen in a story.
+#[derive(Clone, Copy, Debug)]
+pub struct Plot {
+    /// The clock may step back.
+    pub back: bool,
+    /// A request may be about limits of several anchors.
+    pub several_anchors: bool,
+}
+
+impl Plot {
+    /// Everything.
+    pub const ANY: Self = Self { back: true, several_anchors: true };
+}
+
 /// Edges that are remembered.
 const EDGES: usize = 12;
 /// The most levels of a request.
@@ -34,6 +50,7 @@ const LEVELS: usize = 6;
 
 pub struct Author {
     dice: Dice,
+    plot: Plot,
     pub scene: Scene,
     now: Micros,
     /// Moments at which something ends, by the last answers.
@@ -43,7 +60,7 @@ pub struct Author {
 }
 
 impl Author {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, plot: Plot) -> Self {
         let mut dice = Dice::new(seed);
         let scene = Scene::new(&mut dice);
         let now = match dice.below(10) {
@@ -52,7 +69,7 @@ impl Author {
             _ => 1_790_000_000_000_000 + dice.within(0, 1 << 40),
         };
         let last = vec![None; scene.rules.len()];
-        Self { dice, scene, now, edges: Vec::new(), last }
+        Self { dice, plot, scene, now, edges: Vec::new(), last }
     }
 
     /// The next line, and when it is told.
@@ -92,7 +109,7 @@ impl Author {
             _ if dice.one_in(10) => dice.pick(&[0, MAX_MOMENT]),
             _ => now - dice.within(0, 2),
         };
-        moment.clamp(0, MAX_MOMENT)
+        moment.clamp(if self.plot.back { 0 } else { now }, MAX_MOMENT)
     }
 
     fn check(&mut self) -> Check {
@@ -105,13 +122,24 @@ impl Author {
                 levels.push((key, rule));
             }
         }
+        if !self.plot.several_anchors {
+            let anchor = |level: &(usize, usize)| self.scene.anchor_path(level.0, level.1);
+            let first = anchor(&levels[0]).to_vec();
+            levels.retain(|level| anchor(level) == first);
+        }
         levels.truncate(LEVELS);
         let (_, priced) = self.dice.pick(&levels);
         let one_cost = self.cost(priced);
         let differ = self.dice.one_in(4);
         let priced = levels.into_iter().map(|(key, rule)| (key, rule, if differ { self.cost(rule) } else { one_cost }));
+        let mut levels: Vec<_> = priced.collect();
+        let anchors: BTreeSet<_> = levels.iter().map(|(key, rule, _)| self.scene.anchor_path(*key, *rule)).collect();
+        if differ && anchors.len() > 1 {
+            // A check has one cost. Envoy's descriptors have one each, but none of them gives back.
+            levels.iter_mut().for_each(|(_, _, cost)| *cost = (*cost).max(0));
+        }
         Check {
-            levels: priced.collect(),
+            levels,
             charge: self.dice.pick(&[Charge::AllOrNothing, Charge::AllOrNothing, Charge::Independent]),
             max_wait: match self.dice.below(4) {
                 0 => Some(0),

@@ -7,17 +7,21 @@
 mod author;
 mod dice;
 mod memory;
+mod redis;
 mod scene;
 mod tally;
 mod told;
 
 use std::fmt::Debug;
 
-use author::{Author, Line};
+use author::{Author, Line, Plot};
 use memory::InMemory;
+use redis::OnRedis;
 use tally::Tally;
 use told::{Reference, Told};
 use weir::domain::Micros;
+
+use crate::servers::{Cluster, ClusterOptions, Options, Server};
 
 /// Lines of a story.
 const LINES: usize = 60;
@@ -32,27 +36,27 @@ fn seed_of_the_day() -> u64 {
 }
 
 /// Tells `usual` stories, or as many as the environment asks for, to the reference and to a store.
-async fn tell_stories(usual: u64, store: &mut impl Told) {
+async fn tell_stories(usual: u64, plot: Plot, store: &mut impl Told) {
     let only = from_environment("WEIR_SEED");
     let first = only.unwrap_or_else(seed_of_the_day);
     let stories = from_environment("WEIR_STORIES").unwrap_or(if only.is_some() { 1 } else { usual });
     println!("seeds {first} and the {stories} from there");
     let mut tally = Tally::default();
     for seed in (0..stories).map(|number| first.wrapping_add(number)) {
-        tell(seed, &mut Reference::default(), store, &mut tally).await;
+        tell(seed, plot, &mut Reference::default(), store, &mut tally).await;
     }
     println!("{tally:#?}");
     if only.is_none() && stories >= usual {
-        tally.assert_that_all_was_tried(stories);
+        tally.assert_that_all_was_tried(stories, plot);
     }
 }
 
 /// Tells one story, and fails where the two differ.
-async fn tell(seed: u64, one: &mut impl Told, other: &mut impl Told, tally: &mut Tally) {
+async fn tell(seed: u64, plot: Plot, one: &mut impl Told, other: &mut impl Told, tally: &mut Tally) {
     one.forget().await;
     other.forget().await;
     let names = [one.name(), other.name()];
-    let mut author = Author::new(seed);
+    let mut author = Author::new(seed, plot);
     let mut told: Vec<(Micros, String)> = Vec::new();
     for number in 0..LINES {
         let (now, line) = author.line();
@@ -102,5 +106,18 @@ async fn tell(seed: u64, one: &mut impl Told, other: &mut impl Told, tally: &mut
 
 #[tokio::test]
 async fn memory_is_the_step_over_a_map() {
-    tell_stories(2_000, &mut InMemory::new()).await;
+    tell_stories(2_000, Plot::ANY, &mut InMemory::new()).await;
+}
+
+#[tokio::test]
+async fn redis_is_the_step_over_a_map() {
+    let server = Server::start(Options::socket());
+    tell_stories(200, Plot::ANY, &mut OnRedis::new("Redis", &server.url(), vec![&server])).await;
+}
+
+#[tokio::test]
+async fn a_cluster_is_the_step_over_a_map() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let masters = cluster.nodes.iter().collect();
+    tell_stories(200, Plot::ANY, &mut OnRedis::new("a Cluster", &cluster.url(), masters)).await;
 }

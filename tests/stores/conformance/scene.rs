@@ -188,6 +188,11 @@ impl Scene {
         rules
     }
 
+    /// Where the state of a limit on a key's path lives.
+    pub fn anchor_path(&self, key: usize, rule: usize) -> &[u8] {
+        self.keys[key].key.prefix(self.rules[rule].depth.min(self.anchor).into())
+    }
+
     /// A request as stores take it; `None` where its factor leaves nothing to decide or makes it invalid.
     pub fn plan(&self, check: &Check) -> Option<Plan<'_>> {
         let mut levels = SmallVec::new();

@@ -1,0 +1,131 @@
+//! The Redis store, told: on one server or on a Cluster, under a prefix of its own.
+
+use std::sync::Arc;
+
+use rmp::{Marker, decode};
+use weir::{
+    domain::{Key, ManualClock, Micros},
+    plan::{Decisions, Plan},
+    settings::Time,
+    store::{
+        Store, StoreUrl,
+        redis::{RedisStore, settings::RedisSettings},
+    },
+    telemetry::Metrics,
+};
+
+use super::told::{Memories, Memory, Told};
+use crate::servers::{Reply, Server};
+
+/// What every key of the stories begins with; some of it means something to patterns.
+const PREFIX: &str = "story[*]:";
+
+/// Every hash under a prefix, with its fields.
+const DUMP: &str = "
+local found = {}
+for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
+  found[#found + 1] = {key, redis.call('HGETALL', key)}
+end
+return found";
+const REMOVE: &str = "for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do redis.call('DEL', key) end";
+
+pub struct OnRedis<'s> {
+    name: &'static str,
+    masters: Vec<&'s Server>,
+    clock: Arc<ManualClock>,
+    store: RedisStore,
+}
+
+impl<'s> OnRedis<'s> {
+    /// A store at `url`, whose states are on these servers.
+    pub fn new(name: &'static str, url: &str, masters: Vec<&'s Server>) -> Self {
+        let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
+        let clock = Arc::new(ManualClock::default());
+        let settings = RedisSettings {
+            key_prefix: PREFIX.to_owned(),
+            // Nothing here is about being late.
+            command_timeout: Time::seconds(20),
+            ..RedisSettings::default()
+        };
+        let meter = Metrics::new().shared_store();
+        let store = RedisStore::start(&url, &settings, Some(clock.clone()), meter).expect("a thread");
+        Self { name, masters, clock, store }
+    }
+
+    fn run(&self, script: &str) -> Vec<Reply> {
+        let prefix = PREFIX.replace('[', "\\[").replace('*', "\\*");
+        let replies = self.masters.iter().map(|server| server.command(&["EVAL", script, "0", &prefix]));
+        replies.flat_map(items).collect()
+    }
+}
+
+impl Told for OnRedis<'_> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    async fn forget(&mut self) {
+        self.run(REMOVE);
+    }
+
+    async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions {
+        self.clock.set(now);
+        let verdict = self.store.decide(plan).await.expect("it answers");
+        assert!(!verdict.degraded);
+        verdict.decisions
+    }
+
+    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> bool {
+        self.clock.set(now);
+        self.store.reset(key, anchor, subtree).await.expect("it answers").existed
+    }
+
+    async fn states(&mut self, now: Micros) -> Option<Memories> {
+        let mut found = Memories::new();
+        for hash in self.run(DUMP) {
+            let [key, fields] = <[Reply; 2]>::try_from(items(hash)).expect("a key and its fields");
+            let key = bytes(key);
+            for field in items(fields).chunks_exact(2) {
+                let name = [&key[PREFIX.len()..], &bytes(field[0].clone())].concat();
+                let memory = memory(&bytes(field[1].clone()));
+                if memory.expires > now {
+                    found.insert(name, memory);
+                }
+            }
+        }
+        Some(found)
+    }
+}
+
+fn items(reply: Reply) -> Vec<Reply> {
+    match reply {
+        Reply::Array(items) => items,
+        Reply::Null => Vec::new(),
+        other => panic!("{other:?} is no list"),
+    }
+}
+
+fn bytes(reply: Reply) -> Vec<u8> {
+    match reply {
+        Reply::BulkString(bytes) => bytes,
+        other => panic!("{other:?} is no text"),
+    }
+}
+
+/// A state as `driver.lua` writes it: when it expires, and the list of its words.
+fn memory(mut value: &[u8]) -> Memory {
+    let expires = number(&mut value);
+    let words = decode::read_array_len(&mut value).expect("a list");
+    let words = (0..words).map(|_| number(&mut value)).collect();
+    assert!(value.is_empty(), "{value:?} behind a state");
+    Memory { expires: expires as Micros, words }
+}
+
+/// A number, whichever way Lua's library has packed it.
+fn number(value: &mut &[u8]) -> f64 {
+    match Marker::from_u8(value[0]) {
+        Marker::F64 => decode::read_f64(value).expect("a number"),
+        Marker::F32 => f64::from(decode::read_f32(value).expect("a number")),
+        _ => decode::read_int::<i64, _>(value).expect("a number") as f64,
+    }
+}
