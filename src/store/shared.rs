@@ -89,9 +89,7 @@ impl SharedStore {
             OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
         })
     }
-}
 
-impl SharedStore {
     async fn ask(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         match self.redis.decide(plan).await {
             Ok(verdict) => Ok(verdict),
