@@ -30,7 +30,12 @@ impl Breaker {
 
     /// What to answer instead of asking the server, while it must not be asked.
     pub fn instead(&self) -> Option<Failure> {
-        self.is_open().then(|| Failure::BreakerOpen(self.cause.lock().clone().unwrap_or_default()))
+        self.is_open().then(|| Failure::BreakerOpen(self.cause()))
+    }
+
+    /// What opened it last.
+    pub fn cause(&self) -> Arc<str> {
+        self.cause.lock().clone().unwrap_or_default()
     }
 
     /// A round trip went well.

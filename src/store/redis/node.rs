@@ -142,17 +142,17 @@ async fn watch(server: String, course: Arc<Course>, command_timeout: Duration, p
     loop {
         course.breaker.wait_until_open().await;
         let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
-        let mut told = course.breaker.instead();
-        let why = told.as_ref().map(Failure::to_string).unwrap_or_default();
+        let mut told = course.breaker.cause();
         warn!(
             server,
-            error = why,
+            error = &*told,
             "the store does not answer as it should: no checks go there until a probe goes well"
         );
         while let Err(failure) = probe(&course, command_timeout, &probe_key).await {
-            if told.as_ref() != Some(&failure) {
-                warn!(server, error = &failure as &dyn std::error::Error, "a probe of the store failed");
-                told = Some(failure);
+            let why = failure.to_string();
+            if *told != why {
+                warn!(server, error = why, "a probe of the store failed");
+                told = why.into();
             }
             sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
