@@ -157,7 +157,7 @@ fn told(error: &figment::Error) -> ConfigError {
 mod tests {
     use super::*;
 
-    fn load(yaml: &str, environment: &[(&str, &str)]) -> Result<Settings, String> {
+    pub fn load(yaml: &str, environment: &[(&str, &str)]) -> Result<Settings, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("weir.yaml");
         std::fs::write(&path, yaml).unwrap();

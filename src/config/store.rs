@@ -89,3 +89,77 @@ fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
     let tls = Tls::new(tls.clone());
     tls.check().map_err(|error| format!("store.redis.tls: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        config::{Flags, Settings, tests::load},
+        store::StoreUrl,
+    };
+
+    fn password(settings: &Settings) -> &str {
+        match &settings.store.url {
+            StoreUrl::Redis(url) => url.credentials.as_ref().map_or("", |found| found.password.reveal()),
+            StoreUrl::Memory => "",
+        }
+    }
+
+    #[test]
+    fn a_password_survives_each_way_of_setting_it_and_is_never_shown() {
+        let url = "redis://:geheim@h";
+        let from_file = load(&format!("store: {{ url: '{url}' }}"), &[]).unwrap();
+        let from_variable = load("", &[("WEIR_STORE__URL", url)]).unwrap();
+        let flags = Flags { store: Some(url.to_owned()), ..Flags::default() };
+        let from_flag = Settings::load(None, [], &flags).unwrap();
+        for settings in [from_file, from_variable, from_flag] {
+            assert_eq!(password(&settings), "geheim");
+            let shown = format!("{settings:?}{}", serde_json::to_string(&settings).unwrap());
+            assert!(!shown.contains("geheim"), "{shown}");
+        }
+        let settings = load("store: { redis: { password: 0123 } }", &[("WEIR_STORE__REDIS__SENTINEL__PASSWORD", "45")]);
+        let settings = settings.unwrap();
+        assert_eq!(settings.store.redis.password.reveal(), "0123");
+        assert_eq!(settings.store.redis.sentinel.password.reveal(), "45");
+        let shown = format!("{settings:?}{}", serde_json::to_string(&settings).unwrap());
+        assert!(!shown.contains("0123"), "{shown}");
+    }
+
+    #[test]
+    fn a_path_is_meant_from_where_the_file_stands() {
+        let error = load("store: { url: 'redis://h', redis: { password_file: nowhere } }", &[]).unwrap_err();
+        // The folder of the file is cut off by `load`.
+        assert_eq!(error, "store.redis.password_file: password file nowhere: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_told() {
+        for (redis, told) in [
+            ("username: app", "store.redis.username or the user in store.url has no password"),
+            ("password: a, password_file: b", "only one of them may be set"),
+            ("sentinel: { password: a, password_file: b }", "store.redis.sentinel.password and"),
+            ("sentinel: { username: a }", "store.redis.sentinel.username has no password"),
+            ("tls: { ca: x }", "store.redis.tls is set but not enabled"),
+            ("tls: { enabled: true, cert: weir.yaml }", "either both are set or none"),
+            ("tls: { enabled: true, ca: nowhere.pem }", "store.redis.tls: nowhere.pem: No such file"),
+            ("tls: { enabled: true, ca: weir.yaml }", "store.redis.tls: weir.yaml: no certificate in it"),
+            ("tls: { enabled: true, ca: weir.yaml, server_name: 'a b' }", "`a b` is no name of a host"),
+            ("key_prefix:", ""),
+            ("pool_size: 0", "store.redis.pool_size is 1 to 64"),
+            ("pool_size: 65", "store.redis.pool_size is 1 to 64"),
+            ("connect_timeout: 61s", "store.redis.connect_timeout is 1ms to 60s"),
+            ("command_timeout: 999us", "store.redis.command_timeout is 1ms to 60s"),
+            ("max_queue: 0", "store.redis.max_queue is"),
+            ("max_batch: 1025", "store.redis.max_batch is 1 to 1024"),
+            ("pool: 1", "unknown key `store.redis.pool`"),
+        ] {
+            let loaded = load(&format!("store: {{ url: 'redis://h', redis: {{ {redis} }} }}"), &[]);
+            assert_eq!(loaded.is_ok(), told.is_empty(), "{redis}: {loaded:?}");
+            let error = loaded.err().unwrap_or_default();
+            assert!(error.contains(told), "{redis}: {error}");
+        }
+        let long = "p".repeat(129);
+        assert!(load("", &[("WEIR_STORE__REDIS__KEY_PREFIX", &long)]).unwrap_err().contains("at most 128 bytes"));
+        let unix = load("store: { url: 'redis+unix:///s', redis: { tls: { enabled: true } } }", &[]).unwrap_err();
+        assert!(unix.contains("a unix socket is not encrypted"), "{unix}");
+    }
+}

@@ -115,7 +115,7 @@ impl Failure {
     /// What the error means with which one plan of a script failed. The error of a command within it comes with the
     /// code first, or, from older servers, behind the place in the script. Nothing of the plan was written.
     pub fn of_script(text: &str) -> Self {
-        let code = text.split([' ', ':', '-']).take(4).find_map(RefusalCode::of);
+        let code = text.split([' ', ':', '-']).take(8).find_map(RefusalCode::of);
         code.map_or_else(|| Self::Corrupt(text.into()), |code| Self::Refused(ServerError { code, text: text.into() }))
     }
 

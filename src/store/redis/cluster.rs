@@ -187,9 +187,12 @@ impl<C: Connect> Shared<C> {
 
     /// Asks one node after the other for the map until one tells it.
     async fn look(&self) -> Result<(), Failure> {
-        let known: Vec<_> = self.map.load().masters().map(|(address, _)| address.clone()).collect();
+        let mut known: Vec<_> =
+            self.map.load().masters().map(|(address, node)| (!node.is_up(), address.clone())).collect();
+        // Those that answer first.
+        known.sort_by_key(|(down, _)| *down);
         let mut last = Failure::Connect("no node of the Cluster is known".into());
-        for address in known.iter().chain(&self.seeds) {
+        for address in known.iter().map(|(_, address)| address).chain(&self.seeds) {
             match self.ranges(address).await {
                 Ok(ranges) => {
                     self.take(ranges);

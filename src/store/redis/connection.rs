@@ -30,6 +30,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
 /// A connection to one server, ready for commands. Deadlines are its user's; whoever gives up on a reply drops it.
 pub struct Connection {
     stream: Box<dyn Stream>,
+    /// The stream may have sent something although its first write failed.
+    encrypted: bool,
     input: BytesMut,
     /// False while something is sent or received, and for good once that has failed or was given up midway.
     whole: bool,
@@ -37,9 +39,15 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection over an open stream.
+    /// A connection over an open stream of the system.
     pub fn new(stream: Box<dyn Stream>) -> Self {
-        Self { stream, input: BytesMut::new(), whole: true, script_sha: Arc::default() }
+        Self { stream, encrypted: false, input: BytesMut::new(), whole: true, script_sha: Arc::default() }
+    }
+
+    /// A connection over a stream of TLS. It cuts what is written into records, and a write that fails at the second has
+    /// sent the first: nothing certainly was not sent.
+    pub fn encrypted(stream: Box<dyn Stream>) -> Self {
+        Self { encrypted: true, ..Self::new(stream) }
     }
 
     /// The name under which the server has the script; empty before it was loaded.
@@ -82,7 +90,7 @@ impl Connection {
         let mut written = 0;
         while let Some(rest) = commands.get(written..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest).await {
-                Ok(0) | Err(_) if written == 0 => return Err(Failure::Closed),
+                Ok(0) | Err(_) if written == 0 && !self.encrypted => return Err(Failure::Closed),
                 Ok(0) => return Err(Failure::Lost("the connection was closed".into())),
                 Err(error) => return Err(Failure::Lost(error.to_string().into())),
                 Ok(bytes) => written += bytes,

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    connection::{Connection, Reply, Stream},
+    connection::{Connection, Stream},
     greeting::{Greeting, Mode},
     login::Login,
     settings::RedisSettings,
@@ -22,6 +22,9 @@ use crate::store::{
 
 /// After how long of silence the system asks whether the other end is still there, and again how often.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// What is said of a server without the command that every connection begins with.
+const TOO_OLD: &str = "the server does not know the command; Redis 6.2 or Valkey is needed";
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,10 +112,10 @@ impl Dialer {
                 Box::new(stream)
             }
         };
-        Ok(Connection::new(match &self.tls {
-            None => stream,
-            Some(tls) => step.encrypt(tls, stream).await?,
-        }))
+        match &self.tls {
+            None => Ok(Connection::new(stream)),
+            Some(tls) => Ok(Connection::encrypted(step.encrypt(tls, stream).await?)),
+        }
     }
 }
 
@@ -169,7 +172,14 @@ impl Step<'_> {
         }
         // Named here and not by CLIENT SETNAME, so that its user needs no right for it.
         hello.extend([b"SETNAME".as_slice(), b"weir"]);
-        let reply: Reply = self.answered("HELLO to", connection.command(&hello)).await?;
+        let told = async {
+            match connection.command(&hello).await {
+                // Servers repeat what they do not know, and with it the password.
+                Err(Failure::Server(text)) if text.contains("unknown command") => Err(Failure::Server(TOO_OLD.into())),
+                told => told,
+            }
+        };
+        let reply = self.answered("HELLO to", told).await?;
         Greeting::read(&reply).map_err(|why| self.failed("HELLO to", why))
     }
 }

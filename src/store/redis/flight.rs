@@ -64,9 +64,9 @@ impl Flight {
         Self { waiters, calls }
     }
 
-    /// The first moment at which somebody's time is up.
+    /// The moment at which everybody's time is up. Whose time is up earlier does not wait so long.
     pub fn deadline(&self) -> Instant {
-        self.waiters.iter().map(|waiter| waiter.deadline).min().unwrap_or_else(Instant::now)
+        self.waiters.iter().map(|waiter| waiter.deadline).max().unwrap_or_else(Instant::now)
     }
 
     /// How many parts each call holds.
@@ -93,14 +93,26 @@ impl Flight {
         let mut round = self.round(connection, terms, &all, false).await?;
         if !round.without_script.is_empty() {
             let again = std::mem::take(&mut round.without_script);
-            connection
-                .load_script(script::text())
-                .await
-                .map_err(|failure| Failure::Lost(failure.to_string().into()))?;
-            let second = self.round(connection, terms, &again, true).await?;
-            round.refused = second.refused.or(round.refused);
+            match self.again(connection, terms, &again).await {
+                Ok(second) => round.refused = second.refused.or(round.refused),
+                Err(failure) => {
+                    // Some have their answers, so that the flight as a whole was not without effect.
+                    self.fail(&failure);
+                    return Err(Failure::Lost(failure.to_string().into()));
+                }
+            }
         }
         Ok(round.refused)
+    }
+
+    async fn again(
+        &mut self,
+        connection: &mut Connection,
+        terms: &CallTerms,
+        calls: &[usize],
+    ) -> Result<Round, Failure> {
+        connection.load_script(script::text()).await?;
+        self.round(connection, terms, calls, true).await
     }
 
     async fn round(

@@ -37,7 +37,7 @@ pub struct Course {
 /// Carries what waits in `queue`, for ever.
 pub async fn run(queue: Arc<Queue>, course: Arc<Course>) {
     // Before anybody asks, so that the first to ask does not wait for it.
-    let mut held = course.pool.get().await.ok();
+    let mut held = course.pool.get().await.inspect_err(|_| course.breaker.trip()).ok();
     loop {
         let mut flight = Flight::new(queue.take(MAX_FLIGHT).await, &course.terms);
         held = carry(&mut flight, held, &queue, &course).await;
@@ -72,9 +72,8 @@ async fn carry(flight: &mut Flight, mut held: Option<Pooled>, queue: &Queue, cou
                 return discard(connection);
             }
             Err(_) => {
-                course.breaker.trip();
+                course.breaker.failed();
                 flight.fail(&Failure::Lost("no reply in time".into()));
-                queue.fail(&Failure::BreakerOpen);
                 return discard(connection);
             }
         };

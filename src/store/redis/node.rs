@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use tokio::{
     runtime::Handle,
     task::JoinHandle,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tracing::{info, warn};
 
@@ -89,7 +89,10 @@ impl Node {
         hasher.write(part.keys.first().map(Vec::as_slice).unwrap_or_default());
         let queue = &self.queues[(hasher.finish() % self.queues.len() as u64) as usize];
         let answer = queue.push(part, deadline, asking)?;
-        answer.await.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into())))
+        match timeout_at(deadline, answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
+            Err(_) => Err(Failure::Lost("no reply in time".into())),
+        }
     }
 
     /// Runs a command beside the lanes. On the node's runtime.

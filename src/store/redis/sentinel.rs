@@ -40,24 +40,29 @@ impl Sentinels {
         let (deadline, count) = (dialer.deadline(), self.addresses.len());
         let first = self.first.load(Ordering::Relaxed);
         let mut failure = Failure::Connect("no Sentinel is named".into());
-        for at in 0..count {
-            let index = (first + at) % count;
-            let Some(sentinel) = self.addresses.get(index) else { continue };
-            let share = u32::try_from(count - at + 1).unwrap_or(u32::MAX);
-            let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / share;
-            let found = match self.ask(dialer, sentinel, until).await {
-                Ok(master) => dialer.dial_by(&master, Purpose::Checks, deadline).await,
-                Err(failure) => Err(failure),
-            };
-            match found {
+        for (left, sentinel) in (1..=count).rev().zip(self.addresses.iter().cycle().skip(first)) {
+            let share = u32::try_from(left).unwrap_or(u32::MAX);
+            match self.dial_through(sentinel, dialer, part(deadline, share)).await {
                 Ok(connection) => {
-                    self.first.store(index, Ordering::Relaxed);
+                    self.first.store((first + count - left) % count, Ordering::Relaxed);
                     return Ok(connection);
                 }
                 Err(next) => failure = next,
             }
         }
+        // Another begins next time: the first may have led astray so slowly that the others had little time.
+        self.first.store((first + 1) % count.max(1), Ordering::Relaxed);
         Err(failure)
+    }
+
+    async fn dial_through(
+        &self,
+        sentinel: &Address,
+        dialer: &Dialer,
+        deadline: Instant,
+    ) -> Result<Connection, Failure> {
+        let master = self.ask(dialer, sentinel, deadline).await?;
+        dialer.dial_by(&master, Purpose::Checks, deadline).await
     }
 
     async fn ask(&self, dialer: &Dialer, sentinel: &Address, deadline: Instant) -> Result<Address, Failure> {
@@ -73,4 +78,10 @@ impl Sentinels {
             _ => Err(unknown()),
         }
     }
+}
+
+/// The moment at which the first of so many equal parts of the time that is left is over.
+fn part(deadline: Instant, parts: u32) -> Instant {
+    let now = Instant::now();
+    now + deadline.saturating_duration_since(now) / parts
 }

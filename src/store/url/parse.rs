@@ -1,93 +1,24 @@
-//! Where counts live, as one text: the scheme tells how the servers are found.
+//! Reading a store's URL. What is wrong is told in a sentence that holds nothing of the text but its scheme, for a password may
+//! stand anywhere in what is wrong.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::str::FromStr;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use serde::{Deserialize, Serialize};
+use percent_encoding::percent_decode_str;
 
-use crate::settings::Secret;
+use super::{Address, Credentials, RedisUrl, StoreUrl, Topology};
 
 /// The port of a server whose URL names none.
 const PORT: u16 = 6379;
 /// The port of a Sentinel whose URL names none.
 const SENTINEL_PORT: u16 = 26379;
 /// Most Sentinels or seeds that a URL may name.
-pub const MAX_ADDRESSES: usize = 64;
-/// What needs no `%` in a user, a master's name or a path.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+const MAX_ADDRESSES: usize = 64;
 
 const KNOWN: &str = "`memory`, `redis://`, `rediss://`, `redis+unix://`, `redis-sentinel://` and `redis-cluster://`";
-
-/// Where counts live. [`fmt::Display`], [`fmt::Debug`] and [`Serialize`] show no password.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum StoreUrl {
-    /// In this process.
-    Memory,
-    /// In Redis or Valkey.
-    Redis(RedisUrl),
-}
-
-/// Which servers, and as whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RedisUrl {
-    /// How the servers are found.
-    pub topology: Topology,
-    /// Whether the scheme asks for TLS (`rediss`). Settings may ask for it too.
-    pub tls: bool,
-    /// Who Weir is to the servers. Settings stand above it.
-    pub credentials: Option<Credentials>,
-    /// The database; 0 on a Cluster.
-    pub database: u32,
-}
-
-/// How servers are found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Topology {
-    /// One server.
-    Single(Address),
-    /// The master that Sentinels name.
-    Sentinel {
-        /// Whom to ask, at least one.
-        sentinels: Vec<Address>,
-        /// What they call the master.
-        master: String,
-    },
-    /// A Cluster.
-    Cluster {
-        /// Nodes that tell of all others, at least one.
-        seeds: Vec<Address>,
-    },
-}
-
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Address {
-    /// A host, by name or number (IPv6 without brackets), and a port.
-    Tcp {
-        /// The host.
-        host: String,
-        /// The port, not 0.
-        port: u16,
-    },
-    /// A unix socket.
-    Unix(PathBuf),
-}
-
-/// Who a client is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user; empty: `default`.
-    pub user: String,
-    /// The password; empty: none.
-    pub password: Secret,
-}
 
 impl FromStr for StoreUrl {
     type Err = String;
 
-    /// Errors are a sentence about what is wrong. They hold nothing of the text but its scheme, for a password may stand
-    /// anywhere in what is wrong.
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "memory" {
             return Ok(Self::Memory);
@@ -209,6 +140,9 @@ fn address(text: &str, default_port: u16) -> Result<Address, String> {
         },
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
+    if port.is_some_and(|port| port.contains(':')) {
+        return Err("an IPv6 address stands in brackets, and a port behind them".to_owned());
+    }
     if host.is_empty() {
         return Err("a host is missing".to_owned());
     }
@@ -217,7 +151,6 @@ fn address(text: &str, default_port: u16) -> Result<Address, String> {
     }
     let port = match port {
         None => default_port,
-        Some(port) if port.contains(':') => return Err("an IPv6 address stands in brackets".to_owned()),
         Some(port) => match port.parse() {
             Ok(port) if port > 0 => port,
             _ => return Err("a port is a number from 1 to 65535".to_owned()),
@@ -233,73 +166,5 @@ fn database(text: &str) -> Result<u32, String> {
             text.parse().map_err(|_| "the database is too large a number".to_owned())
         }
         _ => Err("the database is not a number".to_owned()),
-    }
-}
-
-impl TryFrom<String> for StoreUrl {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<StoreUrl> for String {
-    fn from(url: StoreUrl) -> Self {
-        url.to_string()
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory"),
-            Self::Redis(url) => url.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for RedisUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match &self.topology {
-            Topology::Single(Address::Unix(_)) => "redis+unix",
-            Topology::Single(_) if self.tls => "rediss",
-            Topology::Single(_) => "redis",
-            Topology::Sentinel { .. } => "redis-sentinel",
-            Topology::Cluster { .. } => "redis-cluster",
-        };
-        write!(f, "{scheme}://")?;
-        if let Some(Credentials { user, password }) = &self.credentials {
-            let colon = if password.is_empty() { "" } else { ":" };
-            write!(f, "{}{colon}{password}@", utf8_percent_encode(user, ENCODED))?;
-        }
-        match &self.topology {
-            Topology::Single(Address::Unix(path)) => {
-                write!(f, "{}?db={}", utf8_percent_encode(&path.to_string_lossy(), ENCODED), self.database)
-            }
-            Topology::Single(address) => write!(f, "{address}/{}", self.database),
-            Topology::Sentinel { sentinels, master } => {
-                list(f, sentinels)?;
-                write!(f, "/{}/{}", utf8_percent_encode(master, NON_ALPHANUMERIC), self.database)
-            }
-            Topology::Cluster { seeds } => list(f, seeds),
-        }
-    }
-}
-
-fn list(f: &mut fmt::Formatter<'_>, addresses: &[Address]) -> fmt::Result {
-    for (at, address) in addresses.iter().enumerate() {
-        write!(f, "{}{address}", if at == 0 { "" } else { "," })?;
-    }
-    Ok(())
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
     }
 }

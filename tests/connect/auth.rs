@@ -1,0 +1,81 @@
+//! Who Weir is: passwords, users, files that change, and the rights that are needed.
+
+use std::fs;
+
+use weir::store::{
+    failure::RefusalCode,
+    redis::{connection::Reply, settings::RedisSettings},
+};
+
+use crate::server::{Server, ask, connect, patient, refused};
+
+#[tokio::test]
+async fn a_password_is_taken_from_the_url_or_the_settings() {
+    let server = Server::unix(&["--requirepass", "ge heim/@"]);
+    for url in [":ge heim/@@", ":ge%20heim%2F%40@", "default:ge heim/@@"] {
+        connect(&server.url(url), &patient()).await.expect("the password is right");
+    }
+    let settings = RedisSettings { password: "ge heim/@".to_owned().into(), ..patient() };
+    connect(&server.url(""), &settings).await.expect("the password is right");
+    connect(&server.url(":wrong@"), &settings).await.expect("settings stand above the URL");
+
+    let wrong = refused(&server.url(":wrong@"), &patient()).await;
+    assert_eq!((wrong.refusal(), wrong.kind()), (Some(RefusalCode::WrongPass), "auth"), "{wrong}");
+    let none = refused(&server.url(""), &patient()).await;
+    assert_eq!((none.refusal(), none.kind()), (Some(RefusalCode::NoAuth), "auth"), "{none}");
+}
+
+#[tokio::test]
+async fn a_user_needs_no_right_but_to_load_the_script_and_to_select_where_a_database_is_named() {
+    let server = Server::unix(&[]);
+    server.run("ACL SETUSER app on >pw +script|load +evalsha").await;
+    connect(&server.url("app:pw@"), &patient()).await.expect("the rights suffice");
+    let with_database = format!("{}?db=3", server.url("app:pw@"));
+    let refusal = refused(&with_database, &patient()).await;
+    assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{refusal}");
+    server.run("ACL SETUSER app +select").await;
+    connect(&with_database, &patient()).await.expect("the rights suffice");
+
+    server.run("ACL SETUSER app -script|load").await;
+    let refusal = refused(&server.url("app:pw@"), &patient()).await;
+    assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{refusal}");
+}
+
+#[tokio::test]
+async fn the_database_is_the_one_of_the_url_and_the_connection_has_a_name() {
+    let server = Server::unix(&[]);
+    let mut connection = connect(&format!("{}?db=7", server.url("")), &patient()).await.expect("connected");
+    let Ok(Reply::BulkString(info)) = ask(&mut connection, "CLIENT INFO").await else { panic!("no info") };
+    let info = String::from_utf8(info).expect("a text");
+    assert!(info.contains(" db=7 ") && info.contains(" name=weir "), "{info}");
+
+    let failure = refused(&format!("{}?db=99", server.url("")), &patient()).await;
+    assert!(failure.to_string().contains("SELECT on unix:"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_password_file_is_read_for_each_connection() {
+    let server = Server::unix(&[]);
+    let file = server.path("password");
+    let settings = RedisSettings { username: "app".to_owned(), password_file: file.clone(), ..patient() };
+    server.run("ACL SETUSER app on >first allcommands").await;
+    fs::write(&file, "first\n").expect("written");
+    connect(&server.url(""), &settings).await.expect("the first password is right");
+
+    server.run("ACL SETUSER app resetpass >second").await;
+    let refusal = refused(&server.url(""), &settings).await;
+    assert_eq!(refusal.refusal(), Some(RefusalCode::WrongPass), "{refusal}");
+    fs::write(&file, "second\r\n").expect("written");
+    connect(&server.url(""), &settings).await.expect("the second password is right");
+
+    for (change, told) in [
+        (Box::new(|| fs::write(&file, "\n").expect("written")) as Box<dyn Fn() + Send>, "empty"),
+        (Box::new(|| fs::write(&file, vec![b'p'; 5_000]).expect("written")), "over 4096 bytes"),
+        (Box::new(|| fs::remove_file(&file).expect("removed")), "No such file"),
+    ] {
+        change();
+        let failure = refused(&server.url(""), &settings).await;
+        assert_eq!(failure.kind(), "connect");
+        assert!(failure.to_string().contains(told), "{failure}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Servers that are not what the settings say, and those that say nothing.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+use weir::{
+    settings::Time,
+    store::{
+        failure::RefusalCode,
+        redis::{dial::Purpose, settings::RedisSettings},
+    },
+};
+
+use crate::server::{Server, connect, dialer, free_port, patient, refused};
+
+#[tokio::test]
+async fn tcp_works_by_name_and_by_number() {
+    let server = Server::tcp(&[]);
+    for host in ["127.0.0.1", "localhost"] {
+        connect(&format!("redis://{host}:{}", server.port), &patient()).await.expect("connected");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_takes_no_checks() {
+    let master = Server::tcp(&[]);
+    let replica = Server::unix(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    let failure = refused(&replica.url(""), &patient()).await;
+    assert_eq!(failure.refusal(), Some(RefusalCode::ReadOnly));
+    assert!(failure.to_string().contains("is a replica, not a master"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_is_for_clusters() {
+    let node = Server::tcp(&["--cluster-enabled", "yes"]);
+    let alone = Server::tcp(&[]);
+    let failure = refused(&format!("redis://127.0.0.1:{}", node.port), &patient()).await;
+    assert!(failure.to_string().contains("is part of a Cluster; use redis-cluster://"), "{failure}");
+    connect(&format!("redis-cluster://127.0.0.1:{}", node.port), &patient()).await.expect("connected");
+    let failure = refused(&format!("redis-cluster://127.0.0.1:{}", alone.port), &patient()).await;
+    assert!(failure.to_string().contains("is not part of a Cluster; use redis://"), "{failure}");
+}
+
+#[tokio::test]
+async fn any_node_tells_of_a_cluster() {
+    let node = Server::tcp(&["--cluster-enabled", "yes"]);
+    let master = node.port.to_string();
+    let replica = Server::tcp(&["--cluster-enabled", "yes"]);
+    replica.run(&format!("CLUSTER MEET 127.0.0.1 {master}")).await;
+    let id = match node.run("CLUSTER MYID").await {
+        weir::store::redis::connection::Reply::BulkString(id) => String::from_utf8(id).expect("a text"),
+        other => panic!("{other:?}"),
+    };
+    let mut admin = replica.admin().await;
+    let begun = Instant::now();
+    // The node is known to the other once they have greeted each other.
+    while crate::server::ask(&mut admin, &format!("CLUSTER REPLICATE {id}")).await.is_err() {
+        assert!(begun.elapsed() < crate::server::PATIENCE, "never a replica");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (dialer, address) = dialer(&format!("redis-cluster://127.0.0.1:{}", replica.port), &patient());
+    let Err(failure) = dialer.dial(&address, Purpose::Checks).await else { panic!("a replica takes checks") };
+    assert_eq!(failure.refusal(), Some(RefusalCode::ReadOnly));
+    assert!(dialer.dial(&address, Purpose::Topology).await.is_ok(), "a replica knows its Cluster");
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_at_once() {
+    let failure = refused(&format!("redis://127.0.0.1:{}", free_port()), &patient()).await;
+    assert_eq!(failure.kind(), "connect");
+    assert!(failure.to_string().contains("connecting to 127.0.0.1:"), "{failure}");
+    assert!(failure.certainly_did_not_run());
+    let failure = refused("redis+unix:///nowhere/redis.sock", &patient()).await;
+    assert!(failure.to_string().contains("connecting to unix:/nowhere/redis.sock: No such file"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_silent_server_is_given_up_in_time() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let settings = RedisSettings { connect_timeout: Time(200_000), ..RedisSettings::default() };
+    for (scheme, doing) in [("redis", "HELLO to"), ("rediss", "TLS handshake with")] {
+        let begun = Instant::now();
+        let failure = refused(&format!("{scheme}://127.0.0.1:{port}"), &settings).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        let told = format!("{doing} 127.0.0.1:{port}: no answer in time");
+        assert!(failure.to_string().contains(&told), "{failure}");
+    }
+}
+
+/// A listener that answers the first line of each connection with this.
+fn answering(answer: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut line = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut line);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn what_else_answers_is_told_without_the_password() {
+    for (answer, told) in [
+        ("-ERR unknown command `HELLO`, with args beginning with: `2` `AUTH` `default` `geheim`\r\n", "Redis 6.2 or"),
+        ("-ERR max number of clients reached\r\n", "max number of clients"),
+        ("HTTP/1.1 400 Bad Request\r\n", "not the Redis protocol"),
+        ("+OK\r\n", "something else"),
+        ("", "HELLO to"),
+    ] {
+        let failure = refused(&format!("redis://:geheim@127.0.0.1:{}", answering(answer)), &patient()).await;
+        assert_eq!(failure.kind(), "connect");
+        assert!(failure.to_string().contains(told), "{failure}");
+        assert!(!failure.to_string().contains("geheim"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_reads_its_data_says_so() {
+    let often = ["--loading-process-events-interval-bytes", "1024"];
+    let server = Server::unix(&[&["--enable-debug-command", "local"][..], &often].concat());
+    server.run("DEBUG POPULATE 10000").await;
+    server.run("CONFIG SET key-load-delay 10000").await;
+    // Each key takes 10 ms to be read, so it reads for longer than this test waits.
+    let mut admin = server.admin().await;
+    let reload = tokio::spawn(async move { crate::server::ask(&mut admin, "DEBUG RELOAD").await });
+    let begun = Instant::now();
+    let failure = loop {
+        if let Err(failure) = connect(&server.url(""), &patient()).await {
+            break failure;
+        }
+        assert!(begun.elapsed() < crate::server::PATIENCE && !reload.is_finished(), "never loading");
+    };
+    assert_eq!(failure.refusal(), Some(RefusalCode::Loading), "{failure}");
+    reload.abort();
+}

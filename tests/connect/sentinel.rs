@@ -1,0 +1,133 @@
+//! The master of the moment.
+
+use std::time::{Duration, Instant};
+
+use weir::{
+    settings::Time,
+    store::{
+        Failure,
+        failure::RefusalCode,
+        redis::{
+            connection::{Connection, Reply},
+            manager::{Manager, Pool, Target, failure, pool},
+            sentinel::Sentinels,
+            settings::{RedisSettings, SentinelSettings},
+        },
+        url::Topology,
+    },
+};
+
+use crate::server::{PATIENCE, Server, ask, dialer, free_port, patient, redis};
+
+fn pool_through(url: &str, settings: &RedisSettings) -> Pool {
+    let Topology::Sentinel { sentinels, master } = redis(url).topology else { panic!("{url}") };
+    let target = Target::Sentinel(Sentinels::new(sentinels, master));
+    pool(Manager::new(target, dialer(url, settings).0), 1, PATIENCE).expect("a pool")
+}
+
+async fn through(url: &str, settings: &RedisSettings) -> Result<u16, Failure> {
+    match pool_through(url, settings).get().await {
+        Ok(mut connection) => Ok(port(&mut connection).await),
+        Err(error) => Err(failure(error)),
+    }
+}
+
+/// The port of the server at the other end.
+async fn port(connection: &mut Connection) -> u16 {
+    match ask(connection, "CONFIG GET port").await {
+        Ok(Reply::Array(pair)) => match pair.as_slice() {
+            [_, Reply::BulkString(port)] => String::from_utf8_lossy(port).parse().expect("a port"),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn sentinels_that_cannot_help_are_passed_over() {
+    let (master, other) = (Server::tcp(&[]), Server::tcp(&[]));
+    let replica = Server::tcp(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    let good = Server::sentinel(master.port, "");
+    // It has not heard that its master is one no more.
+    let stale = Server::sentinel(replica.port, "");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = silent.local_addr().expect("an address").port();
+    // Its master is behind a wall.
+    let astray = Server::sentinel(silent, "");
+    let sentinels = [free_port(), silent, other.port, stale.port, astray.port, good.port];
+    let hosts: Vec<_> = sentinels.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let url = format!("redis-sentinel://{}/mymaster", hosts.join(","));
+    let settings = RedisSettings { connect_timeout: Time::seconds(10), ..RedisSettings::default() };
+    assert_eq!(through(&url, &settings).await, Ok(master.port));
+}
+
+#[tokio::test]
+async fn what_sentinels_cannot_tell_is_told() {
+    let master = Server::tcp(&[]);
+    let sentinel = Server::sentinel(master.port, "");
+    let failed = async |url: String| through(&url, &patient()).await.expect_err("no master");
+    let unknown = failed(format!("redis-sentinel://127.0.0.1:{}/another", sentinel.port)).await;
+    assert!(unknown.to_string().ends_with("knows no master `another`"), "{unknown}");
+    let no_sentinel = failed(format!("redis-sentinel://127.0.0.1:{}/mymaster", master.port)).await;
+    assert!(no_sentinel.to_string().contains("is not a Sentinel"), "{no_sentinel}");
+    let (dialer, address) = dialer(&format!("redis://127.0.0.1:{}", sentinel.port), &patient());
+    let target = pool(Manager::new(Target::Fixed(address), dialer), 1, PATIENCE).expect("a pool");
+    let Err(error) = target.get().await else { panic!("a Sentinel takes checks") };
+    let failure = failure(error).to_string();
+    assert!(failure.contains("is a Sentinel; use redis-sentinel://"), "{failure}");
+}
+
+#[tokio::test]
+async fn sentinels_have_users_of_their_own() {
+    let master = Server::tcp(&["--requirepass", "servers"]);
+    let sentinel = Server::sentinel(
+        master.port,
+        "sentinel auth-pass mymaster servers\nuser default off\nuser app on >sentinels +sentinel|get-master-addr-by-name",
+    );
+    let url = format!("redis-sentinel://:servers@127.0.0.1:{}/mymaster", sentinel.port);
+    let own = SentinelSettings {
+        username: "app".to_owned(),
+        password: "sentinels".to_owned().into(),
+        ..SentinelSettings::default()
+    };
+    assert_eq!(through(&url, &RedisSettings { sentinel: own, ..patient() }).await, Ok(master.port));
+    let refusal = through(&url, &patient()).await.expect_err("no right to ask");
+    assert_eq!(refusal.refusal(), Some(RefusalCode::NoAuth), "{refusal}");
+}
+
+#[tokio::test]
+async fn after_a_failover_the_promoted_server_is_found() {
+    let old = Server::tcp(&[]);
+    let new = Server::tcp(&["--replicaof", "127.0.0.1", &old.port.to_string()]);
+    let begun = Instant::now();
+    let online = async || matches!(old.run("INFO replication").await, Reply::BulkString(info) if String::from_utf8_lossy(&info).contains("state=online"));
+    while !online().await {
+        assert!(begun.elapsed() < PATIENCE, "never a replica");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let sentinel = Server::sentinel(old.port, "");
+    let url = format!("redis-sentinel://127.0.0.1:{}/mymaster", sentinel.port);
+    let pool = pool_through(&url, &patient());
+    let mut connection = pool.get().await.expect("a connection");
+    assert_eq!(port(&mut connection).await, old.port);
+    let mut operator = sentinel.admin_by_port().await;
+    // The Sentinel learns of replicas from the master, some moments after it began to watch.
+    while ask(&mut operator, "SENTINEL FAILOVER mymaster").await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "no replica is known");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Whoever is demoted closes its connections.
+    while connection.is_usable() {
+        assert!(begun.elapsed() < PATIENCE, "never demoted");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(connection);
+    loop {
+        assert!(begun.elapsed() < PATIENCE, "never promoted");
+        if let Ok(mut connection) = pool.get().await {
+            assert_eq!(port(&mut connection).await, new.port);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

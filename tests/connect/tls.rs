@@ -1,0 +1,126 @@
+//! Encrypted connections: whom Weir trusts, and what it shows.
+
+use std::{fs, path::PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+use weir::store::redis::settings::{RedisSettings, TlsSettings};
+
+use crate::server::{Server, connect, patient, refused};
+
+/// An authority with a directory for what it signs.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    dir: TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // With the name that it signs for, what it signs would look as if it had signed itself.
+        params.distinguished_name.push(DnType::CommonName, "authority");
+        let key = KeyPair::generate().expect("a key");
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("ca.pem"), params.self_signed(&key).expect("a certificate").pem()).expect("written");
+        Self { issuer: Issuer::new(params, key), dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A certificate for a host and its key, in files of this name.
+    fn sign(&self, name: &str, host: &str) -> (PathBuf, PathBuf) {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let (cert_file, key_file) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")));
+        fs::write(&cert_file, certificate.pem()).expect("written");
+        fs::write(&key_file, key.serialize_pem()).expect("written");
+        (cert_file, key_file)
+    }
+
+    /// A server with a certificate for a host.
+    fn server(&self, host: &str, asks_for_certificates: &str) -> Server {
+        let (cert, key) = self.sign("server", host);
+        let text = |path: &PathBuf| path.to_str().expect("a path").to_owned();
+        let (cert, key, ca) = (text(&cert), text(&key), text(&self.path("ca.pem")));
+        let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+        Server::tls(&[&files[..], &["--tls-auth-clients", asks_for_certificates]].concat())
+    }
+
+    fn trusted(&self) -> TlsSettings {
+        TlsSettings { ca: self.path("ca.pem"), ..TlsSettings::default() }
+    }
+}
+
+fn with(tls: TlsSettings) -> RedisSettings {
+    RedisSettings { tls, ..patient() }
+}
+
+#[tokio::test]
+async fn a_server_is_believed_by_its_authority_and_its_name() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = authority.server("localhost", "no");
+    let by_name = format!("rediss://localhost:{}", server.port);
+    let by_number = format!("rediss://127.0.0.1:{}", server.port);
+    connect(&by_name, &with(authority.trusted())).await.expect("connected");
+
+    for (url, settings) in [
+        (&by_name, stranger.trusted()),
+        (&by_name, TlsSettings::default()),
+        (&by_number, authority.trusted()),
+        (&by_name, TlsSettings { server_name: "elsewhere".to_owned(), ..authority.trusted() }),
+    ] {
+        let failure = refused(url, &with(settings)).await;
+        assert_eq!(failure.kind(), "connect", "{failure}");
+        assert!(failure.to_string().contains("TLS"), "{failure}");
+    }
+    let named = TlsSettings { server_name: "localhost".to_owned(), ..authority.trusted() };
+    connect(&by_number, &with(named)).await.expect("connected");
+
+    let enabled = TlsSettings { enabled: true, ..authority.trusted() };
+    connect(&format!("redis://localhost:{}", server.port), &with(enabled)).await.expect("connected");
+    let plain = refused(&format!("redis://localhost:{}", server.port), &patient()).await;
+    assert_eq!(plain.kind(), "connect", "{plain}");
+}
+
+#[tokio::test]
+async fn certificates_are_shown_and_taken_up_when_they_change() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = authority.server("localhost", "yes");
+    let url = format!("rediss://localhost:{}", server.port);
+    let failure = refused(&url, &with(authority.trusted())).await;
+    assert_eq!(failure.kind(), "connect", "{failure}");
+
+    let (cert, key) = stranger.sign("weir", "weir");
+    let settings = with(TlsSettings { cert: cert.clone(), key: key.clone(), ..authority.trusted() });
+    let (dialer, address) = crate::server::dialer(&url, &settings);
+    let dial = || dialer.dial(&address, weir::store::redis::dial::Purpose::Checks);
+    assert!(dial().await.is_err(), "a stranger's certificate is believed");
+    let (new_cert, new_key) = authority.sign("weir", "weir");
+    fs::copy(new_cert, &cert).expect("copied");
+    fs::copy(new_key, &key).expect("copied");
+    if let Err(failure) = dial().await {
+        panic!("the new certificate is not taken up: {failure}");
+    }
+    fs::remove_file(&cert).expect("removed");
+    let Err(failure) = dial().await else { panic!("connected without the certificate") };
+    assert!(failure.to_string().contains("weir.pem: No such file"), "{failure}");
+}
+
+#[tokio::test]
+async fn the_end_of_an_encrypted_connection_is_noticed() {
+    let authority = Authority::new();
+    let server = authority.server("localhost", "no");
+    let url = format!("rediss://localhost:{}", server.port);
+    let mut connection = connect(&url, &with(authority.trusted())).await.expect("connected");
+    assert!(connection.is_usable());
+    server.run("CLIENT KILL TYPE normal").await;
+    let begun = std::time::Instant::now();
+    while connection.is_usable() {
+        assert!(begun.elapsed() < crate::server::PATIENCE, "the end is never noticed");
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
