@@ -63,9 +63,11 @@ fn left_half_way(cluster: &Cluster, services: &[Server]) {
     tally.add(&first);
     tally += runtime.block_on(crowd::ask(services, algorithm, user));
     let owner = cluster.owner(slot);
-    assert!(cluster.nodes[owner].try_command(&[b"TYPE".as_slice(), &hash]).is_ok_and(|reply| {
-        matches!(reply, crate::servers::Reply::Error(error) if error.starts_with("ASK"))
-    }));
+    assert!(
+        cluster.nodes[owner]
+            .try_command(&[b"TYPE".as_slice(), &hash])
+            .is_ok_and(|reply| { matches!(reply, crate::servers::Reply::Error(error) if error.starts_with("ASK")) })
+    );
     migration.give_back();
     tally += runtime.block_on(crowd::ask(services, algorithm, user));
     let expected = Tally { answered: 1 + 2 * ASKED, allowed: UNITS, degraded: 0, degraded_allowed: 0 };

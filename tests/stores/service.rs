@@ -23,9 +23,14 @@ pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// The name of the hash that holds the states of a key's anchor, in the default domain and under the usual prefix.
+/// The name of the hash that holds the states of an anchor in the default domain, under the usual prefix.
 pub fn hash_of(anchor: &[&str]) -> Vec<u8> {
-    let key = Key::new("", anchor).expect("a key");
+    hash_in("", anchor)
+}
+
+/// The same in any domain.
+pub fn hash_in(domain: &str, anchor: &[&str]) -> Vec<u8> {
+    let key = Key::new(domain, anchor).expect("a key");
     [b"weir:", key.prefix(anchor.len())].concat()
 }
 

@@ -2,12 +2,8 @@
 
 use std::fs;
 
-use super::scene::{RULES, Scene, of_rule, service};
-use crate::{
-    servers::{Options, SentinelOptions, Sentinels, Server, Silent},
-    service::{assert_no_panic, hash_of, runtime},
-    support::requests::check,
-};
+use super::scene::{Scene, service};
+use crate::servers::{Options, SentinelOptions, Sentinels, Server, Silent};
 
 #[test]
 fn a_password_that_changes() {
@@ -61,4 +57,14 @@ fn a_server_that_is_not_there_yet() {
     scene.mended();
     scene.wait_for_recovery();
     scene.finish(true);
+}
+
+#[test]
+fn a_server_that_accepts_and_never_answers() {
+    let silent = Silent::start();
+    let scene = Scene::start("silence", service(&silent.url()));
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    scene.local_counts();
+    scene.finish_down();
 }

@@ -6,6 +6,7 @@
 mod changes;
 mod one_server;
 mod scene;
+mod unnoticed;
 
 use std::time::Duration;
 

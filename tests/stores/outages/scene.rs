@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{runtime::Runtime, task::JoinHandle};
+use tokio::{runtime::Runtime, sync::RwLock, task::JoinHandle};
 use tonic::{Code, transport::Channel};
 use weir::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 
@@ -68,6 +68,8 @@ pub struct Scene {
     pub service: [Server; 1],
     answers: Answers,
     over: Arc<AtomicBool>,
+    /// Held by every caller while it asks.
+    turn: Arc<RwLock<()>>,
     callers: Vec<JoinHandle<()>>,
     /// When the store was well again.
     mended: Option<Instant>,
@@ -103,14 +105,16 @@ impl Scene {
     /// Starts a service and its callers. The store may be down.
     pub fn start(name: &'static str, setup: Setup) -> Self {
         let (service, runtime, over) = (setup.start(), runtime(), Arc::new(AtomicBool::new(false)));
+        let turn: Arc<RwLock<()>> = Arc::default();
         let answers = Answers::default();
         let mut callers = Vec::new();
         for number in 0..RULES.len() * CALLERS {
             let client = runtime.block_on(service.client());
-            callers.push(runtime.spawn(call(client, number, Arc::clone(&answers), Arc::clone(&over))));
+            let (answers, over, turn) = (Arc::clone(&answers), Arc::clone(&over), Arc::clone(&turn));
+            callers.push(runtime.spawn(call(client, number, answers, over, turn)));
         }
         let service = [service];
-        Self { name, runtime, service, answers, over, callers, mended: None, recovery: Duration::ZERO }
+        Self { name, runtime, service, answers, over, turn, callers, mended: None, recovery: Duration::ZERO }
     }
 
     /// With a store that is well: waits until callers of every rule are answered by it.
@@ -133,7 +137,8 @@ impl Scene {
             let text = self.service[0].get("/metrics").1;
             let mut servers = text.lines().filter(|line| line.starts_with("weir_store_server_up{"));
             let seen = servers.any(|line| line.ends_with(&format!("}} {expected}")));
-            let other = !up || !text.lines().any(|line| line.starts_with("weir_store_server_up{") && line.ends_with("} 0"));
+            let other =
+                !up || !text.lines().any(|line| line.starts_with("weir_store_server_up{") && line.ends_with("} 0"));
             if seen && other { Ok(()) } else { Err("the other".to_owned()) }
         });
     }
@@ -180,13 +185,7 @@ impl Scene {
     /// Ends the callers, and holds the service to what it promises of any outage: every answer by its rule and in time,
     /// counted, exact counts afterwards, no panic. `keeps`: nothing that the store knew was lost.
     pub fn finish(mut self, keeps: bool) {
-        self.over.store(true, Ordering::Relaxed);
-        for caller in std::mem::take(&mut self.callers) {
-            self.runtime.block_on(caller).expect("no caller fails");
-        }
-        let answers = self.lock().clone();
-        self.report(&answers);
-        self.judge(&answers);
+        let answers = self.end();
         if keeps {
             self.nothing_was_charged_twice(&answers);
         }
@@ -195,6 +194,36 @@ impl Scene {
         }
         assert!(self.service[0].lives());
         assert_no_panic(&self.service[0]);
+    }
+
+    /// [`Scene::finish`] while the store is still down.
+    pub fn finish_down(mut self) {
+        self.end();
+        assert!(self.service[0].lives());
+        assert_no_panic(&self.service[0]);
+    }
+
+    /// No caller was told anything but by the store.
+    pub fn assert_unnoticed(&self) {
+        assert_eq!(self.lock().iter().find(|answer| answer.told != Told::Shared).map(|answer| answer.told), None);
+    }
+
+    /// Nobody asks for a while.
+    pub fn quietly(&self, work: impl FnOnce()) {
+        let all = self.runtime.block_on(self.turn.write());
+        work();
+        drop(all);
+    }
+
+    fn end(&mut self) -> Vec<Answer> {
+        self.over.store(true, Ordering::Relaxed);
+        for caller in std::mem::take(&mut self.callers) {
+            self.runtime.block_on(caller).expect("no caller fails");
+        }
+        let answers = self.lock().clone();
+        self.report(&answers);
+        self.judge(&answers);
+        answers
     }
 
     fn report(&self, answers: &[Answer]) {
@@ -260,14 +289,22 @@ impl Scene {
 }
 
 /// Calls until it is over.
-async fn call(mut client: RateLimiterClient<Channel>, number: usize, answers: Answers, over: Arc<AtomicBool>) {
+async fn call(
+    mut client: RateLimiterClient<Channel>,
+    number: usize,
+    answers: Answers,
+    over: Arc<AtomicBool>,
+    turn: Arc<RwLock<()>>,
+) {
     let rule = number / CALLERS;
     let request = of_rule(rule, check(&["story", &number.to_string(), "trade"]));
     while !over.load(Ordering::Relaxed) {
+        let turn = turn.read().await;
         let since = Instant::now();
         let told = told(&mut client, request.clone()).await;
         let answer = Answer { rule, told, took: since.elapsed() };
         answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        drop(turn);
         tokio::time::sleep(PAUSE).await;
     }
 }
