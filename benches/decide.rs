@@ -68,7 +68,7 @@ impl Case {
     /// A store that knows all the users, with nothing left to them where requests shall be refused.
     fn store(&self, policy: &Policy) -> MemoryStore<SystemClock> {
         let max_keys = self.users * self.shape.levels() + 1;
-        let store = MemoryStore::new(MemorySettings { max_keys }, SystemClock::new());
+        let store = MemoryStore::new(MemorySettings { max_keys, ..MemorySettings::default() }, SystemClock::new());
         for user in 0..self.users {
             let key = self.shape.key(user);
             let plan = plan(policy, &key, if self.passes { 1 } else { 6 });

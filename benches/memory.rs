@@ -43,7 +43,7 @@ fn measure(shape: Shape) {
     let domain = policy.domain("").expect("the default domain");
     let states = KEYS * shape.levels();
     let before = resident("VmRSS:");
-    let store = MemoryStore::new(MemorySettings { max_keys: states }, SystemClock::new());
+    let store = MemoryStore::new(MemorySettings { max_keys: states, ..MemorySettings::default() }, SystemClock::new());
     for user in 0..KEYS {
         let key = shape.key(user);
         let plan = Plan::new(domain.levels(&key, 1, 1.0).expect("no factor"), domain.charge, None);

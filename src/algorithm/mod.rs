@@ -63,11 +63,24 @@ pub trait Algorithm: Sized {
     fn lua_params(&self) -> Vec<f64>;
 }
 
-/// A state as the Lua half keeps it.
-pub trait Words {
+/// A state as the Lua half keeps it, and as files do.
+pub trait Words: Sized {
     /// Whole numbers below 2^53, in the order of the Lua half's table.
     fn words(&self) -> Vec<f64>;
+
+    /// The state that gives exactly these words; `None` where there is none.
+    fn from_words(words: &[f64]) -> Option<Self>;
 }
+
+/// A word as the whole number that it is, from `least` to `most`; `None` for any other.
+fn whole(word: f64, least: i64, most: i64) -> Option<i64> {
+    let number = word as i64;
+    // Bits, because -0 is a word that no state has.
+    ((number as f64).to_bits() == word.to_bits() && (least..=most).contains(&number)).then_some(number)
+}
+
+/// The largest word: whole numbers up to it are told apart by a double.
+const MAX_WORD: i64 = (1 << 53) - 1;
 
 macro_rules! algorithms {
     ($($name:ident: $variant:ident),+ $(,)?) => {
@@ -173,9 +186,23 @@ macro_rules! algorithms {
         }
 
         impl State {
+            /// The name of the algorithm whose state it is.
+            pub fn algorithm(&self) -> &'static str {
+                match self { $(Self::$variant(_) => stringify!($name),)+ }
+            }
+
             /// See [`Words`].
             pub fn lua_state(&self) -> Vec<f64> {
                 match self { $(Self::$variant(state) => state.words(),)+ }
+            }
+
+            /// The way back from [`State::lua_state`]; `None` for an algorithm that is not in the list, and for words that
+            /// are none of its states.
+            pub fn from_lua_state(algorithm: &str, words: &[f64]) -> Option<Self> {
+                match algorithm {
+                    $(stringify!($name) => Words::from_words(words).map(Self::$variant),)+
+                    _ => None,
+                }
             }
         }
     };

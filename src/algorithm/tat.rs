@@ -3,8 +3,10 @@
 //! It is the state of the whole gcra family. `tat.lua` is the same in Lua.
 
 use super::{
-    Words,
+    MAX_WORD, Words,
+    params::MAX_COUNT,
     span::{Rate, Span},
+    whole,
 };
 use crate::domain::{Ask, Decision, Micros};
 
@@ -33,6 +35,14 @@ impl Words for Tat {
     /// Micros, numerator, denominator.
     fn words(&self) -> Vec<f64> {
         vec![self.micros as f64, f64::from(self.num), f64::from(self.den_less_one) + 1.0]
+    }
+
+    fn from_words(words: &[f64]) -> Option<Self> {
+        let [micros, num, den] = *words else { return None };
+        let micros = whole(micros, -MAX_WORD, MAX_WORD)?;
+        let den = whole(den, 1, MAX_COUNT as i64)?;
+        let num = whole(num, 0, den - 1)?;
+        Some(Self { micros, num: num as u32, den_less_one: (den - 1) as u32 })
     }
 }
 

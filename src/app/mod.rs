@@ -1,6 +1,7 @@
 //! Floor 8, from settings to a running service, and to its end.
 
 mod reload;
+mod snapshots;
 
 use std::{io, sync::Arc};
 
@@ -12,7 +13,9 @@ use tokio::{
 use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 
+use parking_lot::Mutex;
 use reload::{Reload, load};
+use snapshots::{Snapshots, open_store};
 
 use crate::{
     admin::Admin,
@@ -20,7 +23,10 @@ use crate::{
     limiter::Limiter,
     policy::{Policy, Problems, watch::Watch},
     settings::Listen,
-    store::AnyStore,
+    store::{
+        AnyStore,
+        memory::{MemoryStats, snapshot::SnapshotError},
+    },
     telemetry::Metrics,
     transport::{
         ConnectionSettings, Drain, Listener, Server, Workers,
@@ -41,6 +47,22 @@ pub enum AppError {
     /// The policy is not valid.
     #[error("{0}")]
     Policy(Problems),
+    /// The snapshot cannot be loaded.
+    #[error("the snapshot {path} {cause}; `weir serve --start-empty` sets it aside and starts without it")]
+    Snapshot {
+        /// Its path.
+        path: String,
+        /// What is wrong with it.
+        cause: SnapshotError,
+    },
+    /// The snapshot cannot be set aside.
+    #[error("the snapshot {path} cannot be set aside: {cause}")]
+    SetAside {
+        /// Its path.
+        path: String,
+        /// What the system says.
+        cause: io::Error,
+    },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {cause}")]
     Listen {
@@ -62,6 +84,7 @@ pub struct App {
     settings: Settings,
     limiter: Arc<Limiter<AnyStore>>,
     reload: Reload,
+    snapshots: Arc<Snapshots>,
     admin: Admin,
     health: HealthReporter,
     drain: Drain,
@@ -71,11 +94,12 @@ pub struct App {
 }
 
 impl App {
-    /// Loads the policy, wires the parts, and listens.
+    /// Loads the policy and what the snapshot remembers, wires the parts, and listens. With `start_empty` the snapshot is set
+    /// aside instead.
     ///
     /// # Errors
     /// [`AppError`] says what stands in the way.
-    pub async fn bind(settings: Settings) -> Result<Self, AppError> {
+    pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
         let hangup = signal(SignalKind::hangup()).ok();
         let watch = (!settings.limits.as_os_str().is_empty()).then(|| Watch::new(&settings.limits));
         let (policy, empty) = match &watch {
@@ -88,13 +112,15 @@ impl App {
         let metrics = Metrics::new();
         metrics.policy_loaded();
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
-        let store = AnyStore::start(&settings.store, &metrics).map_err(AppError::Threads)?;
+        let memory = open_store(&settings.store, &policy, start_empty)?;
+        let store = AnyStore::start(memory, &settings.store, &metrics).map_err(AppError::Threads)?;
         let limiter = Arc::new(Limiter::new(store, policy, Arc::clone(&metrics)));
         let admin = Admin::new(Arc::clone(&metrics), {
-            let limiter = Arc::clone(&limiter);
+            let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {
-                let stats = limiter.store().memory().stats();
-                metrics.memory(stats.keys, stats.expired, stats.lacked_room);
+                let MemoryStats { keys, lacked_room, expired, evicted, left_out } = limiter.store().memory().stats();
+                let evictions = [("expired", expired), ("evicted", evicted), ("snapshot", left_out)];
+                metrics.memory(keys, &evictions, (rule, lacked_room));
                 if let Some(shared) = limiter.store().shared() {
                     shared.redis().servers().for_each(|node| {
                         let (open, idle) = node.connections();
@@ -135,7 +161,13 @@ impl App {
             drain: drain.clone(),
         };
         let reload = Reload { limiter: Arc::clone(&limiter), settings: settings.clone(), watch, hangup, empty };
-        Ok(Self { settings, limiter, reload, admin, health, drain, workers, grpc, http })
+        let snapshots = Snapshots {
+            limiter: Arc::clone(&limiter),
+            settings: settings.store.snapshot.clone(),
+            writing: Mutex::default(),
+        };
+        let snapshots = Arc::new(snapshots);
+        Ok(Self { settings, limiter, reload, snapshots, admin, health, drain, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -148,7 +180,11 @@ impl App {
         let (grpc, http) = self.addresses();
         info!(grpc, http, store = %self.settings.store.url, workers = self.grpc.workers.len(), "serving");
         let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
-        let background = [tokio::spawn(self.reload.run()), tokio::spawn(sweep(Arc::clone(&self.limiter)))];
+        let background = [
+            tokio::spawn(self.reload.run()),
+            tokio::spawn(sweep(Arc::clone(&self.limiter))),
+            tokio::spawn(Arc::clone(&self.snapshots).run()),
+        ];
         shutdown.await;
         info!("shutting down: health says no, calls are still served");
         report_ending(&self.health).await;
@@ -167,6 +203,8 @@ impl App {
         }
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.stop()).await;
+        // Nothing is decided any more, so nothing is lost.
+        self.snapshots.write().await;
         info!("stopped");
         clean
     }

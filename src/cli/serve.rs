@@ -29,12 +29,16 @@ pub struct Serve {
     /// Where counts live: memory
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Set the snapshot aside, as PATH.rejected, and start without it
+    #[arg(long)]
+    start_empty: bool,
 }
 
 impl Serve {
     /// What runs when no command is given.
     pub fn quick_start(config: Option<PathBuf>) -> Self {
-        Self { config: env::var_os("WEIR_CONFIG").map(PathBuf::from).or(config), limits: None, store: None }
+        let config = env::var_os("WEIR_CONFIG").map(PathBuf::from).or(config);
+        Self { config, limits: None, store: None, start_empty: false }
     }
 
     pub fn run(self) -> CommandResult {
@@ -58,7 +62,7 @@ impl Serve {
                     _ = interrupt.recv() => info!("SIGINT"),
                 }
             };
-            let app = App::bind(settings).await?;
+            let app = App::bind(settings, self.start_empty).await?;
             let (first, begun) = tokio::sync::oneshot::channel();
             let mut serving = tokio::spawn(app.run(async {
                 // A sender that is gone asks to end too.

@@ -96,7 +96,8 @@ impl Simulate {
             None => Policy::empty(),
         };
         let clock = Arc::new(ManualClock::default());
-        let store = MemoryStore::new(MemorySettings { max_keys: MAX_KEYS }, Arc::clone(&clock));
+        let store =
+            MemoryStore::new(MemorySettings { max_keys: MAX_KEYS, ..MemorySettings::default() }, Arc::clone(&clock));
         let limiter = Limiter::new(store, policy, Metrics::new());
         let mut story = Story { limiter, clock, bounds, tallies: BTreeMap::new(), invalid: None };
         let trace: Box<dyn Read> = if self.trace.as_os_str() == "-" {

@@ -176,6 +176,24 @@ mod tests {
     }
 
     #[test]
+    fn relative_paths_in_a_file_are_meant_from_where_it_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weir.yaml");
+        for (limits, snapshot, expected) in [
+            ("policies", "counts", (dir.path().join("policies"), dir.path().join("counts"))),
+            ("/etc/weir", "/var/weir", (PathBuf::from("/etc/weir"), PathBuf::from("/var/weir"))),
+            ("''", "''", (PathBuf::new(), PathBuf::new())),
+        ] {
+            std::fs::write(&path, format!("limits: {limits}\nstore: {{ snapshot: {{ path: {snapshot} }} }}")).unwrap();
+            let settings = Settings::load(Some(&path), [], &Flags::default()).unwrap();
+            assert_eq!((settings.limits, settings.store.snapshot.path), expected);
+        }
+        let variable = [("WEIR_STORE__SNAPSHOT__PATH".to_owned(), "counts".to_owned())];
+        let settings = Settings::load(Some(&path), variable, &Flags::default()).unwrap();
+        assert_eq!(settings.store.snapshot.path, PathBuf::from("counts"));
+    }
+
+    #[test]
     fn digits_in_a_text_stay_a_text() {
         assert_eq!(load("", &[("WEIR_LIMITS", "0123")]).unwrap().limits, PathBuf::from("0123"));
         assert_eq!(load("", &[("WEIR_SHUTDOWN__TIMEOUT", "5")]).unwrap().shutdown.timeout, Time::seconds(5));

@@ -44,8 +44,9 @@ impl Provider for Values {
 }
 
 /// The settings that are paths. A relative one in a file is meant from where that file stands; an empty one is not set.
-const PATHS: [&[&str]; 6] = [
+const PATHS: [&[&str]; 7] = [
     &["limits"],
+    &["store", "snapshot", "path"],
     &["store", "redis", "password_file"],
     &["store", "redis", "tls", "ca"],
     &["store", "redis", "tls", "cert"],

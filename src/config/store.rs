@@ -6,6 +6,7 @@ use crate::{
     domain::{Micros, time::SECOND},
     store::{
         StoreSettings, StoreUrl,
+        memory::snapshot::SnapshotSettings,
         redis::{
             login::Login,
             settings::{RedisSettings, TlsSettings},
@@ -25,6 +26,8 @@ const MILLISECOND: Micros = 1_000;
 /// A sentence that names the key.
 pub fn check(store: &StoreSettings) -> Result<(), String> {
     holds((1..=1 << 32).contains(&store.max_keys), "store.max_keys is 1 to 2^32")?;
+    let every = SnapshotSettings::EVERY.contains(&store.snapshot.every.0);
+    holds(every, "store.snapshot.every is 1s to 1d")?;
     bounds(&store.redis)?;
     passwords(&store.redis)?;
     match &store.url {
@@ -44,6 +47,8 @@ fn set(path: &Path) -> bool {
 fn bounds(redis: &RedisSettings) -> Result<(), String> {
     let times = MILLISECOND..=60 * SECOND;
     holds(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix is at most 128 bytes")?;
+    // On a Cluster braces would put all keys into one slot.
+    holds(!redis.key_prefix.contains(['{', '}']), "store.redis.key_prefix has no braces")?;
     holds((1..=64).contains(&redis.pool_size), "store.redis.pool_size is 1 to 64")?;
     holds(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout is 1ms to 60s")?;
     holds(times.contains(&redis.command_timeout.0), "store.redis.command_timeout is 1ms to 60s")?;

@@ -12,8 +12,9 @@ pub const MAX_SEGMENT_BYTES: usize = 1_024;
 /// not decide how large a state is.
 const MAX_PLAIN_BYTES: usize = 64;
 
-/// The byte that starts a segment's hash in the name of a state.
+/// The byte that starts a segment's hash in the name of a state, and the length of the hash behind it.
 const HASHED: u8 = 0xfe;
+const HASH_BYTES: usize = 16;
 
 /// A byte that starts no encoded segment. A store writes it behind a key's encoding to mark the key's end, so that a
 /// prefix of one key is never taken for another.
@@ -120,6 +121,29 @@ impl Key {
     }
 }
 
+/// Where the first `parts` parts of a state's name end, counting its domain as one and then each segment; before [`END`]
+/// where there are fewer. The name is a [`Key::prefix`] with [`END`] and anything behind it; `None`: this is none.
+pub fn parts_end(name: &[u8], parts: usize) -> Option<usize> {
+    let mut end = 0;
+    for _ in 0..parts {
+        end += match *name.get(end)? {
+            END if end > 0 => return Some(end),
+            HASHED => 1 + HASH_BYTES,
+            length if usize::from(length) <= MAX_PLAIN_BYTES => 1 + usize::from(length),
+            _ => return None,
+        };
+    }
+    (end <= name.len()).then_some(end)
+}
+
+/// What the names of all states of a domain begin with: what [`Key::prefix`] gives for no segments.
+pub fn domain_name(domain: &str) -> Vec<u8> {
+    let mut written = Encoding::default();
+    written.push(domain.as_bytes());
+    let name = if written.has_long_parts() { written.shortened() } else { written };
+    name.bytes.to_vec()
+}
+
 impl Encoding {
     /// Appends a part that is known to be within bounds, so its length fits 11 bits and every end fits 16.
     fn push(&mut self, part: &[u8]) {
@@ -156,7 +180,7 @@ impl Encoding {
                 continue;
             }
             short.bytes.push(HASHED);
-            short.bytes.extend_from_slice(&blake3::hash(part).as_bytes()[..16]);
+            short.bytes.extend_from_slice(&blake3::hash(part).as_bytes()[..HASH_BYTES]);
             short.ends.push(short.bytes.len() as u16);
         }
         short
@@ -206,6 +230,33 @@ mod tests {
         assert_eq!(key.prefix(32).len(), 33 * 17);
         assert_eq!(key.segment(31), long.as_bytes());
         assert!(key.prefix(2).starts_with(key.prefix(1)));
+    }
+
+    #[test]
+    fn names_are_walked_part_by_part() {
+        for (domain, segments) in
+            [("", vec!["a".to_owned(), "b".repeat(64), "c".repeat(65)]), ("api", vec!["é".repeat(500)])]
+        {
+            let key = Key::new(domain, &segments).unwrap();
+            let name = [key.prefix(9), &[END], b"pgcra#0".as_slice()].concat();
+            for depth in 0..5 {
+                assert_eq!(parts_end(&name, 1 + depth), Some(key.prefix(depth).len()), "{depth} of {key:?}");
+            }
+            assert_eq!(parts_end(&name, usize::MAX), Some(key.prefix(9).len()));
+            for cut in 1..key.prefix(9).len() {
+                assert_eq!(parts_end(&name[..cut], usize::MAX), None, "{cut} bytes of {key:?}");
+            }
+        }
+        for no_name in [&[][..], &[END], &[0], &[65, END], &[0x80, 1, END], &[3, 1, 2]] {
+            assert_eq!(parts_end(no_name, usize::MAX), None, "{no_name:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_a_domain_begin_with_it() {
+        for domain in ["", "api", &"d".repeat(64), &"d".repeat(65), &"d".repeat(1_024)] {
+            assert_eq!(domain_name(domain), Key::new(domain, &["a", &"b".repeat(99)]).unwrap().prefix(0));
+        }
     }
 
     #[test]

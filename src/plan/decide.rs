@@ -19,11 +19,12 @@ pub trait States {
     /// What is remembered.
     fn get(&self, index: usize) -> Option<&State>;
 
-    /// Makes room for `count` states that are not there yet. `false`: there is none.
+    /// Makes room for `count` states that are not there yet. `false`: there is none, and what needs it is refused. A store
+    /// whose rule is to let it pass says `true`, and remembers of what is put as much as it has room for.
     fn reserve(&mut self, count: usize) -> bool;
 
     /// Remembers a state, which means nothing any more `reset_after` from now. Room for one that was not there has been
-    /// reserved.
+    /// asked for.
     fn put(&mut self, index: usize, state: State, reset_after: Micros);
 }
 

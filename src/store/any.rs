@@ -3,8 +3,8 @@
 use std::{io, sync::Arc};
 
 use super::{
-    MemoryStore, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict, memory::MemorySettings,
-    redis::RedisStore, shared::SharedStore,
+    MemoryStore, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict, redis::RedisStore,
+    shared::SharedStore,
 };
 use crate::{domain::Key, plan::Plan, telemetry::Metrics};
 
@@ -17,12 +17,15 @@ pub enum AnyStore {
 }
 
 impl AnyStore {
-    /// The store of these settings. One that is shared need not be reachable yet.
+    /// The store of these settings: `memory`, or a shared one that has it for when it fails. It need not be reachable yet.
     ///
     /// # Errors
     /// When the system has no thread to give.
-    pub fn start(settings: &StoreSettings, metrics: &Arc<Metrics>) -> io::Result<Self> {
-        let memory = MemoryStore::new(MemorySettings { max_keys: settings.max_keys }, SystemClock::new());
+    pub fn start(
+        memory: MemoryStore<SystemClock>,
+        settings: &StoreSettings,
+        metrics: &Arc<Metrics>,
+    ) -> io::Result<Self> {
         match &settings.url {
             StoreUrl::Memory => Ok(Self::Memory(memory)),
             StoreUrl::Redis(url) => {

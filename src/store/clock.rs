@@ -14,8 +14,13 @@ pub struct SystemClock {
 impl SystemClock {
     /// A clock that starts at the present wall time.
     pub fn new() -> Self {
+        Self::resuming_at(Micros::MIN)
+    }
+
+    /// A clock that starts at the present wall time, or at `least` where that is later: where another clock has left off.
+    pub fn resuming_at(least: Micros) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { origin: wall.as_micros() as Micros, started: Instant::now() }
+        Self { origin: (wall.as_micros() as Micros).max(least), started: Instant::now() }
     }
 }
 

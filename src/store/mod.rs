@@ -7,6 +7,7 @@ pub mod memory;
 pub mod redis;
 pub mod settings;
 pub mod shared;
+mod throttle;
 pub mod url;
 
 use thiserror::Error;

@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{memory::MemorySettings, redis::settings::RedisSettings, url::StoreUrl};
+use super::{
+    memory::{MemorySettings, WhenFull, snapshot::SnapshotSettings},
+    redis::settings::RedisSettings,
+    url::StoreUrl,
+};
 
 /// The store's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,10 +18,23 @@ pub struct StoreSettings {
     pub max_keys: usize,
     /// How Redis or Valkey is reached.
     pub redis: RedisSettings,
+    /// What happens to requests for more.
+    pub when_full: WhenFull,
+    /// The file that outlives this process.
+    pub snapshot: SnapshotSettings,
+}
+
+impl StoreSettings {
+    /// What the memory store is made of.
+    pub fn memory(&self) -> MemorySettings {
+        MemorySettings { max_keys: self.max_keys, when_full: self.when_full }
+    }
 }
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        Self { url: StoreUrl::Memory, max_keys: MemorySettings::default().max_keys, redis: RedisSettings::default() }
+        let MemorySettings { max_keys, when_full } = MemorySettings::default();
+        let (snapshot, redis) = (SnapshotSettings::default(), RedisSettings::default());
+        Self { url: StoreUrl::Memory, max_keys, when_full, snapshot, redis }
     }
 }

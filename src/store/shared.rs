@@ -1,10 +1,10 @@
 //! The shared store with what answers while it does not.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use tracing::debug;
+use tracing::warn;
 
-use super::{Failure, MemoryStore, Store, StoreError, SystemClock, Verdict, redis::RedisStore};
+use super::{Failure, MemoryStore, Store, StoreError, SystemClock, Verdict, redis::RedisStore, throttle::Throttle};
 use crate::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
     plan::{Decisions, Level, Plan},
@@ -19,12 +19,13 @@ pub struct SharedStore {
     redis: RedisStore,
     local: MemoryStore<SystemClock>,
     metrics: Arc<Metrics>,
+    warnings: Throttle,
 }
 
 impl SharedStore {
     /// `redis`, and `local` for those whose policy wants it while that fails.
     pub fn new(redis: RedisStore, local: MemoryStore<SystemClock>, metrics: Arc<Metrics>) -> Self {
-        Self { redis, local, metrics }
+        Self { redis, local, metrics, warnings: Throttle::default() }
     }
 
     /// The store that replicas share.
@@ -42,7 +43,11 @@ impl SharedStore {
         match error {
             StoreError::Unavailable(failure) => {
                 self.metrics.store_error(failure.kind()).increment(1);
-                debug!(error = &failure as &dyn std::error::Error, "the shared store has no answer");
+                // While a server is not asked at all, that has been told.
+                if failure != Failure::BreakerOpen && self.warnings.lets_through(Instant::now()) {
+                    let error = &failure as &dyn std::error::Error;
+                    warn!(error, "the shared store did not answer a request; such warnings come once a second at most");
+                }
                 Ok(failure)
             }
             StoreError::Overloaded => {

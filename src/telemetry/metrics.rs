@@ -4,7 +4,7 @@ use std::{
     borrow::Cow,
     collections::HashSet,
     sync::{Arc, OnceLock},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder, Unit};
@@ -30,6 +30,10 @@ const CHECK_DURATION: &str = "weir_check_duration_seconds";
 const KEYS: &str = "weir_keys";
 const EVICTIONS: &str = "weir_evictions_total";
 const STORE_FULL: &str = "weir_store_full_total";
+const SNAPSHOT_FAILURES: &str = "weir_snapshot_failures_total";
+const SNAPSHOT_LAST_SUCCESS: &str = "weir_snapshot_last_success_timestamp_seconds";
+const SNAPSHOT_DURATION: &str = "weir_snapshot_duration_seconds";
+const SNAPSHOT_BYTES: &str = "weir_snapshot_bytes";
 const RELOADS: &str = "weir_policy_reloads_total";
 const LAST_RELOAD: &str = "weir_policy_last_reload_success_timestamp_seconds";
 const CONNECTIONS: &str = "weir_connections";
@@ -45,14 +49,18 @@ const COUNTERS: &[(&str, &str)] = &[
         "Checks decided without the shared store, by domain and the rule that answered (local, allow, deny, error).",
     ),
     (ERRORS, "Requests that the shared store did not answer, by kind."),
-    (EVICTIONS, "States dropped from memory, by reason."),
+    (EVICTIONS, "States dropped from memory, by reason (expired, evicted, snapshot)."),
     (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
+    (SNAPSHOT_FAILURES, "Snapshots that could not be written."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),
     (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
     (KEYS, "States held in memory, one for each limit and key."),
+    (SNAPSHOT_LAST_SUCCESS, "When a snapshot was last written whole."),
+    (SNAPSHOT_DURATION, "How long the last snapshot took to write."),
+    (SNAPSHOT_BYTES, "Length of the last snapshot."),
     (LAST_RELOAD, "When the policy was last loaded."),
     (CONNECTIONS, "Open connections, by listener."),
     (store::SERVER_UP, "Whether a server of the shared store is asked; 0 while its breaker is open."),
@@ -76,8 +84,7 @@ pub struct Metrics {
     named: Mutex<HashSet<Name>>,
     check_durations: [Histogram; Transport::ALL.len()],
     keys: Gauge,
-    expired: Counter,
-    full: Counter,
+    snapshot_failures: Counter,
     reloaded: Counter,
     not_reloaded: Counter,
     last_reload: Gauge,
@@ -109,8 +116,7 @@ impl Metrics {
             named: Mutex::default(),
             check_durations: std::array::from_fn(|_| Histogram::new(DURATIONS)),
             keys: gauge(&recorder, KEYS, &[]),
-            expired: counter(&recorder, EVICTIONS, &[("reason", "expired")]),
-            full: counter(&recorder, STORE_FULL, &[("rule", "deny")]),
+            snapshot_failures: counter(&recorder, SNAPSHOT_FAILURES, &[]),
             reloaded: counter(&recorder, RELOADS, &[("result", "success")]),
             not_reloaded: counter(&recorder, RELOADS, &[("result", "error")]),
             last_reload: gauge(&recorder, LAST_RELOAD, &[]),
@@ -166,15 +172,30 @@ impl Metrics {
 
     /// A policy serves from now on.
     pub fn policy_loaded(&self) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.last_reload.set(now.as_secs_f64());
+        self.last_reload.set(unix_seconds());
     }
 
-    /// What the memory store has counted so far.
-    pub fn memory(&self, keys: usize, expired: usize, full: usize) {
+    /// What the memory store has counted so far: states, those dropped by reason, and requests that lacked room with the
+    /// rule that answered them.
+    pub fn memory(&self, keys: usize, evictions: &[(&str, usize)], full: (&str, usize)) {
         self.keys.set(keys as f64);
-        self.expired.absolute(expired as u64);
-        self.full.absolute(full as u64);
+        for (reason, count) in evictions {
+            self.counter(EVICTIONS, &[("reason", reason)]).absolute(*count as u64);
+        }
+        self.counter(STORE_FULL, &[("rule", full.0)]).absolute(full.1 as u64);
+    }
+
+    /// A snapshot of so many bytes stands whole on disk.
+    pub fn snapshot_written(&self, bytes: u64, took: Duration) {
+        let set = |name, value| gauge(&self.recorder, name, &[]).set(value);
+        set(SNAPSHOT_LAST_SUCCESS, unix_seconds());
+        set(SNAPSHOT_DURATION, took.as_secs_f64());
+        set(SNAPSHOT_BYTES, bytes as f64);
+    }
+
+    /// A snapshot could not be written.
+    pub fn snapshot_failed(&self) {
+        self.snapshot_failures.increment(1);
     }
 
     /// All of it in Prometheus text.
@@ -193,6 +214,10 @@ impl Metrics {
         }
         text
     }
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {

@@ -2,7 +2,7 @@
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
-use tracing::error;
+use tracing::debug;
 
 use crate::{
     limiter::{CheckError, Invalid},
@@ -34,7 +34,8 @@ impl From<CheckError> for Refused {
             CheckError::UnknownDomain(_) => Self { code: Code::NotFound, message, field: "domain".to_owned() },
             CheckError::SpecDenied(_) => Self { code: Code::PermissionDenied, message, field: "limit_spec".to_owned() },
             CheckError::Store(cause) => {
-                error!(error = &cause as &dyn std::error::Error, "the store failed");
+                // The store warns and counts by itself, without a line for every request.
+                debug!(error = &cause as &dyn std::error::Error, "the store failed");
                 let (code, message) = match cause {
                     StoreError::Unavailable(_) => (Code::Unavailable, "the store does not answer"),
                     StoreError::Overloaded => (Code::ResourceExhausted, "too many requests wait for the store"),

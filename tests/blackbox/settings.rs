@@ -51,6 +51,9 @@ fn values_that_make_no_sense_are_refused_with_their_key() {
         ("WEIR_STORE__URL", "rdis://:geheim@h", "there is no store `rdis`"),
         ("WEIR_STORE__URL", "redis://:geheim@h/db", "store.url: the database is not a number"),
         ("WEIR_STORE__MAX_KEYS", "0", "store.max_keys"),
+        ("WEIR_STORE__WHEN_FULL", "forget", "store.when_full"),
+        ("WEIR_STORE__SNAPSHOT__EVERY", "999ms", "store.snapshot.every"),
+        ("WEIR_STORE__SNAPSHOT__EVERY", "25h", "store.snapshot.every"),
         ("WEIR_GRPC__LISTEN", "192.0.2.1:1", "cannot listen on grpc.listen 192.0.2.1:1"),
     ] {
         let run = refused(None, &[(name, value)]);

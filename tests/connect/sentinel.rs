@@ -9,7 +9,7 @@ use weir::{
         failure::RefusalCode,
         redis::{
             connection::{Connection, Reply},
-            manager::{Manager, Pool, Target, failure, pool},
+            manager::{Manager, Pool, Target},
             sentinel::Sentinels,
             settings::{RedisSettings, SentinelSettings},
         },
@@ -22,13 +22,13 @@ use crate::server::{PATIENCE, Server, ask, dialer, free_port, patient, redis};
 fn pool_through(url: &str, settings: &RedisSettings) -> Pool {
     let Topology::Sentinel { sentinels, master } = redis(url).topology else { panic!("{url}") };
     let target = Target::Sentinel(Sentinels::new(sentinels, master));
-    pool(Manager::new(target, dialer(url, settings).0), 1, PATIENCE).expect("a pool")
+    Pool::new(Manager::new(target, dialer(url, settings).0), 1, PATIENCE)
 }
 
 async fn through(url: &str, settings: &RedisSettings) -> Result<u16, Failure> {
     match pool_through(url, settings).get().await {
         Ok(mut connection) => Ok(port(&mut connection).await),
-        Err(error) => Err(failure(error)),
+        Err(error) => Err(error),
     }
 }
 
@@ -71,9 +71,9 @@ async fn what_sentinels_cannot_tell_is_told() {
     let no_sentinel = failed(format!("redis-sentinel://127.0.0.1:{}/mymaster", master.port)).await;
     assert!(no_sentinel.to_string().contains("is not a Sentinel"), "{no_sentinel}");
     let (dialer, address) = dialer(&format!("redis://127.0.0.1:{}", sentinel.port), &patient());
-    let target = pool(Manager::new(Target::Fixed(address), dialer), 1, PATIENCE).expect("a pool");
+    let target = Pool::new(Manager::new(Target::Fixed(address), dialer), 1, PATIENCE);
     let Err(error) = target.get().await else { panic!("a Sentinel takes checks") };
-    let failure = failure(error).to_string();
+    let failure = error.to_string();
     assert!(failure.contains("is a Sentinel; use redis-sentinel://"), "{failure}");
 }
 

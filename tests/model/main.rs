@@ -105,7 +105,7 @@ fn compile(yaml: &str) -> Policy {
 /// Tells the story to both, and says where they differ.
 fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), String> {
     let clock = Arc::new(ManualClock::default());
-    let store = MemoryStore::new(MemorySettings { max_keys: 100_000 }, Arc::clone(&clock));
+    let store = MemoryStore::new(MemorySettings { max_keys: 100_000, ..MemorySettings::default() }, Arc::clone(&clock));
     let yamls: Vec<_> = story.policies.iter().map(generate::yaml).collect();
     let limiter = Limiter::new(store, compile(&yamls[0]), Arc::clone(metrics));
     let mut model = Model::new(&story.policies[0]);

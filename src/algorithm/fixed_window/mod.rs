@@ -3,8 +3,9 @@
 pub mod wire;
 
 use super::{
-    Algorithm, Bounds, ParamError, Words,
+    Algorithm, Bounds, MAX_WORD, ParamError, Words,
     params::{check_count, check_period, scale_count},
+    whole,
 };
 use crate::domain::{Ask, Decision, Micros, time::format_duration};
 
@@ -121,5 +122,11 @@ impl Algorithm for FixedWindow {
 impl Words for Window {
     fn words(&self) -> Vec<f64> {
         vec![self.start as f64, self.used as f64]
+    }
+
+    fn from_words(words: &[f64]) -> Option<Self> {
+        let [start, used] = *words else { return None };
+        let (start, used) = (whole(start, -MAX_WORD, MAX_WORD)?, whole(used, 0, MAX_USED as i64)?);
+        Some(Self { start, used: used.unsigned_abs() })
     }
 }

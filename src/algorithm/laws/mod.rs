@@ -61,6 +61,48 @@ fn law_1_and_11_at_the_ends_of_every_range() {
 }
 
 #[test]
+fn states_come_back_from_their_words_bit_for_bit_and_from_no_others() {
+    tell(150, 60, Plot::ANY, |scene, random| {
+        let Some(state) = scene.next else { return };
+        let words = state.lua_state();
+        let from = |words: &[f64]| State::from_lua_state(state.algorithm(), words);
+        assert_eq!(state.algorithm(), scene.params.name());
+        assert_eq!(from(&words).as_ref(), Some(state), "{words:?}");
+        assert_eq!(State::from_lua_state("none", &words), None);
+        assert_eq!((from(&words[1..]), from(&[])), (None, None), "{words:?}");
+        let mut other = words.clone();
+        let index = random.below(other.len());
+        for word in [f64::NAN, f64::INFINITY, -0.0, 9e15, -9.1e15, -1.0, 0.5, random.magnitude(1 << 52) as f64] {
+            other[index] = word;
+            if let Some(state) = from(&other) {
+                let bits = |words: &[f64]| words.iter().map(|word| word.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&state.lua_state()), bits(&other), "{words:?} with another word {index}");
+            }
+        }
+    });
+}
+
+#[test]
+fn words_that_no_state_has_are_refused() {
+    let most = (1_u64 << 32) as f64;
+    for (algorithm, good, bad) in [
+        ("gcra", [1e15, 2.0, 3.0].as_slice(), [&[1e15, 3.0, 3.0][..], &[1e15, 0.0, 0.0], &[0.0, 0.0, most + 1.0]]),
+        ("token_bucket", &[-1.0, most - 1.0, most], [&[0.5, 0.0, 1.0], &[0.0, -1.0, 1.0], &[1e16, 0.0, 1.0]]),
+        (
+            "fixed_window",
+            &[1e15, 4_503_599_627_370_496.0],
+            [&[1e15, 4_503_599_627_370_497.0], &[0.0, -1.0], &[1e16, 1.0]],
+        ),
+    ] {
+        let from = |words: &[f64]| State::from_lua_state(algorithm, words);
+        assert_eq!(from(good).map(|state| state.lua_state()).as_deref(), Some(good), "{algorithm}");
+        for words in bad {
+            assert_eq!(from(words), None, "{algorithm} {words:?}");
+        }
+    }
+}
+
+#[test]
 fn law_2_expiry_is_invisible() {
     tell(150, 60, Plot::ANY, |scene, random| {
         let after = scene.after();

@@ -138,6 +138,33 @@ fn without_room_nothing_passes_uncounted_and_nothing_is_half_charged() {
     });
 }
 
+/// A store that lets pass what it cannot remember answers as if it could; only twins under independent, which see what the
+/// one before them charged, see nothing of it. What it does remember is true.
+#[test]
+fn a_store_that_lets_pass_without_room_answers_as_one_with_room() {
+    let (mut store, mut room, mut forgot) = (Store::new(0), 0, 0);
+    tell(true, |Asked { plan, request, .. }, random, number| {
+        if number == 0 {
+            room = random.below(5);
+            store = Store::letting_pass(room);
+        }
+        store.hold(request, false);
+        let before = store.memory();
+        let ours = decide(plan, &mut store, request.now);
+        let (theirs, unbounded) = model::decide(request, &before);
+        let places: HashSet<_> = request.levels.iter().map(|level| &level.place).collect();
+        if request.charge == Charge::AllOrNothing || places.len() == request.levels.len() {
+            assert_eq!(ours.to_vec(), theirs, "ours, the model's; before: {before:?}");
+            let after = store.memory();
+            assert!(after.iter().all(|(place, state)| unbounded.get(place) == Some(state)), "{after:?}, {unbounded:?}");
+            assert!(after.len() == unbounded.len().min(room) || after.len() == before.len());
+            forgot += usize::from(after.len() < unbounded.len());
+        }
+        summary(request, &ours)
+    });
+    assert!(forgot > STORIES as usize / 4, "too few requests lacked room: {forgot}");
+}
+
 /// Law 4 for a whole request. It holds under all_or_nothing where one repetition is like the other: no level that
 /// passes may charge what others deny, as it may be used up when they are ready; and no level may give back while
 /// another one takes, as what is told of it then is how it stands without the refund.

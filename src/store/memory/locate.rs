@@ -27,6 +27,23 @@ pub fn shard_of(anchor: u64, shards: usize) -> usize {
     (((anchor >> 32) * shards as u64) >> 32) as usize
 }
 
+/// The hash of a state within its shard: of its anchor's hash, what its key has beyond the anchor, and its ident.
+fn hash_of_state(hasher: &RandomState, anchor: u64, beyond: &[u8], ident: &[u8]) -> u32 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write_u64(anchor);
+    hasher.write(beyond);
+    hasher.write(ident);
+    let state = hasher.finish();
+    (state >> 32) as u32 ^ state as u32
+}
+
+/// The place of the state `ident` on the key `path`, whose first `anchor_end` bytes are its anchor.
+pub fn place(hasher: &RandomState, path: &[u8], anchor_end: usize, ident: &[u8], shards: usize) -> Place {
+    let (anchor_path, beyond) = path.split_at(anchor_end.min(path.len()));
+    let anchor = hash(hasher, anchor_path);
+    Place { shard: shard_of(anchor, shards), state: hash_of_state(hasher, anchor, beyond, ident) }
+}
+
 /// The places of a plan's states in a store of so many shards, level by level.
 pub fn places(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iterator<Item = Place> {
     let mut last: Option<(&[u8], u64)> = None;
@@ -37,12 +54,8 @@ pub fn places(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iter
             _ => hash(hasher, anchor_path),
         };
         last = Some((anchor_path, anchor));
-        let mut hasher = hasher.build_hasher();
-        hasher.write_u64(anchor);
-        hasher.write(&path[anchor_path.len()..]);
-        hasher.write(level.limit.ident());
-        let state = hasher.finish();
-        Place { shard: shard_of(anchor, shards), state: (state >> 32) as u32 ^ state as u32 }
+        let state = hash_of_state(hasher, anchor, &path[anchor_path.len()..], level.limit.ident());
+        Place { shard: shard_of(anchor, shards), state }
     })
 }
 
@@ -70,6 +83,10 @@ mod tests {
             let plan = Plan::new(levels.collect(), Charge::AllOrNothing, None);
             let places: Vec<_> = places(&plan, &hasher, shards.len()).collect();
             assert!(places.iter().all(|place| place.shard == places[0].shard), "one anchor, one shard");
+            for (level, found) in plan.levels().iter().zip(&places) {
+                let alone = place(&hasher, level.path(), level.anchor_path().len(), level.limit.ident(), shards.len());
+                assert_eq!((alone.shard, alone.state), (found.shard, found.state));
+            }
             states.extend(places.iter().map(|place| place.state));
             shards[places[0].shard] += 1;
         }

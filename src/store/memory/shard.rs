@@ -53,6 +53,17 @@ impl Shard {
         &self.slots[slot].state
     }
 
+    /// When a slot's state means nothing any more.
+    pub fn expires(&self, slot: usize) -> Micros {
+        self.slots[slot].expires
+    }
+
+    /// The states in the slots below `end`, from the last to the first: their names, what they are and when they expire.
+    pub fn below(&self, end: usize) -> impl Iterator<Item = (&[u8], &State, Micros)> {
+        let slots = (0..end.min(self.len())).rev().map(|slot| &self.slots[slot]);
+        slots.map(|Slot { name, state, expires, .. }| (name.bytes(), state, *expires))
+    }
+
     /// Changes what a slot holds.
     pub fn replace(&mut self, slot: usize, state: State, expires: Micros) {
         self.expects(expires);
@@ -108,6 +119,19 @@ impl Shard {
         }
         self.shrink();
         before - self.slots.len()
+    }
+
+    /// Of `count` states, which `turn` chooses, drops the one that expires first and is not spared. `false`: all are.
+    pub fn evict(&mut self, turn: usize, count: usize, spared: impl Fn(usize) -> bool) -> bool {
+        let length = self.slots.len();
+        let start = spread(turn as u32) as usize % length.max(1);
+        let compared = (0..count.min(length)).map(|next| (start + next) % length).filter(|slot| !spared(*slot));
+        let Some(first) = compared.min_by_key(|slot| self.slots[*slot].expires) else { return false };
+        // The last one takes its place, which the sweep may have passed.
+        self.passed = self.passed.min(self.slots[length - 1].expires);
+        self.remove(first);
+        self.shrink();
+        true
     }
 
     fn start_over(&mut self) {
@@ -179,11 +203,25 @@ mod tests {
         params.step(None, &Ask { now: 0, cost: 1, max_wait: None, phase: 0 }).1.unwrap()
     }
 
+    #[test]
+    fn a_state_that_moves_behind_the_sweep_is_not_forgotten_by_it() {
+        let mut shard = Shard::default();
+        for (key, expires) in [100, 200, 300, 5, 50].into_iter().enumerate() {
+            shard.insert(key as u32, Name::new(&[key as u8], &[END]), a_state(), expires);
+        }
+        // Once around, and two more.
+        assert_eq!(shard.sweep(8, 5), 1);
+        assert_eq!((shard.hand, shard.next_expiry()), (2, 5));
+        assert!(shard.evict(0, 4, |slot| slot != 0));
+        assert_eq!(shard.sweep(2, 5), 0);
+        assert_eq!((shard.hand, shard.next_expiry()), (0, 50));
+    }
+
     proptest! {
         /// Against a map of expiries: what is there is found, only what has expired is dropped, and a whole pass drops all
         /// of it.
         #[test]
-        fn a_shard_is_a_map_that_forgets(story in prop::collection::vec((0..6u8, 0..40u8, 0..100i64), 1..300)) {
+        fn a_shard_is_a_map_that_forgets(story in prop::collection::vec((0..7u8, 0..40u8, 0..100i64), 1..300)) {
             let (mut shard, mut model) = (Shard::default(), BTreeMap::new());
             for (number, (what, key, time)) in story.into_iter().enumerate() {
                 let (path, hash, now) = ([key / 10, key], u32::from(key % 7), number as Micros);
@@ -206,6 +244,14 @@ mod tests {
                         let (removed, live) = shard.reset(&path, false, now);
                         let expires = model.remove(&path);
                         prop_assert_eq!((removed, live), (usize::from(expires.is_some()), expires > Some(now)));
+                    }
+                    5 => {
+                        let spared = shard.find(hash, &path, &[END]);
+                        let (evicted, before) = (shard.evict(number, usize::from(key), |slot| Some(slot) == spared), model.len());
+                        model.retain(|path, _| shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
+                        prop_assert_eq!(before - model.len(), usize::from(evicted));
+                        prop_assert!(evicted || usize::from(spared.is_some()) == before || key < 2);
+                        prop_assert_eq!(shard.find(hash, &path, &[END]).is_some(), spared.is_some());
                     }
                     _ => {
                         let before = model.len();

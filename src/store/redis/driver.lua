@@ -20,6 +20,10 @@ local LOOKS = 4
 -- The plans of one call share few limits, so each is read once.
 local limits = {}
 
+-- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
+-- by 4 more that is taken back.
+local TELLS, UNDOES = 2, 4
+
 local function limit_of(text)
   local limit = limits[text]
   if not limit then
@@ -31,10 +35,15 @@ local function limit_of(text)
 end
 
 -- The plan at hand: its levels in columns, made once for all plans, since making tables is what takes most time here.
-local count, charge, max_wait, twins
+local count, charge, max_wait, twins, charged_at
 local key, field, limit, cost, phase, place = {}, {}, {}, {}, {}, {}
+-- Of a plan to be taken back: the values from before it, those that it has written, and the units that it was charged.
+local befores, afters, charged = {}, {}, {}
 -- What it finds and what becomes of that, by place.
 local states, resets, decisions
+-- For plans that tell or are taken back: values as Redis holds them, and whether a level that counts has charged. Others
+-- leave in them what nobody reads.
+local found, written, counted = {}, {}, {}
 local key_count = 0
 
 local function read_plan()
@@ -42,11 +51,19 @@ local function read_plan()
   local keys = input[at + 2]
   count = input[at + 3]
   at = at + 4
+  if charge >= UNDOES then
+    charged_at = input[at]
+    at = at + 1
+  end
   for index = 1, count do
     key[index], field[index], limit[index] = KEYS[key_count + input[at]], input[at + 1], limit_of(input[at + 2])
     cost[index], phase[index], place[index] = input[at + 3], input[at + 4], input[at + 5]
     twins = twins or place[index] ~= index
     at = at + 6
+    if charge >= UNDOES then
+      befores[index], afters[index], charged[index] = input[at], input[at + 1], input[at + 2]
+      at = at + 3
+    end
   end
   key_count = key_count + keys
 end
@@ -67,7 +84,7 @@ local function load()
       local value = values[index - first + 1]
       if value then
         local expires, words = cmsgpack.unpack(value)
-        states[index] = words
+        states[index], found[index] = words, value
       end
     end
     first = last + 1
@@ -89,7 +106,8 @@ local function save_key(first, last)
     local reset = resets[index]
     if reset then
       fields[#fields + 1] = field[index]
-      fields[#fields + 1] = cmsgpack.pack(now + reset, states[index])
+      written[index] = cmsgpack.pack(now + reset, states[index])
+      fields[#fields + 1] = written[index]
       if reset > longest then longest = reset end
     end
   end
@@ -156,6 +174,7 @@ local function independent()
     if not limit[index].shadow then
       decisions[index], state = step(index, cost[index])
       put(index, state)
+      if state then counted[place[index]] = true end
       allowed = allowed and decisions[index][1] == 1
     end
   end
@@ -171,24 +190,60 @@ local function independent()
   end
 end
 
--- Takes back what was charged at the moment that stands in for max_wait, where it still counts.
+-- Puts a state back to what it was before the plan, where nobody else has written since; tells whether.
+local function restore(index)
+  if afters[index] == '' then return true end
+  if found[index] ~= afters[index] then return false end
+  if befores[index] == '' then
+    redis.call('HDEL', key[index], field[index])
+    states[index] = nil
+  else
+    redis.call('HSET', key[index], field[index], befores[index])
+    local expires, words = cmsgpack.unpack(befores[index])
+    states[index] = words
+  end
+  return true
+end
+
+-- Gives back what was charged to a level and still counts.
+local function give_back(index)
+  local period = limit[index].period
+  local window = period > 0 and math.floor((charged_at - phase[index]) / period)
+  if window and window ~= math.floor((now - phase[index]) / period) then return end
+  local decision, state = step(index, -charged[index])
+  decisions[index] = decision
+  put(index, state)
+end
+
+-- Takes back what a plan has charged before it was refused elsewhere: exactly, where nobody else has written since, else
+-- what of it still counts. Then tells how the levels stand.
 local function undo()
-  local charged = max_wait
-  max_wait = -1
+  local restored = {}
   for index = 1, count do
-    local period, state = limit[index].period
-    local window = period > 0 and math.floor((charged - phase[index]) / period)
-    local gone = window and window ~= math.floor((now - phase[index]) / period)
-    decisions[index], state = step(index, gone and 0 or cost[index])
-    put(index, state)
+    if place[index] == index then restored[index] = restore(index) end
+    if not restored[place[index]] and charged[index] > 0 then give_back(index) end
+  end
+  for index = 1, count do
+    decisions[index] = step(index, charge == UNDOES and total_cost(index) or cost[index])
+    if decisions[index][1] == 1 then decisions[index] = step(index, 0) end
   end
 end
 
-local charges = {[0] = all_or_nothing, independent, undo}
+local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
+
+-- What a level has found and written, to be taken back; '': nothing is. Of what a level that counts has charged for itself
+-- at most a part is: no value is ever '-'.
+local function change(index)
+  local own = place[index]
+  if not written[own] or limit[index].charges_denied then return '', '' end
+  if counted[own] then return '', '-' end
+  return found[own] or '', written[own]
+end
 
 -- Decides one plan as plan/decide.rs does, or fails before anything of it is written.
 local function run(output)
   states, resets, decisions = {}, {}, {}
+  if charge >= TELLS then found, written, counted = {}, {}, {} end
   load()
   charges[charge]()
   if next(resets) then save() end
@@ -198,6 +253,10 @@ local function run(output)
     local decision = decisions[index]
     for word = 1, 7 do output[length + word] = decision[word] end
     length = length + 7
+    if charge >= TELLS and charge < UNDOES then
+      output[length + 1], output[length + 2] = change(index)
+      length = length + 2
+    end
   end
 end
 
@@ -219,7 +278,14 @@ end
 -- time: where the next page begins ('0': nowhere), and whether the key itself had a state that still meant something.
 local function reset()
   local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
-  local page = redis.call('HSCAN', hash, cursor, 'COUNT', 1000)
+  local read, page = pcall(redis.call, 'HSCAN', hash, cursor, 'COUNT', 1000)
+  if not read then
+    local failure = type(page) == 'table' and page.err or tostring(page)
+    if not string.find(failure, 'WRONGTYPE', 1, true) then error(failure) end
+    -- What is no hash is of no use to anyone here.
+    redis.call('UNLINK', hash)
+    return {'0', 1}
+  end
   local existed, gone = 0, {}
   for index = 1, #page[2], 2 do
     local field = page[2][index]
@@ -242,10 +308,14 @@ local function reset()
   return {page[1], existed}
 end
 
--- Shows that this server runs the script and takes writes.
+-- Shows that this server takes writes, and that its user may do all that a check needs.
 local function probe()
-  redis.call('HSET', KEYS[1], 'probe', now)
-  redis.call('PEXPIRE', KEYS[1], 1000)
+  local hash = KEYS[1]
+  redis.call('HMGET', hash, 'probe')
+  redis.call('HSET', hash, 'probe', now)
+  if redis.call('PTTL', hash) < 1000 then redis.call('PEXPIRE', hash, 1000) end
+  redis.call('HRANDFIELD', hash, 1, 'WITHVALUES')
+  redis.call('HDEL', hash, 'probe')
   return {now}
 end
 

@@ -3,7 +3,7 @@
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::SmallVec;
 
-use super::script::Task;
+use super::{script::Task, spread::Undo};
 use crate::{
     domain::{Charge, Micros},
     plan::{Level, Limit, Plan},
@@ -14,11 +14,13 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// How the script charges a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum Mode<'a> {
     /// As the plan says.
     Decide,
-    /// Takes back what was charged at this moment of the server's clock.
-    Undo(Micros),
+    /// As the plan says; the answer tells what was written, so that it can be taken back.
+    Tell,
+    /// Takes back what was charged.
+    Undo(&'a Undo<'a>),
 }
 
 /// Some levels of a plan, as the script takes them: a part of the array that a call is.
@@ -32,16 +34,19 @@ pub struct Part {
     pub values: u32,
     /// How many levels.
     pub levels: u32,
+    /// Whether the answer tells what was written.
+    pub tells: bool,
 }
 
 impl Part {
     /// The levels of a plan with these indexes, whose states are under `prefix`.
-    pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode) -> Self {
+    pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode<'_>) -> Self {
         let (mut keys, mut body) = (SmallVec::new(), ByteBuf::new());
-        let (charge, moment) = match (mode, plan.charge) {
-            (Mode::Undo(charged_at), _) => (2, charged_at),
-            (Mode::Decide, Charge::AllOrNothing) => (0, plan.max_wait.unwrap_or(-1)),
-            (Mode::Decide, Charge::Independent) => (1, plan.max_wait.unwrap_or(-1)),
+        let how = i64::from(plan.charge == Charge::Independent);
+        let charge = match mode {
+            Mode::Decide => how,
+            Mode::Tell => 2 + how,
+            Mode::Undo(_) => 4 + how,
         };
         let anchors = indexes.iter().map(|index| plan.levels()[*index].anchor_path());
         let mut distinct: SmallVec<[&[u8]; 2]> = SmallVec::new();
@@ -51,23 +56,33 @@ impl Part {
                 keys.push([prefix, anchor].concat());
             }
         }
-        for number in [charge, moment, keys.len() as i64, indexes.len() as i64] {
+        for number in [charge, plan.max_wait.unwrap_or(-1), keys.len() as i64, indexes.len() as i64] {
             int(&mut body, number);
+        }
+        if let Mode::Undo(undo) = mode {
+            int(&mut body, undo.charged_at);
         }
         for (position, index) in indexes.iter().enumerate() {
             let level = &plan.levels()[*index];
             let key = distinct.iter().position(|anchor| *anchor == level.anchor_path()).unwrap_or_default();
-            let state = plan.state_of(*index);
-            let place = indexes.iter().position(|other| *other == state).unwrap_or(position);
-            let cost = if let Mode::Undo(_) = mode { -level.cost } else { level.cost };
-            write_level(&mut body, level, key as i64 + 1, cost, place as i64 + 1);
+            let shares = |other: &usize| plan.state_of(*other) == plan.state_of(*index);
+            let place = indexes.iter().position(shares).unwrap_or(position);
+            write_level(&mut body, level, key as i64 + 1, place as i64 + 1);
+            if let Mode::Undo(undo) = mode
+                && let Some((change, charged)) = undo.levels.get(position)
+            {
+                text(&mut body, &change.before);
+                text(&mut body, &change.after);
+                int(&mut body, *charged);
+            }
         }
         let levels = indexes.len() as u32;
-        Self { keys, body: body.into_vec(), values: 4 + 6 * levels, levels }
+        let values = if let Mode::Undo(_) = mode { 5 + 9 * levels } else { 4 + 6 * levels };
+        Self { keys, body: body.into_vec(), values, levels, tells: mode == Mode::Tell }
     }
 }
 
-fn write_level(body: &mut ByteBuf, level: &Level<'_>, key: i64, cost: i64, place: i64) {
+fn write_level(body: &mut ByteBuf, level: &Level<'_>, key: i64, place: i64) {
     int(body, key);
     let rest = &level.path()[level.anchor_path().len()..];
     let ident = level.limit.ident();
@@ -78,7 +93,7 @@ fn write_level(body: &mut ByteBuf, level: &Level<'_>, key: i64, cost: i64, place
         None => text(body, level.limit.encoded(|| rule(level, level.limit))),
         Some(_) => text(body, &rule(level, level.limit)),
     }
-    for number in [cost, level.phase(), place] {
+    for number in [level.cost, level.phase(), place] {
         int(body, number);
     }
 }

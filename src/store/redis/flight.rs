@@ -145,7 +145,7 @@ impl Flight {
             }
             for waiter in waiters {
                 let answer = match &mut answers {
-                    Ok(answers) => answers.next(waiter.part.levels),
+                    Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
                     Err(failure) => Err(failure.clone()),
                 };
                 round.refused = answer.as_ref().err().and_then(Failure::refusal).or(round.refused);

@@ -7,11 +7,13 @@ use deadpool::{
     managed::{self, Metrics, PoolError, RecycleError, RecycleResult, Timeouts},
 };
 use parking_lot::Mutex;
+use tokio::time::timeout_at;
 use tracing::{info, warn};
 
 use super::{
     connection::Connection,
     dial::{Dialer, Purpose},
+    run,
     sentinel::Sentinels,
 };
 use crate::store::{Failure, url::Address};
@@ -35,6 +37,7 @@ pub enum Target {
 pub struct Manager {
     target: Target,
     dialer: Arc<Dialer>,
+    probe_key: Option<Vec<u8>>,
     /// What went wrong last, so that the log tells of changes only.
     trouble: Mutex<Option<Failure>>,
 }
@@ -42,7 +45,20 @@ pub struct Manager {
 impl Manager {
     /// Connections to `target`, made by `dialer`.
     pub fn new(target: Target, dialer: Arc<Dialer>) -> Self {
-        Self { target, dialer, trouble: Mutex::new(None) }
+        Self { target, dialer, probe_key: None, trouble: Mutex::new(None) }
+    }
+
+    /// The same, which give out only connections on which the script can be carried out. `key` is for trying that.
+    pub fn probing(self, key: Vec<u8>) -> Self {
+        Self { probe_key: Some(key), ..self }
+    }
+
+    async fn probed(&self, mut connection: Connection) -> Result<Connection, Failure> {
+        if let Some(key) = &self.probe_key {
+            let late = |_| Failure::Connect("trying the script: no answer in time".into());
+            timeout_at(self.dialer.deadline(), run::probe(&mut connection, key)).await.map_err(late)??;
+        }
+        Ok(connection)
     }
 
     fn tell(&self, trouble: Option<&Failure>) {
@@ -63,6 +79,10 @@ impl managed::Manager for Manager {
         let made = match &self.target {
             Target::Fixed(address) => self.dialer.dial(address, Purpose::Checks).await,
             Target::Sentinel(sentinels) => sentinels.dial(&self.dialer).await,
+        };
+        let made = match made {
+            Ok(connection) => self.probed(connection).await,
+            Err(failure) => Err(failure),
         };
         self.tell(made.as_ref().err());
         made

@@ -16,6 +16,7 @@ pub mod queue;
 pub mod reply;
 pub mod reset;
 pub mod retry;
+mod run;
 pub mod script;
 pub mod sentinel;
 pub mod servers;
@@ -37,7 +38,7 @@ use self::{
     servers::{Maker, Servers},
     settings::RedisSettings,
     slots::slot_of,
-    spread::{Group, groups, merge, undos},
+    spread::{Group, groups, is_undone, merge, undos},
 };
 use super::{Failure, Store, StoreError, Verdict, url::RedisUrl};
 use crate::{
@@ -101,21 +102,27 @@ impl RedisStore {
         } else {
             groups(plan)
         };
-        if let [group] = &groups[..] {
-            return Ok(self.ask(plan, group, Mode::Decide, deadline).await?.decisions);
+        match &groups[..] {
+            [group] => Ok(self.ask(plan, group, Mode::Decide, deadline).await?.decisions),
+            // Boxed, so that the usual case does not carry the room for it around.
+            groups => Box::pin(self.decide_spread(plan, groups, deadline)).await,
         }
-        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Decide, deadline));
+    }
+
+    /// Decides a plan whose anchors are asked each for itself.
+    async fn decide_spread(&self, plan: &Plan<'_>, groups: &[Group], deadline: Instant) -> Result<Decisions, Failure> {
+        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let answers: Vec<Decided> = join_all(asked).await.into_iter().collect::<Result<_, _>>()?;
-        let mut decisions = merge(plan, &groups, &answers);
-        let undos = undos(plan, &groups, &answers);
+        let mut decisions = merge(plan, groups, &answers);
+        let undos = undos(plan, groups, &answers);
         let deadline = Instant::now() + self.command_timeout;
-        let taken_back = undos.iter().map(|undo| self.ask(plan, &undo.levels, Mode::Undo(undo.charged_at), deadline));
+        let taken_back = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
         for (undo, answer) in undos.iter().zip(join_all(taken_back).await) {
             match answer {
                 Ok(answer) => {
-                    for (index, decision) in undo.levels.iter().zip(answer.decisions) {
-                        decisions[*index] = decision;
-                    }
+                    let over = undo.group.iter().zip(answer.decisions);
+                    over.filter(|(index, _)| is_undone(plan, **index))
+                        .for_each(|(index, decision)| decisions[*index] = decision);
                 }
                 // It stays charged, and the decision tells so.
                 Err(failure) => {
@@ -126,7 +133,13 @@ impl RedisStore {
         Ok(decisions)
     }
 
-    async fn ask(&self, plan: &Plan<'_>, levels: &Group, mode: Mode, deadline: Instant) -> Result<Decided, Failure> {
+    async fn ask(
+        &self,
+        plan: &Plan<'_>,
+        levels: &Group,
+        mode: Mode<'_>,
+        deadline: Instant,
+    ) -> Result<Decided, Failure> {
         let anchor = levels.first().map(|index| plan.levels()[*index].anchor_path()).unwrap_or_default();
         let part = || Part::new(plan, levels, &self.prefix, mode);
         self.servers.ask(|| slot_of(&[&self.prefix[..], anchor].concat()), deadline, part).await

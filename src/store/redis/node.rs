@@ -16,14 +16,14 @@ use tracing::{info, warn};
 
 use super::{
     connection::Reply,
-    encode::{Part, call_head},
+    encode::Part,
     lane::{self, Course},
     manager::{Pooled, discard},
     queue::Queue,
     reply::Decided,
-    script::{self, Task},
+    run,
 };
-use crate::store::{Failure, failure::RefusalCode, url::Address};
+use crate::store::{Failure, url::Address};
 
 /// The pauses between two probes of a server that fails: the first, and the longest.
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
@@ -95,16 +95,14 @@ impl Node {
         }
     }
 
-    /// Runs a command beside the lanes. On the node's runtime.
+    /// Runs commands beside the lanes, in one round trip. On the node's runtime.
     ///
     /// # Errors
-    /// Why there is no reply, or the server's refusal.
-    pub async fn command(&self, arguments: &[&[u8]]) -> Result<Reply, Failure> {
-        if !self.is_up() {
-            return Err(Failure::BreakerOpen);
-        }
-        let connection = self.course.pool.get().await?;
-        on(connection, self.command_timeout, arguments).await
+    /// Why there are no replies, or the first refusal.
+    pub async fn commands(&self, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, Failure> {
+        let mut connection = self.connection().await?;
+        let done = timeout(self.command_timeout, run::all(&mut connection, commands)).await;
+        settle(connection, done)
     }
 
     /// Runs the script beside the lanes, with one key, whose slot may be on its way here (`asking`). On the node's
@@ -113,11 +111,16 @@ impl Node {
     /// # Errors
     /// Why there is no reply, or the server's refusal.
     pub async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Reply, Failure> {
+        let mut connection = self.connection().await?;
+        let done = timeout(self.command_timeout, run::script(&mut connection, key, call, asking)).await;
+        settle(connection, done)
+    }
+
+    async fn connection(&self) -> Result<Pooled, Failure> {
         if !self.is_up() {
             return Err(Failure::BreakerOpen);
         }
-        let connection = self.course.pool.get().await?;
-        script_on(connection, self.command_timeout, key, call, asking).await
+        self.course.pool.get().await
     }
 
     /// Connections that there are, and those of them that nobody uses.
@@ -143,9 +146,12 @@ async fn watch(server: String, course: Arc<Course>, command_timeout: Duration, p
     loop {
         course.breaker.wait_until_open().await;
         warn!(server, "the store does not answer as it should; it is not asked until a probe goes well");
-        let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
+        let (since, mut pause, mut told) = (Instant::now(), PROBE_PAUSE, None);
         while let Err(failure) = probe(&course, command_timeout, &probe_key).await {
-            warn!(server, error = &failure as &dyn std::error::Error, "the store is still not well");
+            if told.as_ref() != Some(&failure) {
+                warn!(server, error = &failure as &dyn std::error::Error, "the store is still not well");
+                told = Some(failure);
+            }
             sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
         }
@@ -155,50 +161,16 @@ async fn watch(server: String, course: Arc<Course>, command_timeout: Duration, p
 }
 
 async fn probe(course: &Course, command_timeout: Duration, key: &[u8]) -> Result<(), Failure> {
-    let connection = course.pool.get().await?;
-    let call = call_head(None, 0, Task::Probe, 0);
-    match script_on(connection, command_timeout, key, &call, false).await {
-        // Its slots have gone elsewhere, but it answers.
-        Err(failure) if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask)) => Ok(()),
-        other => other.map(drop),
-    }
+    let mut connection = course.pool.get().await?;
+    let done = timeout(command_timeout, run::probe(&mut connection, key)).await;
+    settle(connection, done)
 }
 
-/// Runs the script on a connection, which goes back to its pool if it is in order.
-async fn script_on(
-    mut connection: Pooled,
-    command_timeout: Duration,
-    key: &[u8],
-    call: &[u8],
-    asking: bool,
-) -> Result<Reply, Failure> {
-    let sha = connection.script_sha().to_owned();
-    let arguments: [&[u8]; 5] = [b"EVALSHA", sha.as_bytes(), b"1", key, call];
-    let running = async {
-        if asking {
-            connection.command(&[b"ASKING"]).await?;
-        }
-        match connection.command(&arguments).await {
-            Err(failure) if failure.refusal() == Some(RefusalCode::NoScript) => {
-                connection.load_script(script::text()).await?;
-                connection.command(&arguments).await
-            }
-            other => other,
-        }
-    };
-    let reply = timeout(command_timeout, running).await;
-    settle(connection, reply)
-}
-
-async fn on(mut connection: Pooled, command_timeout: Duration, arguments: &[&[u8]]) -> Result<Reply, Failure> {
-    let reply = timeout(command_timeout, connection.command(arguments)).await;
-    settle(connection, reply)
-}
-
-fn settle<E>(connection: Pooled, reply: Result<Result<Reply, Failure>, E>) -> Result<Reply, Failure> {
-    let reply = reply.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
-    if reply.is_err() {
+/// What was done on a connection, which goes back to its pool if all went well.
+fn settle<T, E>(connection: Pooled, done: Result<Result<T, Failure>, E>) -> Result<T, Failure> {
+    let done = done.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
+    if done.is_err() {
         discard(connection);
     }
-    reply
+    done
 }

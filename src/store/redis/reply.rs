@@ -17,6 +17,18 @@ pub struct Decided {
     pub at: Micros,
     /// The decision of each level of the part.
     pub decisions: Decisions,
+    /// What became of the state of each level, where that was asked.
+    pub changes: Vec<Change>,
+}
+
+/// A state's value from before a plan and what the plan has written; both empty where it has written nothing that could be
+/// taken back as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Empty: there was none.
+    pub before: Vec<u8>,
+    /// What was written.
+    pub after: Vec<u8>,
 }
 
 /// Why an answer cannot be read. The call was carried out all the same.
@@ -43,15 +55,22 @@ impl<'a> Answers<'a> {
         Ok(answers)
     }
 
-    /// The answer to the next part, which has so many levels.
+    /// The answer to the next part, which has so many levels; it may tell what was written.
     ///
     /// # Errors
     /// Why the part was not decided.
-    pub fn next(&mut self, levels: u32) -> Result<Decided, Failure> {
+    pub fn next(&mut self, levels: u32, tells: bool) -> Result<Decided, Failure> {
         match self.int()? {
             0 => {
-                let decisions: Result<Decisions, _> = (0..levels).map(|_| self.decision()).collect();
-                Ok(Decided { at: self.at, decisions: decisions? })
+                let mut decided = Decided { at: self.at, decisions: Decisions::new(), changes: Vec::new() };
+                for _ in 0..levels {
+                    decided.decisions.push(self.decision()?);
+                    if tells {
+                        let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
+                        decided.changes.push(Change { before, after });
+                    }
+                }
+                Ok(decided)
             }
             _ => Err(Failure::of_script(&self.text()?)),
         }

@@ -1,6 +1,6 @@
 //! Forgetting keys.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use redis_protocol::resp2::types::OwnedFrame;
 use tokio::time::Instant;
@@ -67,17 +67,19 @@ pub async fn own(
 /// Why it is not certain that all are gone.
 pub async fn scanned(node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
     let pattern = [&escaped(beginning)[..], b"*"].concat();
-    let (mut cursor, mut gone) = (b"0".to_vec(), HashSet::new());
+    let (mut cursor, mut gone) = (b"0".to_vec(), 0);
     loop {
-        let page = node.command(&[b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", PAGE]).await?;
-        let (next, keys) = scan_page(page).ok_or_else(|| Failure::Server("the reply to SCAN cannot be read".into()))?;
-        for key in keys {
-            // One by one, because on a Cluster each may be in a slot of its own.
-            node.command(&[b"UNLINK", &key]).await?;
-            gone.insert(key);
+        let page = node.commands(&[vec![b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", PAGE]]).await?;
+        let page = page.into_iter().next().and_then(scan_page);
+        let (next, keys) = page.ok_or_else(|| Failure::Server("the reply to SCAN cannot be read".into()))?;
+        // One by one, because on a Cluster each may be in a slot of its own, but in one round trip.
+        let unlinks: Vec<Vec<&[u8]>> = keys.iter().map(|key| vec![b"UNLINK".as_slice(), key.as_slice()]).collect();
+        if !unlinks.is_empty() {
+            node.commands(&unlinks).await?;
         }
+        gone += keys.len();
         if next == b"0" {
-            return Ok(gone.len());
+            return Ok(gone);
         }
         cursor = next;
     }

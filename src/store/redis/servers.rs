@@ -174,7 +174,7 @@ impl Maker {
 
     fn make(&self, target: Target, address: Address, probe_key: Vec<u8>, grouping: Grouping) -> Node {
         let settings = &self.settings;
-        let manager = Manager::new(target, Arc::clone(&self.dialer));
+        let manager = Manager::new(target, Arc::clone(&self.dialer)).probing(probe_key.clone());
         let pool = Pool::new(manager, settings.pool_size + MORE_CONNECTIONS, settings.connect_timeout.duration());
         let course = Course {
             pool,

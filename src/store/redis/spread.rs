@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::reply::Decided;
+use super::reply::{Change, Decided};
 use crate::{
     domain::{Charge, Micros},
     plan::{Decisions, Plan},
@@ -25,12 +25,14 @@ pub fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
     groups
 }
 
-/// What to take back from the levels of one group, which were charged at a moment of its server's clock.
+/// What one group has done before another refused.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Undo {
-    /// Which levels.
-    pub levels: Group,
-    /// When they were charged.
+pub struct Undo<'a> {
+    /// Its levels.
+    pub group: &'a Group,
+    /// What became of the state of each, and the units that each was charged which must not be.
+    pub levels: Vec<(Change, i64)>,
+    /// When that was, by its server's clock.
     pub charged_at: Micros,
 }
 
@@ -45,25 +47,31 @@ pub fn merge(plan: &Plan<'_>, groups: &[Group], answers: &[Decided]) -> Decision
     decisions
 }
 
-/// What must be taken back, where a level of one group refuses and those of another were charged. Limits that charge what
-/// is denied keep it.
-pub fn undos(plan: &Plan<'_>, groups: &[Group], answers: &[Decided]) -> Vec<Undo> {
-    let counts = |index: usize| !plan.levels()[index].limit.shadow;
+/// What must be taken back, where a level of one group refuses and another group did not know that.
+pub fn undos<'a>(plan: &Plan<'_>, groups: &'a [Group], answers: &[Decided]) -> Vec<Undo<'a>> {
+    let levels = plan.levels();
     let decisions = merge(plan, groups, answers);
-    let refuses = |index: usize| counts(index) && !decisions[index].allowed;
-    if !(0..decisions.len()).any(refuses) {
+    let refuses = |index: usize| !levels[index].limit.shadow && !decisions[index].allowed;
+    if !(0..levels.len()).any(refuses) {
         return Vec::new();
     }
-    let charged = |group: &Group, index: usize| {
-        let level = &plan.levels()[index];
-        // A group that refuses has charged nothing of what passes, but under `independent` what counts.
-        let here = !group.iter().any(|index| refuses(*index));
-        let only_if_allowed = plan.charge == Charge::AllOrNothing || !counts(index);
-        here && only_if_allowed && decisions[index].allowed && level.cost > 0 && !level.params().charges_denied()
+    let charged = |index: usize| {
+        if is_undone(plan, index) && decisions[index].allowed { levels[index].cost.max(0) } else { 0 }
     };
-    let undo = |(group, answer): (&Group, &Decided)| {
-        let levels: Group = group.iter().copied().filter(|index| charged(group, *index)).collect();
-        (!levels.is_empty()).then_some(Undo { levels, charged_at: answer.at })
+    let undo = |(group, answer): (&'a Group, &Decided)| Undo {
+        group,
+        levels: group.iter().zip(&answer.changes).map(|(index, change)| (change.clone(), charged(*index))).collect(),
+        charged_at: answer.at,
     };
-    groups.iter().zip(answers).filter_map(undo).collect()
+    // A group that refuses has settled that by itself.
+    let unaware = |(group, _): &(&Group, &Decided)| {
+        !group.iter().any(|index| refuses(*index)) && group.iter().any(|index| is_undone(plan, *index))
+    };
+    groups.iter().zip(answers).filter(unaware).map(undo).collect()
+}
+
+/// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge.
+pub fn is_undone(plan: &Plan<'_>, index: usize) -> bool {
+    let level = &plan.levels()[index];
+    (plan.charge == Charge::AllOrNothing || level.limit.shadow) && !level.params().charges_denied()
 }

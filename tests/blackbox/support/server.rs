@@ -84,6 +84,12 @@ impl Setup {
         self
     }
 
+    /// With another argument.
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
     /// A path in its directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)

@@ -1,6 +1,8 @@
 //! Who makes up the story as it goes: the next request depends on what was answered to the last ones, so that it comes
 //! at the moments and with the costs at which mistakes would show.
 
+use std::collections::BTreeSet;
+
 use weir::{
     domain::{
         Charge, Decision, Micros,
@@ -130,8 +132,14 @@ impl Author {
         let one_cost = self.cost(priced);
         let differ = self.dice.one_in(4);
         let priced = levels.into_iter().map(|(key, rule)| (key, rule, if differ { self.cost(rule) } else { one_cost }));
+        let mut levels: Vec<_> = priced.collect();
+        let anchors: BTreeSet<_> = levels.iter().map(|(key, rule, _)| self.scene.anchor_path(*key, *rule)).collect();
+        if differ && anchors.len() > 1 {
+            // A check has one cost. Envoy's descriptors have one each, but none of them gives back.
+            levels.iter_mut().for_each(|(_, _, cost)| *cost = (*cost).max(0));
+        }
         Check {
-            levels: priced.collect(),
+            levels,
             charge: self.dice.pick(&[Charge::AllOrNothing, Charge::AllOrNothing, Charge::Independent]),
             max_wait: match self.dice.below(4) {
                 0 => Some(0),

@@ -18,7 +18,7 @@ pub struct InMemory {
 impl InMemory {
     pub fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
-        let settings = MemorySettings { max_keys: 1_000 };
+        let settings = MemorySettings { max_keys: 1_000, ..MemorySettings::default() };
         Self { store: MemoryStore::new(settings, Arc::clone(&clock)), clock }
     }
 }

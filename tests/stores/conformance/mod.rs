@@ -116,9 +116,8 @@ async fn redis_is_the_step_over_a_map() {
 }
 
 #[tokio::test]
-async fn a_cluster_is_the_step_over_a_map_below_an_anchor() {
+async fn a_cluster_is_the_step_over_a_map() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let masters = cluster.nodes.iter().collect();
-    let plot = Plot { several_anchors: false, ..Plot::ANY };
-    tell_stories(200, plot, &mut OnRedis::new("a Cluster", &cluster.url(), masters)).await;
+    tell_stories(200, Plot::ANY, &mut OnRedis::new("a Cluster", &cluster.url(), masters)).await;
 }

@@ -1,0 +1,138 @@
+//! What a restart remembers: the snapshot is loaded before anything is served, written now and then, and at the end.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::Arc,
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use tokio::time::MissedTickBehavior;
+use tracing::{error, info, warn};
+
+use super::AppError;
+use crate::{
+    domain::{Micros, key::domain_name, time::SECOND},
+    limiter::Limiter,
+    policy::{Policy, tree::DEFAULT_ANCHOR},
+    store::{
+        AnyStore, MemoryStore, StoreSettings, SystemClock,
+        memory::snapshot::{self, Snapshot, SnapshotSettings},
+    },
+};
+
+/// How far the wall clock may stand behind a snapshot without a word: what setting it right takes.
+const USUAL_STEP: Micros = SECOND;
+
+/// The memory store with what the snapshot remembers; with `start_empty` without, and what is there is set aside.
+pub fn open_store(
+    settings: &StoreSettings,
+    policy: &Policy,
+    start_empty: bool,
+) -> Result<MemoryStore<SystemClock>, AppError> {
+    let empty = || MemoryStore::new(settings.memory(), SystemClock::new());
+    let path = &settings.snapshot.path;
+    if path.as_os_str().is_empty() {
+        return Ok(empty());
+    }
+    let place = path.display().to_string();
+    if start_empty {
+        let wrong = |cause| AppError::SetAside { path: place.clone(), cause };
+        match snapshot::set_aside(path).map_err(wrong)? {
+            Some(aside) => warn!(path = place, aside = %aside.display(), "starting empty: the snapshot is set aside"),
+            None => info!(path = place, "starting empty: there is no snapshot"),
+        }
+        return Ok(empty());
+    }
+    load(settings, policy, path).map_err(|cause| AppError::Snapshot { path: place.clone(), cause })?.map_or_else(
+        || {
+            info!(path = place, "there is no snapshot yet: starting empty");
+            Ok(empty())
+        },
+        Ok,
+    )
+}
+
+fn load(
+    settings: &StoreSettings,
+    policy: &Policy,
+    path: &Path,
+) -> Result<Option<MemoryStore<SystemClock>>, snapshot::SnapshotError> {
+    let since = Instant::now();
+    let Some(snapshot) = Snapshot::open(path)? else { return Ok(None) };
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as Micros;
+    let behind = snapshot.clock() - wall;
+    if behind > USUAL_STEP {
+        warn!(seconds = behind / SECOND, "the wall clock stands behind the snapshot: time goes on from the snapshot's");
+    }
+    let store = MemoryStore::new(settings.memory(), SystemClock::resuming_at(snapshot.clock()));
+    let anchors: HashMap<_, _> = policy.domains().map(|domain| (domain_name(&domain.name), domain.anchor)).collect();
+    let loaded = snapshot.load_into(&store, |domain| anchors.get(domain).copied().unwrap_or(DEFAULT_ANCHOR))?;
+    info!(
+        path = %path.display(),
+        states = loaded.states,
+        expired = loaded.expired,
+        ms = since.elapsed().as_millis() as u64,
+        "snapshot loaded"
+    );
+    if loaded.left_out > 0 {
+        let max_keys = settings.max_keys;
+        warn!(
+            left_out = loaded.left_out,
+            max_keys, "the snapshot holds more than store.max_keys: the rest is forgotten"
+        );
+    }
+    Ok(Some(store))
+}
+
+/// Writes the snapshots of a service.
+pub struct Snapshots {
+    pub limiter: Arc<Limiter<AnyStore>>,
+    pub settings: SnapshotSettings,
+    /// Held while one is written.
+    pub writing: Mutex<()>,
+}
+
+impl Snapshots {
+    /// Writes one at each interval, for ever.
+    pub async fn run(self: Arc<Self>) {
+        if self.settings.path.as_os_str().is_empty() {
+            return;
+        }
+        let every = self.settings.every.duration();
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            Arc::clone(&self).write().await;
+        }
+    }
+
+    /// Writes one, after the one that is under way. A failure is told and counted.
+    pub async fn write(self: Arc<Self>) {
+        if self.settings.path.as_os_str().is_empty() {
+            return;
+        }
+        let written = tokio::task::spawn_blocking(move || self.write_now()).await;
+        if let Err(cause) = written {
+            error!(%cause, "the snapshot is not written");
+        }
+    }
+
+    fn write_now(&self) {
+        let _writing = self.writing.lock();
+        let (since, path) = (Instant::now(), &self.settings.path);
+        match snapshot::save(self.limiter.store().memory(), path) {
+            Ok(saved) => {
+                let took = since.elapsed();
+                info!(path = %path.display(), states = saved.states, bytes = saved.bytes, ms = took.as_millis() as u64, "snapshot written");
+                self.limiter.metrics().snapshot_written(saved.bytes, took);
+            }
+            Err(cause) => {
+                error!(path = %path.display(), %cause, "the snapshot cannot be written; the one before stays");
+                self.limiter.metrics().snapshot_failed();
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What is answered when `store.max_keys` is used up, by each rule.
+
+use weir::proto::CheckResponse;
+
+use crate::support::{
+    Server,
+    requests::{check, peek, short},
+    server::Setup,
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+const ROOM: u64 = 20;
+
+/// A service whose room is used up by users who have spent 3 of 10.
+async fn full(rule: &str) -> Server {
+    let setup = Setup::new().policy(POLICY).env("WEIR_STORE__MAX_KEYS", &ROOM.to_string());
+    let server = setup.env("WEIR_STORE__WHEN_FULL", rule).start();
+    for user in 0..ROOM {
+        for left in [9, 8, 7] {
+            assert_eq!(short(&ask(&server, &format!("known {user}")).await), (true, 10, left));
+        }
+    }
+    server
+}
+
+async fn ask(server: &Server, user: &str) -> CheckResponse {
+    server.client().await.check(check(&["user", user])).await.expect("an answer").into_inner()
+}
+
+async fn left_to_all_known(server: &Server) -> Vec<u64> {
+    let mut left = Vec::new();
+    for user in 0..ROOM {
+        let answer = server.client().await.check(peek(&["user", &format!("known {user}")])).await.expect("an answer");
+        left.push(answer.into_inner().remaining);
+    }
+    left
+}
+
+fn assert_counts(server: &Server, rule: &str, full: f64, evicted: f64) {
+    assert_eq!(server.metric(&format!("weir_store_full_total{{rule=\"{rule}\"}}")), full);
+    assert_eq!(server.metric("weir_evictions_total{reason=\"evicted\"}"), evicted);
+    assert_eq!(server.metric("weir_keys"), ROOM as f64);
+}
+
+#[tokio::test]
+async fn deny_refuses_new_keys_for_a_second_and_forgets_nothing() {
+    let server = full("deny").await;
+    let answer = ask(&server, "new").await;
+    assert_eq!(short(&answer), (false, 10, 0));
+    assert_eq!(answer.retry_after.map(|retry| retry.seconds), Some(1));
+    assert_eq!(left_to_all_known(&server).await, [7; ROOM as usize]);
+    assert_counts(&server, "deny", 1.0, 0.0);
+}
+
+#[tokio::test]
+async fn allow_lets_new_keys_pass_unremembered_and_forgets_nothing() {
+    let server = full("allow").await;
+    for _ in 0..3 {
+        assert_eq!(short(&ask(&server, "new").await), (true, 10, 9));
+    }
+    assert_eq!(left_to_all_known(&server).await, [7; ROOM as usize]);
+    assert_counts(&server, "allow", 3.0, 0.0);
+}
+
+#[tokio::test]
+async fn evict_remembers_new_keys_in_place_of_others() {
+    let server = full("evict").await;
+    for left in [9, 8, 7] {
+        assert_eq!(short(&ask(&server, "new").await), (true, 10, left));
+    }
+    let mut left = left_to_all_known(&server).await;
+    left.sort_unstable();
+    assert_eq!(left[..], [&[7; ROOM as usize - 1][..], &[10]].concat());
+    assert_counts(&server, "evict", 1.0, 1.0);
+}

@@ -1,0 +1,256 @@
+//! What a restart of a service with its counts in memory remembers.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use weir::proto::{CheckRequest, CheckResponse};
+
+use crate::support::{
+    Run, Server, eventually, finish,
+    requests::{check, limit, peek, with_limits},
+    server::Setup,
+    weir,
+};
+
+const POLICIES: [(&str, &str); 3] = [
+    (
+        "default.yaml",
+        "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 9, count: 7, period: 3d } }, { fixed_window: { \
+         count: 10, period: 31d, per_key_phase: true } }], children: { trade: { limits: [[4, 1, 86400]] } } } } } }",
+    ),
+    ("api.yaml", "domain: api\nanchor: 1\nschema: { a: { children: { '*': { limits: [[9, 1, 86400]] } } } }"),
+    (
+        "long.yaml",
+        "domain: a domain whose name has more than sixty-four bytes is named by a hash\nanchor: 3\nschema: { a: { \
+         children: { '*': { limits: [[9, 1, 86400]] } } } }",
+    ),
+];
+const LONG: &str = "a domain whose name has more than sixty-four bytes is named by a hash";
+
+/// Policies and a place for the snapshot that outlive the services.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join("limits")).expect("a directory");
+        for (name, text) in POLICIES {
+            fs::write(dir.path().join("limits").join(name), text).expect("a policy");
+        }
+        Self { dir }
+    }
+
+    fn snapshot(&self) -> PathBuf {
+        self.dir.path().join("weir.snapshot")
+    }
+
+    fn aside(&self) -> PathBuf {
+        self.dir.path().join("weir.snapshot.rejected")
+    }
+
+    fn setup(&self) -> Setup {
+        let path = self.snapshot();
+        let setup = Setup::new().limits(self.dir.path().join("limits"));
+        setup.env("WEIR_STORE__SNAPSHOT__PATH", path.to_str().expect("a path"))
+    }
+
+    /// A service that writes its snapshot only when it ends.
+    fn start(&self) -> Server {
+        self.setup().env("WEIR_STORE__SNAPSHOT__EVERY", "1d").start()
+    }
+
+    /// Tries to serve, which is expected to be refused.
+    fn refused(&self) -> Run {
+        let mut serve = weir();
+        serve.arg("serve").env("WEIR_STORE__SNAPSHOT__PATH", self.snapshot());
+        for port in ["WEIR_GRPC__LISTEN", "WEIR_HTTP__LISTEN"] {
+            serve.env(port, "127.0.0.1:0");
+        }
+        finish(&mut serve)
+    }
+}
+
+fn stop(mut server: Server) {
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+    server.wait_for_log("stopped");
+}
+
+async fn ask(server: &Server, request: CheckRequest) -> CheckResponse {
+    server.client().await.check(request).await.expect("an answer").into_inner()
+}
+
+/// What is left at each level of a key.
+async fn left(server: &Server, request: CheckRequest) -> Vec<u64> {
+    ask(server, request).await.levels.iter().map(|level| level.remaining).collect()
+}
+
+fn within(domain: &str, request: CheckRequest) -> CheckRequest {
+    CheckRequest { domain: domain.to_owned(), ..request }
+}
+
+/// A key with a limit of its own, in a domain that no policy defines.
+fn with_own_limit(request: CheckRequest) -> CheckRequest {
+    let window = weir::proto::FixedWindow {
+        count: 5,
+        period: Some(prost_types::Duration { seconds: 31 * 86_400, nanos: 0 }),
+        per_key_phase: true,
+        ..Default::default()
+    };
+    let own = limit(weir::proto::limit::Algorithm::FixedWindow(window));
+    with_limits(within("nowhere", request), vec![own])
+}
+
+// Connections need a thread to end on while this one waits for the service to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_clean_stop_forgets_nothing() {
+    let place = Place::new();
+    let long = "x".repeat(500);
+    let trade = ["user", "alex", "trade"];
+    let mut before = Vec::new();
+    let server = place.start();
+    for _ in 0..3 {
+        before.push(ask(&server, check(&trade)).await);
+        ask(&server, within("api", check(&["a", &long]))).await;
+        ask(&server, within(LONG, check(&["a", "b"]))).await;
+        ask(&server, with_own_limit(check(&["x", "y", &long]))).await;
+    }
+    assert_eq!(server.metric("weir_keys"), 6.0);
+    stop(server);
+    for restart in 0..2 {
+        let server = place.start();
+        assert_eq!(server.told("snapshot loaded")[0]["states"], 6);
+        assert_eq!(server.metric("weir_keys"), 6.0);
+        assert_eq!(left(&server, peek(&trade)).await, [7, 7, 2], "after restart {restart}");
+        assert_eq!(left(&server, within("api", peek(&["a", &long]))).await, [7]);
+        assert_eq!(left(&server, within(LONG, peek(&["a", "b"]))).await, [7]);
+        assert_eq!(left(&server, with_own_limit(peek(&["x", "y", &long]))).await, [2]);
+        // The same moments, in a clock that went on meanwhile.
+        let now = ask(&server, peek(&trade)).await;
+        for (before, now) in before[2].levels.iter().zip(now.levels) {
+            let reset = |level: &weir::proto::LevelResult| level.reset_after.map_or(0, |reset| reset.seconds);
+            assert!((reset(before) - 600..=reset(before)).contains(&reset(&now)), "{before:?} {now:?}");
+        }
+        stop(server);
+    }
+    // Loaded states are at their places: resets reach them, by the anchors of their domains.
+    let server = place.start();
+    assert_eq!(server.run(&["reset", "user", "--subtree"]).code, 0);
+    assert_eq!(server.run(&["reset", "a", "b", "--domain", LONG]).code, 0);
+    assert_eq!(server.metric("weir_keys"), 2.0);
+    stop(server);
+}
+
+// Connections need a thread to end on while this one waits for the service to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_kill_loses_what_came_after_the_last_snapshot_and_no_more() {
+    let place = Place::new();
+    let mut server = place.setup().env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
+    for _ in 0..3 {
+        ask(&server, check(&["user", "alex"])).await;
+    }
+    let charged = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_secs_f64();
+    eventually("a snapshot begun after the charges", || {
+        let ended = server.metric("weir_snapshot_last_success_timestamp_seconds");
+        (ended - server.metric("weir_snapshot_duration_seconds") > charged).then_some(())
+    });
+    assert!(server.metric("weir_snapshot_bytes") > 0.0);
+    ask(&server, check(&["user", "alex"])).await;
+    server.signal(Signal::KILL);
+    eventually("it is gone", || (!server.lives()).then_some(()));
+    let server = place.start();
+    let left = left(&server, peek(&["user", "alex"])).await[0];
+    assert!(left == 7 || left == 6, "{left} of 10 are left, 3 were charged before the snapshot and 1 after");
+}
+
+// Connections need a thread to end on while this one waits for the service to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_no_good_snapshot_is_refused_and_set_aside_when_asked() {
+    let place = Place::new();
+    let server = place.start();
+    ask(&server, check(&["user", "alex"])).await;
+    stop(server);
+    let whole = fs::read(place.snapshot()).expect("a snapshot");
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    let mut newer = whole.clone();
+    newer[8] = 99;
+    for (content, told) in [
+        (damaged, "is damaged or was cut short"),
+        (whole[..whole.len() - 1].to_vec(), "is damaged or was cut short"),
+        (Vec::new(), "is damaged or was cut short"),
+        (newer, "has the form 99, of a later version"),
+        (b"limits: weir.yaml, perhaps".to_vec(), "is no snapshot"),
+    ] {
+        fs::write(place.snapshot(), &content).expect("written");
+        let run = place.refused();
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
+        let path = place.snapshot().display().to_string();
+        let sentence = run.err.lines().last().expect("a line");
+        for told in [&path, told, "`weir serve --start-empty`"] {
+            assert!(sentence.contains(told), "{told} is not told: {}", run.err);
+        }
+        assert_eq!(fs::read(place.snapshot()).expect("left alone"), content);
+
+        let server = place.setup().arg("--start-empty").start();
+        assert_eq!(server.metric("weir_keys"), 0.0);
+        assert_eq!(server.told("starting empty: the snapshot is set aside").len(), 1);
+        assert_eq!(fs::read(place.aside()).expect("set aside"), content);
+        stop(server);
+    }
+}
+
+// Connections need a thread to end on while this one waits for the service to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn start_empty_sets_a_good_snapshot_aside_too() {
+    let place = Place::new();
+    let server = place.start();
+    server.wait_for_log("there is no snapshot yet: starting empty");
+    ask(&server, check(&["user", "alex"])).await;
+    stop(server);
+    let whole = fs::read(place.snapshot()).expect("a snapshot");
+    let server = place.setup().arg("--start-empty").start();
+    assert_eq!(left(&server, peek(&["user", "alex"])).await, [10, 10]);
+    assert_eq!(fs::read(place.aside()).expect("set aside"), whole);
+    stop(server);
+    fs::rename(place.aside(), place.snapshot()).expect("put back");
+    assert_eq!(left(&place.start(), peek(&["user", "alex"])).await, [9, 9]);
+}
+
+// Connections need a thread to end on while this one waits for the service to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn more_states_than_there_is_room_for_are_counted_and_told() {
+    let place = Place::new();
+    let server = place.start();
+    for user in 0..10 {
+        ask(&server, check(&["user", &user.to_string()])).await;
+    }
+    stop(server);
+    let server = place.setup().env("WEIR_STORE__MAX_KEYS", "15").start();
+    assert_eq!(server.metric("weir_keys"), 15.0);
+    assert_eq!(server.metric("weir_evictions_total{reason=\"snapshot\"}"), 5.0);
+    let told = server.told("the snapshot holds more than store.max_keys: the rest is forgotten");
+    assert_eq!((told.len(), &told[0]["left_out"]), (1, &5.into()));
+}
+
+// Connections need a thread to end on while this one waits for the service to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn where_nothing_can_be_written_the_service_goes_on() {
+    let place = Place::new();
+    let nowhere = place.dir.path().join("nowhere").join("weir.snapshot");
+    let setup = place.setup().env("WEIR_STORE__SNAPSHOT__PATH", nowhere.to_str().expect("a path"));
+    let server = setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
+    eventually("a failure", || (server.metric("weir_snapshot_failures_total") > 0.0).then_some(()));
+    assert_eq!(server.metric("weir_snapshot_last_success_timestamp_seconds"), 0.0);
+    assert!(ask(&server, check(&["user", "alex"])).await.allowed);
+    server.wait_for_log("the snapshot cannot be written; the one before stays");
+    stop(server);
+    assert!(!nowhere.exists() && !Path::new(&place.snapshot()).exists());
+}
