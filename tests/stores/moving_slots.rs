@@ -12,10 +12,10 @@ use crate::{
     },
 };
 
-/// Units of a key: well below what one crowd asks for, and above what is asked for while its slot moves the first time.
-const UNITS: u64 = 700;
-/// Answers that come between two steps of a slot on its way, at least.
-const ANSWERS_A_STEP: u64 = 60;
+/// Answers that come between two steps of a slot on its way, at least; there are six such steps.
+const ANSWERS_A_STEP: u64 = 100;
+/// Units of a key, so that they are used up on the way.
+const UNITS: u64 = 400;
 /// Keys of a slot that one step moves.
 const ALL: &str = "100";
 
@@ -36,11 +36,12 @@ fn counts_stay_exact_while_slots_move() {
             moving.join().expect("the slot moves");
             tally
         });
-        assert_eq!((tally.degraded, tally.allowed), (0, UNITS.min(tally.answered)), "{}: {tally:?}", algorithm.name);
+        assert!(tally.answered > UNITS);
+        assert_eq!((tally.degraded, tally.allowed), (0, UNITS), "{}: {tally:?}", algorithm.name);
         runtime.block_on(async {
             let mut client = services[0].client().await;
             let answer = client.check(peek(&[algorithm.name, "alex"])).await.expect("an answer").into_inner();
-            assert_eq!(short(&answer), (true, 2 * UNITS, 2 * UNITS - tally.allowed), "{}", algorithm.name);
+            assert_eq!(short(&answer), (true, 2 * UNITS, UNITS), "{}", algorithm.name);
         });
     }
     left_half_way(&cluster, &services);
