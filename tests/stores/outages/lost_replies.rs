@@ -11,7 +11,10 @@ use std::{
     },
 };
 
-use super::scene::{RULES, of_rule, service};
+use super::{
+    callers::{RULES, of_rule},
+    scene::service,
+};
 use crate::{
     servers::{Options, Server},
     service::{assert_no_panic, runtime},
@@ -71,7 +74,7 @@ fn carry(client: TcpStream, socket: &Path, lose_next: &Arc<AtomicBool>) {
 /// Every other reply is lost; each check is charged once all the same.
 async fn lose_replies(service: &Service, wires: &[Wire]) {
     let mut client = service.client().await;
-    for rule in 0..RULES.len() {
+    for (rule, name) in RULES.iter().enumerate() {
         let key = ["story", "alex", "trade"];
         let mut ask = async |cost| {
             let answer = client.check(of_rule(rule, if cost == 0 { peek(&key) } else { check(&key) })).await;
@@ -80,12 +83,12 @@ async fn lose_replies(service: &Service, wires: &[Wire]) {
         let before = eventually_async("the store answers", async || ask(0).await).await;
         for _ in 0..LOST {
             wires.iter().for_each(|wire| wire.lose_next.store(true, Ordering::Relaxed));
-            assert!(ask(1).await.is_none(), "{}: by its rule", RULES[rule]);
+            assert!(ask(1).await.is_none(), "{name}: by its rule");
             wires.iter().for_each(|wire| wire.lose_next.store(false, Ordering::Relaxed));
-            assert!(ask(1).await.is_some(), "{}: by the store", RULES[rule]);
+            assert!(ask(1).await.is_some(), "{name}: by the store");
         }
         let after = ask(0).await.expect("the store answers");
-        assert_eq!(before.remaining - after.remaining, 2 * LOST, "{}: once for each check", RULES[rule]);
+        assert_eq!(before.remaining - after.remaining, 2 * LOST, "{name}: once for each check");
     }
     let lost = "weir_store_errors_total{store=\"redis\",kind=\"lost\"}";
     assert_eq!(service.metric(lost), (LOST * RULES.len() as u64) as f64);

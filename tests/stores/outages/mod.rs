@@ -3,6 +3,7 @@
 //!
 //! `WEIR_OUTAGE_SECONDS=5 cargo test --test stores outages -- --nocapture` makes them longer, and shows figures.
 
+mod callers;
 mod changes;
 mod lost_replies;
 mod one_server;

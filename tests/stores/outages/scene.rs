@@ -3,15 +3,16 @@
 use std::{
     fs,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use tokio::{runtime::Runtime, sync::RwLock, task::JoinHandle};
-use tonic::{Code, transport::Channel};
-use weir::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
+use weir::proto::CheckRequest;
+
+use super::callers::{Answer, Answers, CALLERS, RULES, Told, call, of_rule, told};
 
 use crate::{
     servers::eventually,
@@ -24,42 +25,16 @@ use crate::{
     },
 };
 
-/// What may answer instead of the store; each is the name of a domain too.
-pub const RULES: [&str; 4] = ["local", "allow", "deny", "error"];
 /// How long a check may take in the store.
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a call may take: what is expected, ten times.
 const LONGEST_CALL: Duration = COMMAND_TIMEOUT.saturating_mul(10);
-/// Callers of each domain.
-const CALLERS: usize = 4;
-/// Between two calls of one caller, so that what is measured is not the machine.
-const PAUSE: Duration = Duration::from_millis(2);
 /// Answers in a row that show that something is so.
 const ENOUGH: usize = 20;
 /// Units of the callers' limits: never used up.
 const PLENTY: u64 = 1_000_000_000;
 /// What a crowd gets afterwards, and what is left to one replica of a key of its own.
 const UNITS: u64 = 700;
-
-/// What a caller was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
-    /// By the shared store.
-    Shared,
-    /// By the domain's rule: whether it passes.
-    Degraded(bool),
-    /// An error, as the rule `error` wants it.
-    Error,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Answer {
-    rule: usize,
-    told: Told,
-    took: Duration,
-}
-
-type Answers = Arc<Mutex<Vec<Answer>>>;
 
 /// A service with callers of every rule.
 pub struct Scene {
@@ -94,11 +69,6 @@ pub fn service(url: &str) -> Setup {
     fs::write(limits.join("default.yaml"), crowd::schema(UNITS)).expect("written");
     let timeout = format!("{}ms", COMMAND_TIMEOUT.as_millis());
     setup.limits(limits).env("WEIR_STORE__URL", url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", &timeout)
-}
-
-/// A check in the domain of a rule.
-pub fn of_rule(rule: usize, request: CheckRequest) -> CheckRequest {
-    CheckRequest { domain: RULES[rule].to_owned(), ..request }
 }
 
 impl Scene {
@@ -285,39 +255,5 @@ impl Scene {
         let answer = answer.expect("an answer").into_inner();
         assert!(!answer.degraded);
         PLENTY - answer.remaining
-    }
-}
-
-/// Calls until it is over.
-async fn call(
-    mut client: RateLimiterClient<Channel>,
-    number: usize,
-    answers: Answers,
-    over: Arc<AtomicBool>,
-    turn: Arc<RwLock<()>>,
-) {
-    let rule = number / CALLERS;
-    let request = of_rule(rule, check(&["story", &number.to_string(), "trade"]));
-    while !over.load(Ordering::Relaxed) {
-        let turn = turn.read().await;
-        let since = Instant::now();
-        let told = told(&mut client, request.clone()).await;
-        let answer = Answer { rule, told, took: since.elapsed() };
-        answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
-        drop(turn);
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-async fn told(client: &mut RateLimiterClient<Channel>, request: CheckRequest) -> Told {
-    match client.check(request).await {
-        Ok(answer) => {
-            let answer = answer.into_inner();
-            if answer.degraded { Told::Degraded(answer.allowed) } else { Told::Shared }
-        }
-        Err(status) => {
-            assert_eq!((status.code(), status.message()), (Code::Unavailable, "the store does not answer"));
-            Told::Error
-        }
     }
 }

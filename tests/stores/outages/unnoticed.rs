@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use redis_protocol::resp2::types::Resp2Frame;
 use weir::proto::CheckResponse;
 
-use super::scene::{RULES, Scene, of_rule, service};
+use super::{
+    callers::{RULES, of_rule},
+    scene::{Scene, service},
+};
 use crate::{
     servers::{Cluster, ClusterOptions, Options, Reply, Server},
     service::{assert_no_panic, hash_in, hash_of, patient, runtime},
