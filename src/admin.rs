@@ -36,19 +36,25 @@ impl Default for HttpSettings {
 #[derive(Clone)]
 pub struct Admin {
     metrics: Arc<Metrics>,
-    ready: Arc<AtomicBool>,
+    ending: Arc<AtomicBool>,
+    store_down: Arc<AtomicBool>,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
 impl Admin {
     /// Pages over these metrics; `refresh` sets those that are only looked up when somebody asks.
     pub fn new(metrics: Arc<Metrics>, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
-        Self { metrics, ready: Arc::new(AtomicBool::new(true)), refresh: Arc::new(refresh) }
+        Self { metrics, ending: Arc::default(), store_down: Arc::default(), refresh: Arc::new(refresh) }
     }
 
     /// From now on `/readyz` says no.
     pub fn report_ending(&self) {
-        self.ready.store(false, Ordering::Relaxed);
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// While the store that readiness requires is down, `/readyz` says no.
+    pub fn report_store(&self, up: bool) {
+        self.store_down.store(!up, Ordering::Relaxed);
     }
 
     /// The pages.
@@ -67,9 +73,11 @@ async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
 }
 
 async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
-    if admin.ready.load(Ordering::Relaxed) {
-        (StatusCode::OK, "ready\n")
-    } else {
+    if admin.ending.load(Ordering::Relaxed) {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
+    } else if admin.store_down.load(Ordering::Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n")
+    } else {
+        (StatusCode::OK, "ready\n")
     }
 }

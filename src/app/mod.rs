@@ -1,5 +1,6 @@
 //! Floor 8, from settings to a running service, and to its end.
 
+mod readiness;
 mod reload;
 mod snapshots;
 
@@ -10,10 +11,10 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     time::MissedTickBehavior,
 };
-use tonic_health::server::HealthReporter;
 use tracing::{info, warn};
 
 use parking_lot::Mutex;
+use readiness::Readiness;
 use reload::{Reload, load};
 use snapshots::{Snapshots, open_store};
 
@@ -28,12 +29,7 @@ use crate::{
         memory::{MemoryStats, snapshot::SnapshotError},
     },
     telemetry::Metrics,
-    transport::{
-        ConnectionSettings, Drain, Listener, Server, Workers,
-        grpc::{self, report_ending},
-        observe::Checks,
-        workers::Worker,
-    },
+    transport::{ConnectionSettings, Drain, Listener, Server, Workers, grpc, observe::Checks, workers::Worker},
 };
 
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
@@ -85,8 +81,7 @@ pub struct App {
     limiter: Arc<Limiter<AnyStore>>,
     reload: Reload,
     snapshots: Arc<Snapshots>,
-    admin: Admin,
-    health: HealthReporter,
+    readiness: Readiness,
     drain: Drain,
     workers: Workers,
     grpc: Server,
@@ -167,7 +162,8 @@ impl App {
             writing: Mutex::default(),
         };
         let snapshots = Arc::new(snapshots);
-        Ok(Self { settings, limiter, reload, snapshots, admin, health, drain, workers, grpc, http })
+        let readiness = Readiness { admin, health };
+        Ok(Self { settings, limiter, reload, snapshots, readiness, drain, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -185,10 +181,16 @@ impl App {
             tokio::spawn(sweep(Arc::clone(&self.limiter))),
             tokio::spawn(Arc::clone(&self.snapshots).run()),
         ];
+        let follow = self.settings.store.redis.required_for_readiness;
+        let following = follow.then(|| tokio::spawn(self.readiness.clone().follow_store(Arc::clone(&self.limiter))));
         shutdown.await;
         info!("shutting down: health says no, calls are still served");
-        report_ending(&self.health).await;
-        self.admin.report_ending();
+        if let Some(following) = following {
+            following.abort();
+            // So that it does not say anything after this.
+            let _ = following.await;
+        }
+        self.readiness.report_ending().await;
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
         let clean = self.drain.finish(self.settings.shutdown.timeout.duration()).await;
         if !clean {

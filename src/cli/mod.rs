@@ -4,15 +4,17 @@ mod check;
 mod client;
 mod explain;
 mod health;
+mod lines;
 mod lint;
 mod out;
 mod render;
 mod reset;
 mod serve;
 mod simulate;
+mod story;
 mod trace;
 
-use std::{fmt::Display, path::PathBuf, process::ExitCode};
+use std::{env, fmt::Display, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -81,6 +83,12 @@ impl<E: Display> From<E> for Failure {
 }
 
 type CommandResult = Result<ExitCode, Failure>;
+
+/// The environment. A text that is not UTF-8 is told as a bad value of its variable, not passed over.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
 
 /// Runs a command that waits for something.
 fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -14,6 +14,9 @@ pub struct Decided {
     pub reset_after_us: Micros,
     pub wait_us: Micros,
     pub never: bool,
+    /// Told only where it is so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub degraded: bool,
     pub binding: Option<u32>,
     pub levels: Vec<Level>,
 }
@@ -50,6 +53,7 @@ impl From<proto::CheckResponse> for Decided {
             reset_after_us: answer.reset_after.as_ref().map_or(0, micros),
             wait_us: answer.wait.as_ref().map_or(0, micros),
             never: answer.never,
+            degraded: answer.degraded,
             binding: answer.binding,
             levels: answer.levels.into_iter().map(Level::from).collect(),
         }
@@ -85,6 +89,9 @@ impl Decided {
             (Some(level), true) => format!("allowed{}; {}\n", waiting(self.wait_us), level.standing()),
             (Some(level), false) => format!("refused by {}: {}\n", level.name, level.standing()),
         };
+        if self.degraded {
+            text.push_str("  (degraded: the shared store did not answer, so this was decided without it)\n");
+        }
         let width = self.levels.iter().map(|level| level.name.chars().count()).max().unwrap_or(0);
         for (index, level) in self.levels.iter().enumerate() {
             let mark = if self.binding == Some(index as u32) { '*' } else { ' ' };

@@ -35,11 +35,12 @@ impl Reset {
             self.client.call(service.reset(request)).await
         })?;
         if self.json {
-            say(serde_json::json!({ "existed": answer.existed }))?;
+            say(serde_json::json!({ "existed": answer.existed, "scanned": answer.scanned }))?;
         } else {
             let below = if self.subtree { " and all below it" } else { "" };
             let existed = if answer.existed { "it had state" } else { "it had no state of its own" };
-            say(format_args!("forgot {path}{below}; {existed}"))?;
+            let scanned = if answer.scanned { "; keys that were written meanwhile may remain" } else { "" };
+            say(format_args!("forgot {path}{below}; {existed}{scanned}"))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 
-use super::{CommandResult, Failure};
+use super::{CommandResult, Failure, variables};
 use crate::{
     app::App,
     config::{Flags, Settings},
@@ -26,7 +26,7 @@ pub struct Serve {
     /// The policy: a YAML file or a directory of them
     #[arg(long, value_name = "PATH")]
     limits: Option<PathBuf>,
-    /// Where counts live: memory
+    /// Where counts live: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Set the snapshot aside, as PATH.rejected, and start without it
@@ -43,10 +43,7 @@ impl Serve {
 
     pub fn run(self) -> CommandResult {
         let flags = Flags { limits: self.limits, store: self.store };
-        // A text that is not UTF-8 is told as a bad value of its variable, not passed over.
-        let variables = env::vars_os()
-            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
-        let settings = Settings::load(self.config.as_deref(), variables, &flags)?;
+        let settings = Settings::load(self.config.as_deref(), variables(), &flags)?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

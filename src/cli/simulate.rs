@@ -1,48 +1,61 @@
 //! `weir simulate`
 
 use std::{
-    collections::BTreeMap,
-    fmt::Display,
+    collections::hash_map::RandomState,
     fs::File,
-    io::{self, BufRead, BufReader, BufWriter, Read, Write},
+    future::pending,
+    hash::{BuildHasher, Hasher},
+    io::{self, BufWriter, Read, Write},
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
 };
 
 use clap::Args;
-use serde::Serialize;
-use serde_json::json;
 
 use super::{
     CommandResult, Failure, block_on,
+    lines::{Lines, Signals},
     out::Out,
-    render::{Decided, shown},
-    trace::{CheckLine, Line, ResetLine},
+    story::{End, Story, in_full},
+    variables,
 };
 use crate::{
     algorithm::Bounds,
-    domain::{ManualClock, Micros, time::parse_duration},
-    limiter::{CheckError, Limiter},
+    config::{Flags, Settings},
+    domain::{
+        ManualClock,
+        time::{SECOND, parse_duration},
+    },
     policy::{self, Policy},
-    store::{MemoryStore, StoreUrl, memory::MemorySettings},
-    telemetry::Metrics,
-    transport::status::Refused,
+    settings::Time,
+    store::{
+        MemoryStore, Store, StoreSettings, StoreUrl,
+        memory::MemorySettings,
+        redis::{RedisStore, settings::RedisSettings},
+        url::RedisUrl,
+    },
 };
 
 /// Run a story through a policy in virtual time
 ///
 /// The trace has one JSON object a line: {"at_us":0,"key":["user","alex","trade"]}, with domain, cost, max_wait_us, factor,
 /// limits (as a policy writes them, with a depth) and charge where needed; or {"at_us":9,"reset":["user","alex"],
-/// "subtree":true}. One line comes out for each. A line that is no trace ends it with its number and exit code 2.
+/// "subtree":true}. One line comes out for each. A line that is no trace ends it with its number and exit code 2, and so
+/// does a store that fails.
 #[derive(Args)]
 pub struct Simulate {
     /// The policy: a YAML file or a directory of them
     #[arg(long, value_name = "PATH")]
     limits: Option<PathBuf>,
-    /// Where counts live: memory
+    /// Where counts live: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://. In Redis the
+    /// story has a key prefix of its own, which is removed when it ends
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
+    /// The file whose store.redis settings are used: password files, TLS, timeouts. WEIR_STORE__REDIS__… stands above it.
+    /// Nothing else in it counts
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// The trace, or - for standard input
     #[arg(long, value_name = "FILE", default_value = "-")]
     trace: PathBuf,
@@ -57,141 +70,104 @@ pub struct Simulate {
     json: bool,
 }
 
-/// Most states of a story: beyond what memory holds, so that no refusal is the store's.
+/// Most states of a story in memory: beyond what memory holds, so that no refusal is the store's.
 const MAX_KEYS: usize = 1 << 32;
 
-/// What one limit did in the whole story.
-#[derive(Default, Serialize)]
-struct Tally {
-    allowed: u64,
-    refused: u64,
-    first_refusal_us: Option<Micros>,
-}
+/// The least that a decision in Redis may take: a person waits for it, and nobody else.
+const LEAST_COMMAND_TIMEOUT: Time = Time(5 * SECOND);
 
-/// A decided line.
-#[derive(Serialize)]
-struct Told {
-    at_us: Micros,
-    #[serde(flatten)]
-    decided: Decided,
-}
-
-struct Story {
-    limiter: Limiter<MemoryStore<Arc<ManualClock>>>,
-    clock: Arc<ManualClock>,
-    bounds: Bounds,
-    tallies: BTreeMap<(String, String), Tally>,
-    /// How many lines could not be decided, and the number of the first.
-    invalid: Option<(u64, u64)>,
-}
+type Trace = Box<dyn Read + Send>;
 
 impl Simulate {
     pub fn run(self) -> CommandResult {
-        if self.store.parse::<StoreUrl>().map_err(Failure)? != StoreUrl::Memory {
-            return Err("weir simulate keeps its counts in memory".into());
-        }
+        let store = self.store_settings()?;
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let policy = match &self.limits {
             Some(path) => policy::load(path, &bounds)?.policy,
             None => Policy::empty(),
         };
-        let clock = Arc::new(ManualClock::default());
-        let store =
-            MemoryStore::new(MemorySettings { max_keys: MAX_KEYS, ..MemorySettings::default() }, Arc::clone(&clock));
-        let limiter = Limiter::new(store, policy, Metrics::new());
-        let mut story = Story { limiter, clock, bounds, tallies: BTreeMap::new(), invalid: None };
-        let trace: Box<dyn Read> = if self.trace.as_os_str() == "-" {
+        let trace: Trace = if self.trace.as_os_str() == "-" {
             Box::new(io::stdin())
         } else {
             Box::new(File::open(&self.trace).map_err(|error| format!("{}: {error}", self.trace.display()))?)
         };
+        let clock = Arc::new(ManualClock::default());
+        match &store.url {
+            StoreUrl::Memory => {
+                let store = MemoryStore::new(
+                    MemorySettings { max_keys: MAX_KEYS, ..MemorySettings::default() },
+                    Arc::clone(&clock),
+                );
+                let mut story = Story::new(store, clock, policy, bounds);
+                block_on(self.play(&mut story, trace, pending()))
+            }
+            StoreUrl::Redis(url) => block_on(async {
+                let signals = Signals::listen()?;
+                let settings = alone(store.redis);
+                let store = RedisStore::start(url, &settings, Some(Arc::clone(&clock) as _), Arc::default())?;
+                let reached = store.reach(settings.connect_timeout.duration()).await;
+                reached.map_err(|error| format!("cannot use {url}: {}", in_full(&error)))?;
+                let story = Story::new(store, clock, policy, bounds);
+                self.play_and_clear(story, trace, signals, &left_behind(url, &settings)).await
+            }),
+        }
+    }
+
+    fn store_settings(&self) -> Result<StoreSettings, Failure> {
+        let of_redis = variables().filter(|(name, _)| name.starts_with("WEIR_STORE__REDIS__"));
+        let flags = Flags { limits: None, store: Some(self.store.clone()) };
+        Ok(Settings::load(self.config.as_deref(), of_redis, &flags)?.store)
+    }
+
+    async fn play<S: Store>(
+        &self,
+        story: &mut Story<S>,
+        trace: Trace,
+        broken: impl Future<Output = u8>,
+    ) -> CommandResult {
         let mut out = BufWriter::new(Out::new());
         let lines: &mut dyn Write = if self.summary { &mut io::sink() } else { &mut out };
-        let told = block_on(story.tell(BufReader::new(trace), lines));
-        if told.is_ok() && self.summary {
+        let end = story.tell(Lines::read(trace)?, lines, broken).await;
+        if matches!(end, Ok(End::Told)) && self.summary {
             story.print_summary(self.json, &mut out)?;
         }
         out.flush()?;
-        told.map(|()| ExitCode::SUCCESS)
+        end.map(|end| match end {
+            End::Told => ExitCode::SUCCESS,
+            End::Broken(code) => ExitCode::from(code),
+        })
+    }
+
+    /// However the story ends, what it has written goes; a second signal leaves it.
+    async fn play_and_clear(
+        &self,
+        mut story: Story<RedisStore>,
+        trace: Trace,
+        mut signals: Signals,
+        left_behind: &str,
+    ) -> CommandResult {
+        let played = self.play(&mut story, trace, signals.next()).await;
+        let cleared = tokio::select! {
+            cleared = story.store().clear() => cleared.map(drop).map_err(|error| in_full(&error)),
+            _ = signals.next() => Err("interrupted".to_owned()),
+        };
+        match (played, cleared) {
+            (played, Ok(())) => played,
+            (Ok(_), Err(why)) => Err(Failure(format!("{left_behind}: {why}"))),
+            (Err(Failure(first)), Err(why)) => Err(Failure(format!("{first}\nweir: {left_behind}: {why}"))),
+        }
     }
 }
 
-impl Story {
-    async fn tell(&mut self, mut trace: BufReader<Box<dyn Read>>, out: &mut dyn Write) -> Result<(), Failure> {
-        let mut text = String::new();
-        for number in 1_u64.. {
-            text.clear();
-            let at_line = |error: &dyn Display| Failure(format!("line {number}: {error}"));
-            if trace.read_line(&mut text).map_err(|error| at_line(&error))? == 0 {
-                break;
-            }
-            if text.trim().is_empty() {
-                continue;
-            }
-            let line = Line::parse(&text).map_err(|error| at_line(&error))?;
-            let at = line.at_us();
-            self.clock.set(at);
-            let told = match line {
-                Line::Check(line) => self.check(line).await,
-                Line::Reset(line) => self.reset(line).await,
-            };
-            let told = told.unwrap_or_else(|error| {
-                self.invalid.get_or_insert((0, number)).0 += 1;
-                // A line holds its limits itself, not in a limit_spec as a message does.
-                let field = match &error {
-                    CheckError::Invalid(invalid) => Some(invalid.field("")),
-                    _ => None,
-                };
-                let told = Refused::from(error);
-                json!({ "at_us": at, "error": told.message, "field": field.unwrap_or(told.field) })
-            });
-            writeln!(out, "{told}")?;
-            // Whoever writes a line and waits for its answer gets it.
-            if trace.buffer().is_empty() {
-                out.flush()?;
-            }
-        }
-        Ok(())
-    }
+/// The settings of a store that holds one story and nothing else.
+fn alone(redis: RedisSettings) -> RedisSettings {
+    // Seeded by the system, anew for each.
+    let random = || RandomState::new().build_hasher().finish();
+    let key_prefix = format!("{}simulate:{:016x}{:016x}:", redis.key_prefix, random(), random());
+    let command_timeout = Time(redis.command_timeout.0.max(LEAST_COMMAND_TIMEOUT.0));
+    RedisSettings { key_prefix, command_timeout, ..redis }
+}
 
-    async fn check(&mut self, line: CheckLine) -> Result<serde_json::Value, CheckError> {
-        let at = line.at_us;
-        let request = line.request(&self.bounds)?;
-        let snapshot = self.limiter.snapshot();
-        let answer = self.limiter.check(&snapshot, &request).await?;
-        for level in &answer.levels {
-            let tally = self.tallies.entry((request.domain.clone(), level.limit.name.to_string())).or_default();
-            if level.decision.allowed {
-                tally.allowed += 1;
-            } else {
-                tally.refused += 1;
-                tally.first_refusal_us.get_or_insert(at);
-            }
-        }
-        Ok(json!(Told { at_us: at, decided: Decided::from(&answer) }))
-    }
-
-    async fn reset(&self, line: ResetLine) -> Result<serde_json::Value, CheckError> {
-        let (at, subtree) = (line.at_us, line.subtree);
-        let existed = self.limiter.reset(&line.request()?, subtree).await?;
-        Ok(json!({ "at_us": at, "reset": true, "existed": existed }))
-    }
-
-    fn print_summary(&self, json: bool, out: &mut impl Write) -> io::Result<()> {
-        for ((domain, limit), tally) in &self.tallies {
-            if json {
-                writeln!(out, "{}", json!({ "domain": domain, "limit": limit, "did": tally }))?;
-                continue;
-            }
-            let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
-            let first = tally.first_refusal_us.map(|at| format!(", the first at {}", shown(at))).unwrap_or_default();
-            writeln!(out, "{domain}{limit}: {} allowed, {} refused{first}", tally.allowed, tally.refused)?;
-        }
-        match self.invalid {
-            Some((lines, first)) if json => writeln!(out, "{}", json!({ "invalid": lines, "first_line": first }))?,
-            Some((lines, first)) => writeln!(out, "not valid: {lines}, the first in line {first}")?,
-            None => {}
-        }
-        Ok(())
-    }
+fn left_behind(url: &RedisUrl, settings: &RedisSettings) -> String {
+    format!("keys that begin with {} may be left in {url} until they expire", settings.key_prefix)
 }

@@ -7,6 +7,7 @@ use crate::{
     store::{
         StoreSettings, StoreUrl,
         memory::snapshot::SnapshotSettings,
+        near::NearCacheSettings,
         redis::{
             login::Login,
             settings::{RedisSettings, TlsSettings},
@@ -29,6 +30,9 @@ pub fn check(store: &StoreSettings) -> Result<(), String> {
     let every = SnapshotSettings::EVERY.contains(&store.snapshot.every.0);
     holds(every, "store.snapshot.every is 1s to 1d")?;
     bounds(&store.redis)?;
+    let NearCacheSettings { max_age, max_entries, .. } = &store.near_cache;
+    holds((MILLISECOND..=SECOND).contains(&max_age.0), "store.near_cache.max_age is 1ms to 1s")?;
+    holds((1..=1_000_000).contains(max_entries), "store.near_cache.max_entries is 1 to 1000000")?;
     passwords(&store.redis)?;
     match &store.url {
         StoreUrl::Memory => Ok(()),

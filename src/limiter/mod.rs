@@ -15,7 +15,7 @@ use crate::{
     domain::{Decision, Summary, aggregate},
     plan::{Limit, Plan},
     policy::Policy,
-    store::{Store, StoreError, Verdict},
+    store::{ResetDone, Store, StoreError, Verdict},
     telemetry::{Meters, Metrics},
 };
 pub use request::{Invalid, Request};
@@ -123,11 +123,11 @@ impl<S: Store> Limiter<S> {
         Ok(answer)
     }
 
-    /// Forgets a key, with `subtree` all below it too; tells whether the key itself had a state.
+    /// Forgets a key, with `subtree` all below it too.
     ///
     /// # Errors
     /// [`CheckError`] when the store cannot tell.
-    pub async fn reset(&self, request: &Request, subtree: bool) -> Result<bool, CheckError> {
+    pub async fn reset(&self, request: &Request, subtree: bool) -> Result<ResetDone, CheckError> {
         let snapshot = self.snapshot();
         let anchor = request.anchor(&snapshot.policy);
         Ok(self.store.reset(&request.key, anchor, subtree).await?)

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use super::{
-    MemoryStore, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict, redis::RedisStore,
+    MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict, redis::RedisStore,
     shared::SharedStore,
 };
 use crate::{domain::Key, plan::Plan, telemetry::Metrics};
@@ -30,7 +30,8 @@ impl AnyStore {
             StoreUrl::Memory => Ok(Self::Memory(memory)),
             StoreUrl::Redis(url) => {
                 let redis = RedisStore::start(url, &settings.redis, None, metrics.shared_store())?;
-                Ok(Self::Shared(Box::new(SharedStore::new(redis, memory, Arc::clone(metrics)))))
+                let shared = SharedStore::new(redis, memory, &settings.near_cache, Arc::clone(metrics));
+                Ok(Self::Shared(Box::new(shared)))
             }
         }
     }
@@ -61,7 +62,7 @@ impl Store for AnyStore {
         }
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         match self {
             Self::Memory(memory) => memory.reset(key, anchor, subtree).await,
             Self::Shared(shared) => shared.reset(key, anchor, subtree).await,

@@ -14,8 +14,8 @@ pub enum Failure {
     #[error("the connection was closed before the request was sent")]
     Closed,
     /// The node has failed of late, so it is not asked.
-    #[error("the server has failed of late and is not asked")]
-    BreakerOpen,
+    #[error("the server has failed of late and is not asked: {0}")]
+    BreakerOpen(Arc<str>),
     /// More requests wait than may.
     #[error("too many requests wait")]
     QueueFull,
@@ -79,9 +79,21 @@ pub enum RefusalCode {
     NoWrites,
 }
 
+/// What an error says that concerns a right that the user of a script lacks, who has no code before version 7.2.
+const SCRIPT_USER: &str = "The user executing the script";
+
 impl RefusalCode {
     fn of(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(code, _)| *code == word).map(|(_, code)| *code)
+    }
+
+    /// The code in an error of a command that a script runs. It stands first, or, with older servers, behind the place in
+    /// the script.
+    fn of_command(text: &str) -> Option<Self> {
+        if text.contains(SCRIPT_USER) {
+            return Some(Self::NoPerm);
+        }
+        text.split([' ', ':', '-']).take(8).find_map(Self::of)
     }
 
     const WORDS: [(&'static str, Self); 15] = [
@@ -106,17 +118,16 @@ impl RefusalCode {
 impl Failure {
     /// What the error means with which a server answers a command: its first word is a code.
     pub fn of_server(text: &str) -> Self {
-        match RefusalCode::of(text.split(' ').next().unwrap_or_default()) {
-            Some(code) => Self::Refused(ServerError { code, text: text.into() }),
-            None => Self::Server(text.into()),
-        }
+        let code = RefusalCode::of(text.split(' ').next().unwrap_or_default());
+        let code = code.or_else(|| text.contains(SCRIPT_USER).then_some(RefusalCode::NoPerm));
+        let refused = |code| Self::Refused(ServerError { code, text: text.into() });
+        code.map_or_else(|| Self::Server(text.into()), refused)
     }
 
-    /// What the error means with which one plan of a script failed. The error of a command within it comes with the
-    /// code first, or, from older servers, behind the place in the script. Nothing of the plan was written.
+    /// What the error means with which one plan of a script failed. Nothing of the plan was written.
     pub fn of_script(text: &str) -> Self {
-        let code = text.split([' ', ':', '-']).take(8).find_map(RefusalCode::of);
-        code.map_or_else(|| Self::Corrupt(text.into()), |code| Self::Refused(ServerError { code, text: text.into() }))
+        let refused = |code| Self::Refused(ServerError { code, text: text.into() });
+        RefusalCode::of_command(text).map_or_else(|| Self::Corrupt(text.into()), refused)
     }
 
     /// Whether the request was not carried out, for sure, and may be if it is sent again.
@@ -137,7 +148,7 @@ impl Failure {
         match self {
             Self::Connect(_) => "connect",
             Self::Closed => "closed",
-            Self::BreakerOpen => "breaker_open",
+            Self::BreakerOpen(_) => "breaker_open",
             Self::QueueFull => "queue_full",
             Self::Late => "late",
             Self::Server(_) => "server",
@@ -158,6 +169,41 @@ impl Failure {
                 RefusalCode::Oom => "out_of_memory",
                 RefusalCode::NoWrites => "no_writes",
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_servers_are_told_apart() {
+        for (text, kind, again) in [
+            ("MOVED 3999 127.0.0.1:6381", "moved", true),
+            ("OOM command not allowed when used memory > 'maxmemory'.", "out_of_memory", true),
+            ("WRONGPASS invalid username-password pair or user is disabled.", "auth", true),
+            ("NOAUTH Authentication required.", "auth", true),
+            ("ERR unknown command 'OOM'", "server", false),
+            ("", "server", false),
+        ] {
+            let failure = Failure::of_server(text);
+            assert_eq!((failure.kind(), failure.may_be_sent_again()), (kind, again), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_within_scripts_are_told_apart() {
+        for (text, kind) in [
+            ("READONLY You can't write against a read only replica.", "read_only"),
+            ("@user_script: 123: -READONLY You can't write against a read only replica.", "read_only"),
+            ("user_script:412: OOM command not allowed when used memory > 'maxmemory'.", "out_of_memory"),
+            ("ERR The user executing the script can't run this command or subcommand", "no_permission"),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", "corrupt"),
+            ("user_script:97: attempt to perform arithmetic on a nil value", "corrupt"),
+            ("user_script:63: Bad data format in input.", "corrupt"),
+        ] {
+            assert_eq!(Failure::of_script(text).kind(), kind, "{text}");
         }
     }
 }

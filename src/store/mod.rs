@@ -4,6 +4,7 @@ pub mod any;
 pub mod clock;
 pub mod failure;
 pub mod memory;
+pub mod near;
 pub mod redis;
 pub mod settings;
 pub mod shared;
@@ -32,12 +33,12 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError`] when the store cannot tell. A refusal is no error.
     fn decide(&self, plan: &Plan<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
-    /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's. Tells
-    /// whether the key itself had a state that still meant something.
+    /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
-    fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    fn reset(&self, key: &Key, anchor: u8, subtree: bool)
+    -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
 
     /// Whether plans are decided without waiting for anything, so that several gain nothing by being decided together.
     fn decides_at_once(&self) -> bool;
@@ -50,6 +51,16 @@ pub struct Verdict {
     pub decisions: Decisions,
     /// Decided without the shared store.
     pub degraded: bool,
+}
+
+/// What a store says of a reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResetDone {
+    /// The key itself had a state that still meant something.
+    pub existed: bool,
+    /// The key is above the anchor, so every server was searched for what is below it, which is not one step: keys that
+    /// were written meanwhile may remain.
+    pub scanned: bool,
 }
 
 impl From<Failure> for StoreError {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     memory::{MemorySettings, WhenFull, snapshot::SnapshotSettings},
+    near::NearCacheSettings,
     redis::settings::RedisSettings,
     url::StoreUrl,
 };
@@ -22,6 +23,8 @@ pub struct StoreSettings {
     pub when_full: WhenFull,
     /// The file that outlives this process.
     pub snapshot: SnapshotSettings,
+    /// Whether refusals of Redis or Valkey are remembered here for a moment.
+    pub near_cache: NearCacheSettings,
 }
 
 impl StoreSettings {
@@ -34,7 +37,7 @@ impl StoreSettings {
 impl Default for StoreSettings {
     fn default() -> Self {
         let MemorySettings { max_keys, when_full } = MemorySettings::default();
-        let (snapshot, redis) = (SnapshotSettings::default(), RedisSettings::default());
-        Self { url: StoreUrl::Memory, max_keys, when_full, snapshot, redis }
+        let (snapshot, redis, near_cache) = Default::default();
+        Self { url: StoreUrl::Memory, max_keys, when_full, snapshot, redis, near_cache }
     }
 }

@@ -2,9 +2,15 @@
 
 use std::{sync::Arc, time::Instant};
 
+use metrics::Counter;
 use tracing::warn;
 
-use super::{Failure, MemoryStore, Store, StoreError, SystemClock, Verdict, redis::RedisStore, throttle::Throttle};
+use super::{
+    Failure, MemoryStore, ResetDone, Store, StoreError, SystemClock, Verdict,
+    near::{Learned, NearCache, NearCacheSettings},
+    redis::RedisStore,
+    throttle::Throttle,
+};
 use crate::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
     plan::{Decisions, Level, Plan},
@@ -18,14 +24,32 @@ const RETRY_WHEN_DOWN: Micros = SECOND;
 pub struct SharedStore {
     redis: RedisStore,
     local: MemoryStore<SystemClock>,
+    near: Option<Near>,
     metrics: Arc<Metrics>,
     warnings: Throttle,
 }
 
+/// The near cache, where it is wanted, with what it counts.
+struct Near {
+    cache: NearCache<SystemClock>,
+    hits: Counter,
+    full: Counter,
+}
+
 impl SharedStore {
-    /// `redis`, and `local` for those whose policy wants it while that fails.
-    pub fn new(redis: RedisStore, local: MemoryStore<SystemClock>, metrics: Arc<Metrics>) -> Self {
-        Self { redis, local, metrics, warnings: Throttle::default() }
+    /// `redis`, and `local` for those whose policy wants it while that fails; before both a near cache if these settings
+    /// want one.
+    pub fn new(
+        redis: RedisStore,
+        local: MemoryStore<SystemClock>,
+        near: &NearCacheSettings,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let near = near.enabled.then(|| {
+            let (hits, full) = metrics.near_cache();
+            Near { cache: NearCache::new(near, SystemClock::new()), hits, full }
+        });
+        Self { redis, local, near, metrics, warnings: Throttle::default() }
     }
 
     /// The store that replicas share.
@@ -44,7 +68,7 @@ impl SharedStore {
             StoreError::Unavailable(failure) => {
                 self.metrics.store_error(failure.kind()).increment(1);
                 // While a server is not asked at all, that has been told.
-                if failure != Failure::BreakerOpen && self.warnings.lets_through(Instant::now()) {
+                if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.lets_through(Instant::now()) {
                     let error = &failure as &dyn std::error::Error;
                     warn!(error, "the shared store did not answer a request; such warnings come once a second at most");
                 }
@@ -67,8 +91,8 @@ impl SharedStore {
     }
 }
 
-impl Store for SharedStore {
-    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+impl SharedStore {
+    async fn ask(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         match self.redis.decide(plan).await {
             Ok(verdict) => Ok(verdict),
             Err(error) => {
@@ -78,11 +102,42 @@ impl Store for SharedStore {
         }
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
+    async fn ask_unless_known(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        let asked = near.cache.asked();
+        if let Some(decisions) = near.cache.refusal(plan, asked) {
+            near.hits.increment(1);
+            return Ok(Verdict { decisions, degraded: false });
+        }
+        let verdict = self.ask(plan).await;
+        if plan.levels().iter().any(|level| level.cost < 0) {
+            // Even where the answer is lost: what was given back may let others pass.
+            near.cache.forget_all();
+        } else if let Ok(Verdict { decisions, degraded: false }) = &verdict
+            && near.cache.learn(plan, asked, decisions) == Learned::Full
+        {
+            near.full.increment(1);
+        }
+        verdict
+    }
+}
+
+impl Store for SharedStore {
+    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        match &self.near {
+            None => self.ask(plan).await,
+            Some(near) => self.ask_unless_known(near, plan).await,
+        }
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         // What was counted here while the shared store failed would come back at its next failure.
         self.local.reset_now(key, anchor, subtree);
-        match self.redis.reset(key, anchor, subtree).await {
-            Ok(existed) => Ok(existed),
+        let done = self.redis.reset(key, anchor, subtree).await;
+        if let Some(near) = &self.near {
+            near.cache.forget_all();
+        }
+        match done {
+            Ok(done) => Ok(done),
             Err(error) => Err(StoreError::Unavailable(self.counted(error)?)),
         }
     }

@@ -49,6 +49,8 @@ const COUNTERS: &[(&str, &str)] = &[
         "Checks decided without the shared store, by domain and the rule that answered (local, allow, deny, error).",
     ),
     (ERRORS, "Requests that the shared store did not answer, by kind."),
+    (store::NEAR_HITS, "Refusals answered from the near cache, without asking the shared store."),
+    (store::NEAR_FULL, "Refusals of the shared store for which the near cache had no room."),
     (EVICTIONS, "States dropped from memory, by reason (expired, evicted, snapshot)."),
     (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
     (SNAPSHOT_FAILURES, "Snapshots that could not be written."),

@@ -13,6 +13,10 @@ const DURATION: &str = "weir_store_duration_seconds";
 const BATCH_SIZE: &str = "weir_store_batch_size";
 /// Requests that the store did not answer.
 pub const ERRORS: &str = "weir_store_errors_total";
+/// Refusals answered from the near cache.
+pub const NEAR_HITS: &str = "weir_near_cache_hits_total";
+/// Refusals for which the near cache had no room.
+pub const NEAR_FULL: &str = "weir_near_cache_full_total";
 
 /// Whether a server is asked.
 pub const SERVER_UP: &str = "weir_store_server_up";
@@ -26,12 +30,12 @@ pub const WAITING: &str = "weir_store_waiting";
 /// The label of the shared store.
 const STORE: &str = "redis";
 
-/// What a round trip is for.
+/// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOp {
-    /// Deciding checks.
+    /// One round trip that decides checks.
     Decide,
-    /// Forgetting keys.
+    /// One reset, of however many round trips.
     Reset,
 }
 
@@ -50,8 +54,8 @@ impl Default for StoreMeter {
 }
 
 impl StoreMeter {
-    /// One round trip that went well.
-    pub fn round_trip(&self, op: StoreOp, duration: Duration) {
+    /// One that went well took so long.
+    pub fn took(&self, op: StoreOp, duration: Duration) {
         match op {
             StoreOp::Decide => self.decide.record(duration),
             StoreOp::Reset => self.reset.record(duration),
@@ -66,7 +70,8 @@ impl StoreMeter {
     /// Writes its histograms in Prometheus text.
     pub fn render(&self, out: &mut String) {
         out.push_str(&format!(
-            "# HELP {DURATION} Round trips to the shared store, by what for (decide, reset); many checks may share one.\n\
+            "# HELP {DURATION} Time that the shared store takes, by operation: a round trip that decides checks, many of \
+             which may share it (decide), or a whole reset (reset).\n\
              # TYPE {DURATION} histogram\n"
         ));
         for (op, histogram) in [("decide", &self.decide), ("reset", &self.reset)] {
@@ -83,6 +88,11 @@ impl Metrics {
     /// A request that the shared store did not answer, for a reason of this kind.
     pub fn store_error(&self, kind: &'static str) -> Counter {
         self.counter(ERRORS, &[("store", STORE), ("kind", kind)])
+    }
+
+    /// What the near cache counts: checks that it answered, and refusals for which it had no room.
+    pub fn near_cache(&self) -> (Counter, Counter) {
+        (self.counter(NEAR_HITS, &[]), self.counter(NEAR_FULL, &[]))
     }
 
     /// How one of its servers is: whether it is asked, its connections, how many of them nobody uses, and how many checks

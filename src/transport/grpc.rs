@@ -84,10 +84,7 @@ impl<S: Store> RateLimiter for Grpc<S> {
             return Err(Refused::from(Invalid::field_error("checks", message)).into());
         }
         let snapshot = self.checks.limiter().snapshot();
-        let mut results = Vec::with_capacity(checks.len());
-        for check in checks {
-            results.push(self.checks.check_in_place(&snapshot, check, Transport::GrpcBatch).await);
-        }
+        let results = self.checks.check_all(&snapshot, checks, Transport::GrpcBatch).await;
         self.checks.timed(Transport::GrpcBatch, since);
         Ok(Response::new(CheckBatchResponse { results }))
     }
@@ -102,8 +99,8 @@ impl<S: Store> RateLimiter for Grpc<S> {
     async fn reset(&self, request: Request<ResetRequest>) -> Result<Response<ResetResponse>, Status> {
         let message = request.into_inner();
         let reset = decode::reset(&message).map_err(Refused::from)?;
-        let existed = self.checks.limiter().reset(&reset, message.subtree).await.map_err(Refused::from)?;
-        Ok(Response::new(ResetResponse { existed }))
+        let done = self.checks.limiter().reset(&reset, message.subtree).await.map_err(Refused::from)?;
+        Ok(Response::new(ResetResponse { existed: done.existed, scanned: done.scanned }))
     }
 }
 
@@ -132,9 +129,10 @@ pub async fn routes<S: Store>(
     Ok((routes.prepare().into_axum_router(), reporter))
 }
 
-/// Tells those who ask for health that this service is about to end.
-pub async fn report_ending(reporter: &HealthReporter) {
+/// Tells those who ask for health whether this service is to be called.
+pub async fn report_serving(reporter: &HealthReporter, serving: bool) {
+    use tonic_health::ServingStatus::{NotServing, Serving};
     for service in ["", SERVICE] {
-        reporter.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+        reporter.set_service_status(service, if serving { Serving } else { NotServing }).await;
     }
 }

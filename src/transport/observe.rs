@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
+use futures_util::future::join_all;
+
 use crate::{
     algorithm::Bounds,
     limiter::{Limiter, Snapshot},
@@ -73,6 +75,25 @@ impl<S: Store> Checks<S> {
             Ok(answer) => answer,
             Err(refused) => proto::CheckResponse { error: Some(refused.into()), ..Default::default() },
         }
+    }
+
+    /// Answers several checks, each on its own: the answers in their order. Those of one key are decided in it too.
+    pub async fn check_all(
+        &self,
+        snapshot: &Snapshot,
+        messages: Vec<proto::CheckRequest>,
+        transport: Transport,
+    ) -> Vec<proto::CheckResponse> {
+        let checks = messages.into_iter().map(|message| self.check_in_place(snapshot, message, transport));
+        if !self.limiter.store().decides_at_once() {
+            // All at once, so that they share round trips. Each begins before the next.
+            return join_all(checks).await;
+        }
+        let mut answers = Vec::with_capacity(checks.len());
+        for check in checks {
+            answers.push(check.await);
+        }
+        answers
     }
 
     /// Counts how long an answer took.

@@ -1,5 +1,7 @@
 //! The one table from errors to codes.
 
+use std::time::Duration;
+
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::debug;
@@ -9,6 +11,9 @@ use crate::{
     proto,
     store::StoreError,
 };
+
+/// When to come back after too many waited for the store: many times what a queue takes to pass where the store answers.
+const RETRY_WHEN_OVERLOADED: Duration = Duration::from_secs(1);
 
 /// An error as a caller sees it.
 pub struct Refused {
@@ -49,11 +54,12 @@ impl From<CheckError> for Refused {
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
         let Refused { code, message, field } = refused;
-        if code == Code::InvalidArgument {
-            let details = ErrorDetails::with_bad_request_violation(field, &message);
-            return Self::with_error_details(code, message, details);
-        }
-        Self::new(code, message)
+        let details = match code {
+            Code::InvalidArgument => ErrorDetails::with_bad_request_violation(field, &message),
+            Code::ResourceExhausted => ErrorDetails::with_retry_info(Some(RETRY_WHEN_OVERLOADED)),
+            _ => return Self::new(code, message),
+        };
+        Self::with_error_details(code, message, details)
     }
 }
 

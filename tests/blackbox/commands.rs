@@ -89,7 +89,7 @@ fn reset_forgets_a_key_and_tells_whether_it_was_known() {
         assert_eq!((reset.code, reset.out.as_str()), (0, told));
         assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
         let again = json_of(&server.run(&["reset", "user", "alex", "--json"]).out);
-        assert_eq!(again, json!({ "existed": true }), "{existed}");
+        assert_eq!(again, json!({ "existed": true, "scanned": false }), "{existed}");
     }
     let bad = server.run(&["reset", "user", ""]);
     assert_eq!(bad.code, 2);

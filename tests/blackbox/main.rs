@@ -9,11 +9,17 @@ mod life;
 mod lint;
 mod memory_full;
 mod metrics;
+mod near_cache;
 mod nested_table;
 mod policies;
+mod readiness;
 mod reload;
+#[path = "../stores/servers/mod.rs"]
+mod servers;
 mod settings;
+mod shared_store;
 mod simulate;
+mod simulate_shared;
 mod snapshot;
 mod sockets;
 mod support;

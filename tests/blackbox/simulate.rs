@@ -181,5 +181,7 @@ fn a_trace_may_be_a_file() {
     assert!(missing.err.contains("/nowhere/trace"), "{}", missing.err);
     let bad = run_with(&["simulate", "--limits", "/nowhere/limits.yaml"], "");
     assert_eq!(bad.code, 2);
-    assert_eq!(run_with(&["simulate", "--store", "redis://:secret@h"], "").code, 2);
+    let unknown = run_with(&["simulate", "--store", "rdis://:secret@h"], "");
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.err.contains("there is no store `rdis`") && !unknown.err.contains("secret"), "{}", unknown.err);
 }

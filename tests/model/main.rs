@@ -124,7 +124,8 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
             }
             Event::Reset { key, subtree } => {
                 let request = Request::new(String::new(), key).expect("a key");
-                let existed = limiter.reset(&request, *subtree).now_or_never().expect("at once").expect("memory");
+                let reset = limiter.reset(&request, *subtree).now_or_never();
+                let existed = reset.expect("at once").expect("memory").existed;
                 let expected = model.reset(key, *subtree, *at);
                 tally.resets += 1;
                 tally.resets_of_something += u64::from(existed);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use super::{Store, StoreError, Verdict};
+use super::{ResetDone, Store, StoreError, Verdict};
 use crate::{
     algorithm::State,
     domain::{Clock, Key, Micros},
@@ -192,8 +192,8 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(Verdict { decisions: self.decide_now(plan), degraded: false })
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
-        Ok(self.reset_now(key, anchor, subtree))
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+        Ok(ResetDone { existed: self.reset_now(key, anchor, subtree), scanned: false })
     }
 
     fn decides_at_once(&self) -> bool {

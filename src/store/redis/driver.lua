@@ -312,9 +312,10 @@ end
 local function probe()
   local hash = KEYS[1]
   redis.call('HMGET', hash, 'probe')
-  redis.call('HSET', hash, 'probe', now)
-  if redis.call('PTTL', hash) < 1000 then redis.call('PEXPIRE', hash, 1000) end
+  redis.call('PTTL', hash)
+  redis.call('PEXPIRE', hash, 1000)
   redis.call('HRANDFIELD', hash, 1, 'WITHVALUES')
+  redis.call('HSET', hash, 'probe', now)
   redis.call('HDEL', hash, 'probe')
   return {now}
 end

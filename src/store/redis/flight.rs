@@ -88,7 +88,7 @@ impl Flight {
         &mut self,
         connection: &mut Connection,
         terms: &CallTerms,
-    ) -> Result<Option<RefusalCode>, Failure> {
+    ) -> Result<Option<Failure>, Failure> {
         let all: Vec<usize> = (0..self.calls.len()).collect();
         let mut round = self.round(connection, terms, &all, false).await?;
         if !round.without_script.is_empty() {
@@ -148,7 +148,9 @@ impl Flight {
                     Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
                     Err(failure) => Err(failure.clone()),
                 };
-                round.refused = answer.as_ref().err().and_then(Failure::refusal).or(round.refused);
+                if let Err(failure @ Failure::Refused(_)) = &answer {
+                    round.refused = Some(failure.clone());
+                }
                 waiter.answer(answer);
             }
         }
@@ -179,7 +181,7 @@ impl Flight {
 struct Round {
     /// The calls that the server did not run for want of the script.
     without_script: Vec<usize>,
-    refused: Option<RefusalCode>,
+    refused: Option<Failure>,
 }
 
 fn fits(first: &Waiter, other: &Waiter, terms: &CallTerms) -> bool {

@@ -37,7 +37,7 @@ pub struct Course {
 /// Carries what waits in `queue`, for ever.
 pub async fn run(queue: Arc<Queue>, course: Arc<Course>) {
     // Before anybody asks, so that the first to ask does not wait for it.
-    let mut held = course.pool.get().await.inspect_err(|_| course.breaker.trip()).ok();
+    let mut held = course.pool.get().await.inspect_err(|failure| course.breaker.trip(failure)).ok();
     loop {
         let mut flight = Flight::new(queue.take(MAX_FLIGHT).await, &course.terms);
         held = carry(&mut flight, held, &queue, &course).await;
@@ -61,19 +61,20 @@ async fn carry(flight: &mut Flight, mut held: Option<Pooled>, queue: &Queue, cou
         let since = Instant::now();
         match timeout_at(deadline, flight.exchange(&mut connection, &terms)).await {
             Ok(Ok(refused)) => {
-                course.meter.round_trip(StoreOp::Decide, since.elapsed());
+                course.meter.took(StoreOp::Decide, since.elapsed());
                 flight.batch_sizes().for_each(|size| course.meter.batch(size));
                 return after(refused, connection, course);
             }
             Ok(Err(Failure::Closed)) => discard(connection),
             Ok(Err(failure)) => {
-                course.breaker.failed();
+                course.breaker.failed(&failure);
                 flight.fail(&failure);
                 return discard(connection);
             }
             Err(_) => {
-                course.breaker.failed();
-                flight.fail(&Failure::Lost("no reply in time".into()));
+                let failure = Failure::Lost("no reply in time".into());
+                course.breaker.failed(&failure);
+                flight.fail(&failure);
                 return discard(connection);
             }
         };
@@ -94,17 +95,18 @@ async fn connect(flight: &mut Flight, deadline: Instant, queue: &Queue, course: 
     match timeout_at(deadline, &mut connecting).await {
         Ok(Ok(connection)) => return Connected::InTime(connection),
         Ok(Err(failure)) => {
-            course.breaker.failed();
+            course.breaker.failed(&failure);
             flight.fail(&failure);
             return Connected::Late(None);
         }
         Err(_) => {}
     }
     // It may take longer than a check may. Meanwhile nobody is to wait for it.
-    course.breaker.trip();
-    flight.fail(&Failure::Connect("it takes longer than a check may take".into()));
+    let late = Failure::Connect("it takes longer than a check may take".into());
+    course.breaker.trip(&late);
+    flight.fail(&late);
     loop {
-        queue.fail(&Failure::BreakerOpen);
+        queue.fail(&late);
         tokio::select! {
             connection = &mut connecting => return Connected::Late(connection.ok()),
             () = queue.wait() => {}
@@ -112,13 +114,20 @@ async fn connect(flight: &mut Flight, deadline: Instant, queue: &Queue, course: 
     }
 }
 
-/// What a round trip tells of the server.
-fn after(refused: Option<RefusalCode>, connection: Pooled, course: &Course) -> Option<Pooled> {
-    match refused {
-        None | Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain) => {
+/// What a round trip tells of the server: nothing bad, or the last of its refusals.
+fn after(refused: Option<Failure>, connection: Pooled, course: &Course) -> Option<Pooled> {
+    let Some(failure) = refused else {
+        course.breaker.succeeded();
+        return Some(connection);
+    };
+    match failure.refusal() {
+        Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain) => {
             course.breaker.succeeded();
-            Some(connection)
+            return Some(connection);
         }
+        _ => course.breaker.failed(&failure),
+    }
+    match failure.refusal() {
         // These may be a new connection's to mend: it finds another master, or takes other credentials.
         Some(
             RefusalCode::ReadOnly
@@ -126,14 +135,8 @@ fn after(refused: Option<RefusalCode>, connection: Pooled, course: &Course) -> O
             | RefusalCode::NoAuth
             | RefusalCode::WrongPass
             | RefusalCode::NoPerm,
-        ) => {
-            course.breaker.failed();
-            discard(connection)
-        }
-        Some(_) => {
-            course.breaker.failed();
-            Some(connection)
-        }
+        ) => discard(connection),
+        _ => Some(connection),
     }
 }
 

@@ -31,20 +31,21 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use self::{
-    encode::{Mode, Part},
+    encode::{Mode, Part, call_head},
     io::IoThread,
     reply::Decided,
     reset::Forgotten,
+    script::Task,
     servers::{Maker, Servers},
     settings::RedisSettings,
     slots::slot_of,
     spread::{Group, groups, is_undone, merge, undos},
 };
-use super::{Failure, Store, StoreError, Verdict, url::RedisUrl};
+use super::{Failure, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use crate::{
     domain::{Clock, Key},
     plan::{Decisions, Plan},
-    telemetry::StoreMeter,
+    telemetry::{StoreMeter, StoreOp},
 };
 
 /// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
@@ -56,6 +57,7 @@ pub struct RedisStore {
     prefix: Arc<[u8]>,
     command_timeout: Duration,
     clock: Option<Arc<dyn Clock>>,
+    meter: Arc<StoreMeter>,
     // Last, so that what runs on it is dropped before.
     io: IoThread,
 }
@@ -74,12 +76,13 @@ impl RedisStore {
     ) -> std::io::Result<Self> {
         let io = IoThread::start()?;
         let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
-        let maker = Maker::new(url, settings, clock.clone(), least_ttl_millis, meter, io.handle().clone());
+        let maker = Maker::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), io.handle().clone());
         Ok(Self {
             servers: Arc::new(Servers::start(&url.topology, maker)),
             prefix: settings.key_prefix.as_bytes().into(),
             command_timeout: settings.command_timeout.duration(),
             clock,
+            meter,
             io,
         })
     }
@@ -145,6 +148,17 @@ impl RedisStore {
         self.servers.ask(|| slot_of(&[&self.prefix[..], anchor].concat()), deadline, part).await
     }
 
+    /// Asks whether a server runs the script and takes writes, again and again for so long: the only one, or one of a
+    /// Cluster's masters. It writes a key that expires within a second.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+        let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
+        let call = call_head(None, 0, Task::Probe, 0);
+        self.on_io(move |servers| async move { servers.script(&key, &call, deadline).await.map(drop) }).await
+    }
+
     /// Removes every key under this store's prefix: how many there were.
     ///
     /// # Errors
@@ -170,18 +184,21 @@ impl Store for RedisStore {
         Ok(Verdict { decisions: self.decide_plan(plan).await?, degraded: false })
     }
 
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<bool, StoreError> {
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+        let since = Instant::now();
         let forgotten = Forgotten::new(&self.prefix, key, anchor, subtree);
         let now = self.clock.as_ref().map(|clock| clock.now());
         let timeout = self.command_timeout;
-        self.on_io(move |servers| async move {
+        let done = self.on_io(move |servers| async move {
             let existed = reset::own(&servers, now, timeout, &forgotten).await?;
             if forgotten.elsewhere {
                 servers.remove(&forgotten.hash).await?;
             }
-            Ok(existed)
-        })
-        .await
+            Ok(ResetDone { existed, scanned: forgotten.elsewhere })
+        });
+        let done = done.await?;
+        self.meter.took(StoreOp::Reset, since.elapsed());
+        Ok(done)
     }
 
     fn decides_at_once(&self) -> bool {

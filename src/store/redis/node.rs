@@ -82,9 +82,7 @@ impl Node {
     /// # Errors
     /// Why there is no answer.
     pub async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
-        if !self.is_up() {
-            return Err(Failure::BreakerOpen);
-        }
+        self.course.breaker.instead().map_or(Ok(()), Err)?;
         let mut hasher = self.hasher.build_hasher();
         hasher.write(part.keys.first().map(Vec::as_slice).unwrap_or_default());
         let queue = &self.queues[(hasher.finish() % self.queues.len() as u64) as usize];
@@ -117,9 +115,7 @@ impl Node {
     }
 
     async fn connection(&self) -> Result<Pooled, Failure> {
-        if !self.is_up() {
-            return Err(Failure::BreakerOpen);
-        }
+        self.course.breaker.instead().map_or(Ok(()), Err)?;
         self.course.pool.get().await
     }
 
@@ -145,11 +141,17 @@ impl Drop for Node {
 async fn watch(server: String, course: Arc<Course>, command_timeout: Duration, probe_key: Vec<u8>) {
     loop {
         course.breaker.wait_until_open().await;
-        warn!(server, "the store does not answer as it should; it is not asked until a probe goes well");
-        let (since, mut pause, mut told) = (Instant::now(), PROBE_PAUSE, None);
+        let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
+        let mut told = course.breaker.instead();
+        let why = told.as_ref().map(Failure::to_string).unwrap_or_default();
+        warn!(
+            server,
+            error = why,
+            "the store does not answer as it should: no checks go there until a probe goes well"
+        );
         while let Err(failure) = probe(&course, command_timeout, &probe_key).await {
             if told.as_ref() != Some(&failure) {
-                warn!(server, error = &failure as &dyn std::error::Error, "the store is still not well");
+                warn!(server, error = &failure as &dyn std::error::Error, "a probe of the store failed");
                 told = Some(failure);
             }
             sleep(pause).await;

@@ -90,6 +90,11 @@ impl Setup {
         self
     }
 
+    /// With its counts in this server, which has long to answer: machines are busy.
+    pub fn shared(self, redis: &crate::servers::Server) -> Self {
+        self.env("WEIR_STORE__URL", &redis.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
+    }
+
     /// A path in its directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)

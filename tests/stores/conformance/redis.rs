@@ -77,7 +77,7 @@ impl Told for OnRedis<'_> {
 
     async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> bool {
         self.clock.set(now);
-        self.store.reset(key, anchor, subtree).await.expect("it answers")
+        self.store.reset(key, anchor, subtree).await.expect("it answers").existed
     }
 
     async fn states(&mut self, now: Micros) -> Option<Memories> {

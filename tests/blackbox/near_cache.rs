@@ -1,0 +1,114 @@
+//! The near cache of refusals, over a real server.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinSet;
+use weir::proto::{CheckRequest, ResetRequest};
+
+use crate::{
+    servers::{Options, Server as Redis},
+    support::{PATIENCE, Server, requests::check, server::Setup},
+};
+
+const HITS: &str = "weir_near_cache_hits_total";
+/// Checks that the server was asked for.
+const ASKED: &str = "weir_store_batch_size_sum{store=\"redis\"}";
+
+fn setup(redis: &Redis, policy: &str) -> Setup {
+    Setup::new().shared(redis).policy(policy)
+}
+
+/// With refusals remembered for as long as they may be.
+fn cached(redis: &Redis, policy: &str) -> Server {
+    let setup = setup(redis, policy).env("WEIR_STORE__NEAR_CACHE__ENABLED", "true");
+    setup.env("WEIR_STORE__NEAR_CACHE__MAX_AGE", "1s").start()
+}
+
+/// The server's clock in whole seconds.
+fn second(redis: &Redis) -> u64 {
+    redis.cli(&["TIME"]).lines().next().expect("seconds").parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_hardly_reaches_the_store_and_is_admitted_the_limit_of_each_window() {
+    const CLIENTS: usize = 8;
+    const LIMIT: u64 = 10;
+    const WINDOWS: u64 = 3;
+    let redis = Redis::start(Options::socket());
+    let server = cached(&redis, "schema: { '*': { limits: [{ fixed_window: { count: 10, period: 1s } }] } }");
+    let first = second(&redis);
+    let (checks, allowed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let (mut client, checks, allowed) = (server.client().await, Arc::clone(&checks), Arc::clone(&allowed));
+        clients.spawn(async move {
+            let since = Instant::now();
+            while allowed.load(Ordering::SeqCst) < LIMIT * WINDOWS || checks.load(Ordering::SeqCst) < 3_000 {
+                let answer = client.check(check(&["flood"])).await.expect("an answer").into_inner();
+                checks.fetch_add(1, Ordering::SeqCst);
+                allowed.fetch_add(u64::from(answer.allowed), Ordering::SeqCst);
+                if !answer.allowed {
+                    let retry = answer.retry_after.expect("it can pass");
+                    assert!(retry.seconds < 1 && retry.nanos > 0, "{retry:?}");
+                }
+                assert!(since.elapsed() < PATIENCE, "not in time");
+            }
+        });
+    }
+    clients.join_all().await;
+    let windows = second(&redis) - first + 1;
+    let (checks, allowed) = (checks.load(Ordering::SeqCst), allowed.load(Ordering::SeqCst));
+    let (hits, asked) = (server.metric(HITS), server.metric(ASKED));
+    println!("{checks} checks in {windows} windows: {allowed} allowed, the store asked for {asked}");
+    assert!(allowed >= LIMIT * WINDOWS, "each new window is noticed");
+    assert!(allowed <= LIMIT * windows, "{allowed} allowed in {windows} windows");
+    assert_eq!(hits + asked, checks as f64);
+    assert!(asked * 2.0 < checks as f64, "the store was asked for {asked} of {checks}");
+}
+
+#[tokio::test]
+async fn what_is_reset_or_given_back_here_passes_at_once() {
+    let redis = Redis::start(Options::socket());
+    let server = cached(&redis, "schema: { user: { children: { '*': { limits: [0, 1, 86400] } } } }");
+    let mut client = server.client().await;
+    let key = ["user", "alex"];
+    let mut allowed = async |cost: i64| {
+        let request = CheckRequest { cost: Some(cost), ..check(&key) };
+        client.check(request).await.expect("an answer").into_inner().allowed
+    };
+    assert!(allowed(1).await);
+    assert!(!allowed(1).await);
+    let since = Instant::now();
+    assert!(!allowed(1).await);
+    if since.elapsed() < Duration::from_millis(500) {
+        assert_eq!(server.metric(HITS), 1.0);
+    }
+    assert!(allowed(-1).await);
+    assert!(allowed(1).await, "given back");
+    assert!(!allowed(1).await);
+    let request = ResetRequest { key: vec!["user".to_owned()], subtree: true, ..Default::default() };
+    server.client().await.reset(request).await.expect("reset");
+    assert!(allowed(1).await, "reset");
+    assert!(!allowed(1).await);
+    // Another policy, whose limit is higher.
+    server.replace_policy("schema: { user: { children: { '*': { limits: [1, 1, 86400] } } } }");
+    server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 1.0);
+    assert!(allowed(1).await, "allowed by the new policy");
+}
+
+#[tokio::test]
+async fn it_is_off_unless_asked_for() {
+    let redis = Redis::start(Options::socket());
+    let server = setup(&redis, "schema: { '*': { limits: [0, 1, 86400] } }").start();
+    let mut client = server.client().await;
+    for allowed in [true, false, false, false] {
+        assert_eq!(client.check(check(&["a"])).await.expect("an answer").into_inner().allowed, allowed);
+    }
+    assert_eq!((server.metric(HITS), server.metric(ASKED)), (0.0, 4.0));
+}

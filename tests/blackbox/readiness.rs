@@ -1,0 +1,82 @@
+//! Readiness while the shared store is down.
+
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+
+use crate::{
+    servers::{Options, Server as Redis},
+    support::{Server, eventually, eventually_async, requests::check, server::Setup},
+};
+
+const POLICY: &str = "schema: { '*': { limits: [9, 1, 86400] } }";
+const DOWN: &str = "the store does not answer\n";
+
+fn setup(redis: &Redis) -> Setup {
+    let setup = Setup::new().env("WEIR_STORE__URL", &redis.url()).policy(POLICY);
+    setup.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "200ms")
+}
+
+/// Asks until the store is not asked any more.
+async fn find_it_down(server: &Server) {
+    let mut client = server.client().await;
+    let mut series = None;
+    eventually_async("the store is not asked", async || {
+        client.check(check(&["a"])).await.expect("an answer without the store");
+        let text = server.get("/metrics").1;
+        series = text.lines().find(|line| line.starts_with("weir_store_server_up")).map(str::to_owned);
+        series.as_deref().is_some_and(|line| line.ends_with(" 0")).then_some(())
+    })
+    .await;
+}
+
+async fn wait_for_health(server: &Server, status: ServingStatus) {
+    let mut health = HealthClient::new(server.channel().await);
+    for service in ["", "weir.v1.RateLimiter"] {
+        eventually_async("health", async || {
+            let request = HealthCheckRequest { service: service.to_owned() };
+            let told = health.check(request).await.expect("an answer").into_inner().status();
+            (told == status).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn where_the_store_is_required_readiness_follows_it() {
+    let redis = Redis::start(Options::socket());
+    let mut server = setup(&redis).env("WEIR_STORE__REDIS__REQUIRED_FOR_READINESS", "true").start();
+    eventually("ready", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
+    wait_for_health(&server, ServingStatus::Serving).await;
+    redis.pause();
+    find_it_down(&server).await;
+    eventually("not ready", || (server.get("/readyz") == (503, DOWN.to_owned())).then_some(()));
+    wait_for_health(&server, ServingStatus::NotServing).await;
+    assert_eq!(server.run(&["health"]).code, 1);
+    assert_eq!(server.get("/healthz").0, 200);
+    redis.resume();
+    eventually("ready again", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
+    wait_for_health(&server, ServingStatus::Serving).await;
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+}
+
+#[test]
+fn a_required_store_that_was_never_there_is_waited_for() {
+    let mut redis = Redis::start(Options::socket());
+    redis.kill();
+    let mut server = setup(&redis).env("WEIR_STORE__REDIS__REQUIRED_FOR_READINESS", "true").start();
+    eventually("not ready", || (server.get("/readyz") == (503, DOWN.to_owned())).then_some(()));
+    redis.restart();
+    eventually("ready", || (server.get("/readyz").0 == 200).then_some(()));
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+}
+
+#[tokio::test]
+async fn where_it_is_not_required_the_service_stays_ready() {
+    let redis = Redis::start(Options::socket());
+    let server = setup(&redis).start();
+    redis.pause();
+    find_it_down(&server).await;
+    assert_eq!(server.get("/readyz").0, 200);
+    wait_for_health(&server, ServingStatus::Serving).await;
+}

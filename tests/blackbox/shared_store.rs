@@ -1,0 +1,136 @@
+//! What is different where counts live in a server that replicas share.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tonic::Code;
+use tonic_types::StatusExt;
+use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
+
+use crate::{
+    servers::{Options, Server as Redis},
+    support::{eventually, requests::check, server::Setup},
+};
+
+const CHECKS: usize = 1_000;
+/// Below what is asked for.
+const LIMIT: u64 = 700;
+/// Calls of the script for a thousand checks, as few as they may be: 64 share one.
+const FEW_CALLS: u64 = 16;
+
+fn policy() -> String {
+    let limit = format!("limits: [[{}, 1, 86400]]", LIMIT - 1);
+    format!("schema: {{ user: {{ children: {{ '*': {{ {limit}, children: {{ trade: {{ {limit} }} }} }} }} }} }}")
+}
+
+/// How often the script was called.
+fn script_calls(redis: &Redis) -> u64 {
+    let stats = redis.info("cmdstat_evalsha").expect("an answer");
+    let calls = stats.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+fn asked() -> Vec<CheckRequest> {
+    vec![check(&["user", "alex", "trade"]); CHECKS]
+}
+
+/// The limit is admitted, to the checks that came first.
+fn assert_in_order(answers: &[CheckResponse]) {
+    assert_eq!(answers.len(), CHECKS);
+    for (index, answer) in answers.iter().enumerate() {
+        let left = LIMIT.checked_sub(index as u64 + 1);
+        assert_eq!(
+            (answer.allowed, answer.remaining),
+            (left.is_some(), left.unwrap_or(0)),
+            "check {index}: {answer:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_batch_shares_round_trips_and_is_decided_in_order() {
+    let redis = Redis::start(Options::socket());
+    let server = Setup::new().shared(&redis).policy(&policy()).start();
+    let mut client = server.client().await;
+    let answers =
+        client.check_batch(CheckBatchRequest { checks: asked() }).await.expect("answers").into_inner().results;
+    assert_in_order(&answers);
+    let calls = script_calls(&redis);
+    println!("{CHECKS} checks of a batch in {calls} calls");
+    assert!((FEW_CALLS..=10 * FEW_CALLS).contains(&calls), "{calls} calls");
+    assert_eq!(server.metric("weir_store_batch_size_sum{store=\"redis\"}"), CHECKS as f64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_stream_shares_round_trips_and_is_answered_in_order() {
+    let redis = Redis::start(Options::socket());
+    let server = Setup::new().shared(&redis).policy(&policy()).start();
+    let mut client = server.client().await;
+    // While it stands still, checks come together.
+    redis.pause();
+    let answers = tokio::spawn(async move {
+        let mut answers = client.check_stream(futures_util::stream::iter(asked())).await?.into_inner();
+        let mut all = Vec::new();
+        while let Some(answer) = answers.message().await? {
+            all.push(answer);
+        }
+        Ok::<_, tonic::Status>(all)
+    });
+    let waiting = || {
+        let text = server.get("/metrics").1;
+        let line = text.lines().find(|line| line.starts_with("weir_store_waiting"));
+        line.and_then(|line| line.split(' ').next_back()?.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    eventually("many wait", || (waiting() > 128.0).then_some(()));
+    redis.resume();
+    assert_in_order(&answers.await.expect("no panic").expect("answers"));
+    let calls = script_calls(&redis);
+    println!("{CHECKS} checks of a stream in {calls} calls");
+    assert!(calls < CHECKS as u64, "{calls} calls");
+}
+
+#[tokio::test]
+async fn a_store_for_which_too_many_wait_says_when_to_come_back() {
+    let redis = Redis::start(Options::socket());
+    let setup = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1");
+    let server = setup.env("WEIR_STORE__REDIS__MAX_QUEUE", "1").start();
+    redis.pause();
+    let mut calls = JoinSet::new();
+    for _ in 0..10 {
+        let mut client = server.client().await;
+        calls.spawn(async move { client.check(check(&["user", "alex"])).await });
+    }
+    let status = calls.join_next().await.expect("ten").expect("no panic").expect_err("more than one waits");
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let retry = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    assert_eq!(retry, Some(Duration::from_secs(1)));
+    redis.resume();
+    let others: Vec<_> = calls.join_all().await;
+    assert!(others.iter().any(Result::is_ok), "one was under way");
+    let refused = others.iter().filter(|answer| answer.is_err()).count() + 1;
+    assert_eq!(server.metric("weir_store_errors_total{store=\"redis\",kind=\"queue_full\"}"), refused as f64);
+    let degraded = others.iter().filter_map(|answer| answer.as_ref().ok()).any(|answer| answer.get_ref().degraded);
+    assert!(!degraded);
+}
+
+#[test]
+fn a_reset_above_the_anchor_says_that_servers_were_searched() {
+    let redis = Redis::start(Options::socket());
+    let server = Setup::new().shared(&redis).policy(&policy()).start();
+    for user in ["alex", "berta"] {
+        assert_eq!(server.run(&["check", "user", user, "trade"]).code, 0);
+    }
+    assert_eq!(redis.cli(&["DBSIZE"]), "2");
+    let key = server.run(&["reset", "user", "alex"]);
+    assert_eq!((key.code, key.out.as_str()), (0, "forgot user / alex; it had state\n"));
+    let anchor = server.run(&["reset", "user", "alex", "--subtree", "--json"]);
+    assert_eq!((anchor.code, anchor.out.as_str()), (0, "{\"existed\":false,\"scanned\":false}\n"));
+    let above = server.run(&["reset", "user", "--subtree"]);
+    let told =
+        "forgot user and all below it; it had no state of its own; keys that were written meanwhile may remain\n";
+    assert_eq!((above.code, above.out.as_str()), (0, told));
+    assert_eq!(redis.cli(&["DBSIZE"]), "0");
+    let above = server.run(&["reset", "user", "--subtree", "--json"]);
+    assert_eq!(above.out, "{\"existed\":false,\"scanned\":true}\n");
+    assert_eq!(server.metric("weir_store_duration_seconds_count{store=\"redis\",op=\"reset\"}"), 4.0);
+}

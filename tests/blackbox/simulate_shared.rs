@@ -1,0 +1,166 @@
+//! `weir simulate` on servers that others use too: the same answers as in memory, and nothing left behind.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdout, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::{
+    servers::{Cluster, ClusterOptions, Options, Server as Redis},
+    support::{PATIENCE, Run, eventually, run_with, weir},
+};
+
+const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
+const LINE: &str = r#"{"at_us":0,"key":["user","alex","trade"]}"#;
+
+/// The published table's calls, then resets and a step back in time.
+fn story() -> String {
+    let call = |at: u64| json!({ "at_us": at, "key": ["user", "alex", "trade"], "charge": "independent" });
+    let mut story: Vec<_> = (0..101).map(|number| call(number * 4_000)).collect();
+    story.push(json!({ "at_us": 500_000, "reset": ["user"], "subtree": true }));
+    story.push(call(400_000));
+    story.push(json!({ "at_us": 500_000, "reset": ["user", "alex"] }));
+    story.push(json!({ "at_us": 500_000, "key": ["user", ""] }));
+    story.push(call(500_000));
+    story.iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn told(store: &str, more: &[&str], story: &str) -> Run {
+    run_with(&[&["simulate", "--limits", LIMITS, "--store", store], more].concat(), story)
+}
+
+/// Told to this store, a story has the same answers as told to memory.
+fn same_as_in_memory(store: &str) {
+    for more in [&[][..], &["--summary"], &["--summary", "--json"]] {
+        let (there, here) = (told(store, more, &story()), told("memory", more, &story()));
+        assert_eq!((there.code, there.err.as_str()), (0, ""));
+        assert_eq!(there.out, here.out);
+    }
+}
+
+fn key_count(redis: &Redis) -> String {
+    redis.cli(&["DBSIZE"])
+}
+
+#[test]
+fn the_published_table_is_the_same_on_redis_and_nothing_of_it_stays() {
+    let redis = Redis::start(Options::port());
+    redis.cli(&["SET", "weir:other", "kept"]);
+    for store in [redis.url(), format!("redis+unix://{}", redis.socket().display())] {
+        same_as_in_memory(&store);
+        assert_eq!((key_count(&redis), redis.cli(&["GET", "weir:other"])), ("1".to_owned(), "kept".to_owned()));
+    }
+}
+
+#[test]
+fn on_a_cluster_it_is_the_same_too() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    same_as_in_memory(&cluster.url());
+    let left: Vec<_> = cluster.nodes.iter().map(key_count).collect();
+    assert_eq!(left, ["0", "0", "0"]);
+}
+
+#[test]
+fn settings_of_the_store_come_from_file_and_environment() {
+    let redis = Redis::start(Options::socket().set("requirepass", "0123"));
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("password"), "0123\n").expect("written");
+    let config = dir.path().join("weir.yaml");
+    let text = "store: { url: 'redis://nowhere', redis: { password_file: password } }\nlimits: /nowhere\n";
+    std::fs::write(&config, text).expect("written");
+    let by_file = told(&redis.url(), &["--config", config.to_str().expect("a path")], &story());
+    assert_eq!((by_file.code, by_file.err.as_str()), (0, ""));
+    let mut command = weir();
+    command.args(["simulate", "--store", &redis.url()]).env("WEIR_STORE__REDIS__PASSWORD", "0123");
+    assert_eq!(crate::support::finish(&mut command).code, 0);
+    let without = told(&redis.url(), &[], &story());
+    assert_eq!((without.code, without.out.as_str()), (2, ""));
+    assert!(without.err.contains("NOAUTH"), "{}", without.err);
+}
+
+#[test]
+fn a_store_that_is_not_there_is_told_before_the_first_line() {
+    for store in ["redis+unix:///nowhere/redis.sock", "redis://:secret@127.0.0.1:1", "redis-cluster://127.0.0.1:1"] {
+        let run = told(store, &[], LINE);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{store}");
+        let scheme = store.split(':').next().expect("a scheme");
+        assert!(run.err.starts_with(&format!("weir: cannot use {scheme}://")), "{}", run.err);
+        assert!(!run.err.contains("secret") && run.err.lines().count() == 1, "{}", run.err);
+    }
+}
+
+#[test]
+fn a_line_that_is_no_trace_leaves_nothing_behind() {
+    let redis = Redis::start(Options::socket());
+    let run = told(&redis.url(), &[], &format!("{LINE}\nrubbish\n{LINE}\n"));
+    assert_eq!((run.code, run.out.lines().count()), (2, 1));
+    assert!(run.err.contains("line 2"), "{}", run.err);
+    assert_eq!(key_count(&redis), "0");
+}
+
+/// A story whose lines are told one by one.
+struct Telling {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Telling {
+    fn start(redis: &Redis) -> Self {
+        let mut command = weir();
+        command.args(["simulate", "--limits", LIMITS, "--store", &redis.url()]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let answers = BufReader::new(child.stdout.take().expect("captured"));
+        Self { child, answers }
+    }
+
+    fn tell(&mut self, line: &str) -> Value {
+        writeln!(self.child.stdin.as_mut().expect("captured"), "{line}").expect("it listens");
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).expect("an answer");
+        serde_json::from_str(&answer).expect("JSON")
+    }
+
+    /// The exit code, while its input stays open.
+    fn code(&mut self) -> Option<i32> {
+        eventually(&format!("its end in {PATIENCE:?}"), || self.child.try_wait().expect("its state")).code()
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_signal_ends_a_story_that_waits_for_its_next_line() {
+    let redis = Redis::start(Options::socket());
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut story = Telling::start(&redis);
+        assert_eq!(story.tell(LINE)["remaining"], 5);
+        assert_ne!(key_count(&redis), "0");
+        kill_process(Pid::from_child(&story.child), signal).expect("it lives");
+        assert_eq!(story.code(), Some(code));
+        assert_eq!(key_count(&redis), "0");
+    }
+}
+
+#[test]
+fn a_store_that_fails_ends_the_story() {
+    let mut redis = Redis::start(Options::socket());
+    let mut story = Telling::start(&redis);
+    assert_eq!(story.tell(LINE)["remaining"], 5);
+    redis.kill();
+    assert_eq!(story.tell(LINE), json!({ "at_us": 0, "error": "the store does not answer", "field": "" }));
+    assert_eq!(story.code(), Some(2));
+    let mut told = String::new();
+    std::io::Read::read_to_string(story.child.stderr.as_mut().expect("captured"), &mut told).expect("a text");
+    assert!(told.starts_with("weir: line 2: the store does not answer: "), "{told}");
+    assert!(told.contains("may be left in redis+unix://"), "{told}");
+}
