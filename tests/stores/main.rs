@@ -1,5 +1,17 @@
 //! The stores against real servers, which the tests start and stop themselves.
 
+mod anchors;
+mod commands;
 mod conformance;
+mod exactness;
+mod expiry;
+mod failover;
 mod harness;
+mod moving_slots;
+mod outages;
 mod servers;
+mod service;
+mod start;
+#[allow(dead_code)]
+#[path = "../blackbox/support/mod.rs"]
+mod support;

@@ -188,6 +188,15 @@ impl Migration<'_> {
         assert_eq!(cluster.owner(self.slot), to);
     }
 
+    /// Brings back the keys that have moved, and leaves the slot where it was. Whoever asks meanwhile may find a key in
+    /// neither place, so nobody should.
+    pub fn give_back(self) {
+        self.set(self.from, &["STABLE"]);
+        let back = Migration { cluster: self.cluster, slot: self.slot, from: self.to, to: self.from };
+        while back.move_some(KEYS_AT_ONCE) > 0 {}
+        self.set(self.to, &["STABLE"]);
+    }
+
     fn set(&self, node: usize, words: &[&str]) {
         let slot = self.slot.to_string();
         self.cluster.nodes[node].cli(&[&["CLUSTER", "SETSLOT", &slot], words].concat());

@@ -1,0 +1,21 @@
+//! Many services on one store, many clients on one key: they get exactly what one would get.
+
+use crate::{
+    servers::{Options, Server},
+    service::{replicas, runtime},
+    support::crowd,
+};
+
+/// Well below what the clients ask for together.
+const UNITS: u64 = 700;
+
+#[test]
+fn four_services_on_one_redis_admit_exactly_the_limit() {
+    let redis = Server::start(Options::socket());
+    let services = replicas(&redis.url(), &crowd::schema(UNITS));
+    runtime().block_on(async {
+        for algorithm in weir::algorithm::LIST {
+            crowd::gets_exactly(UNITS, &services, algorithm.name, "alex").await;
+        }
+    });
+}

@@ -1,0 +1,114 @@
+//! A Cluster whose slots move while they are asked for: counts stay exact, and no answer is degraded.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{
+    servers::{Cluster, ClusterOptions, eventually},
+    service::{assert_no_panic, hash_of, replicas, runtime},
+    support::{
+        Server,
+        crowd::{self, ASKED, Tally},
+        requests::{check, peek, short},
+    },
+};
+
+/// Answers that come between two steps of a slot on its way, at least; there are six such steps.
+const ANSWERS_A_STEP: u64 = 100;
+/// Units of a key, so that they are used up on the way.
+const UNITS: u64 = 400;
+/// Keys of a slot that one step moves.
+const ALL: &str = "100";
+
+/// Clients that go on until they are told to stop.
+const ASKING: usize = 16;
+
+#[test]
+fn counts_stay_exact_while_slots_move() {
+    let cluster = Cluster::start(&ClusterOptions { replicas: 1, ..ClusterOptions::default() });
+    let services = replicas(&cluster.url(), &crowd::schema(UNITS));
+    let runtime = runtime();
+    for algorithm in weir::algorithm::LIST {
+        let slot = cluster.slot(&hash_of(&[algorithm.name, "alex"]));
+        let answers = AtomicU64::new(0);
+        let tally = std::thread::scope(|scope| {
+            let moving = scope.spawn(|| there_and_back(&cluster, slot, &answers));
+            let tally = runtime.block_on(ask_while(&services, algorithm.name, &answers, || !moving.is_finished()));
+            moving.join().expect("the slot moves");
+            tally
+        });
+        assert!(tally.answered > UNITS);
+        assert_eq!((tally.degraded, tally.allowed), (0, UNITS), "{}: {tally:?}", algorithm.name);
+        runtime.block_on(async {
+            let mut client = services[0].client().await;
+            let answer = client.check(peek(&[algorithm.name, "alex"])).await.expect("an answer").into_inner();
+            assert_eq!(short(&answer), (true, 2 * UNITS, UNITS), "{}", algorithm.name);
+        });
+    }
+    left_half_way(&cluster, &services);
+    services.iter().for_each(assert_no_panic);
+}
+
+/// A slot that stays half-way (its owner answers ASK) and is given back in the end.
+fn left_half_way(cluster: &Cluster, services: &[Server]) {
+    let (algorithm, user) = ("gcra", "eve");
+    let hash = hash_of(&[algorithm, user]);
+    let slot = cluster.slot(&hash);
+    let other = cluster.masters().into_iter().find(|node| *node != cluster.owner(slot)).expect("another");
+    let runtime = runtime();
+    let mut client = runtime.block_on(services[0].client());
+    let first = runtime.block_on(client.check(check(&[algorithm, user, "trade"]))).expect("an answer").into_inner();
+    let migration = cluster.begin_migration(slot, other);
+    assert_eq!(migration.move_some(ALL), 1);
+
+    let mut tally = Tally::default();
+    tally.add(&first);
+    tally += runtime.block_on(crowd::ask(services, algorithm, user));
+    let owner = cluster.owner(slot);
+    assert!(
+        cluster.nodes[owner]
+            .try_command(&[b"TYPE".as_slice(), &hash])
+            .is_ok_and(|reply| { matches!(reply, crate::servers::Reply::Error(error) if error.starts_with("ASK")) })
+    );
+    migration.give_back();
+    tally += runtime.block_on(crowd::ask(services, algorithm, user));
+    let expected = Tally { answered: 1 + 2 * ASKED, allowed: UNITS, degraded: 0, degraded_allowed: 0 };
+    assert_eq!(tally, expected);
+}
+
+/// Moves a slot to another master, and back, with checks at every step of the way.
+fn there_and_back(cluster: &Cluster, slot: u16, answers: &AtomicU64) {
+    let owner = cluster.owner(slot);
+    let other = cluster.masters().into_iter().find(|node| *node != owner).expect("another");
+    for to in [other, owner] {
+        let some_answers = || {
+            let from = answers.load(Ordering::Relaxed);
+            eventually("checks are answered", || match answers.load(Ordering::Relaxed) - from {
+                enough if enough >= ANSWERS_A_STEP => Ok(()),
+                few => Err(format!("{few} so far")),
+            });
+        };
+        some_answers();
+        let migration = cluster.begin_migration(slot, to);
+        some_answers();
+        assert_eq!(migration.move_some(ALL), 1);
+        some_answers();
+        migration.finish();
+    }
+}
+
+/// Clients ask one after the other for the same as long as they are to.
+async fn ask_while(services: &[Server], algorithm: &str, answers: &AtomicU64, go_on: impl Fn() -> bool) -> Tally {
+    let clients = (0..ASKING).map(|number| {
+        let go_on = &go_on;
+        async move {
+            let mut client = services[number % services.len()].client().await;
+            let mut tally = Tally::default();
+            while go_on() {
+                tally.add(&client.check(check(&[algorithm, "alex", "trade"])).await.expect("an answer").into_inner());
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+            tally
+        }
+    });
+    futures_util::future::join_all(clients).await.into_iter().sum()
+}

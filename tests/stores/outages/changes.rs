@@ -1,0 +1,70 @@
+//! What operators and Sentinels change under a service that goes on.
+
+use std::fs;
+
+use super::scene::{Scene, service};
+use crate::servers::{Options, SentinelOptions, Sentinels, Server, Silent};
+
+#[test]
+fn a_password_that_changes() {
+    let redis = Server::start(Options::socket().set("requirepass", "old-secret"));
+    let setup = service(&redis.url());
+    let file = setup.path("password");
+    fs::write(&file, "old-secret\n").expect("written");
+    let path = file.to_str().expect("a path").to_owned();
+    let mut scene = Scene::start_well("password", setup.env("WEIR_STORE__REDIS__PASSWORD_FILE", &path));
+    redis.cli(&["CONFIG", "SET", "requirepass", "new-secret"]);
+    redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    fs::write(&file, "new-secret\n").expect("written");
+    scene.mended();
+    scene.wait_for_recovery();
+    let log = scene.service[0].log();
+    assert!(!log.iter().any(|line| line.contains("-secret")), "{log:#?}");
+    scene.finish(true);
+}
+
+#[test]
+fn sentinels_promote_another() {
+    let mut all = Sentinels::start(&SentinelOptions::default());
+    let mut scene = Scene::start_well("Sentinel failover", service(&all.url()));
+    all.fail_over();
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(false);
+}
+
+#[test]
+fn sentinels_change_the_roles() {
+    let all = Sentinels::start(&SentinelOptions::default());
+    let mut scene = Scene::start_well("Sentinel switch", service(&all.url()));
+    all.switch();
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(false);
+}
+
+#[test]
+fn a_server_that_is_not_there_yet() {
+    let mut redis = Server::start(Options::port());
+    redis.kill();
+    let mut scene = Scene::start("connection refused", service(&redis.url()));
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    scene.local_counts();
+    redis.restart();
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}
+
+#[test]
+fn a_server_that_accepts_and_never_answers() {
+    let silent = Silent::start();
+    let scene = Scene::start("silence", service(&silent.url()));
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    scene.local_counts();
+    scene.finish_down();
+}

@@ -1,0 +1,100 @@
+//! One server that fails and comes back as it was.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    hold,
+    scene::{Scene, service},
+};
+use crate::servers::{Options, Server};
+
+const SHORT: Duration = Duration::ZERO;
+
+#[test]
+fn killed_and_started_again() {
+    let mut redis = Server::start(Options::socket());
+    let mut scene = Scene::start_well("SIGKILL", service(&redis.url()));
+    redis.kill();
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    scene.local_counts();
+    hold(SHORT);
+    redis.restart();
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(false);
+}
+
+#[test]
+fn stopped_for_a_while() {
+    let redis = Server::start(Options::socket());
+    let mut scene = Scene::start_well("SIGSTOP", service(&redis.url()));
+    redis.pause();
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    hold(Duration::from_secs(2));
+    redis.resume();
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}
+
+#[test]
+fn asleep() {
+    let redis = Server::start(Options::socket());
+    let mut scene = Scene::start_well("DEBUG SLEEP", service(&redis.url()));
+    std::thread::scope(|scope| {
+        let sleeping = scope.spawn(|| redis.cli(&["DEBUG", "SLEEP", "2"]));
+        scene.wait_for_the_rules();
+        scene.wait_for_up(false);
+        sleeping.join().expect("it wakes up");
+    });
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}
+
+#[test]
+fn connections_killed_again_and_again() {
+    let redis = Server::start(Options::socket());
+    let mut scene = Scene::start_well("CLIENT KILL", service(&redis.url()));
+    let since = Instant::now();
+    let mut killed = 0;
+    while since.elapsed() < Duration::from_secs(1) {
+        killed += redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]).parse::<usize>().expect("a number");
+    }
+    assert!(killed > 0);
+    println!("{killed} connections killed");
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}
+
+#[test]
+fn without_memory() {
+    let redis = Server::start(Options::socket());
+    let mut scene = Scene::start_well("maxmemory", service(&redis.url()));
+    redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    hold(SHORT);
+    redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}
+
+#[test]
+fn a_replica_for_a_while() {
+    let redis = Server::start(Options::socket());
+    let mut scene = Scene::start_well("READONLY", service(&redis.url()));
+    // Nothing listens there, so it keeps what it has.
+    redis.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    hold(SHORT);
+    redis.cli(&["REPLICAOF", "NO", "ONE"]);
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}

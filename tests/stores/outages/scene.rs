@@ -1,0 +1,259 @@
+//! A service whose store fails while it is asked, and what its callers are told meanwhile.
+
+use std::{
+    fs,
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime::Runtime, sync::RwLock, task::JoinHandle};
+use weir::proto::CheckRequest;
+
+use super::callers::{Answer, Answers, CALLERS, RULES, Told, call, of_rule, told};
+
+use crate::{
+    servers::eventually,
+    service::{assert_no_panic, runtime},
+    support::{
+        Server,
+        crowd::{self, limit},
+        requests::{check, peek},
+        server::Setup,
+    },
+};
+
+/// How long a check may take in the store.
+const COMMAND_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long a call may take: what is expected, ten times.
+const LONGEST_CALL: Duration = COMMAND_TIMEOUT.saturating_mul(10);
+/// Answers in a row that show that something is so.
+const ENOUGH: usize = 20;
+/// Units of the callers' limits: never used up.
+const PLENTY: u64 = 1_000_000_000;
+/// What a crowd gets afterwards, and what is left to one replica of a key of its own.
+const UNITS: u64 = 700;
+
+/// A service with callers of every rule.
+pub struct Scene {
+    name: &'static str,
+    runtime: Runtime,
+    pub service: [Server; 1],
+    answers: Answers,
+    over: Arc<AtomicBool>,
+    /// Held by every caller while it asks.
+    turn: Arc<RwLock<()>>,
+    callers: Vec<JoinHandle<()>>,
+    /// When the store was well again.
+    mended: Option<Instant>,
+    recovery: Duration,
+}
+
+/// A service on the store at this URL, with a domain for each rule.
+pub fn service(url: &str) -> Setup {
+    let setup = Setup::new();
+    let limits = setup.path("policies");
+    fs::create_dir(&limits).expect("a directory");
+    for rule in RULES {
+        let (outer, inner) = (limit("fixed_window", PLENTY), limit("fixed_window", PLENTY));
+        let few = limit("gcra", 5);
+        let policy = format!(
+            "domain: {rule}\non_store_failure: {rule}\nschema:\n  few: {{ children: {{ '*': {{ limits: [{{ {few} }}] }} }} \
+             }}\n  story: {{ children: {{ '*': {{ limits: [{{ {outer} }}], children: {{ trade: {{ limits: [{{ {inner} }}] \
+             }} }} }} }} }}\n"
+        );
+        fs::write(limits.join(format!("{rule}.yaml")), policy).expect("written");
+    }
+    fs::write(limits.join("default.yaml"), crowd::schema(UNITS)).expect("written");
+    let timeout = format!("{}ms", COMMAND_TIMEOUT.as_millis());
+    setup.limits(limits).env("WEIR_STORE__URL", url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", &timeout)
+}
+
+impl Scene {
+    /// Starts a service and its callers. The store may be down.
+    pub fn start(name: &'static str, setup: Setup) -> Self {
+        let (service, runtime, over) = (setup.start(), runtime(), Arc::new(AtomicBool::new(false)));
+        let turn: Arc<RwLock<()>> = Arc::default();
+        let answers = Answers::default();
+        let mut callers = Vec::new();
+        for number in 0..RULES.len() * CALLERS {
+            let client = runtime.block_on(service.client());
+            let (answers, over, turn) = (Arc::clone(&answers), Arc::clone(&over), Arc::clone(&turn));
+            callers.push(runtime.spawn(call(client, number, answers, over, turn)));
+        }
+        let service = [service];
+        Self { name, runtime, service, answers, over, turn, callers, mended: None, recovery: Duration::ZERO }
+    }
+
+    /// With a store that is well: waits until callers of every rule are answered by it.
+    pub fn start_well(name: &'static str, setup: Setup) -> Self {
+        let scene = Self::start(name, setup);
+        scene.wait_for("the store answers", |told| told == Told::Shared);
+        scene
+    }
+
+    /// Waits until every rule has answered instead of the store, and readiness is as it was.
+    pub fn wait_for_the_rules(&self) {
+        self.wait_for("the rules answer", |told| told != Told::Shared);
+        assert_eq!(self.service[0].get("/readyz").0, 200);
+    }
+
+    /// Waits until the service knows that a server of its store is down, or that none is.
+    pub fn wait_for_up(&self, up: bool) {
+        let expected = if up { "1" } else { "0" };
+        eventually("weir_store_server_up", || {
+            let text = self.service[0].get("/metrics").1;
+            let mut servers = text.lines().filter(|line| line.starts_with("weir_store_server_up{"));
+            let seen = servers.any(|line| line.ends_with(&format!("}} {expected}")));
+            let other =
+                !up || !text.lines().any(|line| line.starts_with("weir_store_server_up{") && line.ends_with("} 0"));
+            if seen && other { Ok(()) } else { Err("the other".to_owned()) }
+        });
+    }
+
+    /// The store is well from now on.
+    pub fn mended(&mut self) {
+        self.mended = Some(Instant::now());
+    }
+
+    /// Waits until callers of every rule are answered by the store again.
+    pub fn wait_for_recovery(&mut self) {
+        let since = self.mended.unwrap_or_else(Instant::now);
+        self.wait_for("the store answers again", |told| told == Told::Shared);
+        self.recovery = since.elapsed();
+        self.wait_for_up(true);
+    }
+
+    /// In the domain of rule `local` this replica admits a limit's worth by itself.
+    pub fn local_counts(&self) {
+        let request = of_rule(0, check(&["few", "alex"]));
+        let told: Vec<_> = (0..8).map(|_| self.ask(request.clone())).collect();
+        assert_eq!(told, [[Told::Degraded(true); 5].as_slice(), &[Told::Degraded(false); 3]].concat());
+    }
+
+    fn ask(&self, request: CheckRequest) -> Told {
+        self.runtime.block_on(async { told(&mut self.service[0].client().await, request).await })
+    }
+
+    /// Waits until callers of every rule have been told so, from now on, [`ENOUGH`] times in a row.
+    fn wait_for(&self, what: &str, is_so: impl Fn(Told) -> bool) {
+        let from = self.lock().len();
+        eventually(what, || {
+            let answers = self.lock();
+            let newest = |rule| answers[from..].iter().rev().filter(move |answer| answer.rule == rule).take(ENOUGH);
+            let counts = [0, 1, 2, 3].map(|rule| newest(rule).take_while(|answer| is_so(answer.told)).count());
+            if counts.iter().all(|count| *count == ENOUGH) { Ok(()) } else { Err(format!("{counts:?} in a row")) }
+        });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Answer>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the callers, and holds the service to what it promises of any outage: every answer by its rule and in time,
+    /// counted, exact counts afterwards, no panic. `keeps`: nothing that the store knew was lost.
+    pub fn finish(mut self, keeps: bool) {
+        let answers = self.end();
+        if keeps {
+            self.nothing_was_charged_twice(&answers);
+        }
+        for algorithm in weir::algorithm::LIST {
+            self.runtime.block_on(crowd::gets_exactly(UNITS, &self.service, algorithm.name, "fresh"));
+        }
+        assert!(self.service[0].lives());
+        assert_no_panic(&self.service[0]);
+    }
+
+    /// [`Scene::finish`] while the store is still down.
+    pub fn finish_down(mut self) {
+        self.end();
+        assert!(self.service[0].lives());
+        assert_no_panic(&self.service[0]);
+    }
+
+    /// No caller was told anything but by the store.
+    pub fn assert_unnoticed(&self) {
+        assert_eq!(self.lock().iter().find(|answer| answer.told != Told::Shared).map(|answer| answer.told), None);
+    }
+
+    /// Nobody asks for a while.
+    pub fn quietly(&self, work: impl FnOnce()) {
+        let all = self.runtime.block_on(self.turn.write());
+        work();
+        drop(all);
+    }
+
+    fn end(&mut self) -> Vec<Answer> {
+        self.over.store(true, Ordering::Relaxed);
+        for caller in std::mem::take(&mut self.callers) {
+            self.runtime.block_on(caller).expect("no caller fails");
+        }
+        let answers = self.lock().clone();
+        self.report(&answers);
+        self.judge(&answers);
+        answers
+    }
+
+    fn report(&self, answers: &[Answer]) {
+        let mut times: Vec<_> = answers.iter().map(|answer| answer.took).collect();
+        times.sort();
+        let quantile = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+        let count = |is_so: fn(Told) -> bool| answers.iter().filter(|answer| is_so(answer.told)).count();
+        println!(
+            "{}: {} calls, {} by the rules, {} errors; p50 {:?}, p99 {:?}, longest {:?}; the store answered all {:?} \
+             after it was well",
+            self.name,
+            answers.len(),
+            count(|told| matches!(told, Told::Degraded(_))),
+            count(|told| told == Told::Error),
+            quantile(0.5),
+            quantile(0.99),
+            quantile(1.0),
+            self.recovery
+        );
+    }
+
+    fn judge(&self, answers: &[Answer]) {
+        for answer in answers {
+            assert!(answer.took <= LONGEST_CALL, "{answer:?}");
+            let by_rule = match RULES[answer.rule] {
+                "local" | "allow" => Told::Degraded(true),
+                "deny" => Told::Degraded(false),
+                _ => Told::Error,
+            };
+            assert!(answer.told == Told::Shared || answer.told == by_rule, "{answer:?}");
+        }
+        let by_rules = |rule| {
+            let not_shared = answers.iter().filter(|answer| answer.rule == rule && answer.told != Told::Shared);
+            not_shared.count() as f64
+        };
+        for (rule, name) in RULES.iter().enumerate() {
+            let series = match *name {
+                "error" => "weir_checks_total{domain=\"error\",transport=\"grpc\",outcome=\"error\"}".to_owned(),
+                name => format!("weir_degraded_total{{domain=\"{name}\",mode=\"{name}\"}}"),
+            };
+            // `local_counts` asks some more.
+            let counted = self.service[0].metric(&series);
+            assert!((0.0..=8.0).contains(&(counted - by_rules(rule))), "{series}: {counted}, not {}", by_rules(rule));
+        }
+    }
+
+    /// What the store counts is what it answered for, and at most the checks whose replies were lost besides.
+    fn nothing_was_charged_twice(&self, answers: &[Answer]) {
+        let shared = answers.iter().filter(|answer| answer.told == Told::Shared).count() as u64;
+        let lost = self.service[0].metric("weir_store_errors_total{store=\"redis\",kind=\"lost\"}") as u64;
+        let charged: u64 = (0..RULES.len() * CALLERS).map(|number| self.charged(number)).sum();
+        println!("{}: {charged} charged, {shared} answered so, {lost} replies lost", self.name);
+        assert!((shared..=shared + lost).contains(&charged));
+    }
+
+    fn charged(&self, number: usize) -> u64 {
+        let request = of_rule(number / CALLERS, peek(&["story", &number.to_string(), "trade"]));
+        let answer = self.runtime.block_on(async { self.service[0].client().await.check(request).await });
+        let answer = answer.expect("an answer").into_inner();
+        assert!(!answer.degraded);
+        PLENTY - answer.remaining
+    }
+}

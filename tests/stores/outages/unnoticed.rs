@@ -1,0 +1,121 @@
+//! What no caller notices, and what only the callers of one key or of one server do.
+
+use std::time::{Duration, Instant};
+
+use redis_protocol::resp2::types::Resp2Frame;
+use weir::proto::CheckResponse;
+
+use super::{
+    callers::{RULES, of_rule},
+    scene::{Scene, service},
+};
+use crate::{
+    servers::{Cluster, ClusterOptions, Options, Reply, Server},
+    service::{assert_no_panic, hash_in, hash_of, patient, runtime},
+    support::{Server as Service, crowd, eventually_async, requests::check},
+};
+
+#[test]
+fn a_server_that_forgets_the_script() {
+    let redis = Server::start(Options::socket());
+    let mut scene = Scene::start_well("SCRIPT FLUSH", service(&redis.url()));
+    for _ in 0..20 {
+        redis.cli(&["SCRIPT", "FLUSH"]);
+        scene.wait_for_recovery();
+    }
+    assert!(redis.cli(&["INFO", "errorstats"]).contains("errorstat_NOSCRIPT"));
+    scene.assert_unnoticed();
+    scene.finish(true);
+}
+
+#[test]
+fn connections_closed_and_servers_started_again_between_two_checks() {
+    let mut redis = Server::start(Options::port());
+    let mut scene = Scene::start_well("between checks", service(&redis.url()));
+    scene.quietly(|| {
+        let killed = redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert_ne!(killed, "0");
+    });
+    scene.wait_for_recovery();
+    scene.quietly(|| redis.restart());
+    scene.wait_for_recovery();
+    scene.assert_unnoticed();
+    scene.finish(false);
+}
+
+#[test]
+fn a_hash_that_cannot_be_used_fails_only_its_own_checks() {
+    let redis = Server::start(Options::socket());
+    let service = service(&redis.url()).start();
+    let runtime = runtime();
+    for (rule, name) in RULES.iter().enumerate() {
+        let hash = hash_in(name, &["few", "broken"]);
+        let ask = |user: &str| runtime.block_on(ask(&service, rule, user));
+        let by_rule = |answer: Result<CheckResponse, tonic::Status>| match *name {
+            "error" => answer.is_err_and(|status| status.message() == "the store does not answer"),
+            "deny" => answer.is_ok_and(|answer| answer.degraded && !answer.allowed),
+            _ => answer.is_ok_and(|answer| answer.degraded && answer.allowed),
+        };
+        let shared = |answer: Result<CheckResponse, tonic::Status>| answer.is_ok_and(|answer| !answer.degraded);
+
+        redis.command(&[b"SET".as_slice(), &hash, b"no hash"]);
+        assert!(by_rule(ask("broken")), "{name}: another type");
+        assert!(shared(ask(&format!("other {name}"))));
+        redis.command(&[b"DEL".as_slice(), &hash]);
+        assert!(shared(ask("broken")), "{name}: gone");
+        let Reply::Array(fields) = redis.command(&[b"HKEYS".as_slice(), &hash]) else { panic!("no fields") };
+        let field = fields[0].as_bytes().expect("a name");
+        redis.command(&[b"HSET".as_slice(), &hash, field, b"no state"]);
+        assert!(by_rule(ask("broken")), "{name}: no state");
+        let reset = service.run(&["reset", "few", "broken", "--domain", name]);
+        assert_eq!(reset.code, 0, "{reset:?}");
+        assert!(shared(ask("broken")), "{name}: forgotten");
+    }
+    let text = service.get("/metrics").1;
+    assert!(text.contains("weir_store_errors_total{store=\"redis\",kind=\"corrupt\"} 8"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("weir_store_server_up{") && line.ends_with("} 1")));
+    assert_no_panic(&service);
+}
+
+async fn ask(service: &Service, rule: usize, user: &str) -> Result<CheckResponse, tonic::Status> {
+    let answer = service.client().await.check(of_rule(rule, check(&["few", user]))).await;
+    answer.map(tonic::Response::into_inner)
+}
+
+#[test]
+fn a_master_that_stops_concerns_only_its_own_keys() {
+    let options =
+        ClusterOptions { settings: vec![("cluster-node-timeout".into(), "60000".into())], ..Default::default() };
+    let cluster = Cluster::start(&options);
+    let timeout = Duration::from_millis(300);
+    let service = patient(&cluster.url())
+        .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", &format!("{}ms", timeout.as_millis()))
+        .policy(&crowd::schema(700))
+        .start();
+    let user_on = |node: usize| {
+        let mut users = (0..).map(|number| format!("user{number}"));
+        users.find(|user| cluster.owner(cluster.slot(&hash_of(&["gcra", user]))) == node).expect("there are three")
+    };
+    let users = [0, 1, 2].map(user_on);
+    runtime().block_on(async {
+        let mut client = service.client().await;
+        let mut degraded = async |user: &str| {
+            let since = Instant::now();
+            let answer = client.check(check(&["gcra", user, "trade"])).await.expect("an answer").into_inner();
+            assert!(since.elapsed() < 10 * timeout);
+            answer.degraded
+        };
+        for user in &users {
+            eventually_async("a first answer", async || (!degraded(user).await).then_some(())).await;
+        }
+        cluster.nodes[1].pause();
+        for _ in 0..10 {
+            assert!(!degraded(&users[0]).await);
+            assert!(degraded(&users[1]).await);
+            assert!(!degraded(&users[2]).await);
+        }
+        cluster.nodes[1].resume();
+        eventually_async("it is asked again", async || (!degraded(&users[1]).await).then_some(())).await;
+    });
+    assert_no_panic(&service);
+}

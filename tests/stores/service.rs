@@ -1,0 +1,41 @@
+//! Services on a shared store.
+
+use tokio::runtime::Runtime;
+use weir::domain::Key;
+
+use crate::support::{Server, server::Setup};
+
+/// How many services share a store.
+pub const REPLICAS: usize = 4;
+
+/// A service on the store at this URL, with checks that wait for it as long as a busy machine may take.
+pub fn patient(url: &str) -> Setup {
+    Setup::new().env("WEIR_STORE__URL", url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s")
+}
+
+/// Such services with the same policy.
+pub fn replicas(url: &str, policy: &str) -> Vec<Server> {
+    (0..REPLICAS).map(|_| patient(url).policy(policy).start()).collect()
+}
+
+/// Where clients run, beside a test that breaks things.
+pub fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// The name of the hash that holds the states of an anchor in the default domain, under the usual prefix.
+pub fn hash_of(anchor: &[&str]) -> Vec<u8> {
+    hash_in("", anchor)
+}
+
+/// The same in any domain.
+pub fn hash_in(domain: &str, anchor: &[&str]) -> Vec<u8> {
+    let key = Key::new(domain, anchor).expect("a key");
+    [b"weir:", key.prefix(anchor.len())].concat()
+}
+
+/// Panics are told in the log.
+pub fn assert_no_panic(service: &Server) {
+    let panicked: Vec<_> = service.log().into_iter().filter(|line| line.contains("panicked")).collect();
+    assert!(panicked.is_empty(), "{panicked:#?}");
+}
