@@ -1,14 +1,16 @@
 -- Exact time, as span.rs: a rate is (whole, part, den), a span is (micros, num), all integers below 2^53 in doubles.
 
+local floor, min = math.floor, math.min
+
 -- The time that n units take. n * part may pass 2^53, so it is divided in two steps of 16 bits.
 local function span_of(n, whole, part, den)
   if part == 0 then return n * whole, 0 end
-  local high = math.floor(n / 65536)
+  local high = floor(n / 65536)
   local low = n - high * 65536
   local parts = high * part
-  local carry = math.floor(parts / den)
+  local carry = floor(parts / den)
   parts = (parts - carry * den) * 65536 + low * part
-  local rest = math.floor(parts / den)
+  local rest = floor(parts / den)
   return n * whole + carry * 65536 + rest, parts - rest * den
 end
 
@@ -36,8 +38,8 @@ end
 -- The most units that fit into a room, at most `most`.
 local function span_units(ri, rn, whole, part, den, most)
   if ri < 0 then return 0 end
-  if part == 0 then return math.min(math.floor(ri / whole), most) end
-  local units = math.min(math.floor((ri * den + rn) / (whole * den + part)), most)
+  if part == 0 then return min(floor(ri / whole), most) end
+  local units = min(floor((ri * den + rn) / (whole * den + part)), most)
   while units > 0 do
     local i, n = span_of(units, whole, part, den)
     if not span_less(ri, rn, i, n) then break end

@@ -1,37 +1,48 @@
 -- The theoretical arrival time, as tat.rs. A meter is {most, whole, part, den, depth micros, depth num}, a state
 -- {micros, num, den}.
 
-local function tat_answer(p, allowed, retry, ti, tn, now)
-  local ri, rn = span_add(p[5], p[6], now, 0, p[4])
-  ri, rn = span_sub(ri, rn, ti, tn, p[4])
+-- `ri, rn` is the room that is left, `ti, tn` where the arrival time stands.
+local function tat_answer(p, allowed, retry, ri, rn, ti, tn, now)
   local remaining = span_units(ri, rn, p[2], p[3], p[4], p[1])
-  local never = (not allowed and retry < 0) and 1 or 0
-  return {allowed and 1 or 0, p[1], remaining, retry, span_ceil(ti - now, tn), 0, never}
+  if tn > 0 then ti = ti + 1 end
+  return {allowed, p[1], remaining, retry, ti - now, 0, (allowed == 0 and retry < 0) and 1 or 0}
+end
+
+-- The room while the arrival time stands at `ti, tn`.
+local function tat_room(p, ti, tn, now)
+  local ri, rn = span_sub(p[5], p[6], ti, tn, p[4])
+  return ri + now, rn
+end
+
+local function tat_refund(p, s, ti, tn, now, units)
+  local den = p[4]
+  local si, sn = span_of(units, p[2], p[3], den)
+  local bi, bn = span_sub(ti, tn, si, sn, den)
+  if bi < now then bi, bn = now, 0 end
+  local ri, rn = tat_room(p, bi, bn, now)
+  return tat_answer(p, 1, -1, ri, rn, bi, bn, now), s and {bi, bn, den}
 end
 
 local function tat_step(p, s, now, cost)
-  local den = p[4]
-  local ti, tn = now, 0
+  local den, ti, tn = p[4], now, 0
   if s then
     ti, tn = s[1], s[2]
     if s[3] ~= den then ti, tn = span_ceil(ti, tn), 0 end
   end
-  local bi, bn = ti, tn
-  if bi < now then bi, bn = now, 0 end
-  if cost < 0 then
-    local si, sn = span_of(-cost, p[2], p[3], den)
-    local ri, rn = span_sub(ti, tn, si, sn, den)
-    if ri < now then ri, rn = now, 0 end
-    return tat_answer(p, true, -1, ri, rn, now), s and {ri, rn, den}
+  if cost < 0 then return tat_refund(p, s, ti, tn, now, -cost) end
+  if ti < now then ti, tn = now, 0 end
+  if cost > p[1] then
+    local ri, rn = tat_room(p, ti, tn, now)
+    return tat_answer(p, 0, -1, ri, rn, ti, tn, now)
   end
-  if cost > p[1] then return tat_answer(p, false, -1, bi, bn, now) end
-  local ni, nn = span_of(cost, p[2], p[3], den)
-  ni, nn = span_add(bi, bn, ni, nn, den)
-  local ei, en = span_sub(ni, nn, p[5], p[6], den)
-  ei = ei - now
-  if ei > 0 or (ei == 0 and en > 0) then
-    return tat_answer(p, false, span_ceil(ei, en), bi, bn, now)
+  local si, sn = span_of(cost, p[2], p[3], den)
+  local ni, nn = span_add(ti, tn, si, sn, den)
+  local ri, rn = tat_room(p, ni, nn, now)
+  if ri < 0 then
+    local retry = -ri
+    ri, rn = span_add(ri, rn, si, sn, den)
+    return tat_answer(p, 0, retry, ri, rn, ti, tn, now)
   end
-  if cost == 0 then return tat_answer(p, true, -1, ni, nn, now) end
-  return tat_answer(p, true, -1, ni, nn, now), {ni, nn, den}
+  if cost == 0 then return tat_answer(p, 1, -1, ri, rn, ni, nn, now) end
+  return tat_answer(p, 1, -1, ri, rn, ni, nn, now), {ni, nn, den}
 end

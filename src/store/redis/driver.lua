@@ -4,11 +4,15 @@
 -- ARGV[1] is a MessagePack array, written by encode.rs: the moment (-1: this server's), the least time to live of a key in
 -- milliseconds, what to do, and then what that takes. KEYS are the anchors in the order in which they are used.
 
-local input, at = cmsgpack.unpack(ARGV[1]), 4
+-- Globals are slower than these.
+local call, pack, unpacked, unpack = redis.call, cmsgpack.pack, cmsgpack.unpack, unpack
+local floor, ceil = math.floor, math.ceil
+
+local input, at = unpacked(ARGV[1]), 4
 local now, least_ttl, task = input[1], input[2], input[3]
 local own_clock = now < 0
 if own_clock then
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
 
@@ -27,51 +31,55 @@ local TELLS, UNDOES = 2, 4
 local function limit_of(text)
   local limit = limits[text]
   if not limit then
-    local step, flags, params, period = unpack(cmsgpack.unpack(text))
+    local step, flags, params, period = unpack(unpacked(text))
     limit = {step = steps[step], params = params, shadow = flags % 2 == 1, charges_denied = flags >= 2, period = period}
     limits[text] = limit
   end
   return limit
 end
 
--- The plan at hand: its levels in columns, made once for all plans, since making tables is what takes most time here.
-local count, charge, max_wait, twins, charged_at
-local key, field, limit, cost, phase, place = {}, {}, {}, {}, {}, {}
+-- The plan at hand. What it is told of its levels stays where it is in the input, column after column: the item of a level
+-- is behind the column's start by the level's number. Copies, tables and calls are what takes most time here.
+local count, charge, max_wait, one_key, twins, charged_at
+local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 -- Of a plan to be taken back: the values from before it, those that it has written, and the units that it was charged.
-local befores, afters, charged = {}, {}, {}
--- What it finds and what becomes of that, by place.
-local states, resets, decisions
--- For plans that tell or are taken back: values as Redis holds them, and whether a level that counts has charged. Others
--- leave in them what nobody reads.
+local befores_at, afters_at, charged_units_at
+-- What it finds and what becomes of that, by place, and what each level says. `false`: nothing, which keeps a column whole.
+local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
+-- Values as Redis holds them, from before and after, and whether a level that counts has charged: for plans that tell.
 local found, written, counted = {}, {}, {}
 local key_count = 0
 
 local function read_plan()
-  charge, max_wait, twins = input[at], input[at + 1], false
-  local keys = input[at + 2]
-  count = input[at + 3]
-  at = at + 4
+  charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
+  at = at + 3
   if charge >= UNDOES then
-    charged_at = input[at]
     at = at + 1
+    charged_at = input[at]
   end
+  keys_at, fields_at, limits_at = at, at + count, at + 2 * count
+  costs_at, phases_at, places_at = at + 3 * count, at + 4 * count, at + 5 * count
+  at = at + 6 * count
+  if charge >= UNDOES then
+    befores_at, afters_at, charged_units_at = at, at + count, at + 2 * count
+    at = at + 3 * count
+  end
+  at = at + 1
+  twins = false
   for index = 1, count do
-    key[index], field[index], limit[index] = KEYS[key_count + input[at]], input[at + 1], limit_of(input[at + 2])
-    cost[index], phase[index], place[index] = input[at + 3], input[at + 4], input[at + 5]
-    twins = twins or place[index] ~= index
-    at = at + 6
-    if charge >= UNDOES then
-      befores[index], afters[index], charged[index] = input[at], input[at + 1], input[at + 2]
-      at = at + 3
-    end
+    if input[places_at + index] ~= index then twins = true end
   end
-  key_count = key_count + keys
+end
+
+local function key_of(index)
+  return KEYS[key_count + input[keys_at + index]]
 end
 
 -- The last of the levels that follow `first` under the same key.
 local function last_of_key(first)
-  local last = first
-  while last < count and key[last + 1] == key[first] do last = last + 1 end
+  if one_key then return count end
+  local last, own = first, input[keys_at + first]
+  while last < count and input[keys_at + last + 1] == own do last = last + 1 end
   return last
 end
 
@@ -79,13 +87,11 @@ local function load()
   local first = 1
   while first <= count do
     local last = last_of_key(first)
-    local values = redis.call('HMGET', key[first], unpack(field, first, last))
+    local values = call('HMGET', key_of(first), unpack(input, fields_at + first, fields_at + last))
     for index = first, last do
-      local value = values[index - first + 1]
-      if value then
-        local expires, words = cmsgpack.unpack(value)
-        states[index], found[index] = words, value
-      end
+      local value, words, expires = values[index - first + 1], false
+      if value then expires, words = unpacked(value) end
+      states[index], found[index], resets[index] = words, value, false
     end
     first = last + 1
   end
@@ -93,29 +99,32 @@ end
 
 -- Drops a few fields of a hash that have expired.
 local function sweep(hash, looks)
-  local found = redis.call('HRANDFIELD', hash, looks, 'WITHVALUES')
+  local found = call('HRANDFIELD', hash, looks, 'WITHVALUES')
   for index = 1, #found, 2 do
-    local read, expires = pcall(cmsgpack.unpack, found[index + 1])
-    if read and type(expires) == 'number' and expires + GRACE < now then redis.call('HDEL', hash, found[index]) end
+    local read, expires = pcall(unpacked, found[index + 1])
+    if read and type(expires) == 'number' and expires + GRACE < now then call('HDEL', hash, found[index]) end
   end
 end
 
+local arguments = {}
+
 local function save_key(first, last)
-  local fields, longest = {}, 0
+  local length, longest = 0, 0
   for index = first, last do
     local reset = resets[index]
     if reset then
-      fields[#fields + 1] = field[index]
-      written[index] = cmsgpack.pack(now + reset, states[index])
-      fields[#fields + 1] = written[index]
+      local value = pack(now + reset, states[index])
+      arguments[length + 1], arguments[length + 2], written[index] = input[fields_at + index], value, value
+      length = length + 2
       if reset > longest then longest = reset end
     end
   end
-  if #fields == 0 then return end
-  local hash = key[first]
-  local added = redis.call('HSET', hash, unpack(fields))
-  local left, ttl = redis.call('PTTL', hash), math.max(math.ceil(longest / 1000) + 1000, least_ttl)
-  if left < ttl then redis.call('PEXPIRE', hash, ttl) end
+  if length == 0 then return end
+  local hash = key_of(first)
+  local added = call('HSET', hash, unpack(arguments, 1, length))
+  local left, ttl = call('PTTL', hash), ceil(longest / 1000) + 1000
+  if ttl < least_ttl then ttl = least_ttl end
+  if left < ttl then call('PEXPIRE', hash, ttl) end
   if added > 0 and left >= 0 and own_clock then sweep(hash, added * LOOKS) end
 end
 
@@ -130,40 +139,52 @@ end
 
 -- What all levels on the state of `index` ask for together.
 local function total_cost(index)
-  if not twins then return cost[index] end
-  local total = 0
+  local total, own = 0, input[places_at + index]
   for other = 1, count do
-    if place[other] == place[index] then total = total + cost[other] end
+    if input[places_at + other] == own then total = total + input[costs_at + other] end
   end
   return total
 end
 
 local function step(index, units)
-  local rule = limit[index]
-  return rule.step(rule.params, states[place[index]], now, units, max_wait, phase[index])
+  local rule = limit_of(input[limits_at + index])
+  return rule.step(rule.params, states[input[places_at + index]], now, units, max_wait, input[phases_at + index])
 end
 
 local function put(index, state)
-  if state then states[place[index]], resets[place[index]] = state, decisions[index][5] end
+  local place = input[places_at + index]
+  states[place], resets[place], changed = state, decisions[index][5], true
+end
+
+local function is_shadow(index)
+  return limit_of(input[limits_at + index]).shadow
 end
 
 local function charges_anyway(index, units)
-  return units > 0 and limit[index].charges_denied
+  return units > 0 and limit_of(input[limits_at + index]).charges_denied
 end
 
-local function all_or_nothing()
-  local next_states, passes = {}, true
+-- After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged.
+local function settle_refusal()
   for index = 1, count do
-    local decision, state = step(index, total_cost(index))
-    decisions[index], next_states[index] = decision, state
-    if decision[1] == 0 and not limit[index].shadow then passes = false end
-  end
-  for index = 1, count do
-    if passes or charges_anyway(index, total_cost(index)) then
-      put(index, next_states[index])
+    if charges_anyway(index, total_cost(index)) then
+      if next_states[index] then put(index, next_states[index]) end
     elseif decisions[index][1] == 1 then
       decisions[index] = step(index, 0)
     end
+  end
+end
+
+local function all_or_nothing()
+  local passes = true
+  for index = 1, count do
+    local decision, state = step(index, twins and total_cost(index) or input[costs_at + index])
+    decisions[index], next_states[index] = decision, state or false
+    if decision[1] == 0 and not is_shadow(index) then passes = false end
+  end
+  if not passes then return settle_refusal() end
+  for index = 1, count do
+    if next_states[index] then put(index, next_states[index]) end
   end
 end
 
@@ -171,18 +192,20 @@ end
 local function independent()
   local allowed, state = true
   for index = 1, count do
-    if not limit[index].shadow then
-      decisions[index], state = step(index, cost[index])
-      put(index, state)
-      if state then counted[place[index]] = true end
+    if not is_shadow(index) then
+      decisions[index], state = step(index, input[costs_at + index])
+      if state then
+        put(index, state)
+        counted[input[places_at + index]] = true
+      end
       allowed = allowed and decisions[index][1] == 1
     end
   end
   for index = 1, count do
-    if limit[index].shadow then
-      decisions[index], state = step(index, cost[index])
-      if allowed or charges_anyway(index, cost[index]) then
-        put(index, state)
+    if is_shadow(index) then
+      decisions[index], state = step(index, input[costs_at + index])
+      if allowed or charges_anyway(index, input[costs_at + index]) then
+        if state then put(index, state) end
       elseif decisions[index][1] == 1 then
         decisions[index] = step(index, 0)
       end
@@ -192,14 +215,15 @@ end
 
 -- Puts a state back to what it was before the plan, where nobody else has written since; tells whether.
 local function restore(index)
-  if afters[index] == '' then return true end
-  if found[index] ~= afters[index] then return false end
-  if befores[index] == '' then
-    redis.call('HDEL', key[index], field[index])
-    states[index] = nil
+  local field, before, after = input[fields_at + index], input[befores_at + index], input[afters_at + index]
+  if after == '' then return true end
+  if found[index] ~= after then return false end
+  if before == '' then
+    call('HDEL', key_of(index), field)
+    states[index] = false
   else
-    redis.call('HSET', key[index], field[index], befores[index])
-    local expires, words = cmsgpack.unpack(befores[index])
+    call('HSET', key_of(index), field, before)
+    local expires, words = unpacked(before)
     states[index] = words
   end
   return true
@@ -207,12 +231,12 @@ end
 
 -- Gives back what was charged to a level and still counts.
 local function give_back(index)
-  local period = limit[index].period
-  local window = period > 0 and math.floor((charged_at - phase[index]) / period)
-  if window and window ~= math.floor((now - phase[index]) / period) then return end
-  local decision, state = step(index, -charged[index])
+  local period, phase = limit_of(input[limits_at + index]).period, input[phases_at + index]
+  local window = period > 0 and floor((charged_at - phase) / period)
+  if window and window ~= floor((now - phase) / period) then return end
+  local decision, state = step(index, -input[charged_units_at + index])
   decisions[index] = decision
-  put(index, state)
+  if state then put(index, state) end
 end
 
 -- Takes back what a plan has charged before it was refused elsewhere: exactly, where nobody else has written since, else
@@ -220,11 +244,12 @@ end
 local function undo()
   local restored = {}
   for index = 1, count do
-    if place[index] == index then restored[index] = restore(index) end
-    if not restored[place[index]] and charged[index] > 0 then give_back(index) end
+    local place = input[places_at + index]
+    if place == index then restored[index] = restore(index) end
+    if not restored[place] and input[charged_units_at + index] > 0 then give_back(index) end
   end
   for index = 1, count do
-    decisions[index] = step(index, charge == UNDOES and total_cost(index) or cost[index])
+    decisions[index] = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
     if decisions[index][1] == 1 then decisions[index] = step(index, 0) end
   end
 end
@@ -234,26 +259,34 @@ local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent,
 -- What a level has found and written, to be taken back; '': nothing is. Of what a level that counts has charged for itself
 -- at most a part is: no value is ever '-'.
 local function change(index)
-  local own = place[index]
-  if not written[own] or limit[index].charges_denied then return '', '' end
+  local own = input[places_at + index]
+  if not written[own] or limit_of(input[limits_at + index]).charges_denied then return '', '' end
   if counted[own] then return '', '-' end
   return found[own] or '', written[own]
 end
 
+local output, length = {now}, 1
+
+local function tell(index)
+  local said = decisions[index]
+  output[length + 1], output[length + 2], output[length + 3], output[length + 4] = said[1], said[2], said[3], said[4]
+  output[length + 5], output[length + 6], output[length + 7] = said[5], said[6], said[7]
+  length = length + 7
+end
+
 -- Decides one plan as plan/decide.rs does, or fails before anything of it is written.
-local function run(output)
-  states, resets, decisions = {}, {}, {}
-  if charge >= TELLS then found, written, counted = {}, {}, {} end
+local function run()
+  changed = false
+  local tells = charge >= TELLS and charge < UNDOES
+  if tells then written, counted = {}, {} end
   load()
   charges[charge]()
-  if next(resets) then save() end
-  local length = #output + 1
-  output[length] = 0
+  if changed then save() end
+  output[length + 1] = 0
+  length = length + 1
   for index = 1, count do
-    local decision = decisions[index]
-    for word = 1, 7 do output[length + word] = decision[word] end
-    length = length + 7
-    if charge >= TELLS and charge < UNDOES then
+    tell(index)
+    if tells then
       output[length + 1], output[length + 2] = change(index)
       length = length + 2
     end
@@ -262,13 +295,14 @@ end
 
 -- All plans in a row: for each 0 and its decisions, or 1 and what is wrong with it.
 local function decide_all()
-  local output = {now}
   while input[at] do
+    local key_total = input[at + 2]
     read_plan()
-    local done, failure = pcall(run, output)
+    local done, failure = pcall(run)
+    key_count = key_count + key_total
     if not done then
-      output[#output + 1] = 1
-      output[#output + 1] = type(failure) == 'table' and failure.err or tostring(failure)
+      output[length + 1], output[length + 2] = 1, type(failure) == 'table' and failure.err or tostring(failure)
+      length = length + 2
     end
   end
   return output
@@ -278,12 +312,12 @@ end
 -- time: where the next page begins ('0': nowhere), and whether the key itself had a state that still meant something.
 local function reset()
   local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
-  local read, page = pcall(redis.call, 'HSCAN', hash, cursor, 'COUNT', 1000)
+  local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
   if not read then
     local failure = type(page) == 'table' and page.err or tostring(page)
     if not string.find(failure, 'WRONGTYPE', 1, true) then error(failure) end
     -- What is no hash is of no use to anyone here.
-    redis.call('UNLINK', hash)
+    call('UNLINK', hash)
     return {'0', 1}
   end
   local existed, gone = 0, {}
@@ -291,7 +325,7 @@ local function reset()
     local field = page[2][index]
     if string.sub(field, 1, #rest) == rest then
       local own = string.byte(field, #rest + 1) == 255
-      local read, expires = pcall(cmsgpack.unpack, page[2][index + 1])
+      local read, expires = pcall(unpacked, page[2][index + 1])
       if own and not (read and type(expires) == 'number' and expires <= now) then existed = 1 end
       if own or subtree then gone[#gone + 1] = field end
     end
@@ -299,11 +333,11 @@ local function reset()
   if rest == '' and subtree then
     -- The whole hash goes at once, as soon as the answer is known.
     if existed == 0 and page[1] ~= '0' then return {page[1], 0} end
-    redis.call('UNLINK', hash)
+    call('UNLINK', hash)
     return {'0', existed}
   end
   for first = 1, #gone, 1000 do
-    redis.call('HDEL', hash, unpack(gone, first, math.min(first + 999, #gone)))
+    call('HDEL', hash, unpack(gone, first, math.min(first + 999, #gone)))
   end
   return {page[1], existed}
 end
@@ -311,14 +345,14 @@ end
 -- Shows that this server takes writes, and that its user may do all that a check needs.
 local function probe()
   local hash = KEYS[1]
-  redis.call('HMGET', hash, 'probe')
-  redis.call('PTTL', hash)
-  redis.call('PEXPIRE', hash, 1000)
-  redis.call('HRANDFIELD', hash, 1, 'WITHVALUES')
-  redis.call('HSET', hash, 'probe', now)
-  redis.call('HDEL', hash, 'probe')
+  call('HMGET', hash, 'probe')
+  call('PTTL', hash)
+  call('PEXPIRE', hash, 1000)
+  call('HRANDFIELD', hash, 1, 'WITHVALUES')
+  call('HSET', hash, 'probe', now)
+  call('HDEL', hash, 'probe')
   return {now}
 end
 
 local tasks = {[0] = decide_all, reset, probe}
-return cmsgpack.pack(tasks[task]())
+return pack(tasks[task]())

@@ -39,7 +39,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// The levels of a plan with these indexes, whose states are under `prefix`.
+    /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
+    /// each thing that is told of a level.
     pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode<'_>) -> Self {
         let (mut keys, mut body) = (SmallVec::new(), ByteBuf::new());
         let how = i64::from(plan.charge == Charge::Independent);
@@ -62,19 +63,24 @@ impl Part {
         if let Mode::Undo(undo) = mode {
             int(&mut body, undo.charged_at);
         }
-        for (position, index) in indexes.iter().enumerate() {
-            let level = &plan.levels()[*index];
+        let levels = || indexes.iter().map(|index| &plan.levels()[*index]);
+        for level in levels() {
             let key = distinct.iter().position(|anchor| *anchor == level.anchor_path()).unwrap_or_default();
+            int(&mut body, key as i64 + 1);
+        }
+        levels().for_each(|level| field(&mut body, level));
+        levels().for_each(|level| rule(&mut body, level));
+        levels().for_each(|level| int(&mut body, level.cost));
+        levels().for_each(|level| int(&mut body, level.phase()));
+        for (position, index) in indexes.iter().enumerate() {
             let shares = |other: &usize| plan.state_of(*other) == plan.state_of(*index);
             let place = indexes.iter().position(shares).unwrap_or(position);
-            write_level(&mut body, level, key as i64 + 1, place as i64 + 1);
-            if let Mode::Undo(undo) = mode
-                && let Some((change, charged)) = undo.levels.get(position)
-            {
-                text(&mut body, &change.before);
-                text(&mut body, &change.after);
-                int(&mut body, *charged);
-            }
+            int(&mut body, place as i64 + 1);
+        }
+        if let Mode::Undo(undo) = mode {
+            undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.before));
+            undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.after));
+            undo.levels.iter().for_each(|(_, charged)| int(&mut body, *charged));
         }
         let levels = indexes.len() as u32;
         let values = if let Mode::Undo(_) = mode { 5 + 9 * levels } else { 4 + 6 * levels };
@@ -82,24 +88,24 @@ impl Part {
     }
 }
 
-fn write_level(body: &mut ByteBuf, level: &Level<'_>, key: i64, place: i64) {
-    int(body, key);
+/// The field of a level's state: the rest of its key, and what tells its limit from others.
+fn field(body: &mut ByteBuf, level: &Level<'_>) {
     let rest = &level.path()[level.anchor_path().len()..];
     let ident = level.limit.ident();
     text_head(body, rest.len() + ident.len());
     body.as_mut_vec().extend_from_slice(rest);
     body.as_mut_vec().extend_from_slice(ident);
+}
+
+fn rule(body: &mut ByteBuf, level: &Level<'_>) {
     match &level.scaled {
-        None => text(body, level.limit.encoded(|| rule(level, level.limit))),
-        Some(_) => text(body, &rule(level, level.limit)),
-    }
-    for number in [level.cost, level.phase(), place] {
-        int(body, number);
+        None => text(body, level.limit.encoded(|| encoded_rule(level, level.limit))),
+        Some(_) => text(body, &encoded_rule(level, level.limit)),
     }
 }
 
 /// The algorithm, its flags, its parameters and the period of what it may give back.
-fn rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
+fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
     let (params, mut body) = (level.params(), ByteBuf::new());
     let flags = i64::from(limit.shadow) + 2 * i64::from(params.charges_denied());
     array_head(&mut body, 4);

@@ -1,9 +1,9 @@
 //! A lane: one connection, one round trip at a time. Those who come while one is under way go together in the next, so
 //! nobody waits for a timer and an idle lane adds nothing.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     breaker::Breaker,
@@ -30,6 +30,8 @@ pub struct Course {
     pub terms: CallTerms,
     /// The moment of every call, where it is not the server's to tell.
     pub clock: Option<Arc<dyn Clock>>,
+    /// How long a check may take.
+    pub command_timeout: Duration,
     /// What is counted.
     pub meter: Arc<StoreMeter>,
 }
@@ -37,7 +39,11 @@ pub struct Course {
 /// Carries what waits in `queue`, for ever.
 pub async fn run(queue: Arc<Queue>, course: Arc<Course>) {
     // Before anybody asks, so that the first to ask does not wait for it.
-    let mut held = course.pool.get().await.inspect_err(|failure| course.breaker.trip(failure)).ok();
+    let first = match timeout(course.command_timeout, course.pool.get()).await {
+        Ok(connection) => connection,
+        Err(_) => Err(Failure::Connect("it takes longer than a check may take".into())),
+    };
+    let mut held = first.inspect_err(|failure| course.breaker.trip(failure)).ok();
     loop {
         let mut flight = Flight::new(queue.take(MAX_FLIGHT).await, &course.terms);
         held = carry(&mut flight, held, &queue, &course).await;

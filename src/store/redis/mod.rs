@@ -39,11 +39,11 @@ use self::{
     servers::{Maker, Servers},
     settings::RedisSettings,
     slots::slot_of,
-    spread::{Group, groups, is_undone, merge, undos},
+    spread::{Group, Undo, groups, is_undone, merge, undos},
 };
 use super::{Failure, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use crate::{
-    domain::{Clock, Key},
+    domain::{Clock, Decision, Key, OnStoreFailure},
     plan::{Decisions, Plan},
     telemetry::{StoreMeter, StoreOp},
 };
@@ -115,25 +115,43 @@ impl RedisStore {
     /// Decides a plan whose anchors are asked each for itself.
     async fn decide_spread(&self, plan: &Plan<'_>, groups: &[Group], deadline: Instant) -> Result<Decisions, Failure> {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
-        let answers: Vec<Decided> = join_all(asked).await.into_iter().collect::<Result<_, _>>()?;
-        let mut decisions = merge(plan, groups, &answers);
-        let undos = undos(plan, groups, &answers);
-        let deadline = Instant::now() + self.command_timeout;
-        let taken_back = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
-        for (undo, answer) in undos.iter().zip(join_all(taken_back).await) {
-            match answer {
-                Ok(answer) => {
-                    let over = undo.group.iter().zip(answer.decisions);
-                    over.filter(|(index, _)| is_undone(plan, **index))
-                        .for_each(|(index, decision)| decisions[*index] = decision);
-                }
-                // It stays charged, and the decision tells so.
-                Err(failure) => {
-                    tracing::debug!(error = &failure as &dyn std::error::Error, "a refused charge could not be undone");
-                }
+        let answers = join_all(asked).await;
+        let answered = groups.iter().zip(&answers);
+        let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, answer.as_ref().ok()?))).collect();
+        if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+            // Where what is answered instead may pass, it has been charged for as far as it could be.
+            if matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
+                self.take_back(plan, &undos(plan, &decided)).await;
+            }
+            return Err(failure.clone());
+        }
+        let mut decisions = merge(plan, &decided);
+        let refused = plan.levels().iter().zip(&decisions).any(|(level, said)| !level.limit.shadow && !said.allowed);
+        if refused {
+            for (index, decision) in self.take_back(plan, &undos(plan, &decided)).await {
+                decisions[index] = decision;
             }
         }
         Ok(decisions)
+    }
+
+    /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is not told anew.
+    async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
+        let deadline = Instant::now() + self.command_timeout;
+        let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
+        let mut told = Vec::new();
+        for (undo, answer) in undos.iter().zip(join_all(asked).await) {
+            match answer {
+                Ok(answer) => {
+                    let levels = undo.group.iter().copied().zip(answer.decisions);
+                    told.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
+                }
+                Err(failure) => {
+                    tracing::debug!(error = &failure as &dyn std::error::Error, "a charge could not be taken back");
+                }
+            }
+        }
+        told
     }
 
     async fn ask(

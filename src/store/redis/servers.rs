@@ -186,6 +186,7 @@ impl Maker {
                 least_ttl_millis: self.least_ttl_millis,
             },
             clock: self.clock.clone(),
+            command_timeout: settings.command_timeout.duration(),
             meter: Arc::clone(&self.meter),
         };
         let terms = NodeTerms {

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::reply::{Change, Decided};
 use crate::{
-    domain::{Charge, Micros},
+    domain::{Charge, Decision, Micros},
     plan::{Decisions, Plan},
 };
 
@@ -37,9 +37,9 @@ pub struct Undo<'a> {
 }
 
 /// The answers of all groups as those of the plan.
-pub fn merge(plan: &Plan<'_>, groups: &[Group], answers: &[Decided]) -> Decisions {
-    let mut decisions: Decisions = plan.levels().iter().map(|_| crate::domain::Decision::pass(0, 0, 0)).collect();
-    for (group, answer) in groups.iter().zip(answers) {
+pub fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
+    let mut decisions: Decisions = plan.levels().iter().map(|_| Decision::pass(0, 0, 0)).collect();
+    for (group, answer) in answers {
         for (index, decision) in group.iter().zip(&answer.decisions) {
             decisions[*index] = *decision;
         }
@@ -47,27 +47,22 @@ pub fn merge(plan: &Plan<'_>, groups: &[Group], answers: &[Decided]) -> Decision
     decisions
 }
 
-/// What must be taken back, where a level of one group refuses and another group did not know that.
-pub fn undos<'a>(plan: &Plan<'_>, groups: &'a [Group], answers: &[Decided]) -> Vec<Undo<'a>> {
-    let levels = plan.levels();
-    let decisions = merge(plan, groups, answers);
-    let refuses = |index: usize| !levels[index].limit.shadow && !decisions[index].allowed;
-    if !(0..levels.len()).any(refuses) {
-        return Vec::new();
-    }
-    let charged = |index: usize| {
-        if is_undone(plan, index) && decisions[index].allowed { levels[index].cost.max(0) } else { 0 }
-    };
-    let undo = |(group, answer): (&'a Group, &Decided)| Undo {
-        group,
-        levels: group.iter().zip(&answer.changes).map(|(index, change)| (change.clone(), charged(*index))).collect(),
-        charged_at: answer.at,
+/// What must be taken back from these groups when the request does not pass for a reason that they did not know.
+pub fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
+    let refuses = |(index, decision): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !decision.allowed;
+    let charged = |index: usize, decision: &Decision| {
+        if is_undone(plan, index) && decision.allowed { plan.levels()[index].cost.max(0) } else { 0 }
     };
     // A group that refuses has settled that by itself.
-    let unaware = |(group, _): &(&Group, &Decided)| {
-        !group.iter().any(|index| refuses(*index)) && group.iter().any(|index| is_undone(plan, *index))
+    let unaware = |(group, answer): &&(&'a Group, &Decided)| {
+        !group.iter().zip(&answer.decisions).any(refuses) && group.iter().any(|index| is_undone(plan, *index))
     };
-    groups.iter().zip(answers).filter(unaware).map(undo).collect()
+    let undo = |(group, answer): &(&'a Group, &Decided)| {
+        let levels = group.iter().zip(&answer.decisions).zip(&answer.changes);
+        let levels = levels.map(|((index, decision), change)| (change.clone(), charged(*index, decision))).collect();
+        Undo { group, levels, charged_at: answer.at }
+    };
+    answers.iter().filter(unaware).map(undo).collect()
 }
 
 /// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge.
