@@ -117,10 +117,7 @@ impl App {
                 let evictions = [("expired", expired), ("evicted", evicted), ("snapshot", left_out)];
                 metrics.memory(keys, &evictions, (rule, lacked_room));
                 if let Some(shared) = limiter.store().shared() {
-                    shared.redis().servers().for_each(|node| {
-                        let (open, idle) = node.connections();
-                        metrics.server(&node.address().to_string(), node.is_up(), open, idle, node.waiting());
-                    });
+                    metrics.shared_store().servers(shared.redis().status());
                 }
             }
         });
@@ -175,13 +172,16 @@ impl App {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> bool {
         let (grpc, http) = self.addresses();
         info!(grpc, http, store = %self.settings.store.url, workers = self.grpc.workers.len(), "serving");
+        let follow = self.settings.store.redis.required_for_readiness && self.limiter.store().shared().is_some();
+        if follow {
+            self.readiness.await_store().await;
+        }
         let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
         let background = [
             tokio::spawn(self.reload.run()),
             tokio::spawn(sweep(Arc::clone(&self.limiter))),
             tokio::spawn(Arc::clone(&self.snapshots).run()),
         ];
-        let follow = self.settings.store.redis.required_for_readiness;
         let following = follow.then(|| tokio::spawn(self.readiness.clone().follow_store(Arc::clone(&self.limiter))));
         shutdown.await;
         info!("shutting down: health says no, calls are still served");

@@ -23,10 +23,14 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Says no until the store has answered, and from then on whenever it is not asked, for ever.
+    /// Says no, for before the store has answered.
+    pub async fn await_store(&self) {
+        self.tell(false).await;
+    }
+
+    /// Says yes when the store has answered, and from then on no whenever it is not asked, for ever.
     pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>) {
         let Some(shared) = limiter.store().shared() else { return };
-        self.tell(false).await;
         reached(shared.redis()).await;
         let (mut told, mut looks) = (false, interval(LOOK_EVERY));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -65,10 +65,6 @@ const GAUGES: &[(&str, &str)] = &[
     (SNAPSHOT_BYTES, "Length of the last snapshot."),
     (LAST_RELOAD, "When the policy was last loaded."),
     (CONNECTIONS, "Open connections, by listener."),
-    (store::SERVER_UP, "Whether a server of the shared store is asked; 0 while its breaker is open."),
-    (store::CONNECTIONS, "Connections to a server of the shared store."),
-    (store::IDLE, "Connections to a server of the shared store that nobody uses at the moment."),
-    (store::WAITING, "Checks that wait for the next round trip to a server of the shared store."),
     (BUILD_INFO, "Always 1; the labels tell the build."),
 ];
 
@@ -142,11 +138,6 @@ impl Metrics {
     /// A counter of this service.
     pub(super) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         counter(&self.recorder, name, labels)
-    }
-
-    /// A gauge of this service.
-    pub(super) fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
-        gauge(&self.recorder, name, labels)
     }
 
     /// The meter of a listener.

@@ -9,4 +9,4 @@ pub mod tracing;
 pub use histogram::Histogram;
 pub use meters::{LimitMeter, Meters, Outcome, Transport};
 pub use metrics::Metrics;
-pub use store::{StoreMeter, StoreOp};
+pub use store::{ServerStatus, StoreMeter, StoreOp};

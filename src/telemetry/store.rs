@@ -1,8 +1,15 @@
 //! What a shared store counts.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use metrics::Counter;
+use parking_lot::Mutex;
 
 use super::{
     Histogram, Metrics,
@@ -18,14 +25,11 @@ pub const NEAR_HITS: &str = "weir_near_cache_hits_total";
 /// Refusals for which the near cache had no room.
 pub const NEAR_FULL: &str = "weir_near_cache_full_total";
 
-/// Whether a server is asked.
-pub const SERVER_UP: &str = "weir_store_server_up";
-/// Connections to a server.
-pub const CONNECTIONS: &str = "weir_store_connections";
-/// Those that nobody uses.
-pub const IDLE: &str = "weir_store_connections_idle";
-/// Checks that wait for the next round trip.
-pub const WAITING: &str = "weir_store_waiting";
+const SERVER_UP: &str = "weir_store_server_up";
+const CONNECTIONS: &str = "weir_store_connections";
+const IDLE: &str = "weir_store_connections_idle";
+const WAITING: &str = "weir_store_waiting";
+const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
 
 /// The label of the shared store.
 const STORE: &str = "redis";
@@ -45,11 +49,34 @@ pub struct StoreMeter {
     decide: Histogram,
     reset: Histogram,
     batches: Histogram,
+    not_taken_back: AtomicU64,
+    servers: Mutex<Vec<ServerStatus>>,
+}
+
+/// How a server of the store is.
+#[derive(Clone, Debug)]
+pub struct ServerStatus {
+    /// Its address, or by whom it is found.
+    pub server: String,
+    /// Whether it is asked.
+    pub up: bool,
+    /// Connections to it.
+    pub open: usize,
+    /// Those of them that nobody uses.
+    pub idle: usize,
+    /// Checks that wait for the next round trip.
+    pub waiting: usize,
 }
 
 impl Default for StoreMeter {
     fn default() -> Self {
-        Self { decide: Histogram::new(DURATIONS), reset: Histogram::new(DURATIONS), batches: Histogram::new(SIZES) }
+        Self {
+            decide: Histogram::new(DURATIONS),
+            reset: Histogram::new(DURATIONS),
+            batches: Histogram::new(SIZES),
+            not_taken_back: AtomicU64::new(0),
+            servers: Mutex::default(),
+        }
     }
 }
 
@@ -67,7 +94,17 @@ impl StoreMeter {
         self.batches.record_number(checks as u64);
     }
 
-    /// Writes its histograms in Prometheus text.
+    /// A charge of a refused check could not be taken back.
+    pub fn not_taken_back(&self) {
+        self.not_taken_back.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How its servers are now; those that are gone have no series any more.
+    pub fn servers(&self, servers: Vec<ServerStatus>) {
+        *self.servers.lock() = servers;
+    }
+
+    /// Writes what it has counted in Prometheus text.
     pub fn render(&self, out: &mut String) {
         out.push_str(&format!(
             "# HELP {DURATION} Time that the shared store takes, by operation: a round trip that decides checks, many of \
@@ -81,7 +118,38 @@ impl StoreMeter {
             "# HELP {BATCH_SIZE} Checks that shared one call of the script.\n# TYPE {BATCH_SIZE} histogram\n"
         ));
         self.batches.render(BATCH_SIZE, &format!("store=\"{STORE}\""), out);
+        let not_taken_back = self.not_taken_back.load(Ordering::Relaxed);
+        out.push_str(&format!(
+            "# HELP {UNDO_FAILURES} Charges of refused checks that could not be taken back on a Cluster.\n\
+             # TYPE {UNDO_FAILURES} counter\n{UNDO_FAILURES}{{store=\"{STORE}\"}} {not_taken_back}\n"
+        ));
+        self.render_servers(out);
     }
+
+    fn render_servers(&self, out: &mut String) {
+        let servers = self.servers.lock();
+        let mut gauge = |name: &str, help: &str, value: fn(&ServerStatus) -> usize| {
+            out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
+            for status in servers.iter() {
+                out.push_str(&format!("{name}{{server=\"{}\"}} {}\n", escaped(&status.server), value(status)));
+            }
+        };
+        gauge(SERVER_UP, "Whether a server of the shared store is asked; 0 while its breaker is open.", |status| {
+            usize::from(status.up)
+        });
+        gauge(CONNECTIONS, "Connections to a server of the shared store.", |status| status.open);
+        gauge(IDLE, "Connections to a server of the shared store that nobody uses at the moment.", |status| {
+            status.idle
+        });
+        gauge(WAITING, "Checks that wait for the next round trip to a server of the shared store.", |status| {
+            status.waiting
+        });
+    }
+}
+
+/// A label's value as the text format wants it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
 impl Metrics {
@@ -93,15 +161,6 @@ impl Metrics {
     /// What the near cache counts: checks that it answered, and refusals for which it had no room.
     pub fn near_cache(&self) -> (Counter, Counter) {
         (self.counter(NEAR_HITS, &[]), self.counter(NEAR_FULL, &[]))
-    }
-
-    /// How one of its servers is: whether it is asked, its connections, how many of them nobody uses, and how many checks
-    /// wait for it.
-    pub fn server(&self, server: &str, up: bool, open: usize, idle: usize, waiting: usize) {
-        let gauges = [(SERVER_UP, usize::from(up)), (CONNECTIONS, open), (IDLE, idle), (WAITING, waiting)];
-        for (name, value) in gauges {
-            self.gauge(name, &[("server", server)]).set(value as f64);
-        }
     }
 
     /// The meter of the shared store, rendered with the rest.

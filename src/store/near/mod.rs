@@ -213,12 +213,13 @@ impl<'a> Question<'a> {
 
 impl Refusal {
     fn answers(&self, plan: &Plan<'_>, question: &Question<'_>, now: Micros) -> bool {
-        let costs_no_less = || plan.levels().iter().zip(&self.costs).all(|(level, cost)| level.cost >= *cost);
+        // A dearer one would be refused as well, but for longer, or for ever.
+        let same_costs = || plan.levels().iter().zip(&self.costs).all(|(level, cost)| level.cost == *cost);
         now < self.until
             && self.policy_version == question.policy_version
             && self.max_wait == plan.max_wait
             && self.costs.len() == plan.levels().len()
-            && costs_no_less()
+            && same_costs()
     }
 }
 

@@ -18,8 +18,9 @@ end
 
 -- How long what has expired is left alone when fields are swept, in microseconds: a clock may step back a little.
 local GRACE = 1000000
--- Fields looked at for each one that is added, so that no more than about a quarter of a hash has expired.
-local LOOKS = 4
+-- Fields looked at for each one that is added, so that no more than about a quarter of a hash that grows has expired, and
+-- for one of so many updates, so that one that does not grow is cleared up too.
+local LOOKS, UPDATES = 4, 16
 
 -- The plans of one call share few limits, so each is read once.
 local limits = {}
@@ -46,8 +47,11 @@ local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 local befores_at, afters_at, charged_units_at
 -- What it finds and what becomes of that, by place, and what each level says. `false`: nothing, which keeps a column whole.
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
--- Values as Redis holds them, from before and after, and whether a level that counts has charged: for plans that tell.
+-- Values as Redis holds them, from before and after, and until when lasts what a level that counts has charged: for plans
+-- that tell.
 local found, written, counted = {}, {}, {}
+-- Whether anything of the plan was written, so that an error is no refusal.
+local wrote = false
 local key_count = 0
 
 local function read_plan()
@@ -122,10 +126,11 @@ local function save_key(first, last)
   if length == 0 then return end
   local hash = key_of(first)
   local added = call('HSET', hash, unpack(arguments, 1, length))
+  wrote = true
   local left, ttl = call('PTTL', hash), ceil(longest / 1000) + 1000
   if ttl < least_ttl then ttl = least_ttl end
   if left < ttl then call('PEXPIRE', hash, ttl) end
-  if added > 0 and left >= 0 and own_clock then sweep(hash, added * LOOKS) end
+  if left >= 0 and own_clock and (added > 0 or now % UPDATES == 0) then sweep(hash, (added > 0 and added or 1) * LOOKS) end
 end
 
 local function save()
@@ -196,7 +201,7 @@ local function independent()
       decisions[index], state = step(index, input[costs_at + index])
       if state then
         put(index, state)
-        counted[input[places_at + index]] = true
+        counted[input[places_at + index]] = now + decisions[index][5]
       end
       allowed = allowed and decisions[index][1] == 1
     end
@@ -226,14 +231,20 @@ local function restore(index)
     local expires, words = unpacked(before)
     states[index] = words
   end
+  wrote = true
   return true
 end
 
--- Gives back what was charged to a level and still counts.
+-- Gives back what was charged to a level and still counts whole, others having written since: while its window lasts, or,
+-- where charges fade, while even what was charged before lasts; later, time has given some of it back, and it stays charged.
 local function give_back(index)
   local period, phase = limit_of(input[limits_at + index]).period, input[phases_at + index]
-  local window = period > 0 and floor((charged_at - phase) / period)
-  if window and window ~= floor((now - phase) / period) then return end
+  if period > 0 then
+    if floor((charged_at - phase) / period) ~= floor((now - phase) / period) then return end
+  else
+    local before = input[befores_at + index]
+    if before == '' or unpacked(before) < now then return end
+  end
   local decision, state = step(index, -input[charged_units_at + index])
   decisions[index] = decision
   if state then put(index, state) end
@@ -257,11 +268,11 @@ end
 local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
 
 -- What a level has found and written, to be taken back; '': nothing is. Of what a level that counts has charged for itself
--- at most a part is: no value is ever '-'.
+-- at most a part is: then the moment until which that lasts, and '-', which no value ever is.
 local function change(index)
   local own = input[places_at + index]
   if not written[own] or limit_of(input[limits_at + index]).charges_denied then return '', '' end
-  if counted[own] then return '', '-' end
+  if counted[own] then return pack(counted[own]), '-' end
   return found[own] or '', written[own]
 end
 
@@ -274,9 +285,10 @@ local function tell(index)
   length = length + 7
 end
 
--- Decides one plan as plan/decide.rs does, or fails before anything of it is written.
+-- Decides one plan as plan/decide.rs does. Of one that fails nothing is written, unless a right is missing for what
+-- follows a write.
 local function run()
-  changed = false
+  changed, wrote = false, false
   local tells = charge >= TELLS and charge < UNDOES
   if tells then written, counted = {}, {} end
   load()
@@ -293,7 +305,7 @@ local function run()
   end
 end
 
--- All plans in a row: for each 0 and its decisions, or 1 and what is wrong with it.
+-- All plans in a row: for each 0 and its decisions, or what is wrong with it behind 1 where nothing of it was written, else 2.
 local function decide_all()
   while input[at] do
     local key_total = input[at + 2]
@@ -301,7 +313,7 @@ local function decide_all()
     local done, failure = pcall(run)
     key_count = key_count + key_total
     if not done then
-      output[length + 1], output[length + 2] = 1, type(failure) == 'table' and failure.err or tostring(failure)
+      output[length + 1], output[length + 2] = wrote and 2 or 1, type(failure) == 'table' and failure.err or tostring(failure)
       length = length + 2
     end
   end

@@ -7,7 +7,7 @@ use deadpool::{
     managed::{self, Metrics, PoolError, RecycleError, RecycleResult, Timeouts},
 };
 use parking_lot::Mutex;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::{
@@ -53,10 +53,10 @@ impl Manager {
         Self { probe_key: Some(key), ..self }
     }
 
-    async fn probed(&self, mut connection: Connection) -> Result<Connection, Failure> {
+    async fn probed(&self, mut connection: Connection, deadline: Instant) -> Result<Connection, Failure> {
         if let Some(key) = &self.probe_key {
             let late = |_| Failure::Connect("trying the script: no answer in time".into());
-            timeout_at(self.dialer.deadline(), run::probe(&mut connection, key)).await.map_err(late)??;
+            timeout_at(deadline, run::probe(&mut connection, key)).await.map_err(late)??;
         }
         Ok(connection)
     }
@@ -76,12 +76,13 @@ impl managed::Manager for Manager {
     type Error = Failure;
 
     async fn create(&self) -> Result<Connection, Failure> {
+        let deadline = self.dialer.deadline();
         let made = match &self.target {
             Target::Fixed(address) => self.dialer.dial(address, Purpose::Checks).await,
             Target::Sentinel(sentinels) => sentinels.dial(&self.dialer).await,
         };
         let made = match made {
-            Ok(connection) => self.probed(connection).await,
+            Ok(connection) => self.probed(connection, deadline).await,
             Err(failure) => Err(failure),
         };
         self.tell(made.as_ref().err());

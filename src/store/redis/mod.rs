@@ -45,7 +45,7 @@ use super::{Failure, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use crate::{
     domain::{Clock, Decision, Key, OnStoreFailure},
     plan::{Decisions, Plan},
-    telemetry::{StoreMeter, StoreOp},
+    telemetry::{ServerStatus, StoreMeter, StoreOp},
 };
 
 /// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
@@ -92,9 +92,15 @@ impl RedisStore {
         self.servers.is_up()
     }
 
-    /// The servers, for gauges.
-    pub fn servers(&self) -> &Servers {
-        &self.servers
+    /// How its servers are.
+    pub fn status(&self) -> Vec<ServerStatus> {
+        let mut all = Vec::new();
+        self.servers.for_each(|node| {
+            let (open, idle) = node.connections();
+            let (server, up, waiting) = (node.address().to_string(), node.is_up(), node.waiting());
+            all.push(ServerStatus { server, up, open, idle, waiting });
+        });
+        all
     }
 
     async fn decide_plan(&self, plan: &Plan<'_>) -> Result<Decisions, Failure> {
@@ -147,6 +153,7 @@ impl RedisStore {
                     told.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
                 }
                 Err(failure) => {
+                    self.meter.not_taken_back();
                     tracing::debug!(error = &failure as &dyn std::error::Error, "a charge could not be taken back");
                 }
             }

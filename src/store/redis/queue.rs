@@ -34,9 +34,8 @@ impl Waiter {
         }
     }
 
-    /// Whether it has its answer.
-    pub fn is_answered(&self) -> bool {
-        self.answer.is_none()
+    fn is_awaited(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
     }
 }
 
@@ -62,10 +61,14 @@ impl Queue {
         let (sender, receiver) = oneshot::channel();
         let mut waiters = self.waiters.lock();
         if waiters.len() >= self.max_waiting {
-            return Err(Failure::QueueFull);
+            // Those whom nobody waits for any more make room first.
+            waiters.retain(Waiter::is_awaited);
+            if waiters.len() >= self.max_waiting {
+                return Err(Failure::QueueFull);
+            }
         }
+        let first = waiters.is_empty();
         waiters.push_back(Waiter { part, deadline, asking, answer: Some(sender) });
-        let first = waiters.len() == 1;
         drop(waiters);
         if first {
             self.arrived.notify_one();
@@ -82,7 +85,7 @@ impl Queue {
                 .iter_mut()
                 .filter(|waiter| waiter.deadline <= now)
                 .for_each(|waiter| waiter.answer(Err(Failure::Late)));
-            taken.retain(|waiter| !waiter.is_answered());
+            taken.retain(Waiter::is_awaited);
             if !taken.is_empty() {
                 return taken;
             }
@@ -112,5 +115,41 @@ impl Queue {
         let mut waiters = self.waiters.lock();
         let count = waiters.len().min(most);
         waiters.drain(..count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[tokio::test]
+    async fn those_whom_nobody_waits_for_make_room() {
+        let queue = Queue::new(2);
+        let first = queue.push(Part::default(), later(), false).unwrap();
+        let second = queue.push(Part::default(), later(), false).unwrap();
+        assert_eq!(queue.push(Part::default(), later(), false).unwrap_err(), Failure::QueueFull);
+        drop(second);
+        let third = queue.push(Part::default(), later(), false).unwrap();
+        drop(first);
+        let mut taken = queue.take(10).await;
+        assert_eq!((taken.len(), queue.waiting()), (1, 0), "nor is anything sent for them");
+        taken[0].answer(Err(Failure::Closed));
+        assert_eq!(third.await.unwrap(), Err(Failure::Closed));
+    }
+
+    #[tokio::test]
+    async fn whose_time_is_up_is_told_and_not_sent() {
+        let queue = Queue::new(2);
+        let late = queue.push(Part::default(), Instant::now(), false).unwrap();
+        let in_time = queue.push(Part::default(), later(), true).unwrap();
+        assert!(queue.take(10).await[0].asking);
+        assert_eq!(late.await.unwrap(), Err(Failure::Late));
+        assert!(in_time.await.is_err(), "dropped with its waiter");
     }
 }

@@ -58,22 +58,25 @@ impl<'a> Answers<'a> {
     /// The answer to the next part, which has so many levels; it may tell what was written.
     ///
     /// # Errors
-    /// Why the part was not decided.
+    /// Why the part was not decided. Behind one that cannot be read, none can.
     pub fn next(&mut self, levels: u32, tells: bool) -> Result<Decided, Failure> {
         match self.int()? {
-            0 => {
-                let mut decided = Decided { at: self.at, decisions: Decisions::new(), changes: Vec::new() };
-                for _ in 0..levels {
-                    decided.decisions.push(self.decision()?);
-                    if tells {
-                        let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
-                        decided.changes.push(Change { before, after });
-                    }
-                }
-                Ok(decided)
-            }
-            _ => Err(Failure::of_script(&self.text()?)),
+            0 => self.decided(levels, tells).inspect_err(|_| self.rest = &[]),
+            1 => Err(Failure::of_script(&self.text()?)),
+            _ => Err(Failure::Lost(self.text()?.into())),
         }
+    }
+
+    fn decided(&mut self, levels: u32, tells: bool) -> Result<Decided, Failure> {
+        let mut decided = Decided { at: self.at, decisions: Decisions::new(), changes: Vec::new() };
+        for _ in 0..levels {
+            decided.decisions.push(self.decision()?);
+            if tells {
+                let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
+                decided.changes.push(Change { before, after });
+            }
+        }
+        Ok(decided)
     }
 
     /// The page that a reset has looked at: where to go on, if anywhere, and whether the key itself had a state.
