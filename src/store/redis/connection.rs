@@ -14,6 +14,7 @@ use redis_protocol::resp2::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
+use super::nesting;
 use crate::store::Failure;
 
 /// Longest reply in bytes; a server that sends a longer one is given up.
@@ -108,6 +109,9 @@ impl Connection {
     pub async fn receive(&mut self) -> Result<Reply, Failure> {
         self.whole = false;
         loop {
+            if !nesting::is_bounded(&self.input) {
+                return Err(Failure::Lost("not the Redis protocol: arrays within arrays".into()));
+            }
             match decode(&self.input) {
                 Ok(Some((reply, length))) => {
                     let _ = self.input.split_to(length);

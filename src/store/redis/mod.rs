@@ -11,6 +11,7 @@ pub mod io;
 pub mod lane;
 pub mod login;
 pub mod manager;
+mod nesting;
 pub mod node;
 pub mod queue;
 pub mod reply;
