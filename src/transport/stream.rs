@@ -13,7 +13,8 @@ use crate::{
 };
 
 /// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
-const MAX_UNDER_WAY: usize = 256;
+// Few enough that a hundred streams that never pause stay below the bound of the store's queue.
+const MAX_UNDER_WAY: usize = 64;
 
 /// The answers to a stream of requests. It ends with the requests, at the first that cannot be read, or with
 /// UNAVAILABLE when the drain begins.

@@ -81,7 +81,7 @@ async fn a_stream_shares_round_trips_and_is_answered_in_order() {
         let line = text.lines().find(|line| line.starts_with("weir_store_waiting"));
         line.and_then(|line| line.split(' ').next_back()?.parse::<f64>().ok()).unwrap_or(0.0)
     };
-    eventually("many wait", || (waiting() > 128.0).then_some(()));
+    eventually("many wait", || (waiting() > 32.0).then_some(()));
     redis.resume();
     assert_in_order(&answers.await.expect("no panic").expect("answers"));
     let calls = script_calls(&redis);
