@@ -1,6 +1,7 @@
 //! The stores against real servers, which the tests start and stop themselves.
 
 mod anchors;
+mod cluster_nodes;
 mod commands;
 mod conformance;
 mod exactness;

@@ -1,41 +1,37 @@
 //! The masters of a Cluster: which one to ask, and where to go when it is another one.
 
-use std::{sync::Arc, time::Duration};
+mod looks;
+
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::{
-    runtime::Handle,
-    sync::Notify,
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
-use tracing::{debug, info, warn};
+use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
+use tracing::debug;
 
+use self::looks::Looks;
 use super::{
-    connection::{Connection, Reply},
+    connection::Reply,
     encode::Part,
     node::Node,
     reply::Decided,
     retry::Retry,
-    slots::{self, SlotMap},
+    slots::{self, SLOTS, SlotMap},
 };
 use crate::store::{Failure, failure::RefusalCode, url::Address};
 
 /// Times that one request is sent elsewhere.
 const MAX_REDIRECTS: u32 = 8;
-/// The least time between two looks at the map.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// How often to look while something is wrong with a master.
-const LOOK_WHEN_DOWN: Duration = Duration::from_millis(200);
+/// Why nobody can be asked.
+const UNKNOWN: &str = "it is not known yet who serves the Cluster's slots";
 
 /// Makes what a Cluster is asked through.
 pub trait Connect: Send + Sync + 'static {
-    /// The node at an address, where these slots are to be found.
+    /// The node at an address, where this slot is to be found. Called under a lock: it must take no time.
     fn node(&self, address: &Address, slot: u16) -> Node;
 
-    /// A connection to any node, to ask it about the others.
-    fn connection(&self, address: &Address) -> impl Future<Output = Result<Connection, Failure>> + Send;
+    /// What any node says to `CLUSTER SLOTS`, or why it does not, in bounded time.
+    fn slots(&self, address: &Address) -> impl Future<Output = Result<Reply, Failure>> + Send;
 }
 
 /// A Cluster.
@@ -50,24 +46,36 @@ struct Shared<C> {
     map: ArcSwap<SlotMap<Node>>,
     /// One change of the map at a time.
     change: Mutex<()>,
-    outdated: Notify,
+    looks: Looks,
 }
 
 impl<C: Connect> Cluster<C> {
     /// A Cluster that is found through `seeds`; a task on `runtime` keeps its map true.
     pub fn start(seeds: Vec<Address>, connect: C, runtime: &Handle) -> Self {
-        let (map, change, outdated) = (ArcSwap::default(), Mutex::default(), Notify::new());
-        let shared = Arc::new(Shared { connect, seeds, map, change, outdated });
-        let task = runtime.spawn(keep(Arc::clone(&shared)));
+        let (map, change, looks) = (ArcSwap::default(), Mutex::default(), Looks::default());
+        let shared = Arc::new(Shared { connect, seeds, map, change, looks });
+        let task = runtime.spawn(looks::keep(Arc::clone(&shared)));
         Self { shared, task }
     }
 
-    /// Every master.
+    /// Every master that is known.
     pub fn masters(&self) -> Vec<Arc<Node>> {
         self.shared.map.load().masters().map(|(_, node)| Arc::clone(node)).collect()
     }
 
-    /// Whether the map is known and all its masters are asked.
+    /// Every master, once it is known who serves each slot.
+    ///
+    /// # Errors
+    /// [`Failure::Connect`] when that is not known by the deadline.
+    pub async fn all_masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
+        let mut retry = Retry::until(deadline);
+        while !self.shared.is_known() {
+            retry.pause(self.shared.doubted(Failure::Connect(UNKNOWN.into()))).await?;
+        }
+        Ok(self.masters())
+    }
+
+    /// Whether it is known who serves each slot, and all masters are asked.
     pub fn is_up(&self) -> bool {
         self.shared.is_up()
     }
@@ -77,24 +85,8 @@ impl<C: Connect> Cluster<C> {
     /// # Errors
     /// Why there is no answer.
     pub async fn ask(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
-        let mut retry = Retry::until(deadline);
-        let mut ahead = None;
-        for _ in 0..=MAX_REDIRECTS {
-            let asking = ahead.is_some();
-            let Some((address, node)) = ahead.take().or_else(|| self.shared.owner(slot)) else {
-                retry.pause(Failure::Connect("the Cluster's slots are not known yet".into())).await?;
-                continue;
-            };
-            let failure = match node.ask(part(), deadline, asking).await {
-                Ok(decided) => return Ok(decided),
-                Err(failure) => failure,
-            };
-            match self.shared.redirected(slot, &failure, &address) {
-                Some(elsewhere) => ahead = elsewhere,
-                None => retry.pause(self.shared.doubted(failure)).await?,
-            }
-        }
-        Err(Failure::Connect("the Cluster's nodes do not agree on who serves the slot".into()))
+        let part = &part;
+        self.carry(slot, deadline, |node, asking| async move { node.ask(part(), deadline, asking).await }).await
     }
 
     /// Runs the script beside the lanes on the master of a key in `slot`, until `deadline`. On the Cluster's runtime.
@@ -102,23 +94,45 @@ impl<C: Connect> Cluster<C> {
     /// # Errors
     /// Why there is no reply.
     pub async fn script(&self, slot: u16, key: &[u8], call: &[u8], deadline: Instant) -> Result<Reply, Failure> {
-        let mut retry = Retry::until(deadline);
-        for _ in 0..=MAX_REDIRECTS {
-            let Some((address, node)) = self.shared.owner(slot) else {
-                retry.pause(Failure::Connect("the Cluster's slots are not known yet".into())).await?;
+        self.carry(slot, deadline, |node, asking| async move { node.script(key, call, asking).await }).await
+    }
+
+    /// Runs a command beside the lanes on the master of its key, which is in `slot`, until `deadline`. On the Cluster's
+    /// runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn command(&self, slot: u16, command: &[&[u8]], deadline: Instant) -> Result<Reply, Failure> {
+        self.carry(slot, deadline, |node, asking| async move { node.command(command, asking).await }).await
+    }
+
+    /// Sends a request to the node that serves a slot, and elsewhere as nodes say, until one answers. `send` is told whether
+    /// the slot is still on its way there.
+    async fn carry<T, F>(&self, slot: u16, deadline: Instant, send: impl Fn(Arc<Node>, bool) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let (mut retry, mut ahead, mut redirects) = (Retry::until(deadline), None, 0);
+        loop {
+            let asking = ahead.is_some();
+            let Some(node) = ahead.take().or_else(|| self.shared.owner(slot)) else {
+                retry.pause(Failure::Connect(UNKNOWN.into())).await?;
                 continue;
             };
-            let failure = match node.script(key, call, false).await {
-                Ok(reply) => return Ok(reply),
+            let failure = match send(Arc::clone(&node), asking).await {
+                Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
-            match self.shared.redirected(slot, &failure, &address) {
-                Some(None) => {}
-                Some(Some((_, node))) => return node.script(key, call, true).await,
+            match self.shared.redirected(slot, &failure, node.address()) {
+                // The refusal tells where they keep sending each other.
+                Some(_) if redirects == MAX_REDIRECTS => return Err(self.shared.doubted(failure)),
+                Some(elsewhere) => {
+                    redirects += 1;
+                    ahead = elsewhere;
+                }
                 None => retry.pause(self.shared.doubted(failure)).await?,
             }
         }
-        Err(Failure::Connect("the Cluster's nodes do not agree on who serves the slot".into()))
     }
 }
 
@@ -128,26 +142,26 @@ impl<C: Connect> Drop for Cluster<C> {
     }
 }
 
-type Place = (Address, Arc<Node>);
-
 impl<C: Connect> Shared<C> {
-    fn owner(&self, slot: u16) -> Option<Place> {
-        let map = self.map.load();
-        let found = map.owner(slot).map(|node| (node.address().clone(), Arc::clone(node)));
+    fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        let found = self.map.load().owner(slot).map(Arc::clone);
         if found.is_none() {
-            self.outdated.notify_one();
+            self.looks.soon();
         }
         found
     }
 
+    fn is_known(&self) -> bool {
+        self.map.load().covered() == SLOTS
+    }
+
     fn is_up(&self) -> bool {
-        let map = self.map.load();
-        map.owner(0).is_some() && map.masters().all(|(_, node)| node.is_up())
+        self.is_known() && self.map.load().masters().all(|(_, node)| node.is_up())
     }
 
     /// Where a request is to be sent that was sent elsewhere: `Some(None)` where the map tells it by now, `None` where the
     /// failure is no redirection.
-    fn redirected(&self, slot: u16, failure: &Failure, asked: &Address) -> Option<Option<Place>> {
+    fn redirected(&self, slot: u16, failure: &Failure, asked: &Address) -> Option<Option<Arc<Node>>> {
         let Failure::Refused(error) = failure else { return None };
         let moved = error.code == RefusalCode::Moved;
         if !moved && error.code != RefusalCode::Ask {
@@ -155,92 +169,62 @@ impl<C: Connect> Shared<C> {
         }
         let address = slots::redirect(&error.text, asked)?;
         debug!(slot, to = %address, moved, "redirected");
-        let node = self.node(&address, slot, moved);
         if moved {
-            self.outdated.notify_one();
+            self.moved(&address, slot);
+            self.looks.after_move(address);
             return Some(None);
         }
-        Some(Some((address, node)))
+        self.importer(&address, slot).map(Some)
     }
 
     /// After a failure the map may be what is wrong.
     fn doubted(&self, failure: Failure) -> Failure {
-        self.outdated.notify_one();
+        self.looks.soon();
         failure
     }
 
-    /// The node at an address, which from now on `serves` the slot.
-    fn node(&self, address: &Address, slot: u16, serves: bool) -> Arc<Node> {
-        let _change = self.change.lock();
-        let map = self.map.load();
-        if let Some(node) = map.at(address)
-            && !serves
-        {
-            return Arc::clone(node);
+    /// From now on the node at this address serves the slot.
+    fn moved(&self, address: &Address, slot: u16) {
+        let serves = || self.map.load().owner(slot).is_some_and(|node| node.address() == address);
+        // All who were under way there say the same.
+        if serves() {
+            return;
         }
-        let mut next = SlotMap::clone(&map);
-        next.give(serves.then_some(slot).into_iter(), address, || Arc::new(self.connect.node(address, slot)));
-        let node = next.at(address).map(Arc::clone);
-        self.map.store(Arc::new(next));
-        node.unwrap_or_else(|| Arc::new(self.connect.node(address, slot)))
+        let _change = self.change.lock();
+        if !serves() {
+            let mut next = SlotMap::clone(&self.map.load());
+            next.give([slot].into_iter(), address, || Arc::new(self.connect.node(address, slot)));
+            self.set(next);
+        }
     }
 
-    /// Asks one node after the other for the map until one tells it.
-    async fn look(&self) -> Result<(), Failure> {
-        let mut known: Vec<_> =
-            self.map.load().masters().map(|(address, node)| (!node.is_up(), address.clone())).collect();
-        // Those that answer first.
-        known.sort_by_key(|(down, _)| *down);
-        let mut last = Failure::Connect("no node of the Cluster is known".into());
-        for address in known.iter().map(|(_, address)| address).chain(&self.seeds) {
-            match self.ranges(address).await {
-                Ok(ranges) => {
-                    self.take(ranges);
-                    return Ok(());
-                }
-                Err(failure) => last = failure,
+    /// Makes this the map. Nodes whose key for probes is in a slot that they have lost get another one.
+    fn set(&self, map: SlotMap<Node>) {
+        for (address, node) in map.masters() {
+            let owner = node.probe_key().slot().and_then(|slot| map.owner(slot));
+            if !owner.is_some_and(|owner| Arc::ptr_eq(owner, node))
+                && let Some(slot) = map.last_of(address)
+            {
+                node.probe_key().put_in(slot);
             }
         }
-        Err(last)
+        self.map.store(Arc::new(map));
     }
 
-    async fn ranges(&self, address: &Address) -> Result<Vec<slots::Range>, Failure> {
-        let mut connection = self.connect.connection(address).await?;
-        let reply = connection.command(&[b"CLUSTER", b"SLOTS"]).await?;
-        match slots::ranges(&reply, address) {
-            Some(ranges) if !ranges.is_empty() => Ok(ranges),
-            Some(_) => Err(Failure::Server("the Cluster serves no slot".into())),
-            None => Err(Failure::Server("the reply to CLUSTER SLOTS cannot be read".into())),
+    /// The node to which a slot is on its way; `None` where the map holds no more.
+    fn importer(&self, address: &Address, slot: u16) -> Option<Arc<Node>> {
+        let known = || self.map.load().at(address).map(Arc::clone);
+        if let Some(node) = known() {
+            return Some(node);
         }
-    }
-
-    /// Makes the map anew; the nodes that it had stay those that they are.
-    fn take(&self, ranges: Vec<slots::Range>) {
         let _change = self.change.lock();
-        let (before, mut next) = (self.map.load(), SlotMap::default());
-        for (first, last, address) in ranges {
-            let make = || before.at(&address).map_or_else(|| Arc::new(self.connect.node(&address, first)), Arc::clone);
-            next.give(first..=last, &address, make);
+        if let Some(node) = known() {
+            return Some(node);
         }
-        let names = |map: &SlotMap<Node>| map.masters().map(|(address, _)| address.clone()).collect::<Vec<_>>();
-        if names(&before) != names(&next) {
-            let masters: Vec<_> = next.masters().map(|(address, _)| address.to_string()).collect();
-            info!(masters = masters.join(", "), "the Cluster's masters");
-        }
-        self.map.store(Arc::new(next));
-    }
-}
-
-/// Looks at the map whenever it may be out of date, and while a master is not well.
-async fn keep<C: Connect>(shared: Arc<Shared<C>>) {
-    loop {
-        if let Err(failure) = shared.look().await {
-            warn!(error = &failure as &dyn std::error::Error, "no node of the Cluster tells who serves what");
-        }
-        sleep(LOOK_PAUSE).await;
-        tokio::select! {
-            () = shared.outdated.notified() => {}
-            () = sleep(LOOK_WHEN_DOWN), if !shared.is_up() => {}
-        }
+        let mut next = SlotMap::clone(&self.map.load());
+        next.give(std::iter::empty(), address, || Arc::new(self.connect.node(address, slot)));
+        let node = next.at(address).map(Arc::clone);
+        self.set(next);
+        node
     }
 }

@@ -359,10 +359,11 @@ local function probe()
   local hash = KEYS[1]
   call('HMGET', hash, 'probe')
   call('PTTL', hash)
-  call('PEXPIRE', hash, 1000)
-  call('HRANDFIELD', hash, 1, 'WITHVALUES')
+  -- Before all other writes: a server without memory refuses it only where the script has not written yet.
   call('HSET', hash, 'probe', now)
   call('HDEL', hash, 'probe')
+  call('PEXPIRE', hash, 1000)
+  call('HRANDFIELD', hash, 1, 'WITHVALUES')
   return {now}
 end
 

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::{
     connection::Connection,
     dial::{Dialer, Purpose},
-    run,
+    run::{self, ProbeKey},
     sentinel::Sentinels,
 };
 use crate::store::{Failure, url::Address};
@@ -37,7 +37,7 @@ pub enum Target {
 pub struct Manager {
     target: Target,
     dialer: Arc<Dialer>,
-    probe_key: Option<Vec<u8>>,
+    probe_key: Option<Arc<ProbeKey>>,
     /// What went wrong last, so that the log tells of changes only.
     trouble: Mutex<Option<Failure>>,
 }
@@ -49,14 +49,14 @@ impl Manager {
     }
 
     /// The same, which give out only connections on which the script can be carried out. `key` is for trying that.
-    pub fn probing(self, key: Vec<u8>) -> Self {
+    pub fn probing(self, key: Arc<ProbeKey>) -> Self {
         Self { probe_key: Some(key), ..self }
     }
 
     async fn probed(&self, mut connection: Connection, deadline: Instant) -> Result<Connection, Failure> {
         if let Some(key) = &self.probe_key {
             let late = |_| Failure::Connect("trying the script: no answer in time".into());
-            timeout_at(deadline, run::probe(&mut connection, key)).await.map_err(late)??;
+            timeout_at(deadline, run::probe(&mut connection, &key.get())).await.map_err(late)??;
         }
         Ok(connection)
     }

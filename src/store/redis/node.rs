@@ -21,13 +21,15 @@ use super::{
     manager::{Pooled, discard},
     queue::Queue,
     reply::Decided,
-    run,
+    run::{self, ProbeKey},
 };
 use crate::store::{Failure, url::Address};
 
 /// The pauses between two probes of a server that fails: the first, and the longest.
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(500);
+/// A server that fails again so soon after a probe went well goes on failing: the pauses go on growing, too.
+const RELAPSE: Duration = Duration::from_secs(5);
 
 /// A server.
 pub struct Node {
@@ -36,6 +38,7 @@ pub struct Node {
     queues: Vec<Arc<Queue>>,
     hasher: RandomState,
     command_timeout: Duration,
+    probe_key: Arc<ProbeKey>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -46,30 +49,40 @@ pub struct NodeTerms {
     pub address: Address,
     /// How many lanes.
     pub lanes: usize,
-    /// How many parts may wait, in all lanes together.
+    /// How many parts may wait, in each lane.
     pub max_queue: usize,
     /// The longest that one round trip outside the lanes may take.
     pub command_timeout: Duration,
     /// A key that lives on this server, for probes.
-    pub probe_key: Vec<u8>,
+    pub probe_key: Arc<ProbeKey>,
 }
 
 impl Node {
     /// Starts the node's tasks on `runtime`; they end when it is dropped.
     pub fn start(terms: NodeTerms, course: Course, runtime: &Handle) -> Self {
         let course = Arc::new(course);
-        let waiting = terms.max_queue.div_ceil(terms.lanes);
-        let queues: Vec<_> = (0..terms.lanes).map(|_| Arc::new(Queue::new(waiting))).collect();
+        let queues: Vec<_> = (0..terms.lanes).map(|_| Arc::new(Queue::new(terms.max_queue))).collect();
         let lanes = queues.iter().map(|queue| runtime.spawn(lane::run(Arc::clone(queue), Arc::clone(&course))));
         let mut tasks: Vec<_> = lanes.collect();
         let NodeTerms { address, command_timeout, probe_key, .. } = terms;
-        tasks.push(runtime.spawn(watch(address.to_string(), Arc::clone(&course), command_timeout, probe_key)));
-        Self { address, course, queues, hasher: RandomState::default(), command_timeout, tasks }
+        let watcher = Watcher {
+            server: address.to_string(),
+            course: Arc::clone(&course),
+            command_timeout,
+            probe_key: Arc::clone(&probe_key),
+        };
+        tasks.push(runtime.spawn(watcher.run()));
+        Self { address, course, queues, hasher: RandomState::default(), command_timeout, probe_key, tasks }
     }
 
     /// Where it is, or by whom it is found.
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// The key that lives there.
+    pub fn probe_key(&self) -> &ProbeKey {
+        &self.probe_key
     }
 
     /// Whether it is asked at all.
@@ -93,13 +106,23 @@ impl Node {
         }
     }
 
-    /// Runs commands beside the lanes, in one round trip. On the node's runtime.
+    /// Runs commands beside the lanes, in one round trip: the reply to each, refusals too. On the node's runtime.
     ///
     /// # Errors
-    /// Why there are no replies, or the first refusal.
+    /// Why there are no replies.
     pub async fn commands(&self, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, Failure> {
         let mut connection = self.connection().await?;
         let done = timeout(self.command_timeout, run::all(&mut connection, commands)).await;
+        settle(connection, done)
+    }
+
+    /// Runs one command beside the lanes, whose key's slot may be on its way here (`asking`). On the node's runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply, or the server's refusal.
+    pub async fn command(&self, command: &[&[u8]], asking: bool) -> Result<Reply, Failure> {
+        let mut connection = self.connection().await?;
+        let done = timeout(self.command_timeout, run::one(&mut connection, command, asking)).await;
         settle(connection, done)
     }
 
@@ -138,34 +161,68 @@ impl Drop for Node {
 }
 
 /// Probes the server while it fails, and lets requests to it again when it is well.
-async fn watch(server: String, course: Arc<Course>, command_timeout: Duration, probe_key: Vec<u8>) {
-    loop {
-        course.breaker.wait_until_open().await;
-        let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
-        let mut told = course.breaker.cause();
-        warn!(
-            server,
-            error = &*told,
-            "the store does not answer as it should: no checks go there until a probe goes well"
-        );
-        while let Err(failure) = probe(&course, command_timeout, &probe_key).await {
-            let why = failure.to_string();
-            if *told != why {
-                warn!(server, error = why, "a probe of the store failed");
-                told = why.into();
-            }
-            sleep(pause).await;
-            pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
-        }
-        course.breaker.close();
-        info!(server, after_seconds = since.elapsed().as_secs_f64(), "the store answers again");
-    }
+struct Watcher {
+    server: String,
+    course: Arc<Course>,
+    command_timeout: Duration,
+    probe_key: Arc<ProbeKey>,
 }
 
-async fn probe(course: &Course, command_timeout: Duration, key: &[u8]) -> Result<(), Failure> {
-    let mut connection = course.pool.get().await?;
-    let done = timeout(command_timeout, run::probe(&mut connection, key)).await;
-    settle(connection, done)
+impl Watcher {
+    async fn run(self) {
+        let (server, breaker) = (&self.server, &self.course.breaker);
+        loop {
+            breaker.wait_until_open().await;
+            let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
+            let mut told = breaker.cause();
+            warn!(
+                server,
+                error = &*told,
+                "the store does not answer as it should: no checks go there until a probe goes well"
+            );
+            let mut relapses = 0_u64;
+            loop {
+                self.wait_until_well(&mut pause, &mut told).await;
+                breaker.close();
+                if relapses == 0 {
+                    info!(server, after_seconds = since.elapsed().as_secs_f64(), "the store answers again");
+                }
+                if timeout(RELAPSE, breaker.wait_until_open()).await.is_err() {
+                    break;
+                }
+                // Probes do not see what is wrong, so they must not let requests there at their usual rate.
+                relapses += 1;
+                if relapses == 1 {
+                    let error = &*breaker.cause();
+                    warn!(server, error, "the store fails again soon after a probe went well");
+                }
+                sleep(pause).await;
+                pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
+            }
+            if relapses > 0 {
+                info!(server, relapses, "the store goes on answering");
+            }
+        }
+    }
+
+    async fn wait_until_well(&self, pause: &mut Duration, told: &mut Arc<str>) {
+        while let Err(failure) = self.probe().await {
+            let why = failure.to_string();
+            if **told != why {
+                warn!(server = self.server, error = why, "a probe of the store failed");
+                *told = why.into();
+            }
+            sleep(*pause).await;
+            *pause = (2 * *pause).min(LONGEST_PROBE_PAUSE);
+        }
+    }
+
+    async fn probe(&self) -> Result<(), Failure> {
+        let mut connection = self.course.pool.get().await?;
+        let key = self.probe_key.get();
+        let done = timeout(self.command_timeout, run::probe(&mut connection, &key)).await;
+        settle(connection, done)
+    }
 }
 
 /// What was done on a connection, which goes back to its pool if all went well.

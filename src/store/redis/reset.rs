@@ -3,16 +3,23 @@
 use std::time::Duration;
 
 use redis_protocol::resp2::types::OwnedFrame;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tracing::debug;
 
 use super::{connection::Reply, encode::reset_call, node::Node, reply::Answers, servers::Servers};
 use crate::{
     domain::{Key, Micros},
-    store::Failure,
+    store::{Failure, failure::RefusalCode},
 };
 
 /// Keys that a server is asked to look at in one page of a scan.
 const PAGE: &[u8] = b"1000";
+/// Attempts at one page in a row.
+const PAGE_TRIES: u32 = 8;
+/// The pause before the second of them; it doubles, so that the last comes after six seconds.
+const PAGE_PAUSE: Duration = Duration::from_millis(50);
+/// How long to look for who has a key whose slot moves.
+const KEY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is to be forgotten: the hash that holds the key's own states, what their fields begin with, and whether what is
 /// below goes too.
@@ -65,24 +72,74 @@ pub async fn own(
 ///
 /// # Errors
 /// Why it is not certain that all are gone.
-pub async fn scanned(node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
+pub async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
     let pattern = [&escaped(beginning)[..], b"*"].concat();
     let (mut cursor, mut gone) = (b"0".to_vec(), 0);
+    let (mut tries, mut pause) = (1, PAGE_PAUSE);
     loop {
-        let page = node.commands(&[vec![b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", PAGE]]).await?;
-        let page = page.into_iter().next().and_then(scan_page);
-        let (next, keys) = page.ok_or_else(|| Failure::Server("the reply to SCAN cannot be read".into()))?;
-        // One by one, because on a Cluster each may be in a slot of its own, but in one round trip.
-        let unlinks: Vec<Vec<&[u8]>> = keys.iter().map(|key| vec![b"UNLINK".as_slice(), key.as_slice()]).collect();
-        if !unlinks.is_empty() {
-            node.commands(&unlinks).await?;
+        match page(servers, node, &pattern, &cursor, &mut gone).await {
+            Ok(next) if next == b"0" => return Ok(gone),
+            Ok(next) => (cursor, tries, pause) = (next, 1, PAGE_PAUSE),
+            Err(failure) if tries == PAGE_TRIES || is_for_good(&failure) => return Err(failure),
+            Err(failure) => {
+                debug!(server = %node.address(), error = &failure as &dyn std::error::Error, "a page of a scan failed");
+                if !is_of_the_same_server(&failure) {
+                    cursor = b"0".to_vec();
+                }
+                sleep(pause).await;
+                (tries, pause) = (tries + 1, 2 * pause);
+            }
         }
-        gone += keys.len();
-        if next == b"0" {
-            return Ok(gone);
-        }
-        cursor = next;
     }
+}
+
+/// Whether another attempt would fare no better.
+fn is_for_good(failure: &Failure) -> bool {
+    matches!(failure, Failure::Server(_)) || failure.refusal() == Some(RefusalCode::NoPerm)
+}
+
+/// Whether a cursor still stands for what has been looked at: another server, or one that has started anew, keeps its keys
+/// in another order.
+fn is_of_the_same_server(failure: &Failure) -> bool {
+    use RefusalCode::{Busy, ClusterDown, NoWrites, Oom, TryAgain};
+    match failure {
+        Failure::Late => true,
+        _ => matches!(failure.refusal(), Some(Busy | ClusterDown | NoWrites | Oom | TryAgain)),
+    }
+}
+
+/// Removes the keys of one page; where the next one begins. Adds to `gone` how many there were.
+async fn page(
+    servers: &Servers,
+    node: &Node,
+    pattern: &[u8],
+    cursor: &[u8],
+    gone: &mut usize,
+) -> Result<Vec<u8>, Failure> {
+    let page = node.command(&[b"SCAN", cursor, b"MATCH", pattern, b"COUNT", PAGE], false).await?;
+    let (next, keys) = scan_page(page).ok_or_else(|| Failure::Server("the reply to SCAN cannot be read".into()))?;
+    if keys.is_empty() {
+        return Ok(next);
+    }
+    // One by one, because on a Cluster each may be in a slot of its own, but in one round trip.
+    let unlinks: Vec<Vec<&[u8]>> = keys.iter().map(|key| vec![b"UNLINK".as_slice(), key.as_slice()]).collect();
+    let replies = node.commands(&unlinks).await?;
+    for (key, reply) in keys.iter().zip(&replies) {
+        match reply {
+            OwnedFrame::Integer(removed) => *gone += usize::from(*removed > 0),
+            OwnedFrame::Error(text) => {
+                let failure = Failure::of_server(text);
+                // Its slot is on its way, or has gone.
+                if !matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain)) {
+                    return Err(failure);
+                }
+                servers.unlink(key, Instant::now() + KEY_TIMEOUT).await?;
+                *gone += 1;
+            }
+            _ => return Err(Failure::Server("the reply to UNLINK cannot be read".into())),
+        }
+    }
+    Ok(next)
 }
 
 fn scan_page(page: Reply) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {

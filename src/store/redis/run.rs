@@ -1,9 +1,14 @@
 //! Runs of the script beside the lanes, on one connection.
 
+use std::{io::Write, sync::Arc};
+
+use parking_lot::Mutex;
+
 use super::{
     connection::{Connection, Reply, encode_command},
     encode::call_head,
     script::{self, Task},
+    slots::slot_of,
 };
 use crate::store::{Failure, failure::RefusalCode};
 
@@ -23,11 +28,65 @@ pub async fn script(connection: &mut Connection, key: &[u8], call: &[u8], asking
 }
 
 async fn once(connection: &mut Connection, key: &[u8], call: &[u8], asking: bool) -> Result<Reply, Failure> {
-    if asking {
-        connection.command(&[b"ASKING"]).await?;
-    }
     let sha = connection.script_sha().to_owned();
-    connection.command(&[b"EVALSHA", sha.as_bytes(), b"1", key, call]).await
+    one(connection, &[b"EVALSHA", sha.as_bytes(), b"1", key, call], asking).await
+}
+
+/// Numbers that are tried for a probe's key; sixty of them are in each slot.
+const MOST_PROBE_KEYS: u32 = 1_000_000;
+
+/// A key that lives on a server, for probes.
+#[derive(Debug)]
+pub struct ProbeKey {
+    /// What it begins with; no braces.
+    prefix: Vec<u8>,
+    place: Mutex<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    /// The slot, where there are slots.
+    slot: Option<u16>,
+    /// Looked for when it is wanted first, because that takes a millisecond.
+    key: Option<Arc<[u8]>>,
+}
+
+impl ProbeKey {
+    /// A key of the keys under `prefix`; in this slot, where there are slots.
+    pub fn new(prefix: &str, slot: Option<u16>) -> Self {
+        Self { prefix: [prefix.as_bytes(), b"probe"].concat(), place: Mutex::new(Place { slot, key: None }) }
+    }
+
+    /// The slot, where there are slots.
+    pub fn slot(&self) -> Option<u16> {
+        self.place.lock().slot
+    }
+
+    /// From now on a key in this slot, since the server has lost the one before.
+    pub fn put_in(&self, slot: u16) {
+        *self.place.lock() = Place { slot: Some(slot), key: None };
+    }
+
+    /// The key.
+    pub fn get(&self) -> Arc<[u8]> {
+        let mut place = self.place.lock();
+        let slot = place.slot;
+        Arc::clone(place.key.get_or_insert_with(|| self.find(slot)))
+    }
+
+    fn find(&self, slot: Option<u16>) -> Arc<[u8]> {
+        let Some(slot) = slot else { return self.prefix.as_slice().into() };
+        let mut key = self.prefix.clone();
+        for number in 0..MOST_PROBE_KEYS {
+            key.truncate(self.prefix.len());
+            // Only what is in braces counts. A buffer in memory takes everything.
+            let _ = write!(key, ":{{{number}}}");
+            if slot_of(&key) == slot {
+                break;
+            }
+        }
+        key.into()
+    }
 }
 
 /// Whether the server runs the script, takes writes and allows all that checks need, before anything is charged there: a
@@ -43,10 +102,10 @@ pub async fn probe(connection: &mut Connection, key: &[u8]) -> Result<(), Failur
     }
 }
 
-/// Sends commands together and awaits their replies: in their order, each the server's own.
+/// Sends commands together and awaits their replies: in their order, each the server's own, refusals too.
 ///
 /// # Errors
-/// Why some replies are missing, or the first refusal.
+/// Why some replies are missing.
 pub async fn all(connection: &mut Connection, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, Failure> {
     let mut bytes = Vec::new();
     commands.iter().for_each(|command| encode_command(&mut bytes, command));
@@ -55,7 +114,33 @@ pub async fn all(connection: &mut Connection, commands: &[Vec<&[u8]>]) -> Result
     for _ in commands {
         replies.push(connection.receive().await?);
     }
-    let refusal = replies.iter().find_map(|reply| if let Reply::Error(text) = reply { Some(text) } else { None });
-    refusal.map_or(Ok(()), |text| Err(Failure::of_server(text)))?;
     Ok(replies)
+}
+
+/// Sends one command, whose key's slot may be on its way to this server (`asking`).
+///
+/// # Errors
+/// Why there is no reply, or the server's refusal.
+pub async fn one(connection: &mut Connection, command: &[&[u8]], asking: bool) -> Result<Reply, Failure> {
+    if asking {
+        connection.command(&[b"ASKING"]).await?;
+    }
+    connection.command(command).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::redis::slots::SLOTS;
+
+    #[test]
+    fn every_slot_has_a_key_for_probes() {
+        let key = ProbeKey::new("weir:", Some(0));
+        for slot in (0..SLOTS as u16).step_by(1_489).chain([SLOTS as u16 - 1]) {
+            key.put_in(slot);
+            assert_eq!(slot_of(&key.get()), slot);
+            assert!(key.get().starts_with(b"weir:probe:"), "where the user of the store may write");
+        }
+        assert_eq!(*ProbeKey::new("weir:", None).get(), *b"weir:probe");
+    }
 }

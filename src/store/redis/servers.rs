@@ -1,14 +1,18 @@
 //! The servers of a store, however many there are and however they are found.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
 
 use super::{
     breaker::Breaker,
     cluster::{Cluster, Connect},
-    connection::{Connection, Reply},
-    dial::{Dialer, Purpose},
+    connection::Reply,
+    dial::{Dialer, Purpose, Step},
     encode::Part,
     flight::{CallTerms, Grouping},
     lane::Course,
@@ -17,6 +21,7 @@ use super::{
     reply::Decided,
     reset,
     retry::Retry,
+    run::ProbeKey,
     script,
     sentinel::Sentinels,
     settings::RedisSettings,
@@ -34,51 +39,71 @@ use crate::{
 /// Connections to a server besides those of its lanes: for probes, resets and scans.
 const MORE_CONNECTIONS: usize = 2;
 
+/// The longest that a scan may take, and the longest that it may wait for another.
+const MAX_SCAN_TIME: Duration = Duration::from_secs(600);
+/// Scans that may wait for another.
+const MAX_WAITING_SCANS: usize = 16;
+
 /// The servers.
-pub enum Servers {
+pub struct Servers {
+    kind: Kind,
+    scans: Scans,
+}
+
+enum Kind {
     /// One, or the master of the moment.
     One(Box<Node>),
     /// The masters of a Cluster.
     Cluster(Cluster<Maker>),
 }
 
+/// Who may scan.
+struct Scans {
+    /// One at a time.
+    turn: Semaphore,
+    /// That one, and those that wait.
+    room: Semaphore,
+}
+
 impl Servers {
     /// Starts what asks the servers.
     pub fn start(topology: &Topology, maker: Maker) -> Self {
-        match topology {
+        let kind = match topology {
             Topology::Single(address) => {
-                Self::One(Box::new(maker.one(Target::Fixed(address.clone()), address.clone())))
+                Kind::One(Box::new(maker.one(Target::Fixed(address.clone()), address.clone())))
             }
             Topology::Sentinel { sentinels, master } => {
                 let address = sentinels.first().cloned().unwrap_or_else(|| Address::Unix(master.into()));
                 let target = Target::Sentinel(Sentinels::new(sentinels.clone(), master.clone()));
-                Self::One(Box::new(maker.one(target, address)))
+                Kind::One(Box::new(maker.one(target, address)))
             }
             Topology::Cluster { seeds } => {
                 let runtime = maker.runtime.clone();
-                Self::Cluster(Cluster::start(seeds.clone(), maker, &runtime))
+                Kind::Cluster(Cluster::start(seeds.clone(), maker, &runtime))
             }
-        }
+        };
+        let scans = Scans { turn: Semaphore::new(1), room: Semaphore::new(1 + MAX_WAITING_SCANS) };
+        Self { kind, scans }
     }
 
     /// Whether all anchors are on one server, so that a plan over several is one step.
     pub fn decide_all_together(&self) -> bool {
-        matches!(self, Self::One(_))
+        matches!(self.kind, Kind::One(_))
     }
 
     /// Whether all are asked.
     pub fn is_up(&self) -> bool {
-        match self {
-            Self::One(node) => node.is_up(),
-            Self::Cluster(cluster) => cluster.is_up(),
+        match &self.kind {
+            Kind::One(node) => node.is_up(),
+            Kind::Cluster(cluster) => cluster.is_up(),
         }
     }
 
     /// Calls `each` with every server that is known.
     pub fn for_each(&self, mut each: impl FnMut(&Node)) {
-        match self {
-            Self::One(node) => each(node),
-            Self::Cluster(cluster) => cluster.masters().iter().for_each(|node| each(node)),
+        match &self.kind {
+            Kind::One(node) => each(node),
+            Kind::Cluster(cluster) => cluster.masters().iter().for_each(|node| each(node)),
         }
     }
 
@@ -92,8 +117,8 @@ impl Servers {
         deadline: Instant,
         part: impl Fn() -> Part,
     ) -> Result<Decided, Failure> {
-        match self {
-            Self::One(node) => {
+        match &self.kind {
+            Kind::One(node) => {
                 let mut retry = Retry::until(deadline);
                 loop {
                     match node.ask(part(), deadline, false).await {
@@ -102,7 +127,7 @@ impl Servers {
                     }
                 }
             }
-            Self::Cluster(cluster) => cluster.ask(slot(), deadline, part).await,
+            Kind::Cluster(cluster) => cluster.ask(slot(), deadline, part).await,
         }
     }
 
@@ -111,8 +136,8 @@ impl Servers {
     /// # Errors
     /// Why there is no reply.
     pub async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Reply, Failure> {
-        match self {
-            Self::One(node) => {
+        match &self.kind {
+            Kind::One(node) => {
                 let mut retry = Retry::until(deadline);
                 loop {
                     match node.script(key, call, false).await {
@@ -121,24 +146,52 @@ impl Servers {
                     }
                 }
             }
-            Self::Cluster(cluster) => cluster.script(slot_of(key), key, call, deadline).await,
+            Kind::Cluster(cluster) => cluster.script(slot_of(key), key, call, deadline).await,
         }
     }
 
-    /// Removes every key that begins so: how many there were. On the store's thread.
+    /// Removes every key that begins so: how many there were. One such scan at a time. On the store's thread.
     ///
     /// # Errors
-    /// Why it is not certain that all are gone.
+    /// Why it is not certain that all are gone. [`Failure::QueueFull`] when too many scans wait, [`Failure::Late`] when it
+    /// has not begun within ten minutes.
     pub async fn remove(&self, beginning: &[u8]) -> Result<usize, Failure> {
-        match self {
-            Self::One(node) => reset::scanned(node, beginning).await,
-            Self::Cluster(cluster) => {
-                let mut gone = 0;
-                for node in cluster.masters() {
-                    gone += reset::scanned(&node, beginning).await?;
+        let _room = self.scans.room.try_acquire().map_err(|_| Failure::QueueFull)?;
+        let turn = timeout(MAX_SCAN_TIME, self.scans.turn.acquire()).await.map_err(|_| Failure::Late)?;
+        let _turn = turn.map_err(|_| Failure::Closed)?;
+        let deadline = Instant::now() + MAX_SCAN_TIME;
+        let late = |_| Failure::Lost(format!("not all keys were looked at within {MAX_SCAN_TIME:?}").into());
+        timeout_at(deadline, self.scan(beginning, deadline)).await.map_err(late)?
+    }
+
+    async fn scan(&self, beginning: &[u8], deadline: Instant) -> Result<usize, Failure> {
+        match &self.kind {
+            Kind::One(node) => reset::scanned(self, node, beginning).await,
+            Kind::Cluster(cluster) => {
+                let (mut gone, mut scanned) = (0, Vec::new());
+                // Looked up each time: a slot on its way may have brought one that was not known before.
+                let is_new =
+                    |scanned: &[Arc<Node>], node: &Arc<Node>| !scanned.iter().any(|seen| Arc::ptr_eq(seen, node));
+                while let Some(node) =
+                    cluster.all_masters(deadline).await?.into_iter().find(|node| is_new(&scanned, node))
+                {
+                    gone += reset::scanned(self, &node, beginning).await?;
+                    scanned.push(node);
                 }
                 Ok(gone)
             }
+        }
+    }
+
+    /// Removes one key, wherever it is. On the store's thread.
+    ///
+    /// # Errors
+    /// Why it is not certain that it is gone.
+    pub async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
+        let command = [b"UNLINK".as_slice(), key];
+        match &self.kind {
+            Kind::One(node) => node.command(&command, false).await.map(drop),
+            Kind::Cluster(cluster) => cluster.command(slot_of(key), &command, deadline).await.map(drop),
         }
     }
 }
@@ -168,13 +221,13 @@ impl Maker {
     }
 
     fn one(&self, target: Target, address: Address) -> Node {
-        let probe_key = [self.settings.key_prefix.as_bytes(), b"probe"].concat();
-        self.make(target, address, probe_key, Grouping::Any)
+        self.make(target, address, None, Grouping::Any)
     }
 
-    fn make(&self, target: Target, address: Address, probe_key: Vec<u8>, grouping: Grouping) -> Node {
+    fn make(&self, target: Target, address: Address, slot: Option<u16>, grouping: Grouping) -> Node {
         let settings = &self.settings;
-        let manager = Manager::new(target, Arc::clone(&self.dialer)).probing(probe_key.clone());
+        let probe_key = Arc::new(ProbeKey::new(&settings.key_prefix, slot));
+        let manager = Manager::new(target, Arc::clone(&self.dialer)).probing(Arc::clone(&probe_key));
         let pool = Pool::new(manager, settings.pool_size + MORE_CONNECTIONS, settings.connect_timeout.duration());
         let course = Course {
             pool,
@@ -202,14 +255,13 @@ impl Maker {
 
 impl Connect for Maker {
     fn node(&self, address: &Address, slot: u16) -> Node {
-        let prefix = &self.settings.key_prefix;
-        // One of the slots has such a key before long: a million are sixty for each.
-        let keys = (0..1_000_000).map(|number| format!("{prefix}probe:{number}").into_bytes());
-        let probe_key = keys.into_iter().find(|key| slot_of(key) == slot).unwrap_or_default();
-        self.make(Target::Fixed(address.clone()), address.clone(), probe_key, Grouping::SameKey)
+        self.make(Target::Fixed(address.clone()), address.clone(), Some(slot), Grouping::SameKey)
     }
 
-    async fn connection(&self, address: &Address) -> Result<Connection, Failure> {
-        self.dialer.dial(address, Purpose::Topology).await
+    async fn slots(&self, address: &Address) -> Result<Reply, Failure> {
+        let deadline = self.dialer.deadline();
+        let mut connection = self.dialer.dial_by(address, Purpose::Topology, deadline).await?;
+        let asked = connection.command(&[b"CLUSTER", b"SLOTS"]);
+        Step { address, deadline }.answered("CLUSTER SLOTS of", asked).await
     }
 }

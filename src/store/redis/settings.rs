@@ -24,7 +24,7 @@ pub struct RedisSettings {
     pub connect_timeout: Time,
     /// How long a check may take in the store, waiting included.
     pub command_timeout: Time,
-    /// Most checks that wait for one server.
+    /// Most checks that wait for one connection.
     pub max_queue: usize,
     /// Most checks that share one call of the script.
     pub max_batch: usize,

@@ -20,17 +20,19 @@ const NOBODY: u16 = u16::MAX;
 pub struct SlotMap<T> {
     owners: Box<[u16]>,
     masters: Vec<(Address, Arc<T>)>,
+    /// Slots that someone serves.
+    covered: usize,
 }
 
 impl<T> Default for SlotMap<T> {
     fn default() -> Self {
-        Self { owners: vec![NOBODY; SLOTS].into(), masters: Vec::new() }
+        Self { owners: vec![NOBODY; SLOTS].into(), masters: Vec::new(), covered: 0 }
     }
 }
 
 impl<T> Clone for SlotMap<T> {
     fn clone(&self) -> Self {
-        Self { owners: self.owners.clone(), masters: self.masters.clone() }
+        Self { owners: self.owners.clone(), masters: self.masters.clone(), covered: self.covered }
     }
 }
 
@@ -45,12 +47,24 @@ impl<T> SlotMap<T> {
         self.masters.iter().find(|(known, _)| known == address).map(|(_, master)| master)
     }
 
+    /// How many slots have an owner, of [`SLOTS`].
+    pub fn covered(&self) -> usize {
+        self.covered
+    }
+
+    /// The last slot that the master at an address serves. Slots that are to move are usually taken from the first on.
+    pub fn last_of(&self, address: &Address) -> Option<u16> {
+        let master = self.masters.iter().position(|(known, _)| known == address)?;
+        self.owners.iter().rposition(|owner| usize::from(*owner) == master).map(|slot| slot as u16)
+    }
+
     /// Every master with its address.
     pub fn masters(&self) -> impl Iterator<Item = &(Address, Arc<T>)> {
         self.masters.iter()
     }
 
-    /// Gives slots to the master at an address, which `make` makes where it is new.
+    /// Gives slots to the master at an address, which `make` makes where it is new. Of more than the most masters that a
+    /// map holds, no more are taken, and their slots keep the owner that they had.
     pub fn give(&mut self, slots: impl Iterator<Item = u16>, address: &Address, make: impl FnOnce() -> Arc<T>) {
         let known = self.masters.iter().position(|(known, _)| known == address);
         let master = match known {
@@ -63,6 +77,7 @@ impl<T> SlotMap<T> {
         };
         for slot in slots {
             if let Some(owner) = self.owners.get_mut(usize::from(slot)) {
+                self.covered += usize::from(*owner == NOBODY);
                 *owner = master as u16;
             }
         }
@@ -131,6 +146,7 @@ mod tests {
     #[test]
     fn slots_follow_their_master() {
         let mut map = SlotMap::default();
+        assert_eq!(map.covered(), 0);
         map.give(0..=8_191, &tcp("a", 1), || Arc::new('a'));
         map.give(8_192..=16_383, &tcp("b", 1), || Arc::new('b'));
         map.give(5..=5, &tcp("b", 1), || unreachable!("known already"));
@@ -138,6 +154,11 @@ mod tests {
         let owner = |slot| map.owner(slot).map(|owner| **owner);
         assert_eq!([0, 4, 5, 6, 16_383].map(owner), ['a', 'a', 'b', 'a', 'b'].map(Some));
         assert_eq!(owner(16_384), None);
+        assert_eq!(
+            [&tcp("a", 1), &tcp("b", 1), &tcp("c", 1)].map(|at| map.last_of(at)),
+            [Some(8_191), Some(16_383), None]
+        );
+        assert_eq!(map.covered(), SLOTS);
         assert_eq!(SlotMap::<char>::default().owner(0), None);
     }
 }

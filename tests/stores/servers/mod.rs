@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 pub use cluster::{Cluster, ClusterOptions, Migration};
 pub use sentinel::{SentinelOptions, Sentinels};
-pub use silent::Silent;
+pub use silent::{Greeter, Silent};
 pub use single::{Options, Server, TlsFiles};
 pub use wire::Reply;
 

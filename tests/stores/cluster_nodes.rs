@@ -1,0 +1,97 @@
+//! Nodes of a Cluster that are silent, and keys that are on their way from one to another.
+
+use crate::{
+    servers::{Cluster, ClusterOptions, Greeter, Reply, eventually},
+    service::{assert_no_panic, hash_of, patient, runtime},
+    support::{Server as Service, requests::check},
+};
+
+const SLOTS: u16 = 16_384;
+/// What the log says of a server to which no checks go.
+const DOWN: &str = "the store does not answer as it should: no checks go there until a probe goes well";
+/// So many take far longer than some probes.
+const CHECKS_WHILE_DOWN: usize = 500;
+
+const POLICY: &str =
+    "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 9, count: 1, period: 1h } }] } } } }";
+/// Keys of one slot, and how many of them have moved.
+const KEYS: usize = 10;
+const MOVED: &str = "4";
+
+#[test]
+fn a_node_that_greets_and_falls_silent_does_not_keep_the_others_from_being_asked() {
+    let (silent, cluster) = (Greeter::start(), Cluster::start(&ClusterOptions::default()));
+    let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:{}", silent.port(), cluster.nodes[0].port());
+    let service = patient(&url).env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "500ms").policy(POLICY).start();
+    runtime().block_on(async {
+        let mut client = service.client().await;
+        let answer = client.check(check(&["user", "alex"])).await.expect("an answer").into_inner();
+        assert!(answer.allowed && !answer.degraded, "{answer:?}");
+    });
+    assert_no_panic(&service);
+}
+
+#[test]
+fn a_reset_finds_keys_that_are_on_their_way() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let service = patient(&cluster.url()).policy(POLICY).start();
+    let name = |number: usize| [&hash_of(&["user"])[..], format!("{{alex}}{number}").as_bytes()].concat();
+    let slot = cluster.slot(&name(0));
+    let owner = cluster.owner(slot);
+    let other = cluster.masters().into_iter().find(|node| *node != owner).expect("another");
+    for number in 0..KEYS {
+        let command: [&[u8]; 4] = [b"HSET", &name(number), b"field", b"value"];
+        assert_eq!(cluster.nodes[owner].try_command(&command).expect("a reply"), Reply::Integer(1));
+    }
+    let migration = cluster.begin_migration(slot, other);
+    assert_eq!(migration.move_some(MOVED).to_string(), MOVED);
+    let run = service.run(&["reset", "user", "--subtree"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    for node in [owner, other] {
+        let count = cluster.nodes[node].cli(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]);
+        assert_eq!(count, "0", "node {node}");
+    }
+    migration.finish();
+    assert_no_panic(&service);
+}
+
+#[test]
+fn a_node_without_memory_is_not_asked_although_its_first_slot_has_gone() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let service = patient(&cluster.url()).policy(POLICY).start();
+    let runtime = runtime();
+    let mut client = runtime.block_on(service.client());
+    let mut degraded = |user: &str| {
+        let answer = runtime.block_on(client.check(check(&["user", user])));
+        answer.expect("an answer").into_inner().degraded
+    };
+    let (node, other) = (1, 0);
+    let first = (0..SLOTS).find(|slot| cluster.owner(*slot) == node).expect("it serves some");
+    let slot_of = |user: &str| cluster.slot(&hash_of(&["user", user]));
+    let mut users = (0..).map(|number| number.to_string());
+    let moved = users.find(|user| slot_of(user) == first).expect("every slot has some");
+    let stays = users.find(|user| slot_of(user) == first + 1).expect("every slot has some");
+    assert!(!degraded(&moved), "where it is known from the start");
+    cluster.migrate_slot(first, other);
+    assert!(!degraded(&moved), "where it is found");
+
+    cluster.nodes[node].cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    service_is_down(&service, || degraded(&stays));
+    let told = service.told("the store answers again");
+    assert!(told.is_empty(), "{told:?}");
+    cluster.nodes[node].cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    service.wait_for_log("the store answers again");
+    eventually("it is asked again", || if degraded(&stays) { Err("degraded") } else { Ok(()) }.map_err(str::to_owned));
+    assert_no_panic(&service);
+}
+
+/// Asks until the breaker has been open for many checks, so that probes have had their time.
+fn service_is_down(service: &Service, mut degraded: impl FnMut() -> bool) {
+    eventually("checks do not go there", || match service.told(DOWN).len() {
+        0 => Err(format!("degraded: {}", degraded())),
+        _ => Ok(()),
+    });
+    for _ in 0..CHECKS_WHILE_DOWN {
+        assert!(degraded());
+    }
+}
