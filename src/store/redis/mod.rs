@@ -98,7 +98,7 @@ impl RedisStore {
         let mut all = Vec::new();
         self.servers.for_each(|node| {
             let (open, idle) = node.connections();
-            let (server, up, waiting) = (node.address().to_string(), node.is_up(), node.waiting());
+            let (server, up, waiting) = (node.name().to_owned(), node.is_up(), node.waiting());
             all.push(ServerStatus { server, up, open, idle, waiting });
         });
         all

@@ -33,6 +33,7 @@ const RELAPSE: Duration = Duration::from_secs(5);
 
 /// A server.
 pub struct Node {
+    name: String,
     address: Address,
     course: Arc<Course>,
     queues: Vec<Arc<Queue>>,
@@ -45,6 +46,8 @@ pub struct Node {
 /// What a node is made of besides its course.
 #[derive(Clone, Debug)]
 pub struct NodeTerms {
+    /// What it is called in logs and metrics.
+    pub name: String,
     /// Where it is, or by whom it is found.
     pub address: Address,
     /// How many lanes.
@@ -64,15 +67,20 @@ impl Node {
         let queues: Vec<_> = (0..terms.lanes).map(|_| Arc::new(Queue::new(terms.max_queue))).collect();
         let lanes = queues.iter().map(|queue| runtime.spawn(lane::run(Arc::clone(queue), Arc::clone(&course))));
         let mut tasks: Vec<_> = lanes.collect();
-        let NodeTerms { address, command_timeout, probe_key, .. } = terms;
+        let NodeTerms { name, address, command_timeout, probe_key, .. } = terms;
         let watcher = Watcher {
-            server: address.to_string(),
+            server: name.clone(),
             course: Arc::clone(&course),
             command_timeout,
             probe_key: Arc::clone(&probe_key),
         };
         tasks.push(runtime.spawn(watcher.run()));
-        Self { address, course, queues, hasher: RandomState::default(), command_timeout, probe_key, tasks }
+        Self { name, address, course, queues, hasher: RandomState::default(), command_timeout, probe_key, tasks }
+    }
+
+    /// What it is called: its address, or the name by which Sentinels know it.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Where it is, or by whom it is found.

@@ -225,7 +225,7 @@ impl Maker {
     }
 
     fn make(&self, target: Target, address: Address, slot: Option<u16>, grouping: Grouping) -> Node {
-        let settings = &self.settings;
+        let (settings, name) = (&self.settings, target.to_string());
         let probe_key = Arc::new(ProbeKey::new(&settings.key_prefix, slot));
         let manager = Manager::new(target, Arc::clone(&self.dialer)).probing(Arc::clone(&probe_key));
         let pool = Pool::new(manager, settings.pool_size + MORE_CONNECTIONS, settings.connect_timeout.duration());
@@ -243,6 +243,7 @@ impl Maker {
             meter: Arc::clone(&self.meter),
         };
         let terms = NodeTerms {
+            name,
             address,
             lanes: settings.pool_size,
             max_queue: settings.max_queue,
