@@ -9,7 +9,7 @@ use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
 
 use crate::{
     servers::{Options, Server as Redis},
-    support::{eventually, requests::check, server::Setup},
+    support::{eventually_async, requests::check, server::Setup},
 };
 
 const CHECKS: usize = 1_000;
@@ -64,10 +64,24 @@ async fn a_batch_shares_round_trips_and_is_decided_in_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_stream_shares_round_trips_and_is_answered_in_order() {
     let redis = Redis::start(Options::socket());
-    let server = Setup::new().shared(&redis).policy(&policy()).start();
-    let mut client = server.client().await;
-    // While it stands still, checks come together.
+    let server = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").start();
+    let waiting = || {
+        let text = server.get("/metrics").1;
+        let line = text.lines().find(|line| line.starts_with("weir_store_waiting{"));
+        line.and_then(|line| line.split(' ').next_back()?.parse::<usize>().ok()).unwrap_or(0)
+    };
+    // While it stands still, checks come together. One after the other is sent until one waits for another.
     redis.pause();
+    let mut others = JoinSet::new();
+    eventually_async("one is on the way", async || {
+        let mut client = server.client().await;
+        others.spawn(async move { client.check(check(&["user", "other"])).await });
+        tokio::task::yield_now().await;
+        (waiting() > 0).then_some(())
+    })
+    .await;
+    let before = waiting();
+    let mut client = server.client().await;
     let answers = tokio::spawn(async move {
         let mut answers = client.check_stream(futures_util::stream::iter(asked())).await?.into_inner();
         let mut all = Vec::new();
@@ -76,12 +90,7 @@ async fn a_stream_shares_round_trips_and_is_answered_in_order() {
         }
         Ok::<_, tonic::Status>(all)
     });
-    let waiting = || {
-        let text = server.get("/metrics").1;
-        let line = text.lines().find(|line| line.starts_with("weir_store_waiting"));
-        line.and_then(|line| line.split(' ').next_back()?.parse::<f64>().ok()).unwrap_or(0.0)
-    };
-    eventually("many wait", || (waiting() > 32.0).then_some(()));
+    eventually_async("many wait", async || (waiting() > before + 32).then_some(())).await;
     redis.resume();
     assert_in_order(&answers.await.expect("no panic").expect("answers"));
     let calls = script_calls(&redis);
