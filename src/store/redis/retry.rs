@@ -36,3 +36,20 @@ impl Retry {
         Ok(())
     }
 }
+
+/// Sends a request until it is answered, or a failure does not allow another attempt, or the time is up.
+///
+/// # Errors
+/// The last failure.
+pub async fn retried<T, F>(deadline: Instant, send: impl Fn() -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let mut retry = Retry::until(deadline);
+    loop {
+        match send().await {
+            Ok(done) => return Ok(done),
+            Err(failure) => retry.pause(failure).await?,
+        }
+    }
+}

@@ -20,7 +20,7 @@ use super::{
     node::{Node, NodeTerms},
     reply::Decided,
     reset,
-    retry::Retry,
+    retry::retried,
     run::ProbeKey,
     script,
     sentinel::Sentinels,
@@ -118,15 +118,7 @@ impl Servers {
         part: impl Fn() -> Part,
     ) -> Result<Decided, Failure> {
         match &self.kind {
-            Kind::One(node) => {
-                let mut retry = Retry::until(deadline);
-                loop {
-                    match node.ask(part(), deadline, false).await {
-                        Ok(decided) => return Ok(decided),
-                        Err(failure) => retry.pause(failure).await?,
-                    }
-                }
-            }
+            Kind::One(node) => retried(deadline, || node.ask(part(), deadline, false)).await,
             Kind::Cluster(cluster) => cluster.ask(slot(), deadline, part).await,
         }
     }
@@ -137,15 +129,7 @@ impl Servers {
     /// Why there is no reply.
     pub async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Reply, Failure> {
         match &self.kind {
-            Kind::One(node) => {
-                let mut retry = Retry::until(deadline);
-                loop {
-                    match node.script(key, call, false).await {
-                        Ok(reply) => return Ok(reply),
-                        Err(failure) => retry.pause(failure).await?,
-                    }
-                }
-            }
+            Kind::One(node) => retried(deadline, || node.script(key, call, false)).await,
             Kind::Cluster(cluster) => cluster.script(slot_of(key), key, call, deadline).await,
         }
     }
