@@ -212,7 +212,7 @@ fn an_algorithm_is_one_whole_folder_and_one_line_of_the_list() {
         .collect();
     assert_eq!(listed, folders);
     for name in folders {
-        for part in ["mod.rs", "wire.rs", "README.md", &format!("{name}.lua")] {
+        for part in ["mod.rs", "wire.rs", "facts.rs", "README.md", &format!("{name}.lua")] {
             let text = fs::read_to_string(folder.join(&name).join(part)).unwrap_or_default();
             assert!(!text.trim().is_empty(), "algorithm/{name} has no {part}");
         }

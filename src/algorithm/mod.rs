@@ -1,8 +1,9 @@
 //! Floor 2, the algorithms: one folder each, and this list of them.
 //!
 //! An algorithm's folder holds its parameters and its step in Rust (`mod.rs`), the same step in Lua (`<name>.lua`), how
-//! files and messages write its parameters (`wire.rs`) and its documentation (`README.md`). The list below is the only
-//! place that names them all: laws, benches and every surface go through it.
+//! files and messages write its parameters (`wire.rs`), its documentation (`README.md`), and what the laws must be told of
+//! it, with its own tests (`facts.rs`). The list below is the only place that names them all: laws, benches, the manual and
+//! every surface go through it.
 
 pub mod params;
 pub mod span;
@@ -18,7 +19,7 @@ use crate::{
 pub use params::{Bounds, ParamError, Source};
 
 /// What the Lua halves share; it stands before them in one script.
-pub const LUA_PRELUDE: [&str; 2] = [include_str!("span.lua"), include_str!("tat.lua")];
+pub const LUA_PRELUDE: [&str; 3] = [include_str!("patience.lua"), include_str!("span.lua"), include_str!("tat.lua")];
 
 /// One algorithm: its parameters are the value, its states are apart from it.
 pub trait Algorithm: Sized {
@@ -53,19 +54,29 @@ pub trait Algorithm: Sized {
         false
     }
 
-    /// The period at whose end what was charged is forgotten, so that nothing may be given back for it any more. `None`
-    /// where a charge fades by itself, and giving back after that changes nothing.
-    fn refund_period(&self) -> Option<Micros> {
-        None
+    /// When a refund takes back exactly one certain charge, although others were made after it.
+    fn takes_back(&self) -> TakesBack {
+        TakesBack::WhileItLasts
     }
 
     /// The parameters as the Lua half takes them.
     fn lua_params(&self) -> Vec<f64>;
 }
 
+/// When a refund of what was charged leaves a state as if that had never been charged, others having charged since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakesBack {
+    /// As long as what was charged before it has not faded altogether: all charges fade as one.
+    WhileItLasts,
+    /// Until the end of the period in which it was charged; the key's own, where it has a phase.
+    WithinPeriod(Micros),
+    /// Not at all, since a refund takes the newest charges.
+    Never,
+}
+
 /// A state as the Lua half keeps it, and as files do.
 pub trait Words: Sized {
-    /// Whole numbers below 2^53, in the order of the Lua half's table.
+    /// Numbers in the order of the Lua half's table; whole ones are below 2^53. At most 65,535 of them.
     fn words(&self) -> Vec<f64>;
 
     /// The state that gives exactly these words; `None` where there is none.
@@ -77,6 +88,12 @@ fn whole(word: f64, least: i64, most: i64) -> Option<i64> {
     let number = word as i64;
     // Bits, because -0 is a word that no state has.
     ((number as f64).to_bits() == word.to_bits() && (least..=most).contains(&number)).then_some(number)
+}
+
+/// A word as the number that it is, from `least` to `most`; `None` for any other.
+#[allow(dead_code)]
+fn real(word: f64, least: f64, most: f64) -> Option<f64> {
+    (word.to_bits() != (-0.0f64).to_bits() && (least..=most).contains(&word)).then_some(word)
 }
 
 /// The largest word: whole numbers up to it are told apart by a double.
@@ -106,6 +123,8 @@ macro_rules! algorithms {
             fields: $name::wire::FIELDS,
             examples: $name::wire::EXAMPLES,
             parse: |source, bounds| $name::wire::from_source(source, bounds).map(Params::$variant),
+            #[cfg(test)]
+            facts: &$name::facts::FACTS,
         }),+];
 
         impl Params {
@@ -169,9 +188,9 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.charges_denied(),)+ }
             }
 
-            /// See [`Algorithm::refund_period`].
-            pub fn refund_period(&self) -> Option<Micros> {
-                match self { $(Self::$variant(params) => params.refund_period(),)+ }
+            /// See [`Algorithm::takes_back`].
+            pub fn takes_back(&self) -> TakesBack {
+                match self { $(Self::$variant(params) => params.takes_back(),)+ }
             }
 
             /// The algorithm's place in [`LIST`].
@@ -222,12 +241,16 @@ pub struct Entry {
     pub lua: &'static str,
     /// The parameters as files name them, in the order of the message's fields.
     pub fields: &'static [&'static str],
-    /// Parameters worth a look, as a file would write them: for manuals, laws and benches. The bounds of exactness are
-    /// among them.
+    /// Parameters worth a look, as a file would write them: for manuals, laws, tests of stores and benches. The first is of
+    /// about ten units at once and one a second. Among the others are the bounds of exactness, one whose states are forgotten
+    /// after half a second to two, and two of 100 to 700 units of which none comes back for hours (two, as one's windows may end now).
     pub examples: &'static [&'static [(&'static str, &'static str)]],
     /// Reads the parameters from a file's map; the error names the first field that is missing, unreadable or out of
     /// bounds.
     pub parse: fn(&dyn Source, &Bounds) -> Result<Params, ParamError>,
+    /// What the laws must be told of it.
+    #[cfg(test)]
+    pub(crate) facts: &'static laws::Facts,
 }
 
 /// The algorithm of this name.

@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use crate::domain::{
     Micros,
+    ask::MAX_WAIT,
     time::{DAY, format_duration, parse_duration},
 };
 
@@ -12,7 +13,7 @@ pub const MAX_COUNT: u64 = 1 << 32;
 /// Longest period of any limit.
 pub const MAX_PERIOD: Micros = 366 * DAY;
 /// Longest time that a whole limit may span, so that a moment plus it stays exact in a double.
-const MAX_DEPTH: Micros = 1 << 50;
+pub const MAX_DEPTH: Micros = 1 << 50;
 /// Bound on units times the denominator of the rate, for the same reason.
 const MAX_PARTS: u128 = 1 << 53;
 
@@ -96,6 +97,35 @@ pub fn flag(source: &dyn Source, field: &str) -> Result<bool, ParamError> {
     }
 }
 
+/// A length of time, `None` where the file does not name it.
+///
+/// # Errors
+/// [`ParamError`] when it is of no known form.
+pub fn optional_duration(source: &dyn Source, field: &str) -> Result<Option<Micros>, ParamError> {
+    source.text(field).map(|_| duration(source, field)).transpose()
+}
+
+/// A required number, whole or not.
+///
+/// # Errors
+/// [`ParamError`] when it is missing or no finite number.
+pub fn real(source: &dyn Source, field: &str) -> Result<f64, ParamError> {
+    let text = source.text(field).ok_or_else(|| missing(field))?;
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| ParamError::new(field, format!("{field} is a number, not `{text}`")))
+}
+
+/// A message's length of time where it has one, to the microsecond.
+///
+/// # Errors
+/// [`ParamError`] when it is negative, malformed, or finer than a microsecond.
+pub fn optional_message_duration(
+    field: &str,
+    value: Option<&prost_types::Duration>,
+) -> Result<Option<Micros>, ParamError> {
+    value.map(|value| message_duration(field, Some(value))).transpose()
+}
+
 /// A message's length of time, to the microsecond.
 ///
 /// # Errors
@@ -135,6 +165,27 @@ pub fn check_period(field: &str, value: Micros, bounds: &Bounds) -> Result<(), P
     }
     let (value, most) = (format_duration(value), format_duration(most));
     Err(ParamError::new(field, format!("{field} is 1us to {most} (the setting max_period, at most 366d), not {value}")))
+}
+
+/// Checks the longest wait that a limit grants, 0 to a day.
+///
+/// # Errors
+/// [`ParamError`] when it is longer.
+pub fn check_max_wait(value: Option<Micros>) -> Result<(), ParamError> {
+    match value {
+        Some(wait) if !(0..=MAX_WAIT).contains(&wait) => {
+            Err(ParamError::new("max_wait", format!("max_wait is 0 to 1d, not {}", format_duration(wait))))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The longest wait that both the limit and its caller accept, of those who say; `None`: neither does.
+pub fn patience(limit: Option<Micros>, caller: Option<Micros>) -> Option<Micros> {
+    match (limit, caller) {
+        (Some(limit), Some(caller)) => Some(limit.min(caller)),
+        (limit, caller) => limit.or(caller),
+    }
 }
 
 /// Checks that `units` at `count` per `period` stay exact in doubles: they span at most 2^50 µs, and units times the

@@ -9,6 +9,6 @@ const UNITS: u64 = 700;
 async fn sixty_four_clients_are_admitted_exactly_the_limit_by_every_algorithm() {
     let server = [Server::with_policy(&crowd::schema(UNITS))];
     for algorithm in weir::algorithm::LIST {
-        crowd::gets_exactly(UNITS, &server, algorithm.name, "alex").await;
+        crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
     }
 }

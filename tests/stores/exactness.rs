@@ -15,7 +15,7 @@ fn four_services_on_one_redis_admit_exactly_the_limit() {
     let services = replicas(&redis.url(), &crowd::schema(UNITS));
     runtime().block_on(async {
         for algorithm in weir::algorithm::LIST {
-            crowd::gets_exactly(UNITS, &services, algorithm.name, "alex").await;
+            crowd::gets_exactly(UNITS, &services, algorithm, "alex").await;
         }
     });
 }

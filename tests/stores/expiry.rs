@@ -1,5 +1,10 @@
 //! What means nothing any more leaves the store by itself.
 
+use weir::{
+    algorithm::{Bounds, Entry, LIST, Params},
+    domain::{Ask, time::SECOND},
+};
+
 use crate::{
     servers::{Options, Server, eventually},
     service::{patient, runtime},
@@ -9,21 +14,20 @@ use crate::{
 /// Users with states of their own.
 const USERS: usize = 50;
 
-/// A limit of each algorithm whose states mean nothing after a second.
-fn short_lived(algorithm: &str) -> &str {
-    match algorithm {
-        "gcra" => "gcra: { burst: 0, count: 1, period: 1s }",
-        "token_bucket" => "token_bucket: { capacity: 1, count: 1, period: 1s }",
-        "fixed_window" => "fixed_window: { count: 1, period: 1s }",
-        other => panic!("{other} is new: say here what is forgotten after a second"),
-    }
+/// A limit whose states mean nothing after two seconds: the example of each algorithm that is forgotten first.
+fn short_lived(algorithm: &Entry) -> String {
+    let examples = algorithm.examples.iter().filter_map(|it| (algorithm.parse)(it, &Bounds::default()).ok());
+    let ask = Ask { now: 0, cost: 1, max_wait: None, phase: 0 };
+    let lives = |params: &Params| params.step(None, &ask).0.reset_after;
+    let shortest = examples.filter(|params| lives(params) >= SECOND / 2).min_by_key(lives).expect("an example");
+    assert!(lives(&shortest) <= 2 * SECOND, "{}", algorithm.name);
+    format!("{}: {}", algorithm.name, shortest.describe())
 }
 
 #[test]
 fn after_the_longest_period_the_store_is_empty() {
     let redis = Server::start(Options::socket());
-    let limits: String =
-        weir::algorithm::LIST.iter().map(|algorithm| format!("{{ {} }}, ", short_lived(algorithm.name))).collect();
+    let limits: String = LIST.iter().map(|algorithm| format!("{{ {} }}, ", short_lived(algorithm))).collect();
     let service = patient(&redis.url())
         .policy(&format!(
             "schema: {{ user: {{ children: {{ '*': {{ limits: [{limits}], children: {{ trade: {{ limits: [{limits}] }} }} \

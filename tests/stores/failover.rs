@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::{
     servers::{Cluster, ClusterOptions, eventually},
-    service::{REPLICAS, assert_no_panic, hash_of, replicas, runtime},
+    service::{REPLICAS, assert_no_panic, hash_of, replicas, runtime, window},
     support::{
         Server,
         crowd::{self, Tally},
@@ -31,8 +31,8 @@ fn a_failover_costs_what_was_not_replicated_and_what_was_degraded() {
     let policy = format!(
         "on_store_failure: local\nschema:\n  story: {{ children: {{ '*': {{ limits: [{{ {} }}], children: {{ trade: {{ \
          limits: [{{ {} }}] }} }} }} }} }}\n{fresh}",
-        crowd::limit("fixed_window", 2 * UNITS),
-        crowd::limit("fixed_window", UNITS)
+        window(2 * UNITS),
+        window(UNITS)
     );
     let services = replicas(&cluster.url(), &policy);
     let runtime = runtime();
@@ -66,7 +66,7 @@ fn a_failover_costs_what_was_not_replicated_and_what_was_degraded() {
     assert_eq!(i128::from(admitted), i128::from(UNITS) + lost + i128::from(before.degraded_allowed));
     assert!(before.degraded_allowed <= UNITS * REPLICAS as u64);
     for algorithm in weir::algorithm::LIST {
-        runtime.block_on(crowd::gets_exactly(FRESH, &services, algorithm.name, "fresh"));
+        runtime.block_on(crowd::gets_exactly(FRESH, &services, algorithm, "fresh"));
     }
     services.iter().for_each(assert_no_panic);
 }

@@ -1,7 +1,9 @@
 //! Services on a shared store.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use tokio::runtime::Runtime;
-use weir::domain::Key;
+use weir::domain::{Key, Micros, time::DAY};
 
 use crate::support::{Server, server::Setup};
 
@@ -38,4 +40,16 @@ pub fn hash_in(domain: &str, anchor: &[&str]) -> Vec<u8> {
 pub fn assert_no_panic(service: &Server) {
     let panicked: Vec<_> = service.log().into_iter().filter(|line| line.contains("panicked")).collect();
     assert!(panicked.is_empty(), "{panicked:#?}");
+}
+
+/// A limit of `units` in a window that does not end while a test runs.
+pub fn window(units: u64) -> String {
+    format!("fixed_window: {{ count: {units}, period: {}d }}", days_without_an_edge())
+}
+
+/// A period whose windows, counted from the epoch, have no edge within the next hour.
+fn days_without_an_edge() -> Micros {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_micros() as Micros;
+    let found = [31, 30, 29].into_iter().find(|days| days * DAY - now % (days * DAY) > DAY / 24);
+    found.expect("the three have an edge in common only every 73 years")
 }

@@ -1,9 +1,11 @@
 #![doc = include_str!("README.md")]
 
+#[cfg(test)]
+pub(crate) mod facts;
 pub mod wire;
 
 use super::{
-    Algorithm, Bounds, MAX_WORD, ParamError, Words,
+    Algorithm, Bounds, MAX_WORD, ParamError, TakesBack, Words,
     params::{check_count, check_period, scale_count},
     whole,
 };
@@ -106,8 +108,8 @@ impl Algorithm for FixedWindow {
         self.per_key_phase.then_some(self.period)
     }
 
-    fn refund_period(&self) -> Option<Micros> {
-        Some(self.period)
+    fn takes_back(&self) -> TakesBack {
+        TakesBack::WithinPeriod(self.period)
     }
 
     fn charges_denied(&self) -> bool {

@@ -11,12 +11,15 @@ pub const FIELDS: &[&str] = &["count", "period", "charge_denied", "per_key_phase
 
 /// See [`crate::algorithm::Entry::examples`].
 pub const EXAMPLES: &[&[(&str, &str)]] = &[
+    &[("count", "10"), ("period", "10s")],
     &[("count", "5"), ("period", "60s")],
     &[("count", "5000"), ("period", "1d")],
     &[("count", "3"), ("period", "1s"), ("charge_denied", "true")],
     &[("count", "10"), ("period", "1m"), ("per_key_phase", "true")],
     &[("count", "4294967296"), ("period", "31d"), ("charge_denied", "true"), ("per_key_phase", "true")],
     &[("count", "1"), ("period", "1us")],
+    &[("count", "500"), ("period", "31d")],
+    &[("count", "400"), ("period", "30d")],
 ];
 
 /// From a file's map.

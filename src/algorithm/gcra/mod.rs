@@ -1,5 +1,7 @@
 #![doc = include_str!("README.md")]
 
+#[cfg(test)]
+pub(crate) mod facts;
 pub mod wire;
 
 use super::{

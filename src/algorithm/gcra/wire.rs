@@ -11,6 +11,7 @@ pub const FIELDS: &[&str] = &["burst", "count", "period"];
 
 /// See [`crate::algorithm::Entry::examples`].
 pub const EXAMPLES: &[&[(&str, &str)]] = &[
+    &[("burst", "9"), ("count", "10"), ("period", "10s")],
     &[("burst", "15"), ("count", "30"), ("period", "60s")],
     &[("burst", "5"), ("count", "10"), ("period", "15s")],
     &[("burst", "0"), ("count", "1"), ("period", "2s")],
@@ -19,6 +20,8 @@ pub const EXAMPLES: &[&[(&str, &str)]] = &[
     &[("burst", "1000"), ("count", "3000000"), ("period", "1s")],
     &[("burst", "100"), ("count", "999983"), ("period", "1d")],
     &[("burst", "0"), ("count", "1"), ("period", "31d")],
+    &[("burst", "499"), ("count", "20"), ("period", "31d")],
+    &[("burst", "399"), ("count", "1"), ("period", "1d")],
 ];
 
 /// From a file's map.

@@ -42,11 +42,13 @@ impl Halves {
         self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
     }
 
-    /// Panics unless both halves give the same decision and the same state, in whole numbers that a double holds.
+    /// Panics unless both halves give the same decision, in whole numbers that a double holds, and the same state.
     pub fn assert_same(&self, params: &Params, state: Option<&State>, ask: &Ask, rust: (&Decision, Option<&State>)) {
         let (decision, next) = self.step(params, state, ask);
         let place = || format!("{params:?} {state:?} {ask:?}");
         assert_bits(&decision, &words(rust.0), &place);
+        let exact = |word: &f64| word.fract() == 0.0 && word.abs() < (1i64 << 53) as f64;
+        assert!(decision.iter().all(exact), "{decision:?} is not exact: {}", place());
         match (&next, rust.1.map(State::lua_state)) {
             (None, None) => {}
             (Some(lua), Some(rust)) => assert_bits(lua, &rust, &place),
@@ -58,8 +60,8 @@ impl Halves {
 fn assert_bits(lua: &[f64], rust: &[f64], place: &impl Fn() -> String) {
     let bits = |words: &[f64]| words.iter().map(|word| word.to_bits()).collect::<Vec<_>>();
     assert!(bits(lua) == bits(rust), "Lua {lua:?}, Rust {rust:?}: {}", place());
-    let exact = |word: &f64| word.fract() == 0.0 && word.abs() < (1i64 << 53) as f64;
-    assert!(lua.iter().all(exact), "{lua:?} is not exact: {}", place());
+    let finite = |word: &f64| word.is_finite() && word.abs() < (1i64 << 53) as f64;
+    assert!(lua.iter().all(finite), "{lua:?} is not exact: {}", place());
 }
 
 /// A decision of the Rust half in Lua's form.

@@ -1,21 +1,18 @@
 //! The laws that every algorithm keeps, tested over the whole list with the examples that each names.
 
+pub(crate) mod facts;
 mod lua;
 pub(crate) mod random;
 mod story;
 mod vectors;
 mod window;
 
+pub(crate) use facts::Facts;
 use lua::Halves;
 use story::{Plot, Scene, examples, tell};
 
-use super::{Params, State};
+use super::{LIST, Params, State};
 use crate::domain::{Ask, Decision, ask::MAX_COST, time::MAX_MOMENT};
-
-/// Whether requests may pass with a wait. Then what is left says what passes without one, not what passes.
-fn shapes(params: &Params) -> bool {
-    matches!(params.name(), "leaky_queue" | "smooth_bursty" | "warming_up" | "cycle")
-}
 
 /// Panics unless a refusal's retry is the first moment at which the same request passes.
 fn assert_exact_retry(params: &Params, state: Option<&State>, ask: &Ask, refusal: &Decision) {
@@ -84,20 +81,11 @@ fn states_come_back_from_their_words_bit_for_bit_and_from_no_others() {
 
 #[test]
 fn words_that_no_state_has_are_refused() {
-    let most = (1_u64 << 32) as f64;
-    for (algorithm, good, bad) in [
-        ("gcra", [1e15, 2.0, 3.0].as_slice(), [&[1e15, 3.0, 3.0][..], &[1e15, 0.0, 0.0], &[0.0, 0.0, most + 1.0]]),
-        ("token_bucket", &[-1.0, most - 1.0, most], [&[0.5, 0.0, 1.0], &[0.0, -1.0, 1.0], &[1e16, 0.0, 1.0]]),
-        (
-            "fixed_window",
-            &[1e15, 4_503_599_627_370_496.0],
-            [&[1e15, 4_503_599_627_370_497.0], &[0.0, -1.0], &[1e16, 1.0]],
-        ),
-    ] {
-        let from = |words: &[f64]| State::from_lua_state(algorithm, words);
-        assert_eq!(from(good).map(|state| state.lua_state()).as_deref(), Some(good), "{algorithm}");
-        for words in bad {
-            assert_eq!(from(words), None, "{algorithm} {words:?}");
+    for entry in LIST {
+        assert!(entry.facts.words.iter().any(|(_, good)| !good), "{} says nothing of them", entry.name);
+        for (words, good) in entry.facts.words {
+            let state = State::from_lua_state(entry.name, words).map(|state| state.lua_state());
+            assert_eq!(state.as_deref(), good.then_some(*words), "{}", entry.name);
         }
     }
 }
@@ -149,7 +137,7 @@ fn law_5_a_cost_of_zero_is_a_peek_by_the_same_inequality() {
     tell(150, 60, Plot::ANY, |scene, _| {
         let peek = scene.params.step(scene.state, &scene.costing(0));
         assert_eq!(peek.1, None, "{scene:?}");
-        assert!(peek.0.allowed || (peek.0.remaining == 0 && !shapes(scene.params)), "{peek:?} {scene:?}");
+        assert!(peek.0.allowed || (peek.0.remaining == 0 && !scene.entry.facts.shapes), "{peek:?} {scene:?}");
         if scene.decision.allowed && scene.ask.cost >= 0 {
             for less in [0, scene.ask.cost / 2, (scene.ask.cost - 1).max(0)] {
                 assert!(scene.judge(scene.state, &scene.costing(less)).allowed, "not at a cost of {less}: {scene:?}");
@@ -197,7 +185,7 @@ fn law_8_a_changed_limit_is_safe() {
             }
         }
     });
-    for (entry, _) in examples().filter(|(_, params)| !shapes(params)) {
+    for (entry, _) in examples().filter(|(entry, _)| !entry.facts.shapes) {
         assert!(overfull.contains_key(entry.name), "no story brings {} above its limit", entry.name);
     }
 }
@@ -228,9 +216,9 @@ fn law_9_a_refund_clamps_at_empty() {
 #[test]
 fn law_10_never_is_what_no_wait_can_make_pass() {
     tell(150, 60, Plot::ANY, |scene, _| {
-        let Scene { params, ask, decision, .. } = scene;
+        let Scene { ask, decision, .. } = scene;
         assert_eq!(decision.never, !scene.judge(None, ask).allowed, "an unseen key says otherwise: {scene:?}");
-        assert!(shapes(params) || decision.never == (ask.cost > decision.limit as i64), "{scene:?}");
+        assert!(scene.entry.facts.lends || decision.never == (ask.cost > decision.limit as i64), "{scene:?}");
     });
 }
 
@@ -241,6 +229,6 @@ fn remaining_is_the_largest_cost_that_passes() {
         let passes = |cost: u64| scene.judge(scene.after(), &scene.costing(cost as i64)).allowed;
         assert!(remaining <= limit, "{scene:?}");
         assert!(remaining == 0 || passes(remaining), "{scene:?}");
-        assert!(shapes(scene.params) || !passes(remaining + 1), "{scene:?}");
+        assert!(scene.entry.facts.lends || !passes(remaining + 1), "{scene:?}");
     });
 }

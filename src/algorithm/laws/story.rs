@@ -30,6 +30,8 @@ impl Plot {
 
 /// One request of a story.
 pub struct Scene<'a> {
+    /// The algorithm.
+    pub entry: &'static Entry,
     /// The parameters in force.
     pub params: &'a Params,
     /// The parameters that may come into force, as they leave the state its meaning.
@@ -100,6 +102,7 @@ fn parsed(entry: &'static Entry) -> impl Iterator<Item = Params> {
 }
 
 struct Story {
+    entry: &'static Entry,
     random: Random,
     plot: Plot,
     params: Params,
@@ -124,7 +127,7 @@ impl Story {
         let others = parsed(entry).filter(|other| other.time_base() == params.time_base()).chain(scaled).collect();
         let phase = random.magnitude(1 << 45);
         let last = params.step(None, &Ask { now, cost: 0, max_wait: None, phase: 0 }).0;
-        Self { random, plot, params, others, state: None, now, phase, last, charged_at: None }
+        Self { entry, random, plot, params, others, state: None, now, phase, last, charged_at: None }
     }
 
     fn scene(&mut self, law: &mut impl FnMut(&Scene<'_>, &mut Random)) {
@@ -144,6 +147,7 @@ impl Story {
         };
         let (decision, next) = self.params.step(self.state.as_ref(), &ask);
         let scene = Scene {
+            entry: self.entry,
             params: &self.params,
             others: &self.others,
             state: self.state.as_ref(),

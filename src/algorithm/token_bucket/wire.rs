@@ -11,10 +11,13 @@ pub const FIELDS: &[&str] = &["capacity", "count", "period"];
 
 /// See [`crate::algorithm::Entry::examples`].
 pub const EXAMPLES: &[&[(&str, &str)]] = &[
+    &[("capacity", "10"), ("count", "10"), ("period", "10s")],
     &[("capacity", "3"), ("count", "1"), ("period", "2s")],
     &[("capacity", "100"), ("count", "7"), ("period", "1s")],
     &[("capacity", "1"), ("count", "999983"), ("period", "1d")],
     &[("capacity", "4294967296"), ("count", "600000"), ("period", "1s")],
+    &[("capacity", "500"), ("count", "20"), ("period", "31d")],
+    &[("capacity", "400"), ("count", "1"), ("period", "1d")],
 ];
 
 /// From a file's map.

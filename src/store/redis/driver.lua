@@ -235,10 +235,12 @@ local function restore(index)
   return true
 end
 
--- Gives back what was charged to a level and still counts whole, others having written since: while its window lasts, or,
--- where charges fade, while even what was charged before lasts; later, time has given some of it back, and it stays charged.
+-- Gives back what was charged to a level and still counts whole, others having written since: within its period, or, where
+-- charges fade, while even what was charged before lasts; later, time has given some of it back, and it stays charged. So
+-- it does where a refund would take what the others have charged.
 local function give_back(index)
   local period, phase = limit_of(input[limits_at + index]).period, input[phases_at + index]
+  if period < 0 then return end
   if period > 0 then
     if floor((charged_at - phase) / period) ~= floor((now - phase) / period) then return end
   else

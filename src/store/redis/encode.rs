@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::{script::Task, spread::Undo};
 use crate::{
+    algorithm::TakesBack,
     domain::{Charge, Micros},
     plan::{Level, Limit, Plan},
 };
@@ -104,7 +105,7 @@ fn rule(body: &mut ByteBuf, level: &Level<'_>) {
     }
 }
 
-/// The algorithm, its flags, its parameters and the period of what it may give back.
+/// The algorithm, its flags, its parameters, and when a charge may be taken back: within a period, 0 while it lasts, -1 never.
 fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
     let (params, mut body) = (level.params(), ByteBuf::new());
     let flags = i64::from(limit.shadow) + 2 * i64::from(params.charges_denied());
@@ -114,7 +115,12 @@ fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
     let words = params.lua_params();
     array_head(&mut body, words.len());
     words.into_iter().for_each(|word| number(&mut body, word));
-    int(&mut body, params.refund_period().unwrap_or(0));
+    let takes_back = match params.takes_back() {
+        TakesBack::WhileItLasts => 0,
+        TakesBack::WithinPeriod(period) => period,
+        TakesBack::Never => -1,
+    };
+    int(&mut body, takes_back);
     body.into_vec().into()
 }
 

@@ -3,7 +3,11 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
+use weir::{
+    algorithm::{Bounds, Entry, LIST, Params},
+    domain::{Ask, Micros, time::DAY},
+    proto::{CheckBatchRequest, CheckRequest, CheckResponse},
+};
 
 use super::{
     Server,
@@ -62,32 +66,52 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// A limit of `units`, none of which come back while a test runs.
-pub fn limit(algorithm: &str, units: u64) -> String {
-    match algorithm {
-        "gcra" => format!("gcra: {{ burst: {}, count: 1, period: 1d }}", units - 1),
-        "token_bucket" => format!("token_bucket: {{ capacity: {units}, count: 1, period: 1d }}"),
-        "fixed_window" => format!("fixed_window: {{ count: {units}, period: {}d }}", days_without_an_edge()),
-        other => panic!("{other} is new: say here how {units} units are written that do not come back"),
-    }
+fn now() -> Micros {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_micros() as Micros
 }
 
-/// A period whose windows, counted from the epoch, have no edge within the next hour.
-fn days_without_an_edge() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_secs();
-    let day = 86_400;
-    let found = [31, 30, 29].into_iter().find(|days| days * day - now % (days * day) > 3_600);
-    found.expect("the three have an edge in common only every 73 years")
+/// A limit of `units` at once, none of which come back within an hour: an example of the algorithm, made larger or smaller.
+fn lasting(algorithm: &Entry, units: u64) -> Params {
+    let now = now();
+    let ask = |now, cost| Ask { now, cost, max_wait: Some(0), phase: 0 };
+    let lasts = |params: &Params| {
+        let (full, state) = params.step(None, &ask(now, units as i64));
+        let later = params.step(state.as_ref(), &ask(now, 1)).0;
+        full.limit == units && full.allowed && !later.allowed && later.retry_after > Some(DAY / 24)
+    };
+    let sized = |params: Params| {
+        let limit = params.step(None, &ask(now, 0)).0.limit as f64;
+        // Parameters round up; a limit may be one more than that which makes it.
+        let factors = [limit / units as f64, (limit - 1.0) / (units - 1) as f64].map(|factor| factor * (1.0 + 1e-12));
+        factors.into_iter().filter_map(move |factor| params.scale(factor).ok())
+    };
+    let examples = algorithm.examples.iter().filter_map(|it| (algorithm.parse)(it, &Bounds::default()).ok());
+    let mut found = examples.flat_map(sized).filter(lasts);
+    found.next().unwrap_or_else(|| panic!("{} needs an example of which nothing comes back for hours", algorithm.name))
+}
+
+/// How many units a limit of so many gives to a crowd that asks for one at a time: more where it lends one, fewer where the
+/// first ones cost more.
+pub fn given(algorithm: &Entry, units: u64) -> u64 {
+    let (params, now) = (lasting(algorithm, units), now());
+    let mut state = None;
+    let passes = |_: &u64| {
+        let (decision, next) = params.step(state.as_ref(), &Ask { now, cost: 1, max_wait: None, phase: 0 });
+        state = next.or(state.take());
+        decision.allowed
+    };
+    (0..ASKED).take_while(passes).count() as u64
 }
 
 /// For every algorithm the keys `[algorithm, user]` with twice so many units and `[algorithm, user, "trade"]` with so many.
 pub fn schema(units: u64) -> String {
-    let nodes = weir::algorithm::LIST.iter().map(|algorithm| {
-        let (outer, inner) = (limit(algorithm.name, 2 * units), limit(algorithm.name, units));
+    let nodes = LIST.iter().map(|algorithm| {
+        let name = algorithm.name;
+        let [outer, inner] =
+            [2 * units, units].map(|units| format!("{name}: {}", lasting(algorithm, units).describe()));
         format!(
-            "  {}: {{ children: {{ '*': {{ limits: [{{ {outer} }}], children: {{ trade: {{ limits: [{{ {inner} }}] }} }} \
-             }} }} }}\n",
-            algorithm.name
+            "  {name}: {{ children: {{ '*': {{ limits: [{{ {outer} }}], children: {{ trade: {{ limits: [{{ {inner} }}] }} }} \
+             }} }} }}\n"
         )
     });
     format!("schema:\n{}", nodes.collect::<String>())
@@ -100,16 +124,30 @@ pub async fn ask(services: &[Server], algorithm: &str, user: &str) -> Tally {
     tokio::time::timeout(PATIENCE, join_all(clients)).await.expect("in time").into_iter().sum()
 }
 
-/// A crowd gets exactly `units`, under a policy of [`schema`], and the level above is charged as often.
-pub async fn gets_exactly(units: u64, services: &[Server], algorithm: &str, user: &str) {
-    assert!(ASKED > 2 * units);
-    let tally = ask(services, algorithm, user).await;
-    let expected = Tally { answered: ASKED, allowed: units, degraded: 0, degraded_allowed: 0 };
-    assert_eq!(tally, expected, "{algorithm}");
+/// A crowd gets exactly what one caller would get of `units`, under a policy of [`schema`], and the level above is charged
+/// as often.
+pub async fn gets_exactly(units: u64, services: &[Server], algorithm: &Entry, user: &str) {
+    let (name, units_given) = (algorithm.name, given(algorithm, units));
+    assert!(ASKED > 2 * units_given);
+    let tally = ask(services, name, user).await;
+    let expected = Tally { answered: ASKED, allowed: units_given, degraded: 0, degraded_allowed: 0 };
+    assert_eq!(tally, expected, "{name}");
     for service in services {
-        let answer = service.client().await.check(peek(&[algorithm, user])).await.expect("an answer").into_inner();
-        assert_eq!(short(&answer), (true, 2 * units, units), "{algorithm}: the level above was charged as often");
+        above_is_charged_as_often(units, service, algorithm, user).await;
     }
+}
+
+/// The level above has given as much as the one that a crowd has used up.
+pub async fn above_is_charged_as_often(units: u64, service: &Server, algorithm: &Entry, user: &str) {
+    let answer = service.client().await.check(peek(&[algorithm.name, user])).await.expect("an answer").into_inner();
+    let (above, now) = (lasting(algorithm, 2 * units), now());
+    let ask = |cost| Ask { now, cost, max_wait: None, phase: 0 };
+    let mut state = None;
+    for _ in 0..given(algorithm, units) {
+        state = above.step(state.as_ref(), &ask(1)).1;
+    }
+    let expected = above.step(state.as_ref(), &ask(0)).0;
+    assert_eq!(short(&answer), (expected.allowed, expected.limit, expected.remaining), "{}", algorithm.name);
 }
 
 /// One client's checks, by every call in turn.
