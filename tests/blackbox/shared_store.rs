@@ -9,7 +9,7 @@ use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
 
 use crate::{
     servers::{Options, Server as Redis},
-    support::{eventually_async, requests::check, server::Setup},
+    support::{Server, eventually_async, requests::check, server::Setup},
 };
 
 const CHECKS: usize = 1_000;
@@ -28,6 +28,13 @@ fn script_calls(redis: &Redis) -> u64 {
     let stats = redis.info("cmdstat_evalsha").expect("an answer");
     let calls = stats.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
     calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// How many checks wait for their round trip.
+fn waiting(server: &Server) -> usize {
+    let text = server.get("/metrics").1;
+    let line = text.lines().find(|line| line.starts_with("weir_store_waiting{"));
+    line.and_then(|line| line.split(' ').next_back()?.parse().ok()).unwrap_or(0)
 }
 
 fn asked() -> Vec<CheckRequest> {
@@ -52,9 +59,14 @@ async fn a_batch_shares_round_trips_and_is_decided_in_order() {
     let redis = Redis::start(Options::socket());
     let server = Setup::new().shared(&redis).policy(&policy()).start();
     let mut client = server.client().await;
+    // While it stands still, checks come together, however busy the machine is.
+    redis.pause();
+    let batch = CheckBatchRequest { checks: asked() };
     let answers =
-        client.check_batch(CheckBatchRequest { checks: asked() }).await.expect("answers").into_inner().results;
-    assert_in_order(&answers);
+        tokio::spawn(async move { client.check_batch(batch).await.map(|answers| answers.into_inner().results) });
+    eventually_async("nearly all wait", async || (waiting(&server) > CHECKS - 100).then_some(())).await;
+    redis.resume();
+    assert_in_order(&answers.await.expect("no panic").expect("answers"));
     let calls = script_calls(&redis);
     println!("{CHECKS} checks of a batch in {calls} calls");
     assert!((FEW_CALLS..=10 * FEW_CALLS).contains(&calls), "{calls} calls");
@@ -65,11 +77,6 @@ async fn a_batch_shares_round_trips_and_is_decided_in_order() {
 async fn a_stream_shares_round_trips_and_is_answered_in_order() {
     let redis = Redis::start(Options::socket());
     let server = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").start();
-    let waiting = || {
-        let text = server.get("/metrics").1;
-        let line = text.lines().find(|line| line.starts_with("weir_store_waiting{"));
-        line.and_then(|line| line.split(' ').next_back()?.parse::<usize>().ok()).unwrap_or(0)
-    };
     // While it stands still, checks come together. One after the other is sent until one waits for another.
     redis.pause();
     let mut others = JoinSet::new();
@@ -77,10 +84,10 @@ async fn a_stream_shares_round_trips_and_is_answered_in_order() {
         let mut client = server.client().await;
         others.spawn(async move { client.check(check(&["user", "other"])).await });
         tokio::task::yield_now().await;
-        (waiting() > 0).then_some(())
+        (waiting(&server) > 0).then_some(())
     })
     .await;
-    let before = waiting();
+    let before = waiting(&server);
     let mut client = server.client().await;
     let answers = tokio::spawn(async move {
         let mut answers = client.check_stream(futures_util::stream::iter(asked())).await?.into_inner();
@@ -90,7 +97,7 @@ async fn a_stream_shares_round_trips_and_is_answered_in_order() {
         }
         Ok::<_, tonic::Status>(all)
     });
-    eventually_async("many wait", async || (waiting() > before + 32).then_some(())).await;
+    eventually_async("many wait", async || (waiting(&server) > before + 32).then_some(())).await;
     redis.resume();
     assert_in_order(&answers.await.expect("no panic").expect("answers"));
     let calls = script_calls(&redis);
