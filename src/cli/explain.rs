@@ -72,7 +72,7 @@ impl Explain {
                 Found::Any => "by `*`",
             };
             say(format_args!("{path}: found {how}"))?;
-            let counts = !domain.last_entry_only || *depth == self.key.len();
+            let counts = domain.descriptors.is_none() || *depth == self.key.len();
             for limit in domain.limits_at(*node) {
                 let shadow = if limit.shadow { ", shadow" } else { "" };
                 let passed = if counts { "" } else { ", passed over: only the last segment's limits count" };

@@ -98,12 +98,34 @@ impl Key {
         Ok(Self { written, short })
     }
 
+    /// Encodes the segments of somebody who must not be refused: of any number and length, empty ones included. A path of up
+    /// to [`MAX_SEGMENTS`] has the names of the same path made by [`Key::new`]; of a longer one, what is behind them is one
+    /// more segment, a hash of it all, so that every prefix of up to [`MAX_SEGMENTS`] is named as it would be alone.
+    ///
+    /// It serves to name states; long segments are not kept whole. The domain's name is one that [`Key::new`] takes.
+    pub fn of_any<'s>(domain: &str, segments: impl IntoIterator<Item = &'s str>) -> Self {
+        let mut written = Encoding::default();
+        written.push_short(domain.as_bytes());
+        let mut segments = segments.into_iter();
+        segments.by_ref().take(MAX_SEGMENTS).for_each(|segment| written.push_short(segment.as_bytes()));
+        let mut rest = segments.peekable();
+        if rest.peek().is_some() {
+            let mut hasher = blake3::Hasher::new();
+            for segment in rest {
+                hasher.update(&(segment.len() as u64).to_le_bytes()).update(segment.as_bytes());
+            }
+            written.push_hash(&hasher.finalize());
+        }
+        Self { written, short: None }
+    }
+
     /// How many segments the path has.
     pub fn depth(&self) -> usize {
         self.written.ends.len() - 1
     }
 
-    /// The segment at `index`, from 0, as it was written. Empty beyond the path's end.
+    /// The segment at `index`, from 0, as it was written; of a key [`Key::of_any`] a long one is its hash. Empty beyond the
+    /// path's end.
     pub fn segment(&self, index: usize) -> &[u8] {
         self.written.part(index + 1)
     }
@@ -163,7 +185,7 @@ impl Encoding {
     fn part(&self, part: usize) -> &[u8] {
         let start = if part == 0 { 0 } else { self.end(part - 1) };
         let bytes = &self.bytes[start..self.end(part)];
-        let header = 1 + usize::from(bytes.first().is_some_and(|first| first & 0x80 != 0));
+        let header = 1 + usize::from(bytes.first().is_some_and(|first| first & 0x80 != 0 && *first != HASHED));
         bytes.get(header..).unwrap_or_default()
     }
 
@@ -174,16 +196,19 @@ impl Encoding {
 
     fn shortened(&self) -> Self {
         let mut short = Self::default();
-        for part in (0..self.ends.len()).map(|part| self.part(part)) {
-            if part.len() <= MAX_PLAIN_BYTES {
-                short.push(part);
-                continue;
-            }
-            short.bytes.push(HASHED);
-            short.bytes.extend_from_slice(&blake3::hash(part).as_bytes()[..HASH_BYTES]);
-            short.ends.push(short.bytes.len() as u16);
-        }
+        (0..self.ends.len()).for_each(|part| short.push_short(self.part(part)));
         short
+    }
+
+    /// Appends a part, or its hash where it is long.
+    fn push_short(&mut self, part: &[u8]) {
+        if part.len() <= MAX_PLAIN_BYTES { self.push(part) } else { self.push_hash(&blake3::hash(part)) }
+    }
+
+    fn push_hash(&mut self, hash: &blake3::Hash) {
+        self.bytes.push(HASHED);
+        self.bytes.extend_from_slice(&hash.as_bytes()[..HASH_BYTES]);
+        self.ends.push(self.bytes.len() as u16);
     }
 }
 
@@ -257,6 +282,38 @@ mod tests {
         for domain in ["", "api", &"d".repeat(64), &"d".repeat(65), &"d".repeat(1_024)] {
             assert_eq!(domain_name(domain), Key::new(domain, &["a", &"b".repeat(99)]).unwrap().prefix(0));
         }
+    }
+
+    #[test]
+    fn any_segments_make_a_key_and_usual_ones_that_of_a_check() {
+        let long = "l".repeat(100);
+        let usual = ["user", "älex", &long];
+        assert_eq!(Key::of_any("api", usual).prefix(9), Key::new("api", &usual).unwrap().prefix(9));
+        let huge = "h".repeat(1 << 20);
+        let names = [
+            vec![],
+            vec![""],
+            vec!["", ""],
+            vec!["a", ""],
+            vec!["", "a"],
+            vec![&huge],
+            vec![&huge[1..]],
+            vec!["a"; 32],
+            vec!["a"; 33],
+            vec!["a"; 34],
+            [vec!["a"; 32], vec!["aa"]].concat(),
+            [vec!["a"; 32], vec!["", "a"]].concat(),
+            vec!["a"; 100_000],
+        ]
+        .map(|segments| Key::of_any("d", segments));
+        for (i, one) in names.iter().enumerate() {
+            assert!(one.depth() <= MAX_SEGMENTS + 1 && one.prefix(99).len() < 65 * 34);
+            let name = [one.prefix(99), &[END]].concat();
+            assert_eq!(parts_end(&name, usize::MAX), Some(name.len() - 1), "{one:?}");
+            names[i + 1..].iter().for_each(|other| assert_ne!(one.prefix(99), other.prefix(99)));
+        }
+        assert_eq!(names[9].prefix(32), Key::new("d", &["a"; 32]).unwrap().prefix(32));
+        assert_eq!(names[5].segment(0).len(), HASH_BYTES);
     }
 
     #[test]

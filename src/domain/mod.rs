@@ -6,9 +6,11 @@ pub mod ask;
 pub mod decision;
 pub mod key;
 pub mod time;
+pub mod unit;
 
 pub use aggregate::{Summary, aggregate};
 pub use ask::{Ask, AskError, Charge, OnStoreFailure};
 pub use decision::Decision;
 pub use key::{Key, KeyError};
 pub use time::{Clock, ManualClock, Micros};
+pub use unit::Unit;

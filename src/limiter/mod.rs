@@ -1,6 +1,8 @@
 //! Floor 5, the use case: which limits does a request meet, what do they decide together, what is the answer.
 
+pub mod descriptors;
 pub mod request;
+pub mod status;
 
 use std::sync::{
     Arc,
@@ -18,7 +20,9 @@ use crate::{
     store::{ResetDone, Store, StoreError, Verdict},
     telemetry::{Meters, Metrics},
 };
+pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
 pub use request::{Invalid, Request};
+pub use status::{Shown, Status, Statuses};
 
 /// Decides requests by the policy in force, over one store.
 pub struct Limiter<S> {

@@ -14,6 +14,8 @@ pub enum Origin {
     Policy,
     /// In a request.
     Request,
+    /// In a descriptor of a request, in place of what the policy says.
+    Override,
 }
 
 /// One rule at one place.
@@ -57,6 +59,7 @@ impl Limit {
         let letter = match origin {
             Origin::Policy => 'p',
             Origin::Request => 'r',
+            Origin::Override => 'o',
         };
         let mut ident = vec![END];
         ident.extend_from_slice(format!("{letter}{}{}{who}", params.name(), params.time_base()).as_bytes());
@@ -108,6 +111,11 @@ impl Limit {
     /// encoding it makes an injective name for one state.
     pub fn ident(&self) -> &[u8] {
         &self.ident
+    }
+
+    /// Whether it stands in a descriptor of a request.
+    pub fn is_override(&self) -> bool {
+        self.ident.get(1) == Some(&b'o')
     }
 
     /// The ident, to be read by a person.

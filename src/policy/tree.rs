@@ -4,6 +4,7 @@ use std::{collections::HashMap, ops::Range};
 
 use smallvec::SmallVec;
 
+use super::descriptors::Descriptors;
 use crate::{
     algorithm::ParamError,
     domain::{Charge, Key, OnStoreFailure},
@@ -26,8 +27,9 @@ pub struct Domain {
     pub allows_spec: bool,
     /// How many segments name the place where states live; above 0.
     pub anchor: u8,
-    /// Only the limits of the node that the whole key reaches count, not those on the way.
-    pub last_entry_only: bool,
+    /// What a file of descriptors says beside its limits. In such a domain only the limits of the node that the whole key
+    /// reaches count, not those on the way.
+    pub descriptors: Option<Box<Descriptors>>,
     nodes: Vec<Node>,
     limits: Vec<Limit>,
 }
@@ -89,7 +91,7 @@ impl Domain {
             on_store_failure: OnStoreFailure::default(),
             allows_spec: true,
             anchor: DEFAULT_ANCHOR,
-            last_entry_only: false,
+            descriptors: None,
             nodes: vec![Node::default()],
             limits: Vec::new(),
         }
@@ -97,13 +99,28 @@ impl Domain {
 
     /// Adds a child of that exact name, or for `*` the one for every other name. Returns the one that is already there.
     pub fn add_child(&mut self, parent: NodeId, segment: &str) -> NodeId {
+        match segment {
+            "*" => self.add_any(parent),
+            _ => self.add_exact(parent, segment),
+        }
+    }
+
+    /// Adds the child for every name that no other fits. Returns the one that is already there.
+    pub fn add_any(&mut self, parent: NodeId) -> NodeId {
         let next = self.nodes.len() as NodeId;
-        let node = &mut self.nodes[parent as usize];
-        let id = match segment {
-            "*" => *node.any.get_or_insert(next),
-            _ => *node.children.entry(segment.as_bytes().into()).or_insert(next),
-        };
-        if id == next {
+        let id = *self.nodes[parent as usize].any.get_or_insert(next);
+        self.grow_to(id)
+    }
+
+    /// Adds a child of exactly that name, `*` too. Returns the one that is already there.
+    pub fn add_exact(&mut self, parent: NodeId, segment: &str) -> NodeId {
+        let next = self.nodes.len() as NodeId;
+        let id = *self.nodes[parent as usize].children.entry(segment.as_bytes().into()).or_insert(next);
+        self.grow_to(id)
+    }
+
+    fn grow_to(&mut self, id: NodeId) -> NodeId {
+        if id as usize == self.nodes.len() {
             self.nodes.push(Node::default());
         }
         id
@@ -154,8 +171,16 @@ impl Domain {
 
     /// The nodes on a key's way, until none fits: depth, how it was found, and which it is. Without backtracking.
     pub fn walk(&self, key: &Key) -> impl Iterator<Item = (usize, Found, NodeId)> {
+        self.walk_along(key.segments())
+    }
+
+    /// The same for the segments of a key.
+    pub fn walk_along<'s>(
+        &self,
+        segments: impl Iterator<Item = &'s [u8]>,
+    ) -> impl Iterator<Item = (usize, Found, NodeId)> {
         let mut node = 0;
-        key.segments().enumerate().map_while(move |(index, segment)| {
+        segments.enumerate().map_while(move |(index, segment)| {
             let (found, id) = self.child(node, segment)?;
             node = id;
             Some((index + 1, found, id))
@@ -171,7 +196,7 @@ impl Domain {
     pub fn levels<'a>(&'a self, key: &'a Key, cost: i64, factor: f64) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
         let mut levels = SmallVec::new();
         for (depth, _, node) in self.walk(key) {
-            if self.last_entry_only && depth < key.depth() {
+            if self.descriptors.is_some() && depth < key.depth() {
                 continue;
             }
             for limit in self.limits_at(node) {

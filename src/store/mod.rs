@@ -14,7 +14,7 @@ pub mod url;
 use thiserror::Error;
 
 use crate::{
-    domain::Key,
+    domain::{Key, Micros},
     plan::{Decisions, Plan},
 };
 
@@ -51,6 +51,8 @@ pub struct Verdict {
     pub decisions: Decisions,
     /// Decided without the shared store.
     pub degraded: bool,
+    /// The moment of the decision, by the clock of who decided.
+    pub at: Micros,
 }
 
 /// What a store says of a reset.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
-    plan::{Decisions, Level, Plan},
+    plan::{Level, Plan},
     telemetry::Metrics,
 };
 
@@ -81,13 +81,14 @@ impl SharedStore {
         }
     }
 
-    fn instead(&self, plan: &Plan<'_>, failure: Failure) -> Result<Decisions, StoreError> {
-        Ok(match plan.on_store_failure {
-            OnStoreFailure::Local => self.local.decide_now(plan),
+    fn instead(&self, plan: &Plan<'_>, failure: Failure) -> Result<Verdict, StoreError> {
+        let decisions = match plan.on_store_failure {
+            OnStoreFailure::Local => return Ok(Verdict { degraded: true, ..self.local.verdict(plan) }),
             OnStoreFailure::Allow => plan.levels().iter().map(unseen).collect(),
             OnStoreFailure::Deny => plan.levels().iter().map(refused).collect(),
             OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
-        })
+        };
+        Ok(Verdict { decisions, degraded: true, at: self.local.now() })
     }
 
     async fn ask(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
@@ -95,7 +96,7 @@ impl SharedStore {
             Ok(verdict) => Ok(verdict),
             Err(error) => {
                 let failure = self.counted(error)?;
-                Ok(Verdict { decisions: self.instead(plan, failure)?, degraded: true })
+                self.instead(plan, failure)
             }
         }
     }
@@ -104,13 +105,13 @@ impl SharedStore {
         let asked = near.cache.asked();
         if let Some(decisions) = near.cache.refusal(plan, asked) {
             near.hits.increment(1);
-            return Ok(Verdict { decisions, degraded: false });
+            return Ok(Verdict { decisions, degraded: false, at: self.local.now() });
         }
         let verdict = self.ask(plan).await;
         if plan.levels().iter().any(|level| level.cost < 0) {
             // Even where the answer is lost: what was given back may let others pass.
             near.cache.forget_all();
-        } else if let Ok(Verdict { decisions, degraded: false }) = &verdict
+        } else if let Ok(Verdict { decisions, degraded: false, .. }) = &verdict
             && near.cache.learn(plan, asked, decisions) == Learned::Full
         {
             near.full.increment(1);

@@ -8,7 +8,7 @@ use super::metrics::{CHECKS, DECISIONS, DEGRADED, Metrics, NEAR_LIMIT};
 use crate::domain::OnStoreFailure;
 
 /// The label of what has no name of its own here: unknown domains, limits of requests, what is beyond the bound.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +19,13 @@ pub enum Transport {
     GrpcBatch,
     /// A message of a gRPC stream.
     GrpcStream,
+    /// A call of Envoy's.
+    Envoy,
 }
 
 impl Transport {
     /// Every transport; the position of each is its number.
-    pub const ALL: [Self; 3] = [Self::Grpc, Self::GrpcBatch, Self::GrpcStream];
+    pub const ALL: [Self; 4] = [Self::Grpc, Self::GrpcBatch, Self::GrpcStream, Self::Envoy];
 
     /// Its label.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Transport {
             Self::Grpc => "grpc",
             Self::GrpcBatch => "grpc_batch",
             Self::GrpcStream => "grpc_stream",
+            Self::Envoy => "envoy",
         }
     }
 }
@@ -68,7 +71,7 @@ pub struct LimitMeter {
 }
 
 impl LimitMeter {
-    fn new(metrics: &Metrics, domain: &str, limit: &str) -> Self {
+    pub(super) fn new(metrics: &Metrics, domain: &str, limit: &str) -> Self {
         let decisions =
             |outcome| metrics.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
         Self {

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
@@ -10,11 +10,12 @@ use std::{
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Histogram,
     histogram::DURATIONS,
-    meters::Transport,
+    meters::{LimitMeter, OTHER, Transport},
     store::{self, ERRORS, StoreMeter},
 };
 
@@ -38,6 +39,8 @@ const RELOADS: &str = "weir_policy_reloads_total";
 const LAST_RELOAD: &str = "weir_policy_last_reload_success_timestamp_seconds";
 const CONNECTIONS: &str = "weir_connections";
 const CONNECTIONS_REFUSED: &str = "weir_connections_refused_total";
+const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
+const DESCRIPTORS_PASSED_OVER: &str = "weir_descriptors_passed_over_total";
 const BUILD_INFO: &str = "weir_build_info";
 
 const COUNTERS: &[(&str, &str)] = &[
@@ -55,6 +58,8 @@ const COUNTERS: &[(&str, &str)] = &[
     (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
     (SNAPSHOT_FAILURES, "Snapshots that could not be written."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),
+    (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series series show values of requests already."),
+    (DESCRIPTORS_PASSED_OVER, "Descriptors left without a limit because their request had too many."),
     (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
 ];
 
@@ -72,6 +77,9 @@ const GAUGES: &[(&str, &str)] = &[
 /// the others share one.
 const MAX_NAMED: usize = 10_000;
 
+/// Longest label with values of requests, in bytes.
+const MAX_LABEL_BYTES: usize = 256;
+
 /// A domain, or a limit of it.
 type Name = (Box<str>, Option<Box<str>>);
 
@@ -80,6 +88,7 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     named: Mutex<HashSet<Name>>,
+    valued: Mutex<Valued>,
     check_durations: [Histogram; Transport::ALL.len()],
     keys: Gauge,
     snapshot_failures: Counter,
@@ -87,6 +96,27 @@ pub struct Metrics {
     not_reloaded: Counter,
     last_reload: Gauge,
     pub(super) store: OnceLock<Arc<StoreMeter>>,
+}
+
+/// How much metrics may show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsSettings {
+    /// Most limits with values of requests that have series of their own while a service runs.
+    pub max_series: usize,
+}
+
+impl Default for MetricsSettings {
+    fn default() -> Self {
+        Self { max_series: 1_000 }
+    }
+}
+
+/// The meters of limits with values of requests, by domain and label.
+struct Valued {
+    meters: HashMap<(Box<str>, Box<str>), LimitMeter, foldhash::fast::RandomState>,
+    most: usize,
+    refused: Counter,
 }
 
 /// What a listener counts.
@@ -99,8 +129,13 @@ pub struct ListenerMeter {
 }
 
 impl Metrics {
-    /// A registry with nothing counted.
+    /// A registry with nothing counted, with the usual settings.
     pub fn new() -> Arc<Self> {
+        Self::with_settings(&MetricsSettings::default())
+    }
+
+    /// A registry with nothing counted.
+    pub fn with_settings(settings: &MetricsSettings) -> Arc<Self> {
         let recorder = PrometheusBuilder::new().build_recorder();
         for (name, text) in COUNTERS {
             recorder.describe_counter((*name).into(), None::<Unit>, (*text).into());
@@ -112,6 +147,11 @@ impl Metrics {
         Arc::new(Self {
             handle: recorder.handle(),
             named: Mutex::default(),
+            valued: Mutex::new(Valued {
+                meters: HashMap::default(),
+                most: settings.max_series,
+                refused: counter(&recorder, SERIES_REFUSED, &[]),
+            }),
             check_durations: std::array::from_fn(|_| Histogram::new(DURATIONS)),
             keys: gauge(&recorder, KEYS, &[]),
             snapshot_failures: counter(&recorder, SNAPSHOT_FAILURES, &[]),
@@ -133,6 +173,29 @@ impl Metrics {
         }
         named.insert(name);
         true
+    }
+
+    /// The meter of a limit under a label with values of requests, of which a part is shown where it is long; past the bound
+    /// on such labels, that of all others of the domain.
+    pub fn valued_limit(&self, domain: &str, label: &str) -> LimitMeter {
+        let end = (0..=label.len().min(MAX_LABEL_BYTES)).rev().find(|end| label.is_char_boundary(*end));
+        let mut name = (Box::from(domain), Box::from(&label[..end.unwrap_or_default()]));
+        let mut valued = self.valued.lock();
+        if let Some(meter) = valued.meters.get(&name) {
+            return meter.clone();
+        }
+        if valued.meters.len() >= valued.most {
+            valued.refused.increment(1);
+            name.1 = OTHER.into();
+        }
+        let meter =
+            valued.meters.entry(name).or_insert_with_key(|(domain, label)| LimitMeter::new(self, domain, label));
+        meter.clone()
+    }
+
+    /// So many descriptors of a request had no limit because there were too many.
+    pub fn descriptors_passed_over(&self, count: usize) {
+        self.counter(DESCRIPTORS_PASSED_OVER, &[]).increment(count as u64);
     }
 
     /// A counter of this service.

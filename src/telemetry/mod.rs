@@ -8,5 +8,5 @@ pub mod tracing;
 
 pub use histogram::Histogram;
 pub use meters::{LimitMeter, Meters, Outcome, Transport};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, MetricsSettings};
 pub use store::{ServerStatus, StoreMeter, StoreOp};

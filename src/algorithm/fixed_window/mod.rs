@@ -6,7 +6,7 @@ pub mod wire;
 
 use super::{
     Algorithm, Bounds, MAX_WORD, ParamError, TakesBack, Words,
-    params::{check_count, check_period, scale_count},
+    params::{MAX_PERIOD, check_count, check_period, scale_count},
     whole,
 };
 use crate::domain::{Ask, Decision, Micros, time::format_duration};
@@ -47,12 +47,28 @@ impl FixedWindow {
         Ok(Self { count, period, charge_denied, per_key_phase })
     }
 
+    /// A limit as Envoy's protocol and its files have them: `count` units, 0 as well, in each window of a `period` from 1 µs
+    /// to 366 days, whatever the service's own bound; aligned to the epoch.
+    pub fn in_unit(count: u32, period: Micros, charge_denied: bool) -> Self {
+        Self { count: count.into(), period: period.clamp(1, MAX_PERIOD), charge_denied, per_key_phase: false }
+    }
+
+    /// How long a window is.
+    pub fn period(&self) -> Micros {
+        self.period
+    }
+
+    /// The time until the window of this phase around `now` ends.
+    pub fn until_end(&self, now: Micros, phase: Micros) -> Micros {
+        self.period - (now - phase).rem_euclid(self.period)
+    }
+
     /// The window to count in. While anything is used of the known one, that is it until its end: also before it begins
     /// (the clock stepped back), and also where the phase has changed since. Else it is the one around now.
     fn window(&self, state: Option<&Window>, ask: &Ask) -> Window {
         match state {
             Some(state) if state.used > 0 && state.start + self.period > ask.now => *state,
-            _ => Window { start: ask.now - (ask.now - ask.phase).rem_euclid(self.period), used: 0 },
+            _ => Window { start: ask.now + self.until_end(ask.now, ask.phase) - self.period, used: 0 },
         }
     }
 }
@@ -84,6 +100,9 @@ impl Algorithm for FixedWindow {
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
+        if self.count == 0 {
+            return Ok(self.clone());
+        }
         let count = scale_count(self.count, factor, 1);
         check_count("count", count)?;
         Ok(Self { count, ..self.clone() })

@@ -138,13 +138,24 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Decides a plan now.
+    #[inline]
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
+        self.verdict(plan).decisions
+    }
+
+    /// Decides a plan now, and tells when that was.
+    pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
         let mut view = View::new(self, plan);
         view.lock();
         let now = view.look();
         let decisions = decide(plan, &mut view, now);
         view.finish();
-        decisions
+        Verdict { decisions, degraded: false, at: now }
+    }
+
+    /// The present, by this store's clock.
+    pub fn now(&self) -> Micros {
+        self.clock.now()
     }
 
     /// Forgets states; see [`Store::reset`].
@@ -189,7 +200,7 @@ impl<C: Clock> MemoryStore<C> {
 
 impl<C: Clock> Store for MemoryStore<C> {
     async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        Ok(Verdict { decisions: self.decide_now(plan), degraded: false })
+        Ok(self.verdict(plan))
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {

@@ -44,7 +44,7 @@ use self::{
 };
 use super::{Failure, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use crate::{
-    domain::{Clock, Decision, Key, OnStoreFailure},
+    domain::{Clock, Decision, Key, Micros, OnStoreFailure},
     plan::{Decisions, Plan},
     telemetry::{ServerStatus, StoreMeter, StoreOp},
 };
@@ -104,7 +104,7 @@ impl RedisStore {
         all
     }
 
-    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<Decisions, Failure> {
+    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Failure> {
         let deadline = Instant::now() + self.command_timeout;
         let groups = if self.servers.decide_all_together() {
             // All anchors are on one server, so they are one step.
@@ -113,14 +113,22 @@ impl RedisStore {
             groups(plan)
         };
         match &groups[..] {
-            [group] => Ok(self.ask(plan, group, Mode::Decide, deadline).await?.decisions),
+            [group] => {
+                let decided = self.ask(plan, group, Mode::Decide, deadline).await?;
+                Ok((decided.decisions, decided.at))
+            }
             // Boxed, so that the usual case does not carry the room for it around.
             groups => Box::pin(self.decide_spread(plan, groups, deadline)).await,
         }
     }
 
-    /// Decides a plan whose anchors are asked each for itself.
-    async fn decide_spread(&self, plan: &Plan<'_>, groups: &[Group], deadline: Instant) -> Result<Decisions, Failure> {
+    /// Decides a plan whose anchors are asked each for itself; the moment is the last of theirs.
+    async fn decide_spread(
+        &self,
+        plan: &Plan<'_>,
+        groups: &[Group],
+        deadline: Instant,
+    ) -> Result<(Decisions, Micros), Failure> {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let answers = join_all(asked).await;
         let answered = groups.iter().zip(&answers);
@@ -133,13 +141,14 @@ impl RedisStore {
             return Err(failure.clone());
         }
         let mut decisions = merge(plan, &decided);
+        let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
         let refused = plan.levels().iter().zip(&decisions).any(|(level, said)| !level.limit.shadow && !said.allowed);
         if refused {
             for (index, decision) in self.take_back(plan, &undos(plan, &decided)).await {
                 decisions[index] = decision;
             }
         }
-        Ok(decisions)
+        Ok((decisions, at))
     }
 
     /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is not told anew.
@@ -207,7 +216,8 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        Ok(Verdict { decisions: self.decide_plan(plan).await?, degraded: false })
+        let (decisions, at) = self.decide_plan(plan).await?;
+        Ok(Verdict { decisions, degraded: false, at })
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {

@@ -1,0 +1,264 @@
+//! The questions of Envoy: several descriptors in one request, each answered for itself, all decided in one plan.
+//!
+//! Nobody who asks is refused for what a descriptor holds: Envoy lets requests through that get an error. Past the bounds
+//! here a descriptor has no limit, and that is counted.
+
+use smallvec::SmallVec;
+
+use super::{
+    CheckError, LevelAnswer, Limiter, Snapshot,
+    status::{Status, Statuses},
+};
+use crate::{
+    algorithm::{Params, fixed_window::FixedWindow},
+    domain::{Charge, Key, Unit, ask::MAX_COST},
+    plan::{Level, Limit, Origin, Plan},
+    policy::{
+        Domain, Policy,
+        descriptors::{self, Rule, RuleLimit},
+    },
+    store::{Store, Verdict},
+};
+
+/// Most descriptors of a request that are decided; those behind them have no limit.
+pub const MAX_DESCRIPTORS: usize = 1_000;
+/// Most limits of a request that are decided. A descriptor that would pass it has no limit.
+pub const MAX_LIMITS: usize = 2_000;
+
+/// A request of Envoy's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DescriptorsRequest {
+    /// The domain's name. Whoever decodes refuses an empty one, since Envoy's service does; here it is the default domain.
+    pub domain: String,
+    /// The descriptors. Each gets a status.
+    pub descriptors: Vec<Descriptor>,
+}
+
+/// One descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Keys and values, in order: of any number and length, empty ones included.
+    pub entries: Vec<(String, String)>,
+    /// Units asked for: 0 peeks, negative refunds; beyond ±2^32 they count as that.
+    pub hits: i64,
+    /// A limit to use in place of the policy's.
+    pub over: Option<Override>,
+}
+
+/// A limit that a descriptor brings along. One whose unit is unknown is none: whoever decodes leaves it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// Hits in each unit of time; 0: none.
+    pub requests_per_unit: u32,
+    /// The unit.
+    pub unit: Unit,
+}
+
+/// A request with the limits that it meets.
+#[derive(Debug)]
+pub struct Resolved<'a> {
+    pub(super) domain: Option<&'a Domain>,
+    pub(super) descriptors: Vec<ResolvedDescriptor<'a>>,
+    passed_over: usize,
+}
+
+/// A descriptor with the limits that it meets.
+#[derive(Debug)]
+pub(super) struct ResolvedDescriptor<'a> {
+    pub asked: &'a Descriptor,
+    pub rule: Option<&'a Rule>,
+    /// By which its states are found, where it has any.
+    key: Option<Key>,
+    limits: Limits<'a>,
+}
+
+#[derive(Debug)]
+enum Limits<'a> {
+    /// The limits of the policy, root first.
+    Policy(SmallVec<[MetLimit<'a>; 2]>),
+    /// Its own one.
+    Override(Box<Limit>),
+}
+
+/// A limit that a descriptor meets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MetLimit<'a> {
+    /// How many segments it covers.
+    pub depth: u8,
+    pub limit: &'a Limit,
+    /// What a file of descriptors says of it.
+    pub written: Option<&'a RuleLimit>,
+}
+
+impl DescriptorsRequest {
+    /// The limits that the request meets by a policy. Never fails.
+    pub fn resolve<'a>(&'a self, policy: &'a Policy) -> Resolved<'a> {
+        let domain = policy.domain(&self.domain);
+        let resolve = |asked: &'a Descriptor| match domain {
+            Some(domain) => ResolvedDescriptor::new(domain, asked),
+            None => ResolvedDescriptor::without_limit(asked),
+        };
+        let decided = self.descriptors.iter().take(MAX_DESCRIPTORS).map(resolve);
+        let passed_over = self.descriptors.iter().skip(MAX_DESCRIPTORS).map(ResolvedDescriptor::without_limit);
+        let mut descriptors: Vec<_> = decided.chain(passed_over).collect();
+        drop_replaced(&mut descriptors);
+        let passed_over = self.descriptors.len().saturating_sub(MAX_DESCRIPTORS) + keep_to_bound(&mut descriptors);
+        Resolved { domain, descriptors, passed_over }
+    }
+}
+
+/// Leaves out the limits whose names others replace: of those that are met, whatever becomes of them, unlimited ones too.
+fn drop_replaced(descriptors: &mut [ResolvedDescriptor<'_>]) {
+    let met = || descriptors.iter().filter_map(|found| found.rule).flat_map(|rule| &rule.limits);
+    let replaced: Vec<&str> = met().flat_map(|limit| &limit.replaces).map(|name| &**name).collect();
+    if replaced.is_empty() {
+        return;
+    }
+    for found in descriptors {
+        let (Some(rule), Limits::Policy(limits)) = (found.rule, &mut found.limits) else { continue };
+        let is_replaced = |written: &RuleLimit| written.name.as_deref().is_some_and(|name| replaced.contains(&name));
+        limits.retain(|met| !met.written.is_some_and(is_replaced));
+        if limits.is_empty() && !rule.unlimited {
+            found.rule = None;
+        }
+    }
+}
+
+/// Takes the limits of what is past [`MAX_LIMITS`]; of how many descriptors.
+fn keep_to_bound(descriptors: &mut [ResolvedDescriptor<'_>]) -> usize {
+    let (mut limits, mut passed_over) = (0, 0);
+    for found in descriptors {
+        let count = found.limits().count();
+        if limits + count > MAX_LIMITS {
+            *found = ResolvedDescriptor::without_limit(found.asked);
+            passed_over += 1;
+        } else {
+            limits += count;
+        }
+    }
+    passed_over
+}
+
+impl<'a> ResolvedDescriptor<'a> {
+    fn without_limit(asked: &'a Descriptor) -> Self {
+        Self { asked, rule: None, key: None, limits: Limits::Policy(SmallVec::new()) }
+    }
+
+    fn new(domain: &'a Domain, asked: &'a Descriptor) -> Self {
+        let entries = asked.entries.iter().map(|(key, value)| (&**key, &**value));
+        let segments = || entries.clone().flat_map(|(key, value)| [key, value]);
+        if let Some(over) = asked.over {
+            let key = Key::of_any(&domain.name, segments());
+            let limits = Limits::Override(Box::new(over.limit(domain)));
+            return if asked.entries.is_empty() {
+                Self::without_limit(asked)
+            } else {
+                Self { asked, rule: None, key: Some(key), limits }
+            };
+        }
+        let Some(descriptors) = domain.descriptors.as_deref() else {
+            let walked = domain.walk_along(segments().map(str::as_bytes));
+            let limits: SmallVec<_> = walked
+                .flat_map(|(depth, _, node)| domain.limits_at(node).iter().map(move |limit| (depth as u8, limit)))
+                .map(|(depth, limit)| MetLimit { depth, limit, written: None })
+                .collect();
+            let key = (!limits.is_empty()).then(|| Key::of_any(&domain.name, segments()));
+            return Self { asked, rule: None, key, limits: Limits::Policy(limits) };
+        };
+        let Some(met) = descriptors::resolve(domain, descriptors, entries.clone()) else {
+            return Self::without_limit(asked);
+        };
+        let limits = met.rule.among_others(met.limits);
+        let depth = (2 * asked.entries.len()) as u8;
+        let key = (!limits.is_empty()).then(|| descriptors::resolve::key(domain, descriptors, entries));
+        let written = limits.iter().zip(&met.rule.limits);
+        let limits = written.map(|(limit, written)| MetLimit { depth, limit, written: Some(written) });
+        let limits = Limits::Policy(limits.collect());
+        Self { asked, rule: Some(met.rule), key, limits }
+    }
+
+    /// Its limits, root first.
+    pub fn limits(&self) -> impl Iterator<Item = MetLimit<'_>> {
+        let (policy, own) = match &self.limits {
+            Limits::Policy(limits) => (Some(limits), None),
+            Limits::Override(limit) => (None, Some(&**limit)),
+        };
+        let depth = self.key.as_ref().map_or(0, Key::depth) as u8;
+        let own = own.map(|limit| MetLimit { depth, limit, written: None });
+        let policy = policy.into_iter().flatten();
+        policy.map(|&MetLimit { depth, limit, written }| MetLimit { depth, limit, written }).chain(own)
+    }
+
+    pub fn is_override(&self) -> bool {
+        matches!(self.limits, Limits::Override(_))
+    }
+
+    fn hits(&self) -> i64 {
+        self.asked.hits.clamp(-MAX_COST, MAX_COST)
+    }
+}
+
+impl Override {
+    /// The limit: a window of the unit, which charges what is denied where the domain charges every descriptor for itself.
+    fn limit(self, domain: &Domain) -> Limit {
+        let charge_denied = domain.charge == Charge::Independent;
+        let window = FixedWindow::in_unit(self.requests_per_unit, self.unit.micros(), charge_denied);
+        Limit::new(Origin::Override, None, "override", 0, false, Params::FixedWindow(window))
+    }
+}
+
+impl<'a> Resolved<'a> {
+    /// What a store has to decide by the policy of this version.
+    fn plan(&'a self, version: u64) -> Plan<'a> {
+        let anchor = self.domain.map_or(0, |domain| domain.anchor);
+        let mut levels = SmallVec::new();
+        for found in &self.descriptors {
+            let Some(key) = &found.key else { continue };
+            let level = |met: MetLimit<'a>| Level::new(key, met.depth, anchor, met.limit, found.hits());
+            levels.extend(found.limits().map(level));
+        }
+        let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);
+        // Who asks for Envoy cannot wait.
+        let mut plan = Plan::new(levels, charge, Some(0));
+        plan.on_store_failure = self.domain.map(|domain| domain.on_store_failure).unwrap_or_default();
+        // Of several descriptors, the path of one does not tell the levels of the others.
+        let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
+        plan.policy_version = alone.then_some(version);
+        plan
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// Decides every descriptor of a request, in one step: a status for each, in their order.
+    ///
+    /// # Errors
+    /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
+    pub async fn check_descriptors<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &'a Resolved<'a>,
+    ) -> Result<Statuses<'a>, CheckError> {
+        let plan = request.plan(snapshot.version);
+        let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
+        if verdict.degraded
+            && let Some(domain) = request.domain
+        {
+            snapshot.meters.degraded(&domain.name, plan.on_store_failure);
+        }
+        if request.passed_over > 0 {
+            self.metrics.descriptors_passed_over(request.passed_over);
+        }
+        let mut answers = plan.levels().iter().zip(&verdict.decisions);
+        let statuses = request.descriptors.iter().map(|found| {
+            let count = found.limits().count();
+            let levels = answers.by_ref().take(count).map(|(level, decision)| {
+                let answer = LevelAnswer { limit: level.limit, depth: level.depth, decision: *decision };
+                (answer, level.phase())
+            });
+            Status::new(found, levels, verdict.at)
+        });
+        let statuses: Vec<_> = statuses.collect();
+        request.count(&snapshot.meters, &self.metrics, &statuses);
+        Ok(Statuses { statuses, at: verdict.at, degraded: verdict.degraded, domain_found: request.domain.is_some() })
+    }
+}

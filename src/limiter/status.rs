@@ -1,0 +1,168 @@
+//! What is answered of each descriptor.
+
+use smallvec::SmallVec;
+
+use super::{
+    LevelAnswer,
+    descriptors::{MetLimit, Resolved, ResolvedDescriptor},
+};
+use crate::{
+    algorithm::Params,
+    domain::{Micros, Summary, Unit, aggregate},
+    policy::descriptors::{Rule, RuleLimit, resolve},
+    telemetry::{Meters, Metrics},
+};
+
+/// The answer to a request of Envoy's.
+#[derive(Debug)]
+pub struct Statuses<'a> {
+    /// One for each descriptor, in their order.
+    pub statuses: Vec<Status<'a>>,
+    /// The moment of the decision, by the store's clock; 0 where it was not asked.
+    pub at: Micros,
+    /// Decided without the shared store.
+    pub degraded: bool,
+    /// A policy defines the domain.
+    pub domain_found: bool,
+}
+
+/// What is said of one descriptor.
+#[derive(Debug)]
+pub struct Status<'a> {
+    /// Whether it is over its limit: what `code` says. Never so where its rule only watches (`shadow_mode`).
+    pub over: bool,
+    /// It meets a rule that says `unlimited`.
+    pub unlimited: bool,
+    /// Its rule is one of those that refuse a request only when all of them are over.
+    pub quota: bool,
+    /// The limit to be shown, where any was met.
+    pub shown: Option<Shown<'a>>,
+    /// What each limit said, root first.
+    pub levels: SmallVec<[LevelAnswer<'a>; 2]>,
+    /// The same over all that count.
+    pub summary: Summary,
+    /// What the domain's file says of the descriptor, where it is such a file and has anything to say: without an override,
+    /// and where not all its limits are replaced.
+    pub rule: Option<&'a Rule>,
+    /// Units asked for, as the request says.
+    pub hits: i64,
+}
+
+/// The binding limit of a descriptor, as Envoy shows limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown<'a> {
+    /// In a file of descriptors the name that it was given, or nothing; else the limit's name.
+    pub name: &'a str,
+    /// The most units at once.
+    pub requests_per_unit: u32,
+    /// The unit, where its window is exactly one.
+    pub unit: Option<Unit>,
+    /// What is left.
+    pub remaining: u32,
+    /// Of a fixed window, the time until its end, whatever is used of it. Of others the time until the request would pass,
+    /// where it is refused and ever would, else until the limit is as new.
+    pub until_reset: Micros,
+}
+
+impl Statuses<'_> {
+    /// The answer to the whole request: no descriptor is over, those with a quota set apart, and of these not all are.
+    /// With `quota_mode` every descriptor counts as one with a quota, but those that are unlimited.
+    pub fn allowed(&self, quota_mode: bool) -> bool {
+        let (mut quotas, mut quotas_over) = (0, 0);
+        for status in &self.statuses {
+            if status.quota || (quota_mode && !status.unlimited) {
+                quotas += 1;
+                quotas_over += usize::from(status.over);
+            } else if status.over {
+                return false;
+            }
+        }
+        quotas == 0 || quotas_over < quotas
+    }
+}
+
+impl<'a> Status<'a> {
+    /// The status of a descriptor whose limits have said this at `at`; each is given with the phase of its windows.
+    pub(super) fn new(
+        found: &'a ResolvedDescriptor<'a>,
+        answers: impl Iterator<Item = (LevelAnswer<'a>, Micros)>,
+        at: Micros,
+    ) -> Self {
+        let mut phases = SmallVec::<[Micros; 2]>::new();
+        let levels: SmallVec<[_; 2]> = answers
+            .map(|(level, phase)| {
+                phases.push(phase);
+                level
+            })
+            .collect();
+        let rule = found.rule;
+        // In a file of descriptors it is the rule that watches, whatever its limits are in the plan.
+        let stands_aside = |level: &LevelAnswer<'_>| rule.is_none() && level.limit.shadow;
+        let summary = aggregate(levels.iter().map(|level| (&level.decision, stands_aside(level))));
+        let shown = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
+        let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, phases[index], at));
+        Self {
+            over: !summary.allowed && !rule.is_some_and(|rule| rule.shadow),
+            unlimited: rule.is_some_and(|rule| rule.unlimited),
+            quota: rule.is_some_and(|rule| rule.quota),
+            shown,
+            levels,
+            summary,
+            rule,
+            hits: found.asked.hits,
+        }
+    }
+}
+
+impl<'a> Shown<'a> {
+    fn new(level: &LevelAnswer<'a>, met: &MetLimit<'a>, phase: Micros, at: Micros) -> Self {
+        let LevelAnswer { limit, decision, .. } = level;
+        let name = match met.written {
+            Some(written) => written.name.as_deref().unwrap_or_default(),
+            None if limit.is_override() => "",
+            None => &limit.name,
+        };
+        let capped = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let window = match &limit.params {
+            Params::FixedWindow(window) => Some(window),
+            _ => None,
+        };
+        let until_reset = match window {
+            Some(window) if decision.reset_after == 0 => window.until_end(at, phase),
+            Some(_) => decision.reset_after,
+            None => decision.retry_after.unwrap_or(decision.reset_after),
+        };
+        Self {
+            name,
+            requests_per_unit: capped(decision.limit),
+            unit: window.and_then(|window| Unit::of(window.period())),
+            remaining: capped(decision.remaining),
+            until_reset,
+        }
+    }
+}
+
+impl Resolved<'_> {
+    /// Counts what each limit has decided, under the request's values where the file asks for that.
+    pub(super) fn count(&self, meters: &Meters, metrics: &Metrics, statuses: &[Status<'_>]) {
+        for (found, status) in self.descriptors.iter().zip(statuses) {
+            let values = self.domain.zip(status.rule).and_then(|(domain, _)| {
+                let entries = found.asked.entries.iter().map(|(key, value)| (&**key, &**value));
+                resolve::values_in_metrics(domain, domain.descriptors.as_deref()?, entries)
+            });
+            for (met, LevelAnswer { limit, decision, .. }) in found.limits().zip(&status.levels) {
+                let shadow = status.rule.map_or(limit.shadow, |rule| rule.shadow);
+                let near = decision.remaining.saturating_mul(5) < decision.limit;
+                match (&values, self.domain, met.written) {
+                    (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => metrics
+                        .valued_limit(&domain.name, &format!("{values}#{kind}"))
+                        .count(decision.allowed, shadow, near),
+                    _ => {
+                        let index = (!limit.is_override()).then_some(limit.index);
+                        meters.limit(index).count(decision.allowed, shadow, near);
+                    }
+                }
+            }
+        }
+    }
+}
