@@ -15,8 +15,7 @@ use crate::{
 
 pub const FACTS: Facts = Facts {
     bound,
-    // By whole units only where the parameters are in proportion; see below.
-    is_reached: false,
+    is_reached: true,
     shapes: false,
     lends: false,
     words: &[
@@ -31,11 +30,12 @@ pub const FACTS: Facts = Facts {
 };
 
 /// What is spent is what the counter ends with, at most `max`, and what it has lost meanwhile, at each edge between slots
-/// at most `max * (decay - 1) / decay`. A little more for what rounding of the sums takes.
+/// at most `max * (decay - 1) / decay`. And a little more: what rounding of the sums takes, and what is left when it counts
+/// as 0.
 fn bound(fields: Fields, elapsed: Micros, _: u64) -> u128 {
     let (max, decay) = (real(&fields.0, "max").unwrap(), real(&fields.0, "decay").unwrap());
     let edges = u128::from(elapsed.unsigned_abs()).div_ceil(fields.micros("resolution"));
-    (max + edges as f64 * max * (decay - 1.0) / decay + max * 1e-12 + 1e-6) as u128
+    (max * (1.0 + 1e-12) + edges as f64 * (max * (decay - 1.0) / decay + NOTHING)) as u128
 }
 
 #[test]

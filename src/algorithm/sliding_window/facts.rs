@@ -2,7 +2,7 @@
 
 use super::super::laws::{
     Facts,
-    facts::{Fields, Key, MS, S, check, never, parse, pass, refuse},
+    facts::{Fields, Key, MS, S, never, parse, pass, refuse},
 };
 use crate::{
     algorithm::{Bounds, State, find},
