@@ -9,7 +9,7 @@ use super::{
     Decay, MOST, NOTHING, left_after,
 };
 use crate::{
-    algorithm::{Algorithm, Bounds, LUA_PRELUDE, Params, find, params::real},
+    algorithm::{Algorithm, Bounds, LUA_PRELUDE, Params, State, find, params::real},
     domain::{Ask, Micros, time::MAX_MOMENT},
 };
 
@@ -160,6 +160,38 @@ fn a_search_ends_where_it_begins_or_next_to_it() {
         let most = left_after(slots, amount, decay.min(1e6)).max(NOTHING);
         exact(amount, most, decay.min(1e6));
     });
+}
+
+/// The state of a counter at `amount` since the epoch.
+fn counter(amount: f64) -> Option<State> {
+    State::from_lua_state("decay", &[0.0, amount])
+}
+
+#[test]
+fn a_wait_is_exact_in_both_languages_where_logarithms_are_not() {
+    let mut key = Key::new();
+    cases(500, |random| {
+        let mut random = random.clone();
+        let decay = (1.001 + random.magnitude(1 << 30) as f64 / f64::from(1 << 10)).min(1e6);
+        let amount = random.magnitude(1 << 32) as f64 + 0.5;
+        let slots = random.within(1, ((amount / NOTHING).ln() / decay.ln()) as i64);
+        let max = left_after(slots.unsigned_abs(), amount, decay);
+        if max > NOTHING {
+            key.state = counter(amount);
+            let answer = key.ask(&Params::Decay(second(max, decay)), 0, 0);
+            assert_eq!(answer.retry_after, Some(slots * S), "{amount} to {max} by {decay}");
+        }
+    });
+}
+
+#[test]
+fn a_sum_is_not_rounded_down_to_max() {
+    let params = Params::Decay(second(MOST, 2.0));
+    for (amount, retry) in [(2e-9, S), (1e-7, 7 * S)] {
+        let mut key = Key { state: counter(amount), ..Key::new() };
+        assert_eq!(key.ask(&params, 0, 0), pass(1 << 32, (1 << 32) - 1, retry));
+        assert_eq!(key.ask(&params, 0, 1 << 32), refuse(1 << 32, (1 << 32) - 1, retry, retry));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::super::laws::{
     Facts,
     facts::{Fields, Key, MS, S, never, parse, pass, refuse},
+    random::cases,
 };
 use crate::{
     algorithm::{Bounds, State, find},
@@ -34,17 +35,16 @@ fn bound(fields: Fields, elapsed: Micros, _: u64) -> u128 {
     count + count * elapsed.saturating_sub(1) / fields.micros("period")
 }
 
-/// A key that is known to have used so much of the window that began at `start` and of the one before it.
-fn known(start: Micros, before: u32, used: u32) -> Key {
-    let words = [start as f64, before.into(), used.into()];
-    Key { state: State::from_lua_state("sliding_window", &words), ..Key::new() }
+/// The state when so much was used of the window that began at `start` and of the one before it.
+fn windows(start: Micros, before: u32, used: u32) -> Option<State> {
+    State::from_lua_state("sliding_window", &[start as f64, before.into(), used.into()])
 }
 
 #[test]
 fn the_window_before_is_weighed_by_what_of_it_is_in_view() {
     let params = parse("sliding_window", &[("count", "100"), ("period", "60s")]);
     let at = |seconds: Micros| 60 * S + seconds * S;
-    let mut key = known(60 * S, 100, 40);
+    let mut key = Key { state: windows(60 * S, 100, 40), ..Key::new() };
     // 100 * 45 / 60 + 40 + 1 = 116; room for 59 of the 100 is left when 24.6 s have gone.
     assert_eq!(key.ask(&params, at(15), 1), refuse(100, 0, 9_600 * MS, 105 * S));
     assert_eq!(key.ask(&params, at(15) + 9_600 * MS - 1, 1), refuse(100, 0, 1, 95_400 * MS + 1));
@@ -98,18 +98,24 @@ fn almost_twice_the_count_passes_around_an_edge() {
     assert_eq!(bound(Fields(fields), 10 * S - 1, 10), 2 * 10 - 1);
 }
 
+/// Where the weight is nearest to a whole number, `before * (period - e)` passes 2^53, and its rounding would show.
 #[test]
 fn weights_are_exact_where_products_pass_what_a_double_holds() {
-    let params = parse("sliding_window", &[("count", "67108864"), ("period", "366d")]);
-    let (most, period) = (1u32 << 26, 366 * DAY);
-    for into in [0, 1, 2, 471_196, 471_197, period / 3, period - 471_198, period - 471_197, period - 2, period - 1] {
-        let weight = (i128::from(most) * i128::from(period - into) + i128::from(period) - 1) / i128::from(period);
-        let remaining = u64::from(most) - weight as u64;
-        let mut key = known(period, most, 0);
-        assert_eq!(key.ask(&params, period + into, 0), pass(most.into(), remaining, period - into), "{into}");
-        assert!(!key.ask(&params, period + into, remaining as i64 + 1).allowed);
+    let (params, period) = (parse("sliding_window", &[("count", "67108864"), ("period", "366d")]), 366 * DAY);
+    let mut key = Key::new();
+    cases(5_000, |random| {
+        let mut random = random.clone();
+        let before = random.within(1 << 25, 1 << 26);
+        let weight = random.within(1, before - 1);
+        // From this moment on it is at most `weight`.
+        let into = period - (i128::from(weight) * i128::from(period) / i128::from(before)) as Micros;
+        let remaining = ((1 << 26) - weight).unsigned_abs();
+        key.state = windows(period, before as u32, 0);
+        assert_eq!(key.ask(&params, period + into, 0), pass(1 << 26, remaining, period - into));
+        assert_eq!(key.ask(&params, period + into - 1, 0).remaining, remaining - 1);
+        assert_eq!(key.ask(&params, period + into - 1, remaining as i64).retry_after, Some(1));
         assert!(key.ask(&params, period + into, remaining as i64).allowed);
-    }
+    });
 }
 
 #[test]
