@@ -159,6 +159,7 @@ fn a_search_ends_where_it_begins_or_next_to_it() {
         // Just what is left after so many slots, where a logarithm is most likely to be wrong.
         let most = left_after(slots, amount, decay.min(1e6)).max(NOTHING);
         exact(amount, most, decay.min(1e6));
+        exact(amount, most.next_down().max(NOTHING), decay.min(1e6));
     });
 }
 
@@ -178,8 +179,10 @@ fn a_wait_is_exact_in_both_languages_where_logarithms_are_not() {
         let max = left_after(slots.unsigned_abs(), amount, decay);
         if max > NOTHING {
             key.state = counter(amount);
-            let answer = key.ask(&Params::Decay(second(max, decay)), 0, 0);
-            assert_eq!(answer.retry_after, Some(slots * S), "{amount} to {max} by {decay}");
+            for (max, slots) in [(max, slots), (max.next_down(), slots + 1)] {
+                let answer = key.ask(&Params::Decay(second(max, decay)), 0, 0);
+                assert_eq!(answer.retry_after, Some(slots * S), "{amount} to {max} by {decay}");
+            }
         }
     });
 }

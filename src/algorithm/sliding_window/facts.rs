@@ -103,6 +103,10 @@ fn almost_twice_the_count_passes_around_an_edge() {
 fn weights_are_exact_where_products_pass_what_a_double_holds() {
     let (params, period) = (parse("sliding_window", &[("count", "67108864"), ("period", "366d")]), 366 * DAY);
     let mut key = Key::new();
+    for (before, left, weight) in [(43_687_608, 7_905_600 * S, 10_921_902), (20_917_676, period, 20_917_676)] {
+        key.state = windows(period, before, 0);
+        assert_eq!(key.ask(&params, 2 * period - left, 0), pass(1 << 26, (1 << 26) - weight, left));
+    }
     cases(5_000, |random| {
         let mut random = random.clone();
         let before = random.within(1 << 25, 1 << 26);
