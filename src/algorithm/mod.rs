@@ -230,7 +230,10 @@ macro_rules! algorithms {
 algorithms! {
     gcra: Gcra,
     token_bucket: TokenBucket,
+    leaky_bucket: LeakyBucket,
     fixed_window: FixedWindow,
+    sliding_window: SlidingWindow,
+    decay: Decay,
 }
 
 /// One line of the list.

@@ -5,6 +5,7 @@ mod bad_requests;
 mod commands;
 mod exactness;
 mod health;
+mod legacy;
 mod life;
 mod lint;
 mod memory_full;
