@@ -230,6 +230,7 @@ macro_rules! algorithms {
 algorithms! {
     gcra: Gcra,
     token_bucket: TokenBucket,
+    leaky_queue: LeakyQueue,
     fixed_window: FixedWindow,
 }
 
