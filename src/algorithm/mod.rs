@@ -231,6 +231,7 @@ algorithms! {
     gcra: Gcra,
     token_bucket: TokenBucket,
     leaky_queue: LeakyQueue,
+    smooth_bursty: SmoothBursty,
     fixed_window: FixedWindow,
 }
 
