@@ -233,6 +233,7 @@ algorithms! {
     leaky_queue: LeakyQueue,
     smooth_bursty: SmoothBursty,
     fixed_window: FixedWindow,
+    cycle: Cycle,
 }
 
 /// One line of the list.
