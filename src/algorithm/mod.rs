@@ -230,10 +230,13 @@ macro_rules! algorithms {
 algorithms! {
     gcra: Gcra,
     token_bucket: TokenBucket,
+    leaky_queue: LeakyQueue,
+    smooth_bursty: SmoothBursty,
     leaky_bucket: LeakyBucket,
     fixed_window: FixedWindow,
     sliding_window: SlidingWindow,
     decay: Decay,
+    cycle: Cycle,
 }
 
 /// One line of the list.
