@@ -97,7 +97,11 @@ impl<S: Place> Story<S> {
     }
 
     fn print_summary(&self, json: bool, out: &mut dyn Write) -> io::Result<()> {
-        for ((domain, limit), tally) in self.tallies.by_name() {
+        let did = self.tallies.by_name();
+        if did.is_empty() && !json {
+            writeln!(out, "no limit applies to any line")?;
+        }
+        for ((domain, limit), tally) in did {
             if json {
                 writeln!(out, "{}", json!({ "domain": domain, "limit": limit, "did": tally }))?;
                 continue;

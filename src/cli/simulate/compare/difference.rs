@@ -145,6 +145,11 @@ impl Counts {
         self.0.iter().sum()
     }
 
+    /// In how many ways.
+    pub fn kinds(&self) -> usize {
+        self.0.iter().filter(|count| **count > 0).count()
+    }
+
     /// Each that there is, for people.
     pub fn text(&self) -> String {
         let some = How::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);

@@ -6,6 +6,7 @@ mod report;
 
 use std::{
     collections::HashMap,
+    fmt::Display,
     io::{self, Write},
     sync::Arc,
 };
@@ -27,7 +28,7 @@ use super::{
 use crate::{
     algorithm::Bounds,
     domain::ManualClock,
-    limiter::{Answer, CheckError, Limiter, Request},
+    limiter::{Answer, CheckError, Invalid, Limiter, Request},
     policy::Policy,
     telemetry::Metrics,
 };
@@ -66,23 +67,30 @@ struct Party<S> {
     allowed: u64,
     refused: u64,
     invalid: u64,
+    /// The line of the first that is not valid, and why.
+    first_invalid: Option<(u64, String)>,
 }
 
 impl<S: Place> Party<S> {
     fn new((name, policy, place): (String, Policy, S)) -> Self {
         let (tallies, decided) = (Tallies::new(&policy), HashMap::new());
         let limiter = Limiter::new(place, policy, Metrics::new());
-        Self { name, limiter, tallies, decided, allowed: 0, refused: 0, invalid: 0 }
+        Self { name, limiter, tallies, decided, allowed: 0, refused: 0, invalid: 0, first_invalid: None }
     }
 
-    fn count(&mut self, at: i64, request: &Request, answer: &Result<Answer<'_>, CheckError>) {
+    fn count(&mut self, number: u64, line: &CheckLine, request: &Request, answer: &Result<Answer<'_>, CheckError>) {
         match answer {
             Ok(answer) => {
                 *if answer.summary.allowed { &mut self.allowed } else { &mut self.refused } += 1;
-                self.tallies.count(at, request, answer);
+                self.tallies.count(line.at_us, request, answer);
             }
-            Err(_) => self.invalid += 1,
+            Err(error) => self.count_invalid(number, error),
         }
+    }
+
+    fn count_invalid(&mut self, number: u64, error: &dyn Display) {
+        self.invalid += 1;
+        self.first_invalid.get_or_insert_with(|| (number, error.to_string()));
     }
 }
 
@@ -96,9 +104,12 @@ impl<S: Place> Comparison<S> {
 
     async fn check(&mut self, number: u64, line: CheckLine, out: &mut dyn Write) -> io::Result<Option<String>> {
         self.requests += 1;
-        let Ok(request) = line.request(&self.bounds) else {
-            (self.a.invalid, self.b.invalid) = (self.a.invalid + 1, self.b.invalid + 1);
-            return Ok(None);
+        let request = match line.request(&self.bounds) {
+            Ok(request) => request,
+            Err(error) => {
+                self.invalid_under_both(number, &error);
+                return Ok(None);
+            }
         };
         let (policy_a, policy_b) = (self.a.limiter.snapshot(), self.b.limiter.snapshot());
         let (answer_a, answer_b) =
@@ -108,8 +119,8 @@ impl<S: Place> Comparison<S> {
             (Err(error), _) => return Ok(Some(format!("under A: {}", in_full(error)))),
             (_, Err(error)) => return Ok(Some(format!("under B: {}", in_full(error)))),
         };
-        self.a.count(line.at_us, &request, &answer_a);
-        self.b.count(line.at_us, &request, &answer_b);
+        self.a.count(number, &line, &request, &answer_a);
+        self.b.count(number, &line, &request, &answer_b);
         if let Some(how) = How::between(&a, &b) {
             if self.print.each {
                 self.print_difference(number, &line, how, (&a, &b), out)?;
@@ -117,6 +128,11 @@ impl<S: Place> Comparison<S> {
             self.add(number, line, how, (&a, &b));
         }
         Ok(None)
+    }
+
+    fn invalid_under_both(&mut self, number: u64, error: &Invalid) {
+        self.a.count_invalid(number, error);
+        self.b.count_invalid(number, error);
     }
 
     fn add(&mut self, number: u64, line: CheckLine, how: How, (a, b): (&Treated<'_>, &Treated<'_>)) {
@@ -150,14 +166,17 @@ impl<S: Place> Comparison<S> {
         }
         let key = report::key_text(&line.domain, &line.key);
         let at = super::moments::at_text(line.at_us);
-        writeln!(out, "line {number}, {at}: {key}: A {}; B {}", report::treated_text(a), report::treated_text(b))
+        writeln!(out, "line {number} {at}: {key}: A {}; B {}", report::treated_text(a), report::treated_text(b))
     }
 
-    async fn reset(&mut self, line: ResetLine) -> Option<String> {
+    async fn reset(&mut self, number: u64, line: ResetLine) -> Option<String> {
         self.resets += 1;
-        let Ok(request) = line.request() else {
-            (self.a.invalid, self.b.invalid) = (self.a.invalid + 1, self.b.invalid + 1);
-            return None;
+        let request = match line.request() {
+            Ok(request) => request,
+            Err(error) => {
+                self.invalid_under_both(number, &error);
+                return None;
+            }
         };
         let (a, b) = (&self.a.limiter, &self.b.limiter);
         let done = tokio::join!(a.reset(&request, line.subtree), b.reset(&request, line.subtree));
@@ -176,7 +195,7 @@ impl<S: Place> Listener for Comparison<S> {
         self.clock.set(line.at_us());
         match line {
             Line::Check(line) => self.check(number, line, out).await,
-            Line::Reset(line) => Ok(self.reset(line).await),
+            Line::Reset(line) => Ok(self.reset(number, line).await),
         }
     }
 

@@ -66,9 +66,12 @@ impl<S: Place> Comparison<S> {
         };
         writeln!(out, "{} requests, of which {differ}", self.requests)?;
         for (letter, party) in [("A", &self.a), ("B", &self.b)] {
-            let Party { allowed, refused, invalid, .. } = party;
-            let invalid = if *invalid > 0 { format!(", {invalid} not valid") } else { String::new() };
-            writeln!(out, "{letter}: {allowed} allowed, {refused} refused{invalid}")?;
+            let Party { allowed, refused, invalid, first_invalid, .. } = party;
+            write!(out, "{letter}: {allowed} allowed, {refused} refused")?;
+            if let Some((line, error)) = first_invalid {
+                write!(out, ", {invalid} not valid, the first in line {line}: {error}")?;
+            }
+            writeln!(out)?;
         }
         self.print_limits(out)?;
         self.print_keys(out)
@@ -76,7 +79,7 @@ impl<S: Place> Comparison<S> {
 
     fn print_limits(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut rows =
-            vec![["limit", "A allowed", "A refused", "B allowed", "B refused", "differs by"].map(str::to_owned)];
+            vec![["limit", "A allowed", "A refused", "B allowed", "B refused", "differences"].map(str::to_owned)];
         for (name, [a, b]) in self.limits() {
             let counts = |tally: Option<Tally>| {
                 tally.map_or(["-".to_owned(), "-".to_owned()], |tally| {
@@ -89,7 +92,7 @@ impl<S: Place> Comparison<S> {
             rows.push([limit, a_allowed, a_refused, b_allowed, b_refused, decided.to_string()]);
         }
         if rows.len() == 1 {
-            return Ok(());
+            return writeln!(out, "no limit applies to any of them");
         }
         let widths: [usize; 6] =
             std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
@@ -129,7 +132,9 @@ impl<S: Place> Comparison<S> {
 
 impl<S: Place> Party<S> {
     fn total(&self) -> Value {
-        json!({ "policy": self.name, "allowed": self.allowed, "refused": self.refused, "invalid": self.invalid })
+        let first_invalid = self.first_invalid.as_ref().map(|(line, error)| json!({ "line": line, "error": error }));
+        json!({ "policy": self.name, "allowed": self.allowed, "refused": self.refused, "invalid": self.invalid,
+            "first_invalid": first_invalid })
     }
 
     fn decided(&self, name: &Name) -> u64 {
@@ -146,10 +151,14 @@ impl<S: Place> Party<S> {
 
 fn key_line((domain, key): &Key, differed: &Differed) -> String {
     let Differed { counts, line, at, how, limit, missed_at_most } = differed;
-    let by = limit.as_deref().map(|limit| format!(" by {limit}")).unwrap_or_default();
     let missed = if *missed_at_most > 0 { format!(" (and at most {missed_at_most} before)") } else { String::new() };
-    let first = format!("first in line {line}, {}, {}{by}", at_text(*at), how.text());
-    format!("{}: {}{missed}; {first}", key_text(domain, key), counts.text())
+    let which = if counts.kinds() > 1 { format!(", {}", how.text()) } else { String::new() };
+    let by = match (how.decided_by(), limit) {
+        (Some(side), Some(limit)) => format!(", by {limit} of {side:?}"),
+        _ => String::new(),
+    };
+    let key = key_text(domain, key);
+    format!("{key}: {}{missed}; first in line {line} {}{which}{by}", counts.text(), at_text(*at))
 }
 
 /// A key for a person. What a terminal might take for a command is written as an escape.
