@@ -11,11 +11,6 @@ const TIGHT: &str = "schema: { user: { children: { '*': { limits: [{ fixed_windo
                      }] } } } }";
 const LOOSE: &str = "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 9, period: 10s }, name: per-user \
                      }, { fixed_window: { count: 2, period: 1m }, name: per-minute }] } } } }";
-const SHAPING: &str = "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 0, count: 1, period: 2s }, name: \
-                       shaped }] } } } }";
-const FASTER: &str = "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 0, count: 1, period: 1s }, name: \
-                      shaped }] } } } }";
-
 fn compare(a: &str, b: &str, lines: &[Value], args: &[&str]) -> Run {
     let dir = tempfile::tempdir().expect("a directory");
     let paths = [("a.yaml", a), ("b.yaml", b)].map(|(name, policy)| {
@@ -129,24 +124,6 @@ fn each_difference_can_be_told_as_it_comes() {
         json!({ "kind": "difference", "line": 5, "at_us": 11_000_000, "domain": "", "key": ["user", "alex"],
             "how": "refused_only_by_b", "a": { "is": "allowed", "wait_us": 0, "limit": "per-user" },
             "b": { "is": "refused", "retry_after_us": 49_000_000, "limit": "per-minute" } })
-    );
-}
-
-#[test]
-fn waits_of_different_length_are_a_difference() {
-    let patient = |user: &str| json!({ "at_us": 0, "key": ["user", user], "max_wait_us": 9_000_000 });
-    let run = compare(SHAPING, FASTER, &[patient("alex"), patient("alex"), patient("alex")], &["--each"]);
-    assert_eq!(run.code, 1);
-    assert!(
-        run.out
-            .starts_with("line 2 at 0s: user / alex: A allows it after 2s (shaped); B allows it after 1s (shaped)\n"),
-        "{}",
-        run.out
-    );
-    assert!(
-        run.out.contains("user / alex: 2 waiting longer under A; first in line 2 at 0s, by shaped of A\n"),
-        "{}",
-        run.out
     );
 }
 

@@ -166,6 +166,37 @@ impl Serialize for Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        algorithm::Bounds,
+        domain::{Decision, aggregate},
+        policy::{Domain, document, file},
+    };
+
+    const POLICY: &str = "schema: { a: { limits: [{ gcra: [1, 1, 1], name: x }, { gcra: [2, 2, 2], name: y }, { gcra: \
+                          [3, 3, 3], name: z, shadow: true }] } }";
+
+    fn treated<'a>(domain: &'a Domain, decisions: [Decision; 3]) -> Treated<'a> {
+        let level = |(limit, decision)| LevelAnswer { limit, depth: 1, decision };
+        let levels: smallvec::SmallVec<_> = domain.limits().zip(decisions).map(level).collect();
+        let summary = aggregate(levels.iter().map(|level: &LevelAnswer<'_>| (&level.decision, level.limit.shadow)));
+        Treated::from(&Ok(Answer { summary, levels, degraded: false })).unwrap()
+    }
+
+    #[test]
+    fn the_limit_that_decided_is_told() {
+        let document = document::parse(POLICY).unwrap().unwrap();
+        let domain = &file::read(&document, &Bounds::default()).unwrap();
+        let pass = |remaining| Decision::pass(9, remaining, 0);
+        let wait = |remaining, wait| Decision { wait, ..pass(remaining) };
+        let refuse = |retry| Decision::refuse(9, 0, Some(retry), 9);
+        let allowed = |wait_us, limit| Treated::Allowed { wait_us, limit: Some(limit) };
+        // The least remaining; but who waits does so for the longest wait. What is a shadow decides nothing.
+        assert_eq!(treated(domain, [pass(1), pass(2), wait(0, 9)]), allowed(0, "x"));
+        assert_eq!(treated(domain, [pass(1), wait(2, 7), wait(0, 9)]), allowed(7, "y"));
+        assert_eq!(treated(domain, [wait(1, 8), wait(2, 7), pass(3)]), allowed(8, "x"));
+        let refused = Treated::Refused { retry_after_us: Some(5), limit: "y" };
+        assert_eq!(treated(domain, [refuse(4), refuse(5), refuse(6)]), refused);
+    }
 
     #[test]
     fn treatments_differ_in_one_way() {

@@ -191,6 +191,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn treatments_are_told_in_a_sentence() {
+        let allowed = |wait_us| Treated::Allowed { wait_us, limit: Some("l") };
+        let refused = |retry_after_us| Treated::Refused { retry_after_us, limit: "l" };
+        for (treated, text) in [
+            (allowed(0), "allows it"),
+            (allowed(2_000_000), "allows it after 2s (l)"),
+            (refused(Some(9)), "refuses it (l, retry after 0.000009s)"),
+            (refused(None), "refuses it (l, for ever)"),
+            (Treated::Invalid { error: "why".to_owned() }, "has no answer: why"),
+        ] {
+            assert_eq!(treated_text(&treated), text);
+        }
+    }
+
+    #[test]
     fn keys_are_safe_to_show() {
         let key = ["ip".to_owned(), "a\u{1b}[2Jb\nc".to_owned()];
         assert_eq!(key_text("api", &key), "api: ip / a\\u{1b}[2Jb\\nc");
