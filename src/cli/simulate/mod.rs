@@ -192,11 +192,10 @@ async fn tell(listener: &mut impl Listener, mut telling: Telling, broken: impl F
     let mut out = BufWriter::new(Out::new());
     let end = telling.tell(listener, &mut out, broken).await;
     telling.progress.conclude();
-    let code = match &end {
-        Ok(End::Told) => telling.conclude().and_then(|()| Ok(listener.conclude(&mut out)?)),
-        Ok(End::Broken(code)) => Ok(*code),
-        Err(Failure(why)) => Err(Failure(why.clone())),
-    };
+    let code = end.and_then(|end| match end {
+        End::Told => telling.conclude().and_then(|()| Ok(listener.conclude(&mut out)?)),
+        End::Broken(code) => Ok(code),
+    });
     out.flush()?;
     Ok(ExitCode::from(code?))
 }

@@ -172,8 +172,9 @@ mod tests {
         policy::{Domain, document, file},
     };
 
-    const POLICY: &str = "schema: { a: { limits: [{ gcra: [1, 1, 1], name: x }, { gcra: [2, 2, 2], name: y }, { gcra: \
-                          [3, 3, 3], name: z, shadow: true }] } }";
+    const POLICY: &str = "schema: { a: { limits: [{ fixed_window: { count: 9, period: 1s }, name: x }, { fixed_window: { \
+                          count: 9, period: 2s }, name: y }, { fixed_window: { count: 9, period: 3s }, name: z, shadow: \
+                          true }] } }";
 
     fn treated<'a>(domain: &'a Domain, decisions: [Decision; 3]) -> Treated<'a> {
         let level = |(limit, decision)| LevelAnswer { limit, depth: 1, decision };
