@@ -20,6 +20,8 @@ mod servers;
 mod settings;
 mod shared_store;
 mod simulate;
+mod simulate_compare;
+mod simulate_log;
 mod simulate_shared;
 mod snapshot;
 mod sockets;
