@@ -6,6 +6,8 @@
 //! every surface go through it.
 
 pub mod params;
+pub mod runs;
+pub mod sliding;
 pub mod span;
 pub mod tat;
 
@@ -19,7 +21,13 @@ use crate::{
 pub use params::{Bounds, ParamError, Source};
 
 /// What the Lua halves share; it stands before them in one script.
-pub const LUA_PRELUDE: [&str; 3] = [include_str!("patience.lua"), include_str!("span.lua"), include_str!("tat.lua")];
+pub const LUA_PRELUDE: [&str; 5] = [
+    include_str!("patience.lua"),
+    include_str!("span.lua"),
+    include_str!("tat.lua"),
+    include_str!("runs.lua"),
+    include_str!("sliding.lua"),
+];
 
 /// One algorithm: its parameters are the value, its states are apart from it.
 pub trait Algorithm: Sized {
@@ -231,6 +239,9 @@ algorithms! {
     gcra: Gcra,
     token_bucket: TokenBucket,
     fixed_window: FixedWindow,
+    sliding_log: SlidingLog,
+    sliding_buckets: SlidingBuckets,
+    warming_up: WarmingUp,
 }
 
 /// One line of the list.
