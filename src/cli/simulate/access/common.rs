@@ -4,8 +4,6 @@
 
 use std::net::IpAddr;
 
-use smallvec::SmallVec;
-
 use super::record::{Texts, quoted};
 
 /// Reads a line. What comes behind these fields is passed over.
@@ -15,7 +13,7 @@ pub fn read(line: &str) -> Option<Texts<'_>> {
     let (request, rest) = quoted(rest)?;
     let mut rest = rest.trim_start().splitn(3, ' ');
     let (status, bytes) = (rest.next()?, rest.next()?);
-    let mut texts = Texts { time, values: SmallVec::new() };
+    let mut texts = Texts { time, values: Vec::new() };
     push_who(who, &mut texts)?;
     texts.push_request(request);
     texts.values.extend([("status", status), ("bytes", bytes)]);

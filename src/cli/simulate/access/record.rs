@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use smallvec::SmallVec;
 
 use super::{common, envoy};
 
@@ -26,7 +25,7 @@ pub struct Texts<'a> {
     /// When.
     pub time: &'a str,
     /// By name.
-    pub values: SmallVec<[(&'static str, &'a str); 16]>,
+    pub values: Vec<(&'static str, &'a str)>,
 }
 
 impl<'a> Record<'a> {
@@ -151,7 +150,7 @@ mod tests {
             ("", ["", "", ""]),
             (r"\x16\x03 \x01", ["", "", ""]),
         ] {
-            let mut texts = Texts { time: "", values: SmallVec::new() };
+            let mut texts = Texts { time: "", values: Vec::new() };
             texts.push_request(request);
             assert_eq!(["method", "path", "protocol"].map(|name| texts.get(name).unwrap()), expected, "{request}");
         }
