@@ -208,3 +208,27 @@ impl Picture {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(wait: Micros) -> Told {
+        let asked = |number: Micros| {
+            let at = number * SECOND / 2;
+            Asked { at, start: (number % 3 != 2).then_some(at + wait * (number % 4)) }
+        };
+        Told { asked: (0..60).map(asked).collect(), remaining: vec![(0, 10), (5 * SECOND, 3)], limit: 10 }
+    }
+
+    #[test]
+    fn who_waits_is_shown_asking_and_starting() {
+        let entry = &weir::algorithm::LIST[0];
+        let (at_once, later) = (draw(entry, &told(0)), draw(entry, &told(SECOND / 2)));
+        assert!(at_once.contains(">allowed so far<") && !at_once.contains(">starts<"), "{at_once}");
+        assert!(later.contains(">started so far<") && later.contains(">starts<"), "{later}");
+        // From where it is asked, half a second in, to where it starts, half a second later.
+        let (x0, x1) = (x(SECOND / 2), x(SECOND));
+        assert!(later.contains(&format!("M{x0} 73L{x1} 87")), "{later}");
+    }
+}

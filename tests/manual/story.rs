@@ -35,10 +35,11 @@ pub struct Asked {
     pub start: Option<Micros>,
 }
 
-/// 25 within two seconds, two a second until 20 s, none, and 25 more within two seconds, around the edge of a minute's sixth.
+/// 25 within two seconds; two a second until 20 s; none; and 25 more within two seconds, around 30 s, where a window of ten
+/// seconds ends that nobody has used so far.
 fn arrivals() -> impl Iterator<Item = Micros> {
     let burst = |from: Micros| (0..25).map(move |number| from + number * 2 * SECOND / 25);
-    let steady = (5..=40).map(|number| number * SECOND / 2);
+    let steady = (5..40).map(|number| number * SECOND / 2);
     burst(0).chain(steady).chain(burst(29 * SECOND))
 }
 
