@@ -8,7 +8,11 @@ mod quotes;
 mod readme;
 mod story;
 
-use std::{collections::BTreeMap, env, fs, io, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs, io,
+    path::Path,
+};
 
 use readme::Readme;
 use weir::algorithm::LIST;
@@ -76,9 +80,8 @@ fn the_manual_is_up_to_date() {
         write(&manual);
     }
     let found = found();
-    let paths = manual.keys().chain(found.keys());
-    let mut wrong: Vec<_> = paths.filter(|path| manual.get(*path) != found.get(*path)).collect();
-    wrong.dedup();
+    let paths: BTreeSet<_> = manual.keys().chain(found.keys()).collect();
+    let wrong: Vec<_> = paths.into_iter().filter(|path| manual.get(*path) != found.get(*path)).collect();
     assert!(
         wrong.is_empty(),
         "not as the algorithms' folders make them: {wrong:?}; run ./manual and commit what it writes"
