@@ -27,6 +27,10 @@ impl Readme {
         }
         let blocks: Vec<_> = blocks.collect();
         check_order(name, &blocks)?;
+        if let Some(link) = text.split("](").skip(1).find(|link| !link.starts_with("https://")) {
+            let link: String = link.chars().take_while(|letter| *letter != ')').collect();
+            return Err(format!("has the link `{link}`, which leads nowhere from the manual or from rustdoc"));
+        }
         let facts = rows(&blocks, "| in short | |")?;
         let labels: Vec<_> = facts.iter().map(|(label, _)| label.as_str()).collect();
         if labels != FACTS {
@@ -111,6 +115,8 @@ mod tests {
             ("**Choose it** when.\n\n", ""),
             ("**Costs.** C\n\n**State.** S", "**State.** S\n\n**Costs.** C"),
             ("| parameter |", "| name |"),
+            ("What it is.", "What it is, unlike [y](../y/README.md)."),
+            ("What it is.", "![What it is](x.svg)."),
         ] {
             assert!(GOOD.contains(part), "{part}");
             assert!(Readme::parse("x", &GOOD.replace(part, instead)).is_err(), "passes with {instead:?} for {part:?}");
