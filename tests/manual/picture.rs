@@ -122,9 +122,7 @@ impl Picture {
     fn curves(&mut self, told: &Told) {
         let started = if told.has_waits() { "started so far" } else { "allowed so far" };
         let panel = self.panel(130, MOST_UNITS, &[0, 30, 60, 90]);
-        let so_far = |moments: Vec<Micros>| {
-            panel.steps([(0, 0)].into_iter().chain(moments.into_iter().zip(1..).map(|(at, units)| (at, units))))
-        };
+        let so_far = |moments: Vec<Micros>| panel.steps([(0, 0)].into_iter().chain(moments.into_iter().zip(1..)));
         let asked = so_far(told.asked.iter().map(|asked| asked.at).collect());
         self.add(format!("<path stroke=\"{INK}\" stroke-width=\"1.2\" stroke-dasharray=\"4 3\" d=\"{asked}\"/>"));
         let colour = if told.has_waits() { BLUE } else { GREEN };
