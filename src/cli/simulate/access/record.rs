@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
-use smallvec::SmallVec;
 
 use super::{common, envoy};
 
 /// Where the time stands in JSON, where nobody says so: the first of these that there is.
 const TIMES: &[&str] =
     &["time", "ts", "@timestamp", "timestamp", "msec", "time_iso8601", "time_local", "start_time", "StartUTC"];
+
+/// Room for the fields of a line of text.
+pub const MOST_FIELDS: usize = 16;
 
 /// A line.
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub struct Texts<'a> {
     /// When.
     pub time: &'a str,
     /// By name.
-    pub values: SmallVec<[(&'static str, &'a str); 16]>,
+    pub values: Vec<(&'static str, &'a str)>,
 }
 
 impl<'a> Record<'a> {
@@ -151,7 +153,7 @@ mod tests {
             ("", ["", "", ""]),
             (r"\x16\x03 \x01", ["", "", ""]),
         ] {
-            let mut texts = Texts { time: "", values: SmallVec::new() };
+            let mut texts = Texts { time: "", values: Vec::new() };
             texts.push_request(request);
             assert_eq!(["method", "path", "protocol"].map(|name| texts.get(name).unwrap()), expected, "{request}");
         }
