@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use super::record::{Texts, quoted};
+use super::record::{MOST_FIELDS, Texts, quoted};
 
 /// Reads a line. What comes behind these fields is passed over.
 pub fn read(line: &str) -> Option<Texts<'_>> {
@@ -13,7 +13,7 @@ pub fn read(line: &str) -> Option<Texts<'_>> {
     let (request, rest) = quoted(rest)?;
     let mut rest = rest.trim_start().splitn(3, ' ');
     let (status, bytes) = (rest.next()?, rest.next()?);
-    let mut texts = Texts { time, values: Vec::new() };
+    let mut texts = Texts { time, values: Vec::with_capacity(MOST_FIELDS) };
     push_who(who, &mut texts)?;
     texts.push_request(request);
     texts.values.extend([("status", status), ("bytes", bytes)]);

@@ -2,7 +2,7 @@
 //! `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "nsq2http" "cc21d9b0"
 //! "locations" "tcp://10.0.2.1:80"`.
 
-use super::record::{Texts, quoted};
+use super::record::{MOST_FIELDS, Texts, quoted};
 
 /// What comes behind the request in the default format.
 const NAMES: [&str; 11] = [
@@ -33,7 +33,7 @@ pub fn read(line: &str) -> Option<Texts<'_>> {
     if words.len() < NAMES.len() {
         return None;
     }
-    let mut texts = Texts { time, values: Vec::new() };
+    let mut texts = Texts { time, values: Vec::with_capacity(MOST_FIELDS) };
     texts.push_request(request);
     texts.values.extend(NAMES.into_iter().zip(words.into_iter().map(|(word, _)| word)));
     // The last one is the address that Envoy has seen itself, and not what a client says of itself.

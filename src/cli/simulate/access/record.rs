@@ -10,6 +10,9 @@ use super::{common, envoy};
 const TIMES: &[&str] =
     &["time", "ts", "@timestamp", "timestamp", "msec", "time_iso8601", "time_local", "start_time", "StartUTC"];
 
+/// Room for the fields of a line of text.
+pub const MOST_FIELDS: usize = 16;
+
 /// A line.
 #[derive(Debug)]
 pub enum Record<'a> {
