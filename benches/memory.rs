@@ -4,9 +4,9 @@
 
 mod support;
 
-use std::{env, fs, process::Command};
+use std::{env, process::Command};
 
-use support::Shape;
+use support::{Shape, resident};
 use weir::{
     plan::Plan,
     store::{MemoryStore, SystemClock, memory::MemorySettings},
@@ -61,12 +61,4 @@ fn measure(shape: Shape) {
         peak / 1_000_000,
         each(peak, states)
     );
-}
-
-/// A line of this process's status, in bytes.
-fn resident(line: &str) -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux");
-    let text = status.lines().find_map(|text| text.strip_prefix(line)).expect("the line");
-    let kilobytes: usize = text.trim().trim_end_matches(" kB").parse().expect("a number");
-    kilobytes * 1024
 }

@@ -1,6 +1,9 @@
 //! What the benches measure: one limit a key, or the published nested pair.
 
-use std::fmt;
+// No bench uses all of it.
+#![allow(dead_code)]
+
+use std::{fmt, fs};
 
 use weir::{
     algorithm::Bounds,
@@ -65,4 +68,12 @@ impl fmt::Display for Shape {
 fn domain(text: &str) -> Domain {
     let document = document::parse(text).expect("YAML").expect("a document");
     file::read(&document, &Bounds::default()).expect("a policy")
+}
+
+/// A line of this process's status, in bytes.
+pub fn resident(line: &str) -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let text = status.lines().find_map(|text| text.strip_prefix(line)).expect("the line");
+    let kilobytes: usize = text.trim().trim_end_matches(" kB").parse().expect("a number");
+    kilobytes * 1024
 }

@@ -6,6 +6,8 @@
 //! every surface go through it.
 
 pub mod params;
+pub mod runs;
+pub mod sliding;
 pub mod span;
 pub mod tat;
 
@@ -19,7 +21,13 @@ use crate::{
 pub use params::{Bounds, ParamError, Source};
 
 /// What the Lua halves share; it stands before them in one script.
-pub const LUA_PRELUDE: [&str; 3] = [include_str!("patience.lua"), include_str!("span.lua"), include_str!("tat.lua")];
+pub const LUA_PRELUDE: [&str; 5] = [
+    include_str!("patience.lua"),
+    include_str!("span.lua"),
+    include_str!("tat.lua"),
+    include_str!("runs.lua"),
+    include_str!("sliding.lua"),
+];
 
 /// One algorithm: its parameters are the value, its states are apart from it.
 pub trait Algorithm: Sized {
@@ -91,7 +99,6 @@ fn whole(word: f64, least: i64, most: i64) -> Option<i64> {
 }
 
 /// A word as the number that it is, from `least` to `most`; `None` for any other.
-#[allow(dead_code)]
 fn real(word: f64, least: f64, most: f64) -> Option<f64> {
     (word.to_bits() != (-0.0f64).to_bits() && (least..=most).contains(&word)).then_some(word)
 }
@@ -131,7 +138,7 @@ macro_rules! algorithms {
             /// Reads a message's algorithm.
             ///
             /// # Errors
-            /// [`ParamError`] names the field that is out of bounds; an algorithm without a folder here is refused.
+            /// [`ParamError`] names the field that is out of bounds.
             pub fn from_proto(message: &Message, bounds: &Bounds) -> Result<Self, ParamError> {
                 match message {
                     $(Message::$variant(message) => {
@@ -139,7 +146,6 @@ macro_rules! algorithms {
                             .map(Params::$variant)
                             .map_err(|error| error.within(stringify!($name)))
                     })+
-                    _ => Err(ParamError::new("algorithm", "this version of the service does not know the algorithm")),
                 }
             }
 
@@ -230,7 +236,16 @@ macro_rules! algorithms {
 algorithms! {
     gcra: Gcra,
     token_bucket: TokenBucket,
+    leaky_queue: LeakyQueue,
+    smooth_bursty: SmoothBursty,
+    leaky_bucket: LeakyBucket,
     fixed_window: FixedWindow,
+    sliding_log: SlidingLog,
+    sliding_window: SlidingWindow,
+    sliding_buckets: SlidingBuckets,
+    decay: Decay,
+    warming_up: WarmingUp,
+    cycle: Cycle,
 }
 
 /// One line of the list.

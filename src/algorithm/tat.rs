@@ -20,12 +20,12 @@ pub struct Tat {
 }
 
 impl Tat {
-    fn new(at: Span, rate: Rate) -> Self {
+    pub(super) fn new(at: Span, rate: Rate) -> Self {
         Self { micros: at.micros, num: at.num as u32, den_less_one: (rate.den() - 1) as u32 }
     }
 
     /// Read under `rate`. When the denominator has changed with the limit, the fraction rounds up.
-    fn read(self, rate: Rate) -> Span {
+    pub(super) fn read(self, rate: Rate) -> Span {
         let at = Span { micros: self.micros, num: i64::from(self.num) };
         if i64::from(self.den_less_one) + 1 == rate.den() { at } else { Span::whole(at.ceil()) }
     }

@@ -4,15 +4,12 @@ mod check;
 mod client;
 mod explain;
 mod health;
-mod lines;
 mod lint;
 mod out;
 mod render;
 mod reset;
 mod serve;
 mod simulate;
-mod story;
-mod trace;
 
 use std::{env, fmt::Display, path::PathBuf, process::ExitCode};
 

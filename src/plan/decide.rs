@@ -16,8 +16,11 @@ const RETRY_WHEN_FULL: Micros = SECOND;
 
 /// The states that a plan needs, held still while it is decided. Indexes are those of [`Plan::state_of`].
 pub trait States {
-    /// What is remembered.
+    /// What is remembered and still means something: its `reset_after` is not over, whatever the limit has become since.
     fn get(&self, index: usize) -> Option<&State>;
+
+    /// Whether it has a place, also where it means nothing any more.
+    fn has_place(&self, index: usize) -> bool;
 
     /// Makes room for `count` states that are not there yet. `false`: there is none, and what needs it is refused. A store
     /// whose rule is to let it pass says `true`, and remembers of what is put as much as it has room for.
@@ -57,7 +60,7 @@ fn all_or_nothing(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Dec
 /// Makes room for all the states that must be new, or else turns their levels into refusals.
 fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: &mut Next) -> bool {
     let is_new = |states: &dyn States, index: usize, next: &Option<State>| {
-        next.is_some() && !plan.levels[index].limit.shadow && states.get(plan.state_of(index)).is_none()
+        next.is_some() && !plan.levels[index].limit.shadow && !states.has_place(plan.state_of(index))
     };
     let counted_before = |index: usize| {
         let mut before = plan.levels[..index].iter().enumerate();
@@ -86,7 +89,7 @@ fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, mut 
             }
             let place = plan.state_of(index);
             if let Some(state) = next.take()
-                && (!shadow || states.get(place).is_some() || states.reserve(1))
+                && (!shadow || states.has_place(place) || states.reserve(1))
             {
                 states.put(place, state, decision.reset_after);
             }
@@ -153,7 +156,7 @@ fn passes(plan: &Plan<'_>, decisions: &Decisions) -> bool {
 
 fn put_if_room(plan: &Plan<'_>, states: &mut impl States, index: usize, state: State, reset_after: Micros) -> bool {
     let place = plan.state_of(index);
-    let room = states.get(place).is_some() || states.reserve(1);
+    let room = states.has_place(place) || states.reserve(1);
     if room {
         states.put(place, state, reset_after);
     }

@@ -1,7 +1,9 @@
-//! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`.
+//! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`; or a bucket of the
+//! older form that [`legacy`] knows.
 
 use super::{
     document::{Entry, Node, Value},
+    legacy,
     problem::{Mark, Problems},
     suggest,
 };
@@ -9,6 +11,8 @@ use crate::algorithm::{self, Bounds, Params, Source};
 
 /// Longest name of a limit, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
+/// What is added to the name of a bucket of the older form for the second limit that it makes.
+const INTERVAL: &str = "-interval";
 
 /// A limit as it was written, before it has a place.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +31,9 @@ pub struct WrittenLimit {
 
 /// Reads `limits`: a list of limit maps, of positional triples, or one bare triple. With `with_depth` a map may say its
 /// depth, as in a request. What is wrong goes to `problems`, and is left out.
+///
+/// A bucket of the older form may become two limits. The second ones stand behind all others, so that those are numbered as
+/// they are written.
 pub fn read_limits(
     node: &Node,
     field: &str,
@@ -45,22 +52,25 @@ pub fn read_limits(
     if items.iter().any(|item| matches!(item.value, Value::Scalar(_))) {
         return read_triple(node, items, field, bounds, problems).into_iter().collect();
     }
-    let read = |(index, item): (usize, &Node)| {
+    let (mut limits, mut behind) = (Vec::new(), Vec::new());
+    for (index, item) in items.iter().enumerate() {
         let field = format!("{field}[{index}]");
         match &item.value {
-            Value::Map(entries) => read_map(item, entries, &field, with_depth, bounds, problems),
-            Value::List(items) => read_triple(item, items, &field, bounds, problems),
-            _ => {
-                problems.add(
-                    item.mark,
-                    field,
-                    format!("a limit is a map or [max_burst, count, seconds], not {}", item.kind()),
-                );
-                None
+            Value::Map(entries) => {
+                let mut read = read_map(item, entries, &field, with_depth, bounds, problems).into_iter();
+                limits.extend(read.next());
+                behind.extend(read);
             }
+            Value::List(items) => limits.extend(read_triple(item, items, &field, bounds, problems)),
+            _ => problems.add(
+                item.mark,
+                field,
+                format!("a limit is a map or [max_burst, count, seconds], not {}", item.kind()),
+            ),
         }
-    };
-    items.iter().enumerate().filter_map(read).collect()
+    }
+    limits.append(&mut behind);
+    limits
 }
 
 /// `[max_burst, count, seconds]`: one `gcra`.
@@ -96,6 +106,7 @@ impl Source for Map<'_> {
     }
 }
 
+/// A limit map as its limit; a bucket of the older form may be two.
 fn read_map(
     node: &Node,
     entries: &[Entry],
@@ -103,42 +114,80 @@ fn read_map(
     with_depth: bool,
     bounds: &Bounds,
     problems: &mut Problems,
-) -> Option<WrittenLimit> {
+) -> Vec<WrittenLimit> {
     let before = problems.0.len();
-    let mut limit = (None, 0, false);
-    let mut rules = Vec::new();
+    let (mut name, mut depth, mut shadow) = (None, 0, false);
+    let mut keys = Keys::default();
     for entry in entries {
         let field = format!("{field}.{}", entry.key);
         match entry.key.as_str() {
-            "name" => limit.0 = read_name(entry, &field, problems),
-            "shadow" => limit.2 = read_flag(&entry.value, &field, problems),
-            "depth" if with_depth => limit.1 = read_depth(&entry.value, &field, problems),
-            name => match algorithm::find(name) {
-                Some(algorithm) => rules.push((entry, algorithm)),
-                None => problems.add(entry.mark, field, unknown_key(name, with_depth)),
+            "name" => name = read_name(entry, &field, problems),
+            "shadow" => shadow = read_flag(&entry.value, &field, problems),
+            "depth" if with_depth => depth = read_depth(&entry.value, &field, problems),
+            key => match algorithm::find(key) {
+                Some(algorithm) => keys.rules.push((entry, algorithm)),
+                None if legacy::known(key).is_some() => keys.bucket.push(entry),
+                None => keys.unknown.push(entry),
             },
         }
     }
-    let params = match rules.as_slice() {
-        [(entry, algorithm)] => read_params(entry, algorithm, &format!("{field}.{}", entry.key), bounds, problems),
-        [] if problems.0.len() > before => None,
-        [] => {
-            problems.add(node.mark, field, format!("a limit needs an algorithm: {}", names().join(", ")));
-            None
+    let rules = keys.read(node, field, with_depth, bounds, problems);
+    let second_name = name.as_ref().map(|name| format!("{name}{INTERVAL}"));
+    let has_second = rules.as_ref().is_some_and(|(_, second)| second.is_some());
+    if has_second && second_name.as_deref().is_some_and(|name| !is_name(name)) {
+        let most = MAX_NAME_BYTES - INTERVAL.len();
+        let message = format!("with min_interval a name is at most {most} bytes, since a second limit adds {INTERVAL}");
+        let place = entries.iter().find(|entry| entry.key == "name").map_or(node.mark, |entry| entry.value.mark);
+        problems.add(place, format!("{field}.name"), message);
+    }
+    let Some((first, second)) = rules.filter(|_| problems.0.len() == before) else { return Vec::new() };
+    let written = |name, params| WrittenLimit { mark: node.mark, name, depth, shadow, params };
+    let second = second.map(|params| written(second_name, params));
+    [written(name, first)].into_iter().chain(second).collect()
+}
+
+/// The keys of a limit map that say what its rule is.
+#[derive(Default)]
+struct Keys<'a> {
+    rules: Vec<(&'a Entry, &'static algorithm::Entry)>,
+    bucket: Vec<&'a Entry>,
+    unknown: Vec<&'a Entry>,
+}
+
+impl Keys<'_> {
+    /// The rule, and the second one that a bucket of the older form may need.
+    fn read(
+        &self,
+        node: &Node,
+        field: &str,
+        with_depth: bool,
+        bounds: &Bounds,
+        problems: &mut Problems,
+    ) -> Option<(Params, Option<Params>)> {
+        for entry in &self.unknown {
+            let message = unknown_key(&entry.key, with_depth, self.rules.is_empty());
+            problems.add(entry.mark, format!("{field}.{}", entry.key), message);
         }
-        [_, (second, _), ..] => {
-            problems.add(second.mark, field, "a limit has one algorithm; write a limit for each");
-            None
+        match (self.rules.as_slice(), self.bucket.as_slice()) {
+            ([(entry, algorithm)], []) => {
+                let field = format!("{field}.{}", entry.key);
+                return read_params(entry, algorithm, &field, bounds, problems).map(|params| (params, None));
+            }
+            ([_, (second, _), ..], _) => {
+                problems.add(second.mark, field, "a limit has one algorithm; write a limit for each");
+            }
+            ([(rule, _)], [stray, ..]) => {
+                let message = format!("`{}` has no place beside `{}`", stray.key, rule.key);
+                problems.add(stray.mark, format!("{field}.{}", stray.key), message);
+            }
+            ([], _) if !self.unknown.is_empty() => {}
+            ([], []) => {
+                problems.add(node.mark, field, format!("a limit needs an algorithm: {}", names().join(", ")));
+            }
+            ([], bucket) => return legacy::read(bucket, field, bounds, problems),
         }
-    };
-    let (name, depth, shadow) = limit;
-    params.filter(|_| problems.0.len() == before).map(|params| WrittenLimit {
-        mark: node.mark,
-        name,
-        depth,
-        shadow,
-        params,
-    })
+        None
+    }
 }
 
 fn read_params(
@@ -158,8 +207,9 @@ fn read_params(
     for parameter in entries {
         let field = format!("{field}.{}", parameter.key);
         if !algorithm.fields.contains(&parameter.key.as_str()) {
-            let message =
-                suggest::unknown(&format!("parameter of {}", algorithm.name), &parameter.key, algorithm.fields);
+            let what = format!("parameter of {}", algorithm.name);
+            let message = legacy::misplaced(algorithm, &parameter.key)
+                .unwrap_or_else(|| suggest::unknown(&what, &parameter.key, algorithm.fields));
             problems.add(parameter.mark, field, message);
         } else if scalar(&parameter.value).is_none() {
             let message = format!("{} is a single value, not {}", parameter.key, parameter.value.kind());
@@ -226,9 +276,11 @@ fn names() -> Vec<&'static str> {
     algorithm::LIST.iter().map(|entry| entry.name).collect()
 }
 
-fn unknown_key(key: &str, with_depth: bool) -> String {
+/// `bare`: no algorithm stands beside it, so that it may have been meant as a key of a bucket.
+fn unknown_key(key: &str, with_depth: bool, bare: bool) -> String {
     let mut known = names();
     known.extend(["name", "shadow"]);
     known.extend(with_depth.then_some("depth"));
+    known.extend(legacy::names().filter(|_| bare));
     suggest::unknown("key", key, &known)
 }

@@ -1,12 +1,13 @@
 //! Floor 4, policies: what operators write, compiled into a tree that a key is walked down.
 //!
-//! [`document`] reads YAML with positions, [`mod@file`] and [`limits`] give it meaning, [`descriptors`] that of Envoy's
-//! rate-limit service, [`tree`] is what checks use, [`mod@load`] reads a file or a directory, [`watch`] notices changes,
+//! [`document`] reads YAML with positions, [`mod@file`], [`limits`] and [`legacy`] give it meaning, [`descriptors`] that of
+//! Envoy's rate-limit service, [`tree`] is what checks use, [`mod@load`] reads a file or a directory, [`watch`] notices changes,
 //! [`lint`] tells what a person should know, [`spec`] is for limits that a request brings along.
 
 pub mod descriptors;
 pub mod document;
 pub mod file;
+pub mod legacy;
 pub mod limits;
 pub mod lint;
 pub mod load;

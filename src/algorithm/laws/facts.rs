@@ -107,7 +107,6 @@ pub const fn pass(limit: u64, remaining: u64, reset_after: Micros) -> Decision {
     Decision { allowed: true, limit, remaining, retry_after: None, reset_after, wait: 0, never: false }
 }
 
-#[allow(dead_code)]
 pub const fn wait(limit: u64, remaining: u64, wait: Micros, reset_after: Micros) -> Decision {
     Decision { wait, ..pass(limit, remaining, reset_after) }
 }

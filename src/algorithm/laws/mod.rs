@@ -28,7 +28,7 @@ fn assert_exact_retry(params: &Params, state: Option<&State>, ask: &Ask, refusal
 #[test]
 fn law_1_rust_and_lua_are_the_same() {
     let halves = Halves::new();
-    tell(150, 60, Plot::ANY, |scene, _| {
+    tell(60, 60, Plot::ANY, |scene, _| {
         halves.assert_same(scene.params, scene.state, &scene.ask, (&scene.decision, scene.next));
     });
 }
@@ -59,7 +59,7 @@ fn law_1_and_11_at_the_ends_of_every_range() {
 
 #[test]
 fn states_come_back_from_their_words_bit_for_bit_and_from_no_others() {
-    tell(150, 60, Plot::ANY, |scene, random| {
+    tell(60, 60, Plot::ANY, |scene, random| {
         let Some(state) = scene.next else { return };
         let words = state.lua_state();
         let from = |words: &[f64]| State::from_lua_state(state.algorithm(), words);
@@ -92,7 +92,7 @@ fn words_that_no_state_has_are_refused() {
 
 #[test]
 fn law_2_expiry_is_invisible() {
-    tell(150, 60, Plot::ANY, |scene, random| {
+    tell(60, 60, Plot::ANY, |scene, random| {
         let after = scene.after();
         let reset = scene.decision.reset_after;
         assert!(reset >= 0, "{scene:?}");
@@ -113,7 +113,7 @@ fn law_2_expiry_is_invisible() {
 
 #[test]
 fn law_3_a_refusal_spends_nothing_unless_the_limit_says_so() {
-    tell(150, 60, Plot::ANY, |scene, _| {
+    tell(60, 60, Plot::ANY, |scene, _| {
         if !scene.decision.allowed {
             let charged = scene.params.charges_denied() && scene.ask.cost > 0;
             assert_eq!(scene.next.is_some(), charged, "{scene:?}");
@@ -123,7 +123,7 @@ fn law_3_a_refusal_spends_nothing_unless_the_limit_says_so() {
 
 #[test]
 fn law_4_retry_after_is_exact() {
-    tell(150, 60, Plot::ANY, |scene, _| {
+    tell(60, 60, Plot::ANY, |scene, _| {
         if scene.decision.allowed {
             assert_eq!((scene.decision.retry_after, scene.decision.never), (None, false), "{scene:?}");
         } else {
@@ -134,7 +134,7 @@ fn law_4_retry_after_is_exact() {
 
 #[test]
 fn law_5_a_cost_of_zero_is_a_peek_by_the_same_inequality() {
-    tell(150, 60, Plot::ANY, |scene, _| {
+    tell(60, 60, Plot::ANY, |scene, _| {
         let peek = scene.params.step(scene.state, &scene.costing(0));
         assert_eq!(peek.1, None, "{scene:?}");
         assert!(peek.0.allowed || (peek.0.remaining == 0 && !scene.entry.facts.shapes), "{peek:?} {scene:?}");
@@ -144,7 +144,7 @@ fn law_5_a_cost_of_zero_is_a_peek_by_the_same_inequality() {
             }
         }
     });
-    tell(150, 60, Plot { changes: false, back: false, refunds: true }, |scene, _| {
+    tell(60, 60, Plot { changes: false, back: false, refunds: true }, |scene, _| {
         let peek = scene.judge(scene.state, &scene.costing(0));
         assert!(peek.allowed || scene.params.charges_denied(), "{scene:?}");
     });
@@ -152,7 +152,7 @@ fn law_5_a_cost_of_zero_is_a_peek_by_the_same_inequality() {
 
 #[test]
 fn law_7_a_clock_that_steps_back_grants_nothing() {
-    tell(150, 60, Plot::ANY, |scene, random| {
+    tell(60, 60, Plot::ANY, |scene, random| {
         let Some(known) = scene.charged_at.filter(|known| scene.ask.now < *known) else { return };
         let limit = scene.decision.limit as i64;
         for cost in [scene.ask.cost, 0, 1, limit, random.within(0, limit)] {
@@ -170,7 +170,7 @@ fn law_7_a_clock_that_steps_back_grants_nothing() {
 #[test]
 fn law_8_a_changed_limit_is_safe() {
     let mut overfull = std::collections::HashMap::new();
-    tell(150, 60, Plot::ANY, |scene, random| {
+    tell(60, 60, Plot::ANY, |scene, random| {
         let other = &scene.others[random.below(scene.others.len())];
         let ask = Ask { cost: 0, ..scene.under(other) };
         let peek = other.step(scene.state, &ask).0;
@@ -192,7 +192,7 @@ fn law_8_a_changed_limit_is_safe() {
 
 #[test]
 fn law_9_a_refund_clamps_at_empty() {
-    tell(150, 60, Plot::ANY, |scene, random| {
+    tell(60, 60, Plot::ANY, |scene, random| {
         let units = [1, random.magnitude(MAX_COST).max(1), MAX_COST, scene.ask.cost.abs().max(1)];
         for ask in units.map(|units| scene.costing(-units)) {
             let (refund, after) = scene.params.step(scene.state, &ask);
@@ -215,16 +215,19 @@ fn law_9_a_refund_clamps_at_empty() {
 
 #[test]
 fn law_10_never_is_what_no_wait_can_make_pass() {
-    tell(150, 60, Plot::ANY, |scene, _| {
+    tell(60, 60, Plot::ANY, |scene, _| {
         let Scene { ask, decision, .. } = scene;
         assert_eq!(decision.never, !scene.judge(None, ask).allowed, "an unseen key says otherwise: {scene:?}");
-        assert!(scene.entry.facts.lends || decision.never == (ask.cost > decision.limit as i64), "{scene:?}");
+        // One that shapes may hold a cost for longer than is accepted, although its limit is larger.
+        let Facts { lends, shapes, .. } = scene.entry.facts;
+        let too_much = ask.cost > decision.limit as i64;
+        assert!(*lends || decision.never == too_much || (*shapes && decision.never), "{scene:?}");
     });
 }
 
 #[test]
 fn remaining_is_the_largest_cost_that_passes() {
-    tell(150, 60, Plot::ANY, |scene, _| {
+    tell(60, 60, Plot::ANY, |scene, _| {
         let Decision { remaining, limit, .. } = scene.decision;
         let passes = |cost: u64| scene.judge(scene.after(), &scene.costing(cost as i64)).allowed;
         assert!(remaining <= limit, "{scene:?}");

@@ -1,7 +1,7 @@
 //! Law 6, and the part of law 7 that counts: how much a key is granted in any window.
 
 use super::{
-    facts::Fields,
+    facts::{Facts, Fields},
     random::{Random, cases},
     story::examples,
 };
@@ -97,11 +97,11 @@ struct Worst {
     bound: u128,
 }
 
-/// Twenty times as many, by `LAWS_EFFORT=20`, are over 20,000 patterns of every algorithm. `--nocapture` shows the worst.
+/// Eighty times as many, by `LAWS_EFFORT=80`, are over 20,000 patterns of every algorithm. `--nocapture` shows the worst.
 #[test]
 fn law_6_no_window_has_more_than_the_documented_bound() {
     let mut worst = vec![Worst::default(); examples().count()];
-    cases(160, |random| {
+    cases(50, |random| {
         for (index, (entry, params)) in examples().enumerate() {
             let nth = examples().take(index).filter(|(before, _)| before.name == entry.name).count();
             let fields = Fields(entry.examples[nth]);
@@ -129,11 +129,13 @@ fn law_6_no_window_has_more_than_the_documented_bound() {
 }
 
 /// Two callers ask for one unit at a time. The clock of one steps back; that of the other stands still at the latest
-/// moment of which the first one's key can know, that of a grant.
+/// moment of which the first one's key can know, that of a grant. It says nothing where what is lent is dearer after a rest:
+/// there, who was refused has rested less when both come back, and may be granted more for that.
 #[test]
 fn law_7_stepping_back_is_never_granted_more_than_standing_still() {
     cases(60, |random| {
-        for (index, (_, params)) in examples().enumerate() {
+        let steady = |facts: &Facts| facts.is_reached || !facts.lends;
+        for (index, (_, params)) in examples().enumerate().filter(|(_, (entry, _))| steady(entry.facts)) {
             let mut random = random.fork(index as u64);
             let mut back = Caller::new(&params, &mut random);
             let mut still = Caller { params: &params, state: None, ask: back.ask, granted: Vec::new() };

@@ -180,7 +180,7 @@ fn a_refused_request_passes_exactly_when_it_was_told_to_come_back() {
         store.hold(request, false);
         let alone = |level: &model::Level, cost| {
             let ask = Ask { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
-            level.params.step(store.memory().get(&level.place), &ask).0
+            level.params.step(model::live(request, &store.states, level), &ask).0
         };
         let total = |level: &model::Level| {
             request.levels.iter().filter(|other| other.place == level.place).map(|other| other.cost).sum()

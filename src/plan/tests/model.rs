@@ -39,8 +39,8 @@ pub struct Request {
     pub levels: Vec<Level>,
 }
 
-/// What is remembered.
-pub type Memory = HashMap<Place, State>;
+/// What is remembered, and until when it means something.
+pub type Memory = HashMap<Place, (State, Micros)>;
 
 /// The decisions, and what is remembered afterwards.
 pub fn decide(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
@@ -61,7 +61,7 @@ fn all_or_nothing(request: &Request, before: &Memory) -> (Vec<Decision>, Memory)
         let (decision, next) = judge(level, cost);
         let passes_with_all = allowed && decision.allowed;
         if passes_with_all || charges_anyway(level, cost) {
-            next.map(|state| after.insert(level.place.clone(), state));
+            keep(request, &mut after, level, &decision, next);
             return decision;
         }
         if decision.allowed { judge(level, 0).0 } else { decision }
@@ -75,14 +75,14 @@ fn independent(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
     let with_index = || request.levels.iter().enumerate();
     for (index, level) in with_index().filter(|(_, level)| !level.shadow) {
         let (decision, next) = judge(request, &after, level, level.cost);
-        next.map(|state| after.insert(level.place.clone(), state));
+        keep(request, &mut after, level, &decision, next);
         decisions.insert(index, decision);
     }
     let allowed = decisions.values().all(|decision| decision.allowed);
     for (index, level) in with_index().filter(|(_, level)| level.shadow) {
         let (mut decision, next) = judge(request, &after, level, level.cost);
         if (allowed && decision.allowed) || charges_anyway(level, level.cost) {
-            next.map(|state| after.insert(level.place.clone(), state));
+            keep(request, &mut after, level, &decision, next);
         } else if decision.allowed {
             decision = judge(request, &after, level, 0).0;
         }
@@ -96,7 +96,16 @@ fn charges_anyway(level: &Level, cost: i64) -> bool {
     level.params.charges_denied() && cost > 0
 }
 
+fn keep(request: &Request, memory: &mut Memory, level: &Level, decision: &Decision, next: Option<State>) {
+    next.map(|state| memory.insert(level.place.clone(), (state, request.now + decision.reset_after)));
+}
+
+/// What still means something.
+pub fn live<'a>(request: &Request, memory: &'a Memory, level: &Level) -> Option<&'a State> {
+    memory.get(&level.place).filter(|(_, until)| *until > request.now).map(|(state, _)| state)
+}
+
 fn judge(request: &Request, memory: &Memory, level: &Level, cost: i64) -> (Decision, Option<State>) {
     let ask = Ask { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
-    level.params.step(memory.get(&level.place), &ask)
+    level.params.step(live(request, memory, level), &ask)
 }

@@ -145,15 +145,19 @@ impl Store {
         self.states.retain(|_, (_, until)| !forget || *until > request.now);
     }
 
-    /// What is remembered, without the ends.
+    /// What is remembered.
     pub fn memory(&self) -> Memory {
-        self.states.iter().map(|(place, (state, _))| (place.clone(), state.clone())).collect()
+        self.states.clone()
     }
 }
 
 impl States for Store {
     fn get(&self, index: usize) -> Option<&State> {
-        self.states.get(&self.places[index]).map(|(state, _)| state)
+        self.states.get(&self.places[index]).filter(|(_, until)| *until > self.now).map(|(state, _)| state)
+    }
+
+    fn has_place(&self, index: usize) -> bool {
+        self.states.contains_key(&self.places[index])
     }
 
     fn reserve(&mut self, count: usize) -> bool {
@@ -161,7 +165,7 @@ impl States for Store {
     }
 
     fn put(&mut self, index: usize, state: State, reset_after: Micros) {
-        if self.lets_pass && self.get(index).is_none() && self.states.len() == self.room {
+        if self.lets_pass && !self.has_place(index) && self.states.len() == self.room {
             return;
         }
         self.states.insert(self.places[index].clone(), (state, self.now + reset_after));

@@ -114,7 +114,12 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
 impl<C: Clock> States for View<'_, '_, C> {
     fn get(&self, index: usize) -> Option<&State> {
         let found = &self.found[index];
-        found.slot.map(|slot| self.guards[found.guard].1.state(slot))
+        let shard = &self.guards[found.guard].1;
+        found.slot.filter(|slot| shard.expires(*slot) > self.now).map(|slot| shard.state(slot))
+    }
+
+    fn has_place(&self, index: usize) -> bool {
+        self.found[index].slot.is_some()
     }
 
     fn reserve(&mut self, count: usize) -> bool {

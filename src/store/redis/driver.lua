@@ -95,6 +95,8 @@ local function load()
     for index = first, last do
       local value, words, expires = values[index - first + 1], false
       if value then expires, words = unpacked(value) end
+      -- Stores drop what has expired at any time after; so here it is nothing, whatever its limit has become.
+      if words and expires <= now then words = false end
       states[index], found[index], resets[index] = words, value, false
     end
     first = last + 1
@@ -245,7 +247,7 @@ local function give_back(index)
     if floor((charged_at - phase) / period) ~= floor((now - phase) / period) then return end
   else
     local before = input[befores_at + index]
-    if before == '' or unpacked(before) < now then return end
+    if before == '' or unpacked(before) <= now then return end
   end
   local decision, state = step(index, -input[charged_units_at + index])
   decisions[index] = decision

@@ -76,7 +76,9 @@ fn lasting(algorithm: &Entry, units: u64) -> Params {
     let ask = |now, cost| Ask { now, cost, max_wait: Some(0), phase: 0 };
     let lasts = |params: &Params| {
         let (full, state) = params.step(None, &ask(now, units as i64));
-        let later = params.step(state.as_ref(), &ask(now, 1)).0;
+        // One that lends grants one unit more.
+        let lent = params.step(state.as_ref(), &ask(now, 1)).1.or(state);
+        let later = params.step(lent.as_ref(), &ask(now, 1)).0;
         full.limit == units && full.allowed && !later.allowed && later.retry_after > Some(DAY / 24)
     };
     let sized = |params: Params| {

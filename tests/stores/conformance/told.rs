@@ -84,7 +84,11 @@ struct View<'s> {
 
 impl States for View<'_> {
     fn get(&self, index: usize) -> Option<&State> {
-        self.states.get(&self.names[index]).map(|(state, _)| state)
+        self.states.get(&self.names[index]).filter(|(_, expires)| *expires > self.now).map(|(state, _)| state)
+    }
+
+    fn has_place(&self, index: usize) -> bool {
+        self.states.contains_key(&self.names[index])
     }
 
     fn reserve(&mut self, _count: usize) -> bool {

@@ -234,6 +234,12 @@ fn at(content: &[u8], text: &str) -> usize {
     content.windows(text.len()).position(|window| window == text.as_bytes()).unwrap()
 }
 
+/// Behind the names of the algorithms: the number of the first state's.
+fn first_state(content: &[u8]) -> usize {
+    let last = LIST.last().unwrap().name;
+    at(content, last) + last.len()
+}
+
 #[test]
 fn a_file_with_any_byte_changed_or_missing_is_refused() {
     let (_dir, path) = place();
@@ -283,7 +289,7 @@ fn what_is_no_snapshot_of_this_version_is_refused_by_its_kind() {
         |content| content[12..20].copy_from_slice(&(MAX_MOMENT + 1).to_le_bytes()),
         // The second word of the first state, a numerator.
         |content| {
-            let words = at(content, "fixed_window") + "fixed_window".len() + 3;
+            let words = first_state(content) + 3;
             content[words + 8..words + 16].copy_from_slice(&0.5_f64.to_le_bytes());
         },
         // The name of a state.
@@ -293,7 +299,7 @@ fn what_is_no_snapshot_of_this_version_is_refused_by_its_kind() {
         },
         // The number of its algorithm.
         |content| {
-            let number = at(content, "fixed_window") + "fixed_window".len();
+            let number = first_state(content);
             content[number] = 200;
         },
         // How many there are.

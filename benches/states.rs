@@ -1,0 +1,119 @@
+//! The size of a state of each algorithm, in memory and in Redis: keys of 24 bytes under the limit of the algorithm's first
+//! example, used up one unit at a time, a millisecond apart. Prints a table as manuals show it.
+//!
+//! Needs redis-server. In memory each algorithm has a process of its own, so that one does not use what another gave back.
+
+#[path = "../tests/stores/servers/mod.rs"]
+mod servers;
+mod support;
+
+use std::{env, process::Command, sync::Arc};
+
+use futures_util::FutureExt;
+use servers::{Options, Reply, Server};
+use smallvec::smallvec;
+use support::{Shape, resident};
+use weir::{
+    algorithm::{Bounds, Entry, LIST, find},
+    domain::{Ask, Charge, ManualClock, Micros},
+    plan::{Level, Limit, Origin, Plan},
+    settings::Time,
+    store::{
+        MemoryStore, Store, StoreUrl,
+        memory::MemorySettings,
+        redis::{RedisStore, settings::RedisSettings},
+    },
+    telemetry::Metrics,
+};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Keys in memory, so many that what else the process holds does not matter.
+const KEYS: usize = 200_000;
+/// Names the algorithm to the process that measures it.
+const CASE: &str = "WEIR_BENCH_STATES_CASE";
+const NOW: Micros = 1_790_000_000_000_000;
+/// Between two requests for a key.
+const APART: Micros = 1_000;
+
+fn main() {
+    if let Ok(name) = env::var(CASE) {
+        return println!("{}", in_memory(find(&name).expect("an algorithm")));
+    }
+    let redis = Server::start(Options::socket());
+    println!(
+        "| algorithm | units used | in memory, a key of 24 bytes | in Redis, the state | in Redis, a key with it |"
+    );
+    println!("|---|---:|---:|---:|---:|");
+    for entry in LIST {
+        let program = env::current_exe().expect("this program");
+        let output = Command::new(program).env(CASE, entry.name).output().expect("a process");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let memory = String::from_utf8(output.stdout).expect("a number");
+        let (state, key) = in_redis(&redis, entry);
+        let (name, units) = (entry.name, units(entry));
+        println!("| `{name}` | {units} | {} bytes | {state} bytes | {key} bytes |", memory.trim());
+    }
+}
+
+fn limit(entry: &Entry) -> Limit {
+    let params = (entry.parse)(&entry.examples[0], &Bounds::default()).expect("an example");
+    Limit::new(Origin::Policy, None, "user/*", 0, false, params)
+}
+
+/// Units that one caller gets at once, or as many as that are asked for.
+fn units(entry: &Entry) -> u64 {
+    limit(entry).params.step(None, &Ask { now: NOW, cost: 0, max_wait: None, phase: 0 }).0.limit
+}
+
+/// Uses up the limit of one key.
+fn use_up(entry: &Entry, limit: &Limit, store: &impl Store, clock: &ManualClock, user: usize) {
+    let key = Shape::One.key(user);
+    for unit in 0..units(entry) {
+        clock.set(NOW + unit as Micros * APART);
+        let plan = Plan::new(smallvec![Level::new(&key, 2, 2, limit, 1)], Charge::AllOrNothing, None);
+        let decided = store.decide(&plan);
+        let decided = if store.decides_at_once() {
+            decided.now_or_never().expect("memory does not wait")
+        } else {
+            runtime().block_on(decided)
+        };
+        assert_eq!(decided.expect("decisions").decisions.len(), 1);
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Bytes a key.
+fn in_memory(entry: &Entry) -> usize {
+    let (clock, limit) = (Arc::new(ManualClock::default()), limit(entry));
+    let before = resident("VmRSS:");
+    let settings = MemorySettings { max_keys: KEYS, ..MemorySettings::default() };
+    let store = MemoryStore::new(settings, Arc::clone(&clock));
+    (0..KEYS).for_each(|user| use_up(entry, &limit, &store, &clock, user));
+    assert_eq!((store.stats().keys, store.stats().lacked_room), (KEYS, 0));
+    (resident("VmRSS:") - before) / KEYS
+}
+
+/// Bytes of the value, and of the hash that holds it alone, by what the server says.
+fn in_redis(server: &Server, entry: &Entry) -> (i64, i64) {
+    let Ok(StoreUrl::Redis(url)) = server.url().parse() else { panic!("no Redis") };
+    let clock = Arc::new(ManualClock::default());
+    let settings = RedisSettings {
+        key_prefix: format!("{}:", entry.name),
+        command_timeout: Time::seconds(20),
+        ..RedisSettings::default()
+    };
+    let meter = Metrics::new().shared_store();
+    let store = RedisStore::start(&url, &settings, Some(Arc::clone(&clock) as _), meter).expect("a thread");
+    use_up(entry, &limit(entry), &store, &clock, 1);
+    let ask = "local key = redis.call('KEYS', ARGV[1] .. '*')[1]
+        return {#redis.call('HVALS', key)[1], redis.call('MEMORY', 'USAGE', key)}";
+    let reply = server.command(&["EVAL", ask, "0", &settings.key_prefix]);
+    let Reply::Array(items) = reply else { panic!("{reply:?}") };
+    let [Reply::Integer(state), Reply::Integer(key)] = items[..] else { panic!("{items:?}") };
+    (state, key)
+}

@@ -1,0 +1,45 @@
+-- After a refund of units that reach back before the latest cycle, which has not begun: start, used, begun.
+local function cycle_refunded(count, period, start, used, units, current)
+  units = units - used
+  local cycles = math.floor(units / count) + 1
+  if cycles > (start - current) / period then return current, 0, true end
+  start = start - cycles * period
+  return start, count - units % count, start == current
+end
+
+local function cycle(p, s, now, cost, max_wait, phase)
+  local count, period = p[1], p[2]
+  local current = now - now % period
+  local start, used, begun = current, 0, true
+  if s and s[2] ~= 0 and s[1] >= current then
+    start, used = s[1], math.abs(s[2])
+    begun = s[2] > 0 or start == current
+  end
+  local left = math.max(count - used, 0)
+  local function answer(allowed, retry, wait, never)
+    local remaining = begun and math.max(count - used, 0) or 0
+    local reset = used > 0 and start + period - now or 0
+    return {allowed, count, remaining, retry, reset, wait, never}
+  end
+  if cost < 0 then
+    if used + cost > 0 or begun then
+      used = math.max(used + cost, 0)
+    else
+      start, used, begun = cycle_refunded(count, period, start, used, -cost, current)
+    end
+    return answer(1, -1, 0, 0), s and {start, begun and used or -used}
+  end
+  if cost == 0 then return answer(1, -1, begun and 0 or start - now, 0) end
+  if cost > count then return answer(0, -1, 0, 1) end
+  local ahead = cost > left
+  local wait = (ahead and start + period or start) - now
+  if begun and not ahead then wait = 0 end
+  local accepted = math.max(patience(p[3], max_wait), 0)
+  if wait > accepted then return answer(0, wait - accepted, 0, 0) end
+  if ahead then
+    start, used, begun = start + period, cost - left, false
+  else
+    used = used + cost
+  end
+  return answer(1, -1, wait, 0), {start, begun and used or -used}
+end

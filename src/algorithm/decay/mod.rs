@@ -1,0 +1,207 @@
+#![doc = include_str!("README.md")]
+
+#[cfg(test)]
+pub(crate) mod facts;
+pub mod wire;
+
+use super::{
+    Algorithm, Bounds, MAX_WORD, ParamError, TakesBack, Words,
+    params::{MAX_COUNT, MAX_DEPTH, check_period},
+    real, whole,
+};
+use crate::domain::{Ask, Decision, Micros, time::format_duration};
+
+/// What a counter has come down to when it counts as 0.
+const NOTHING: f64 = 1e-9;
+/// Largest `max`.
+const MOST: f64 = MAX_COUNT as f64;
+
+/// A counter of up to `max` that is divided by `decay` at the end of each slot of `resolution`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decay {
+    max: f64,
+    resolution: Micros,
+    decay: f64,
+    /// The natural logarithm of `decay`: only ever the start of a search, as libraries differ in it.
+    ln_decay: f64,
+}
+
+/// What a counter stood at in the slot in which it last changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Counter {
+    /// When the slot began. A time and no number of slots, so that it says the same under any resolution.
+    start: Micros,
+    amount: f64,
+}
+
+/// A counter now.
+#[derive(Clone, Copy)]
+struct Now {
+    slot: i64,
+    amount: f64,
+    /// The slot and amount that it has come down from: what later slots are computed from, unless it changes now.
+    known: (i64, f64),
+}
+
+/// What is left of `amount` after so many slots. The power is made by squaring, from the lowest bit up, because `powf`
+/// differs between machines; the Lua half does the same. Its error is below 2^-36 where the result is above [`NOTHING`],
+/// far less than one step of decay, so more slots never leave more.
+fn left_after(mut slots: u64, amount: f64, decay: f64) -> f64 {
+    let (mut power, mut square) = (1.0, decay);
+    while slots > 0 {
+        if slots & 1 == 1 {
+            power *= square;
+        }
+        square *= square;
+        slots >>= 1;
+    }
+    or_nothing(amount / power)
+}
+
+fn or_nothing(amount: f64) -> f64 {
+    if amount <= NOTHING { 0.0 } else { amount }
+}
+
+impl Decay {
+    /// A limit with these parameters.
+    ///
+    /// # Errors
+    /// [`ParamError`] for a max that is not above 0 and at most 2^32, a resolution outside 1 µs to the bound, a decay
+    /// outside 1.001 to 1e6, or one by which 2^32 units are not forgotten within 2^50 µs.
+    pub fn new(max: f64, resolution: Micros, decay: f64, bounds: &Bounds) -> Result<Self, ParamError> {
+        if !(max > 0.0 && max <= MOST) {
+            return Err(ParamError::new("max", format!("max is above 0 and at most 2^32, not {max}")));
+        }
+        check_period("resolution", resolution, bounds)?;
+        if !(1.001..=1e6).contains(&decay) {
+            return Err(ParamError::new("decay", format!("decay is 1.001 to 1000000, not {decay}")));
+        }
+        let params = Self { max, resolution, decay, ln_decay: decay.ln() };
+        if params.slots_until(MOST, NOTHING) > MAX_DEPTH / resolution {
+            let reason = "decay is so slow at this resolution that 2^32 units would take over 2^50 us (35 years) to be \
+                          forgotten";
+            return Err(ParamError::new("decay", reason));
+        }
+        Ok(params)
+    }
+
+    /// The counter at `now`, or in the slot of its last change where that is later (the clock stepped back).
+    fn at(&self, state: Option<&Counter>, now: Micros) -> Now {
+        let slot = now.div_euclid(self.resolution);
+        if let Some(Counter { start, amount }) = state.copied().filter(|state| state.amount > 0.0) {
+            let known = start.div_euclid(self.resolution);
+            let slot = slot.max(known);
+            let left = left_after((slot - known).unsigned_abs(), amount, self.decay);
+            if left > 0.0 {
+                return Now { slot, amount: left, known: (known, amount) };
+            }
+        }
+        Now { slot, amount: 0.0, known: (slot, 0.0) }
+    }
+
+    /// The least number of slots after which at most `most` is left of `amount`; `most` is at least [`NOTHING`]. A
+    /// logarithm's guess, put right against the same powers by which is decided, which takes a step or two.
+    fn slots_until(&self, amount: f64, most: f64) -> i64 {
+        let left_after = |slots: i64| left_after(slots.unsigned_abs(), amount, self.decay);
+        let mut slots = self.guess(amount, most);
+        while left_after(slots) > most {
+            slots += 1;
+        }
+        while slots > 0 && left_after(slots - 1) <= most {
+            slots -= 1;
+        }
+        slots
+    }
+
+    fn guess(&self, amount: f64, most: f64) -> i64 {
+        (((amount / most).ln() / self.ln_decay).ceil() as i64).max(0)
+    }
+
+    /// How long until at most `most` is left of what is known now.
+    fn until(&self, most: f64, (slot, amount): (i64, f64), now: Micros) -> Micros {
+        (slot + self.slots_until(amount, most.max(NOTHING))) * self.resolution - now
+    }
+
+    fn limit(&self) -> u64 {
+        self.max as u64
+    }
+
+    fn remaining(&self, amount: f64) -> u64 {
+        let room = (self.max - amount).max(0.0).floor();
+        // The difference may have been rounded up to a whole number; that from a whole number is exact.
+        if amount > self.max - room { (room as u64).saturating_sub(1) } else { room as u64 }
+    }
+
+    fn reset_after(&self, counter: &Now, now: Micros) -> Micros {
+        if counter.amount > 0.0 { self.until(NOTHING, counter.known, now) } else { 0 }
+    }
+
+    /// The answer when the counter is changed to `amount`, and its state.
+    fn change(&self, counter: Now, amount: f64, now: Micros) -> (Decision, Counter) {
+        let changed = Now { amount, known: (counter.slot, amount), ..counter };
+        let decision = Decision::pass(self.limit(), self.remaining(amount), self.reset_after(&changed, now));
+        (decision, Counter { start: counter.slot * self.resolution, amount })
+    }
+}
+
+impl Algorithm for Decay {
+    type State = Counter;
+
+    #[inline]
+    fn step(&self, state: Option<&Counter>, ask: &Ask) -> (Decision, Option<Counter>) {
+        let now = ask.now;
+        let counter = self.at(state, now);
+        if ask.cost < 0 {
+            let (decision, changed) = self.change(counter, or_nothing(counter.amount + ask.cost as f64), now);
+            return (decision, state.map(|_| changed));
+        }
+        // Exact, as what is left of `max` is a multiple of its last place; a sum with the counter's would be rounded.
+        let room = self.max - ask.cost as f64;
+        if counter.amount <= room && ask.cost > 0 {
+            let (decision, changed) = self.change(counter, counter.amount + ask.cost as f64, now);
+            return (decision, Some(changed));
+        }
+        let (remaining, reset_after) = (self.remaining(counter.amount), self.reset_after(&counter, now));
+        if counter.amount <= room {
+            return (Decision::pass(self.limit(), remaining, reset_after), None);
+        }
+        let retry_after = (room >= 0.0).then(|| self.until(room, counter.known, now));
+        (Decision::refuse(self.limit(), remaining, retry_after, reset_after), None)
+    }
+
+    /// Rounded up and at least 1, as whole counts are; but a factor from 1 up never gives more than there was.
+    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
+        let max = (self.max / factor).ceil().max(1.0);
+        let max = if factor < 1.0 { max } else { max.min(self.max) };
+        Self::new(max, self.resolution, self.decay, &Bounds { max_period: self.resolution })
+    }
+
+    fn describe(&self) -> String {
+        let Self { max, resolution, decay, .. } = self;
+        format!("{{ max: {max}, resolution: {}, decay: {decay} }}", format_duration(*resolution))
+    }
+
+    fn time_base(&self) -> String {
+        format!("{}/{}", self.resolution, self.decay)
+    }
+
+    fn takes_back(&self) -> TakesBack {
+        TakesBack::WithinPeriod(self.resolution)
+    }
+
+    fn lua_params(&self) -> Vec<f64> {
+        vec![self.max, self.resolution as f64, self.decay, self.ln_decay]
+    }
+}
+
+impl Words for Counter {
+    fn words(&self) -> Vec<f64> {
+        vec![self.start as f64, self.amount]
+    }
+
+    fn from_words(words: &[f64]) -> Option<Self> {
+        let [start, amount] = *words else { return None };
+        let amount = real(amount, 0.0, MOST).filter(|amount| *amount == 0.0 || *amount > NOTHING)?;
+        Some(Self { start: whole(start, -MAX_WORD, MAX_WORD)?, amount })
+    }
+}

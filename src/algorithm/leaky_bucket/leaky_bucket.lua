@@ -1,0 +1,29 @@
+-- The answer of a bucket that holds `counter` and last ticked at `at`; `over` units must leave before the request passes.
+local function leaky_bucket_answer(p, at, counter, now, over, never)
+  local size, drip_size, drip_rate = p[1], p[2], p[3]
+  local allowed, retry, reset = 1, -1, 0
+  if over > 0 then
+    allowed = 0
+    if never == 0 then retry = math.ceil(over / drip_size) * drip_rate - (now - at) end
+  end
+  if counter > 0 then reset = math.ceil(counter / drip_size) * drip_rate - (now - at) end
+  return {allowed, size, math.max(size - counter, 0), retry, reset, 0, never}
+end
+
+local function leaky_bucket(p, s, now, cost, max_wait, phase)
+  local at, counter = now, 0
+  if s then
+    local held = math.min(s[2], p[4])
+    local ticks = floor(math.max(now - s[1], 0) / p[3])
+    local dripped = ticks * p[2]
+    if dripped < held then at, counter = s[1] + ticks * p[3], held - dripped end
+  end
+  if cost < 0 then
+    counter = math.max(counter + cost, 0)
+    return leaky_bucket_answer(p, at, counter, now, 0, 0), s and {at, counter}
+  end
+  local over = counter + cost - p[1]
+  if over > 0 then return leaky_bucket_answer(p, at, counter, now, over, cost > p[1] and 1 or 0) end
+  counter = counter + cost
+  return leaky_bucket_answer(p, at, counter, now, 0, 0), cost > 0 and {at, counter} or nil
+end

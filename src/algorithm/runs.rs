@@ -1,0 +1,239 @@
+//! Units by when they were spent: runs of a mark and the units that were spent at it, the oldest first.
+//!
+//! A mark is a whole number that grows with time, in whatever steps the limit counts. `runs.lua` reads and writes the
+//! same words in Lua; `sliding` decides by them.
+
+use super::{MAX_WORD, Words, whole};
+use crate::domain::time::MAX_MOMENT;
+
+/// The oldest mark, and then each run in one number: how far its mark lies behind the oldest, and in the `BITS` bits
+/// below that the units of this run and of all before it. Sums instead of counts tell without adding up how many units are
+/// left behind some run, and which run holds a certain unit. Nothing at all where there are no units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runs<const BITS: u32>(Box<[u64]>);
+
+/// The newest runs of a state, from some unit on.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a, const BITS: u32> {
+    oldest: i64,
+    /// Units before those that are in view.
+    gone: u64,
+    runs: &'a [u64],
+}
+
+impl<const BITS: u32> Runs<BITS> {
+    /// Most units, and one less than the most marks from the oldest to the newest.
+    const UNITS: u64 = (1 << BITS) - 1;
+    const REACH: i64 = (1 << (64 - BITS)) - 1;
+
+    /// All that is known of a key.
+    pub fn view(&self) -> View<'_, BITS> {
+        match self.0.split_first() {
+            Some((oldest, runs)) => View { oldest: *oldest as i64, gone: 0, runs },
+            None => View::EMPTY,
+        }
+    }
+
+    /// Without so many of the newest units.
+    pub fn without_newest(&self, units: u64) -> Self {
+        let view = self.view();
+        let left = view.units().saturating_sub(units);
+        if left == 0 {
+            return Self(Box::default());
+        }
+        // The last run that stays is the one that holds the last unit that stays.
+        let mut kept: Box<[u64]> = self.0[..view.place(left) + 2].into();
+        if let Some(last) = kept.last_mut() {
+            *last = *last & !Self::UNITS | left;
+        }
+        Self(kept)
+    }
+}
+
+impl<'a, const BITS: u32> View<'a, BITS> {
+    /// Of a key that spent nothing.
+    pub const EMPTY: Self = Self { oldest: 0, gone: 0, runs: &[] };
+
+    /// How many units are in view.
+    pub fn units(self) -> u64 {
+        self.runs.last().map_or(0, |last| Self::sum(*last) - self.gone)
+    }
+
+    /// The newest mark.
+    pub fn newest(self) -> Option<i64> {
+        self.runs.last().map(|last| self.mark(*last))
+    }
+
+    /// The mark of the `nth` unit in view, the oldest being the first.
+    pub fn mark_of(self, nth: u64) -> Option<i64> {
+        self.runs.get(self.place(nth)).map(|run| self.mark(*run))
+    }
+
+    /// From the first mark on that has not `left`; those that have come before those that have not.
+    pub fn without(self, left: impl Fn(i64) -> bool) -> Self {
+        let at = self.runs.partition_point(|run| left(self.mark(*run)));
+        let gone = self.runs[..at].last().map_or(self.gone, |last| Self::sum(*last));
+        Self { gone, runs: &self.runs[at..], ..self }
+    }
+
+    /// What is in view and `units` more at `mark`, which is not before the newest; of these the newest `most`, which is at
+    /// least 1 and fits the bits.
+    pub fn with(self, mark: i64, units: u64, most: u64) -> Runs<BITS> {
+        let added = units.min(most);
+        let kept = self.newest_units(most - added);
+        let Some(first) = kept.runs.first() else {
+            return Runs(Box::new([mark as u64, added]));
+        };
+        let (oldest, units) = (kept.mark(*first), kept.units() + added);
+        // One subtraction moves both the marks to the new oldest and the sums to what is left.
+        let moved = (first & !Runs::<BITS>::UNITS) + kept.gone;
+        let mut all = Vec::with_capacity(kept.runs.len() + 2);
+        all.push(oldest as u64);
+        all.extend(kept.runs.iter().map(|run| run - moved));
+        let newest = ((mark - oldest).unsigned_abs() << BITS) | units;
+        match all.last_mut() {
+            Some(last) if kept.newest() == Some(mark) => *last = newest,
+            _ => all.push(newest),
+        }
+        Runs(all.into_boxed_slice())
+    }
+
+    fn newest_units(self, most: u64) -> Self {
+        let excess = self.units().saturating_sub(most);
+        Self { gone: self.gone + excess, runs: &self.runs[self.place(excess + 1)..], ..self }
+    }
+
+    /// Which run holds the `nth` unit in view.
+    fn place(self, nth: u64) -> usize {
+        self.runs.partition_point(|run| Self::sum(*run) < self.gone + nth)
+    }
+
+    fn mark(self, run: u64) -> i64 {
+        self.oldest + (run >> BITS) as i64
+    }
+
+    fn sum(run: u64) -> u64 {
+        run & Runs::<BITS>::UNITS
+    }
+}
+
+impl<const BITS: u32> Words for Runs<BITS> {
+    /// The oldest mark; then for each further one how far it lies behind the one before it; a number below 0 is how many
+    /// units more than one were spent at the mark before it. Last the newest mark and all units. `0, 0` where there are
+    /// none.
+    fn words(&self) -> Vec<f64> {
+        let view = self.view();
+        let mut words = Vec::with_capacity(view.runs.len() + 3);
+        let (mut before, mut sum) = (0, 0);
+        for run in view.runs {
+            words.push((view.mark(*run) - before) as f64);
+            let more = View::<BITS>::sum(*run) - sum - 1;
+            if more > 0 {
+                words.push(-(more as f64));
+            }
+            (before, sum) = (view.mark(*run), View::<BITS>::sum(*run));
+        }
+        words.extend([before as f64, sum as f64]);
+        words
+    }
+
+    fn from_words(words: &[f64]) -> Option<Self> {
+        let [first, middle @ .., newest, units] = words else {
+            return (words.len() == 2 && words.iter().all(|word| word.to_bits() == 0)).then(|| Self(Box::default()));
+        };
+        let oldest = whole(*first, 0, MAX_MOMENT)?;
+        let mut runs = vec![oldest as u64, 1];
+        let mut may_be_more = true;
+        for word in middle {
+            let (word, last) = (whole(*word, -MAX_WORD, MAX_WORD)?, *runs.last()?);
+            let (mark, sum) = ((last >> BITS) as i64, last & Self::UNITS);
+            if word > 0 && sum < Self::UNITS && word <= Self::REACH - mark && word <= MAX_MOMENT - oldest - mark {
+                runs.push((((mark + word) as u64) << BITS) | (sum + 1));
+            } else if word < 0 && may_be_more && word.unsigned_abs() <= Self::UNITS - sum {
+                *runs.last_mut()? = last + word.unsigned_abs();
+            } else {
+                return None;
+            }
+            may_be_more = word > 0;
+        }
+        let all = Self(runs.into());
+        let (last, sum) = (all.view().newest()?, all.view().units());
+        (whole(*newest, last, last).is_some() && whole(*units, sum as i64, sum as i64).is_some()).then_some(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Small = Runs<4>;
+
+    fn words(runs: &Small) -> Vec<f64> {
+        let words = runs.words();
+        assert_eq!(Small::from_words(&words).as_ref(), Some(runs), "{words:?}");
+        words
+    }
+
+    fn of(spent: &[(i64, u64)]) -> Small {
+        let start = Runs(Box::default());
+        spent.iter().fold(start, |runs, (mark, units)| runs.view().with(*mark, *units, 15))
+    }
+
+    #[test]
+    fn units_join_the_run_of_their_mark() {
+        let runs = of(&[(5, 1), (5, 2), (7, 1), (9, 4), (9, 1)]);
+        assert_eq!(words(&runs), [5.0, -2.0, 2.0, 2.0, -4.0, 9.0, 9.0]);
+        let marks: Vec<_> = (1..=10).map(|nth| runs.view().mark_of(nth)).collect();
+        assert_eq!(marks[..5], [Some(5), Some(5), Some(5), Some(7), Some(9)]);
+        assert_eq!(marks[8..], [Some(9), None]);
+    }
+
+    #[test]
+    fn what_has_left_is_no_more_in_view_nor_in_what_is_made_of_it() {
+        let runs = of(&[(5, 3), (7, 1), (9, 5)]);
+        let view = runs.view().without(|mark| mark < 7);
+        assert_eq!((view.units(), view.mark_of(1), view.mark_of(2)), (6, Some(7), Some(9)));
+        assert_eq!(words(&view.with(10, 2, 15)), [7.0, 2.0, -4.0, 1.0, -1.0, 10.0, 8.0]);
+        assert_eq!(words(&runs.view().without(|_| true).with(10, 2, 15)), [10.0, -1.0, 10.0, 2.0]);
+    }
+
+    #[test]
+    fn the_newest_are_kept_where_there_are_too_many() {
+        let view = of(&[(5, 3), (7, 1), (9, 5)]);
+        assert_eq!(words(&view.view().with(9, 2, 9)), [5.0, 2.0, 2.0, -6.0, 9.0, 9.0]);
+        assert_eq!(words(&view.view().with(10, 4, 9)), [9.0, -4.0, 1.0, -3.0, 10.0, 9.0]);
+        assert_eq!(words(&view.view().with(9, 99, 9)), [9.0, -8.0, 9.0, 9.0]);
+    }
+
+    #[test]
+    fn the_newest_are_taken_back_first() {
+        let runs = of(&[(5, 3), (7, 1), (9, 5)]);
+        assert_eq!(words(&runs.without_newest(0)), words(&runs));
+        assert_eq!(words(&runs.without_newest(4)), [5.0, -2.0, 2.0, 2.0, 9.0, 5.0]);
+        assert_eq!(words(&runs.without_newest(5)), [5.0, -2.0, 2.0, 7.0, 4.0]);
+        assert_eq!(words(&runs.without_newest(8)), [5.0, 5.0, 1.0]);
+        assert_eq!(words(&runs.without_newest(9)), [0.0, 0.0]);
+        assert_eq!(words(&runs.without_newest(9).without_newest(1)), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn words_beyond_the_bits_are_none() {
+        let far = (1u64 << 60) as f64;
+        for (words, good) in [
+            (&[0.0, -14.0, 0.0, 15.0][..], true),
+            (&[0.0, -15.0, 0.0, 16.0], false),
+            (&[0.0, -1.0, -1.0, 0.0, 3.0], false),
+            (&[5.0, 0.0, 5.0, 1.0], false),
+            (&[5.0, 2.0, 6.0, 2.0], false),
+            (&[5.0, 2.0, 7.0, 1.0], false),
+            (&[5.0, far, far + 5.0, 2.0], false),
+            (&[-1.0, -1.0, 1.0], false),
+            (&[0.0, 0.0], true),
+            (&[0.0, -0.0], false),
+            (&[1.0, 0.0], false),
+        ] {
+            assert_eq!(Small::from_words(words).is_some(), good, "{words:?}");
+        }
+        assert!(Runs::<33>::from_words(&[0.0, 4e9, 4e9, 2.0]).is_none(), "further apart than 31 bits can say");
+    }
+}

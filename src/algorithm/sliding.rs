@@ -1,0 +1,107 @@
+//! A window that slides exactly: so many units in any span of its length, by when each was spent.
+//!
+//! It is the step of the sliding log, and of sliding buckets, which are a log whose times are rounded down to the bucket and
+//! whose window is longer by one bucket. `sliding.lua` is the same in Lua.
+
+use super::runs::{Runs, View};
+use crate::domain::{Ask, Decision, Micros, time::MAX_MOMENT};
+
+/// A limit as the step below sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    most: u64,
+    resolution: Micros,
+    span: Micros,
+    min_interval: Micros,
+    charge_denied: bool,
+    last_mark: i64,
+}
+
+impl Window {
+    /// `most` units, each of which counts until `span` after the moment at which its stretch of `resolution` began.
+    pub fn new(most: u64, resolution: Micros, span: Micros) -> Self {
+        let last_mark = MAX_MOMENT / resolution;
+        Self { most, resolution, span, min_interval: 0, charge_denied: false, last_mark }
+    }
+
+    /// The same with a least distance of what passes from what was spent before it, and refusals charged or not.
+    #[must_use]
+    pub fn with(self, min_interval: Micros, charge_denied: bool) -> Self {
+        Self { min_interval, charge_denied, ..self }
+    }
+
+    /// One decision. Whatever is spent under a clock that steps back is spent at the newest mark that is known, and by then
+    /// it is judged too.
+    #[inline]
+    pub fn step<const BITS: u32>(&self, state: Option<&Runs<BITS>>, ask: &Ask) -> (Decision, Option<Runs<BITS>>) {
+        let units = ask.cost.unsigned_abs();
+        if ask.cost < 0 {
+            let next = state.map(|state| state.without_newest(units));
+            let (view, now) = self.in_view(next.as_ref(), ask.now);
+            return (Decision::pass(self.most, self.remaining(view, now), self.reset(view, ask.now)), next);
+        }
+        let (view, now) = self.in_view(state, ask.now);
+        let allowed = view.units() + units <= self.most && (units == 0 || !self.rests(view, now));
+        let next = (units > 0 && (allowed || self.charge_denied)).then(|| {
+            // Under a limit that was lowered there may be more, and they stay: the limit may be raised again.
+            view.with(now / self.resolution, units, self.most.max(view.units()))
+        });
+        let view = next.as_ref().map_or(view, Runs::view);
+        let (remaining, reset) = (self.remaining(view, now), self.reset(view, ask.now));
+        let decision = if allowed {
+            Decision::pass(self.most, remaining, reset)
+        } else {
+            let retry = (units <= self.most).then(|| self.passes_at(view, units) - ask.now);
+            Decision::refuse(self.most, remaining, retry, reset)
+        };
+        (decision, next)
+    }
+
+    /// What still counts, and the moment at which that is judged.
+    fn in_view<'a, const BITS: u32>(&self, state: Option<&'a Runs<BITS>>, now: Micros) -> (View<'a, BITS>, Micros) {
+        let all = state.map_or(View::EMPTY, Runs::view);
+        match all.newest() {
+            // A mark past every moment was counted in other steps, and would leave the numbers' range here.
+            Some(newest) if newest <= self.last_mark => {
+                let now = now.max(newest * self.resolution);
+                (all.without(|mark| self.leaves(mark) <= now), now)
+            }
+            _ => (View::EMPTY, now),
+        }
+    }
+
+    /// When what was spent at `mark` no longer counts.
+    fn leaves(&self, mark: i64) -> Micros {
+        mark * self.resolution + self.span
+    }
+
+    /// The end of the least distance from the newest; the distance of two requests, whatever they cost.
+    fn rests_until<const BITS: u32>(&self, view: View<'_, BITS>) -> Micros {
+        view.newest().map_or(0, |mark| mark * self.resolution + self.min_interval)
+    }
+
+    fn rests<const BITS: u32>(&self, view: View<'_, BITS>, now: Micros) -> bool {
+        now < self.rests_until(view)
+    }
+
+    /// The first moment at which `units` pass that are refused now.
+    fn passes_at<const BITS: u32>(&self, view: View<'_, BITS>, units: u64) -> Micros {
+        let excess = (view.units() + units).saturating_sub(self.most);
+        let room = if excess > 0 { view.mark_of(excess).map_or(0, |mark| self.leaves(mark)) } else { 0 };
+        if units > 0 { room.max(self.rests_until(view)) } else { room }
+    }
+
+    fn remaining<const BITS: u32>(&self, view: View<'_, BITS>, now: Micros) -> u64 {
+        if self.rests(view, now) { 0 } else { self.most.saturating_sub(view.units()) }
+    }
+
+    fn reset<const BITS: u32>(&self, view: View<'_, BITS>, now: Micros) -> Micros {
+        view.newest().map_or(0, |mark| self.leaves(mark) - now)
+    }
+
+    /// What `sliding.lua` takes.
+    pub fn lua_params(&self) -> Vec<f64> {
+        let Self { most, resolution, span, min_interval, charge_denied, last_mark } = *self;
+        [most as i64, resolution, span, min_interval, charge_denied.into(), last_mark].map(|word| word as f64).to_vec()
+    }
+}

@@ -1,0 +1,47 @@
+-- How long into a window it takes until at most `room` of the units before it weigh.
+local function sliding_window_wait(room, before, period)
+  local over = before - room
+  if over <= 0 then return 0 end
+  local each = floor(period / before)
+  return over * each + math.ceil(over * (period - each * before) / before)
+end
+
+-- The answer of windows that began at `start`; retry is -1 where there is none.
+local function sliding_window_answer(p, start, before, used, now, allowed, retry, never)
+  local count, period = p[1], p[2]
+  local into = math.max(now - start, 0)
+  -- The weight of the window before, rounded up: the product may pass 2^53, so this is a guess, which is put right.
+  local weight = math.ceil(before * (period - into) / period)
+  while weight > 0 and sliding_window_wait(weight - 1, before, period) <= into do weight = weight - 1 end
+  while sliding_window_wait(weight, before, period) > into do weight = weight + 1 end
+  local reset = 0
+  if used > 0 then reset = start + 2 * period - now elseif before > 0 then reset = start + period - now end
+  return {allowed, count, math.max(count - used - weight, 0), retry, reset, 0, never}
+end
+
+local function sliding_window(p, s, now, cost, max_wait, phase)
+  local count, period = p[1], p[2]
+  local start, before, used = now - now % period, 0, 0
+  if s and s[2] + s[3] > 0 and s[1] >= start then
+    start, before, used = s[1], s[2], s[3]
+  elseif s and start - s[1] <= period then
+    before = s[3]
+  end
+  if cost < 0 then
+    local left = math.max(used + cost, 0)
+    before = math.max(before + cost + used - left, 0)
+    return sliding_window_answer(p, start, before, left, now, 1, -1, 0), s and {start, before, left}
+  end
+  if cost > count then return sliding_window_answer(p, start, before, used, now, 0, -1, 1) end
+  local room, at = count - used - cost
+  if room >= 0 then
+    at = sliding_window_wait(room, before, period)
+  else
+    at = period + sliding_window_wait(count - cost, used, period)
+  end
+  if at > math.max(now - start, 0) then
+    return sliding_window_answer(p, start, before, used, now, 0, start + at - now, 0)
+  end
+  used = used + cost
+  return sliding_window_answer(p, start, before, used, now, 1, -1, 0), cost > 0 and {start, before, used} or nil
+end

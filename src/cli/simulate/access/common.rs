@@ -1,0 +1,97 @@
+//! The common log format of nginx and Apache, and the combined one, alone or behind the name of a virtual host:
+//! `127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326`, and then
+//! `"http://www.example.com/start.html" "Mozilla/4.08"`.
+
+use std::net::IpAddr;
+
+use super::record::{MOST_FIELDS, Texts, quoted};
+
+/// Reads a line. What comes behind these fields is passed over.
+pub fn read(line: &str) -> Option<Texts<'_>> {
+    let (who, rest) = line.split_once(" [")?;
+    let (time, rest) = rest.split_once("] \"")?;
+    let (request, rest) = quoted(rest)?;
+    let mut rest = rest.trim_start().splitn(3, ' ');
+    let (status, bytes) = (rest.next()?, rest.next()?);
+    let mut texts = Texts { time, values: Vec::with_capacity(MOST_FIELDS) };
+    push_who(who, &mut texts)?;
+    texts.push_request(request);
+    texts.values.extend([("status", status), ("bytes", bytes)]);
+    push_combined(rest.next().unwrap_or_default(), &mut texts);
+    Some(texts)
+}
+
+fn push_who<'a>(who: &'a str, texts: &mut Texts<'a>) -> Option<()> {
+    let (mut first, mut rest) = who.split_once(' ')?;
+    if is_host_with_port(first) {
+        texts.values.push(("host", first));
+        (first, rest) = rest.split_once(' ')?;
+    }
+    // The name of a user may have spaces.
+    let (ident, user) = rest.split_once(' ')?;
+    texts.values.extend([("remote_addr", first), ("ident", ident), ("remote_user", user)]);
+    Some(())
+}
+
+fn is_host_with_port(word: &str) -> bool {
+    let port = word.rsplit_once(':').map(|(_, port)| port);
+    port.is_some_and(|port| port.parse::<u16>().is_ok()) && word.parse::<IpAddr>().is_err()
+}
+
+fn push_combined<'a>(rest: &'a str, texts: &mut Texts<'a>) {
+    let next = |text: &'a str| text.trim_start().strip_prefix('"').and_then(quoted);
+    let Some((referer, rest)) = next(rest) else { return };
+    texts.values.push(("referer", referer));
+    if let Some((user_agent, _)) = next(rest) {
+        texts.values.push(("user_agent", user_agent));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_and_combined_lines_are_read() {
+        let common = r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.0" 200 2326"#;
+        let who = [("remote_addr", "127.0.0.1"), ("ident", "-"), ("remote_user", "frank")];
+        let what = [
+            ("request", "GET /a?b HTTP/1.0"),
+            ("method", "GET"),
+            ("path", "/a?b"),
+            ("protocol", "HTTP/1.0"),
+            ("status", "200"),
+            ("bytes", "2326"),
+        ];
+        let texts = read(common).unwrap();
+        assert_eq!(texts.time, "10/Oct/2000:13:55:36 -0700");
+        assert_eq!(texts.values[..], [&who[..], &what].concat());
+        let combined = format!(r#"{common} "http://a/?\"" "Moz \"illa\" 4" "behind it" 0.3"#);
+        let more = [("referer", r#"http://a/?\""#), ("user_agent", r#"Moz \"illa\" 4"#)];
+        assert_eq!(read(&combined).unwrap().values[..], [&who[..], &what, &more].concat());
+        let hosted = format!("example.com:443 {combined}");
+        let host = [("host", "example.com:443")];
+        assert_eq!(read(&hosted).unwrap().values[..], [&host[..], &who, &what, &more].concat());
+    }
+
+    #[test]
+    fn users_may_have_spaces_and_addresses_colons() {
+        let texts = read(r#"::1 - john r. doe [10/Oct/2000:13:55:36 -0700] "-" 408 -"#).unwrap();
+        assert_eq!(texts.values[..3], [("remote_addr", "::1"), ("ident", "-"), ("remote_user", "john r. doe")]);
+    }
+
+    #[test]
+    fn other_lines_are_not() {
+        for line in [
+            "",
+            "rubbish",
+            "127.0.0.1 - frank",
+            "127.0.0.1 [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.0\" 200 2326",
+            "127.0.0.1 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.0",
+            "127.0.0.1 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.0\" 200",
+            "127.0.0.1 - - [10/Oct/2000:13:55:36 -0700 GET / HTTP/1.0 200 1",
+        ] {
+            assert!(read(line).is_none(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Stories from access logs: each line is a check of a key that its fields make.
+
+mod common;
+mod envoy;
+mod key_from;
+mod record;
+
+use clap::ValueEnum;
+
+pub use key_from::{Field, KeyFrom};
+use record::Record;
+
+use super::{
+    lines::{Entry, Reading},
+    moments::Moment,
+    trace::{CheckLine, Line},
+};
+use crate::domain::{Micros, time::SECOND};
+
+/// Most lines of one second that are spread over it; those behind them are spread again.
+const MAX_OF_A_SECOND: usize = 100_000;
+
+/// Where the lines of one second are placed, when a log says no more than the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Arrivals {
+    /// Evenly over it, in their order
+    Spread,
+    /// All at its beginning: the worst case
+    Together,
+}
+
+/// How lines of a log are understood.
+pub struct AccessLog {
+    pub key_from: KeyFrom,
+    pub cost_from: Option<Field>,
+    pub time_from: Option<String>,
+    pub domain: String,
+    pub arrivals: Arrivals,
+    pub of_a_second: OfASecond,
+}
+
+/// Lines of one second, which wait for the last of them.
+#[derive(Default)]
+pub struct OfASecond {
+    second: Micros,
+    lines: Vec<(u64, CheckLine)>,
+}
+
+impl AccessLog {
+    fn understand(&self, text: &str) -> Result<(Moment, CheckLine), String> {
+        let record = Record::parse(text)?;
+        let moment = Moment::parse(&record.time(self.time_from.as_deref())?)?;
+        let cost = self.cost_from.as_ref().map(|field| cost(field, &record)).transpose()?;
+        let key = self.key_from.key(&record)?;
+        Ok((moment, CheckLine::new(moment.at, self.domain.clone(), key, cost)))
+    }
+}
+
+fn cost(field: &Field, record: &Record<'_>) -> Result<i64, String> {
+    let value = field.value(record)?;
+    match &*value {
+        // As logs write that nothing was sent.
+        "-" => Ok(0),
+        text => {
+            let number = text.parse::<i64>().ok().filter(|number| *number >= 0);
+            number.ok_or_else(|| format!("`{}` is a whole number from 0, not `{text}`", field.name()))
+        }
+    }
+}
+
+impl Reading for AccessLog {
+    fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
+        match self.understand(text) {
+            Ok((moment, line)) if moment.is_whole_second && self.arrivals == Arrivals::Spread => {
+                self.of_a_second.add(number, line, into);
+            }
+            Ok((_, line)) => {
+                self.finish(into);
+                into.push(Entry { number, line: Ok(Line::Check(line)) });
+            }
+            Err(why) => into.push(Entry { number, line: Err(why) }),
+        }
+    }
+
+    fn finish(&mut self, into: &mut Vec<Entry>) {
+        self.of_a_second.place(into);
+    }
+}
+
+impl OfASecond {
+    fn add(&mut self, number: u64, line: CheckLine, into: &mut Vec<Entry>) {
+        if line.at_us != self.second || self.lines.len() >= MAX_OF_A_SECOND {
+            self.place(into);
+            self.second = line.at_us;
+        }
+        self.lines.push((number, line));
+    }
+
+    fn place(&mut self, into: &mut Vec<Entry>) {
+        let all = self.lines.len() as Micros;
+        into.extend(self.lines.drain(..).zip(0..).map(|((number, mut line), index)| {
+            line.at_us += index * SECOND / all;
+            Entry { number, line: Ok(Line::Check(line)) }
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(arrivals: Arrivals) -> AccessLog {
+        let (key_from, cost_from) = (KeyFrom::parse("{user}").unwrap(), Some(Field::parse("bytes?").unwrap()));
+        let (time_from, domain) = (Some("at".to_owned()), "d".to_owned());
+        AccessLog { key_from, cost_from, time_from, domain, arrivals, of_a_second: OfASecond::default() }
+    }
+
+    fn told(arrivals: Arrivals, lines: &[&str]) -> Vec<(u64, Result<Micros, String>)> {
+        let (mut log, mut entries) = (log(arrivals), Vec::new());
+        for (line, number) in lines.iter().zip(1..) {
+            log.read(number, line, &mut entries);
+        }
+        log.finish(&mut entries);
+        entries.into_iter().map(|entry| (entry.number, entry.line.map(|line| line.at_us()))).collect()
+    }
+
+    #[test]
+    fn lines_of_one_second_are_spread_over_it() {
+        let at = |at: &str| format!(r#"{{"at":{at},"user":"a"}}"#);
+        let lines = ["5", "5", "5", "6", "5", "6.25", "5"].map(at);
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        let times = |arrivals| told(arrivals, &lines).into_iter().map(|(_, at)| at.unwrap()).collect::<Vec<_>>();
+        let spread = [5_000_000, 5_333_333, 5_666_666, 6_000_000, 5_000_000, 6_250_000, 5_000_000];
+        assert_eq!(times(Arrivals::Spread), spread);
+        let together = [5_000_000, 5_000_000, 5_000_000, 6_000_000, 5_000_000, 6_250_000, 5_000_000];
+        assert_eq!(times(Arrivals::Together), together);
+    }
+
+    #[test]
+    fn as_many_wait_as_may() {
+        let line = r#"{"at":5,"user":"a"}"#;
+        let told = told(Arrivals::Spread, &vec![line; MAX_OF_A_SECOND + 2]);
+        assert_eq!(told[MAX_OF_A_SECOND - 1], (MAX_OF_A_SECOND as u64, Ok(5_999_990)));
+        assert_eq!(
+            told[MAX_OF_A_SECOND..].iter().map(|(_, at)| at.clone()).collect::<Vec<_>>(),
+            [Ok(5_000_000), Ok(5_500_000)]
+        );
+    }
+
+    #[test]
+    fn costs_are_whole_numbers_from_zero() {
+        let mut log = log(Arrivals::Spread);
+        let mut cost = |bytes: &str| {
+            let mut entries = Vec::new();
+            log.read(1, &format!(r#"{{"at":5.5,"user":"a","bytes":{bytes}}}"#), &mut entries);
+            entries.remove(0).line.map(|line| matches!(line, Line::Check(_)))
+        };
+        for good in ["7", "\"8\"", "0", "\"-\"", "null"] {
+            assert_eq!(cost(good), Ok(true), "{good}");
+        }
+        for bad in ["-1", "1.5", "\"x\"", "[]", "true"] {
+            assert!(cost(bad).is_err(), "{bad}");
+        }
+    }
+}

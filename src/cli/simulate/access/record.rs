@@ -1,0 +1,161 @@
+//! One line of an access log, by its fields.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::{common, envoy};
+
+/// Where the time stands in JSON, where nobody says so: the first of these that there is.
+const TIMES: &[&str] =
+    &["time", "ts", "@timestamp", "timestamp", "msec", "time_iso8601", "time_local", "start_time", "StartUTC"];
+
+/// Room for the fields of a line of text.
+pub const MOST_FIELDS: usize = 16;
+
+/// A line.
+#[derive(Debug)]
+pub enum Record<'a> {
+    /// In a form that is known, as text.
+    Text(Texts<'a>),
+    /// JSON, whose fields have any names.
+    Json(Value),
+}
+
+/// The fields of a line of text.
+#[derive(Debug)]
+pub struct Texts<'a> {
+    /// When.
+    pub time: &'a str,
+    /// By name.
+    pub values: Vec<(&'static str, &'a str)>,
+}
+
+impl<'a> Record<'a> {
+    /// Reads a line, whose form is told by its first character.
+    ///
+    /// # Errors
+    /// A sentence that says what it is not.
+    pub fn parse(line: &'a str) -> Result<Self, String> {
+        let (text, form) = match line.as_bytes().first() {
+            Some(b'{') => {
+                let json = serde_json::from_str(line).map(Self::Json);
+                return json.map_err(|error| format!("begins like JSON, but: {error}"));
+            }
+            Some(b'[') => (envoy::read(line), "Envoy's format"),
+            _ => (common::read(line), "the common or combined log format"),
+        };
+        text.map(Self::Text).ok_or_else(|| format!("is not in {form}"))
+    }
+
+    /// A value by its name; `None` where there is none. A null is an empty one.
+    ///
+    /// # Errors
+    /// It is a list or a map.
+    pub fn get(&self, name: &str) -> Result<Option<Cow<'_, str>>, String> {
+        match self {
+            Self::Text(texts) => Ok(texts.get(name).map(Cow::Borrowed)),
+            Self::Json(value) => find(value, name).map(|value| single(name, value)).transpose(),
+        }
+    }
+
+    /// What it says of when it was, in JSON in the field `time_from`, where that is given.
+    ///
+    /// # Errors
+    /// It says nothing of it.
+    pub fn time(&self, time_from: Option<&str>) -> Result<Cow<'_, str>, String> {
+        let value = match self {
+            Self::Text(texts) => return Ok(Cow::Borrowed(texts.time)),
+            Self::Json(value) => value,
+        };
+        if let Some(name) = time_from {
+            return single(name, find(value, name).ok_or_else(|| format!("has no `{name}`"))?);
+        }
+        let found = TIMES.iter().find_map(|name| Some((name, value.get(name)?)));
+        let (name, value) = found.ok_or("has no time in a field that is known for it; name it with --time-from")?;
+        single(name, value)
+    }
+}
+
+impl<'a> Texts<'a> {
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    /// Takes a request line apart; what is none has an empty method and path.
+    pub fn push_request(&mut self, request: &'a str) {
+        let (rest, protocol) = request
+            .rsplit_once(" HTTP/")
+            .map_or((request, ""), |(rest, version)| (rest, &request[request.len() - version.len() - "HTTP/".len()..]));
+        let parts = rest.split_once(' ').filter(|(method, _)| method.bytes().all(|byte| byte.is_ascii_alphabetic()));
+        let (method, path) = parts.unwrap_or_default();
+        self.values.extend([("request", request), ("method", method), ("path", path), ("protocol", protocol)]);
+    }
+}
+
+/// A field by its name, where dots lead into maps unless a name has them itself.
+fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    let map = value.as_object()?;
+    let into = |(dot, _): (usize, &str)| find(map.get(&name[..dot])?, &name[dot + 1..]);
+    map.get(name).or_else(|| name.match_indices('.').find_map(into))
+}
+
+fn single<'a>(name: &str, value: &'a Value) -> Result<Cow<'a, str>, String> {
+    match value {
+        Value::Null => Ok(Cow::Borrowed("")),
+        Value::String(text) => Ok(Cow::Borrowed(text)),
+        Value::Bool(_) | Value::Number(_) => Ok(Cow::Owned(value.to_string())),
+        Value::Array(_) | Value::Object(_) => Err(format!("`{name}` is not a single value")),
+    }
+}
+
+/// What stands before the next quote that is not behind a backslash, and what comes behind that quote.
+pub fn quoted(text: &str) -> Option<(&str, &str)> {
+    let (bytes, mut at) = (text.as_bytes(), 0);
+    while *bytes.get(at)? != b'"' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    Some((&text[..at], &text[at + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_lead_into_maps() {
+        let record = Record::parse(r#"{"a":{"b":{"c":1},"b.c":2,"d":true},"e.f":{"g":"h"},"i":1.5}"#).unwrap();
+        let got = |name| record.get(name).unwrap().map(Cow::into_owned);
+        for (name, value) in [("a.b.c", "2"), ("e.f.g", "h"), ("a.d", "true"), ("i", "1.5")] {
+            assert_eq!(got(name).as_deref(), Some(value), "{name}");
+        }
+        for name in ["a.x", "a.d.x", "x", "", ".", "a."] {
+            assert_eq!(got(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn quotes_behind_backslashes_end_nothing() {
+        assert_eq!(quoted(r#"a\"b\\" c"#), Some((r#"a\"b\\"#, " c")));
+        assert_eq!(quoted(r#"" c"#), Some(("", " c")));
+        for text in ["", "abc", r#"abc\"#, r#"\""#] {
+            assert_eq!(quoted(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_none_is_empty() {
+        for (request, expected) in [
+            ("GET /a?b HTTP/1.1", ["GET", "/a?b", "HTTP/1.1"]),
+            ("GET /a b HTTP/2.0", ["GET", "/a b", "HTTP/2.0"]),
+            ("GET /a", ["GET", "/a", ""]),
+            ("-", ["", "", ""]),
+            ("", ["", "", ""]),
+            (r"\x16\x03 \x01", ["", "", ""]),
+        ] {
+            let mut texts = Texts { time: "", values: Vec::new() };
+            texts.push_request(request);
+            assert_eq!(["method", "path", "protocol"].map(|name| texts.get(name).unwrap()), expected, "{request}");
+        }
+    }
+}

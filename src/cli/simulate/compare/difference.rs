@@ -1,0 +1,231 @@
+//! How one request is treated by two policies, A and B.
+
+use serde::{Serialize, Serializer};
+
+use crate::{
+    domain::Micros,
+    limiter::{Answer, CheckError, LevelAnswer},
+    store::StoreError,
+};
+
+/// How a policy treats a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Treated<'a> {
+    Allowed { wait_us: Micros, limit: Option<&'a str> },
+    Refused { retry_after_us: Option<Micros>, limit: &'a str },
+    Invalid { error: String },
+}
+
+impl<'a> Treated<'a> {
+    /// # Errors
+    /// There is no answer at all.
+    pub fn from<'b>(answer: &'b Result<Answer<'a>, CheckError>) -> Result<Self, &'b StoreError> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(CheckError::Store(error)) => return Err(error),
+            Err(error) => return Ok(Self::Invalid { error: error.to_string() }),
+        };
+        let name = |level: &LevelAnswer<'a>| &*level.limit.name;
+        let binding = answer.summary.binding.and_then(|index| answer.levels.get(index)).map(name);
+        if !answer.summary.allowed {
+            let retry_after_us = answer.summary.retry_after;
+            return Ok(Self::Refused { retry_after_us, limit: binding.unwrap_or_default() });
+        }
+        // Who waits does so for the limit with the longest wait, which need not be the one that binds.
+        let wait_us = answer.summary.wait;
+        let waited_for =
+            |level: &&LevelAnswer<'a>| wait_us > 0 && !level.limit.shadow && level.decision.wait == wait_us;
+        Ok(Self::Allowed { wait_us, limit: answer.levels.iter().find(waited_for).map(name).or(binding) })
+    }
+
+    /// The limit that decided.
+    pub fn limit(&self) -> Option<&'a str> {
+        match self {
+            Self::Allowed { limit, .. } => *limit,
+            Self::Refused { limit, .. } => Some(limit),
+            Self::Invalid { .. } => None,
+        }
+    }
+}
+
+/// One of two policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    A,
+    B,
+}
+
+/// How a request is treated differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    RefusedOnlyByA,
+    RefusedOnlyByB,
+    InvalidOnlyUnderA,
+    InvalidOnlyUnderB,
+    WaitsLongerUnderA,
+    WaitsLongerUnderB,
+}
+
+impl How {
+    /// All of them; the position of each is its number.
+    const ALL: [Self; 6] = [
+        Self::RefusedOnlyByA,
+        Self::RefusedOnlyByB,
+        Self::InvalidOnlyUnderA,
+        Self::InvalidOnlyUnderB,
+        Self::WaitsLongerUnderA,
+        Self::WaitsLongerUnderB,
+    ];
+
+    /// The difference between two treatments; `None`: there is none. When a refused request may come again makes none.
+    pub fn between(a: &Treated<'_>, b: &Treated<'_>) -> Option<Self> {
+        match (a, b) {
+            (Treated::Invalid { .. }, Treated::Invalid { .. }) | (Treated::Refused { .. }, Treated::Refused { .. }) => {
+                None
+            }
+            (Treated::Invalid { .. }, _) => Some(Self::InvalidOnlyUnderA),
+            (_, Treated::Invalid { .. }) => Some(Self::InvalidOnlyUnderB),
+            (Treated::Refused { .. }, Treated::Allowed { .. }) => Some(Self::RefusedOnlyByA),
+            (Treated::Allowed { .. }, Treated::Refused { .. }) => Some(Self::RefusedOnlyByB),
+            (Treated::Allowed { wait_us: a, .. }, Treated::Allowed { wait_us: b, .. }) if a == b => None,
+            (Treated::Allowed { wait_us: a, .. }, Treated::Allowed { wait_us: b, .. }) if a > b => {
+                Some(Self::WaitsLongerUnderA)
+            }
+            (Treated::Allowed { .. }, Treated::Allowed { .. }) => Some(Self::WaitsLongerUnderB),
+        }
+    }
+
+    /// Whose limit made the difference; `None`: it was no limit.
+    pub fn decided_by(self) -> Option<Side> {
+        match self {
+            Self::RefusedOnlyByA | Self::WaitsLongerUnderA => Some(Side::A),
+            Self::RefusedOnlyByB | Self::WaitsLongerUnderB => Some(Side::B),
+            Self::InvalidOnlyUnderA | Self::InvalidOnlyUnderB => None,
+        }
+    }
+
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::RefusedOnlyByA => "refused only by A",
+            Self::RefusedOnlyByB => "refused only by B",
+            Self::InvalidOnlyUnderA => "not valid only under A",
+            Self::InvalidOnlyUnderB => "not valid only under B",
+            Self::WaitsLongerUnderA => "waiting longer under A",
+            Self::WaitsLongerUnderB => "waiting longer under B",
+        }
+    }
+
+    fn key(self) -> &'static str {
+        match self {
+            Self::RefusedOnlyByA => "refused_only_by_a",
+            Self::RefusedOnlyByB => "refused_only_by_b",
+            Self::InvalidOnlyUnderA => "invalid_only_under_a",
+            Self::InvalidOnlyUnderB => "invalid_only_under_b",
+            Self::WaitsLongerUnderA => "waits_longer_under_a",
+            Self::WaitsLongerUnderB => "waits_longer_under_b",
+        }
+    }
+}
+
+/// How many requests were treated differently, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; How::ALL.len()]);
+
+impl Counts {
+    /// Counts one.
+    pub fn add(&mut self, how: How) {
+        self.0[how as usize] += 1;
+    }
+
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// In how many ways.
+    pub fn kinds(&self) -> usize {
+        self.0.iter().filter(|count| **count > 0).count()
+    }
+
+    /// Each that there is, for people.
+    pub fn text(&self) -> String {
+        let some = How::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
+        some.map(|(how, count)| format!("{count} {}", how.text())).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(How::ALL.into_iter().map(How::key).zip(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        algorithm::Bounds,
+        domain::{Decision, aggregate},
+        policy::{Domain, document, file},
+    };
+
+    const POLICY: &str = "schema: { a: { limits: [{ fixed_window: { count: 9, period: 1s }, name: x }, { fixed_window: { \
+                          count: 9, period: 2s }, name: y }, { fixed_window: { count: 9, period: 3s }, name: z, shadow: \
+                          true }] } }";
+
+    fn treated<'a>(domain: &'a Domain, decisions: [Decision; 3]) -> Treated<'a> {
+        let level = |(limit, decision)| LevelAnswer { limit, depth: 1, decision };
+        let levels: smallvec::SmallVec<_> = domain.limits().zip(decisions).map(level).collect();
+        let summary = aggregate(levels.iter().map(|level: &LevelAnswer<'_>| (&level.decision, level.limit.shadow)));
+        Treated::from(&Ok(Answer { summary, levels, degraded: false })).unwrap()
+    }
+
+    #[test]
+    fn the_limit_that_decided_is_told() {
+        let document = document::parse(POLICY).unwrap().unwrap();
+        let domain = &file::read(&document, &Bounds::default()).unwrap();
+        let pass = |remaining| Decision::pass(9, remaining, 0);
+        let wait = |remaining, wait| Decision { wait, ..pass(remaining) };
+        let refuse = |retry| Decision::refuse(9, 0, Some(retry), 9);
+        let allowed = |wait_us, limit| Treated::Allowed { wait_us, limit: Some(limit) };
+        // The least remaining; but who waits does so for the longest wait. What is a shadow decides nothing.
+        assert_eq!(treated(domain, [pass(1), pass(2), wait(0, 9)]), allowed(0, "x"));
+        assert_eq!(treated(domain, [pass(1), wait(2, 7), wait(0, 9)]), allowed(7, "y"));
+        assert_eq!(treated(domain, [wait(1, 8), wait(2, 7), pass(3)]), allowed(8, "x"));
+        let refused = Treated::Refused { retry_after_us: Some(5), limit: "y" };
+        assert_eq!(treated(domain, [refuse(4), refuse(5), refuse(6)]), refused);
+    }
+
+    #[test]
+    fn treatments_differ_in_one_way() {
+        let allowed = |wait_us| Treated::Allowed { wait_us, limit: None };
+        let refused = |retry_after_us| Treated::Refused { retry_after_us, limit: "a" };
+        let invalid = |error: &str| Treated::Invalid { error: error.to_owned() };
+        for (a, b, a_to_b, b_to_a) in [
+            (allowed(0), refused(None), Some(How::RefusedOnlyByB), Some(How::RefusedOnlyByA)),
+            (allowed(7), refused(Some(1)), Some(How::RefusedOnlyByB), Some(How::RefusedOnlyByA)),
+            (allowed(7), allowed(7), None, None),
+            (allowed(7), allowed(8), Some(How::WaitsLongerUnderB), Some(How::WaitsLongerUnderA)),
+            (refused(None), refused(Some(1)), None, None),
+            (invalid("x"), allowed(0), Some(How::InvalidOnlyUnderA), Some(How::InvalidOnlyUnderB)),
+            (invalid("x"), refused(None), Some(How::InvalidOnlyUnderA), Some(How::InvalidOnlyUnderB)),
+            (invalid("x"), invalid("y"), None, None),
+        ] {
+            assert_eq!((How::between(&a, &b), How::between(&b, &a)), (a_to_b, b_to_a), "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn counts_are_written_under_the_names_of_differences() {
+        let mut counts = Counts::default();
+        How::ALL.into_iter().for_each(|how| counts.add(how));
+        let written = serde_json::to_value(counts).unwrap();
+        for how in How::ALL {
+            assert_eq!(written[serde_json::to_value(how).unwrap().as_str().unwrap()], 1);
+        }
+        assert_eq!(counts.sum(), 6);
+    }
+}

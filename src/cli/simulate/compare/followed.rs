@@ -1,0 +1,172 @@
+//! The keys that are treated differently, as many as may be followed.
+
+use std::collections::HashMap;
+
+use super::difference::{Counts, How};
+use crate::domain::Micros;
+
+/// Most keys that are followed.
+const MAX_FOLLOWED: usize = 100_000;
+/// Most bytes of their names.
+const MAX_FOLLOWED_BYTES: usize = 64 << 20;
+
+/// A key, behind its domain.
+pub type Name = (String, Vec<String>);
+
+/// How a key was treated differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Differed {
+    pub counts: Counts,
+    /// The first time: the line,
+    pub line: u64,
+    /// when,
+    pub at: Micros,
+    /// how,
+    pub how: How,
+    /// and by which limit.
+    pub limit: Option<Box<str>>,
+    /// How often it may have differed before, while it was not followed.
+    pub missed_at_most: u64,
+}
+
+/// One time that a key was treated differently.
+#[derive(Clone, Copy, Debug)]
+pub struct Once<'a> {
+    pub line: u64,
+    pub at: Micros,
+    pub how: How,
+    pub limit: Option<&'a str>,
+}
+
+/// Keys that are treated differently. When there are too many, the half that differs least is let go, so that who differs
+/// much is found however late it comes.
+pub struct Followed {
+    keys: HashMap<Name, Differed, foldhash::fast::RandomState>,
+    bytes: usize,
+    max_keys: usize,
+    /// The most that were followed at a time.
+    most: usize,
+    let_go: u64,
+    /// The most often that any that was let go can have differed.
+    missed_at_most: u64,
+}
+
+impl Default for Followed {
+    fn default() -> Self {
+        Self { keys: HashMap::default(), bytes: 0, max_keys: MAX_FOLLOWED, most: 0, let_go: 0, missed_at_most: 0 }
+    }
+}
+
+impl Followed {
+    /// The key was treated differently once more.
+    pub fn add(&mut self, name: Name, once: Once<'_>) {
+        if let Some(differed) = self.keys.get_mut(&name) {
+            return differed.counts.add(once.how);
+        }
+        if self.keys.len() >= self.max_keys || self.bytes >= MAX_FOLLOWED_BYTES {
+            self.let_go();
+        }
+        self.bytes += bytes(&name);
+        let mut counts = Counts::default();
+        counts.add(once.how);
+        let Once { line, at, how, limit } = once;
+        let (limit, missed_at_most) = (limit.map(Box::from), self.missed_at_most);
+        self.keys.insert(name, Differed { counts, line, at, how, limit, missed_at_most });
+        self.most = self.most.max(self.keys.len());
+    }
+
+    fn let_go(&mut self) {
+        let mut all: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
+        all.sort_unstable_by_key(|(_, differed)| std::cmp::Reverse(differed.counts.sum()));
+        let before = all.len();
+        self.bytes = 0;
+        let (max_keys, max_bytes) = (self.max_keys / 2, MAX_FOLLOWED_BYTES / 2);
+        for (name, differed) in all {
+            let bytes = bytes(&name);
+            if self.keys.len() < max_keys && self.bytes + bytes <= max_bytes {
+                self.bytes += bytes;
+                self.keys.insert(name, differed);
+            } else {
+                self.missed_at_most = self.missed_at_most.max(differed.counts.sum() + differed.missed_at_most);
+            }
+        }
+        self.let_go += (before - self.keys.len()) as u64;
+    }
+
+    /// How many there are; at least so many, where some were let go.
+    pub fn count(&self) -> usize {
+        self.most
+    }
+
+    /// How many times one was let go.
+    pub fn times_let_go(&self) -> u64 {
+        self.let_go
+    }
+
+    /// The `most` that differ most, from those that do most.
+    pub fn top(&self, most: usize) -> Vec<(&Name, &Differed)> {
+        let mut all: Vec<_> = self.keys.iter().collect();
+        all.sort_unstable_by_key(|(_, differed)| (std::cmp::Reverse(differed.counts.sum()), differed.line));
+        all.truncate(most);
+        all
+    }
+}
+
+fn bytes((domain, key): &Name) -> usize {
+    domain.len() + key.iter().map(|segment| segment.len() + size_of::<String>()).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn differ(followed: &mut Followed, key: &str, line: u64) {
+        let once = Once { line, at: 0, how: How::RefusedOnlyByA, limit: Some("l") };
+        followed.add((String::new(), vec![key.to_owned()]), once);
+    }
+
+    fn top(followed: &Followed, most: usize) -> Vec<(String, u64, u64, u64)> {
+        let seen = |(name, differed): (&Name, &Differed)| {
+            (name.1[0].clone(), differed.counts.sum(), differed.line, differed.missed_at_most)
+        };
+        followed.top(most).into_iter().map(seen).collect()
+    }
+
+    #[test]
+    fn those_that_differ_most_come_first_then_those_that_came_first() {
+        let mut followed = Followed::default();
+        for (key, line) in [("a", 1), ("b", 2), ("c", 3), ("b", 4), ("d", 5)] {
+            differ(&mut followed, key, line);
+        }
+        assert_eq!(top(&followed, 3), [("b".into(), 2, 2, 0), ("a".into(), 1, 1, 0), ("c".into(), 1, 3, 0)]);
+        assert_eq!((followed.count(), followed.times_let_go()), (4, 0));
+    }
+
+    #[test]
+    fn too_many_cost_those_that_differ_least() {
+        let mut followed = Followed { max_keys: 4, ..Followed::default() };
+        for (key, line) in [("a", 1), ("a", 2), ("b", 3), ("c", 4), ("c", 5), ("c", 6), ("d", 7)] {
+            differ(&mut followed, key, line);
+        }
+        // `b` and `d` go, and whoever comes from now on may have been one of them.
+        differ(&mut followed, "e", 8);
+        differ(&mut followed, "b", 9);
+        let expected = [("c".into(), 3, 4, 0), ("a".into(), 2, 1, 0), ("e".into(), 1, 8, 1), ("b".into(), 1, 9, 1)];
+        assert_eq!(top(&followed, 9), expected);
+        assert_eq!(followed.times_let_go(), 2);
+        // A key may be let go again, so what it may have lost adds up.
+        differ(&mut followed, "f", 10);
+        assert_eq!(top(&followed, 9)[2], ("f".into(), 1, 10, 2));
+    }
+
+    #[test]
+    fn long_names_are_bounded_too() {
+        let mut followed = Followed::default();
+        let long = "x".repeat(1 << 20);
+        for number in 0..100 {
+            differ(&mut followed, &format!("{number}{long}"), number);
+            assert!(followed.bytes <= MAX_FOLLOWED_BYTES + (1 << 20) + 64);
+        }
+        assert!(followed.times_let_go() > 0);
+    }
+}

@@ -1,0 +1,210 @@
+//! A story told to two policies at once: who would be treated differently, and when.
+
+mod difference;
+mod followed;
+mod report;
+
+use std::{
+    collections::HashMap,
+    fmt::Display,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use serde_json::json;
+
+use self::{
+    difference::{Counts, How, Side, Treated},
+    followed::{Followed, Once},
+};
+use super::{
+    NO,
+    place::Place,
+    story::say,
+    tallies::{Name, Tallies},
+    telling::{Listener, in_full},
+    trace::{CheckLine, Line, ResetLine},
+};
+use crate::{
+    algorithm::Bounds,
+    domain::ManualClock,
+    limiter::{Answer, CheckError, Invalid, Limiter, Request},
+    policy::Policy,
+    telemetry::Metrics,
+};
+
+/// What is printed of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Print {
+    pub json: bool,
+    /// Every request that is treated differently, as it comes.
+    pub each: bool,
+    /// How many keys at the end.
+    pub top: usize,
+}
+
+/// A story that two policies hear.
+pub struct Comparison<S> {
+    a: Party<S>,
+    b: Party<S>,
+    clock: Arc<ManualClock>,
+    bounds: Bounds,
+    print: Print,
+    requests: u64,
+    resets: u64,
+    counts: Counts,
+    followed: Followed,
+}
+
+/// One of the two.
+struct Party<S> {
+    /// The file its policy is from.
+    name: String,
+    limiter: Limiter<S>,
+    tallies: Tallies,
+    /// How many requests each limit treated otherwise than the other policy did.
+    decided: HashMap<Name, u64>,
+    allowed: u64,
+    refused: u64,
+    invalid: u64,
+    /// The line of the first that is not valid, and why.
+    first_invalid: Option<(u64, String)>,
+}
+
+impl<S: Place> Party<S> {
+    fn new((name, policy, place): (String, Policy, S)) -> Self {
+        let (tallies, decided) = (Tallies::new(&policy), HashMap::new());
+        let limiter = Limiter::new(place, policy, Metrics::new());
+        Self { name, limiter, tallies, decided, allowed: 0, refused: 0, invalid: 0, first_invalid: None }
+    }
+
+    fn count(&mut self, number: u64, line: &CheckLine, request: &Request, answer: &Result<Answer<'_>, CheckError>) {
+        match answer {
+            Ok(answer) => {
+                *if answer.summary.allowed { &mut self.allowed } else { &mut self.refused } += 1;
+                self.tallies.count(line.at_us, request, answer);
+            }
+            Err(error) => self.count_invalid(number, error),
+        }
+    }
+
+    fn count_invalid(&mut self, number: u64, error: &dyn Display) {
+        self.invalid += 1;
+        self.first_invalid.get_or_insert_with(|| (number, error.to_string()));
+    }
+}
+
+impl<S: Place> Comparison<S> {
+    /// The two policies, each with its file's name and a place of its own, whose time is that of `clock`.
+    pub fn new([a, b]: [(String, Policy, S); 2], clock: Arc<ManualClock>, bounds: Bounds, print: Print) -> Self {
+        let (counts, followed) = Default::default();
+        let (a, b) = (Party::new(a), Party::new(b));
+        Self { a, b, clock, bounds, print, requests: 0, resets: 0, counts, followed }
+    }
+
+    async fn check(&mut self, number: u64, line: CheckLine, out: &mut dyn Write) -> io::Result<Option<String>> {
+        self.requests += 1;
+        let request = match line.request(&self.bounds) {
+            Ok(request) => request,
+            Err(error) => {
+                self.invalid_under_both(number, &error);
+                return Ok(None);
+            }
+        };
+        let (policy_a, policy_b) = (self.a.limiter.snapshot(), self.b.limiter.snapshot());
+        let (answer_a, answer_b) =
+            tokio::join!(self.a.limiter.check(&policy_a, &request), self.b.limiter.check(&policy_b, &request));
+        let (a, b) = match (Treated::from(&answer_a), Treated::from(&answer_b)) {
+            (Ok(a), Ok(b)) => (a, b),
+            (Err(error), _) => return Ok(Some(format!("under A: {}", in_full(error)))),
+            (_, Err(error)) => return Ok(Some(format!("under B: {}", in_full(error)))),
+        };
+        self.a.count(number, &line, &request, &answer_a);
+        self.b.count(number, &line, &request, &answer_b);
+        if let Some(how) = How::between(&a, &b) {
+            if self.print.each {
+                self.print_difference(number, &line, how, (&a, &b), out)?;
+            }
+            self.add(number, line, how, (&a, &b));
+        }
+        Ok(None)
+    }
+
+    fn invalid_under_both(&mut self, number: u64, error: &Invalid) {
+        self.a.count_invalid(number, error);
+        self.b.count_invalid(number, error);
+    }
+
+    fn add(&mut self, number: u64, line: CheckLine, how: How, (a, b): (&Treated<'_>, &Treated<'_>)) {
+        self.counts.add(how);
+        let (treated, party) = match how.decided_by() {
+            Some(Side::A) => (Some(a), &mut self.a),
+            _ => (how.decided_by().map(|_| b), &mut self.b),
+        };
+        let limit = treated.and_then(Treated::limit);
+        if let Some(limit) = limit {
+            *party.decided.entry((line.domain.clone(), limit.to_owned())).or_default() += 1;
+        }
+        self.followed.add((line.domain, line.key), Once { line: number, at: line.at_us, how, limit });
+    }
+
+    fn print_difference(
+        &self,
+        number: u64,
+        line: &CheckLine,
+        how: How,
+        (a, b): (&Treated<'_>, &Treated<'_>),
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if self.print.json {
+            let (domain, key, at) = (&line.domain, &line.key, line.at_us);
+            return say(
+                out,
+                &json!({ "kind": "difference", "line": number, "at_us": at, "domain": domain, "key": key, "how": how,
+                    "a": a, "b": b }),
+            );
+        }
+        let key = report::key_text(&line.domain, &line.key);
+        let at = super::moments::at_text(line.at_us);
+        writeln!(out, "line {number} {at}: {key}: A {}; B {}", report::treated_text(a), report::treated_text(b))
+    }
+
+    async fn reset(&mut self, number: u64, line: ResetLine) -> Option<String> {
+        self.resets += 1;
+        let request = match line.request() {
+            Ok(request) => request,
+            Err(error) => {
+                self.invalid_under_both(number, &error);
+                return None;
+            }
+        };
+        let (a, b) = (&self.a.limiter, &self.b.limiter);
+        let done = tokio::join!(a.reset(&request, line.subtree), b.reset(&request, line.subtree));
+        match done {
+            (Err(CheckError::Store(error)), _) => Some(format!("under A: {}", in_full(&error))),
+            (_, Err(CheckError::Store(error))) => Some(format!("under B: {}", in_full(&error))),
+            _ => None,
+        }
+    }
+}
+
+impl<S: Place> Listener for Comparison<S> {
+    type Place = S;
+
+    async fn hear(&mut self, number: u64, line: Line, out: &mut dyn Write) -> io::Result<Option<String>> {
+        self.clock.set(line.at_us());
+        match line {
+            Line::Check(line) => self.check(number, line, out).await,
+            Line::Reset(line) => Ok(self.reset(number, line).await),
+        }
+    }
+
+    fn conclude(&self, out: &mut dyn Write) -> io::Result<u8> {
+        self.report(out)?;
+        Ok(if self.counts.sum() > 0 { NO } else { 0 })
+    }
+
+    fn places(&self) -> Vec<&S> {
+        vec![self.a.limiter.store(), self.b.limiter.store()]
+    }
+}

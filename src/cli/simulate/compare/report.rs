@@ -1,0 +1,214 @@
+//! What came of a comparison, as a person or a script reads it.
+
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    Comparison, Party,
+    difference::Treated,
+    followed::{Differed, Name as Key},
+};
+use crate::cli::{
+    render::shown,
+    simulate::{
+        moments::at_text,
+        place::Place,
+        story::say,
+        tallies::{Name, Tally},
+    },
+};
+
+impl<S: Place> Comparison<S> {
+    /// Prints totals, limits, and the keys that are treated differently.
+    pub fn report(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.print.json { self.report_json(out) } else { self.report_text(out) }
+    }
+
+    fn report_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        say(
+            out,
+            &json!({ "kind": "total", "requests": self.requests, "resets": self.resets, "differ": self.counts.sum(),
+                "how": self.counts, "a": self.a.total(), "b": self.b.total(),
+                "keys": { "differ": self.followed.count(), "let_go": self.followed.times_let_go() } }),
+        )?;
+        for (name, [a, b]) in self.limits() {
+            let (a, b) = (self.a.did(name, a), self.b.did(name, b));
+            say(out, &json!({ "kind": "limit", "domain": name.0, "limit": name.1, "a": a, "b": b }))?;
+        }
+        for ((domain, key), differed) in self.followed.top(self.print.top) {
+            let Differed { counts, line, at, how, limit, missed_at_most } = differed;
+            say(
+                out,
+                &json!({ "kind": "key", "domain": domain, "key": key, "differ": counts.sum(), "how": counts,
+                    "missed_at_most": missed_at_most,
+                    "first": { "line": line, "at_us": at, "how": how, "limit": limit } }),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The limits that did something under either policy.
+    fn limits(&self) -> Vec<(&Name, [Option<Tally>; 2])> {
+        let (a, b) = (self.a.tallies.by_name(), self.b.tallies.by_name());
+        let names: BTreeSet<&Name> = a.keys().chain(b.keys()).copied().collect();
+        names.into_iter().map(|name| (name, [&a, &b].map(|tallies| tallies.get(name).copied()))).collect()
+    }
+
+    fn report_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "A: {}\nB: {}", self.a.name, self.b.name)?;
+        let differ = match self.counts.sum() {
+            0 => "none is treated differently".to_owned(),
+            some => format!("{some} are treated differently: {}", self.counts.text()),
+        };
+        writeln!(out, "{} requests, of which {differ}", self.requests)?;
+        for (letter, party) in [("A", &self.a), ("B", &self.b)] {
+            let Party { allowed, refused, invalid, first_invalid, .. } = party;
+            write!(out, "{letter}: {allowed} allowed, {refused} refused")?;
+            if let Some((line, error)) = first_invalid {
+                write!(out, ", {invalid} not valid, the first in line {line}: {error}")?;
+            }
+            writeln!(out)?;
+        }
+        self.print_limits(out)?;
+        self.print_keys(out)
+    }
+
+    fn print_limits(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut rows =
+            vec![["limit", "A allowed", "A refused", "B allowed", "B refused", "differences"].map(str::to_owned)];
+        for (name, [a, b]) in self.limits() {
+            let counts = |tally: Option<Tally>| {
+                tally.map_or(["-".to_owned(), "-".to_owned()], |tally| {
+                    [tally.allowed.to_string(), tally.refused.to_string()]
+                })
+            };
+            let ([a_allowed, a_refused], [b_allowed, b_refused]) = (counts(a), counts(b));
+            let decided = self.a.decided(name) + self.b.decided(name);
+            let limit = if name.0.is_empty() { name.1.clone() } else { format!("{}: {}", name.0, name.1) };
+            rows.push([limit, a_allowed, a_refused, b_allowed, b_refused, decided.to_string()]);
+        }
+        if rows.len() == 1 {
+            return writeln!(out, "no limit applies to any of them");
+        }
+        let widths: [usize; 6] =
+            std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
+        writeln!(out)?;
+        for [limit, numbers @ ..] in &rows {
+            write!(out, "{limit:0$}", widths[0])?;
+            for (number, width) in numbers.iter().zip(&widths[1..]) {
+                write!(out, "  {number:>width$}")?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+
+    fn print_keys(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (all, top) = (self.followed.count(), self.followed.top(self.print.top));
+        if all == 0 {
+            return Ok(());
+        }
+        let which = if top.len() < all { format!("; the {} that do most", top.len()) } else { String::new() };
+        let at_least = if self.followed.times_let_go() > 0 { "at least " } else { "" };
+        writeln!(out, "\nkeys that are treated differently: {at_least}{all}{which}")?;
+        if self.followed.times_let_go() > 0 {
+            writeln!(
+                out,
+                "(more than are followed at once: those that differ least were let go {} times, so a key may have \
+                 differed before it is first told here, at most as often as is said)",
+                self.followed.times_let_go()
+            )?;
+        }
+        for ((domain, key), differed) in top {
+            writeln!(out, "  {}", key_line(&(domain.clone(), key.clone()), differed))?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: Place> Party<S> {
+    fn total(&self) -> Value {
+        let first_invalid = self.first_invalid.as_ref().map(|(line, error)| json!({ "line": line, "error": error }));
+        json!({ "policy": self.name, "allowed": self.allowed, "refused": self.refused, "invalid": self.invalid,
+            "first_invalid": first_invalid })
+    }
+
+    fn decided(&self, name: &Name) -> u64 {
+        self.decided.get(name).copied().unwrap_or_default()
+    }
+
+    fn did(&self, name: &Name, tally: Option<Tally>) -> Value {
+        let Some(tally) = tally else { return Value::Null };
+        let mut did = json!(tally);
+        did["decided_differences"] = self.decided(name).into();
+        did
+    }
+}
+
+fn key_line((domain, key): &Key, differed: &Differed) -> String {
+    let Differed { counts, line, at, how, limit, missed_at_most } = differed;
+    let missed = if *missed_at_most > 0 { format!(" (and at most {missed_at_most} before)") } else { String::new() };
+    let which = if counts.kinds() > 1 { format!(", {}", how.text()) } else { String::new() };
+    let by = match (how.decided_by(), limit) {
+        (Some(side), Some(limit)) => format!(", by {limit} of {side:?}"),
+        _ => String::new(),
+    };
+    let key = key_text(domain, key);
+    format!("{key}: {}{missed}; first in line {line} {}{which}{by}", counts.text(), at_text(*at))
+}
+
+/// A key for a person. What a terminal might take for a command is written as an escape.
+pub fn key_text(domain: &str, key: &[String]) -> String {
+    let path = key.join(" / ");
+    let text = if domain.is_empty() { path } else { format!("{domain}: {path}") };
+    let shown =
+        |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
+    text.chars().map(shown).collect()
+}
+
+/// How a request was treated, for a person.
+pub fn treated_text(treated: &Treated<'_>) -> String {
+    match treated {
+        Treated::Allowed { wait_us: 0, .. } => "allows it".to_owned(),
+        Treated::Allowed { wait_us, limit } => {
+            let by = limit.map(|limit| format!(" ({limit})")).unwrap_or_default();
+            format!("allows it after {}{by}", shown(*wait_us))
+        }
+        Treated::Refused { retry_after_us: Some(retry), limit } => {
+            format!("refuses it ({limit}, retry after {})", shown(*retry))
+        }
+        Treated::Refused { retry_after_us: None, limit } => format!("refuses it ({limit}, for ever)"),
+        Treated::Invalid { error } => format!("has no answer: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn treatments_are_told_in_a_sentence() {
+        let allowed = |wait_us| Treated::Allowed { wait_us, limit: Some("l") };
+        let refused = |retry_after_us| Treated::Refused { retry_after_us, limit: "l" };
+        for (treated, text) in [
+            (allowed(0), "allows it"),
+            (allowed(2_000_000), "allows it after 2s (l)"),
+            (refused(Some(9)), "refuses it (l, retry after 0.000009s)"),
+            (refused(None), "refuses it (l, for ever)"),
+            (Treated::Invalid { error: "why".to_owned() }, "has no answer: why"),
+        ] {
+            assert_eq!(treated_text(&treated), text);
+        }
+    }
+
+    #[test]
+    fn keys_are_safe_to_show() {
+        let key = ["ip".to_owned(), "a\u{1b}[2Jb\nc".to_owned()];
+        assert_eq!(key_text("api", &key), "api: ip / a\\u{1b}[2Jb\\nc");
+        assert_eq!(key_text("", &key[..1]), "ip");
+    }
+}

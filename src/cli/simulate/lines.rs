@@ -1,0 +1,155 @@
+//! The lines of a story: read and understood on a thread of their own, so that a signal can end a story that waits for
+//! its next line, and a long one is read while it is told.
+
+use std::{
+    io::{self, BufRead, BufReader, Read},
+    thread,
+};
+
+use tokio::sync::mpsc;
+
+use super::trace::Line;
+
+/// Most batches that are read before they are told.
+const READ_AHEAD: usize = 8;
+/// Most lines of a batch.
+const BATCH: usize = 512;
+/// Bytes that are read at once.
+const BLOCK: usize = 64 << 10;
+/// Longest line, in bytes. The longest request there may be is a tenth of it.
+const MAX_LINE: usize = 1 << 20;
+
+/// What lines of text mean.
+pub trait Reading: Send + 'static {
+    /// Understands a line, which may stay here until what is behind it is known.
+    fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>);
+
+    /// What is still here behind the last line.
+    fn finish(&mut self, into: &mut Vec<Entry>);
+}
+
+/// A line, or why it is none.
+pub struct Entry {
+    /// Its number in the text, from 1.
+    pub number: u64,
+    pub line: Result<Line, String>,
+}
+
+/// Some lines that follow each other.
+#[derive(Default)]
+pub struct Batch {
+    pub entries: Vec<Entry>,
+    /// How much of the text was read up to here.
+    pub bytes_read: u64,
+    /// Nothing that was read is behind it: whoever wrote it may be waiting for its answer.
+    pub is_last_so_far: bool,
+    /// Why there are no more lines, other than that they have ended.
+    pub broken: Option<io::Error>,
+}
+
+/// The lines of a text.
+pub struct Lines(mpsc::Receiver<Batch>);
+
+impl Lines {
+    pub fn read(text: impl Read + Send + 'static, reading: impl Reading) -> io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(READ_AHEAD);
+        let reader = BufReader::with_capacity(BLOCK, text);
+        let lines = thread::Builder::new().name("weir-trace".to_owned());
+        lines.spawn(move || send_all(reader, reading, &sender))?;
+        Ok(Self(receiver))
+    }
+
+    /// The next ones; `None` behind the last.
+    pub async fn next(&mut self) -> Option<Batch> {
+        self.0.recv().await
+    }
+}
+
+fn send_all(mut text: BufReader<impl Read>, mut reading: impl Reading, sender: &mpsc::Sender<Batch>) {
+    let (mut number, mut bytes_read, mut line, mut batch) = (0, 0, Vec::new(), Batch::default());
+    let mut ended = false;
+    while !ended {
+        number += 1;
+        match next_line(&mut text, &mut line) {
+            Ok(0) => {
+                reading.finish(&mut batch.entries);
+                ended = true;
+            }
+            Ok(bytes) => {
+                bytes_read += bytes as u64;
+                understand(&mut reading, number, &line, &mut batch.entries);
+            }
+            Err(error) => (batch.broken, ended) = (Some(error), true),
+        }
+        batch.is_last_so_far = !text.buffer().contains(&b'\n');
+        if ended || batch.is_last_so_far || batch.entries.len() >= BATCH {
+            batch.bytes_read = bytes_read;
+            if sender.blocking_send(std::mem::take(&mut batch)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads a line, of which at most [`MAX_LINE`] bytes and one more are kept. Returns how many it had; 0: there is none.
+fn next_line(text: &mut BufReader<impl Read>, line: &mut Vec<u8>) -> io::Result<usize> {
+    line.clear();
+    let bytes = text.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', line)?;
+    let rest = if bytes > MAX_LINE && line.last() != Some(&b'\n') { text.skip_until(b'\n')? } else { 0 };
+    Ok(bytes + rest)
+}
+
+fn understand(reading: &mut impl Reading, number: u64, line: &[u8], into: &mut Vec<Entry>) {
+    let mut wrong = |why: &str| into.push(Entry { number, line: Err(why.to_owned()) });
+    if line.len() > MAX_LINE {
+        return wrong("longer than 1 MiB");
+    }
+    match str::from_utf8(line).map(str::trim) {
+        Ok("") => {}
+        Ok(text) => reading.read(number, text, into),
+        Err(_) => wrong("not UTF-8"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Lengths;
+
+    impl Reading for Lengths {
+        fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
+            into.push(Entry { number, line: Err(text.len().to_string()) });
+        }
+
+        fn finish(&mut self, _: &mut Vec<Entry>) {}
+    }
+
+    fn told(text: Vec<u8>) -> Vec<(u64, String)> {
+        let mut lines = Lines::read(io::Cursor::new(text), Lengths).unwrap();
+        let mut told = Vec::new();
+        while let Some(batch) = lines.0.blocking_recv() {
+            assert!(batch.entries.len() <= BATCH && batch.broken.is_none());
+            told.extend(batch.entries.into_iter().map(|entry| (entry.number, entry.line.unwrap_err())));
+        }
+        told
+    }
+
+    #[test]
+    fn lines_come_whole_and_with_their_numbers() {
+        let text: String = (1..5_000).map(|length| "x".repeat(length % 97) + "\n").collect();
+        let expected = (1..5_000).filter(|length| length % 97 > 0).map(|length| (length, (length % 97).to_string()));
+        assert_eq!(told(text.into_bytes()), expected.collect::<Vec<_>>());
+        assert_eq!(told(b"abc\n\nab".to_vec()), [(1, "3".to_owned()), (3, "2".to_owned())]);
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_kept_does_not_disturb_the_next() {
+        let longest = "x".repeat(MAX_LINE - 1);
+        let text = format!("{longest}\n{longest}{longest}{longest}\nab\n{longest}xy");
+        let long = "longer than 1 MiB".to_owned();
+        let expected = [(1, (MAX_LINE - 1).to_string()), (2, long.clone()), (3, "2".to_owned()), (4, long)];
+        assert_eq!(told(text.into_bytes()), expected);
+        assert_eq!(told(b"a\xffb\nab".to_vec()), [(1, "not UTF-8".to_owned()), (2, "2".to_owned())]);
+    }
+}

@@ -1,0 +1,117 @@
+//! How far a story has been told, on standard error.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+/// How often it is said on a terminal, where each time replaces the one before.
+const ON_TERMINAL: Duration = Duration::from_millis(250);
+/// How often it is said elsewhere, a line each time.
+const ELSEWHERE: Duration = Duration::from_secs(5);
+/// Goes to the line's start and clears it.
+const CLEAR: &str = "\r\x1b[K";
+
+/// How far a story has been told.
+pub struct Progress {
+    started: Instant,
+    said: Instant,
+    /// How often it is said; `None`: never.
+    every: Option<Duration>,
+    on_terminal: bool,
+    /// There is something on the terminal's line.
+    is_shown: bool,
+    lines: u64,
+    bytes: u64,
+    /// How long the text is, where that is known.
+    size: Option<u64>,
+}
+
+impl Progress {
+    /// Nothing was told yet. It is said on a terminal where nothing else is going on there, and elsewhere when `wanted`.
+    pub fn new(wanted: bool, is_alone: bool, size: Option<u64>) -> Self {
+        let on_terminal = io::stderr().is_terminal();
+        let every = if on_terminal { ON_TERMINAL } else { ELSEWHERE };
+        let now = Instant::now();
+        Self {
+            started: now,
+            said: now,
+            every: (wanted || on_terminal && is_alone).then_some(every),
+            on_terminal,
+            is_shown: false,
+            lines: 0,
+            bytes: 0,
+            size,
+        }
+    }
+
+    /// How many lines were told.
+    pub fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// So many lines more were told, and so much of the text has been read.
+    pub fn came_to(&mut self, more_lines: u64, bytes: u64) {
+        self.lines += more_lines;
+        self.bytes = bytes;
+        let Some(every) = self.every else { return };
+        let now = Instant::now();
+        if now - self.said >= every {
+            self.said = now;
+            self.say();
+        }
+    }
+
+    /// Says something else in between.
+    pub fn interrupt(&mut self, text: &str) {
+        self.clear();
+        eprintln!("weir: {text}");
+    }
+
+    /// The end: what a terminal showed is cleared, elsewhere a last line says how it was.
+    pub fn conclude(&mut self) {
+        self.clear();
+        if self.every.is_some() && !self.on_terminal {
+            self.say();
+        }
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            eprint!("{CLEAR}");
+        }
+    }
+
+    fn say(&mut self) {
+        let text = told(self.lines, self.bytes, self.size, self.started.elapsed());
+        // Nobody may be there to see it, which is no reason to stop.
+        let _ = if self.on_terminal {
+            self.is_shown = true;
+            write!(io::stderr(), "{CLEAR}weir: {text}")
+        } else {
+            writeln!(io::stderr(), "weir: {text}")
+        };
+    }
+}
+
+fn told(lines: u64, bytes: u64, size: Option<u64>, elapsed: Duration) -> String {
+    let part = match size {
+        Some(size) if size > 0 => format!(", {}%", bytes.saturating_mul(100) / size),
+        _ => String::new(),
+    };
+    let rate = lines as f64 / elapsed.as_secs_f64().max(0.001);
+    format!("{lines} lines{part}, {rate:.0} lines/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_part_is_told_where_the_size_is_known() {
+        let second = Duration::from_secs(2);
+        assert_eq!(told(1_000, 50, Some(200), second), "1000 lines, 25%, 500 lines/s");
+        assert_eq!(told(1_000, 50, None, second), "1000 lines, 500 lines/s");
+        assert_eq!(told(0, 0, Some(0), Duration::ZERO), "0 lines, 0 lines/s");
+    }
+}

@@ -1,0 +1,94 @@
+//! Where the lines of a story come from.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal},
+    os::fd::AsFd,
+    path::PathBuf,
+};
+
+use clap::Args;
+
+use super::{
+    Failure,
+    access::{AccessLog, Arrivals, Field, KeyFrom, OfASecond},
+    lines::Lines,
+    passed_over::PassedOver,
+    progress::Progress,
+    telling::Telling,
+    trace::Trace,
+};
+
+/// Where the lines come from, and what they mean.
+#[derive(Args)]
+pub struct Source {
+    /// The trace, or - for standard input
+    #[arg(long, value_name = "FILE", default_value = "-", conflicts_with = "access_log")]
+    trace: PathBuf,
+    /// An access log instead of a trace, or - for standard input: the common or combined log format of nginx and Apache,
+    /// Envoy's default format, or JSON lines. A line that cannot be read is passed over; the first few are told
+    #[arg(long, value_name = "FILE", requires = "key_from")]
+    access_log: Option<PathBuf>,
+    /// How a line of the log becomes a key, as in 'ip/{remote_addr}/{method}': texts and {field}s between slashes, each one
+    /// segment whatever is in it
+    ///
+    /// Fields: remote_addr, remote_user, ident, request, method, path (without its query), protocol, status, bytes, referer,
+    /// user_agent, host; of Envoy also x_forwarded_for, request_id, bytes_received, duration, response_flags, upstream_host;
+    /// of JSON any, with dots into maps. {path:2} is the second segment of a path, {url:path} the path of any URL. An empty
+    /// value is `-`. A line that lacks the field is passed over; with {field?} its value is `-`.
+    #[arg(long, value_name = "SPEC", requires = "access_log", value_parser = KeyFrom::parse)]
+    key_from: Option<KeyFrom>,
+    /// The field of the log that is the cost, as in `bytes`; 1 without it
+    #[arg(long, value_name = "FIELD", requires = "access_log", value_parser = Field::parse)]
+    cost_from: Option<Field>,
+    /// The field of JSON lines that is the time: ISO 8601, the common log format's, or a number since 1970. Without it: time,
+    /// ts, @timestamp, timestamp, msec, time_iso8601, time_local, start_time or StartUTC
+    #[arg(long, value_name = "FIELD", requires = "access_log")]
+    time_from: Option<String>,
+    /// The domain of the log's keys
+    #[arg(long, default_value = "", requires = "access_log")]
+    domain: String,
+    /// Where the lines of one second are placed, when the log says no more than the second
+    #[arg(long, value_enum, default_value = "spread", requires = "access_log")]
+    arrivals: Arrivals,
+}
+
+impl Source {
+    /// Whether the lines are those of an access log.
+    pub fn is_access_log(&self) -> bool {
+        self.access_log.is_some()
+    }
+
+    /// Begins to read. What is told of the progress: see [`Progress::new`].
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(&self, progress: bool, is_alone: bool) -> Result<Telling, Failure> {
+        let path = self.access_log.as_ref().unwrap_or(&self.trace);
+        let is_stdin = path.as_os_str() == "-";
+        let file = if is_stdin {
+            File::from(io::stdin().as_fd().try_clone_to_owned()?)
+        } else {
+            File::open(path).map_err(|error| format!("{}: {error}", path.display()))?
+        };
+        let size = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
+        let is_alone = is_alone && !(is_stdin && io::stdin().is_terminal());
+        let progress = Progress::new(progress, is_alone, size);
+        let (lines, passed_over) = match self.log() {
+            Some(log) => (Lines::read(file, log)?, Some(PassedOver::default())),
+            None => (Lines::read(file, Trace)?, None),
+        };
+        Ok(Telling { lines, passed_over, progress })
+    }
+
+    fn log(&self) -> Option<AccessLog> {
+        Some(AccessLog {
+            key_from: self.key_from.clone()?,
+            cost_from: self.cost_from.clone(),
+            time_from: self.time_from.clone(),
+            domain: self.domain.clone(),
+            arrivals: self.arrivals,
+            of_a_second: OfASecond::default(),
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! A story told to one policy.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{
+    moments::at_text,
+    place::Place,
+    tallies::Tallies,
+    telling::{Listener, in_full},
+    trace::{CheckLine, Line, ResetLine},
+};
+use crate::{
+    algorithm::Bounds,
+    cli::render::Decided,
+    domain::{ManualClock, Micros},
+    limiter::{CheckError, Limiter},
+    policy::Policy,
+    telemetry::Metrics,
+    transport::status::Refused,
+};
+
+/// What is printed of a story.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Print {
+    /// Every decision.
+    Decisions,
+    /// Every decision, with the line's number and key, for lines that are not written as a trace.
+    DecisionsOfKeys,
+    /// What each limit did.
+    Summary { json: bool },
+}
+
+/// A story, and what it has done so far.
+pub struct Story<S> {
+    limiter: Limiter<S>,
+    clock: Arc<ManualClock>,
+    bounds: Bounds,
+    print: Print,
+    tallies: Tallies,
+    /// How many lines could not be decided, and the number of the first.
+    invalid: Option<(u64, u64)>,
+}
+
+/// A decided line.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    at_us: Micros,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a [String]>,
+    #[serde(flatten)]
+    decided: Decided,
+}
+
+impl<S: Place> Story<S> {
+    /// A story of `policy`, whose time in `place` is that of `clock`.
+    pub fn new(place: S, clock: Arc<ManualClock>, policy: Policy, bounds: Bounds, print: Print) -> Self {
+        let tallies = Tallies::new(&policy);
+        let limiter = Limiter::new(place, policy, Metrics::new());
+        Self { limiter, clock, bounds, print, tallies, invalid: None }
+    }
+
+    async fn check(
+        &mut self,
+        number: u64,
+        line: &CheckLine,
+        out: &mut dyn Write,
+    ) -> Result<io::Result<()>, CheckError> {
+        let request = line.request(&self.bounds)?;
+        let snapshot = self.limiter.snapshot();
+        let answer = self.limiter.check(&snapshot, &request).await?;
+        if let Print::Summary { .. } = self.print {
+            self.tallies.count(line.at_us, &request, &answer);
+            return Ok(Ok(()));
+        }
+        let (number, key) = match self.print {
+            Print::DecisionsOfKeys => (Some(number), Some(&line.key[..])),
+            _ => (None, None),
+        };
+        Ok(say(out, &Told { line: number, at_us: line.at_us, key, decided: Decided::from(&answer) }))
+    }
+
+    async fn reset(&mut self, line: &ResetLine, out: &mut dyn Write) -> Result<io::Result<()>, CheckError> {
+        let existed = self.limiter.reset(&line.request()?, line.subtree).await?.existed;
+        Ok(self.unless_summary(out, &json!({ "at_us": line.at_us, "reset": true, "existed": existed })))
+    }
+
+    fn unless_summary(&self, out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+        if let Print::Summary { .. } = self.print { Ok(()) } else { say(out, value) }
+    }
+
+    fn print_summary(&self, json: bool, out: &mut dyn Write) -> io::Result<()> {
+        let did = self.tallies.by_name();
+        if did.is_empty() && !json {
+            writeln!(out, "no limit applies to any line")?;
+        }
+        for ((domain, limit), tally) in did {
+            if json {
+                writeln!(out, "{}", json!({ "domain": domain, "limit": limit, "did": tally }))?;
+                continue;
+            }
+            let domain = if domain.is_empty() { String::new() } else { format!("{domain}: ") };
+            let first = tally.first_refusal_us.map(|at| format!(", the first {}", at_text(at))).unwrap_or_default();
+            writeln!(out, "{domain}{limit}: {} allowed, {} refused{first}", tally.allowed, tally.refused)?;
+        }
+        match self.invalid {
+            Some((lines, first)) if json => writeln!(out, "{}", json!({ "invalid": lines, "first_line": first })),
+            Some((lines, first)) => writeln!(out, "not valid: {lines}, the first in line {first}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<S: Place> Listener for Story<S> {
+    type Place = S;
+
+    async fn hear(&mut self, number: u64, line: Line, out: &mut dyn Write) -> io::Result<Option<String>> {
+        let at = line.at_us();
+        self.clock.set(at);
+        let told = match &line {
+            Line::Check(line) => self.check(number, line, out).await,
+            Line::Reset(line) => self.reset(line, out).await,
+        };
+        let error = match told {
+            Ok(said) => return said.map(|()| None),
+            Err(error) => error,
+        };
+        // A line holds its limits itself, not in a limit_spec as a message does.
+        let (field, failed) = match &error {
+            CheckError::Invalid(invalid) => (Some(invalid.field("")), None),
+            CheckError::Store(error) => (None, Some(in_full(error))),
+            _ => (None, None),
+        };
+        if failed.is_none() {
+            self.invalid.get_or_insert((0, number)).0 += 1;
+        }
+        let told = Refused::from(error);
+        let mut said = json!({ "at_us": at, "error": told.message, "field": field.unwrap_or(told.field) });
+        if let (Print::DecisionsOfKeys, Line::Check(line)) = (self.print, line) {
+            (said["line"], said["key"]) = (json!(number), json!(line.key));
+        }
+        self.unless_summary(out, &said)?;
+        Ok(failed)
+    }
+
+    fn conclude(&self, out: &mut dyn Write) -> io::Result<u8> {
+        if let Print::Summary { json } = self.print {
+            self.print_summary(json, out)?;
+        }
+        Ok(0)
+    }
+
+    fn places(&self) -> Vec<&S> {
+        vec![self.limiter.store()]
+    }
+}
+
+/// Prints a line of JSON.
+pub fn say(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}

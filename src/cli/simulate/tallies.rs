@@ -1,0 +1,74 @@
+//! What each limit did in a story.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{
+    domain::Micros,
+    limiter::{Answer, Request},
+    policy::Policy,
+};
+
+/// What one limit did.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Tally {
+    pub allowed: u64,
+    pub refused: u64,
+    pub first_refusal_us: Option<Micros>,
+}
+
+/// The name of a limit, behind that of its domain.
+pub type Name = (String, String);
+
+/// What all limits of a policy did, and those of requests.
+pub struct Tallies {
+    /// Of the policy's limits, by their index.
+    of_policy: Vec<(Name, Tally)>,
+    of_requests: BTreeMap<Name, Tally>,
+}
+
+impl Tallies {
+    /// Nothing yet.
+    pub fn new(policy: &Policy) -> Self {
+        let mut limits: Vec<_> = policy.limits().collect();
+        limits.sort_by_key(|(_, limit)| limit.index);
+        let names = limits.into_iter().map(|(domain, limit)| (domain.name.to_string(), limit.name.to_string()));
+        Self { of_policy: names.map(|name| (name, Tally::default())).collect(), of_requests: BTreeMap::new() }
+    }
+
+    /// Counts what the limits of a request said.
+    pub fn count(&mut self, at: Micros, request: &Request, answer: &Answer<'_>) {
+        for level in &answer.levels {
+            let of_policy =
+                if request.spec.is_none() { self.of_policy.get_mut(level.limit.index as usize) } else { None };
+            let tally = match of_policy {
+                Some((_, tally)) => tally,
+                None => self.of_requests.entry((request.domain.clone(), level.limit.name.to_string())).or_default(),
+            };
+            if level.decision.allowed {
+                tally.allowed += 1;
+            } else {
+                tally.refused += 1;
+                tally.first_refusal_us.get_or_insert(at);
+            }
+        }
+    }
+
+    /// Those that did something, in the order of their names; limits of one name as one.
+    pub fn by_name(&self) -> BTreeMap<&Name, Tally> {
+        let mut all: BTreeMap<&Name, Tally> = BTreeMap::new();
+        let used = self.of_policy.iter().filter(|(_, tally)| tally.allowed + tally.refused > 0);
+        for (name, tally) in used.map(|(name, tally)| (name, tally)).chain(&self.of_requests) {
+            let sum = all.entry(name).or_default();
+            sum.allowed += tally.allowed;
+            sum.refused += tally.refused;
+            // Nothing comes before no refusal at all.
+            sum.first_refusal_us = match (sum.first_refusal_us, tally.first_refusal_us) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        all
+    }
+}

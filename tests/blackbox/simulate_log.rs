@@ -1,0 +1,207 @@
+//! `weir simulate --access-log`: stories from what a proxy has written.
+
+use serde_json::{Value, json};
+
+use crate::support::{Run, run, run_with};
+
+const POLICY: &str = "schema: { ip: { children: { '*': { limits: [{ fixed_window: { count: 2, period: 10s }, name: per-ip }] \
+                      } } } }";
+const COMMON: &str = r#"10.0.0.1 - alex [10/Oct/2023:13:55:36 -0700] "GET /shop/cart?id=7 HTTP/1.1" 200 2326"#;
+const COMBINED: &str =
+    r#"10.0.0.1 - - [10/Oct/2023:13:55:36 -0700] "POST /shop HTTP/1.1" 201 - "http://a/" "curl/8 \"x\"""#;
+const ENVOY: &str = r#"[2023-10-10T20:55:36.310Z] "GET /api/v1?x HTTP/2" 204 - 154 9 226 100 "1.1.1.1,10.0.0.1" "nsq2http" "cc21" "api.example.com" "tcp://10.0.2.1:80""#;
+/// When the first of them were.
+const AT: i64 = 1_696_971_336_000_000;
+
+fn log(lines: &[&str], args: &[&str]) -> Run {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("limits.yaml");
+    std::fs::write(&path, POLICY).expect("written");
+    let limits = ["simulate", "--limits", path.to_str().expect("a path"), "--access-log", "-"];
+    run_with(&[&limits, args].concat(), &lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+}
+
+/// The keys and times of lines, which are all read.
+fn told(lines: &[&str], args: &[&str]) -> Vec<(Vec<String>, i64)> {
+    let run = log(lines, args);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let line = |line: &str| {
+        let value: Value = serde_json::from_str(line).expect("JSON");
+        (serde_json::from_value(value["key"].clone()).expect("a key"), value["at_us"].as_i64().expect("a time"))
+    };
+    run.out.lines().map(line).collect()
+}
+
+fn key(line: &str, key_from: &str) -> Vec<String> {
+    told(&[line], &["--key-from", key_from]).remove(0).0
+}
+
+#[test]
+fn text_formats_are_told_line_by_line() {
+    let lines = told(&[COMMON, ENVOY, COMBINED], &["--key-from", "ip/{remote_addr}/{method}/{path}"]);
+    let expected = [("GET", "/shop/cart", AT), ("GET", "/api/v1", AT + 310_000), ("POST", "/shop", AT)];
+    assert_eq!(
+        lines,
+        expected.map(|(method, path, at)| (["ip", "10.0.0.1", method, path].map(str::to_owned).into(), at))
+    );
+}
+
+#[test]
+fn fields_have_the_names_that_are_told() {
+    assert_eq!(
+        key(COMMON, "{remote_user}/{ident}/{status}/{bytes}/{protocol}/{path:1}/{path:2}/{path:3}/{request:path}"),
+        ["alex", "-", "200", "2326", "HTTP/1.1", "shop", "cart", "-", "GET /shop/cart"]
+    );
+    assert_eq!(key(COMBINED, "{referer}/{user_agent}/{bytes}"), ["http://a/", "curl/8 \\\"x\\\"", "-"]);
+    let hosted = format!("example.com:443 {COMBINED}");
+    assert_eq!(key(&hosted, "{host}/{remote_addr}"), ["example.com:443", "10.0.0.1"]);
+    assert_eq!(
+        key(ENVOY, "{host}/{status}/{bytes}/{bytes_received}/{user_agent}/{request_id}/{x_forwarded_for}"),
+        ["api.example.com", "204", "9", "154", "nsq2http", "cc21", "1.1.1.1,10.0.0.1"]
+    );
+}
+
+#[test]
+fn json_lines_have_any_fields_and_times() {
+    let lines = [
+        r#"{"time":"2023-10-10T20:55:36Z","user":{"id":7},"url":"https://h/a/b?c"}"#,
+        r#"{"ts":1696971336.25,"user":{"id":"a/b"},"url":"/"}"#,
+        r#"{"@timestamp":"2023-10-10T22:55:36.5+0200","user.id":true,"url":"/x"}"#,
+        r#"{"msec":1696971336750,"user":{"id":null},"url":""}"#,
+        r#"{"ts":"10/Oct/2023:13:55:37 -0700","user":{"id":"-"},"url":"/y"}"#,
+    ];
+    let keys = [["7", "/a/b"], ["a/b", "/"], ["true", "/x"], ["-", "-"], ["-", "/y"]];
+    let times = [AT, AT + 250_000, AT + 500_000, AT + 750_000, AT + 1_000_000];
+    let expected: Vec<_> = keys.into_iter().map(|key| key.map(str::to_owned).to_vec()).zip(times).collect();
+    assert_eq!(told(&lines, &["--key-from", "{user.id}/{url:path}"]), expected);
+    let named = [r#"{"when":{"ms":"1696971336001"},"time":"rubbish"}"#];
+    let named = told(&named, &["--key-from", "{gone?}", "--time-from", "when.ms"]);
+    assert_eq!(named, [(vec!["-".to_owned()], AT + 1_000)]);
+}
+
+#[test]
+fn lines_of_one_second_are_spread_unless_they_shall_not() {
+    let later = COMMON.replace(":36 ", ":37 ");
+    let lines = [COMMON, COMMON, COMMON, COMMON, &later, COMMON];
+    let times = |args: &[&str]| -> Vec<i64> {
+        told(&lines, &[&["--key-from", "{remote_addr}"], args].concat()).into_iter().map(|(_, at)| at - AT).collect()
+    };
+    assert_eq!(times(&[]), [0, 250_000, 500_000, 750_000, 1_000_000, 0]);
+    assert_eq!(times(&["--arrivals", "together"]), [0, 0, 0, 0, 1_000_000, 0]);
+}
+
+#[test]
+fn a_policy_is_tried_on_it() {
+    let lines = [COMMON, COMMON, "", COMMON];
+    let run = log(&lines, &["--key-from", "ip/{remote_addr}", "--summary"]);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert_eq!(run.out, "per-ip: 2 allowed, 1 refused, the first at 2023-10-10T20:55:36.666666Z\n");
+    let told = log(&[COMMON], &["--key-from", "ip/{remote_addr}"]).out;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(
+        (&told["line"], &told["allowed"], &told["levels"][0]["name"]),
+        (&json!(1), &json!(true), &json!("per-ip"))
+    );
+    let costly = log(&[COMMON, COMBINED], &["--key-from", "ip/{remote_addr}", "--cost-from", "bytes", "--summary"]);
+    assert_eq!(costly.out, "per-ip: 1 allowed, 1 refused, the first at 2023-10-10T20:55:36Z\n");
+    let elsewhere = log(&[COMMON], &["--key-from", "ip/{remote_addr}", "--domain", "api"]).out;
+    assert!(
+        elsewhere.contains("no policy defines the domain `api`") && elsewhere.contains("\"line\":1"),
+        "{elsewhere}"
+    );
+    let unmatched = log(&[COMMON], &["--key-from", "pi/{remote_addr}", "--summary"]);
+    assert_eq!(unmatched.out, "no limit applies to any line\n");
+}
+
+#[test]
+fn policies_are_compared_on_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a path").to_owned()
+    };
+    let (a, b) = (write("a.yaml", POLICY), write("b.yaml", &POLICY.replace("count: 2", "count: 1")));
+    let log = write("access.log", &format!("{COMMON}\n{COMMON}\n{COMMON}\n"));
+    let run = run(&["simulate", "--compare", &a, &b, "--access-log", &log, "--key-from", "ip/{remote_addr}"]);
+    assert_eq!((run.code, run.err.as_str()), (1, ""));
+    let line = "ip / 10.0.0.1: 1 refused only by B; first in line 2 at 2023-10-10T20:55:36.333333Z, by per-ip of B\n";
+    assert!(run.out.contains(line), "{}", run.out);
+}
+
+#[test]
+fn what_cannot_be_read_is_passed_over_and_told() {
+    let times = COMMON.replace("Oct", "Okt");
+    let mut lines = vec![COMMON, "rubbish", &times, "{\"time\":1", "{\"time\":1}", "[x", COMMON];
+    let run = log(&lines, &["--key-from", "{remote_addr}", "--summary"]);
+    assert_eq!(run.code, 0);
+    let told: Vec<_> = run.err.lines().collect();
+    for (line, text) in told.iter().zip([
+        "weir: line 2 is passed over: is not in the common or combined log format",
+        "weir: line 3 is passed over: `10/Okt/2023:13:55:36 -0700` is no time that is known here",
+        "weir: line 4 is passed over: begins like JSON, but: EOF",
+        "weir: line 5 is passed over: has no `remote_addr`",
+        "weir: line 6 is passed over: is not in Envoy's format",
+        "weir: 5 of 7 lines were passed over",
+    ]) {
+        assert!(line.starts_with(text), "{line}");
+    }
+    assert_eq!(told.len(), 6);
+    lines.extend(["rubbish"; 9]);
+    let more = log(&lines, &["--key-from", "{remote_addr}", "--summary"]).err;
+    assert_eq!(more.lines().count(), 6, "{more}");
+    assert!(more.ends_with("weir: 14 of 16 lines were passed over\n"), "{more}");
+}
+
+#[test]
+fn a_log_of_which_nothing_can_be_read_is_an_error() {
+    let run = log(&["rubbish", "rubbish"], &["--key-from", "{remote_addr}", "--summary"]);
+    assert_eq!((run.code, run.out.as_str()), (2, ""));
+    assert!(run.err.ends_with("weir: none of the 2 lines could be read\n"), "{}", run.err);
+    let typo = log(&[COMMON], &["--key-from", "{remote_adr}"]);
+    assert_eq!(typo.code, 2);
+    assert!(typo.err.contains("has no `remote_adr`"), "{}", typo.err);
+    let empty = log(&[], &["--key-from", "{remote_addr}"]);
+    assert_eq!((empty.code, empty.out.as_str(), empty.err.as_str()), (0, "", ""));
+}
+
+#[test]
+fn bytes_that_are_no_text_are_passed_over_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("access.log");
+    std::fs::write(&path, [COMMON.as_bytes(), b"\n\xff\n", COMMON.as_bytes()].concat()).expect("written");
+    let run = run(&["simulate", "--access-log", path.to_str().expect("a path"), "--key-from", "{remote_addr}"]);
+    assert_eq!((run.code, run.out.lines().count()), (0, 2));
+    assert!(run.err.contains("line 2 is passed over: not UTF-8"), "{}", run.err);
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    for (args, told) in [
+        (&["--access-log", "x"][..], "--key-from"),
+        (&["--key-from", "{a}"], "--access-log"),
+        (&["--cost-from", "bytes"], "--access-log"),
+        (&["--access-log", "x", "--key-from", "a//b"], "segment 2"),
+        (&["--access-log", "x", "--key-from", "u-{user}"], "segment 1"),
+        (&["--access-log", "x", "--key-from", "{path:0}"], "from 1"),
+        (&["--access-log", "x", "--key-from", "{a}", "--trace", "y"], "--trace"),
+        (&["--access-log", "x", "--key-from", "{a}", "--arrivals", "late"], "late"),
+        (&["--access-log", "/nowhere/log", "--key-from", "{a}"], "/nowhere/log"),
+    ] {
+        let run = run(&[&["simulate"], args].concat());
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{args:?}");
+        assert!(run.err.contains(told), "{args:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn progress_is_told_where_it_is_wanted_and_never_among_the_answers() {
+    let lines = vec![COMMON; 2_000];
+    let quiet = log(&lines, &["--key-from", "ip/{remote_addr}"]);
+    assert_eq!(quiet.err, "");
+    let told = log(&lines, &["--key-from", "ip/{remote_addr}", "--progress"]);
+    assert_eq!(told.out, quiet.out);
+    let last = told.err.lines().last().expect("a line");
+    assert!(last.starts_with("weir: 2000 lines, 100%, ") && last.ends_with(" lines/s"), "{last}");
+    assert!(!told.err.contains(['\r', '\u{1b}']));
+}

@@ -1,0 +1,122 @@
+//! The manual of the algorithms is what their folders make it: `docs/algorithms.md`, and a picture each beside it.
+//!
+//! `./manual` writes what the first test compares.
+
+mod page;
+mod picture;
+mod quotes;
+mod readme;
+mod story;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs, io,
+    path::Path,
+};
+
+use readme::Readme;
+use weir::algorithm::LIST;
+
+/// The page, and the folder of its pictures.
+const PAGE: &str = "docs/algorithms.md";
+const PICTURES: &str = "docs/algorithms";
+
+/// Set by `./manual`: write instead of comparing.
+const WRITE: &str = "MANUAL_WRITE";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of the repository.
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn readmes() -> Vec<Readme> {
+    let read = |name: &str| {
+        let path = format!("src/algorithm/{name}/README.md");
+        Readme::parse(name, &read(&path)).unwrap_or_else(|wrong| panic!("{path}: {wrong}"))
+    };
+    LIST.iter().map(|entry| read(entry.name)).collect()
+}
+
+/// Every file of the manual as it should be, by its path.
+fn manual() -> BTreeMap<String, String> {
+    let pictures = LIST.iter().map(|entry| {
+        let path = format!("{PICTURES}/{}.svg", entry.name);
+        (path, picture::draw(entry, &story::tell(entry)))
+    });
+    let page = page::compose(&read(page::TEMPLATE), &readmes());
+    pictures.chain([(PAGE.to_owned(), page)]).collect()
+}
+
+/// Every file of the manual as it is.
+fn found() -> BTreeMap<String, String> {
+    let pictures = match fs::read_dir(root().join(PICTURES)) {
+        Ok(entries) => entries.map(|entry| entry.expect("an entry").file_name()).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => panic!("{PICTURES}: {error}"),
+    };
+    let pictures = pictures.into_iter().map(|name| format!("{PICTURES}/{}", name.to_str().expect("a name")));
+    let paths = pictures.chain(root().join(PAGE).exists().then(|| PAGE.to_owned()));
+    paths.map(|path| (path.clone(), read(&path))).collect()
+}
+
+fn write(manual: &BTreeMap<String, String>) {
+    fs::create_dir_all(root().join(PICTURES)).expect("a folder for the pictures");
+    for stale in found().keys().filter(|path| !manual.contains_key(*path)) {
+        fs::remove_file(root().join(stale)).unwrap_or_else(|error| panic!("{stale}: {error}"));
+    }
+    for (path, text) in manual {
+        fs::write(root().join(path), text).unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+}
+
+#[test]
+fn the_manual_is_up_to_date() {
+    let manual = manual();
+    if env::var_os(WRITE).is_some() {
+        write(&manual);
+    }
+    let found = found();
+    let paths: BTreeSet<_> = manual.keys().chain(found.keys()).collect();
+    let wrong: Vec<_> = paths.into_iter().filter(|path| manual.get(*path) != found.get(*path)).collect();
+    assert!(
+        wrong.is_empty(),
+        "not as the algorithms' folders make them: {wrong:?}; run ./manual and commit what it writes"
+    );
+}
+
+#[test]
+fn a_readme_documents_every_parameter_in_order() {
+    for (entry, readme) in LIST.iter().zip(readmes()) {
+        assert_eq!(readme.parameters, entry.fields, "the parameter table of {}", entry.name);
+    }
+}
+
+#[test]
+fn what_the_manual_quotes_is_valid() {
+    for (path, text) in [page::TEMPLATE].map(|path| (path, read(path))) {
+        quotes::check(path, &text);
+    }
+    for entry in LIST {
+        let path = format!("src/algorithm/{}/README.md", entry.name);
+        let text = read(&path);
+        assert_eq!(
+            quotes::check(&path, &text).first().map(String::as_str),
+            Some(entry.name),
+            "{path} opens with another"
+        );
+    }
+}
+
+#[test]
+fn pictures_are_small_and_need_nothing_from_outside() {
+    for (path, svg) in manual().iter().filter(|(path, _)| path.ends_with(".svg")) {
+        assert!(svg.len() < 20_000, "{path} has {} bytes", svg.len());
+        for outside in ["<script", "<style", "<image", "href", "url(", "@"] {
+            assert!(!svg.contains(outside), "{path} has {outside}");
+        }
+    }
+}

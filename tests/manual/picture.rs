@@ -1,0 +1,232 @@
+//! A story as a picture: what was asked and what became of it, what started so far, and what remained.
+
+use std::fmt::Write;
+
+use weir::{
+    algorithm::Entry,
+    domain::{Micros, time::SECOND},
+};
+
+use super::story::{Asked, END, PATIENCE, Told};
+
+// All lengths are pixels. Colours stand out from white and from black alike, and no meaning is carried by colour alone.
+const WIDTH: i64 = 760;
+const LEFT: i64 = 66;
+const RIGHT: i64 = 744;
+const INK: &str = "#767e87";
+const GREEN: &str = "#2c9c4b";
+const BLUE: &str = "#3b82f6";
+const RED: &str = "#dc4f4a";
+const VIOLET: &str = "#8f6fdc";
+
+/// The most units of the upper curve's axis.
+const MOST_UNITS: u64 = 90;
+/// The length of the window that pictures are compared by.
+const WINDOW: Micros = 10 * SECOND;
+
+/// The picture of an algorithm's first example.
+pub fn draw(entry: &Entry, told: &Told) -> String {
+    let mut picture = Picture { body: String::new(), y: 62 };
+    picture.lanes(told);
+    picture.curves(told);
+    picture.remaining(told);
+    picture.seconds();
+    picture.framed(entry, told)
+}
+
+struct Picture {
+    body: String,
+    /// How far down it is drawn.
+    y: i64,
+}
+
+/// A coordinate to a tenth of a pixel, as short as it can be written.
+fn short(tenths: i64) -> String {
+    match (tenths / 10, tenths % 10) {
+        (whole, 0) => whole.to_string(),
+        (whole, part) => format!("{whole}.{part}"),
+    }
+}
+
+/// Where a moment is, from left to right.
+fn x(at: Micros) -> String {
+    short(LEFT * 10 + at.min(END) * (RIGHT - LEFT) * 10 / END)
+}
+
+/// A band of the picture with an axis of its own.
+struct Panel {
+    top: i64,
+    height: i64,
+    most: u64,
+}
+
+impl Panel {
+    fn y(&self, units: u64) -> String {
+        short(self.top * 10 + (self.most - units.min(self.most)) as i64 * self.height * 10 / self.most as i64)
+    }
+
+    /// A path that keeps each value until the next one's moment.
+    fn steps(&self, values: impl Iterator<Item = (Micros, u64)>) -> String {
+        let mut path = String::new();
+        for (at, value) in values {
+            let (x, y) = (x(at), self.y(value));
+            let _ = if path.is_empty() { write!(path, "M{x} {y}") } else { write!(path, "H{x}V{y}") };
+        }
+        path + &format!("H{}", x(END))
+    }
+}
+
+impl Picture {
+    fn add(&mut self, element: impl AsRef<str>) {
+        self.body.push_str(element.as_ref());
+        self.body.push('\n');
+    }
+
+    fn text(&mut self, x: i64, y: i64, anchor: &str, text: &str) {
+        self.add(format!("<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>"));
+    }
+
+    /// What was asked, each mark in its lane: allowed, when that starts where some wait, refused.
+    fn lanes(&mut self, told: &Told) {
+        let bars = |y: i64, moments: &mut dyn Iterator<Item = Micros>| -> String {
+            moments.map(|at| format!("M{} {y}v10", x(at))).collect()
+        };
+        let allowed = |asked: &Asked| asked.start.map(|_| asked.at);
+        let y = self.lane("allowed");
+        let path = bars(y, &mut told.asked.iter().filter_map(allowed));
+        self.add(format!("<path stroke=\"{GREEN}\" stroke-width=\"1.2\" d=\"{path}\"/>"));
+        if told.has_waits() {
+            let below = self.lane("starts");
+            let ways = told.asked.iter().filter_map(|asked| Some((asked.at, asked.start?)));
+            let ways: String =
+                ways.map(|(at, start)| format!("M{} {}L{} {}", x(at), y + 11, x(start), below - 1)).collect();
+            self.add(format!("<path stroke=\"{BLUE}\" stroke-width=\".7\" opacity=\".7\" d=\"{ways}\"/>"));
+            let path = bars(below, &mut told.asked.iter().filter_map(|asked| asked.start));
+            self.add(format!("<path stroke=\"{BLUE}\" stroke-width=\"1.2\" d=\"{path}\"/>"));
+        }
+        let y = self.lane("refused");
+        let refused = told.asked.iter().filter(|asked| asked.start.is_none());
+        let path: String = refused.map(|asked| format!("M{} {y}m-3 2l6 6m0-6l-6 6", x(asked.at))).collect();
+        self.add(format!("<path stroke=\"{RED}\" stroke-width=\"1.1\" d=\"{path}\"/>"));
+    }
+
+    /// The top of the next lane, after its name.
+    fn lane(&mut self, name: &str) -> i64 {
+        let top = self.y;
+        self.text(LEFT - 8, top + 9, "end", name);
+        self.y = top + if name == "allowed" { 26 } else { 18 };
+        top
+    }
+
+    /// What was asked so far, and what of it has started.
+    fn curves(&mut self, told: &Told) {
+        let started = if told.has_waits() { "started so far" } else { "allowed so far" };
+        let panel = self.panel(130, MOST_UNITS, &[0, 30, 60, 90]);
+        let so_far = |moments: Vec<Micros>| panel.steps([(0, 0)].into_iter().chain(moments.into_iter().zip(1..)));
+        let asked = so_far(told.asked.iter().map(|asked| asked.at).collect());
+        self.add(format!("<path stroke=\"{INK}\" stroke-width=\"1.2\" stroke-dasharray=\"4 3\" d=\"{asked}\"/>"));
+        let colour = if told.has_waits() { BLUE } else { GREEN };
+        self.add(format!("<path stroke=\"{colour}\" stroke-width=\"1.8\" d=\"{}\"/>", so_far(told.starts())));
+        let y = panel.top - 10;
+        self.swatch(LEFT, y, INK, " stroke-dasharray=\"4 3\"", "asked so far");
+        self.swatch(LEFT + 122, y, colour, "", started);
+    }
+
+    /// The largest cost that would have passed.
+    fn remaining(&mut self, told: &Told) {
+        let panel = self.panel(70, told.limit, &[0, told.limit]);
+        let path = panel.steps(told.remaining.iter().copied());
+        self.add(format!("<path stroke=\"{VIOLET}\" stroke-width=\"1.5\" d=\"{path}\"/>"));
+        self.swatch(LEFT, panel.top - 10, VIOLET, "", "remaining");
+    }
+
+    /// A legend's line and its meaning.
+    fn swatch(&mut self, x: i64, y: i64, colour: &str, more: &str, text: &str) {
+        self.add(format!("<path stroke=\"{colour}\" stroke-width=\"1.8\"{more} d=\"M{x} {y}h22\"/>"));
+        self.text(x + 28, y + 4, "start", text);
+    }
+
+    /// The next panel, with lines at some of its units and each five seconds.
+    fn panel(&mut self, height: i64, most: u64, units: &[u64]) -> Panel {
+        let panel = Panel { top: self.y + 28, height, most };
+        self.y = panel.top + height;
+        let mut grid = String::new();
+        for unit in units {
+            let y = panel.y(*unit);
+            let _ = write!(grid, "M{LEFT} {y}H{RIGHT}");
+            self.add(format!("<text x=\"{}\" y=\"{y}\" dy=\"4\" text-anchor=\"end\">{unit}</text>", LEFT - 8));
+        }
+        for second in (0..=END / SECOND).step_by(5) {
+            let _ = write!(grid, "M{} {}v{height}", x(second * SECOND), panel.top);
+        }
+        self.add(format!("<path stroke=\"{INK}\" stroke-width=\".6\" opacity=\".4\" d=\"{grid}\"/>"));
+        panel
+    }
+
+    /// The axis of time, below all panels.
+    fn seconds(&mut self) {
+        self.y += 16;
+        for second in (0..=END / SECOND).step_by(5) {
+            let text = if second == END / SECOND { format!("{second} s") } else { second.to_string() };
+            self.add(format!(
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
+                x(second * SECOND),
+                self.y
+            ));
+        }
+        self.y += 10;
+    }
+
+    fn framed(self, entry: &Entry, told: &Told) -> String {
+        let fields: Vec<_> = entry.examples[0].iter().map(|(field, text)| format!("{field}: {text}")).collect();
+        let limit = format!("{}: {{ {} }}", entry.name, fields.join(", "));
+        let result = format!(
+            "{} of {} allowed; at most {} in any {} s",
+            told.starts().len(),
+            told.asked.len(),
+            told.most_within(WINDOW),
+            WINDOW / SECOND
+        );
+        let patience = match told.has_waits() {
+            true => format!("; callers accept a wait of {} s", PATIENCE / SECOND),
+            false => String::new(),
+        };
+        let height = self.y;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+             height=\"{height}\" role=\"img\" fill=\"none\">\n\
+             <title>{limit}</title>\n\
+             <desc>{result}{patience}</desc>\n\
+             <g fill=\"{INK}\" font-family=\"system-ui, sans-serif\">\n\
+             <text x=\"{LEFT}\" y=\"20\" font-size=\"15\" font-weight=\"600\">{limit}</text>\n\
+             <text x=\"{LEFT}\" y=\"40\" font-size=\"13\">{result}{patience}</text>\n\
+             </g>\n\
+             <g font-family=\"system-ui, sans-serif\" font-size=\"12\">\n{}</g>\n</svg>\n",
+            self.body.replace("<text ", &format!("<text fill=\"{INK}\" "))
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(wait: Micros) -> Told {
+        let asked = |number: Micros| {
+            let at = number * SECOND / 2;
+            Asked { at, start: (number % 3 != 2).then_some(at + wait * (number % 4)) }
+        };
+        Told { asked: (0..60).map(asked).collect(), remaining: vec![(0, 10), (5 * SECOND, 3)], limit: 10 }
+    }
+
+    #[test]
+    fn who_waits_is_shown_asking_and_starting() {
+        let entry = &weir::algorithm::LIST[0];
+        let (at_once, later) = (draw(entry, &told(0)), draw(entry, &told(SECOND / 2)));
+        assert!(at_once.contains(">allowed so far<") && !at_once.contains(">starts<"), "{at_once}");
+        assert!(later.contains(">started so far<") && later.contains(">starts<"), "{later}");
+        // From where it is asked, half a second in, to where it starts, half a second later.
+        let (x0, x1) = (x(SECOND / 2), x(SECOND));
+        assert!(later.contains(&format!("M{x0} 73L{x1} 87")), "{later}");
+    }
+}
