@@ -19,7 +19,7 @@ pub mod watch;
 use std::collections::HashMap;
 
 pub use limits::WrittenLimit;
-pub use load::{Loaded, load};
+pub use load::{Loaded, load, load_merging};
 pub use problem::{Problem, Problems};
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;

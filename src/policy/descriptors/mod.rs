@@ -6,6 +6,8 @@
 //! node count.
 
 pub mod file;
+mod metadata;
+mod rate_limit;
 pub mod resolve;
 pub mod rule;
 

@@ -1,10 +1,13 @@
 //! What a file of descriptors says beside the limits of its tree.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path};
 
 use crate::{
     plan::Limit,
-    policy::tree::{Domain, NodeId},
+    policy::{
+        problem::{Problem, Problems},
+        tree::{Domain, NodeId},
+    },
 };
 
 /// What a file of descriptors says of its domain.
@@ -16,7 +19,7 @@ pub struct Descriptors {
     /// Whether metrics show any value of requests.
     pub(super) shows_values: bool,
     /// What is valid but may surprise, each with its place.
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Problems,
 }
 
 /// What one descriptor of a file says.
@@ -83,8 +86,15 @@ impl Descriptors {
     }
 
     /// What is valid but may surprise, each with its place.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn notes(&self) -> &[Problem] {
+        &self.notes.0
+    }
+
+    /// Says that what was noted without a file stands in this one.
+    pub(in crate::policy) fn noted_in(&mut self, file: &Path) {
+        for note in self.notes.0.iter_mut().filter(|note| note.file.as_os_str().is_empty()) {
+            note.file = file.to_owned();
+        }
     }
 }
 
