@@ -11,5 +11,8 @@ mod rate_limit;
 pub mod resolve;
 pub mod rule;
 
+#[cfg(test)]
+mod tests;
+
 pub use resolve::{Met, resolve};
 pub use rule::{Descriptors, Rule, RuleLimit, Written};
