@@ -76,7 +76,7 @@ impl Domains {
     fn add(&mut self, path: PathBuf, document: &Node) -> Result<(), Problems> {
         let in_file = |problems: Problems| problems.in_file(&path);
         let is_theirs = descriptors::file::is_one(document);
-        let (mut domain, first) = match is_theirs.then(|| self.to_be_merged(document)).flatten() {
+        let (mut domain, first) = match is_theirs.then(|| self.take_for_merge(document)).flatten() {
             Some((before, first)) => (descriptors::file::add(before, document, &self.bounds).map_err(in_file)?, first),
             None if is_theirs => (descriptors::file::read(document, &self.bounds).map_err(in_file)?, path.clone()),
             None => (file::read(document, &self.bounds).map_err(in_file)?, path.clone()),
@@ -95,7 +95,7 @@ impl Domains {
     }
 
     /// The domain that a document of descriptors adds to, taken out.
-    fn to_be_merged(&mut self, document: &Node) -> Option<(Domain, PathBuf)> {
+    fn take_for_merge(&mut self, document: &Node) -> Option<(Domain, PathBuf)> {
         let name = descriptors::file::domain_of(document)?;
         let is_theirs = self.found.get(name).is_some_and(|(domain, _)| domain.descriptors.is_some());
         if self.merge && is_theirs { self.found.remove(name) } else { None }

@@ -5,6 +5,7 @@
 //! name, else by the first pattern that fits, else by the descriptor without a value. Only the limits of the last entry's
 //! node count.
 
+mod descriptor;
 pub mod file;
 mod metadata;
 mod rate_limit;
