@@ -4,7 +4,7 @@ use allocation_counter::measure;
 use weir::{
     algorithm::Bounds,
     domain::Key,
-    policy::{Domain, document, file},
+    policy::{Domain, descriptors, document, file},
 };
 
 /// Four limits, two of them on one node, found by name and by `*`, one of them under a factor.
@@ -32,6 +32,17 @@ fn resolving_a_key_allocates_nothing() {
         assert_eq!(found, levels, "{segments:?}");
         assert_eq!(counted.count_total, 0, "{segments:?}: {counted:?}");
     }
+}
+
+#[test]
+fn resolving_a_key_among_descriptors_allocates_nothing() {
+    let text = "domain: d\ndescriptors: [{ key: user, value: 'a*', rate_limit: { unit: day, requests_per_unit: 1 } }]";
+    let document = document::parse(text).expect("YAML").expect("a document");
+    let domain = descriptors::file::read(&document, &Bounds::default()).expect("a policy");
+    let key = Key::new("d", &["user", "alex"]).expect("a key");
+    let mut found = 0;
+    let counted = measure(|| found = domain.levels(&key, 1, 1.0).map_or(0, |levels| levels.len()));
+    assert_eq!((found, counted.count_total), (1, 0), "{counted:?}");
 }
 
 #[test]

@@ -98,13 +98,13 @@ impl App {
         let hangup = signal(SignalKind::hangup()).ok();
         let watch = (!settings.limits.as_os_str().is_empty()).then(|| Watch::new(&settings.limits));
         let (policy, empty) = match &watch {
-            Some(_) => load(&settings.limits, &settings.bounds()).map_err(AppError::Policy)?,
+            Some(_) => load(&settings).map_err(AppError::Policy)?,
             None => {
                 warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
                 (Policy::empty(), Vec::new())
             }
         };
-        let metrics = Metrics::new();
+        let metrics = Metrics::with_settings(&settings.metrics);
         metrics.policy_loaded();
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
         let memory = open_store(&settings.store, &policy, start_empty)?;

@@ -1,16 +1,11 @@
 //! Puts a changed policy in force; a bad one changes nothing.
 
-use std::{
-    future::pending,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{future::pending, path::PathBuf, sync::Arc};
 
 use tokio::{signal::unix::Signal, time::MissedTickBehavior};
 use tracing::{error, info, warn};
 
 use crate::{
-    algorithm::Bounds,
     config::Settings,
     limiter::Limiter,
     policy::{self, Policy, Problems, watch::Watch},
@@ -28,9 +23,10 @@ pub struct Reload {
     pub empty: Vec<PathBuf>,
 }
 
-/// Loads a policy, and tells what a person should know of it: the policy, and its files that hold nothing.
-pub fn load(path: &Path, bounds: &Bounds) -> Result<(Policy, Vec<PathBuf>), Problems> {
-    let loaded = policy::load(path, bounds)?;
+/// Loads the policy of these settings, and tells what a person should know of it: the policy, and its files that hold
+/// nothing.
+pub fn load(settings: &Settings) -> Result<(Policy, Vec<PathBuf>), Problems> {
+    let loaded = policy::load_merging(&settings.limits, &settings.bounds(), settings.envoy.merge_domains)?;
     for skipped in &loaded.skipped {
         info!(path = %skipped.display(), "no policy file, passed over");
     }
@@ -96,7 +92,7 @@ impl Reload {
 
     /// A file that has become empty is taken for one that is being written.
     fn load_again(&mut self) -> Result<Policy, Problems> {
-        let (policy, empty) = load(&self.settings.limits, &self.settings.bounds())?;
+        let (policy, empty) = load(&self.settings)?;
         if let Some(emptied) = empty.iter().find(|path| !self.empty.contains(path)) {
             return Err(Problems::of_file(emptied, "the file holds nothing; to lift all limits write `schema: {}`"));
         }

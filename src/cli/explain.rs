@@ -1,5 +1,7 @@
 //! `weir limits explain`
 
+mod descriptors;
+
 use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
@@ -17,7 +19,7 @@ use crate::{
 pub struct Explain {
     /// A policy file, or a directory of them
     path: PathBuf,
-    /// The key's segments, root first
+    /// The key's segments, root first; in a domain of descriptors KEY VALUE KEY VALUE …
     #[arg(required = true, value_name = "KEY")]
     key: Vec<String>,
     /// The domain whose policy decides
@@ -26,6 +28,9 @@ pub struct Explain {
     /// The longest period that is allowed, as in the setting max_period
     #[arg(long, value_name = "TIME", default_value = "31d")]
     max_period: String,
+    /// Let several files of descriptors be of one domain, as the setting envoy.merge_domains does
+    #[arg(long)]
+    merge_domains: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -34,7 +39,7 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let policy = policy::load(&self.path, &bounds)?.policy;
+        let policy = policy::load_merging(&self.path, &bounds, self.merge_domains)?.policy;
         let Some(domain) = policy.domain(&self.domain) else {
             let mut known: Vec<_> = policy.domains().map(|domain| format!("`{}`", domain.name)).collect();
             known.sort();
@@ -44,6 +49,9 @@ impl Explain {
                 known.join(", ")
             )));
         };
+        if let Some(descriptors) = &domain.descriptors {
+            return descriptors::explain(domain, descriptors, &self.key, self.json);
+        }
         let key = Key::new(&self.domain, &self.key)?;
         let steps: Vec<_> = domain.walk(&key).collect();
         if self.json {
@@ -62,7 +70,7 @@ impl Explain {
         say(format_args!("domain `{}`: {charge}; anchor {}", domain.name, domain.anchor))?;
         for (index, segment) in self.key.iter().enumerate() {
             let path = self.key[..=index].join(" / ");
-            let Some((depth, found, node)) = steps.get(index) else {
+            let Some((_, found, node)) = steps.get(index) else {
                 say(format_args!("{path}: no node for `{segment}`; the walk ends here"))?;
                 break;
             };
@@ -72,13 +80,11 @@ impl Explain {
                 Found::Any => "by `*`",
             };
             say(format_args!("{path}: found {how}"))?;
-            let counts = domain.descriptors.is_none() || *depth == self.key.len();
             for limit in domain.limits_at(*node) {
                 let shadow = if limit.shadow { ", shadow" } else { "" };
-                let passed = if counts { "" } else { ", passed over: only the last segment's limits count" };
                 let (algorithm, parameters) = (limit.params.name(), limit.params.describe());
                 say(format_args!(
-                    "    {}: {algorithm} {parameters}{shadow}{passed}; counted as `{}`",
+                    "    {}: {algorithm} {parameters}{shadow}; counted as `{}`",
                     limit.name,
                     limit.ident_text()
                 ))?;

@@ -25,6 +25,9 @@ pub struct Lint {
     /// The longest period that is allowed, as in the setting max_period
     #[arg(long, value_name = "TIME", default_value = "31d")]
     max_period: String,
+    /// Let several files of descriptors be of one domain, as the setting envoy.merge_domains does
+    #[arg(long)]
+    merge_domains: bool,
     /// Exit with 1 when there are warnings, or counts that would be forgotten
     #[arg(long)]
     strict: bool,
@@ -36,7 +39,7 @@ pub struct Lint {
 impl Lint {
     pub fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let loaded = match policy::load(&self.path, &bounds) {
+        let loaded = match policy::load_merging(&self.path, &bounds, self.merge_domains) {
             Ok(loaded) => loaded,
             Err(problems) if self.json => {
                 let places = problems.0.iter().map(|problem| {
@@ -54,7 +57,9 @@ impl Lint {
         let mut warnings = lint::warnings(&loaded.policy);
         warnings.extend(loaded.empty.iter().map(|path| format!("{} holds nothing", path.display())));
         let forgotten = match &self.against {
-            Some(old) => lint::forgotten(&policy::load(old, &bounds)?.policy, &loaded.policy),
+            Some(old) => {
+                lint::forgotten(&policy::load_merging(old, &bounds, self.merge_domains)?.policy, &loaded.policy)
+            }
             None => Vec::new(),
         };
         let (domains, limits) = (loaded.policy.domains().count(), loaded.policy.limit_count());

@@ -1,6 +1,7 @@
 //! Floor 7, the settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
 //! then flags.
 
+pub mod envoy;
 mod source;
 mod store;
 
@@ -14,13 +15,14 @@ use figment::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::envoy::EnvoySettings;
 use crate::{
     admin::HttpSettings,
     algorithm::{Bounds, params::MAX_PERIOD},
     policy::Problems,
     settings::Time,
     store::StoreSettings,
-    telemetry::tracing::LogSettings,
+    telemetry::{MetricsSettings, tracing::LogSettings},
     transport::{drain::ShutdownSettings, grpc::GrpcSettings},
 };
 
@@ -40,6 +42,10 @@ pub struct Settings {
     pub http: HttpSettings,
     /// Where counts live.
     pub store: StoreSettings,
+    /// How Weir stands in for Envoy's rate-limit service.
+    pub envoy: EnvoySettings,
+    /// How much metrics may show.
+    pub metrics: MetricsSettings,
     /// How the service ends.
     pub shutdown: ShutdownSettings,
     /// How logs are written.
@@ -55,6 +61,8 @@ impl Default for Settings {
             grpc: GrpcSettings::default(),
             http: HttpSettings::default(),
             store: StoreSettings::default(),
+            envoy: EnvoySettings::default(),
+            metrics: MetricsSettings::default(),
             shutdown: ShutdownSettings::default(),
             log: LogSettings::default(),
         }
@@ -125,6 +133,9 @@ impl Settings {
         }
         if !(1_024..=64 << 20).contains(&self.grpc.max_message_bytes) {
             return wrong("grpc.max_message_bytes is 1024 to 67108864");
+        }
+        if self.metrics.max_series > 1_000_000 {
+            return wrong("metrics.max_series is 0 to 1000000");
         }
         if self.grpc.workers > 1_024 {
             return wrong("grpc.workers is at most 1024; 0 means one for each core");

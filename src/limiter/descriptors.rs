@@ -207,14 +207,14 @@ impl Override {
     }
 }
 
-impl<'a> Resolved<'a> {
+impl Resolved<'_> {
     /// What a store has to decide by the policy of this version.
-    fn plan(&'a self, version: u64) -> Plan<'a> {
+    fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
         let anchor = self.domain.map_or(0, |domain| domain.anchor);
         let mut levels = SmallVec::new();
         for found in &self.descriptors {
             let Some(key) = &found.key else { continue };
-            let level = |met: MetLimit<'a>| Level::new(key, met.depth, anchor, met.limit, found.hits());
+            let level = |met: MetLimit<'r>| Level::new(key, met.depth, anchor, met.limit, found.hits());
             levels.extend(found.limits().map(level));
         }
         let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);
@@ -236,7 +236,7 @@ impl<S: Store> Limiter<S> {
     pub async fn check_descriptors<'a>(
         &self,
         snapshot: &'a Snapshot,
-        request: &'a Resolved<'a>,
+        request: &'a Resolved<'_>,
     ) -> Result<Statuses<'a>, CheckError> {
         let plan = request.plan(snapshot.version);
         let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };

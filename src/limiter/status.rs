@@ -84,7 +84,7 @@ impl Statuses<'_> {
 impl<'a> Status<'a> {
     /// The status of a descriptor whose limits have said this at `at`; each is given with the phase of its windows.
     pub(super) fn new(
-        found: &'a ResolvedDescriptor<'a>,
+        found: &'a ResolvedDescriptor<'_>,
         answers: impl Iterator<Item = (LevelAnswer<'a>, Micros)>,
         at: Micros,
     ) -> Self {

@@ -64,7 +64,8 @@ fn make_room(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decision
     };
     let counted_before = |index: usize| {
         let mut before = plan.levels[..index].iter().enumerate();
-        plan.twins && before.any(|(twin, level)| !level.limit.shadow && plan.state_of(twin) == plan.state_of(index))
+        plan.has_twins()
+            && before.any(|(twin, level)| !level.limit.shadow && plan.state_of(twin) == plan.state_of(index))
     };
     let fresh = next.iter().enumerate().filter(|(index, next)| is_new(states, *index, next));
     let count = fresh.filter(|(index, _)| !counted_before(*index)).count();

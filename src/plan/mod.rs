@@ -6,6 +6,8 @@ pub mod limit;
 #[cfg(test)]
 mod tests;
 
+use std::{collections::HashMap, hash::Hash};
+
 use smallvec::SmallVec;
 
 pub use decide::{Decisions, States, decide};
@@ -13,20 +15,22 @@ pub use limit::{Limit, Origin};
 
 use crate::{
     algorithm::{ParamError, Params},
-    domain::{Ask, Charge, Key, Micros, OnStoreFailure},
+    domain::{Ask, Charge, Key, Micros, OnStoreFailure, ask::MAX_LEVELS},
 };
 
 /// Everything a store must know to decide one request.
 pub struct Plan<'a> {
     levels: SmallVec<[Level<'a>; 4]>,
-    twins: bool,
+    /// Where levels share a state: by state, what all that use it ask for together. Else empty.
+    totals: Box<[i64]>,
     /// What a refusal by one level does to the others.
     pub charge: Charge,
     /// The longest wait that the caller accepts; `None`: it did not say.
     pub max_wait: Option<Micros>,
     /// What answers while the shared store does not.
     pub on_store_failure: OnStoreFailure,
-    /// The version of the policy that all levels come from; `None` where the request brought its own.
+    /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where
+    /// it does not, or the request brought its own.
     pub policy_version: Option<u64>,
 }
 
@@ -106,21 +110,31 @@ impl<'a> Level<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// A plan over `levels`, root first.
+    /// A plan over `levels`, root first; at most 65,536 of them.
     #[inline]
     pub fn new(mut levels: SmallVec<[Level<'a>; 4]>, charge: Charge, max_wait: Option<Micros>) -> Self {
         let mut twins = false;
-        for index in 1..levels.len() {
-            let twin = levels[..index].iter().position(|before| before.same_state(&levels[index]));
-            levels[index].twin = twin.map(|first| first as u16);
-            twins |= twin.is_some();
+        if levels.len() > MAX_LEVELS {
+            twins = find_twins_of_many(&mut levels);
+        } else {
+            for index in 1..levels.len() {
+                let twin = levels[..index].iter().position(|before| before.same_state(&levels[index]));
+                levels[index].twin = twin.map(|first| first as u16);
+                twins |= twin.is_some();
+            }
         }
-        Self { levels, twins, charge, max_wait, on_store_failure: OnStoreFailure::default(), policy_version: None }
+        let totals = if twins { totals(&levels) } else { Box::default() };
+        Self { levels, totals, charge, max_wait, on_store_failure: OnStoreFailure::default(), policy_version: None }
     }
 
     /// The levels, root first.
     pub fn levels(&self) -> &[Level<'a>] {
         &self.levels
+    }
+
+    /// Whether any two levels share a state.
+    fn has_twins(&self) -> bool {
+        !self.totals.is_empty()
     }
 
     /// The level whose state `index` uses: itself, or the first of those that share one.
@@ -134,10 +148,43 @@ impl<'a> Plan<'a> {
 
     /// What all levels on the state of `index` ask for together.
     fn total_cost(&self, index: usize) -> i64 {
-        if !self.twins {
-            return self.levels[index].cost;
-        }
-        let state = self.state_of(index);
-        (0..self.levels.len()).filter(|other| self.state_of(*other) == state).map(|other| self.levels[other].cost).sum()
+        if self.has_twins() { self.totals[self.state_of(index)] } else { self.levels[index].cost }
     }
+}
+
+/// Finds the twins among more levels than one path has, in time that grows with their number.
+fn find_twins_of_many(levels: &mut [Level<'_>]) -> bool {
+    // A key's path and an ident behind it name one state.
+    let firsts = firsts(levels.iter().map(|level| (level.path(), level.limit.ident())));
+    let mut twins = false;
+    for (index, first) in firsts.into_iter().enumerate().filter(|(index, first)| index != first) {
+        levels[index].twin = Some(first as u16);
+        twins = true;
+    }
+    twins
+}
+
+/// Where in a row each value stands first. In time that grows with the row's length, and at once where that is short.
+pub fn firsts<K: Eq + Hash>(row: impl ExactSizeIterator<Item = K>) -> SmallVec<[usize; 4]> {
+    if row.len() <= MAX_LEVELS {
+        let mut seen = SmallVec::<[K; 4]>::new();
+        return row
+            .enumerate()
+            .map(|(index, value)| {
+                let first = seen.iter().position(|before| *before == value).unwrap_or(index);
+                seen.push(value);
+                first
+            })
+            .collect();
+    }
+    let mut seen = HashMap::<K, usize, foldhash::fast::RandomState>::default();
+    row.enumerate().map(|(index, value)| *seen.entry(value).or_insert(index)).collect()
+}
+
+fn totals(levels: &[Level<'_>]) -> Box<[i64]> {
+    let mut totals = vec![0; levels.len()];
+    for (index, level) in levels.iter().enumerate() {
+        totals[level.twin.map_or(index, usize::from)] += level.cost;
+    }
+    totals.into()
 }

@@ -20,6 +20,8 @@ pub struct Node {
     pub mark: Mark,
     /// What it is.
     pub value: Value,
+    /// A single value without quotes, so that its text may mean a number or a truth.
+    pub plain: bool,
 }
 
 /// What a document is made of. Scalars are their text: what they mean, whoever reads them knows.
@@ -124,10 +126,11 @@ impl Builder {
                 Err((mark, "a second document in one file; give it a file of its own".to_owned()))
             }
             Event::Scalar(text, style, anchor, _) => {
-                let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null");
+                let plain = style == ScalarStyle::Plain;
+                let null = plain && matches!(&*text, "" | "~" | "null");
                 let value = if null { Value::Null } else { Value::Scalar(text.into_owned()) };
                 let bytes = if let Value::Scalar(text) = &value { text.len() } else { 0 };
-                self.add(Node { mark, value }, anchor, Size { bytes, ..Size::default() })
+                self.add(Node { mark, value, plain }, anchor, Size { bytes, ..Size::default() })
             }
             Event::SequenceStart(anchor, _) => self.begin(mark, Value::List(Vec::new()), anchor),
             Event::MappingStart(anchor, _) => self.begin(mark, Value::Map(Vec::new()), anchor),
@@ -145,7 +148,7 @@ impl Builder {
             return Err((mark, format!("nested deeper than {MAX_DEPTH}")));
         }
         self.open.push(Open {
-            node: Node { mark, value },
+            node: Node { mark, value, plain: false },
             anchor,
             inside: Size::default(),
             key: None,
@@ -222,6 +225,7 @@ impl From<serde_json::Value> for Node {
     /// A JSON value as the node that the same text in a YAML file would be, without a place.
     fn from(value: serde_json::Value) -> Self {
         use serde_json::Value as Json;
+        let plain = matches!(value, Json::Null | Json::Bool(_) | Json::Number(_));
         let value = match value {
             Json::Null => Value::Null,
             Json::String(text) => Value::Scalar(text),
@@ -234,7 +238,7 @@ impl From<serde_json::Value> for Node {
                     .collect(),
             ),
         };
-        Self { mark: Mark::default(), value }
+        Self { mark: Mark::default(), value, plain }
     }
 }
 

@@ -32,12 +32,17 @@ pub fn places(domain: &Domain) -> Vec<Place<'_>> {
     found
 }
 
-/// What is valid but may surprise: limits above the anchor with others below them, which a store that is spread over
+/// What is valid but may surprise: in files of descriptors what means nothing where it stands; in others limits above the anchor with others below them, which a store that is spread over
 /// several nodes cannot decide in one step, and names with a `*` that is no pattern.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
         let shown = shown(&domain.name);
+        if let Some(descriptors) = &domain.descriptors {
+            // Their patterns are patterns, and no request meets limits of two nodes on one way.
+            warnings.extend(descriptors.notes().iter().map(|note| format!("{shown}: {note}")));
+            continue;
+        }
         let places = places(domain);
         for place in &places {
             if let Some(name) = place.pattern.last().filter(|name| name.len() > 1 && name.contains('*')) {
@@ -86,12 +91,26 @@ fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy
     }
     let goes_on = |node: NodeId| after.limits_at(node).iter().any(|other| other.ident() == limit.ident());
     let reached = reached(before, after, &place.pattern);
+    let counted_together = |domain: &Domain, node: NodeId| {
+        domain.descriptors.as_ref().and_then(|all| all.rule(node)).is_some_and(|rule| rule.share_threshold)
+    };
+    let together = counted_together(before, place.node);
+    let other_count = |(_, node): &&(String, Option<NodeId>)| {
+        node.is_some_and(|node| goes_on(node) && counted_together(after, node) != together)
+    };
+    if let Some((path, _)) = reached.iter().find(other_count) {
+        return Some(format!("share_threshold of `{path}` changes, and with it what is counted together"));
+    }
     let (path, node) = reached.iter().find(|(_, node)| !node.is_some_and(goes_on))?;
     if node.is_none() {
         return Some(format!("`{path}` is gone"));
     }
+    Some(no_limit_goes_on(path, limit))
+}
+
+fn no_limit_goes_on(path: &str, limit: &Limit) -> String {
     let ident = limit.ident_text();
-    Some(format!("no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then name or ordinal)"))
+    format!("no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then name or ordinal)")
 }
 
 /// The nodes of `after` that the keys of a pattern of `before` lead to, each with its path. A `*` also stands for names that

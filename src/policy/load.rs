@@ -6,7 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Domain, Policy, Problems, document, file};
+use super::{
+    Domain, Policy, Problems, descriptors,
+    document::{self, Node},
+    file,
+};
 use crate::algorithm::Bounds;
 
 /// Largest policy file, in bytes.
@@ -29,26 +33,25 @@ pub struct Loaded {
 /// # Errors
 /// All that is wrong in all files.
 pub fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
+    load_merging(path, bounds, false)
+}
+
+/// The same; with `merge_domains` several files of descriptors may be of one domain, to which each adds its own.
+///
+/// # Errors
+/// All that is wrong in all files.
+pub fn load_merging(path: &Path, bounds: &Bounds, merge_domains: bool) -> Result<Loaded, Problems> {
     let (files, skipped) = files(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
     if files.is_empty() {
         return Err(Problems::of_file(path, "no policy file (*.yaml, *.yml) in this directory"));
     }
-    let mut domains: HashMap<Box<str>, (Domain, PathBuf)> = HashMap::new();
+    let mut domains = Domains { found: HashMap::new(), bounds: *bounds, merge: merge_domains };
     let (mut problems, mut empty) = (Problems::default(), Vec::new());
     for path in files {
-        match read(&path, bounds) {
-            Ok(domain) => {
-                let Some(domain) = domain else {
-                    empty.push(path);
-                    continue;
-                };
-                if let Some((_, before)) = domains.get(&domain.name) {
-                    let message =
-                        format!("domain `{}` stands in {} too; one file a domain", domain.name, before.display());
-                    problems.0.extend(Problems::of_file(&path, message).0);
-                } else {
-                    domains.insert(domain.name.clone(), (domain, path));
-                }
+        match read(&path) {
+            Ok(None) => empty.push(path),
+            Ok(Some(document)) => {
+                problems.0.extend(domains.add(path, &document).err().into_iter().flat_map(|found| found.0))
             }
             Err(found) => problems.0.extend(found.0),
         }
@@ -56,17 +59,53 @@ pub fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
     if !problems.0.is_empty() {
         return Err(problems);
     }
-    if domains.is_empty() {
+    if domains.found.is_empty() {
         return Ok(Loaded { policy: Policy::empty(), skipped, empty });
     }
-    Ok(Loaded { policy: Policy::new(domains.into_values().map(|(domain, _)| domain)), skipped, empty })
+    Ok(Loaded { policy: Policy::new(domains.found.into_values().map(|(domain, _)| domain)), skipped, empty })
 }
 
-/// The domain of a file; `None` where the file holds nothing.
-fn read(path: &Path, bounds: &Bounds) -> Result<Option<Domain>, Problems> {
+/// The domains of the files read so far, each with the first that defines it.
+struct Domains {
+    found: HashMap<Box<str>, (Domain, PathBuf)>,
+    bounds: Bounds,
+    merge: bool,
+}
+
+impl Domains {
+    fn add(&mut self, path: PathBuf, document: &Node) -> Result<(), Problems> {
+        let in_file = |problems: Problems| problems.in_file(&path);
+        let is_theirs = descriptors::file::is_one(document);
+        let (mut domain, first) = match is_theirs.then(|| self.take_for_merge(document)).flatten() {
+            Some((before, first)) => (descriptors::file::add(before, document, &self.bounds).map_err(in_file)?, first),
+            None if is_theirs => (descriptors::file::read(document, &self.bounds).map_err(in_file)?, path.clone()),
+            None => (file::read(document, &self.bounds).map_err(in_file)?, path.clone()),
+        };
+        if let Some((other, before)) = self.found.get(&domain.name) {
+            let name = &domain.name;
+            let hint = if is_theirs && other.descriptors.is_some() { " (or set envoy.merge_domains)" } else { "" };
+            let message = format!("domain `{name}` stands in {} too; one file a domain{hint}", before.display());
+            return Err(Problems::of_file(&path, message));
+        }
+        if let Some(descriptors) = &mut domain.descriptors {
+            descriptors.noted_in(&path);
+        }
+        self.found.insert(domain.name.clone(), (domain, first));
+        Ok(())
+    }
+
+    /// The domain that a document of descriptors adds to, taken out.
+    fn take_for_merge(&mut self, document: &Node) -> Option<(Domain, PathBuf)> {
+        let name = descriptors::file::domain_of(document)?;
+        let is_theirs = self.found.get(name).is_some_and(|(domain, _)| domain.descriptors.is_some());
+        if self.merge && is_theirs { self.found.remove(name) } else { None }
+    }
+}
+
+/// The document of a file; `None` where the file holds nothing.
+fn read(path: &Path) -> Result<Option<Node>, Problems> {
     let text = text(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
-    let document = document::parse(&text).map_err(|problems| problems.in_file(path))?;
-    document.map(|document| file::read(&document, bounds).map_err(|problems| problems.in_file(path))).transpose()
+    document::parse(&text).map_err(|problems| problems.in_file(path))
 }
 
 fn text(path: &Path) -> io::Result<String> {

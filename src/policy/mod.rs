@@ -20,7 +20,7 @@ pub mod watch;
 use std::collections::HashMap;
 
 pub use limits::WrittenLimit;
-pub use load::{Loaded, load};
+pub use load::{Loaded, load, load_merging};
 pub use problem::{Problem, Problems};
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;
@@ -33,6 +33,7 @@ pub struct Policy {
     default: Option<Domain>,
     domains: HashMap<Box<str>, Domain, foldhash::fast::RandomState>,
     limits: u32,
+    shares: bool,
 }
 
 impl Policy {
@@ -60,7 +61,8 @@ impl Policy {
                 named.insert(domain.name.clone(), domain);
             }
         }
-        Self { default, domains: named, limits }
+        let shares = default.iter().chain(named.values()).any(Domain::shares);
+        Self { default, domains: named, limits, shares }
     }
 
     /// The domain of this name.
@@ -68,6 +70,12 @@ impl Policy {
         // No look-up for the usual one: to compare empty names, libc reads nothing from an address that is none, and that
         // takes some processors 100 ns.
         if name.is_empty() { self.default.as_ref() } else { self.domains.get(name) }
+    }
+
+    /// Whether in any domain several keys count together ([`Domain::shared_key`]).
+    #[inline]
+    pub fn shares(&self) -> bool {
+        self.shares
     }
 
     /// The domains, in no order.

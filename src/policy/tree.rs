@@ -135,6 +135,11 @@ impl Domain {
         next
     }
 
+    /// Whether a node has a child for this pattern.
+    pub fn has_pattern(&self, parent: NodeId, text: &str) -> bool {
+        self.nodes[parent as usize].patterns.iter().any(|(pattern, _)| &*pattern.0 == text)
+    }
+
     /// Gives a node its limits.
     pub fn set_limits(&mut self, node: NodeId, limits: impl IntoIterator<Item = Limit>) {
         let start = self.limits.len() as u32;

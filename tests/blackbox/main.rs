@@ -3,6 +3,7 @@
 mod bad_peers;
 mod bad_requests;
 mod commands;
+mod descriptors;
 mod exactness;
 mod health;
 mod legacy;

@@ -4,7 +4,11 @@ use super::super::laws::{
     Facts,
     facts::{Key, MS, S, check, never, parse, pass, refuse},
 };
-use crate::domain::{Ask, ask::MAX_COST};
+use super::FixedWindow;
+use crate::{
+    algorithm::Params,
+    domain::{Ask, ask::MAX_COST},
+};
 
 pub const FACTS: Facts = Facts {
     // All of each of the limit's windows that this one can touch: 2 * count for a length of one period.
@@ -69,4 +73,15 @@ fn what_is_denied_is_counted_up_to_what_a_double_holds() {
         assert_eq!(key.ask(&params, 0, MAX_COST), never(1, 0, 86_400 * S));
         assert_eq!(key.state.as_ref().unwrap().lua_state(), [0.0, (1u64 << 52) as f64]);
     }
+}
+
+#[test]
+fn none_in_a_unit_lets_nothing_through_but_peeks_and_refunds() {
+    let params = Params::FixedWindow(FixedWindow::in_unit(0, 60 * S, true));
+    let mut key = Key::new();
+    assert_eq!(key.ask(&params, 10 * S, 0), pass(0, 0, 0));
+    assert_eq!(key.ask(&params, 10 * S, -1), pass(0, 0, 0));
+    assert_eq!(key.ask(&params, 10 * S, 1), never(0, 0, 50 * S));
+    assert_eq!(key.ask(&params, 10 * S, 0), refuse(0, 0, 50 * S, 50 * S));
+    assert_eq!(params.scale(0.5).unwrap(), params, "a factor makes nothing of none");
 }

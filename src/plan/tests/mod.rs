@@ -218,3 +218,27 @@ fn a_phase_is_the_key_s_own_and_the_same_in_every_run() {
     assert_eq!(own("alex"), 9_665_025, "the windows of all keys would move");
     assert_eq!(phase("alex", &[("count", "10"), ("period", "60s")]), 0);
 }
+
+#[test]
+fn twins_among_many_levels_are_found_as_among_few() {
+    let gcra = find("gcra").unwrap();
+    let params = (gcra.parse)(&gcra.examples[0], &Bounds::default()).unwrap();
+    let limits = [0, 1].map(|ordinal| Limit::new(Origin::Policy, None, "*", ordinal, false, params.clone()));
+    let keys: Vec<_> = (0..9).map(|key| Key::new("", &["a", &key.to_string()]).unwrap()).collect();
+    cases(50, |seed| {
+        let mut random = seed.clone();
+        let row: Vec<_> = (0..1 + random.below(60))
+            .map(|_| (random.below(9), random.below(2), random.within(1, 2) as u8, random.within(-5, 5)))
+            .collect();
+        let level = |&(key, limit, depth, cost): &(usize, usize, u8, i64)| {
+            Level::new(&keys[key], depth, 2, &limits[limit], cost)
+        };
+        let plan = Plan::new(row.iter().map(level).collect(), Charge::AllOrNothing, None);
+        let state = |&(key, limit, depth, _): &(usize, usize, u8, i64)| (if depth == 1 { 0 } else { key + 1 }, limit);
+        for (index, own) in row.iter().enumerate() {
+            let same = || row.iter().enumerate().filter(|(_, other)| state(other) == state(own));
+            assert_eq!(Some(plan.state_of(index)), same().next().map(|(first, _)| first), "{row:?}");
+            assert_eq!(plan.total_cost(index), same().map(|(_, other)| other.3).sum::<i64>(), "{row:?}");
+        }
+    });
+}

@@ -5,9 +5,15 @@
 //! name, else by the first pattern that fits, else by the descriptor without a value. Only the limits of the last entry's
 //! node count.
 
+mod descriptor;
 pub mod file;
+mod metadata;
+mod rate_limit;
 pub mod resolve;
 pub mod rule;
+
+#[cfg(test)]
+mod tests;
 
 pub use resolve::{Met, resolve};
 pub use rule::{Descriptors, Rule, RuleLimit, Written};

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::rule::{Descriptors, Rule, Written};
+use super::rule::{Descriptors, Rule};
 use crate::{
     domain::Key,
     plan::Limit,
@@ -71,16 +71,8 @@ pub fn key<'a>(
         return Key::of_any(&domain.name, entries.flat_map(|(key, value)| [key, value]));
     }
     let values = steps(domain, descriptors, entries.clone()).zip(entries);
-    let segments = values.flat_map(|(step, (key, value))| [key, shared(step.rule).unwrap_or(value)]);
+    let segments = values.flat_map(|(step, (key, value))| [key, step.rule.shared().unwrap_or(value)]);
     Key::of_any(&domain.name, segments)
-}
-
-/// What stands in the key in place of a value.
-fn shared(rule: &Rule) -> Option<&str> {
-    match &rule.value {
-        Written::Pattern(pattern) if rule.share_threshold => Some(pattern),
-        _ => None,
-    }
 }
 
 /// The way of a descriptor as metrics show it where the file asks for the request's values; `None` where it does not. The
@@ -101,7 +93,7 @@ pub fn values_in_metrics<'a>(
     let mut path = String::new();
     for (Step { rule, .. }, (key, value)) in steps.iter().zip(entries) {
         // What counts together is shown together.
-        let value = match shared(rule) {
+        let value = match rule.shared() {
             Some(pattern) => pattern,
             None if in_full || rule.value_to_metric => value,
             None => rule.value.text(),

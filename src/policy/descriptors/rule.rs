@@ -1,10 +1,14 @@
 //! What a file of descriptors says beside the limits of its tree.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path};
 
 use crate::{
+    domain::Key,
     plan::Limit,
-    policy::tree::{Domain, NodeId},
+    policy::{
+        problem::{Problem, Problems},
+        tree::{Domain, NodeId},
+    },
 };
 
 /// What a file of descriptors says of its domain.
@@ -16,7 +20,7 @@ pub struct Descriptors {
     /// Whether metrics show any value of requests.
     pub(super) shows_values: bool,
     /// What is valid but may surprise, each with its place.
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Problems,
 }
 
 /// What one descriptor of a file says.
@@ -83,12 +87,27 @@ impl Descriptors {
     }
 
     /// What is valid but may surprise, each with its place.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn notes(&self) -> &[Problem] {
+        &self.notes.0
+    }
+
+    /// Says that what was noted without a file stands in this one.
+    pub(in crate::policy) fn noted_in(&mut self, file: &Path) {
+        for note in self.notes.0.iter_mut().filter(|note| note.file.as_os_str().is_empty()) {
+            note.file = file.to_owned();
+        }
     }
 }
 
 impl Rule {
+    /// What stands in the key in place of its value.
+    pub(super) fn shared(&self) -> Option<&str> {
+        match &self.value {
+            Written::Pattern(pattern) if self.share_threshold => Some(pattern),
+            _ => None,
+        }
+    }
+
     /// The limits as a plan over several descriptors has them: `alone` are those of the node. What refuses there is for
     /// whoever asks to say, so where each descriptor is charged for itself none of them is a shadow; where a refusal charges
     /// nothing, those of quotas are shadows too, as none of them refuses by itself.
@@ -98,6 +117,25 @@ impl Rule {
 }
 
 impl Domain {
+    /// Whether any keys count together.
+    pub(in crate::policy) fn shares(&self) -> bool {
+        self.descriptors.as_ref().is_some_and(|descriptors| descriptors.shares)
+    }
+
+    /// The key under which `key` counts together with others; `None` where it counts alone. It has the same way through the
+    /// tree: a pattern fits itself, and one before it that did would have fitted the value.
+    pub fn shared_key(&self, key: &Key) -> Option<Key> {
+        let descriptors = self.descriptors.as_ref().filter(|descriptors| descriptors.shares)?;
+        let (mut segments, mut shares) = (Vec::new(), false);
+        let mut walk = self.walk(key).map(|(_, _, node)| descriptors.rule(node).and_then(Rule::shared));
+        for segment in key.segments() {
+            let shared = walk.next().flatten();
+            shares |= shared.is_some();
+            segments.push(shared.unwrap_or(std::str::from_utf8(segment).unwrap_or_default()));
+        }
+        if shares { Key::new(&self.name, &segments).ok() } else { None }
+    }
+
     /// Gives the copies of limits the numbers of what they are copies of.
     pub(in crate::policy) fn number_copies(&mut self) {
         let Some(mut descriptors) = self.descriptors.take() else { return };

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     algorithm::State,
-    domain::{Clock, Micros},
+    domain::{Clock, Micros, ask::MAX_LEVELS},
     plan::{Plan, States},
 };
 
@@ -54,12 +54,27 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         for place in places(self.plan, &self.store.hasher, self.store.shards.len()) {
             self.found.push(Found { place, guard: 0, slot: None });
         }
+        if self.found.len() > MAX_LEVELS {
+            return self.lock_many();
+        }
         let mut next = self.found.iter().map(|found| found.place.shard).min();
         while let Some(shard) = next {
             let here = self.found.iter_mut().filter(|found| found.place.shard == shard);
             here.for_each(|found| found.guard = self.guards.len());
             self.guards.push((shard, self.store.shards[shard].lock()));
             next = self.found.iter().map(|found| found.place.shard).filter(|other| *other > shard).min();
+        }
+    }
+
+    /// The same for more levels than one path has, in time that grows with their number.
+    #[cold]
+    fn lock_many(&mut self) {
+        let mut shards: Vec<_> = self.found.iter().map(|found| found.place.shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        self.guards.extend(shards.iter().map(|shard| (*shard, self.store.shards[*shard].lock())));
+        for found in &mut self.found {
+            found.guard = shards.partition_point(|shard| *shard < found.place.shard);
         }
     }
 

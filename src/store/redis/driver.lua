@@ -47,6 +47,8 @@ local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 local befores_at, afters_at, charged_units_at
 -- What it finds and what becomes of that, by place, and what each level says. `false`: nothing, which keeps a column whole.
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
+-- By place, what all levels there ask for together: where there are twins.
+local totals = {}
 -- Values as Redis holds them, from before and after, and until when lasts what a level that counts has charged: for plans
 -- that tell.
 local found, written, counted = {}, {}, {}
@@ -72,6 +74,12 @@ local function read_plan()
   twins = false
   for index = 1, count do
     if input[places_at + index] ~= index then twins = true end
+  end
+  if not twins then return end
+  for index = 1, count do totals[index] = 0 end
+  for index = 1, count do
+    local place = input[places_at + index]
+    totals[place] = totals[place] + input[costs_at + index]
   end
 end
 
@@ -146,11 +154,7 @@ end
 
 -- What all levels on the state of `index` ask for together.
 local function total_cost(index)
-  local total, own = 0, input[places_at + index]
-  for other = 1, count do
-    if input[places_at + other] == own then total = total + input[costs_at + other] end
-  end
-  return total
+  return twins and totals[input[places_at + index]] or input[costs_at + index]
 end
 
 local function step(index, units)

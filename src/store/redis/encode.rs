@@ -7,7 +7,7 @@ use super::{script::Task, spread::Undo};
 use crate::{
     algorithm::TakesBack,
     domain::{Charge, Micros},
-    plan::{Level, Limit, Plan},
+    plan::{Level, Limit, Plan, firsts},
 };
 
 /// The greatest whole number of a double.
@@ -50,12 +50,14 @@ impl Part {
             Mode::Tell => 2 + how,
             Mode::Undo(_) => 4 + how,
         };
-        let anchors = indexes.iter().map(|index| plan.levels()[*index].anchor_path());
-        let mut distinct: SmallVec<[&[u8]; 2]> = SmallVec::new();
-        for anchor in anchors {
-            if !distinct.contains(&anchor) {
-                distinct.push(anchor);
-                keys.push([prefix, anchor].concat());
+        let firsts_of_anchors = firsts(indexes.iter().map(|index| plan.levels()[*index].anchor_path()));
+        let mut numbers: SmallVec<[i64; 4]> = SmallVec::new();
+        for (position, first) in firsts_of_anchors.iter().enumerate() {
+            if position == *first {
+                keys.push([prefix, plan.levels()[indexes[position]].anchor_path()].concat());
+                numbers.push(keys.len() as i64);
+            } else {
+                numbers.push(numbers[*first]);
             }
         }
         for number in [charge, plan.max_wait.unwrap_or(-1), keys.len() as i64, indexes.len() as i64] {
@@ -65,19 +67,13 @@ impl Part {
             int(&mut body, undo.charged_at);
         }
         let levels = || indexes.iter().map(|index| &plan.levels()[*index]);
-        for level in levels() {
-            let key = distinct.iter().position(|anchor| *anchor == level.anchor_path()).unwrap_or_default();
-            int(&mut body, key as i64 + 1);
-        }
+        numbers.iter().for_each(|number| int(&mut body, *number));
         levels().for_each(|level| field(&mut body, level));
         levels().for_each(|level| rule(&mut body, level));
         levels().for_each(|level| int(&mut body, level.cost));
         levels().for_each(|level| int(&mut body, level.phase()));
-        for (position, index) in indexes.iter().enumerate() {
-            let shares = |other: &usize| plan.state_of(*other) == plan.state_of(*index);
-            let place = indexes.iter().position(shares).unwrap_or(position);
-            int(&mut body, place as i64 + 1);
-        }
+        let places = firsts(indexes.iter().map(|index| plan.state_of(*index)));
+        places.iter().for_each(|place| int(&mut body, *place as i64 + 1));
         if let Mode::Undo(undo) = mode {
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.before));
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.after));

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::reply::{Change, Decided};
 use crate::{
     domain::{Charge, Decision, Micros},
-    plan::{Decisions, Plan},
+    plan::{Decisions, Level, Plan, firsts},
 };
 
 /// The levels of one anchor, by their indexes in the plan.
@@ -14,13 +14,17 @@ pub type Group = SmallVec<[usize; 4]>;
 
 /// The levels of a plan by anchor, in order.
 pub fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
+    let firsts = firsts(plan.levels().iter().map(Level::anchor_path));
     let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
-    for (index, level) in plan.levels().iter().enumerate() {
-        let anchor = level.anchor_path();
-        match groups.iter_mut().find(|group| plan.levels()[group[0]].anchor_path() == anchor) {
-            Some(group) => group.push(index),
-            None => groups.push(SmallVec::from_slice(&[index])),
+    let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
+    for (index, first) in firsts.iter().enumerate() {
+        if index == *first {
+            numbers.push(groups.len());
+            groups.push(Group::new());
+        } else {
+            numbers.push(numbers[*first]);
         }
+        groups[numbers[index]].push(index);
     }
     groups
 }

@@ -1,0 +1,128 @@
+//! Which entry of a file of descriptors a request's descriptor meets, by what rule, and which limits count.
+
+use std::{io, process::ExitCode};
+
+use serde_json::{Value, json};
+
+use crate::{
+    cli::{CommandResult, Failure, out::say},
+    domain::Charge,
+    plan::Limit,
+    policy::{
+        Domain,
+        descriptors::{
+            Descriptors, Rule, Written,
+            resolve::{self, Step},
+        },
+    },
+};
+
+/// A descriptor with its way through the tree.
+struct Way<'a> {
+    domain: &'a Domain,
+    entries: Vec<(&'a str, &'a str)>,
+    steps: Vec<Step<'a>>,
+}
+
+/// Tells what a descriptor meets; `words` are its keys and values in turn.
+pub fn explain(domain: &Domain, descriptors: &Descriptors, words: &[String], json: bool) -> CommandResult {
+    if !words.len().is_multiple_of(2) {
+        let message = "in a domain of descriptors every key has a value: KEY VALUE KEY VALUE …";
+        return Err(Failure(format!("{message}; `{}` has none", words.last().map_or("", |word| word))));
+    }
+    let entries: Vec<_> = words.chunks_exact(2).map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
+    let steps = resolve::steps(domain, descriptors, entries.iter().copied()).collect();
+    let way = Way { domain, entries, steps };
+    if json {
+        say(way.as_json())?
+    } else {
+        way.print()?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Way<'_> {
+    fn print(&self) -> io::Result<()> {
+        let charge = match self.domain.charge {
+            Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
+            Charge::Independent => "every descriptor is charged for itself (independent)",
+        };
+        say(format_args!(
+            "domain `{}`, of descriptors: {charge}; only the last entry's limits count",
+            self.domain.name
+        ))?;
+        for (index, (key, value)) in self.entries.iter().enumerate() {
+            let Some(step) = self.steps.get(index) else {
+                say(format_args!("{key}={value}: no descriptor fits; the walk ends here"))?;
+                break;
+            };
+            say(format_args!("{key}={value}: {}", how(step.rule)))?;
+            let counts = index + 1 == self.entries.len();
+            let passed = if counts { "" } else { ", passed over: more entries follow" };
+            for limit in self.domain.limits_at(step.node) {
+                let limit = shown(limit);
+                say(format_args!("    {limit}{passed}"))?;
+            }
+            if step.rule.unlimited {
+                say(format_args!("    unlimited{passed}"))?;
+            }
+            for (set, text) in [
+                (step.rule.shadow, "shadow_mode: what is over passes"),
+                (step.rule.quota, "quota_mode: refuses only when all descriptors with a quota are over"),
+                (step.rule.share_threshold, "share_threshold: all values that fit count together"),
+            ] {
+                if set {
+                    say(format_args!("    {text}"))?;
+                }
+            }
+            let replaced: Vec<_> =
+                step.rule.limits.iter().flat_map(|limit| &limit.replaces).map(|name| &**name).collect();
+            if !replaced.is_empty() {
+                say(format_args!("    replaces, in the same request: {}", replaced.join(", ")))?;
+            }
+        }
+        if !self.is_limited() {
+            say(format_args!("no limit counts: everything is allowed"))?;
+        }
+        Ok(())
+    }
+
+    fn is_limited(&self) -> bool {
+        let whole = self.steps.len() == self.entries.len();
+        whole && self.steps.last().is_some_and(|step| !self.domain.limits_at(step.node).is_empty())
+    }
+
+    fn as_json(&self) -> Value {
+        let steps = self.steps.iter().zip(&self.entries).enumerate().map(|(index, (step, (key, value)))| {
+            let limits = self.domain.limits_at(step.node).iter().map(|limit| {
+                json!({ "name": limit.name, "algorithm": limit.params.name(), "parameters": limit.params.describe(),
+                    "counted_as": limit.ident_text() })
+            });
+            let found = match step.rule.value {
+                Written::Exact(_) => "exact",
+                Written::Pattern(_) => "pattern",
+                Written::Any => "any",
+            };
+            json!({ "key": key, "value": value, "found": found, "descriptor": step.rule.value.text(),
+                "limits": limits.collect::<Vec<_>>(), "counts": index + 1 == self.entries.len(),
+                "unlimited": step.rule.unlimited, "shadow_mode": step.rule.shadow, "quota_mode": step.rule.quota,
+                "share_threshold": step.rule.share_threshold })
+        });
+        let charge = if self.domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" };
+        json!({ "domain": self.domain.name, "charge": charge, "anchor": self.domain.anchor, "limited": self.is_limited(),
+            "steps": steps.collect::<Vec<_>>() })
+    }
+}
+
+fn how(rule: &Rule) -> String {
+    match &rule.value {
+        Written::Exact(_) => "found by its value".to_owned(),
+        Written::Pattern(pattern) => format!("found by the pattern `{pattern}`, the first that fits"),
+        Written::Any => "found by the descriptor without a value".to_owned(),
+    }
+}
+
+fn shown(limit: &Limit) -> String {
+    let (name, algorithm, parameters) = (&limit.name, limit.params.name(), limit.params.describe());
+    format!("{name}: {algorithm} {parameters}; counted as `{}`", limit.ident_text())
+}

@@ -1,0 +1,84 @@
+//! Files of envoyproxy/ratelimit: `weir limits lint` and `weir limits explain`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::run;
+
+const FILE: &str = "domain: d
+descriptors:
+  - key: user
+    value: 'a*'
+    share_threshold: true
+    rate_limit: { unit: hour, requests_per_unit: 5 }
+    descriptors:
+      - key: path
+        shadow_mode: true
+        rate_limit: [{ unit: minute, requests_per_unit: 2, name: short, replaces: [{ name: x }] }, { period: 30s, requests_per_unit: 9 }]
+  - { key: user, value: root, rate_limit: { unlimited: true } }
+  - { key: user }
+";
+
+#[test]
+fn what_means_nothing_is_told_and_merging_must_be_asked_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("a path");
+    fs::write(dir.path().join("a.yaml"), FILE).expect("written");
+    fs::write(dir.path().join("b.yaml"), "domain: d\ndescriptors: [{ key: x, unit: day }]").expect("written");
+    let refused = run(&["limits", "lint", path]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("b.yaml: domain `d` stands in"), "{refused:?}");
+    let merged = run(&["limits", "lint", path, "--merge-domains"]);
+    assert_eq!(merged.code, 0);
+    assert!(merged.out.contains("valid; domains: 1, limits: 3"), "{merged:?}");
+    assert!(merged.out.contains("b.yaml:2:25: `unit` means nothing here"), "{merged:?}");
+    let old = dir.path().join("old");
+    fs::create_dir(&old).expect("made");
+    fs::write(old.join("a.yaml"), FILE.replace("    share_threshold: true\n", "")).expect("written");
+    let old = old.to_str().expect("a path");
+    let changed = run(&["limits", "lint", path, "--merge-domains", "--against", old]);
+    assert!(changed.out.contains("share_threshold of `user/a*` changes"), "{changed:?}");
+}
+
+#[test]
+fn a_descriptor_is_explained_entry_by_entry() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("a.yaml");
+    fs::write(&file, FILE).expect("written");
+    let explain = |words: &[&str]| {
+        let file = file.to_str().expect("a path");
+        run(&[&["limits", "explain", file, "--domain", "d"], words].concat())
+    };
+    let told = explain(&["user", "alex", "path", "/"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    let expected = "domain `d`, of descriptors: every descriptor is charged for itself (independent); only the last entry's limits count
+user=alex: found by the pattern `a*`, the first that fits
+    user/a*#fixed_window0: fixed_window { count: 5, period: 1h, charge_denied: true }; counted as `pfixed_window3600000000#0`, passed over: more entries follow
+    share_threshold: all values that fit count together
+path=/: found by the descriptor without a value
+    short: fixed_window { count: 2, period: 1m, charge_denied: true }; counted as `pfixed_window60000000=short`
+    user/a*/path/*#fixed_window1: fixed_window { count: 9, period: 30s, charge_denied: true }; counted as `pfixed_window30000000#1`
+    shadow_mode: what is over passes
+    replaces, in the same request: x
+";
+    assert_eq!(told.out, expected);
+    let nothing = explain(&["user", "alex", "elsewhere", ""]);
+    assert!(nothing.out.contains("elsewhere=: no descriptor fits; the walk ends here"), "{nothing:?}");
+    assert!(nothing.out.ends_with("no limit counts: everything is allowed\n"), "{nothing:?}");
+    let unlimited = explain(&["user", "root"]);
+    assert!(unlimited.out.contains("user=root: found by its value\n    unlimited\n"), "{unlimited:?}");
+    let odd = explain(&["user", "root", "path"]);
+    assert!(
+        odd.code == 2 && odd.err.contains("every key has a value") && odd.err.contains("`path` has none"),
+        "{odd:?}"
+    );
+
+    let told: Value = serde_json::from_str(&explain(&["user", "b", "--json"]).out).expect("JSON");
+    assert_eq!(
+        told,
+        json!({ "domain": "d", "charge": "independent", "anchor": 32, "limited": false, "steps": [{
+            "key": "user", "value": "b", "found": "any", "descriptor": "*", "limits": [], "counts": true,
+            "unlimited": false, "shadow_mode": false, "quota_mode": false, "share_threshold": false }] })
+    );
+}

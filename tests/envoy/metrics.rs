@@ -1,0 +1,107 @@
+//! What metrics show of descriptors.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use weir::{
+    domain::ManualClock,
+    limiter::{Descriptor, DescriptorsRequest, Limiter, descriptors::MAX_DESCRIPTORS},
+    telemetry::{Metrics, MetricsSettings},
+};
+
+use crate::{
+    stores::memory,
+    table::{START, policy},
+};
+
+const FILE: &str = "
+domain: d
+descriptors:
+  - { key: plain, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: full, detailed_metric: true, value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 1, name: n } }
+  - key: some
+    value: 's*'
+    value_to_metric: true
+    descriptors:
+      - { key: x, rate_limit: { unit: day, requests_per_unit: 1 } }
+  - { key: shared, value: 'a*', share_threshold: true, detailed_metric: true, rate_limit: { unit: day, requests_per_unit: 9 } }
+";
+
+struct Asker(Limiter<weir::store::MemoryStore<Arc<ManualClock>>>);
+
+impl Asker {
+    fn new(max_series: usize) -> Self {
+        let metrics = Metrics::with_settings(&MetricsSettings { max_series });
+        Self(Limiter::new(memory(Arc::new(ManualClock::new(START))), policy(&[FILE]), metrics))
+    }
+
+    fn ask(&self, descriptors: &[&[(&str, &str)]]) {
+        let descriptor = |entries: &&[(&str, &str)]| Descriptor {
+            entries: entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            hits: 1,
+            over: None,
+        };
+        let request =
+            DescriptorsRequest { domain: "d".to_owned(), descriptors: descriptors.iter().map(descriptor).collect() };
+        let snapshot = self.0.snapshot();
+        let resolved = request.resolve(&snapshot.policy);
+        let answer = self.0.check_descriptors(&snapshot, &resolved).now_or_never().expect("memory does not wait");
+        answer.expect("an answer");
+    }
+
+    fn has(&self, line: &str) {
+        let text = self.0.metrics().render();
+        assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn limits_are_counted_by_their_pattern_and_with_values_where_the_file_asks() {
+    let asker = Asker::new(1_000);
+    for _ in 0..2 {
+        asker.ask(&[&[("plain", "a")], &[("shadow", "a")], &[("full", "v")], &[("some", "s1"), ("x", "y")]]);
+    }
+    asker.ask(&[&[("shared", "a1")]]);
+    for (limit, outcome, count) in [
+        ("plain/*#fixed_window0", "allowed", 1),
+        ("plain/*#fixed_window0", "limited", 1),
+        ("shadow/*#fixed_window0", "shadow_limited", 1),
+        ("shadow/*#fixed_window0", "limited", 0),
+        ("full/v#n", "limited", 1),
+        ("n", "limited", 0),
+        ("some/s1/x/*#fixed_window0", "allowed", 1),
+        ("some/s*/x/*#fixed_window0", "allowed", 0),
+        ("shared/a*#fixed_window0", "allowed", 1),
+    ] {
+        asker.has(&format!("weir_decisions_total{{domain=\"d\",limit=\"{limit}\",outcome=\"{outcome}\"}} {count}"));
+    }
+}
+
+#[test]
+fn series_with_values_are_bounded() {
+    let asker = Asker::new(3);
+    for number in 0..10 {
+        asker.ask(&[&[("full", &number.to_string())]]);
+    }
+    asker.ask(&[&[("full", "0")]]);
+    asker.has("weir_decisions_total{domain=\"d\",limit=\"full/0#n\",outcome=\"limited\"} 1");
+    asker.has("weir_decisions_total{domain=\"d\",limit=\"other\",outcome=\"allowed\"} 7");
+    asker.has("weir_metric_series_refused_total 7");
+    assert!(!asker.0.metrics().render().contains("full/3"));
+}
+
+#[test]
+fn long_values_are_shown_in_part() {
+    let asker = Asker::new(10);
+    asker.ask(&[&[("full", &"é".repeat(100_000))]]);
+    let text = asker.0.metrics().render();
+    assert!(text.lines().all(|line| line.len() < 500) && text.contains("full/é"));
+}
+
+#[test]
+fn what_is_past_the_bound_is_counted() {
+    let asker = Asker::new(10);
+    asker.ask(&vec![&[("plain", "a")][..]; MAX_DESCRIPTORS + 5]);
+    asker.has("weir_descriptors_passed_over_total 5");
+}

@@ -1,0 +1,170 @@
+//! Nothing that an outsider can put into a descriptor makes a request fail.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use proptest::prelude::*;
+use weir::{
+    domain::{ManualClock, Unit},
+    limiter::{
+        Descriptor, DescriptorsRequest, Limiter, Override, Statuses,
+        descriptors::{MAX_DESCRIPTORS, MAX_LIMITS},
+    },
+    store::{MemoryStore, Store},
+    telemetry::Metrics,
+};
+
+use crate::{
+    servers::{Cluster, ClusterOptions, Options, Server},
+    stores::{memory, redis},
+    table::{START, policy},
+};
+
+const THEIRS: &str = "
+domain: d
+descriptors:
+  - { key: k, rate_limit: { unit: day, requests_per_unit: 3 } }
+  - { key: k, value: 'a*b*', share_threshold: true, detailed_metric: true, rate_limit: { unit: day, requests_per_unit: 3 } }
+  - key: ''''''
+    descriptors: [{ key: k, value_to_metric: true, rate_limit: [{ unit: second, requests_per_unit: 1 }, { unit: year }] }]
+";
+const NATIVE: &str = "
+domain: n
+schema:
+  k:
+    limits: [5, 10, 15]
+    children: { '*': { limits: [[5, 10, 15], [15, 30, 60]], children: { k: { children: { '*': { limits: [1, 1, 1] } } } } } }
+";
+
+fn limiter() -> Limiter<MemoryStore<Arc<ManualClock>>> {
+    Limiter::new(memory(Arc::new(ManualClock::new(START))), policy(&[THEIRS, NATIVE]), Metrics::new())
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => Just("k".to_owned()),
+        1 => Just(String::new()),
+        1 => Just("''".to_owned()),
+        2 => "a.{0,3}b.{0,3}",
+        3 => any::<String>(),
+        1 => (60..70_usize).prop_map(|length| "x".repeat(length)),
+        1 => (1_000..100_000_usize).prop_map(|length| "é".repeat(length)),
+        1 => Just("\0\u{ffff}*_/#\n\"".to_owned()),
+    ]
+}
+
+fn hits() -> impl Strategy<Value = i64> {
+    prop_oneof![Just(1), Just(0), Just(i64::MAX), Just(i64::MIN), Just(1 << 32), -5..5_i64, any::<i64>()]
+}
+
+fn over() -> impl Strategy<Value = Option<Override>> {
+    let number = prop_oneof![Just(0), Just(u32::MAX), any::<u32>()];
+    let over = (number, 0..Unit::ALL.len())
+        .prop_map(|(requests_per_unit, unit)| Override { requests_per_unit, unit: Unit::ALL[unit] });
+    prop::option::weighted(0.2, over)
+}
+
+fn descriptor() -> impl Strategy<Value = Descriptor> {
+    let count = prop_oneof![5 => 0..4_usize, 1 => 15..40_usize];
+    let entries = count.prop_flat_map(|count| prop::collection::vec((text(), text()), count));
+    (entries, hits(), over()).prop_map(|(entries, hits, over)| Descriptor { entries, hits, over })
+}
+
+fn ask<'a, S: Store>(
+    limiter: &Limiter<S>,
+    snapshot: &'a weir::limiter::Snapshot,
+    resolved: &'a weir::limiter::Resolved<'_>,
+) -> Statuses<'a> {
+    let answer = limiter.check_descriptors(snapshot, resolved);
+    answer.now_or_never().expect("memory does not wait").expect("an answer")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_asked_is_answered(
+        domain in prop_oneof![Just("d".to_owned()), Just("n".to_owned()), any::<String>()],
+        descriptors in prop::collection::vec(descriptor(), 0..6),
+    ) {
+        let limiter = limiter();
+        let request = DescriptorsRequest { domain, descriptors };
+        let snapshot = limiter.snapshot();
+        let resolved = request.resolve(&snapshot.policy);
+        let answer = ask(&limiter, &snapshot, &resolved);
+        prop_assert_eq!(answer.statuses.len(), request.descriptors.len());
+        for (status, asked) in answer.statuses.iter().zip(&request.descriptors) {
+            prop_assert_eq!(status.hits, asked.hits);
+            // Where all or nothing is charged, what is asked of one state in one request is judged together.
+            let refused_alone = asked.hits >= 0 || request.domain == "n";
+            prop_assert!(!status.over || (refused_alone && status.shown.is_some()), "{status:?}");
+            if let Some(shown) = status.shown {
+                prop_assert!(shown.until_reset >= 0 && shown.remaining <= shown.requests_per_unit, "{shown:?}");
+            }
+        }
+        prop_assert!(answer.allowed(false) || answer.statuses.iter().any(|status| status.over));
+        prop_assert!(!limiter.metrics().render().is_empty());
+    }
+}
+
+fn many(count: usize, value: impl Fn(usize) -> String) -> DescriptorsRequest {
+    let entries = |number| vec![("k".to_owned(), value(number))];
+    let descriptors = (0..count).map(|number| Descriptor { entries: entries(number), hits: 1, over: None });
+    DescriptorsRequest { domain: "d".to_owned(), descriptors: descriptors.collect() }
+}
+
+#[test]
+fn a_thousand_descriptors_are_decided_and_the_others_have_no_limit() {
+    let limiter = limiter();
+    let request = many(3 * MAX_DESCRIPTORS, |number| (number / 4).to_string());
+    let snapshot = limiter.snapshot();
+    let resolved = request.resolve(&snapshot.policy);
+    let answer = ask(&limiter, &snapshot, &resolved);
+    for (number, status) in answer.statuses.iter().enumerate() {
+        // Three of four fit.
+        assert_eq!(status.over, number < MAX_DESCRIPTORS && number % 4 == 3, "{number}");
+        assert_eq!(status.shown.is_some(), number < MAX_DESCRIPTORS, "{number}");
+    }
+}
+
+#[test]
+fn no_more_limits_are_decided_than_one_plan_may_have() {
+    let limiter = limiter();
+    let request = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |number| number.to_string()) };
+    let snapshot = limiter.snapshot();
+    let resolved = request.resolve(&snapshot.policy);
+    let answer = ask(&limiter, &snapshot, &resolved);
+    let limits: usize = answer.statuses.iter().map(|status| status.levels.len()).sum();
+    // Three limits each: one of `k`, two of its value.
+    assert_eq!(limits, MAX_LIMITS / 3 * 3);
+    assert!(answer.statuses[999].shown.is_none() && answer.allowed(true));
+}
+
+/// As many as may be asked at once: on keys of their own, and all on one.
+async fn ask_for_many<S: Store>(store: S) {
+    let limiter = Limiter::new(store, policy(&[THEIRS, NATIVE]), Metrics::new());
+    let snapshot = limiter.snapshot();
+    for (value, admitted) in [(usize::MAX, MAX_DESCRIPTORS), (1, 3)] {
+        let request = many(MAX_DESCRIPTORS, |number| format!("{value}-{}{}", number % value, "é".repeat(500)));
+        let resolved = request.resolve(&snapshot.policy);
+        let answer = limiter.check_descriptors(&snapshot, &resolved).await.expect("an answer");
+        assert!(!answer.degraded);
+        assert_eq!(answer.statuses.iter().filter(|status| !status.over).count(), admitted);
+    }
+    let all_at_once = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |_| "one".to_owned()) };
+    let resolved = all_at_once.resolve(&snapshot.policy);
+    let answer = limiter.check_descriptors(&snapshot, &resolved).await.expect("an answer");
+    assert!(!answer.degraded && !answer.allowed(false));
+}
+
+#[tokio::test]
+async fn as_many_as_may_be_are_asked_of_redis() {
+    let server = Server::start(Options::socket());
+    ask_for_many(redis(&server.url(), 0, Arc::new(ManualClock::new(START)))).await;
+}
+
+#[tokio::test]
+async fn as_many_as_may_be_are_asked_of_a_cluster() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    ask_for_many(redis(&cluster.url(), 0, Arc::new(ManualClock::new(START)))).await;
+}

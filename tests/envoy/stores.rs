@@ -1,0 +1,63 @@
+//! The tables, told to every store.
+
+use std::sync::Arc;
+
+use weir::{
+    domain::ManualClock,
+    settings::Time,
+    store::{
+        MemoryStore, StoreUrl,
+        memory::MemorySettings,
+        redis::{RedisStore, settings::RedisSettings},
+    },
+    telemetry::Metrics,
+};
+
+use super::table::tell_all;
+use crate::{
+    lookup,
+    servers::{Cluster, ClusterOptions, Options, Server},
+    statuses,
+};
+
+pub fn memory(clock: Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
+    MemoryStore::new(MemorySettings::default(), clock)
+}
+
+/// A store at `url` under a prefix of its own.
+pub fn redis(url: &str, number: usize, clock: Arc<ManualClock>) -> RedisStore {
+    let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
+    let settings = RedisSettings {
+        key_prefix: format!("story{number}:"),
+        // Nothing here is about being late.
+        command_timeout: Time::seconds(60),
+        connect_timeout: Time::seconds(60),
+        ..RedisSettings::default()
+    };
+    RedisStore::start(&url, &settings, Some(clock), Metrics::new().shared_store()).expect("a thread")
+}
+
+#[tokio::test]
+async fn memory_answers_as_the_tables_say() {
+    tell_all(|_, clock| memory(clock)).await;
+}
+
+#[tokio::test]
+async fn redis_answers_as_the_tables_say() {
+    let server = Server::start(Options::socket());
+    tell_all(|number, clock| redis(&server.url(), number, clock)).await;
+}
+
+#[tokio::test]
+async fn a_cluster_answers_as_the_tables_say() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    tell_all(|number, clock| redis(&cluster.url(), number, clock)).await;
+}
+
+#[test]
+fn the_tables_are_as_long_as_they_should_be() {
+    let cases = lookup::CASES.iter().chain(statuses::CASES);
+    let lines: usize = cases.map(|case| case.2.lines().filter(|line| !line.trim().is_empty()).count()).sum();
+    let stories = lookup::CASES.len() + statuses::CASES.len();
+    assert!(stories >= 80 && lines >= 200, "{stories} stories, {lines} lines");
+}

@@ -1,0 +1,147 @@
+//! A table of stories: a file, and what is answered to each request.
+
+use std::sync::Arc;
+
+use weir::{
+    algorithm::Bounds,
+    domain::{ManualClock, Micros, Unit},
+    limiter::{Descriptor, DescriptorsRequest, Limiter, Override, Request, Statuses},
+    policy::{self, Policy},
+    store::Store,
+    telemetry::Metrics,
+};
+
+/// A moment at which windows of every unit begin: 15,330 days, which 365, 30 and 7 divide.
+pub const START: Micros = 15_330 * 86_400_000_000;
+
+/// A story: its name, a file, and its lines.
+///
+/// A line is `seconds | request | answer`. A request is descriptors with `;` between, each `key=value, key=value`, behind it
+/// the hits where they are not 1 (`*5`), or an override (`limit 3/minute`); `@name` before them names a domain other than
+/// `d`, `quota!` asks as with quota mode on. An answer is `pass` or `refuse`, and a status for each descriptor: `OK` or
+/// `OVER`, then the limit (`name:10/minute`; `-` for none), what is left, and seconds until its reset.
+///
+/// A line may also be `seconds | check a/b *2 | passed 3 left`: what the native call says.
+pub struct Case(pub &'static str, pub &'static str, pub &'static str);
+
+/// The policy of files.
+pub fn policy(files: &[&str]) -> Policy {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (number, text) in files.iter().enumerate() {
+        std::fs::write(dir.path().join(format!("{number}.yaml")), text).expect("written");
+    }
+    let loaded = policy::load(dir.path(), &Bounds::default());
+    loaded.unwrap_or_else(|problems| panic!("{problems}\n{files:?}")).policy
+}
+
+impl Case {
+    /// Tells the story to a store whose time is that of `clock`: the lines that are answered otherwise, each with its answer.
+    pub async fn tell<S: Store>(&self, clock: &ManualClock, store: S) -> Vec<String> {
+        let mut otherwise = Vec::new();
+        let Self(name, file, lines) = self;
+        let limiter = Limiter::new(store, policy(&[file]), Metrics::new());
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let parts: Vec<_> = line.split('|').map(str::trim).collect();
+            let [at, request, expected] = parts[..] else { panic!("{name}: {line}") };
+            let at: f64 = at.parse().expect("seconds");
+            clock.set(START + (at * 1e6).round() as Micros);
+            let answer = match request.strip_prefix("check ") {
+                Some(check) => self.check(&limiter, check).await,
+                None => ask(&limiter, request).await,
+            };
+            if answer != expected {
+                otherwise.push(format!("{name}: {line}\n  {answer}"));
+            }
+        }
+        otherwise
+    }
+
+    async fn check<S: Store>(&self, limiter: &Limiter<S>, check: &str) -> String {
+        let (key, cost) = with_hits(check);
+        let segments: Vec<_> = key.split('/').collect();
+        let request = Request::new("d".to_owned(), &segments).expect("a key");
+        let request = request.with_terms(cost, None, 1.0).expect("terms");
+        let snapshot = limiter.snapshot();
+        let answer = limiter.check(&snapshot, &request).await.expect("an answer");
+        let verdict = if answer.summary.allowed { "passed" } else { "refused" };
+        match answer.summary.binding {
+            Some(_) => format!("{verdict} {} left", answer.summary.remaining),
+            None => verdict.to_owned(),
+        }
+    }
+}
+
+async fn ask<S: Store>(limiter: &Limiter<S>, request: &str) -> String {
+    let (quota_mode, request) = match request.strip_prefix("quota!") {
+        Some(rest) => (true, rest.trim()),
+        None => (false, request),
+    };
+    let (domain, descriptors) = match request.strip_prefix('@') {
+        Some(rest) => rest.split_once(' ').expect("a domain and descriptors"),
+        None => ("d", request),
+    };
+    let descriptors = descriptors.split(';').map(descriptor).collect();
+    let request = DescriptorsRequest { domain: domain.to_owned(), descriptors };
+    let snapshot = limiter.snapshot();
+    let resolved = request.resolve(&snapshot.policy);
+    let statuses = limiter.check_descriptors(&snapshot, &resolved).await.expect("an answer");
+    assert_eq!(statuses.statuses.len(), request.descriptors.len());
+    assert!(!statuses.degraded);
+    shown(&statuses, quota_mode)
+}
+
+fn with_hits(text: &str) -> (&str, i64) {
+    match text.rsplit_once(" *") {
+        Some((rest, hits)) => (rest.trim(), hits.trim().parse().expect("hits")),
+        None => (text.trim(), 1),
+    }
+}
+
+fn descriptor(text: &str) -> Descriptor {
+    let (text, hits) = with_hits(text);
+    let (entries, over) = match text.split_once("limit ") {
+        Some((entries, limit)) => {
+            let (number, unit) = limit.trim().split_once('/').expect("number and unit");
+            let unit = Unit::named(unit).expect("a unit");
+            (entries, Some(Override { requests_per_unit: number.parse().expect("a number"), unit }))
+        }
+        None => (text, None),
+    };
+    let entries = entries.trim().split(", ").filter(|entry| !entry.is_empty());
+    let entry = |entry: &str| {
+        let (key, value) = entry.split_once('=').expect("key=value");
+        (key.to_owned(), value.to_owned())
+    };
+    Descriptor { entries: entries.map(entry).collect(), hits, over }
+}
+
+fn shown(statuses: &Statuses<'_>, quota_mode: bool) -> String {
+    let status = |status: &weir::limiter::Status<'_>| {
+        let code = if status.over { "OVER" } else { "OK" };
+        match (status.unlimited, &status.shown) {
+            (true, None) => format!("{code} unlimited"),
+            (true, Some(_)) => panic!("unlimited, and yet a limit"),
+            (false, None) => format!("{code} -"),
+            (false, Some(shown)) => {
+                let name = if shown.name.is_empty() { String::new() } else { format!("{}:", shown.name) };
+                let unit = shown.unit.map_or("?", Unit::name);
+                let seconds = (shown.until_reset + 999_999) / 1_000_000;
+                let (limit, left) = (shown.requests_per_unit, shown.remaining);
+                format!("{code} {name}{limit}/{unit} {left} {seconds}s")
+            }
+        }
+    };
+    let all: Vec<_> = statuses.statuses.iter().map(status).collect();
+    format!("{} {}", if statuses.allowed(quota_mode) { "pass" } else { "refuse" }, all.join("; "))
+}
+
+/// Tells every story of the tables to stores of a kind, each with a time of its own.
+pub async fn tell_all<S: Store>(mut store: impl FnMut(usize, Arc<ManualClock>) -> S) {
+    let cases = super::lookup::CASES.iter().chain(super::statuses::CASES);
+    let mut otherwise = Vec::new();
+    for (number, case) in cases.enumerate() {
+        let clock = Arc::new(ManualClock::new(START));
+        otherwise.extend(case.tell(&clock, store(number, Arc::clone(&clock))).await);
+    }
+    assert!(otherwise.is_empty(), "{}", otherwise.join("\n"));
+}
