@@ -126,8 +126,8 @@ impl Settings {
         if !(1_024..=64 << 20).contains(&self.grpc.max_message_bytes) {
             return wrong("grpc.max_message_bytes is 1024 to 67108864");
         }
-        if self.grpc.workers > 1_024 {
-            return wrong("grpc.workers is at most 1024; 0 means one for each core");
+        if self.grpc.workers.max(self.http.workers) > 1_024 {
+            return wrong("grpc.workers and http.workers are at most 1024; 0 means one for each core");
         }
         Ok(self)
     }

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::{
-    domain::{Decision, Summary, aggregate},
+    domain::{Decision, Micros, Summary, aggregate},
     plan::{Limit, Plan},
     policy::Policy,
     store::{ResetDone, Store, StoreError, Verdict},
@@ -57,6 +57,8 @@ pub struct LevelAnswer<'a> {
     pub depth: u8,
     /// What it decided.
     pub decision: Decision,
+    /// Its window, under the request's factor: see [`Algorithm::window`](crate::algorithm::Algorithm::window).
+    pub window: Micros,
 }
 
 /// Why a request has no answer.
@@ -152,7 +154,12 @@ impl<'a> Answer<'a> {
             .levels()
             .iter()
             .zip(verdict.decisions)
-            .map(|(level, decision)| LevelAnswer { limit: level.limit, depth: level.depth, decision })
+            .map(|(level, decision)| LevelAnswer {
+                limit: level.limit,
+                depth: level.depth,
+                decision,
+                window: level.params().window(),
+            })
             .collect();
         let summary = aggregate(levels.iter().map(|level| (&level.decision, level.limit.shadow)));
         Self { summary, levels, degraded: verdict.degraded }

@@ -19,11 +19,15 @@ pub enum Transport {
     GrpcBatch,
     /// A message of a gRPC stream.
     GrpcStream,
+    /// A check as JSON over HTTP.
+    Http,
+    /// Many of them in one request.
+    HttpBatch,
 }
 
 impl Transport {
     /// Every transport; the position of each is its number.
-    pub const ALL: [Self; 3] = [Self::Grpc, Self::GrpcBatch, Self::GrpcStream];
+    pub const ALL: [Self; 5] = [Self::Grpc, Self::GrpcBatch, Self::GrpcStream, Self::Http, Self::HttpBatch];
 
     /// Its label.
     pub fn name(self) -> &'static str {
@@ -31,6 +35,8 @@ impl Transport {
             Self::Grpc => "grpc",
             Self::GrpcBatch => "grpc_batch",
             Self::GrpcStream => "grpc_stream",
+            Self::Http => "http",
+            Self::HttpBatch => "http_batch",
         }
     }
 }

@@ -70,3 +70,8 @@ fn what_is_denied_is_counted_up_to_what_a_double_holds() {
         assert_eq!(key.state.as_ref().unwrap().lua_state(), [0.0, (1u64 << 52) as f64]);
     }
 }
+
+#[test]
+fn its_window_is_its_period() {
+    assert_eq!(parse("fixed_window", &[("count", "5"), ("period", "60s")]).window(), 60 * S);
+}

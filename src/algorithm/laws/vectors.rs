@@ -5,7 +5,7 @@ use super::{
     story::examples,
 };
 use crate::{
-    algorithm::{Bounds, LIST, Params, Source},
+    algorithm::{Bounds, LIST, Params, Source, params::MAX_DEPTH},
     domain::{Ask, Micros, time::DAY},
 };
 
@@ -48,6 +48,16 @@ fn a_description_is_what_a_file_would_write() {
             let described = Described::new(&params);
             assert!(described.0.iter().all(|(name, _)| entry.fields.contains(&name.as_str())), "{}", params.describe());
             assert_eq!((entry.parse)(&described, &Bounds::default()).as_ref(), Ok(&params), "{}", params.describe());
+        }
+    }
+}
+
+#[test]
+fn a_window_is_a_length_of_time() {
+    for (entry, params) in examples() {
+        for params in [params.scale(0.5).ok(), params.scale(3.0).ok(), Some(params)].into_iter().flatten() {
+            let window = params.window();
+            assert!((1..=MAX_DEPTH).contains(&window), "{} {}: {window}", entry.name, params.describe());
         }
     }
 }
