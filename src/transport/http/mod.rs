@@ -5,7 +5,10 @@ pub mod fault;
 pub mod problem;
 pub mod transcode;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -25,7 +28,6 @@ use super::{
     status::Refused,
 };
 use crate::{
-    domain::time::format_duration,
     limiter::Answer,
     proto::{CheckBatchResponse, ResetResponse},
     settings::HeaderStyle,
@@ -151,7 +153,10 @@ impl<S: Store> Api<S> {
 fn detail(binding: Option<&Quota<'_>>) -> String {
     let Some(Quota { name, decision, .. }) = binding else { return String::new() };
     match decision.retry_after {
-        Some(after) => format!("the limit `{name}` refuses; the same request passes after {}", format_duration(after)),
+        Some(after) => {
+            let after = Duration::from_micros(after.unsigned_abs());
+            format!("the limit `{name}` refuses; the same request passes after {after:?}")
+        }
         None => format!("the limit `{name}` refuses, and no wait will help: the cost is above what it can ever pass"),
     }
 }

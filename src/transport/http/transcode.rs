@@ -234,3 +234,84 @@ impl<'de> Visitor<'de> for List {
         Ok(checks)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn field(read: Result<CheckRequest, Invalid>) -> String {
+        read.expect_err("it is not valid").field("")
+    }
+
+    #[test]
+    fn a_valid_check_is_far_within_the_bounds() {
+        let limit = json!({ "name": "n", "depth": 1, "shadow": true, "slidingLog": { "count": 1, "period": "1s",
+            "minInterval": "1s", "chargeDenied": true } });
+        let largest = json!({ "domain": "d", "key": vec!["a"; 32], "limitSpec": { "limits": vec![limit; 16], "charge": 1 },
+            "cost": 1, "maxWait": "1s", "factor": 1, "summaryOnly": true });
+        let check = Transcoder::new().unwrap().check(&largest.to_string()).unwrap();
+        assert_eq!((check.key.len(), check.limit_spec.map(|spec| spec.limits.len())), (32, Some(16)));
+        assert!(largest.to_string().bytes().filter(|letter| b",[{".contains(letter)).count() * 2 < MAX_VALUES);
+    }
+
+    #[test]
+    fn what_is_beyond_the_bounds_is_not_read() {
+        assert!(is_bounded(&"[".repeat(MAX_NESTING)) && !is_bounded(&"[".repeat(MAX_NESTING + 1)));
+        assert!(is_bounded(&",".repeat(MAX_VALUES - 1)) && !is_bounded(&",".repeat(MAX_VALUES)));
+        let text = format!(r#"{{"key": ["{}\"", "\\"]}}"#, "[{,".repeat(MAX_VALUES));
+        assert!(is_bounded(&text), "what stands within texts does not count");
+        assert_eq!(Transcoder::new().unwrap().check(&text).unwrap().key[1], "\\");
+        assert!(!is_bounded(&format!(r#"["\\",{}"#, "[{,".repeat(MAX_VALUES))));
+    }
+
+    #[test]
+    fn a_batch_is_kept_to_one_more_than_it_may_have() {
+        let text = json!({ "checks": vec![0; 5_000] }).to_string();
+        let transcoder = Transcoder::new().unwrap();
+        assert_eq!(transcoder.batch(&text).ok().map(|checks| checks.len()), Some(MAX_BATCH + 1));
+    }
+
+    #[test]
+    fn the_field_at_fault_is_the_innermost() {
+        let transcoder = Transcoder::new().unwrap();
+        for (text, expected) in [
+            (
+                r#"{"key":["a"],"limitSpec":{"limits":[{},{"gcra":{"period":"1"}}]}}"#,
+                "limit_spec.limits[1].gcra.period",
+            ),
+            (r#"{"key":["a"],"limit_spec":{"limits":[{},7]}}"#, "limit_spec.limits[1]"),
+            (r#"{"limitSpec":{"limits":[{"gcra":{},"cycle":{}}]}}"#, "limit_spec.limits[0]"),
+            (r#"{"key":["a"],"maxWait":{"seconds":1}}"#, "max_wait"),
+            (r#"{"key":[["a"]]}"#, "key[0]"),
+        ] {
+            assert_eq!(field(transcoder.check(text)), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in r#"[\PC"{}\[\],:\\]{0,60}"#) {
+            let transcoder = Transcoder::new().unwrap();
+            let _ = transcoder.check(&text);
+            let _ = transcoder.reset(&text);
+            let _ = transcoder.batch(&text).map(Iterator::count);
+        }
+
+        #[test]
+        fn any_value_of_a_field_is_read_or_refused(
+            field in prop::sample::select(vec!["key", "cost", "maxWait", "factor", "limitSpec", "limits", "gcra", "period"]),
+            value in r#"([0-9.eE+-]{1,12}s?|"[0-9.eE+-]{0,25}s?"|\[\]|\{\}|null)"#,
+        ) {
+            let transcoder = Transcoder::new().unwrap();
+            for text in [
+                format!(r#"{{"{field}":{value}}}"#),
+                format!(r#"{{"limitSpec":{{"limits":[{{"gcra":{{"{field}":{value}}}}}]}}}}"#),
+            ] {
+                let _ = transcoder.check(&text);
+            }
+        }
+    }
+}
