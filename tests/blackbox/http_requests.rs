@@ -270,3 +270,16 @@ fn odd_bodies_are_answered_and_none_is_the_services_fault() {
     }
     assert!(seen.get(&400) > Some(&1_000) && seen.get(&200) > Some(&50), "{seen:?}");
 }
+
+#[test]
+fn while_the_store_does_not_answer_the_policy_says_what_does() {
+    for (rule, status) in [("error", 503), ("local", 200), ("deny", 429)] {
+        let policy = format!("on_store_failure: {rule}\n{POLICY}");
+        let server = Setup::new().env("WEIR_STORE__URL", "redis://127.0.0.1:1").policy(&policy).start();
+        let answer = client(&server).post("/v1/check", &json!({ "key": ["user", "alex"] }));
+        match status {
+            503 => assert_eq!(problem(&answer, 503, Some("")), "the store does not answer"),
+            _ => assert_eq!((answer.status, &answer.json()["degraded"]), (status, &json!(true)), "{answer:?}"),
+        }
+    }
+}

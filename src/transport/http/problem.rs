@@ -97,3 +97,45 @@ impl IntoResponse for Problem {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tonic::Code;
+
+    use super::*;
+
+    async fn told(code: Code, field: &str) -> (u16, Option<String>, Value) {
+        let refused = Refused { code, message: "why".to_owned(), field: field.to_owned() };
+        let (head, body) = Problem::from(refused).into_response().into_parts();
+        assert_eq!(head.headers[header::CONTENT_TYPE], PROBLEM_JSON);
+        let body = axum::body::to_bytes(body, 1_000).await.unwrap();
+        let retry = head.headers.get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+        (head.status.as_u16(), retry, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn every_code_has_its_status() {
+        for (code, status, title) in [
+            (Code::InvalidArgument, 400, "Bad Request"),
+            (Code::PermissionDenied, 403, "Forbidden"),
+            (Code::NotFound, 404, "Not Found"),
+            (Code::Internal, 500, "Internal Server Error"),
+            (Code::Unavailable, 503, "Service Unavailable"),
+        ] {
+            let expected = json!({ "type": "about:blank", "title": title, "status": status, "detail": "a.b: why",
+                "error": { "code": code as i32, "message": "why", "field": "a.b" } });
+            assert_eq!(told(code, "a.b").await, (status, None, expected));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_shed_can_tell_it_from_a_refusal_and_knows_when_to_come_back() {
+        let (status, retry, body) = told(Code::ResourceExhausted, "").await;
+        assert_eq!((status, retry.as_deref()), (429, Some("1")));
+        let expected = json!({ "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+            "title": "Temporary Reduced Capacity", "status": 429, "detail": "why",
+            "error": { "code": 8, "message": "why", "field": "" } });
+        assert_eq!(body, expected);
+    }
+}
