@@ -14,7 +14,10 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{settings::Listen, telemetry::Metrics};
+use crate::{
+    settings::{HeaderStyle, Listen},
+    telemetry::Metrics,
+};
 
 /// The HTTP port's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,13 +25,17 @@ use crate::{settings::Listen, telemetry::Metrics};
 pub struct HttpSettings {
     /// Where to listen.
     pub listen: Listen,
+    /// Serving threads for checks; 0: one for each core.
+    pub workers: usize,
     /// Most connections; further ones are closed at once.
     pub max_connections: usize,
+    /// Which headers tell of the limit that binds.
+    pub headers: HeaderStyle,
 }
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { listen: Listen::loopback(8080), max_connections: 1_000 }
+        Self { listen: Listen::loopback(8080), workers: 0, max_connections: 1_000, headers: HeaderStyle::default() }
     }
 }
 
@@ -57,12 +64,24 @@ impl Admin {
         self.store_down.store(!up, Ordering::Relaxed);
     }
 
+    /// Why this service is not ready, where it is not.
+    fn obstacle(&self) -> Option<&'static str> {
+        if self.ending.load(Ordering::Relaxed) {
+            Some("shutting down\n")
+        } else if self.store_down.load(Ordering::Relaxed) {
+            Some("the store does not answer\n")
+        } else {
+            None
+        }
+    }
+
     /// The pages.
     pub fn routes(self) -> Router {
         Router::new()
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
+            .route("/healthcheck", get(healthcheck))
             .with_state(self)
     }
 }
@@ -73,11 +92,16 @@ async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
 }
 
 async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
-    if admin.ending.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
-    } else if admin.store_down.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n")
-    } else {
-        (StatusCode::OK, "ready\n")
+    match admin.obstacle() {
+        Some(obstacle) => (StatusCode::SERVICE_UNAVAILABLE, obstacle),
+        None => (StatusCode::OK, "ready\n"),
+    }
+}
+
+/// The same for those who probe envoyproxy/ratelimit.
+async fn healthcheck(State(admin): State<Admin>) -> impl IntoResponse {
+    match admin.obstacle() {
+        Some(_) => (StatusCode::INTERNAL_SERVER_ERROR, ""),
+        None => (StatusCode::OK, "OK"),
     }
 }

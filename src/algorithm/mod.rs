@@ -62,6 +62,10 @@ pub trait Algorithm: Sized {
         false
     }
 
+    /// The window of the limit as a caller may think of it: the time in which as many units as `limit` says come back at the
+    /// sustained rate. Rounded up; at least 1 µs.
+    fn window(&self) -> Micros;
+
     /// When a refund takes back exactly one certain charge, although others were made after it.
     fn takes_back(&self) -> TakesBack {
         TakesBack::WhileItLasts
@@ -192,6 +196,11 @@ macro_rules! algorithms {
             /// See [`Algorithm::charges_denied`].
             pub fn charges_denied(&self) -> bool {
                 match self { $(Self::$variant(params) => params.charges_denied(),)+ }
+            }
+
+            /// See [`Algorithm::window`].
+            pub fn window(&self) -> Micros {
+                match self { $(Self::$variant(params) => params.window(),)+ }
             }
 
             /// See [`Algorithm::takes_back`].

@@ -1,5 +1,6 @@
 //! Floor 8, from settings to a running service, and to its end.
 
+mod http;
 mod readiness;
 mod reload;
 mod snapshots;
@@ -29,7 +30,7 @@ use crate::{
         memory::{MemoryStats, snapshot::SnapshotError},
     },
     telemetry::Metrics,
-    transport::{ConnectionSettings, Drain, Listener, Server, Workers, grpc, observe::Checks, workers::Worker},
+    transport::{ConnectionSettings, Drain, Listener, Server, Workers, grpc, http::Damaged, observe::Checks},
 };
 
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
@@ -73,6 +74,9 @@ pub enum AppError {
     /// The descriptors in this binary are damaged.
     #[error("reflection is not available: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The same, for JSON.
+    #[error(transparent)]
+    Descriptors(#[from] Damaged),
 }
 
 /// A service whose parts are wired and whose sockets listen.
@@ -83,7 +87,8 @@ pub struct App {
     snapshots: Arc<Snapshots>,
     readiness: Readiness,
     drain: Drain,
-    workers: Workers,
+    /// The threads that serve checks, by port.
+    workers: [Workers; 2],
     grpc: Server,
     http: Server,
 }
@@ -124,14 +129,16 @@ impl App {
 
         let drain = Drain::default();
         let checks = Checks::new(Arc::clone(&limiter), settings.bounds());
+        let pages = http::routes(&settings, checks.clone(), admin.clone())?;
         let (routes, health) = grpc::routes(checks, drain.clone(), settings.grpc.max_message_bytes).await?;
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let count = if settings.grpc.workers == 0 { cores } else { settings.grpc.workers };
-        let workers = Workers::start(count).map_err(AppError::Threads)?;
+        // Apart, so that one who asks over HTTP does not stand in the way of those who ask over gRPC.
+        let workers = [("weir-worker", settings.grpc.workers), ("weir-http", settings.http.workers)];
+        let [grpc_workers, http_workers] = workers.map(|(name, count)| start_workers(name, count));
+        let (grpc_workers, http_workers) = (grpc_workers?, http_workers?);
         let grpc = Server {
             listener: listen("grpc.listen", &settings.grpc.listen).await?,
             routes,
-            workers: workers.handles(),
+            workers: grpc_workers.handles(),
             settings: ConnectionSettings {
                 http2_only: true,
                 max_connections: settings.grpc.max_connections,
@@ -142,8 +149,8 @@ impl App {
         };
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
-            routes: admin.clone().routes(),
-            workers: vec![Worker::current()],
+            routes: pages,
+            workers: http_workers.handles(),
             settings: ConnectionSettings {
                 http2_only: false,
                 max_connections: settings.http.max_connections,
@@ -160,6 +167,7 @@ impl App {
         };
         let snapshots = Arc::new(snapshots);
         let readiness = Readiness { admin, health };
+        let workers = [grpc_workers, http_workers];
         Ok(Self { settings, limiter, reload, snapshots, readiness, drain, workers, grpc, http })
     }
 
@@ -204,12 +212,18 @@ impl App {
             task.abort();
         }
         // Joining threads would hold up this runtime.
-        let _ = tokio::task::spawn_blocking(|| self.workers.stop()).await;
+        let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
         // Nothing is decided any more, so nothing is lost.
         self.snapshots.write().await;
         info!("stopped");
         clean
     }
+}
+
+/// So many serving threads; 0: one for each core.
+fn start_workers(name: &str, count: usize) -> Result<Workers, AppError> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Workers::start(name, if count == 0 { cores } else { count }).map_err(AppError::Threads)
 }
 
 async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {

@@ -16,8 +16,8 @@ use crate::{
 /// Serve checks until SIGTERM or SIGINT
 ///
 /// Settings come from a file, then the environment (WEIR_GRPC__LISTEN for grpc.listen), then flags; config/weir.yaml
-/// explains each. Ports: gRPC 127.0.0.1:8081; HTTP 127.0.0.1:8080 with /metrics, /healthz and /readyz. SIGHUP reads the
-/// policy again; a changed file is noticed by itself. A second SIGTERM or SIGINT ends at once.
+/// explains each. Ports: gRPC 127.0.0.1:8081; HTTP 127.0.0.1:8080 with the same as JSON, /metrics, /healthz and /readyz.
+/// SIGHUP reads the policy again; a changed file is noticed by itself. A second SIGTERM or SIGINT ends at once.
 #[derive(Args)]
 pub struct Serve {
     /// The file with the settings

@@ -137,8 +137,8 @@ impl Settings {
         if self.metrics.max_series > 1_000_000 {
             return wrong("metrics.max_series is 0 to 1000000");
         }
-        if self.grpc.workers > 1_024 {
-            return wrong("grpc.workers is at most 1024; 0 means one for each core");
+        if self.grpc.workers.max(self.http.workers) > 1_024 {
+            return wrong("grpc.workers and http.workers are at most 1024; 0 means one for each core");
         }
         Ok(self)
     }

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::{
-    domain::{Decision, Key, Summary, aggregate},
+    domain::{Decision, Key, Micros, Summary, aggregate},
     plan::{Limit, Plan},
     policy::{Domain, Policy},
     store::{ResetDone, Store, StoreError, Verdict},
@@ -61,6 +61,8 @@ pub struct LevelAnswer<'a> {
     pub depth: u8,
     /// What it decided.
     pub decision: Decision,
+    /// Its window, under the request's factor: see [`Algorithm::window`](crate::algorithm::Algorithm::window).
+    pub window: Micros,
 }
 
 /// Why a request has no answer.
@@ -188,7 +190,12 @@ impl<'a> Answer<'a> {
             .levels()
             .iter()
             .zip(verdict.decisions)
-            .map(|(level, decision)| LevelAnswer { limit: level.limit, depth: level.depth, decision })
+            .map(|(level, decision)| LevelAnswer {
+                limit: level.limit,
+                depth: level.depth,
+                decision,
+                window: level.params().window(),
+            })
             .collect();
         let summary = aggregate(levels.iter().map(|level| (&level.decision, level.limit.shadow)));
         Self { summary, levels, degraded: verdict.degraded }

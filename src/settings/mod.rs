@@ -1,5 +1,6 @@
 //! Floor 1, what settings are written in, for every part that has some.
 
+mod header_style;
 mod listen;
 mod secret;
 
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use header_style::HeaderStyle;
 pub use listen::Listen;
 pub use secret::Secret;
 

@@ -21,11 +21,16 @@ pub enum Transport {
     GrpcStream,
     /// A call of Envoy's.
     Envoy,
+    /// A check as JSON over HTTP.
+    Http,
+    /// Many of them in one request.
+    HttpBatch,
 }
 
 impl Transport {
     /// Every transport; the position of each is its number.
-    pub const ALL: [Self; 4] = [Self::Grpc, Self::GrpcBatch, Self::GrpcStream, Self::Envoy];
+    pub const ALL: [Self; 6] =
+        [Self::Grpc, Self::GrpcBatch, Self::GrpcStream, Self::Envoy, Self::Http, Self::HttpBatch];
 
     /// Its label.
     pub fn name(self) -> &'static str {
@@ -34,6 +39,8 @@ impl Transport {
             Self::GrpcBatch => "grpc_batch",
             Self::GrpcStream => "grpc_stream",
             Self::Envoy => "envoy",
+            Self::Http => "http",
+            Self::HttpBatch => "http_batch",
         }
     }
 }

@@ -12,6 +12,11 @@ use crate::{
 /// Most checks of a batch.
 pub const MAX_BATCH: usize = 1_000;
 
+/// Says of a batch that it has more than [`MAX_BATCH`] checks.
+pub fn too_many_checks() -> Invalid {
+    Invalid::field_error("checks", format!("at most {MAX_BATCH} checks in a batch"))
+}
+
 /// A check's request.
 ///
 /// # Errors

@@ -28,7 +28,7 @@ pub fn check(answer: &Answer<'_>, summary_only: bool) -> proto::CheckResponse {
 }
 
 fn level(level: &LevelAnswer<'_>) -> proto::LevelResult {
-    let LevelAnswer { limit, depth, decision } = level;
+    let LevelAnswer { limit, depth, decision, .. } = level;
     proto::LevelResult {
         name: limit.name.to_string(),
         depth: u32::from(*depth),

@@ -17,7 +17,6 @@ use super::{
     stream,
 };
 use crate::{
-    limiter::Invalid,
     proto::{
         self, CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, ResetRequest, ResetResponse,
         rate_limiter_server::{RateLimiter, RateLimiterServer},
@@ -71,7 +70,7 @@ impl<S: Store> RateLimiter for Grpc<S> {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
         let since = Instant::now();
         let snapshot = self.checks.limiter().snapshot();
-        let answer = self.checks.check(&snapshot, request.into_inner(), Transport::Grpc).await;
+        let answer = self.checks.check(&snapshot, Ok(request.into_inner()), Transport::Grpc).await;
         self.checks.timed(Transport::Grpc, since);
         Ok(Response::new(answer?))
     }
@@ -80,11 +79,10 @@ impl<S: Store> RateLimiter for Grpc<S> {
         let since = Instant::now();
         let checks = request.into_inner().checks;
         if checks.len() > MAX_BATCH {
-            let message = format!("at most {MAX_BATCH} checks in a batch");
-            return Err(Refused::from(Invalid::field_error("checks", message)).into());
+            return Err(Refused::from(decode::too_many_checks()).into());
         }
         let snapshot = self.checks.limiter().snapshot();
-        let results = self.checks.check_all(&snapshot, checks, Transport::GrpcBatch).await;
+        let results = self.checks.check_all(&snapshot, checks.into_iter().map(Ok), Transport::GrpcBatch).await;
         self.checks.timed(Transport::GrpcBatch, since);
         Ok(Response::new(CheckBatchResponse { results }))
     }

@@ -7,6 +7,8 @@ pub mod drain;
 pub mod encode;
 pub mod ending;
 pub mod grpc;
+pub mod headers;
+pub mod http;
 pub mod listener;
 pub mod observe;
 pub mod server;

@@ -6,12 +6,15 @@ use futures_util::future::join_all;
 
 use crate::{
     algorithm::Bounds,
-    limiter::{Limiter, Snapshot},
+    limiter::{Answer, Invalid, Limiter, Snapshot},
     proto,
     store::Store,
     telemetry::{Outcome, Transport},
     transport::{decode, encode, status::Refused},
 };
+
+/// A check as a surface read it, or why it could not.
+pub type Message = Result<proto::CheckRequest, Invalid>;
 
 /// Runs checks for the surfaces.
 pub struct Checks<S> {
@@ -43,11 +46,25 @@ impl<S: Store> Checks<S> {
     pub async fn check(
         &self,
         snapshot: &Snapshot,
-        message: proto::CheckRequest,
+        message: Message,
         transport: Transport,
     ) -> Result<proto::CheckResponse, Refused> {
-        let summary_only = message.summary_only;
-        let request = match decode::check(message, &self.bounds) {
+        self.check_as(snapshot, message, transport, encode::check).await
+    }
+
+    /// The same, with the answer in a form of the surface's own. `encode` is told whether only the summary is wanted.
+    ///
+    /// # Errors
+    /// [`Refused`] when there is no decision.
+    pub async fn check_as<T>(
+        &self,
+        snapshot: &Snapshot,
+        message: Message,
+        transport: Transport,
+        encode: impl FnOnce(&Answer<'_>, bool) -> T,
+    ) -> Result<T, Refused> {
+        let summary_only = message.as_ref().is_ok_and(|message| message.summary_only);
+        let request = match message.and_then(|message| decode::check(message, &self.bounds)) {
             Ok(request) => request,
             Err(error) => {
                 snapshot.meters.unknown_domain(transport, Outcome::Error);
@@ -61,14 +78,14 @@ impl<S: Store> Checks<S> {
             Err(_) => Outcome::Error,
         };
         snapshot.meters.check(&request.domain, transport, outcome);
-        Ok(encode::check(&answer?, summary_only))
+        Ok(encode(&answer?, summary_only))
     }
 
     /// The same, with an error inside the answer instead of beside it.
     pub async fn check_in_place(
         &self,
         snapshot: &Snapshot,
-        message: proto::CheckRequest,
+        message: Message,
         transport: Transport,
     ) -> proto::CheckResponse {
         match self.check(snapshot, message, transport).await {
@@ -81,10 +98,10 @@ impl<S: Store> Checks<S> {
     pub async fn check_all(
         &self,
         snapshot: &Snapshot,
-        messages: Vec<proto::CheckRequest>,
+        messages: impl ExactSizeIterator<Item = Message>,
         transport: Transport,
     ) -> Vec<proto::CheckResponse> {
-        let checks = messages.into_iter().map(|message| self.check_in_place(snapshot, message, transport));
+        let checks = messages.map(|message| self.check_in_place(snapshot, message, transport));
         if !self.limiter.store().decides_at_once() {
             // All at once, so that they share round trips. Each begins before the next.
             return join_all(checks).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hyper::StatusCode;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::debug;
@@ -67,6 +68,25 @@ impl From<Refused> for proto::Error {
     fn from(refused: Refused) -> Self {
         let Refused { code, message, field } = refused;
         Self { code: code as i32, message, field }
+    }
+}
+
+impl Refused {
+    /// The code over HTTP.
+    pub fn http_status(&self) -> StatusCode {
+        match self.code {
+            Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// When to come back, where that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        (self.code == Code::ResourceExhausted).then_some(RETRY_WHEN_OVERLOADED)
     }
 }
 

@@ -67,7 +67,7 @@ async fn answer<S: Store>(
     let request = request?;
     let since = Instant::now();
     let snapshot = checks.limiter().snapshot();
-    let answer = checks.check_in_place(&snapshot, request, Transport::GrpcStream).await;
+    let answer = checks.check_in_place(&snapshot, Ok(request), Transport::GrpcStream).await;
     checks.timed(Transport::GrpcStream, since);
     Ok(answer)
 }

@@ -27,11 +27,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The runtime that this is called on, as a worker.
-    pub fn current() -> Self {
-        Self { runtime: Handle::current(), connections: Arc::default() }
-    }
-
     /// Runs a connection to its end on this worker.
     pub fn serve(&self, connection: impl Future<Output = ()> + Send + 'static) {
         let connections = Arc::clone(&self.connections);
@@ -58,17 +53,17 @@ impl Drop for Done {
 }
 
 impl Workers {
-    /// Starts `count` threads, at least one.
+    /// Starts `count` threads, at least one; their names begin with `name`.
     ///
     /// # Errors
     /// When the system has no thread or reactor to give.
-    pub fn start(count: usize) -> io::Result<Self> {
+    pub fn start(name: &str, count: usize) -> io::Result<Self> {
         let mut all = Self { workers: Vec::new(), threads: Vec::new(), stop: CancellationToken::new() };
         for index in 0..count.max(1) {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (handle, stop) = (runtime.handle().clone(), all.stop.clone());
             all.workers.push(Worker { runtime: handle, connections: Arc::default() });
-            let name = format!("weir-worker-{index}");
+            let name = format!("{name}-{index}");
             all.threads.push(thread::Builder::new().name(name).spawn(move || runtime.block_on(stop.cancelled()))?);
         }
         Ok(all)

@@ -11,7 +11,7 @@ use crate::support::{
     requests::{check, gcra, limit, refusal, seconds_long, short, with_limits},
 };
 
-const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+pub const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 
 fn key(segments: usize) -> CheckRequest {
     check(&vec!["a"; segments])
@@ -30,7 +30,7 @@ fn factor(factor: f64) -> CheckRequest {
 }
 
 /// Requests that are refused, each with the field at fault.
-fn invalid() -> Vec<(CheckRequest, &'static str)> {
+pub fn invalid() -> Vec<(CheckRequest, &'static str)> {
     let day = 86_400;
     let one = || gcra(1, 1, 1);
     let period = || Some(seconds_long(1));

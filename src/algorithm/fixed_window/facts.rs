@@ -85,3 +85,8 @@ fn none_in_a_unit_lets_nothing_through_but_peeks_and_refunds() {
     assert_eq!(key.ask(&params, 10 * S, 0), refuse(0, 0, 50 * S, 50 * S));
     assert_eq!(params.scale(0.5).unwrap(), params, "a factor makes nothing of none");
 }
+
+#[test]
+fn its_window_is_its_period() {
+    assert_eq!(parse("fixed_window", &[("count", "5"), ("period", "60s")]).window(), 60 * S);
+}

@@ -135,6 +135,10 @@ impl Algorithm for FixedWindow {
         self.charge_denied
     }
 
+    fn window(&self) -> Micros {
+        self.period
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         vec![self.count as f64, self.period as f64, f64::from(u8::from(self.charge_denied))]
     }

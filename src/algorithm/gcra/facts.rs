@@ -2,7 +2,7 @@
 
 use super::super::laws::{
     Facts,
-    facts::{S, check, never, pass, refuse},
+    facts::{S, check, never, parse, pass, refuse},
 };
 
 pub const FACTS: Facts = Facts {
@@ -48,5 +48,17 @@ fn a_rate_that_no_microsecond_divides() {
             (333_334, 1, pass(3, 0, S)),
             (333_334, 3, refuse(3, 0, S, S)),
         ],
+    );
+}
+
+#[test]
+fn its_window_is_the_time_in_which_all_units_come_back() {
+    let window = |fields| parse("gcra", fields).window();
+    assert_eq!(
+        [
+            window(&[("burst", "15"), ("count", "30"), ("period", "60s")]),
+            window(&[("burst", "0"), ("count", "7"), ("period", "60s")]),
+        ],
+        [32 * S, 8_571_429]
     );
 }

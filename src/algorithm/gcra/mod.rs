@@ -56,6 +56,10 @@ impl Algorithm for Gcra {
         format!("{{ burst: {}, count: {}, period: {} }}", self.burst, self.count, format_duration(self.period))
     }
 
+    fn window(&self) -> Micros {
+        self.meter.depth.ceil()
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         self.meter.lua_params()
     }

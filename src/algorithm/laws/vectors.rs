@@ -53,6 +53,16 @@ fn a_description_is_what_a_file_would_write() {
 }
 
 #[test]
+fn a_window_is_a_length_of_time() {
+    for (entry, params) in examples() {
+        for params in [params.scale(0.5).ok(), params.scale(3.0).ok(), Some(params)].into_iter().flatten() {
+            let window = params.window();
+            assert!((1..=1 << 53).contains(&window), "{} {}: {window}", entry.name, params.describe());
+        }
+    }
+}
+
+#[test]
 fn the_examples_are_those_that_others_look_for() {
     let now = 1_790_000_000 * S;
     let ask = |now: Micros, cost: i64| Ask { now, cost, max_wait: Some(0), phase: 0 };

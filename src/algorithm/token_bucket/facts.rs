@@ -46,3 +46,8 @@ fn a_raised_capacity_frees_the_difference_at_once_and_a_lowered_one_forgets_noth
     assert_eq!(key.ask(&large, 0, 7), pass(10, 0, 20 * S));
     assert_eq!(key.ask(&small, 0, 1), refuse(3, 0, 16 * S, 20 * S));
 }
+
+#[test]
+fn its_window_is_the_time_in_which_it_fills() {
+    assert_eq!(parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]).window(), 6 * S);
+}

@@ -54,6 +54,10 @@ impl Algorithm for TokenBucket {
         format!("{{ capacity: {}, count: {}, period: {} }}", self.capacity, self.count, format_duration(self.period))
     }
 
+    fn window(&self) -> Micros {
+        self.meter.depth.ceil()
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         self.meter.lua_params()
     }

@@ -1,37 +1,138 @@
-//! A plain HTTP/1.1 client: one request, one connection.
+//! A plain HTTP/1.1 client, whose every byte is known.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::net::UnixStream,
 };
 
+use serde_json::Value;
+
 use super::PATIENCE;
 
-/// Gets a page from `host:port` or `unix:PATH`: its status and body.
-pub fn get(address: &str, path: &str) -> io::Result<(u16, String)> {
-    match address.strip_prefix("unix:") {
-        Some(socket) => {
-            let stream = UnixStream::connect(socket)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            exchange(stream, path)
-        }
-        None => {
-            let stream = TcpStream::connect(address)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            exchange(stream, path)
-        }
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+/// A connection.
+pub struct Client(BufReader<Box<dyn Stream>>);
+
+/// What was answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// Names, in lower case, and values.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: String,
+}
+
+impl Answer {
+    /// The value of the header of this name, of which there is one at most.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(found, _)| found == name);
+        let value = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "{name} stands twice in {self:?}");
+        value
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-fn exchange(mut stream: impl Read + Write, path: &str) -> io::Result<(u16, String)> {
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let wrong = || io::Error::other(format!("no answer but {answer:?}"));
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(wrong)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(wrong)?;
-    Ok((status, body.to_owned()))
+impl Client {
+    /// A connection to `host:port` or `unix:PATH`.
+    pub fn connect(address: &str) -> io::Result<Self> {
+        let stream: Box<dyn Stream> = match address.strip_prefix("unix:") {
+            Some(socket) => {
+                let stream = UnixStream::connect(socket)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+            None => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+        };
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// Sends the head of a request whose body has this length, and as much of the body as there is.
+    pub fn send(
+        &mut self,
+        request: &str,
+        headers: &[(&str, &str)],
+        length: Option<usize>,
+        body: &[u8],
+    ) -> io::Result<()> {
+        let mut head = format!("{request} HTTP/1.1\r\nhost: localhost\r\n");
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(length) = length {
+            head.push_str(&format!("content-length: {length}\r\n"));
+        }
+        let stream = self.0.get_mut();
+        stream.write_all(format!("{head}\r\n").as_bytes())?;
+        stream.write_all(body)
+    }
+
+    /// Sends more of a body.
+    pub fn send_more(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.get_mut().write_all(bytes)
+    }
+
+    /// Receives an answer.
+    pub fn receive(&mut self) -> io::Result<Answer> {
+        let status = self.line()?;
+        let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let status = status.ok_or_else(|| io::Error::other("no status line"))?;
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(": ") else { break };
+            headers.push((name.to_ascii_lowercase(), value.to_owned()));
+        }
+        let length = headers.iter().find(|(name, _)| name == "content-length");
+        let length = length.map_or(0, |(_, length)| length.parse().expect("a length"));
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body)?;
+        Ok(Answer { status, headers, body: String::from_utf8(body).map_err(io::Error::other)? })
+    }
+
+    /// Sends a request and receives its answer.
+    pub fn ask(&mut self, request: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Answer> {
+        self.send(request, headers, Some(body.len()), body)?;
+        self.receive()
+    }
+
+    /// Posts JSON.
+    pub fn post(&mut self, path: &str, body: &Value) -> Answer {
+        let headers = [("content-type", "application/json")];
+        self.ask(&format!("POST {path}"), &headers, body.to_string().as_bytes()).expect("it answers")
+    }
+
+    /// Reads until the service closes the connection, which must say no more.
+    pub fn ends(&mut self) -> bool {
+        self.0.fill_buf().is_ok_and(<[u8]>::is_empty)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// Gets a page from `host:port` or `unix:PATH` over a connection of its own: its status and body.
+pub fn get(address: &str, path: &str) -> io::Result<(u16, String)> {
+    let answer = Client::connect(address)?.ask(&format!("GET {path}"), &[("connection", "close")], b"")?;
+    Ok((answer.status, answer.body))
 }
 
 /// The value of a series in Prometheus text, 0 where it is not there.

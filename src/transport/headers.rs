@@ -1,0 +1,182 @@
+//! What HTTP headers tell of a limit. They are made from one level, the one that binds, never from a mixture.
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use smallvec::{SmallVec, smallvec};
+
+use crate::{
+    domain::{Decision, Micros, time::SECOND},
+    settings::HeaderStyle,
+};
+
+/// Names, in lower case, and values.
+pub type Headers = SmallVec<[(&'static str, String); 4]>;
+
+/// Most characters of a limit's name that a header shows. A name of more is a path pattern.
+const MAX_NAME: usize = 256;
+
+/// What a string of a structured field cannot hold as it is, and the mark of what is encoded. All that is not ASCII is encoded
+/// anyway.
+const NOT_IN_STRINGS: &AsciiSet = &CONTROLS.add(b'%');
+
+/// One level, as headers tell of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota<'a> {
+    /// The limit's name.
+    pub name: &'a str,
+    /// Its window, above 0.
+    pub window: Micros,
+    /// What it decided.
+    pub decision: &'a Decision,
+}
+
+impl Quota<'_> {
+    /// The headers of this style.
+    pub fn headers(&self, style: HeaderStyle) -> Headers {
+        let Decision { limit, remaining, .. } = self.decision;
+        match style {
+            HeaderStyle::Off => Headers::new(),
+            HeaderStyle::Draft11 => {
+                let (name, window, left) = (string(self.name), whole_seconds(self.window).max(1), self.seconds_left());
+                smallvec![
+                    ("ratelimit-policy", format!("{name};q={limit};w={window}")),
+                    ("ratelimit", format!("{name};r={remaining};t={left}")),
+                ]
+            }
+            HeaderStyle::Ratelimit => smallvec![
+                ("ratelimit-limit", limit.to_string()),
+                ("ratelimit-remaining", remaining.to_string()),
+                ("ratelimit-reset", self.seconds_left().to_string()),
+            ],
+            HeaderStyle::XRatelimit => self.x_ratelimit(),
+        }
+    }
+
+    /// `Retry-After` in whole seconds, rounded up, at least 1: on a refusal that a wait can turn.
+    pub fn retry_after(&self) -> Option<(&'static str, String)> {
+        self.seconds_to_retry().map(|seconds| ("retry-after", seconds.to_string()))
+    }
+
+    /// When it is worth to look again, in whole seconds: on a refusal when the request would pass (the same as `Retry-After`),
+    /// else when the key is as if never seen.
+    fn seconds_left(&self) -> u64 {
+        self.seconds_to_retry().unwrap_or_else(|| whole_seconds(self.decision.reset_after))
+    }
+
+    fn seconds_to_retry(&self) -> Option<u64> {
+        self.decision.retry_after.map(|after| whole_seconds(after).max(1))
+    }
+
+    fn x_ratelimit(&self) -> Headers {
+        let mut headers: Headers = smallvec![
+            ("x-ratelimit-remaining", self.decision.remaining.to_string()),
+            ("x-ratelimit-clear", milliseconds(self.decision.reset_after)),
+        ];
+        if let Some(after) = self.decision.retry_after {
+            headers.push(("x-ratelimit-reset", milliseconds(after)));
+        }
+        headers
+    }
+}
+
+/// Whole seconds, rounded up.
+fn whole_seconds(micros: Micros) -> u64 {
+    micros.max(0).unsigned_abs().div_ceil(SECOND.unsigned_abs())
+}
+
+/// Seconds with three decimals, rounded up.
+fn milliseconds(micros: Micros) -> String {
+    let millis = micros.max(0).unsigned_abs().div_ceil(1_000);
+    format!("{}.{:03}", millis / 1_000, millis % 1_000)
+}
+
+/// A string of a structured field (RFC 9651, section 3.3.3). It holds printable ASCII alone: other characters are
+/// percent-encoded as UTF-8, and so is `%`, so that two names never look the same.
+fn string(text: &str) -> String {
+    let mut string = String::from("\"");
+    let shown = text.char_indices().nth(MAX_NAME).map_or(text, |(end, _)| &text[..end]);
+    for part in utf8_percent_encode(shown, NOT_IN_STRINGS) {
+        // Parts are either encoded or as they were, and what is encoded has no quote.
+        for letter in part.chars() {
+            if matches!(letter, '"' | '\\') {
+                string.push('\\');
+            }
+            string.push(letter);
+        }
+    }
+    string + "\""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(style: HeaderStyle, name: &str, window: Micros, decision: Decision) -> String {
+        let quota = Quota { name, window, decision: &decision };
+        let lines = quota.headers(style).into_iter().chain(quota.retry_after());
+        lines.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_two_fields_of_draft_eleven() {
+        let pass = Decision::pass(100, 50, 29_000_001);
+        let expected = "ratelimit-policy: \"api\";q=100;w=60\nratelimit: \"api\";r=50;t=30";
+        assert_eq!(told(HeaderStyle::Draft11, "api", 60 * SECOND, pass), expected);
+        let refuse = Decision::refuse(100, 0, Some(1), 60 * SECOND);
+        let expected = "ratelimit-policy: \"api\";q=100;w=1\nratelimit: \"api\";r=0;t=1\nretry-after: 1";
+        assert_eq!(told(HeaderStyle::Draft11, "api", 1, refuse), expected);
+    }
+
+    #[test]
+    fn the_three_fields_before_it() {
+        let refuse = Decision::refuse(6, 0, Some(1_457_145), 8_957_145);
+        let expected = "ratelimit-limit: 6\nratelimit-remaining: 0\nratelimit-reset: 2\nretry-after: 2";
+        assert_eq!(told(HeaderStyle::Ratelimit, "x", SECOND, refuse), expected);
+        let full = Decision::pass(6, 6, 0);
+        let expected = "ratelimit-limit: 6\nratelimit-remaining: 6\nratelimit-reset: 0";
+        assert_eq!(told(HeaderStyle::Ratelimit, "x", SECOND, full), expected);
+    }
+
+    #[test]
+    fn seconds_with_three_decimals() {
+        let pass = Decision::pass(10, 9, 9_876_000);
+        assert_eq!(
+            told(HeaderStyle::XRatelimit, "x", SECOND, pass),
+            "x-ratelimit-remaining: 9\nx-ratelimit-clear: 9.876"
+        );
+        let refuse = Decision::refuse(10, 0, Some(566_001), 12_000_000);
+        let expected = "x-ratelimit-remaining: 0\nx-ratelimit-clear: 12.000\nx-ratelimit-reset: 0.567\nretry-after: 1";
+        assert_eq!(told(HeaderStyle::XRatelimit, "x", SECOND, refuse), expected);
+    }
+
+    #[test]
+    fn what_can_never_pass_is_not_told_to_come_back() {
+        let never = Decision::refuse(10, 4, None, 6 * SECOND);
+        for (style, expected) in [
+            (HeaderStyle::Off, ""),
+            (HeaderStyle::Draft11, "ratelimit-policy: \"x\";q=10;w=10\nratelimit: \"x\";r=4;t=6"),
+            (HeaderStyle::Ratelimit, "ratelimit-limit: 10\nratelimit-remaining: 4\nratelimit-reset: 6"),
+            (HeaderStyle::XRatelimit, "x-ratelimit-remaining: 4\nx-ratelimit-clear: 6.000"),
+        ] {
+            assert_eq!(told(style, "x", 10 * SECOND, never), expected);
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_told_when_to_come_back_whatever_the_style() {
+        let refuse = Decision::refuse(10, 0, Some(3 * SECOND), 6 * SECOND);
+        assert_eq!(told(HeaderStyle::Off, "x", SECOND, refuse), "retry-after: 3");
+    }
+
+    #[test]
+    fn names_are_strings_of_structured_fields() {
+        for (name, expected) in [
+            ("user/*/trade#gcra0", r#""user/*/trade#gcra0""#),
+            (r#"say "hi" \o/"#, r#""say \"hi\" \\o/""#),
+            ("für%1\r\nx: y\u{7f}", r#""f%C3%BCr%251%0D%0Ax: y%7F""#),
+            ("", r#""""#),
+        ] {
+            assert_eq!(string(name), expected);
+        }
+        assert_eq!(string(&"é".repeat(300)).len(), 2 + 6 * MAX_NAME);
+    }
+}

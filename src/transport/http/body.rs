@@ -1,0 +1,85 @@
+//! A request's body, bounded in kind, size and time.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, HttpBody},
+    extract::Request,
+    http::{HeaderMap, StatusCode, header},
+};
+use futures_util::StreamExt;
+
+use super::problem::Problem;
+
+/// How long a body may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The body of a request, which must be JSON, as a text of at most `most` bytes.
+///
+/// # Errors
+/// [`Problem`]: 415 for another kind, 413 for a longer one, 408 for one that takes too long, 400 for no text.
+pub async fn read(request: Request, most: usize) -> Result<String, Problem> {
+    check_kind(request.headers())?;
+    let body = request.into_body();
+    let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body is at most {most} bytes"));
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_long());
+    }
+    let bytes = tokio::time::timeout(TIMEOUT, collect(body, most)).await.map_err(|_| {
+        Problem::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {} s", TIMEOUT.as_secs()))
+    })??;
+    let bytes = bytes.ok_or_else(too_long)?;
+    String::from_utf8(bytes).map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))
+}
+
+/// All of a body; `None` where it is longer than `most`.
+async fn collect(body: Body, most: usize) -> Result<Option<Vec<u8>>, Problem> {
+    let (mut bytes, mut parts) = (Vec::new(), body.into_data_stream());
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body breaks off"))?;
+        if bytes.len() + part.len() > most {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(Some(bytes))
+}
+
+fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
+    if let Some(kind) = headers.get(header::CONTENT_TYPE)
+        && !kind.to_str().is_ok_and(is_json)
+    {
+        let detail = "the content type is application/json, or none";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if encoding != "identity" => {
+            Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a body comes as it is, without a content encoding"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a content type is JSON, whatever its parameters.
+fn is_json(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.split_once('/') {
+        Some(("application", name)) => name == "json" || name.ends_with("+json"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_known_by_its_type() {
+        for kind in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
+            assert!(is_json(kind), "{kind}");
+        }
+        for kind in ["", "json", "text/plain", "text/json", "application/x-www-form-urlencoded", "application/jsonp"] {
+            assert!(!is_json(kind), "{kind}");
+        }
+    }
+}

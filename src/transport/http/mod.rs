@@ -1,0 +1,175 @@
+//! Checks as JSON over HTTP: the messages of `weir.v1` as proto3 maps them, and refusals as HTTP tells them.
+
+pub mod body;
+pub mod fault;
+pub mod problem;
+pub mod transcode;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    response::Response,
+    routing::{any, post},
+};
+use serde::Serialize;
+
+use super::{
+    decode::{self, MAX_BATCH},
+    encode,
+    headers::Quota,
+    observe::Checks,
+    status::Refused,
+};
+use crate::{
+    limiter::Answer,
+    proto::{CheckBatchResponse, ResetResponse},
+    settings::HeaderStyle,
+    store::Store,
+    telemetry::Transport,
+};
+use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
+pub use transcode::{Damaged, Transcoder};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// The API over one limiter.
+pub struct Api<S> {
+    checks: Checks<S>,
+    transcoder: Transcoder,
+    style: HeaderStyle,
+    max_body_bytes: usize,
+}
+
+/// The paths of the API. A body is at most `max_body_bytes` long.
+///
+/// # Errors
+/// [`Damaged`] when the descriptors compiled into this binary cannot be read.
+pub fn routes<S: Store>(checks: Checks<S>, style: HeaderStyle, max_body_bytes: usize) -> Result<Router, Damaged> {
+    let api = Api { checks, transcoder: Transcoder::new()?, style, max_body_bytes };
+    Ok(Router::new()
+        .route("/v1/check", post(check::<S>).fallback(not_posted))
+        .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
+        .route("/v1/reset", post(reset::<S>).fallback(not_posted))
+        .route("/v1/{*path}", any(nowhere))
+        .with_state(Arc::new(api)))
+}
+
+async fn not_posted() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path takes POST")
+}
+
+async fn nowhere() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "there are /v1/check, /v1/check_batch and /v1/reset")
+}
+
+async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
+    let text = body::read(request, api.max_body_bytes).await?;
+    let since = Instant::now();
+    let snapshot = api.checks.limiter().snapshot();
+    let message = api.transcoder.check(&text);
+    let encode = |answer: &Answer<'_>, summary_only| api.answer(answer, summary_only);
+    let answer = api.checks.check_as(&snapshot, message, Transport::Http, encode).await;
+    api.checks.timed(Transport::Http, since);
+    Ok(answer?)
+}
+
+async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
+    let text = body::read(request, api.max_body_bytes).await?;
+    let since = Instant::now();
+    let checks = api.transcoder.batch(&text).map_err(Refused::from)?;
+    if checks.len() > MAX_BATCH {
+        return Err(Refused::from(decode::too_many_checks()).into());
+    }
+    let snapshot = api.checks.limiter().snapshot();
+    let results = api.checks.check_all(&snapshot, checks, Transport::HttpBatch).await;
+    api.checks.timed(Transport::HttpBatch, since);
+    Ok(response(StatusCode::OK, JSON, &api.transcoder.answers(&CheckBatchResponse { results })))
+}
+
+async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
+    let text = body::read(request, api.max_body_bytes).await?;
+    let message = api.transcoder.reset(&text).map_err(Refused::from)?;
+    let reset = decode::reset(&message).map_err(Refused::from)?;
+    let done = api.checks.limiter().reset(&reset, message.subtree).await.map_err(Refused::from)?;
+    let done = ResetResponse { existed: done.existed, scanned: done.scanned };
+    Ok(response(StatusCode::OK, JSON, &api.transcoder.done(&done)))
+}
+
+/// A refusal: a problem with the members of the answer beside its own, so that they are found in the same place whatever
+/// the status.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    #[serde(flatten)]
+    kind: Kind,
+    status: u16,
+    detail: String,
+    /// The limits that refuse, root first.
+    #[serde(rename = "violated-policies")]
+    violated: Vec<&'a str>,
+    #[serde(flatten)]
+    answer: transcode::Json,
+}
+
+impl<S: Store> Api<S> {
+    fn answer(&self, answer: &Answer<'_>, summary_only: bool) -> Response {
+        let message = self.transcoder.answer(&encode::check(answer, summary_only));
+        let binding = answer.summary.binding.map(|index| &answer.levels[index]);
+        let quota =
+            binding.map(|level| Quota { name: &level.limit.name, window: level.window, decision: &level.decision });
+        let mut response = if answer.summary.allowed {
+            response(StatusCode::OK, JSON, &message)
+        } else {
+            let refusing = answer.levels.iter().filter(|level| !level.limit.shadow && !level.decision.allowed);
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            let refusal = Refusal {
+                kind: QUOTA_EXCEEDED,
+                status: status.as_u16(),
+                detail: detail(quota.as_ref()),
+                violated: refusing.map(|level| &*level.limit.name).collect(),
+                answer: message,
+            };
+            self::response(status, PROBLEM_JSON, &refusal)
+        };
+        for (name, value) in
+            quota.iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()))
+        {
+            // Names are of ASCII and values are made of what headers may hold.
+            if let Ok(value) = HeaderValue::try_from(value) {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
+}
+
+/// A refusal in one sentence.
+fn detail(binding: Option<&Quota<'_>>) -> String {
+    let Some(Quota { name, decision, .. }) = binding else { return String::new() };
+    match decision.retry_after {
+        Some(after) => {
+            let after = Duration::from_micros(after.unsigned_abs());
+            format!("the limit `{name}` refuses; the same request passes after {after:?}")
+        }
+        None => format!("the limit `{name}` refuses, and no wait will help: the cost is above what it can ever pass"),
+    }
+}
+
+fn response(status: StatusCode, kind: HeaderValue, body: &impl Serialize) -> Response {
+    let mut response = match serde_json::to_vec(body) {
+        Ok(body) => Response::new(Body::from(body)),
+        // Not for messages whose every value is a text or a number.
+        Err(_) => {
+            return axum::response::IntoResponse::into_response(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ""));
+        }
+    };
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

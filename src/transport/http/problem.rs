@@ -1,0 +1,141 @@
+//! Answers that say what is wrong, as RFC 9457 has them.
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+
+use crate::transport::status::Refused;
+
+/// The content type.
+pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// A limit refuses.
+pub const QUOTA_EXCEEDED: Kind =
+    Kind { uri: "https://iana.org/assignments/http-problem-types#quota-exceeded", title: "Quota Exceeded" };
+/// The service sheds its own callers.
+const REDUCED_CAPACITY: Kind = Kind {
+    uri: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+    title: "Temporary Reduced Capacity",
+};
+
+/// What sort of problem it is: the members `type` and `title`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Kind {
+    #[serde(rename = "type")]
+    uri: &'static str,
+    title: &'static str,
+}
+
+impl Kind {
+    /// One that its status tells.
+    fn of_status(status: StatusCode) -> Self {
+        Self { uri: "about:blank", title: status.canonical_reason().unwrap_or_default() }
+    }
+}
+
+/// Why a request was not decided.
+#[derive(Debug, Serialize)]
+pub struct Problem {
+    #[serde(flatten)]
+    kind: Kind,
+    #[serde(serialize_with = "number")]
+    status: StatusCode,
+    /// One sentence.
+    detail: String,
+    /// As in the answers of a batch; `None` where the request was not looked into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Error>,
+    #[serde(skip)]
+    retry_after: Option<u64>,
+}
+
+/// As `weir.v1.Error`.
+#[derive(Debug, Serialize)]
+struct Error {
+    code: i32,
+    message: String,
+    field: String,
+}
+
+fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+impl Problem {
+    /// What is wrong with a request whose body nobody has looked into.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { kind: Kind::of_status(status), status, detail: detail.into(), error: None, retry_after: None }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        let (status, retry_after) = (refused.http_status(), refused.retry_after());
+        let kind = if retry_after.is_some() { REDUCED_CAPACITY } else { Kind::of_status(status) };
+        let Refused { code, message, field } = refused;
+        let detail = if field.is_empty() { message.clone() } else { format!("{field}: {message}") };
+        let error = Some(Error { code: code as i32, message, field });
+        Self { kind, status, detail, error, retry_after: retry_after.map(|after| after.as_secs().max(1)) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(serde_json::to_vec(&self).unwrap_or_default()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tonic::Code;
+
+    use super::*;
+
+    async fn told(code: Code, field: &str) -> (u16, Option<String>, Value) {
+        let refused = Refused { code, message: "why".to_owned(), field: field.to_owned() };
+        let (head, body) = Problem::from(refused).into_response().into_parts();
+        assert_eq!(head.headers[header::CONTENT_TYPE], PROBLEM_JSON);
+        let body = axum::body::to_bytes(body, 1_000).await.unwrap();
+        let retry = head.headers.get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());
+        (head.status.as_u16(), retry, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[tokio::test]
+    async fn every_code_has_its_status() {
+        for (code, status, title) in [
+            (Code::InvalidArgument, 400, "Bad Request"),
+            (Code::PermissionDenied, 403, "Forbidden"),
+            (Code::NotFound, 404, "Not Found"),
+            (Code::Internal, 500, "Internal Server Error"),
+            (Code::Unavailable, 503, "Service Unavailable"),
+        ] {
+            let expected = json!({ "type": "about:blank", "title": title, "status": status, "detail": "a.b: why",
+                "error": { "code": code as i32, "message": "why", "field": "a.b" } });
+            assert_eq!(told(code, "a.b").await, (status, None, expected));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_shed_can_tell_it_from_a_refusal_and_knows_when_to_come_back() {
+        let (status, retry, body) = told(Code::ResourceExhausted, "").await;
+        assert_eq!((status, retry.as_deref()), (429, Some("1")));
+        let expected = json!({ "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+            "title": "Temporary Reduced Capacity", "status": 429, "detail": "why",
+            "error": { "code": 8, "message": "why", "field": "" } });
+        assert_eq!(body, expected);
+    }
+}

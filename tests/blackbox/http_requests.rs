@@ -1,0 +1,285 @@
+//! Requests over HTTP that are not as they should be: each is told so, and the service goes on.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    PATIENCE, Server,
+    http::{Answer, Client},
+    server::Setup,
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+const JSON: (&str, &str) = ("content-type", "application/json");
+const PATHS: [&str; 3] = ["/v1/check", "/v1/check_batch", "/v1/reset"];
+
+fn client(server: &Server) -> Client {
+    Client::connect(&server.http).expect("it accepts connections")
+}
+
+/// Asserts that an answer is a problem of this status that names this field, and gives its sentence.
+fn problem(answer: &Answer, status: u16, field: Option<&str>) -> String {
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (status, Some("application/problem+json")),
+        "{answer:?}"
+    );
+    let problem = answer.json();
+    assert_eq!((&problem["type"], &problem["status"]), (&json!("about:blank"), &json!(status)), "{answer:?}");
+    assert!(problem["title"].as_str().is_some_and(|title| !title.is_empty()), "{answer:?}");
+    assert_eq!(problem["error"]["field"].as_str(), field, "{answer:?}");
+    problem["detail"].as_str().expect("a sentence").to_owned()
+}
+
+#[test]
+fn a_path_takes_post_and_nothing_else() {
+    let server = Server::with_policy(POLICY);
+    for path in PATHS {
+        for method in ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW"] {
+            let answer = client(&server).ask(&format!("{method} {path}"), &[JSON], b"{}").expect("an answer");
+            assert_eq!(problem(&answer, 405, None), "this path takes POST");
+            assert_eq!(answer.header("allow"), Some("POST"), "{method}");
+        }
+    }
+    for path in ["/v1/checks", "/v1/check/", "/v1/check/a"] {
+        problem(&client(&server).ask(&format!("POST {path}"), &[JSON], b"{}").expect("an answer"), 404, None);
+    }
+}
+
+#[test]
+fn a_body_is_json_or_of_no_kind() {
+    let server = Server::with_policy(POLICY);
+    let mut client = client(&server);
+    let body = br#"{"key": ["user", "alex"], "cost": 0}"#;
+    for kind in ["application/json", "application/json;charset=utf-8", "APPLICATION/JSON", "application/x+json"] {
+        let answer = client.ask("POST /v1/check", &[("content-type", kind)], body).expect("an answer");
+        assert_eq!(answer.status, 200, "{kind}");
+    }
+    assert_eq!(client.ask("POST /v1/check", &[], body).expect("an answer").status, 200);
+    for path in PATHS {
+        for header in [
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("content-type", "text/plain"),
+            ("content-type", ""),
+            ("content-encoding", "gzip"),
+        ] {
+            problem(
+                &self::client(&server).ask(&format!("POST {path}"), &[header], body).expect("an answer"),
+                415,
+                None,
+            );
+        }
+    }
+}
+
+#[test]
+fn a_body_is_bounded() {
+    let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY).start();
+    let check = |length: usize| {
+        let body = json!({ "key": ["user", "alex"], "cost": 0 }).to_string();
+        format!("{body:length$}").into_bytes()
+    };
+    assert_eq!(client(&server).ask("POST /v1/check", &[JSON], &check(2_048)).expect("an answer").status, 200);
+    for path in PATHS {
+        let answer = client(&server).ask(&format!("POST {path}"), &[JSON], &check(2_049)).expect("an answer");
+        assert_eq!(problem(&answer, 413, None), "a body is at most 2048 bytes");
+    }
+    // Of a length that is not told.
+    for (length, status) in [(2_000, 200), (2_049, 413)] {
+        let mut chunked = client(&server);
+        chunked.send("POST /v1/check", &[JSON, ("transfer-encoding", "chunked")], None, b"").expect("sent");
+        for part in check(length).chunks(500) {
+            chunked.send_more(&[format!("{:x}\r\n", part.len()).as_bytes(), part, b"\r\n"].concat()).expect("sent");
+        }
+        // The service may have closed already.
+        let _ = chunked.send_more(b"0\r\n\r\n");
+        assert_eq!(chunked.receive().expect("an answer").status, status);
+    }
+    // Announced alone, and nobody waits for it.
+    let mut announced = client(&server);
+    announced.send("POST /v1/check", &[JSON], Some(1 << 40), b"{").expect("sent");
+    assert_eq!(announced.receive().expect("an answer").status, 413);
+}
+
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for() {
+    let server = Server::with_policy(POLICY);
+    let mut slow = client(&server);
+    slow.send("POST /v1/check", &[JSON], Some(10), b"{").expect("sent");
+    let since = std::time::Instant::now();
+    let answer = slow.receive().expect("an answer");
+    assert_eq!(problem(&answer, 408, None), "the body did not come within 10 s");
+    assert!(since.elapsed() < PATIENCE && slow.ends());
+}
+
+#[test]
+fn what_is_wrong_with_json_is_told_with_its_field() {
+    let server = Server::with_policy(POLICY);
+    let mut client = client(&server);
+    let gcra = r#"{"key":["a"],"limitSpec":{"limits":[{"gcra":{"burst":1,"count":1,"period":"1s"}},{"#;
+    for (path, body, field, told) in [
+        ("/v1/check", "", "", "the JSON cannot be read: EOF"),
+        ("/v1/check", "{", "", "the JSON cannot be read: EOF"),
+        ("/v1/check", r#"{"key": ["a"]} {}"#, "", "the JSON cannot be read: trailing characters"),
+        ("/v1/check", r#"{"key": ["\ud800"]}"#, "", "the JSON cannot be read"),
+        ("/v1/check", "[]", "", "a message is an object"),
+        ("/v1/check", "null", "", "a message is an object"),
+        ("/v1/check", r#"{"key": ["a"], "cots": 1}"#, "cots", "unknown field `cots`; did you mean `cost`?"),
+        ("/v1/check", r#"{"key": ["a"], "": 1}"#, "", "unknown field"),
+        ("/v1/check", r#"{"key": "a"}"#, "key", "a list is wanted"),
+        ("/v1/check", r#"{"key": ["a", 5]}"#, "key[1]", "a text is wanted"),
+        ("/v1/check", r#"{"key": ["a"], "cost": "many"}"#, "cost", "a whole number"),
+        ("/v1/check", r#"{"key": ["a"], "cost": 1.5}"#, "cost", "a whole number"),
+        ("/v1/check", r#"{"key": ["a"], "cost": 1e99}"#, "cost", "a whole number"),
+        ("/v1/check", r#"{"key": ["a"], "maxWait": 5}"#, "max_wait", "a length of time in seconds, such as \"1.5s\""),
+        ("/v1/check", r#"{"key": ["a"], "max_wait": "5"}"#, "max_wait", "a length of time"),
+        ("/v1/check", r#"{"key": ["a"], "maxWait": "0.0000001s"}"#, "max_wait", "whole microseconds"),
+        ("/v1/check", r#"{"key": ["a"], "summaryOnly": 1}"#, "summary_only", "true or false is wanted"),
+        ("/v1/check", r#"{"key": ["a"], "limitSpec": []}"#, "limit_spec", "an object is wanted"),
+        ("/v1/check", r#"{"key": ["a"], "limitSpec": {"charge": "FREE"}}"#, "limit_spec.charge", "one of CHARGE_"),
+        (
+            "/v1/check",
+            &format!(r#"{gcra}"gcra":{{"burst":-1}}}}]}}}}"#),
+            "limit_spec.limits[1].gcra.burst",
+            "a whole number from 0 to 2^64 - 1",
+        ),
+        (
+            "/v1/check",
+            &format!(r#"{gcra}"gcra":{{"bursts":1}}}}]}}}}"#),
+            "limit_spec.limits[1].gcra.bursts",
+            "unknown field `bursts`; did you mean `burst`?",
+        ),
+        (
+            "/v1/check",
+            &format!(r#"{gcra}"gcra":{{}},"fixedWindow":{{}}}}]}}}}"#),
+            "limit_spec.limits[1]",
+            "multiple fields",
+        ),
+        ("/v1/check", &format!(r#"{gcra}"depth":"x"}}]}}}}"#), "limit_spec.limits[1].depth", "a whole number"),
+        ("/v1/check", r#"{"key": []}"#, "key", ""),
+        ("/v1/check", r#"{"key": ["a", ""]}"#, "key[1]", ""),
+        ("/v1/check_batch", "[]", "", "an object with the field `checks`"),
+        ("/v1/check_batch", r#"{"check": []}"#, "check", "unknown field `check`; did you mean `checks`?"),
+        ("/v1/check_batch", r#"{"checks": {}}"#, "checks", "a list of checks"),
+        ("/v1/check_batch", r#"{"checks": [], "checks": []}"#, "checks", "twice"),
+        ("/v1/check_batch", r#"{"checks": [{]}"#, "", "the JSON cannot be read"),
+        ("/v1/reset", r#"{"key": ["a"], "subtree": "yes"}"#, "subtree", "true or false is wanted"),
+        ("/v1/reset", r#"{"key": []}"#, "key", ""),
+    ] {
+        let answer = client.ask(&format!("POST {path}"), &[JSON], body.as_bytes()).expect("an answer");
+        let detail = problem(&answer, 400, Some(field));
+        assert!(detail.contains(told), "{detail} for {body}");
+        assert_eq!(answer.json()["error"]["code"], 3);
+    }
+    let answer = client.post("/v1/check", &json!({ "key": ["user", "alex"] }));
+    assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!("9")));
+}
+
+#[test]
+fn an_unknown_domain_is_not_an_unknown_path() {
+    let server = Server::with_policy(POLICY);
+    let answer = client(&server).post("/v1/check", &json!({ "domain": "nowhere", "key": ["a"] }));
+    assert_eq!(problem(&answer, 404, Some("domain")), "domain: no policy defines the domain `nowhere`");
+}
+
+#[test]
+fn a_batch_has_at_most_a_thousand_checks() {
+    let server = Server::with_policy(POLICY);
+    let mut client = client(&server);
+    let batch = |count| json!({ "checks": vec![json!({ "key": ["free"] }); count] });
+    let answer = client.post("/v1/check_batch", &batch(1_001));
+    assert_eq!(problem(&answer, 400, Some("checks")), "checks: at most 1000 checks in a batch");
+    assert_eq!(client.post("/v1/check_batch", &batch(1_000)).json()["results"].as_array().map(Vec::len), Some(1_000));
+    for none in [json!({}), json!({ "checks": null }), batch(0)] {
+        assert_eq!(client.post("/v1/check_batch", &none).json(), json!({ "results": [] }));
+    }
+}
+
+#[test]
+fn what_is_made_of_a_body_is_bounded() {
+    let server = Server::with_policy(POLICY);
+    let mut client = client(&server);
+    let deep = "[".repeat(500_000);
+    let many = vec![json!(""); 300_000];
+    for (path, body) in [
+        ("/v1/check", deep.clone()),
+        ("/v1/check", format!("{{\"key\": {deep}")),
+        ("/v1/check", format!("{{\"x\": {}", "{\"x\":".repeat(150_000))),
+        ("/v1/check", json!({ "key": many }).to_string()),
+        ("/v1/reset", json!({ "key": many }).to_string()),
+        ("/v1/check_batch", format!("{{\"checks\": {deep}")),
+        ("/v1/check_batch", json!({ "checks": many }).to_string()),
+    ] {
+        let answer = client.ask(&format!("POST {path}"), &[JSON], body.as_bytes()).expect("an answer");
+        assert_eq!(answer.status, 400, "{path} {answer:?}");
+    }
+    let long = "x".repeat(1_000_000);
+    let answer = client.post("/v1/check", &json!({ "key": ["a"], long: 1 }));
+    assert!(answer.status == 400 && answer.body.len() < 1_000, "{}", answer.body.len());
+    let in_its_place = json!({ "checks": [{ "key": vec!["a"; 10_000] }, { "key": ["user", "alex"] }] });
+    let answer = client.post("/v1/check_batch", &in_its_place).json();
+    assert_eq!((&answer["results"][0]["error"]["code"], &answer["results"][1]["remaining"]), (&json!(3), &json!("9")));
+}
+
+/// Numbers that look random, and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
+
+/// A body, and what becomes of it when some of it is changed, left out, or doubled.
+fn odd(dice: &mut Dice, seed: &str) -> Vec<u8> {
+    const PIECES: [&str; 12] =
+        ["\"", "{", "}", "[", "]", ",", ":", "null", "-1e999", "\\u0000", "\u{1f980}", "\"18446744073709551616\""];
+    let mut body = seed.as_bytes().to_vec();
+    for _ in 0..=dice.below(4) {
+        let at = dice.below(body.len().max(1)).min(body.len());
+        match dice.below(4) {
+            0 => body.truncate(at),
+            1 => drop(body.splice(at..at, PIECES[dice.below(PIECES.len())].bytes())),
+            2 => body.insert(at, dice.below(256) as u8),
+            _ => drop(body.drain(at..(at + dice.below(20)).min(body.len()))),
+        }
+    }
+    body
+}
+
+#[test]
+fn odd_bodies_are_answered_and_none_is_the_services_fault() {
+    let server = Server::with_policy(POLICY);
+    let check = json!({ "domain": "", "key": ["user", "alex"], "cost": "1", "maxWait": "1.5s", "factor": 0.5,
+        "limitSpec": { "charge": "CHARGE_INDEPENDENT", "limits": [{ "name": "n", "depth": 1, "shadow": true,
+        "gcra": { "burst": 5, "count": "3", "period": "60s" } }] } });
+    let seeds: [(&str, Value); 3] = [
+        ("/v1/check", check.clone()),
+        ("/v1/check_batch", json!({ "checks": [check, { "key": ["user", "joan"] }] })),
+        ("/v1/reset", json!({ "key": ["user", "alex"], "subtree": false })),
+    ];
+    let (mut dice, mut client) = (Dice(7), client(&server));
+    let mut seen = std::collections::BTreeMap::<u16, u32>::new();
+    for turn in 0..3_000 {
+        let (path, seed) = &seeds[turn % seeds.len()];
+        let body = odd(&mut dice, &seed.to_string());
+        let answer = client.ask(&format!("POST {path}"), &[JSON], &body).expect("an answer");
+        assert!(matches!(answer.status, 200 | 400 | 404 | 429), "{answer:?} for {}", String::from_utf8_lossy(&body));
+        answer.json();
+        *seen.entry(answer.status).or_default() += 1;
+    }
+    assert!(seen.get(&400) > Some(&1_000) && seen.get(&200) > Some(&50), "{seen:?}");
+}
+
+#[test]
+fn while_the_store_does_not_answer_the_policy_says_what_does() {
+    for (rule, status) in [("error", 503), ("local", 200), ("deny", 429)] {
+        let policy = format!("on_store_failure: {rule}\n{POLICY}");
+        let server = Setup::new().env("WEIR_STORE__URL", "redis://127.0.0.1:1").policy(&policy).start();
+        let answer = client(&server).post("/v1/check", &json!({ "key": ["user", "alex"] }));
+        match status {
+            503 => assert_eq!(problem(&answer, 503, Some("")), "the store does not answer"),
+            _ => assert_eq!((answer.status, &answer.json()["degraded"]), (status, &json!(true)), "{answer:?}"),
+        }
+    }
+}
