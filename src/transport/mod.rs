@@ -9,6 +9,7 @@ pub mod ending;
 pub mod grpc;
 pub mod listener;
 pub mod observe;
+pub mod rls;
 pub mod server;
 pub mod status;
 pub mod stream;
