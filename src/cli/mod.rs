@@ -6,6 +6,7 @@ mod explain;
 mod health;
 mod lines;
 mod lint;
+mod migrate;
 mod out;
 mod render;
 mod reset;
@@ -38,12 +39,20 @@ enum Command {
     #[command(subcommand)]
     Limits(Limits),
     Simulate(simulate::Simulate),
+    /// Come over from another service
+    #[command(subcommand)]
+    Migrate(Migrate),
 }
 
 #[derive(Subcommand)]
 enum Limits {
     Lint(lint::Lint),
     Explain(explain::Explain),
+}
+
+#[derive(Subcommand)]
+enum Migrate {
+    EnvoyRatelimit(migrate::EnvoyRatelimit),
 }
 
 /// Where settings are looked for when no command is given.
@@ -60,6 +69,7 @@ pub fn run() -> ExitCode {
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
         Some(Command::Simulate(command)) => command.run(),
+        Some(Command::Migrate(Migrate::EnvoyRatelimit(command))) => command.run(),
     };
     match outcome {
         Ok(code) => code,
