@@ -15,7 +15,7 @@ const PASSWORD: &str = "geheim";
 
 /// An environment as people have it, and what is to become of it.
 struct Case {
-    /// The variables, a line each; `DIR` is a directory with certificates.
+    /// The variables, a line each; `CERTS` is a directory with certificates.
     variables: &'static str,
     /// The settings that are not the defaults; the ports are said only where they are others than there.
     settings: Value,
@@ -56,26 +56,26 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "REDIS_TYPE=CLUSTER\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=c1:6379,c2:6380,[::1]:6381\nREDIS_TLS=true\n\
-             REDIS_TLS_CACERT=DIR/ca.pem\nREDIS_CLUSTER_PIPELINE_PARALLELISM=8",
+             REDIS_TLS_CACERT=CERTS/ca.pem\nREDIS_CLUSTER_PIPELINE_PARALLELISM=8",
             json!({
                 "store.url": "redis-cluster://c1:6379,c2:6380,[::1]:6381",
-                "store.redis.tls.enabled": true, "store.redis.tls.ca": "DIR/ca.pem",
+                "store.redis.tls.enabled": true, "store.redis.tls.ca": "CERTS/ca.pem",
             }),
             [&[], &[], &["REDIS_CLUSTER_PIPELINE_PARALLELISM"]],
         ),
         case(
-            "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis.example:6379\nREDIS_TLS=1\nREDIS_TLS_CLIENT_CERT=DIR/ca.pem\n\
-             REDIS_TLS_CLIENT_KEY=DIR/ca.key\nREDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true",
+            "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis.example:6379\nREDIS_TLS=1\nREDIS_TLS_CLIENT_CERT=CERTS/ca.pem\n\
+             REDIS_TLS_CLIENT_KEY=CERTS/ca.key\nREDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true",
             json!({
                 "store.url": "rediss://redis.example:6379/0",
-                "store.redis.tls.cert": "DIR/ca.pem", "store.redis.tls.key": "DIR/ca.key",
+                "store.redis.tls.cert": "CERTS/ca.pem", "store.redis.tls.key": "CERTS/ca.key",
             }),
             [&[], &["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"], &[]],
         ),
         case(
-            "REDIS_SOCKET_TYPE=unix\nREDIS_URL=/run/redis server.sock\nREDIS_AUTH_FILE=DIR/password\nREDIS_TLS=true",
+            "REDIS_SOCKET_TYPE=unix\nREDIS_URL=/run/redis server.sock\nREDIS_AUTH_FILE=CERTS/password\nREDIS_TLS=true",
             json!({
-                "store.url": "redis+unix:///run/redis%20server.sock?db=0", "store.redis.password_file": "DIR/password",
+                "store.url": "redis+unix:///run/redis%20server.sock?db=0", "store.redis.password_file": "CERTS/password",
             }),
             [&["REDIS_TLS"], &[], &[]],
         ),
@@ -193,7 +193,7 @@ fn what_is_printed_is_loaded_and_served_and_means_the_same() {
     let dir = files.path().to_str().expect("a path");
     let mut remarks = String::new();
     for Case { variables, settings, told } in cases() {
-        let migrated = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], &variables.replace("DIR", dir));
+        let migrated = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], &variables.replace("CERTS", dir));
         assert_eq!(migrated.code, 0, "{variables}: {}", migrated.err);
         let (out, err) = (&migrated.out, &migrated.err);
         assert!(!out.contains(PASSWORD) && !err.contains(PASSWORD), "{out}\n{err}");
@@ -208,17 +208,17 @@ fn what_is_printed_is_loaded_and_served_and_means_the_same() {
         let setup = Setup::new();
         let file = setup.path("weir.yaml");
         fs::write(&file, out).expect("written");
-        let variables_for = |key: &str, name: &'static str| settings.get(key).map(|_| (name, PASSWORD));
-        let passwords: Vec<_> = [
-            variables_for("store.redis.password", "WEIR_STORE__REDIS__PASSWORD"),
-            variables_for("store.redis.sentinel.password", "WEIR_STORE__REDIS__SENTINEL__PASSWORD"),
+        let variable_for = |key: &str, name: &'static str| settings.get(key).map(|_| (name, PASSWORD));
+        let passwords = [
+            variable_for("store.redis.password", "WEIR_STORE__REDIS__PASSWORD"),
+            variable_for("store.redis.sentinel.password", "WEIR_STORE__REDIS__SENTINEL__PASSWORD"),
         ];
         let passwords: Vec<_> = passwords.into_iter().flatten().collect();
         let mut expected = json!({
             "grpc.listen": "0.0.0.0:8081", "http.listen": "0.0.0.0:8080", "limits": "/srv/runtime_data/current/config",
         });
         for (key, value) in settings.as_object().expect("a map") {
-            expected[key] = serde_json::from_str(&value.to_string().replace("DIR", dir)).expect("JSON");
+            expected[key] = serde_json::from_str(&value.to_string().replace("CERTS", dir)).expect("JSON");
         }
         if expected["limits"] == "" {
             expected.as_object_mut().expect("a map").remove("limits");

@@ -9,12 +9,11 @@ mod headers;
 mod hits;
 mod outage;
 mod passing;
-#[allow(dead_code)]
-#[path = "../stores/servers/process.rs"]
-mod process;
 mod proxy;
 mod rules;
 mod scene;
+#[path = "../stores/servers/mod.rs"]
+mod servers;
 #[allow(dead_code)]
 #[path = "../blackbox/support/mod.rs"]
 mod support;

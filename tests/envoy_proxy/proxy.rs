@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    process::Process,
+    servers::Process,
     support::{eventually, http},
 };
 

@@ -206,8 +206,8 @@ fn near_cache(environment: &Environment, sheet: &mut Sheet) -> Result<(), String
     let bytes: u64 = text.parse().map_err(|_| format!("{NAME} is no number of bytes"))?;
     if bytes > 0 {
         let remark = format!(
-            "from {NAME}. It serves limits whose refusals charge nothing; where a policy has neither\n\
-             `charge: all_or_nothing` nor `algorithm`, a refused request counts, and is always asked about."
+            "from {NAME}. It serves domains of `charge: all_or_nothing`; in others a refused request\n\
+             counts, so it is always asked about."
         );
         sheet.set("store.near_cache.enabled", "true", remark);
     }

@@ -197,7 +197,7 @@ pub const TABLE: &[Variable] = &[
     Variable::new(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         Setting("store.near_cache.enabled"),
-        "for limits whose refusals charge nothing (`charge: all_or_nothing` with an `algorithm`); others are always asked, since there a refused request counts. `store.near_cache.max_entries` bounds it",
+        "for domains of `charge: all_or_nothing`; in others a refused request counts, so it is always asked about. `store.near_cache.max_entries` bounds it",
     ),
     Variable::new(
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
