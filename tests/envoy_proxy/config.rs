@@ -43,6 +43,17 @@ pub fn hits(descriptor: Value, source: &str) -> Value {
     with(descriptor, "hits_addend", json!({ "format": format!("%{source}%") }))
 }
 
+/// The same descriptor, looked at without a hit.
+pub fn look(descriptor: Value) -> Value {
+    with(descriptor, "hits_addend", json!({ "number": 0 }))
+}
+
+/// The same descriptor, whose hits are given back.
+pub fn give_back(mut descriptor: Value) -> Value {
+    descriptor["hits_addend"]["is_negative_hits"] = json!(true);
+    descriptor
+}
+
 /// The same descriptor, told when the request is over.
 pub fn when_done(descriptor: Value) -> Value {
     with(descriptor, "apply_on_stream_done", json!(true))
@@ -55,7 +66,7 @@ pub fn overridden(descriptor: Value) -> Value {
 }
 
 /// The same descriptor with another field.
-pub fn with(mut descriptor: Value, field: &str, value: Value) -> Value {
+fn with(mut descriptor: Value, field: &str, value: Value) -> Value {
     descriptor[field] = value;
     descriptor
 }
@@ -79,7 +90,11 @@ impl Wanted {
             json!({ "header": { "key": "x-metadata", "value": "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%" } });
         let route = json!({
             "match": { "prefix": "/" },
-            "route": { "cluster": "upstream", "rate_limits": self.rate_limits },
+            "route": { "cluster": "upstream" },
+            // Hits of single descriptors are told only of those that stand here.
+            "typed_per_filter_config": { "envoy.filters.http.ratelimit": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute",
+                "rate_limits": self.rate_limits } },
             "response_headers_to_add": [metadata],
         });
         let manager = json!({

@@ -50,7 +50,7 @@ async fn the_descriptor_nearest_to_its_limit_is_told() {
   - key: all
     rate_limit: { unit: month, requests_per_unit: 7 }
 ";
-    let scene = Wish::new(descriptors, [user(), vec![fixed("all", "")]].concat()).ratelimit_headers().start();
+    let scene = Wish::new(descriptors, [user(), vec![fixed("all", "requests")]].concat()).ratelimit_headers().start();
     let mut client = scene.client().await;
     let answer = client.get(&[("x-user", "alex")]).await;
     assert_eq!(told(&answer, "ratelimit-"), ("5".to_owned(), 4, true));

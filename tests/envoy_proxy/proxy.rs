@@ -52,22 +52,26 @@ impl Proxy {
             dir.path(),
             &File::create(&log).expect("a file"),
         );
+        let lives = || {
+            let told = || fs::read_to_string(&log).unwrap_or_default();
+            assert!(!process.has_ended(), "Envoy has ended: {}", told());
+        };
         let admin = eventually("Envoy tells where its pages are", || {
-            let log = || fs::read_to_string(&log).unwrap_or_default();
-            assert!(!process.has_ended(), "Envoy has ended: {}", log());
+            lives();
             fs::read_to_string(&admin_file).ok().filter(|address| !address.is_empty())
         });
-        eventually("Envoy is ready", || http::get(&admin, "/ready").ok().filter(|(status, _)| *status == 200));
-        let listeners = http::get(&admin, "/listeners").expect("a page").1;
-        let address = listeners.trim().strip_prefix("ingress::").expect("its listener").to_owned();
+        eventually("Envoy is ready", || {
+            lives();
+            http::get(&admin, "/ready").ok().filter(|(status, _)| *status == 200)
+        });
+        let address = line(&admin, "/listeners", "ingress::").expect("its listener");
         Self { _process: process, address, admin, dir }
     }
 
     /// How many requests met this (`ok`, `over_limit`, `error`, `failure_mode_allowed`), as Envoy counts them.
     pub fn counted(&self, what: &str) -> u64 {
         let name = format!("cluster.upstream.ratelimit.{what}");
-        let page = http::get(&self.admin, &format!("/stats?filter=^{name}$")).expect("a page").1;
-        let count = page.trim().strip_prefix(&format!("{name}: "));
+        let count = line(&self.admin, &format!("/stats?filter=^{name}$"), &format!("{name}: "));
         count.map_or(0, |count| count.parse().expect("a number"))
     }
 
@@ -75,6 +79,12 @@ impl Proxy {
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).expect("its log")
     }
+}
+
+/// What follows `start` on a line of a page. Small pages come in one chunk, whose length is on a line of its own.
+fn line(admin: &str, path: &str, start: &str) -> Option<String> {
+    let page = http::get(admin, path).expect("a page").1;
+    page.lines().find_map(|line| line.strip_prefix(start)).map(str::to_owned)
 }
 
 fn program() -> PathBuf {
