@@ -239,7 +239,7 @@ pub const TABLE: &[Variable] = &[
     Variable::new("DISABLE_STATS", Nothing, "nobody has to scrape"),
     Variable::new("USE_DOG_STATSD", Missing, STATSD),
     Variable::new("USE_DOG_STATSD_MOGRIFIERS", Missing, STATSD),
-    Variable::new("DOG_STATSD_MOGRIFIER_*", Missing, STATSD),
+    Variable::new("DOG_STATSD_MOGRIFIER*", Missing, STATSD),
     Variable::new("TRACING_ENABLED", Missing, TRACING),
     Variable::new("TRACING_EXPORTER_PROTOCOL", Missing, TRACING),
     Variable::new("TRACING_SERVICE_NAME", Missing, TRACING),
@@ -282,7 +282,7 @@ mod tests {
             let same = variable.name.contains('*') || first == Some(at);
             assert!(same, "{} is covered before", variable.name);
         }
-        assert_eq!(find("DOG_STATSD_MOGRIFIER_1_NAME").map(|found| found.name), Some("DOG_STATSD_MOGRIFIER_*"));
+        assert_eq!(find("DOG_STATSD_MOGRIFIER_1_NAME").map(|found| found.name), Some("DOG_STATSD_MOGRIFIER*"));
         assert!(find("REDIS_PERSECOND_").is_none() && find("PATH").is_none());
     }
 }
