@@ -83,6 +83,10 @@ impl Environment {
     }
 
     fn add(&mut self, name: &str, given: Given) -> Result<(), String> {
+        // Names are printed into comments, which a line's end would end.
+        if !is_name(name) {
+            return Err("the name of a variable has letters, digits and `_`, `-` and `.`".to_owned());
+        }
         match self.given.get(name) {
             Some(before) if *before != given => {
                 Err(format!("{name} has two values; cut out the one container that is meant"))
@@ -165,8 +169,11 @@ fn is_told(line: &str) -> bool {
 /// Name and value of `NAME=value`, with or without `export` before it.
 fn assignment(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.strip_prefix("export ").unwrap_or(line).trim_start().split_once('=')?;
-    let named = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    named.then_some((name, value))
+    is_name(name).then_some((name, value))
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
 /// A value without the quotes around it.
@@ -214,6 +221,7 @@ mod tests {
             ("a: [geheim", "line 2: neither NAME=value nor YAML"),
             ("A=1\nA=geheim", "A has two values"),
             ("A=1\ngeheim", "line 2: this is no NAME=value"),
+            ("env: [{ name: \"A\\nlimits: geheim\" }]", "the name of a variable has"),
             ("env: [{ value: geheim }]", "line 1: a variable has no name"),
         ] {
             let error = Environment::of_text(text).unwrap_err();
