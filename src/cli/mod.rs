@@ -5,6 +5,7 @@ mod client;
 mod explain;
 mod health;
 mod lint;
+mod migrate;
 mod out;
 mod render;
 mod reset;
@@ -35,12 +36,20 @@ enum Command {
     #[command(subcommand)]
     Limits(Limits),
     Simulate(simulate::Simulate),
+    /// Come over from another service
+    #[command(subcommand)]
+    Migrate(Migrate),
 }
 
 #[derive(Subcommand)]
 enum Limits {
     Lint(lint::Lint),
     Explain(explain::Explain),
+}
+
+#[derive(Subcommand)]
+enum Migrate {
+    EnvoyRatelimit(migrate::EnvoyRatelimit),
 }
 
 /// Where settings are looked for when no command is given.
@@ -57,6 +66,7 @@ pub fn run() -> ExitCode {
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
         Some(Command::Simulate(command)) => command.run(),
+        Some(Command::Migrate(Migrate::EnvoyRatelimit(command))) => command.run(),
     };
     match outcome {
         Ok(code) => code,

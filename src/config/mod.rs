@@ -1,7 +1,6 @@
 //! Floor 7, the settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
 //! then flags.
 
-pub mod envoy;
 mod source;
 mod store;
 
@@ -15,7 +14,6 @@ use figment::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use self::envoy::EnvoySettings;
 use crate::{
     admin::HttpSettings,
     algorithm::{Bounds, params::MAX_PERIOD},
@@ -23,7 +21,7 @@ use crate::{
     settings::Time,
     store::StoreSettings,
     telemetry::{MetricsSettings, tracing::LogSettings},
-    transport::{drain::ShutdownSettings, grpc::GrpcSettings},
+    transport::{drain::ShutdownSettings, grpc::GrpcSettings, rls::EnvoySettings},
 };
 
 /// All settings. `config/weir.yaml` explains each.
@@ -40,10 +38,10 @@ pub struct Settings {
     pub grpc: GrpcSettings,
     /// The HTTP port.
     pub http: HttpSettings,
+    /// How Envoy is answered.
+    pub envoy: EnvoySettings,
     /// Where counts live.
     pub store: StoreSettings,
-    /// How Weir stands in for Envoy's rate-limit service.
-    pub envoy: EnvoySettings,
     /// How much metrics may show.
     pub metrics: MetricsSettings,
     /// How the service ends.
@@ -127,6 +125,7 @@ impl Settings {
             return wrong("limits_poll is 10ms to 1d");
         }
         store::check(&self.store).map_err(ConfigError::Value)?;
+        self.envoy.check().map_err(ConfigError::Value)?;
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
         if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
             return wrong("max_connections and max_streams are 1 to 1000000");
@@ -167,6 +166,7 @@ fn told(error: &figment::Error) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::rls::Headers;
 
     pub fn load(yaml: &str, environment: &[(&str, &str)]) -> Result<Settings, String> {
         let dir = tempfile::tempdir().unwrap();
@@ -212,6 +212,22 @@ mod tests {
     }
 
     #[test]
+    fn what_envoy_is_told_beside_the_answer_is_off_until_it_is_set() {
+        let default = load("", &[]).unwrap().envoy;
+        assert_eq!((default.headers, default.dynamic_metadata), (Headers::Off, false));
+        for (headers, ratelimit, draft11) in
+            [("off", false, false), ("ratelimit", true, false), ("draft11", false, true), ("both", true, true)]
+        {
+            let set = load(&format!("envoy: {{ headers: {headers}, reset_header: X-Reset }}"), &[]).unwrap().envoy;
+            assert_eq!((set.headers.ratelimit(), set.headers.draft11()), (ratelimit, draft11), "{headers}");
+            assert_eq!((set.limit_header.as_str(), set.reset_header.as_str()), ("RateLimit-Limit", "X-Reset"));
+        }
+        let variables = [("WEIR_ENVOY__SHADOW_MODE", "true"), ("WEIR_ENVOY__HEADERS", "ratelimit")];
+        let set = load("", &variables).unwrap().envoy;
+        assert!(set.shadow_mode && set.headers.ratelimit() && !set.quota_mode && !set.merge_domains);
+    }
+
+    #[test]
     fn what_kubernetes_injects_is_no_setting() {
         let injected = [("WEIR_PORT", "tcp://10.0.0.1:8081"), ("WEIR_SERVICE_HOST", "x"), ("WEIR_PORT_8081_TCP", "y")];
         assert_eq!(load("", &injected).unwrap(), Settings::default());
@@ -228,6 +244,9 @@ mod tests {
             ("", &[("WEIR_GRPC__WORKERS", "many")], "grpc.workers"),
             ("store: { url: 'rdis://:secret@h' }", &[], "there is no store `rdis`"),
             ("max_period: 400d", &[], "max_period is"),
+            ("envoy: { headers: on }", &[], "envoy.headers"),
+            ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is no name of a header"),
+            ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is no name of a header"),
         ] {
             let error = load(yaml, environment).unwrap_err();
             assert!(error.contains(text), "{error}");

@@ -11,6 +11,7 @@ pub mod headers;
 pub mod http;
 pub mod listener;
 pub mod observe;
+pub mod rls;
 pub mod server;
 pub mod status;
 pub mod stream;

@@ -123,8 +123,8 @@ fn commands_say_when_no_service_is_there() {
 #[test]
 fn every_command_helps() {
     let client = ["--addr", "--timeout", "--json"];
-    let cases: [(&[&str], &[&str]); 9] = [
-        (&[], &["serve", "check", "reset", "health", "limits", "simulate"]),
+    let cases: [(&[&str], &[&str]); 11] = [
+        (&[], &["serve", "check", "reset", "health", "limits", "simulate", "migrate"]),
         (&["serve"], &["--config", "--limits", "--store", "SIGHUP"]),
         (&["check"], &["<KEY>...", "--domain", "--cost", "--factor", "--max-wait"]),
         (&["reset"], &["<KEY>...", "--domain", "--subtree"]),
@@ -132,6 +132,8 @@ fn every_command_helps() {
         (&["limits"], &["lint", "explain"]),
         (&["limits", "lint"], &["<PATH>", "--against", "--strict", "--max-period", "--json"]),
         (&["limits", "explain"], &["<PATH>", "<KEY>...", "--domain", "--json"]),
+        (&["migrate"], &["envoy-ratelimit"]),
+        (&["migrate", "envoy-ratelimit"], &["--env-file"]),
         (&["simulate"], &["--limits", "--store", "--trace", "--summary", "--max-period"]),
     ];
     for (command, mentions) in cases {

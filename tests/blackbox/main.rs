@@ -15,6 +15,7 @@ mod life;
 mod lint;
 mod memory_full;
 mod metrics;
+mod migrate;
 mod near_cache;
 mod nested_table;
 mod policies;

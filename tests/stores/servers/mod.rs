@@ -18,6 +18,7 @@ mod wire;
 use std::time::{Duration, Instant};
 
 pub use cluster::{Cluster, ClusterOptions, Migration};
+pub use process::Process;
 pub use sentinel::{SentinelOptions, Sentinels};
 pub use silent::{Greeter, Silent};
 pub use single::{Options, Server, TlsFiles};

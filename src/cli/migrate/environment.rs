@@ -1,0 +1,240 @@
+//! The variables to be migrated: of this process, of a file of lines, or of a container's YAML.
+
+use std::collections::BTreeMap;
+
+use super::table;
+use crate::policy::document::{self, Node, Value};
+
+/// Variables by name.
+#[derive(Debug, Default)]
+pub struct Environment {
+    given: BTreeMap<String, Given>,
+}
+
+/// What a variable is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Given {
+    /// This text.
+    Text(String),
+    /// Something that stands elsewhere, such as in a Secret.
+    Elsewhere,
+}
+
+impl Environment {
+    /// Those of a process that the other service knows; the rest is other programs' business.
+    pub fn of_process(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        let known = variables.into_iter().filter(|(name, _)| table::find(name).is_some());
+        Self { given: known.map(|(name, text)| (name, Given::Text(text))).collect() }
+    }
+
+    /// Those of a text: lines `NAME=value`, or YAML with a list `env`, as a container of Kubernetes has, or a map or list
+    /// `environment`, as Compose has.
+    ///
+    /// # Errors
+    /// What is wrong with the text; it has no value of a variable in it.
+    pub fn of_text(text: &str) -> Result<Self, String> {
+        let mut environment = Self::default();
+        let lines: Vec<_> = text.lines().map(str::trim).enumerate().filter(|(_, line)| is_told(line)).collect();
+        if lines.iter().any(|(_, line)| assignment(line).is_some()) {
+            for (number, line) in lines {
+                let Some((name, value)) = assignment(line) else {
+                    return Err(format!("line {}: this is no NAME=value", number + 1));
+                };
+                environment.add(name, Given::Text(unquoted(value).to_owned()))?;
+            }
+            return Ok(environment);
+        }
+        let document = document::parse(text).map_err(|problems| match problems.0.first() {
+            Some(problem) => format!("line {}: neither NAME=value nor YAML: {}", problem.mark.line, problem.message),
+            None => "neither NAME=value nor YAML".to_owned(),
+        })?;
+        let lists = document.map_or(Ok(0), |node| environment.search(&node))?;
+        if lists == 0 {
+            return Err("neither lines NAME=value nor YAML with a list `env` or `environment`".to_owned());
+        }
+        Ok(environment)
+    }
+
+    /// The text of a variable; an empty one is not set.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.given.get(name) {
+            Some(Given::Text(text)) if !text.is_empty() => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether its value stands elsewhere, and so is not known.
+    pub fn is_elsewhere(&self, name: &str) -> bool {
+        self.given.get(name) == Some(&Given::Elsewhere)
+    }
+
+    /// A switch, as that service reads it; off when it is not set.
+    ///
+    /// # Errors
+    /// When it is no switch's position.
+    pub fn is_on(&self, name: &str) -> Result<bool, String> {
+        self.text(name)
+            .map_or(Ok(false), |text| switch(text).ok_or_else(|| format!("{name} is neither true nor false")))
+    }
+
+    /// The names of all that is set.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.given.iter().filter(|(_, given)| **given != Given::Text(String::new())).map(|(name, _)| name.as_str())
+    }
+
+    fn add(&mut self, name: &str, given: Given) -> Result<(), String> {
+        // Names are printed into comments, which a line's end would end.
+        if !is_name(name) {
+            return Err("the name of a variable has letters, digits and `_`, `-` and `.`".to_owned());
+        }
+        match self.given.get(name) {
+            Some(before) if *before != given => {
+                Err(format!("{name} has two values; cut out the one container that is meant"))
+            }
+            _ => {
+                self.given.insert(name.to_owned(), given);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes what is in lists of variables, at any depth; tells how many lists there are.
+    fn search(&mut self, node: &Node) -> Result<usize, String> {
+        let mut lists = 0;
+        match &node.value {
+            Value::List(items) => {
+                for item in items {
+                    lists += self.search(item)?;
+                }
+            }
+            Value::Map(entries) => {
+                for entry in entries {
+                    lists += match entry.key.as_str() {
+                        "env" | "environment" if self.take(&entry.value)? => 1,
+                        _ => self.search(&entry.value)?,
+                    };
+                }
+            }
+            Value::Null | Value::Scalar(_) => {}
+        }
+        Ok(lists)
+    }
+
+    /// Takes the variables of one list or map; `false`: it is none.
+    fn take(&mut self, node: &Node) -> Result<bool, String> {
+        match &node.value {
+            Value::List(items) => {
+                for item in items {
+                    match &item.value {
+                        Value::Scalar(line) => match assignment(line) {
+                            Some((name, value)) => self.add(name, Given::Text(value.to_owned()))?,
+                            None => self.add(line, Given::Elsewhere)?,
+                        },
+                        Value::Map(entries) => {
+                            let field =
+                                |key: &str| entries.iter().find(|entry| entry.key == key).map(|it| &it.value.value);
+                            let Some(Value::Scalar(name)) = field("name") else {
+                                return Err(format!("line {}: a variable has no name", item.mark.line));
+                            };
+                            self.add(name, given(field("value"), field("valueFrom").is_some()))?;
+                        }
+                        Value::Null | Value::List(_) => return Ok(false),
+                    }
+                }
+                Ok(true)
+            }
+            Value::Map(entries) => {
+                for entry in entries {
+                    self.add(&entry.key, given(Some(&entry.value.value), false))?;
+                }
+                Ok(true)
+            }
+            Value::Null | Value::Scalar(_) => Ok(false),
+        }
+    }
+}
+
+fn given(value: Option<&Value>, elsewhere: bool) -> Given {
+    match value {
+        Some(Value::Scalar(text)) => Given::Text(text.clone()),
+        _ if elsewhere => Given::Elsewhere,
+        _ => Given::Text(String::new()),
+    }
+}
+
+fn is_told(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with('#')
+}
+
+/// Name and value of `NAME=value`, with or without `export` before it.
+fn assignment(line: &str) -> Option<(&str, &str)> {
+    let (name, value) = line.strip_prefix("export ").unwrap_or(line).trim_start().split_once('=')?;
+    is_name(name).then_some((name, value))
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+}
+
+/// A value without the quotes around it.
+fn unquoted(value: &str) -> &str {
+    let value = value.trim();
+    let inside = ['"', '\''].into_iter().find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote));
+    inside.unwrap_or(value)
+}
+
+/// What Go takes for true or false.
+pub fn switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_yaml_say_the_same() {
+        let lines = "# a comment\nREDIS_URL=h:1\n\nexport LOG_LEVEL=\"debug\"\n  PORT = 1\n";
+        assert_eq!(Environment::of_text(lines).unwrap_err(), "line 5: this is no NAME=value");
+        let pod = "spec:\n  containers:\n    - name: ratelimit\n      env:\n        - name: REDIS_URL\n          value: h:1\n        \
+            - { name: LOG_LEVEL, value: debug }\n        - name: REDIS_AUTH\n          \
+            valueFrom: { secretKeyRef: { name: s, key: k } }\n";
+        let compose = "services: { a: { environment: { REDIS_URL: 'h:1', LOG_LEVEL: debug, REDIS_AUTH: } } }";
+        let compose_list = "environment:\n  - REDIS_URL=h:1\n  - LOG_LEVEL=debug\n  - REDIS_AUTH\n";
+        for text in ["REDIS_URL=h:1\nLOG_LEVEL='debug'", pod, compose, compose_list] {
+            let environment = Environment::of_text(text).unwrap();
+            assert_eq!((environment.text("REDIS_URL"), environment.text("LOG_LEVEL")), (Some("h:1"), Some("debug")));
+            assert_eq!(environment.text("REDIS_AUTH"), None);
+        }
+        assert!(Environment::of_text(pod).unwrap().is_elsewhere("REDIS_AUTH"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_values() {
+        for (text, told) in [
+            ("a: 1", "neither lines NAME=value nor YAML with a list `env` or `environment`"),
+            ("", "neither lines NAME=value nor YAML with a list `env` or `environment`"),
+            ("a: [geheim", "line 2: neither NAME=value nor YAML"),
+            ("A=1\nA=geheim", "A has two values"),
+            ("A=1\ngeheim", "line 2: this is no NAME=value"),
+            ("env: [{ name: \"A\\nlimits: geheim\" }]", "the name of a variable has"),
+            ("env: [{ value: geheim }]", "line 1: a variable has no name"),
+        ] {
+            let error = Environment::of_text(text).unwrap_err();
+            assert!(error.starts_with(told) && !error.contains("geheim"), "{error}");
+        }
+    }
+
+    #[test]
+    fn of_a_process_only_what_that_service_knows_counts() {
+        let variables = [("HOME", "x"), ("LOG_LEVEL", "debug"), ("REDIS_PERSECOND_URL", "h"), ("SHADOW_MODE", "")];
+        let environment = Environment::of_process(variables.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        assert_eq!(environment.names().collect::<Vec<_>>(), ["LOG_LEVEL", "REDIS_PERSECOND_URL"]);
+        assert_eq!(environment.is_on("SHADOW_MODE"), Ok(false));
+        assert!(environment.is_on("LOG_LEVEL").unwrap_err().starts_with("LOG_LEVEL is neither"));
+    }
+}

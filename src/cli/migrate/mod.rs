@@ -1,0 +1,54 @@
+//! `weir migrate`
+
+mod environment;
+mod redis;
+mod sheet;
+mod table;
+mod translate;
+
+use std::{fs, io::Write, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+
+use super::{CommandResult, Failure, out::Out, variables};
+use environment::Environment;
+
+/// Print the weir.yaml that stands for the variables of envoyproxy/ratelimit
+///
+/// The variables are those of this process, or of a file: lines NAME=value, or YAML with the list `env` of a container.
+/// What has no equivalent, what is not needed, and what is left to do by hand stands at the end, and on standard error.
+/// Passwords are not printed. docs/envoy.md has the table of all variables.
+#[derive(Args)]
+pub struct EnvoyRatelimit {
+    /// Read the variables from this file; `-`: from standard input
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
+}
+
+impl EnvoyRatelimit {
+    pub fn run(self) -> CommandResult {
+        let environment = match &self.env_file {
+            None => Environment::of_process(variables()),
+            Some(path) => {
+                let wrong = |cause: String| Failure(format!("{}: {cause}", path.display()));
+                let text = if path.as_os_str() == "-" {
+                    std::io::read_to_string(std::io::stdin())
+                } else {
+                    fs::read_to_string(path)
+                };
+                Environment::of_text(&text.map_err(|error| wrong(error.to_string()))?).map_err(wrong)?
+            }
+        };
+        let sheet = translate::translate(&environment).map_err(Failure)?;
+        write!(Out::new(), "{sheet}")?;
+        for (heading, entries) in sheet.chapters() {
+            if !entries.is_empty() {
+                eprintln!("{heading}");
+            }
+            for entry in entries {
+                eprintln!("  {entry}");
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

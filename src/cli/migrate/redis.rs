@@ -1,0 +1,296 @@
+//! The variables of that service's Redis.
+
+use std::path::Path;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{environment::Environment, sheet::Sheet, translate::from};
+use crate::{
+    domain::{Micros, time::SECOND},
+    settings::Time,
+    store::{
+        StoreUrl,
+        url::{Address, Credentials, RedisUrl, Topology},
+    },
+};
+
+/// Where it looks for a server when nothing says otherwise.
+const DEFAULT_SOCKET: &str = "/var/run/nutcracker/ratelimit.sock";
+/// The bounds of the timeouts here.
+const SHORTEST: Micros = 1_000;
+const LONGEST: Micros = 60 * SECOND;
+/// Longest key prefix, as the settings have it.
+const MAX_PREFIX_BYTES: usize = 128;
+
+/// Settings of the store.
+///
+/// # Errors
+/// A variable that cannot be read, by name.
+pub fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    match environment.text("BACKEND_TYPE") {
+        None | Some("redis") => {}
+        Some("memcache") => {
+            sheet.set("store.url", "memory", "BACKEND_TYPE: memcached is no store here.");
+            sheet.to_do.push(
+                "BACKEND_TYPE: memcached is no store here; in memory each replica counts for itself, so name a Redis in \
+                 store.url where several are to count together"
+                    .to_owned(),
+            );
+            return Ok(());
+        }
+        Some(_) => return Err("BACKEND_TYPE is neither redis nor memcache".to_owned()),
+    }
+    let mut found = servers(environment)?;
+    let in_url = found.credentials.take();
+    let tls = encryption(environment, &mut found, sheet)?;
+    let text = found.to_string();
+    text.parse::<StoreUrl>().map_err(|error| format!("REDIS_URL: {error}"))?;
+    sheet.set("store.url", text, from(environment, &["REDIS_URL", "REDIS_TYPE", "REDIS_SOCKET_TYPE", "REDIS_TLS"]));
+    near_cache(environment, sheet)?;
+    login(environment, in_url, sheet);
+    if tls {
+        certificates(environment, sheet);
+    }
+    behaviour(environment, sheet)
+}
+
+/// The servers that are named, with the user and password that stand there.
+fn servers(environment: &Environment) -> Result<RedisUrl, String> {
+    let kind = environment.text("REDIS_TYPE").unwrap_or("SINGLE").to_ascii_uppercase();
+    let found = match (kind.as_str(), environment.text("REDIS_URL")) {
+        ("SINGLE", text) => single(environment, text.unwrap_or(DEFAULT_SOCKET)),
+        ("SENTINEL" | "CLUSTER", None) => return Err(format!("REDIS_TYPE is {kind}, but REDIS_URL is not set")),
+        ("SENTINEL", Some(text)) => match text.split_once(',') {
+            Some((master, sentinels)) => {
+                let master = format!("/{}", utf8_percent_encode(master.trim(), NON_ALPHANUMERIC));
+                // Whose password stands beside a Sentinel is not said there.
+                several("redis-sentinel", sentinels, &master).map(|url| RedisUrl { credentials: None, ..url })
+            }
+            None => Err("behind the master's name there are Sentinels: master,host:port,…".to_owned()),
+        },
+        ("CLUSTER", Some(text)) => several("redis-cluster", text, ""),
+        _ => return Err("REDIS_TYPE is none of SINGLE, SENTINEL and CLUSTER".to_owned()),
+    };
+    found.map_err(|error| format!("REDIS_URL: {error}"))
+}
+
+fn single(environment: &Environment, text: &str) -> Result<RedisUrl, String> {
+    if text.contains("://") || environment.text("REDIS_SOCKET_TYPE") == Some("tcp") {
+        let (tls, rest) = without_scheme(text)?;
+        return Ok(RedisUrl { tls, ..parsed(format!("redis://{rest}"))? });
+    }
+    if !Path::new(text).is_absolute() {
+        return Err("REDIS_SOCKET_TYPE is not tcp, so the absolute path of a socket is meant".to_owned());
+    }
+    let topology = Topology::Single(Address::Unix(text.into()));
+    Ok(RedisUrl { topology, tls: false, credentials: None, database: 0 })
+}
+
+/// Servers between commas, each with or without a scheme, a user and a database, as one URL.
+fn several(scheme: &str, text: &str, path: &str) -> Result<RedisUrl, String> {
+    let (mut hosts, mut credentials, mut encrypted) = (Vec::new(), None, false);
+    for server in text.split(',') {
+        let (tls, rest) = without_scheme(server.trim())?;
+        let (info, rest) = rest.rsplit_once('@').map_or((None, rest), |(info, rest)| (Some(info), rest));
+        credentials = credentials.or(info);
+        encrypted |= tls;
+        hosts.push(rest.split('/').next().unwrap_or(rest));
+    }
+    let info = credentials.map(|info| format!("{info}@")).unwrap_or_default();
+    Ok(RedisUrl { tls: encrypted, ..parsed(format!("{scheme}://{info}{}{path}", hosts.join(",")))? })
+}
+
+fn without_scheme(server: &str) -> Result<(bool, &str), String> {
+    match server.split_once("://") {
+        None => Ok((false, server)),
+        Some(("redis", rest)) => Ok((false, rest)),
+        Some(("rediss", rest)) => Ok((true, rest)),
+        Some(_) => Err("a server is host:port, redis:// or rediss://".to_owned()),
+    }
+}
+
+fn parsed(url: String) -> Result<RedisUrl, String> {
+    match url.parse()? {
+        StoreUrl::Redis(url) => Ok(url),
+        StoreUrl::Memory => Err("no server is named".to_owned()),
+    }
+}
+
+/// Whether connections are encrypted, said where the kind of server wants it said.
+fn encryption(environment: &Environment, url: &mut RedisUrl, sheet: &mut Sheet) -> Result<bool, String> {
+    let asked = environment.is_on("REDIS_TLS")? || url.tls;
+    url.tls = false;
+    match &url.topology {
+        _ if !asked => return Ok(false),
+        Topology::Single(Address::Unix(_)) => {
+            sheet.to_do.push("REDIS_TLS: a unix socket is not encrypted, so this is left out".to_owned());
+            return Ok(false);
+        }
+        Topology::Single(_) => url.tls = true,
+        Topology::Sentinel { .. } | Topology::Cluster { .. } => {
+            sheet.set("store.redis.tls.enabled", "true", from(environment, &["REDIS_TLS", "REDIS_URL"]));
+        }
+    }
+    Ok(true)
+}
+
+fn certificates(environment: &Environment, sheet: &mut Sheet) {
+    const PAIR: [&str; 2] = ["REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY"];
+    if let Some(path) = environment.text("REDIS_TLS_CACERT") {
+        let remark = "instead of whom the system trusts, not beside it.";
+        sheet.set("store.redis.tls.ca", path, format!("from REDIS_TLS_CACERT, {remark}"));
+    }
+    match PAIR.map(|name| environment.text(name)) {
+        [Some(cert), Some(key)] => {
+            sheet.set("store.redis.tls.cert", cert, from(environment, &PAIR[..1]));
+            sheet.set("store.redis.tls.key", key, from(environment, &PAIR[1..]));
+        }
+        [None, None] => {}
+        _ => sheet.to_do.push(format!("{} and {}: both are set or none", PAIR[0], PAIR[1])),
+    }
+}
+
+/// User and password, the latter by no value.
+fn login(environment: &Environment, in_url: Option<Credentials>, sheet: &mut Sheet) {
+    let file = environment.text("REDIS_AUTH_FILE");
+    if let Some(path) = file {
+        sheet.set("store.redis.password_file", path, from(environment, &["REDIS_AUTH_FILE"]));
+    }
+    let of_auth = environment.text("REDIS_AUTH").map(|text| text.split_once(':').unwrap_or(("", text)));
+    let of_url = in_url.as_ref().map(|found| (found.user.as_str(), found.password.reveal()));
+    let whose =
+        [("REDIS_AUTH", of_auth), ("REDIS_URL", of_url)].into_iter().find_map(|(name, found)| Some((name, found?)));
+    if let Some((name, (user, password))) = whose {
+        let keys = ["store.redis.username", "store.redis.password_file"];
+        say_login(sheet, name, user, !password.is_empty() && file.is_none(), keys, "WEIR_STORE__REDIS__PASSWORD");
+    }
+    let sentinels = environment.text("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));
+    if let Some(text) = environment.text("REDIS_SENTINEL_AUTH").filter(|_| sentinels) {
+        let user = text.split_once(':').map_or("", |(user, _)| user);
+        let keys = ["store.redis.sentinel.username", "store.redis.sentinel.password_file"];
+        say_login(sheet, "REDIS_SENTINEL_AUTH", user, true, keys, "WEIR_STORE__REDIS__SENTINEL__PASSWORD");
+    }
+    if sentinels && environment.text("REDIS_URL").is_some_and(|text| text.contains('@')) {
+        sheet.to_do.push(
+            "REDIS_URL: a user or password beside a Sentinel is left out; the master's go to store.redis.username and \
+             WEIR_STORE__REDIS__PASSWORD, the Sentinels' to the same below store.redis.sentinel"
+                .to_owned(),
+        );
+    }
+}
+
+fn say_login(
+    sheet: &mut Sheet,
+    name: &str,
+    user: &str,
+    has_password: bool,
+    [username, password_file]: [&'static str; 2],
+    variable: &str,
+) {
+    if !user.is_empty() && user != "default" {
+        sheet.set(username, user, format!("from {name}"));
+    }
+    if has_password {
+        let remark =
+            format!("The password in {name} is not printed: set {variable} to it, or write it to a file named here.");
+        sheet.show(password_file, remark);
+        sheet.to_do.push(format!(
+            "{name}: set {variable} to the password in it, or write it to a file and set {password_file}"
+        ));
+    }
+}
+
+fn near_cache(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    const NAME: &str = "LOCAL_CACHE_SIZE_IN_BYTES";
+    let Some(text) = environment.text(NAME) else { return Ok(()) };
+    let bytes: u64 = text.parse().map_err(|_| format!("{NAME} is no number of bytes"))?;
+    if bytes > 0 {
+        let remark = format!(
+            "from {NAME}. It serves domains of `charge: all_or_nothing`; in others a refused request\n\
+             counts, so it is always asked about."
+        );
+        sheet.set("store.near_cache.enabled", "true", remark);
+    }
+    Ok(())
+}
+
+fn behaviour(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    for (name, key) in
+        [("REDIS_TIMEOUT", "store.redis.connect_timeout"), ("REDIS_OP_TIMEOUT", "store.redis.command_timeout")]
+    {
+        let Some(text) = environment.text(name) else { continue };
+        let given = go_duration(text).ok_or_else(|| format!("{name} is no time, such as 10s or 1m30s"))?;
+        let kept = given.clamp(SHORTEST, LONGEST);
+        let bounded = if kept == given { "" } else { ", within the bounds here" };
+        sheet.set(key, String::from(Time(kept)), format!("from {name}{bounded}"));
+    }
+    if environment.is_on("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")? {
+        let remark =
+            "from REDIS_HEALTH_CHECK_ACTIVE_CONNECTION. With a store that is down for all, no replica is ready.";
+        sheet.set("store.redis.required_for_readiness", "true", remark);
+    }
+    if let Some(prefix) = environment.text("CACHE_KEY_PREFIX") {
+        let prefix = format!("{prefix}weir:");
+        if prefix.contains(['{', '}']) || prefix.len() > MAX_PREFIX_BYTES {
+            sheet.to_do.push(
+                "CACHE_KEY_PREFIX: a prefix here has no braces and at most 128 bytes; set store.redis.key_prefix"
+                    .to_owned(),
+            );
+        } else {
+            sheet.set("store.redis.key_prefix", prefix, "from CACHE_KEY_PREFIX, apart from the keys of that service");
+        }
+    }
+    Ok(())
+}
+
+/// A length of time as Go writes it, `1m30.5s`, in microseconds.
+fn go_duration(text: &str) -> Option<Micros> {
+    if text == "0" {
+        return Some(0);
+    }
+    let (mut rest, mut micros) = (text, 0.0);
+    while !rest.is_empty() {
+        let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let (number, unit) = rest.split_at(end);
+        let end = unit.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(unit.len());
+        let scale = match &unit[..end] {
+            "ns" => 1e-3,
+            "us" | "µs" | "μs" => 1.0,
+            "ms" => 1e3,
+            "s" => 1e6,
+            "m" => 60e6,
+            "h" => 3_600e6,
+            _ => return None,
+        };
+        micros += number.parse::<f64>().ok()? * scale;
+        rest = &unit[end..];
+    }
+    // A time too long to be told saturates, and is bounded by whoever asks.
+    (!text.is_empty()).then_some(micros.round() as Micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_go_writes_them() {
+        for (text, micros) in [
+            ("10s", Some(10 * SECOND)),
+            ("1m30s", Some(90 * SECOND)),
+            ("1.5s", Some(1_500_000)),
+            ("250ms", Some(250_000)),
+            ("1h0m0.5s", Some(3_600_500_000)),
+            ("0", Some(0)),
+            ("7µs", Some(7)),
+            ("10", None),
+            ("", None),
+            ("s", None),
+            ("1d", None),
+            ("-1s", None),
+            ("1.2.3s", None),
+        ] {
+            assert_eq!(go_duration(text), micros, "{text}");
+        }
+    }
+}

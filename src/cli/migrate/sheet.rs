@@ -1,0 +1,171 @@
+//! The settings as they are found, and the file that is made of them.
+
+use std::fmt::{self, Write};
+
+/// Settings with where they come from, and what is to be told beside them.
+#[derive(Default)]
+pub struct Sheet {
+    lines: Vec<Line>,
+    /// What somebody has to do or to know before this serves.
+    pub to_do: Vec<String>,
+    /// What there is no equivalent for, and why.
+    pub missing: Vec<String>,
+    /// What is not needed, and why.
+    pub not_needed: Vec<String>,
+}
+
+struct Line {
+    key: &'static str,
+    /// `None`: the key is shown, but not set.
+    value: Option<String>,
+    remark: String,
+}
+
+/// The sections in the order of `config/weir.yaml`.
+const SECTIONS: [&str; 6] = ["limits", "grpc", "http", "envoy", "store", "log"];
+
+impl Sheet {
+    /// Sets a key, with a remark on where its value comes from.
+    pub fn set(&mut self, key: &'static str, value: impl Into<String>, remark: impl Into<String>) {
+        self.lines.push(Line { key, value: Some(value.into()), remark: remark.into() });
+    }
+
+    /// Shows a key that stays unset, with a remark on what belongs there.
+    pub fn show(&mut self, key: &'static str, remark: impl Into<String>) {
+        self.lines.push(Line { key, value: None, remark: remark.into() });
+    }
+
+    /// All that is told of what is not in the settings: a heading and its entries.
+    pub fn chapters(&self) -> [(&'static str, &[String]); 3] {
+        [
+            ("To be done by hand:", &self.to_do),
+            ("Without an equivalent:", &self.missing),
+            ("Not needed:", &self.not_needed),
+        ]
+    }
+
+    fn write_settings(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines: Vec<_> = self.lines.iter().collect();
+        let section = |line: &&Line| SECTIONS.iter().position(|name| line.key.split('.').next() == Some(name));
+        // What has the same parents stands together; within it the order stays.
+        lines.sort_by_key(|line| (section(line), line.key.rsplit_once('.').map(|(parents, _)| parents)));
+        let mut open: Vec<&str> = Vec::new();
+        for line in lines {
+            let mut parents: Vec<_> = line.key.split('.').collect();
+            let key = parents.pop().unwrap_or_default();
+            let same = open.iter().zip(&parents).take_while(|(before, now)| before == now).count();
+            open.truncate(same);
+            for parent in &parents[same..] {
+                writeln!(out, "{}{parent}:", indent(open.len()))?;
+                open.push(parent);
+            }
+            let indent = indent(open.len());
+            for remark in line.remark.lines() {
+                writeln!(out, "{indent}# {remark}")?;
+            }
+            match &line.value {
+                Some(value) => writeln!(out, "{indent}{key}: {}", scalar(value))?,
+                None => writeln!(out, "{indent}# {key}: …")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn indent(depth: usize) -> String {
+    "  ".repeat(depth)
+}
+
+/// A text as one value of YAML.
+fn scalar(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    let inside = |byte: u8| plain(byte) || b":@,+=?%[]".contains(&byte);
+    let bytes = text.as_bytes();
+    let fits =
+        bytes.first().is_some_and(|byte| plain(*byte) && *byte != b'-') && bytes.iter().all(|byte| inside(*byte));
+    if fits && !text.ends_with(':') && text != "null" {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            letter if letter.is_control() => {
+                // Writing to a text does not fail.
+                let _ = write!(quoted, "\\U{:08x}", u32::from(letter));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+impl fmt::Display for Sheet {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "# Settings of `weir serve --config FILE`, from the variables of envoyproxy/ratelimit.")?;
+        writeln!(out, "# What is not set here keeps its default; config/weir.yaml explains every key.\n")?;
+        self.write_settings(out)?;
+        for (heading, entries) in self.chapters() {
+            if !entries.is_empty() {
+                writeln!(out, "\n# {heading}")?;
+            }
+            for entry in entries {
+                writeln!(out, "#   {entry}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::document::{Value, parse};
+
+    #[test]
+    fn a_value_survives_its_way_through_the_file() {
+        for text in [
+            "plain",
+            "",
+            "null",
+            "~",
+            "- a",
+            "a: b",
+            "a:",
+            "#a",
+            "[::]:80",
+            "a #b",
+            "\"q\" \\",
+            "\u{1}\u{85}é",
+            "0123",
+            "a\nb",
+            "'a'",
+            "{a}",
+            "*a",
+            "&a",
+            "a@b:1,c:2/m",
+            "%40",
+        ] {
+            let node = parse(&format!("a: {}", scalar(text))).unwrap().unwrap();
+            let Value::Map(entries) = node.value else { panic!() };
+            let Value::Scalar(read) = &entries[0].value.value else { panic!("{text:?}: {entries:?}") };
+            assert_eq!(read, text);
+        }
+    }
+
+    #[test]
+    fn keys_stand_in_their_sections() {
+        let mut sheet = Sheet::default();
+        sheet.set("log.level", "warn", "from LOG_LEVEL");
+        sheet.set("store.redis.tls.ca", "/ca", "");
+        sheet.set("store.url", "memory", "two\nlines");
+        sheet.show("store.redis.password_file", "here");
+        sheet.set("limits", "/l", "");
+        let text = sheet.to_string();
+        let settings = text.split_once("\n\n").unwrap().1;
+        let expected = "limits: /l\nstore:\n  # two\n  # lines\n  url: memory\n  redis:\n    # here\n    \
+            # password_file: …\n    tls:\n      ca: /ca\nlog:\n  # from LOG_LEVEL\n  level: warn\n";
+        assert_eq!(settings, expected);
+    }
+}

@@ -1,0 +1,288 @@
+//! The variables of envoyproxy/ratelimit, each with what becomes of it. `docs/envoy.md` shows this table.
+
+/// A variable, or several where a `*` stands for a part of the name.
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What becomes of it.
+    pub becomes: Becomes,
+    /// What there is to know, for people: how the setting differs, why there is none. It has no value of any variable in it.
+    pub note: &'static str,
+}
+
+/// What becomes of a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Becomes {
+    /// This setting.
+    Setting(&'static str),
+    /// Nothing, as nothing is needed.
+    Nothing,
+    /// Nothing, as there is no such thing here.
+    Missing,
+}
+
+use Becomes::{Missing, Nothing, Setting};
+
+impl Variable {
+    const fn new(name: &'static str, becomes: Becomes, note: &'static str) -> Self {
+        Self { name, becomes, note }
+    }
+
+    /// Whether this is the variable of that name, or one of those.
+    fn covers(&self, name: &str) -> bool {
+        match self.name.split_once('*') {
+            Some((head, tail)) => {
+                name.len() > head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail)
+            }
+            None => self.name == name,
+        }
+    }
+}
+
+/// The variable of this name, where that service knows one.
+pub fn find(name: &str) -> Option<&'static Variable> {
+    TABLE.iter().find(|variable| variable.covers(name))
+}
+
+const TLS: &str =
+    "gRPC is served without TLS; end TLS in a proxy beside Weir, or keep the port inside a trusted network";
+const MEMCACHED: &str = "memcached is no store here: it cannot decide in one step; see BACKEND_TYPE";
+const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
+const XDS: &str = "policies are files; see CONFIG_TYPE";
+const TRACING: &str = "no traces are sent";
+const NO_WAIT: &str = "the service starts and answers without its store, and looks for it all the time";
+
+/// All variables, in the order of that service's parts.
+pub const TABLE: &[Variable] = &[
+    // Where it listens.
+    Variable::new("HOST", Setting("http.listen"), "with PORT; the default there is every address, here loopback alone"),
+    Variable::new("PORT", Setting("http.listen"), "JSON, health and metrics"),
+    Variable::new(
+        "GRPC_HOST",
+        Setting("grpc.listen"),
+        "with GRPC_PORT; the default there is every address, here loopback alone",
+    ),
+    Variable::new("GRPC_PORT", Setting("grpc.listen"), ""),
+    Variable::new("GRPC_UDS", Setting("grpc.listen"), "`unix:PATH`; stands above GRPC_HOST and GRPC_PORT"),
+    Variable::new("DEBUG_HOST", Nothing, "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats"),
+    Variable::new("DEBUG_PORT", Nothing, "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats"),
+    Variable::new("GRPC_MAX_CONNECTION_AGE", Missing, "connections have no age; clients balance, or a proxy does"),
+    Variable::new(
+        "GRPC_MAX_CONNECTION_AGE_GRACE",
+        Missing,
+        "connections have no age; `shutdown.timeout` bounds the end",
+    ),
+    Variable::new("GRPC_SERVER_USE_TLS", Missing, TLS),
+    Variable::new("GRPC_SERVER_TLS_CERT", Missing, TLS),
+    Variable::new("GRPC_SERVER_TLS_KEY", Missing, TLS),
+    Variable::new("GRPC_CLIENT_TLS_CACERT", Missing, TLS),
+    Variable::new("GRPC_CLIENT_TLS_SAN", Missing, TLS),
+    // The rules.
+    Variable::new("CONFIG_TYPE", Setting("limits"), "`FILE` alone: policies are files; there is no xDS client"),
+    Variable::new(
+        "RUNTIME_ROOT",
+        Setting("limits"),
+        "root, subdirectory and app directory joined; hidden files are passed over, and only *.yaml and *.yml are read, none of deeper directories",
+    ),
+    Variable::new("RUNTIME_SUBDIRECTORY", Setting("limits"), ""),
+    Variable::new("RUNTIME_APPDIRECTORY", Setting("limits"), ""),
+    Variable::new(
+        "RUNTIME_WATCH_ROOT",
+        Nothing,
+        "files are looked at every `limits_poll`, whichever way they are replaced",
+    ),
+    Variable::new("RUNTIME_IGNOREDOTFILES", Nothing, "hidden files are always passed over"),
+    Variable::new("MERGE_DOMAIN_CONFIG", Setting("envoy.merge_domains"), ""),
+    Variable::new(
+        "FORCE_START_WITHOUT_INITIAL_CONFIG",
+        Missing,
+        "a policy that is not valid stops the start (exit code 2), with file and line; later ones change nothing",
+    ),
+    Variable::new(
+        "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
+        Nothing,
+        "nothing is served before a valid policy is in force",
+    ),
+    Variable::new("CONFIG_GRPC_XDS_*", Missing, XDS),
+    Variable::new("XDS_CLIENT_*", Missing, XDS),
+    // What is answered.
+    Variable::new("LIMIT_RESPONSE_HEADERS_ENABLED", Setting("envoy.headers"), "`ratelimit`"),
+    Variable::new("LIMIT_LIMIT_HEADER", Setting("envoy.limit_header"), ""),
+    Variable::new("LIMIT_REMAINING_HEADER", Setting("envoy.remaining_header"), ""),
+    Variable::new("LIMIT_RESET_HEADER", Setting("envoy.reset_header"), ""),
+    Variable::new("RESPONSE_DYNAMIC_METADATA", Setting("envoy.dynamic_metadata"), ""),
+    Variable::new("SHADOW_MODE", Setting("envoy.shadow_mode"), ""),
+    Variable::new("QUOTA_MODE", Setting("envoy.quota_mode"), ""),
+    // Where counts live.
+    Variable::new("BACKEND_TYPE", Setting("store.url"), "`redis`; memcached is no store here"),
+    Variable::new("REDIS_TYPE", Setting("store.url"), "`redis://`, `redis-sentinel://`, `redis-cluster://`"),
+    Variable::new("REDIS_SOCKET_TYPE", Setting("store.url"), "`unix`, which is the default there: `redis+unix://`"),
+    Variable::new("REDIS_URL", Setting("store.url"), "without its password, which is given apart"),
+    Variable::new(
+        "REDIS_AUTH",
+        Setting("store.redis.password"),
+        "and `username`; never printed, give it as WEIR_STORE__REDIS__PASSWORD or in `store.redis.password_file`",
+    ),
+    Variable::new(
+        "REDIS_AUTH_FILE",
+        Setting("store.redis.password_file"),
+        "the password alone, read for each new connection",
+    ),
+    Variable::new(
+        "REDIS_SENTINEL_AUTH",
+        Setting("store.redis.sentinel.password"),
+        "and `username`; never printed, give it as WEIR_STORE__REDIS__SENTINEL__PASSWORD or in `store.redis.sentinel.password_file`",
+    ),
+    Variable::new("REDIS_TLS", Setting("store.redis.tls.enabled"), "or `rediss://`"),
+    Variable::new(
+        "REDIS_TLS_CACERT",
+        Setting("store.redis.tls.ca"),
+        "instead of the authorities that the system trusts, not beside them",
+    ),
+    Variable::new("REDIS_TLS_CLIENT_CERT", Setting("store.redis.tls.cert"), "read again when it changes"),
+    Variable::new("REDIS_TLS_CLIENT_KEY", Setting("store.redis.tls.key"), "read again when it changes"),
+    Variable::new(
+        "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
+        Missing,
+        "names are always checked; `store.redis.tls.server_name` is the name to expect",
+    ),
+    Variable::new(
+        "REDIS_TIMEOUT",
+        Setting("store.redis.connect_timeout"),
+        "there for dialling alone; what a check may take is `store.redis.command_timeout`, 100ms",
+    ),
+    Variable::new("REDIS_OP_TIMEOUT", Setting("store.redis.command_timeout"), "proposed there, never released"),
+    Variable::new(
+        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+        Setting("store.redis.required_for_readiness"),
+        "think twice: with a store that is down for all none is ready, and `on_store_failure` answers nobody",
+    ),
+    Variable::new(
+        "CACHE_KEY_PREFIX",
+        Setting("store.redis.key_prefix"),
+        "with `weir:` behind it, so that the keys of both services stay apart",
+    ),
+    Variable::new("EXPIRATION_JITTER_MAX_SECONDS", Nothing, "keys live as long as they mean something"),
+    Variable::new(
+        "REDIS_POOL_SIZE",
+        Nothing,
+        "checks share connections and round trips; `store.redis.pool_size` is 2, for a slow network more",
+    ),
+    Variable::new(
+        "REDIS_PIPELINE_WINDOW",
+        Nothing,
+        "checks that come while a round trip is under way share the next, without a timer",
+    ),
+    Variable::new("REDIS_PIPELINE_LIMIT", Nothing, "`store.redis.max_batch` bounds what shares a call of the script"),
+    Variable::new(
+        "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+        Nothing,
+        "the nodes of a Cluster are always asked at the same time",
+    ),
+    Variable::new(
+        "REDIS_POOL_ON_EMPTY_BEHAVIOR",
+        Nothing,
+        "checks queue, at most `store.redis.max_queue`, and at most `store.redis.command_timeout` long",
+    ),
+    Variable::new("REDIS_STARTUP_INITIAL_INTERVAL", Nothing, NO_WAIT),
+    Variable::new("REDIS_STARTUP_MAX_INTERVAL", Nothing, NO_WAIT),
+    Variable::new("REDIS_STARTUP_MAX_ELAPSED_TIME", Nothing, NO_WAIT),
+    Variable::new(
+        "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR",
+        Nothing,
+        "what a replica refuses is sent to the master within the check",
+    ),
+    Variable::new("REDIS_PERSECOND", Missing, "limits of seconds are counted with all others, in `store.url`"),
+    Variable::new("REDIS_PERSECOND_*", Missing, "see REDIS_PERSECOND"),
+    Variable::new(
+        "LOCAL_CACHE_SIZE_IN_BYTES",
+        Setting("store.near_cache.enabled"),
+        "for domains of `charge: all_or_nothing`; in others a refused request counts, so it is always asked about. `store.near_cache.max_entries` bounds it",
+    ),
+    Variable::new(
+        "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+        Missing,
+        "a key of the policy files here: `charge: all_or_nothing`, exactly and in one step",
+    ),
+    Variable::new(
+        "NEAR_LIMIT_RATIO",
+        Missing,
+        "`weir_near_limit_total` counts passes that left under a fifth of the limit, which is the default there",
+    ),
+    Variable::new("MEMCACHE_HOST_PORT", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_SRV", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_SRV_REFRESH", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_MAX_IDLE_CONNS", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_TLS", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_TLS_CLIENT_CERT", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_TLS_CLIENT_KEY", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_TLS_CACERT", Missing, MEMCACHED),
+    Variable::new("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Missing, MEMCACHED),
+    // What it tells.
+    Variable::new(
+        "LOG_LEVEL",
+        Setting("log.level"),
+        "the default there is `warn`, here `info`: a few lines at start, end and reload",
+    ),
+    Variable::new("LOG_FORMAT", Setting("log.format"), "JSON lines with other names of fields"),
+    Variable::new("USE_PROMETHEUS", Nothing, "always: GET /metrics of http.listen"),
+    Variable::new("PROMETHEUS_ADDR", Nothing, "metrics are served on http.listen"),
+    Variable::new("PROMETHEUS_PATH", Missing, "the path is /metrics"),
+    Variable::new("PROMETHEUS_MAPPER_YAML", Missing, "metrics have labels, which the scraper can change"),
+    Variable::new("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", Missing, "durations are in seconds"),
+    Variable::new("USE_STATSD", Missing, STATSD),
+    Variable::new("STATSD_HOST", Missing, STATSD),
+    Variable::new("STATSD_PORT", Missing, STATSD),
+    Variable::new("STATSD_PROTOCOL", Missing, STATSD),
+    Variable::new("EXTRA_TAGS", Missing, "the scraper adds labels"),
+    Variable::new("STATS_FLUSH_INTERVAL", Nothing, "a scrape sees what is counted at that moment"),
+    Variable::new("DISABLE_STATS", Nothing, "nobody has to scrape"),
+    Variable::new("USE_DOG_STATSD", Missing, STATSD),
+    Variable::new("USE_DOG_STATSD_MOGRIFIERS", Missing, STATSD),
+    Variable::new("DOG_STATSD_MOGRIFIER*", Missing, STATSD),
+    Variable::new("TRACING_ENABLED", Missing, TRACING),
+    Variable::new("TRACING_EXPORTER_PROTOCOL", Missing, TRACING),
+    Variable::new("TRACING_SERVICE_NAME", Missing, TRACING),
+    Variable::new("TRACING_SERVICE_NAMESPACE", Missing, TRACING),
+    Variable::new("TRACING_SERVICE_INSTANCE_ID", Missing, TRACING),
+    Variable::new("TRACING_SAMPLING_RATE", Missing, TRACING),
+    Variable::new("OTEL_EXPORTER_OTLP_*", Missing, TRACING),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table as the guide shows it.
+    fn rendered() -> String {
+        let mut text = "| variable | here |\n|---|---|\n".to_owned();
+        for Variable { name, becomes, note } in TABLE {
+            let here = match becomes {
+                Setting(key) => format!("`{key}`"),
+                Nothing => "not needed".to_owned(),
+                Missing => "no equivalent".to_owned(),
+            };
+            let colon = if note.is_empty() { "" } else { ": " };
+            text.push_str(&format!("| `{name}` | {here}{colon}{note} |\n"));
+        }
+        text
+    }
+
+    #[test]
+    fn the_guide_shows_this_table() {
+        let guide = include_str!("../../../docs/envoy.md");
+        let table = rendered();
+        assert!(guide.contains(&table), "docs/envoy.md does not have this table:\n{table}");
+    }
+
+    #[test]
+    fn no_variable_stands_twice() {
+        for (at, variable) in TABLE.iter().enumerate() {
+            let first = TABLE.iter().position(|other| other.covers(variable.name));
+            let same = variable.name.contains('*') || first == Some(at);
+            assert!(same, "{} is covered before", variable.name);
+        }
+        assert_eq!(find("DOG_STATSD_MOGRIFIER_1_NAME").map(|found| found.name), Some("DOG_STATSD_MOGRIFIER*"));
+        assert!(find("REDIS_PERSECOND_").is_none() && find("PATH").is_none());
+    }
+}

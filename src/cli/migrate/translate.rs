@@ -1,0 +1,164 @@
+//! From variables to settings, but for those of Redis.
+
+use std::path::Path;
+
+use super::{
+    environment::{Environment, switch},
+    redis,
+    sheet::Sheet,
+    table::{self, Becomes, Variable},
+};
+
+/// Makes settings of variables.
+///
+/// # Errors
+/// A variable whose value that service would not read, by name; never its value.
+pub fn translate(environment: &Environment) -> Result<Sheet, String> {
+    let mut sheet = Sheet::default();
+    limits(environment, &mut sheet)?;
+    listeners(environment, &mut sheet)?;
+    envoy(environment, &mut sheet)?;
+    redis::store(environment, &mut sheet)?;
+    log(environment, &mut sheet)?;
+    rest(environment, &mut sheet);
+    Ok(sheet)
+}
+
+/// Of these variables those that are set, as a remark says it.
+pub fn from(environment: &Environment, names: &[&str]) -> String {
+    let set: Vec<_> = names.iter().copied().filter(|name| environment.text(name).is_some()).collect();
+    if set.is_empty() {
+        format!("the default where {} is not set", names[0])
+    } else {
+        format!("from {}", set.join(", "))
+    }
+}
+
+fn limits(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    const NAMES: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
+    match environment.text("CONFIG_TYPE") {
+        None | Some("FILE") => {}
+        Some("GRPC_XDS_SOTW") => {
+            sheet.show(
+                "limits",
+                "CONFIG_TYPE: there is no xDS client; write the rules to files and name their directory here.",
+            );
+            sheet.to_do.push(
+                "CONFIG_TYPE: the rules came by xDS; write them to files and set `limits`, without which nothing is limited"
+                    .to_owned(),
+            );
+            return Ok(());
+        }
+        Some(_) => return Err("CONFIG_TYPE is neither FILE nor GRPC_XDS_SOTW".to_owned()),
+    }
+    let parts = [
+        environment.text(NAMES[0]).unwrap_or("/srv/runtime_data/current"),
+        environment.text(NAMES[1]).unwrap_or_default(),
+        environment.text(NAMES[2]).unwrap_or("config"),
+    ];
+    let mut path = parts[0].trim_end_matches('/').to_owned();
+    for part in parts[1..].iter().map(|part| part.trim_matches('/')).filter(|part| !part.is_empty()) {
+        path.push('/');
+        path.push_str(part);
+    }
+    let remark = from(environment, &NAMES);
+    sheet.set("limits", path, format!("{remark}; its *.yaml and *.yml, none of deeper directories."));
+    Ok(())
+}
+
+fn listeners(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    if let Some(path) = environment.text("GRPC_UDS") {
+        sheet.set("grpc.listen", format!("unix:{path}"), "from GRPC_UDS");
+    } else {
+        let names = ["GRPC_HOST", "GRPC_PORT"];
+        sheet.set("grpc.listen", address(environment, names, 8081)?, from(environment, &names));
+    }
+    let names = ["HOST", "PORT"];
+    sheet.set("http.listen", address(environment, names, 8080)?, from(environment, &names));
+    Ok(())
+}
+
+fn address(environment: &Environment, [host, port]: [&str; 2], default: u16) -> Result<String, String> {
+    let number = match environment.text(port) {
+        None => default,
+        Some(text) => text.parse().map_err(|_| format!("{port} is no port, a number from 0 to 65535"))?,
+    };
+    let host = environment.text(host).unwrap_or("0.0.0.0");
+    let bare_v6 = host.contains(':') && !host.starts_with('[');
+    Ok(if bare_v6 { format!("[{host}]:{number}") } else { format!("{host}:{number}") })
+}
+
+fn envoy(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    const HEADERS: &str = "LIMIT_RESPONSE_HEADERS_ENABLED";
+    if environment.is_on(HEADERS)? {
+        sheet.set("envoy.headers", "ratelimit", from(environment, &[HEADERS]));
+    }
+    for (name, key) in [
+        ("LIMIT_LIMIT_HEADER", "envoy.limit_header"),
+        ("LIMIT_REMAINING_HEADER", "envoy.remaining_header"),
+        ("LIMIT_RESET_HEADER", "envoy.reset_header"),
+    ] {
+        if let Some(header) = environment.text(name) {
+            sheet.set(key, header, from(environment, &[name]));
+        }
+    }
+    for (name, key) in [
+        ("RESPONSE_DYNAMIC_METADATA", "envoy.dynamic_metadata"),
+        ("SHADOW_MODE", "envoy.shadow_mode"),
+        ("QUOTA_MODE", "envoy.quota_mode"),
+        ("MERGE_DOMAIN_CONFIG", "envoy.merge_domains"),
+    ] {
+        if environment.is_on(name)? {
+            sheet.set(key, "true", from(environment, &[name]));
+        }
+    }
+    Ok(())
+}
+
+fn log(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    if let Some(format) = environment.text("LOG_FORMAT") {
+        if !matches!(format, "text" | "json") {
+            return Err("LOG_FORMAT is neither text nor json".to_owned());
+        }
+        sheet.set("log.format", format, from(environment, &["LOG_FORMAT"]));
+    }
+    if let Some(level) = environment.text("LOG_LEVEL") {
+        let level = match level.to_ascii_lowercase().as_str() {
+            "panic" | "fatal" | "error" => "error",
+            "warn" | "warning" => "warn",
+            "info" => "info",
+            "debug" => "debug",
+            "trace" => "trace",
+            _ => return Err("LOG_LEVEL is no level that is known there".to_owned()),
+        };
+        sheet.set("log.level", level, from(environment, &["LOG_LEVEL"]));
+    }
+    Ok(())
+}
+
+/// What becomes no setting.
+fn rest(environment: &Environment, sheet: &mut Sheet) {
+    for name in environment.names() {
+        let Some(Variable { becomes, note, .. }) = table::find(name) else {
+            sheet.missing.push(format!("{name}: that service knows no such variable"));
+            continue;
+        };
+        // A switch that is off asks for nothing.
+        let off = environment.text(name).and_then(switch) == Some(false);
+        match becomes {
+            Becomes::Setting(key) if environment.is_elsewhere(name) => {
+                sheet.to_do.push(format!("{name}: its value stands elsewhere and is not known here; set {key}"));
+            }
+            Becomes::Setting(_) => {}
+            Becomes::Missing if off => sheet.not_needed.push(format!("{name}: off there, and not known here")),
+            Becomes::Missing => sheet.missing.push(format!("{name}: {note}")),
+            Becomes::Nothing => sheet.not_needed.push(format!("{name}: {note}")),
+        }
+    }
+    let relative = environment.text("RUNTIME_ROOT").is_some_and(|root| Path::new(root).is_relative());
+    if relative {
+        sheet
+            .to_do
+            .push("RUNTIME_ROOT: a relative path is meant from where the file with these settings stands".to_owned());
+    }
+}

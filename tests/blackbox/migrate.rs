@@ -1,0 +1,310 @@
+//! `weir migrate envoy-ratelimit`: what it prints is loaded, and means what the variables meant.
+
+use std::{fs, path::Path};
+
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use weir::config::{Flags, Settings};
+
+use crate::support::{finish, run_with, server::Setup, weir};
+
+/// The guide, whose table of variables is the command's own.
+const GUIDE: &str = include_str!("../../docs/envoy.md");
+const PASSWORD: &str = "geheim";
+
+/// An environment as people have it, and what is to become of it.
+struct Case {
+    /// The variables, a line each; `CERTS` is a directory with certificates.
+    variables: &'static str,
+    /// The settings that are not the defaults; the ports are said only where they are others than there.
+    settings: Value,
+    /// Who is to be told of by hand, as missing, and as not needed.
+    told: [&'static [&'static str]; 3],
+}
+
+fn case(variables: &'static str, settings: Value, told: [&'static [&'static str]; 3]) -> Case {
+    Case { variables, settings, told }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        case(
+            "# nothing\nPORT=\n",
+            json!({ "store.url": "redis+unix:///var/run/nutcracker/ratelimit.sock?db=0" }),
+            [&[]; 3],
+        ),
+        case(
+            "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis.example:6379\nREDIS_AUTH=geheim\nREDIS_POOL_SIZE=50\nREDIS_TYPE=single",
+            json!({ "store.url": "redis://redis.example:6379/0", "store.redis.password": "***" }),
+            [&["REDIS_AUTH"], &[], &["REDIS_POOL_SIZE"]],
+        ),
+        case(
+            "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis://app:geheim@redis.example:7000/3\nUSE_STATSD=false",
+            json!({ "store.url": "redis://redis.example:7000/3", "store.redis.username": "app", "store.redis.password": "***" }),
+            [&["REDIS_URL"], &[], &["USE_STATSD"]],
+        ),
+        case(
+            "REDIS_TYPE=SENTINEL\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=my-master,s1:26379,s2\nREDIS_AUTH=app:geheim\n\
+             REDIS_SENTINEL_AUTH=watch:geheim\nREDIS_STARTUP_MAX_ELAPSED_TIME=1m",
+            json!({
+                "store.url": "redis-sentinel://s1:26379,s2:26379/my%2Dmaster/0",
+                "store.redis.username": "app", "store.redis.password": "***",
+                "store.redis.sentinel.username": "watch", "store.redis.sentinel.password": "***",
+            }),
+            [&["REDIS_AUTH", "REDIS_SENTINEL_AUTH"], &[], &["REDIS_STARTUP_MAX_ELAPSED_TIME"]],
+        ),
+        case(
+            "REDIS_TYPE=CLUSTER\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=c1:6379,c2:6380,[::1]:6381\nREDIS_TLS=true\n\
+             REDIS_TLS_CACERT=CERTS/ca.pem\nREDIS_CLUSTER_PIPELINE_PARALLELISM=8",
+            json!({
+                "store.url": "redis-cluster://c1:6379,c2:6380,[::1]:6381",
+                "store.redis.tls.enabled": true, "store.redis.tls.ca": "CERTS/ca.pem",
+            }),
+            [&[], &[], &["REDIS_CLUSTER_PIPELINE_PARALLELISM"]],
+        ),
+        case(
+            "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis.example:6379\nREDIS_TLS=1\nREDIS_TLS_CLIENT_CERT=CERTS/ca.pem\n\
+             REDIS_TLS_CLIENT_KEY=CERTS/ca.key\nREDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true",
+            json!({
+                "store.url": "rediss://redis.example:6379/0",
+                "store.redis.tls.cert": "CERTS/ca.pem", "store.redis.tls.key": "CERTS/ca.key",
+            }),
+            [&[], &["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"], &[]],
+        ),
+        case(
+            "REDIS_SOCKET_TYPE=unix\nREDIS_URL=/run/redis server.sock\nREDIS_AUTH_FILE=CERTS/password\nREDIS_TLS=true",
+            json!({
+                "store.url": "redis+unix:///run/redis%20server.sock?db=0", "store.redis.password_file": "CERTS/password",
+            }),
+            [&["REDIS_TLS"], &[], &[]],
+        ),
+        case(
+            "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=a:1\nREDIS_PERSECOND=true\nREDIS_PERSECOND_URL=b:1\n\
+             REDIS_PERSECOND_AUTH=geheim\nLOCAL_CACHE_SIZE_IN_BYTES=1048576\nCACHE_KEY_PREFIX=shop:\nREDIS_TIMEOUT=2s500ms\n\
+             REDIS_OP_TIMEOUT=5m\nREDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true\nNEAR_LIMIT_RATIO=0.9",
+            json!({
+                "store.url": "redis://a:1/0", "store.near_cache.enabled": true, "store.redis.key_prefix": "shop:weir:",
+                "store.redis.connect_timeout": "2500ms", "store.redis.command_timeout": "1m",
+                "store.redis.required_for_readiness": true,
+            }),
+            [&[], &["REDIS_PERSECOND", "REDIS_PERSECOND_URL", "REDIS_PERSECOND_AUTH", "NEAR_LIMIT_RATIO"], &[]],
+        ),
+        case(
+            "BACKEND_TYPE=redis\nLIMIT_RESPONSE_HEADERS_ENABLED=true\nLIMIT_LIMIT_HEADER=X-Limit\nLIMIT_REMAINING_HEADER=X-Left\n\
+             LIMIT_RESET_HEADER=X-Reset\nREDIS_SOCKET_TYPE=tcp\nREDIS_URL=h:1",
+            json!({
+                "store.url": "redis://h:1/0", "envoy.headers": "ratelimit", "envoy.limit_header": "X-Limit",
+                "envoy.remaining_header": "X-Left", "envoy.reset_header": "X-Reset",
+            }),
+            [&[]; 3],
+        ),
+        case(
+            "SHADOW_MODE=t\nQUOTA_MODE=TRUE\nMERGE_DOMAIN_CONFIG=1\nRESPONSE_DYNAMIC_METADATA=true\nBACKEND_TYPE=memcache\n\
+             MEMCACHE_HOST_PORT=m:11211\nREDIS_PERSECOND=false",
+            json!({
+                "envoy.shadow_mode": true, "envoy.quota_mode": true, "envoy.merge_domains": true,
+                "envoy.dynamic_metadata": true,
+            }),
+            [&["BACKEND_TYPE"], &["MEMCACHE_HOST_PORT"], &["REDIS_PERSECOND"]],
+        ),
+        case(
+            "HOST=127.0.0.1\nPORT=9080\nGRPC_HOST=::\nGRPC_PORT=9081\nDEBUG_PORT=6070\nGRPC_SERVER_USE_TLS=true\n\
+             GRPC_MAX_CONNECTION_AGE=1h\nBACKEND_TYPE=memcache",
+            json!({ "http.listen": "127.0.0.1:9080", "grpc.listen": "[::]:9081" }),
+            [&["BACKEND_TYPE"], &["GRPC_SERVER_USE_TLS", "GRPC_MAX_CONNECTION_AGE"], &["DEBUG_PORT"]],
+        ),
+        case(
+            "GRPC_UDS=/run/ratelimit.sock\nRUNTIME_ROOT=/data/\nRUNTIME_SUBDIRECTORY=ratelimit\nRUNTIME_APPDIRECTORY=rules\n\
+             RUNTIME_IGNOREDOTFILES=true\nCONFIG_TYPE=FILE\nBACKEND_TYPE=memcache\nCOLOUR=red",
+            json!({ "grpc.listen": "unix:/run/ratelimit.sock", "limits": "/data/ratelimit/rules" }),
+            [&["BACKEND_TYPE"], &["COLOUR"], &["RUNTIME_IGNOREDOTFILES"]],
+        ),
+        case(
+            "CONFIG_TYPE=GRPC_XDS_SOTW\nCONFIG_GRPC_XDS_SERVER_URL=x:18000\nLOG_LEVEL=WARNING\nLOG_FORMAT=json\n\
+             USE_STATSD=true\nSTATSD_HOST=s\nUSE_PROMETHEUS=true\nTRACING_ENABLED=true\nOTEL_EXPORTER_OTLP_HEADERS=geheim\n\
+             DOG_STATSD_MOGRIFIER_A_NAME=n\nBACKEND_TYPE=memcache",
+            json!({ "limits": "", "log.level": "warn", "log.format": "json" }),
+            [
+                &["BACKEND_TYPE", "CONFIG_TYPE"],
+                &[
+                    "CONFIG_GRPC_XDS_SERVER_URL",
+                    "USE_STATSD",
+                    "STATSD_HOST",
+                    "TRACING_ENABLED",
+                    "OTEL_EXPORTER_OTLP_HEADERS",
+                    "DOG_STATSD_MOGRIFIER_A_NAME",
+                ],
+                &["USE_PROMETHEUS"],
+            ],
+        ),
+    ]
+}
+
+/// A directory with a certificate that signs itself, its key, and a password.
+fn certificates() -> TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    let key = KeyPair::generate().expect("a key");
+    let params = CertificateParams::new(vec!["redis.example".to_owned()]).expect("parameters");
+    let certificate = params.self_signed(&key).expect("a certificate").pem();
+    for (name, text) in [("ca.pem", certificate), ("ca.key", key.serialize_pem()), ("password", PASSWORD.to_owned())] {
+        fs::write(dir.path().join(name), text).expect("written");
+    }
+    dir
+}
+
+/// The settings in a file that differ from the defaults, by their keys.
+fn differing(file: &Path, passwords: &[(&str, &str)]) -> Value {
+    let passwords = passwords.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let loaded = Settings::load(Some(file), passwords, &Flags::default()).unwrap_or_else(|error| panic!("{error}"));
+    let json = |settings| serde_json::to_value(settings).expect("settings are a map");
+    let mut found = serde_json::Map::new();
+    compare("", &json(loaded), &json(Settings::default()), &mut found);
+    Value::Object(found)
+}
+
+fn compare(key: &str, loaded: &Value, default: &Value, found: &mut serde_json::Map<String, Value>) {
+    match (loaded, default) {
+        (Value::Object(loaded), Value::Object(default)) => {
+            let dot = if key.is_empty() { "" } else { "." };
+            loaded
+                .iter()
+                .for_each(|(below, value)| compare(&format!("{key}{dot}{below}"), value, &default[below], found));
+        }
+        _ if loaded != default => drop(found.insert(key.to_owned(), loaded.clone())),
+        _ => {}
+    }
+}
+
+/// The variables that each chapter at the end tells of.
+fn chapters(text: &str, mark: &str) -> [Vec<String>; 3] {
+    ["To be done by hand:", "Without an equivalent:", "Not needed:"].map(|heading| {
+        let lines = text.lines().skip_while(|line| *line != format!("{mark}{heading}")).skip(1);
+        let entries = lines.map_while(|line| line.strip_prefix(&format!("{mark}  ")));
+        let mut names: Vec<_> = entries.map(|entry| entry.split(':').next().expect("a name").to_owned()).collect();
+        names.sort();
+        names
+    })
+}
+
+#[test]
+fn what_is_printed_is_loaded_and_served_and_means_the_same() {
+    let files = certificates();
+    let dir = files.path().to_str().expect("a path");
+    let mut remarks = String::new();
+    for Case { variables, settings, told } in cases() {
+        let migrated = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], &variables.replace("CERTS", dir));
+        assert_eq!(migrated.code, 0, "{variables}: {}", migrated.err);
+        let (out, err) = (&migrated.out, &migrated.err);
+        assert!(!out.contains(PASSWORD) && !err.contains(PASSWORD), "{out}\n{err}");
+
+        let told = told.map(|names| {
+            let mut names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            names.sort();
+            names
+        });
+        assert_eq!((chapters(out, "# "), chapters(err, "")), (told.clone(), told), "{variables}:\n{out}\n{err}");
+
+        let setup = Setup::new();
+        let file = setup.path("weir.yaml");
+        fs::write(&file, out).expect("written");
+        let variable_for = |key: &str, name: &'static str| settings.get(key).map(|_| (name, PASSWORD));
+        let passwords = [
+            variable_for("store.redis.password", "WEIR_STORE__REDIS__PASSWORD"),
+            variable_for("store.redis.sentinel.password", "WEIR_STORE__REDIS__SENTINEL__PASSWORD"),
+        ];
+        let passwords: Vec<_> = passwords.into_iter().flatten().collect();
+        let mut expected = json!({
+            "grpc.listen": "0.0.0.0:8081", "http.listen": "0.0.0.0:8080", "limits": "/srv/runtime_data/current/config",
+        });
+        for (key, value) in settings.as_object().expect("a map") {
+            expected[key] = serde_json::from_str(&value.to_string().replace("CERTS", dir)).expect("JSON");
+        }
+        if expected["limits"] == "" {
+            expected.as_object_mut().expect("a map").remove("limits");
+        }
+        assert_eq!(differing(&file, &passwords), expected, "{variables}:\n{out}");
+
+        let mut setup = setup
+            .arg("--config")
+            .arg(file.to_str().expect("a path"))
+            .policy("schema: {}")
+            .env("WEIR_LOG__LEVEL", "info");
+        for (name, value) in &passwords {
+            setup = setup.env(name, value);
+        }
+        let server = setup.start();
+        assert_eq!(
+            server.get("/readyz").0,
+            if expected["store.redis.required_for_readiness"] == true { 503 } else { 200 }
+        );
+        remarks.push_str(out);
+    }
+    every_setting_of_the_guide_is_met(&remarks);
+}
+
+fn every_setting_of_the_guide_is_met(remarks: &str) {
+    let rows = GUIDE.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | `"));
+    let settings: Vec<_> = rows
+        .map(|(name, _)| name)
+        .filter(|name| name.bytes().all(|it| it == b'_' || it.is_ascii_uppercase()))
+        .collect();
+    assert!(settings.len() > 30, "{settings:?}");
+    for name in settings {
+        assert!(remarks.contains(name), "no case sets {name}");
+    }
+}
+
+#[test]
+fn the_variables_of_the_process_are_read_where_no_file_is_named() {
+    let run = finish(weir().args(["migrate", "envoy-ratelimit"]).env("GRPC_PORT", "9").env("COLOUR", "red"));
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert!(run.out.contains("# from GRPC_PORT\n  listen: 0.0.0.0:9\n"), "{}", run.out);
+    assert!(!run.out.contains("COLOUR"));
+}
+
+#[test]
+fn a_container_of_kubernetes_is_read() {
+    let pod = "
+spec:
+  containers:
+    - name: ratelimit
+      env:
+        - { name: REDIS_SOCKET_TYPE, value: tcp }
+        - { name: REDIS_URL, value: 'redis:6379' }
+        - name: REDIS_AUTH
+          valueFrom: { secretKeyRef: { name: redis, key: password } }
+";
+    let run = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], pod);
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains("url: redis://redis:6379/0\n"), "{}", run.out);
+    assert!(run.err.contains("REDIS_AUTH: its value stands elsewhere"), "{}", run.err);
+}
+
+#[test]
+fn what_that_service_would_not_read_is_told_by_its_name() {
+    for (variables, told) in [
+        ("PORT=geheim", "PORT is no port"),
+        ("SHADOW_MODE=geheim", "SHADOW_MODE is neither true nor false"),
+        ("REDIS_TYPE=geheim", "REDIS_TYPE is none of"),
+        ("REDIS_TYPE=CLUSTER", "REDIS_URL is not set"),
+        ("REDIS_TYPE=SENTINEL\nREDIS_URL=geheim", "REDIS_URL: behind the master's name"),
+        ("REDIS_URL=geheim", "REDIS_URL: REDIS_SOCKET_TYPE is not tcp"),
+        ("REDIS_URL=redis://:geheim@h:port", "REDIS_URL: a port is a number"),
+        ("REDIS_URL=http://geheim", "REDIS_URL: a server is host:port"),
+        ("REDIS_TIMEOUT=geheim", "REDIS_TIMEOUT is no time"),
+        ("BACKEND_TYPE=geheim", "BACKEND_TYPE is neither"),
+        ("CONFIG_TYPE=geheim", "CONFIG_TYPE is neither"),
+        ("LOG_LEVEL=geheim", "LOG_LEVEL is no level"),
+        ("LOG_FORMAT=geheim", "LOG_FORMAT is neither"),
+        ("LOCAL_CACHE_SIZE_IN_BYTES=geheim", "LOCAL_CACHE_SIZE_IN_BYTES is no number"),
+        ("[", "-: line 2: neither NAME=value nor YAML"),
+    ] {
+        let run = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], variables);
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{variables}");
+        assert!(run.err.contains(told) && !run.err.contains(PASSWORD), "{variables}: {}", run.err);
+    }
+    let run = finish(weir().args(["migrate", "envoy-ratelimit", "--env-file", "/nowhere"]));
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("/nowhere: No such file"), "{}", run.err);
+}

@@ -1,0 +1,155 @@
+//! What Envoy is told: one listener, the rate-limit filter, one route.
+
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::{Value, json};
+
+/// The namespace of the metadata that [`overridden`] limits are read from.
+const NAMESPACE: &str = "test.limits";
+
+/// A proxy as a test wants it.
+pub struct Wanted {
+    /// The domain that it asks in.
+    pub domain: String,
+    /// What it makes descriptors of: `config.route.v3.RateLimit` messages.
+    pub rate_limits: Vec<Value>,
+    /// The limit for those that are [`overridden`].
+    pub over: Option<Value>,
+    /// Whether a request is refused (500) when there is no decision.
+    pub deny_without_decision: bool,
+    /// How long it waits for a decision.
+    pub timeout: Duration,
+}
+
+/// A descriptor of headers, each with the key that its value gets; none where one of the headers is missing.
+pub fn headers(keys: &[(&str, &str)]) -> Value {
+    let actions =
+        keys.iter().map(|(header, key)| json!({ "request_headers": { "header_name": header, "descriptor_key": key } }));
+    json!({ "actions": actions.collect::<Vec<_>>() })
+}
+
+/// A descriptor of one fixed entry.
+pub fn fixed(key: &str, value: &str) -> Value {
+    json!({ "actions": [{ "generic_key": { "descriptor_key": key, "descriptor_value": value } }] })
+}
+
+/// A descriptor of the caller's address.
+pub fn remote_address() -> Value {
+    json!({ "actions": [{ "remote_address": {} }] })
+}
+
+/// The same descriptor with the hits that a header of the request, or of the response, tells: `REQ(x-cost)`.
+pub fn hits(descriptor: Value, source: &str) -> Value {
+    with(descriptor, "hits_addend", json!({ "format": format!("%{source}%") }))
+}
+
+/// The same descriptor, looked at without a hit.
+pub fn look(descriptor: Value) -> Value {
+    with(descriptor, "hits_addend", json!({ "number": 0 }))
+}
+
+/// The same descriptor, whose hits are given back.
+pub fn give_back(mut descriptor: Value) -> Value {
+    descriptor["hits_addend"]["is_negative_hits"] = json!(true);
+    descriptor
+}
+
+/// The same descriptor, told when the request is over.
+pub fn when_done(descriptor: Value) -> Value {
+    with(descriptor, "apply_on_stream_done", json!(true))
+}
+
+/// The same descriptor with a limit that the proxy brings.
+pub fn overridden(descriptor: Value) -> Value {
+    let place = json!({ "key": NAMESPACE, "path": [{ "key": "limit" }] });
+    with(descriptor, "limit", json!({ "dynamic_metadata": { "metadata_key": place } }))
+}
+
+/// The same descriptor with another field.
+fn with(mut descriptor: Value, field: &str, value: Value) -> Value {
+    descriptor[field] = value;
+    descriptor
+}
+
+impl Wanted {
+    /// The configuration, for a Weir and an upstream at these addresses. The ports of the proxy are free ones.
+    pub fn config(&self, weir: SocketAddr, upstream: SocketAddr) -> Value {
+        let h2 = json!({ "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+            "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+            "explicit_http_config": { "http2_protocol_options": {} } } });
+        let clusters =
+            [with(cluster("weir", weir), "typed_extension_protocol_options", h2), cluster("upstream", upstream)];
+        json!({
+            "admin": { "address": address(([127, 0, 0, 1], 0).into()) },
+            "static_resources": { "listeners": [self.listener()], "clusters": clusters },
+        })
+    }
+
+    fn listener(&self) -> Value {
+        let metadata =
+            json!({ "header": { "key": "x-metadata", "value": "%DYNAMIC_METADATA(envoy.filters.http.ratelimit)%" } });
+        let route = json!({
+            "match": { "prefix": "/" },
+            "route": { "cluster": "upstream" },
+            // Hits of single descriptors are told only of those that stand here.
+            "typed_per_filter_config": { "envoy.filters.http.ratelimit": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute",
+                "rate_limits": self.rate_limits } },
+            "response_headers_to_add": [metadata],
+        });
+        let manager = json!({
+            "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            "stat_prefix": "ingress",
+            "use_remote_address": true,
+            "route_config": { "virtual_hosts": [{ "name": "all", "domains": ["*"], "routes": [route] }] },
+            "http_filters": self.filters(),
+        });
+        let filter = json!({ "name": "envoy.filters.network.http_connection_manager", "typed_config": manager });
+        json!({
+            "name": "ingress",
+            "address": address(([127, 0, 0, 1], 0).into()),
+            "filter_chains": [{ "filters": [filter] }],
+        })
+    }
+
+    fn filters(&self) -> Vec<Value> {
+        let over = self.over.as_ref().map(|limit| {
+            let value = json!({ "metadata_namespace": NAMESPACE, "value": { "limit": limit } });
+            json!({ "name": "envoy.filters.http.set_metadata", "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config", "metadata": [value] } })
+        });
+        let limits = json!({
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",
+            "domain": self.domain,
+            "timeout": format!("{}s", self.timeout.as_secs_f64()),
+            "failure_mode_deny": self.deny_without_decision,
+            "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
+            "rate_limit_service": {
+                "grpc_service": { "envoy_grpc": { "cluster_name": "weir" } },
+                "transport_api_version": "V3",
+            },
+        });
+        let router = json!({ "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" });
+        let last = [("envoy.filters.http.ratelimit", limits), ("envoy.filters.http.router", router)];
+        let last = last.map(|(name, typed)| json!({ "name": name, "typed_config": typed }));
+        over.into_iter().chain(last).collect()
+    }
+}
+
+fn address(address: SocketAddr) -> Value {
+    json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } })
+}
+
+fn cluster(name: &str, to: SocketAddr) -> Value {
+    // Without the bounds a crowd on a busy machine would be refused by the proxy itself.
+    let most = 100_000;
+    let bounds = json!({ "max_connections": most, "max_pending_requests": most, "max_requests": most });
+    let endpoint = json!({ "endpoint": { "address": address(to) } });
+    json!({
+        "name": name,
+        "connect_timeout": "5s",
+        "type": "STATIC",
+        "circuit_breakers": { "thresholds": [bounds] },
+        "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": [endpoint] }] },
+    })
+}

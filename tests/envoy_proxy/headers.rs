@@ -1,0 +1,116 @@
+//! What the caller is told beside the status.
+
+use crate::{
+    client::Answer,
+    config::{fixed, headers},
+    scene::Wish,
+};
+
+const YEAR: u64 = 365 * 24 * 60 * 60;
+const MONTH: u64 = 30 * 24 * 60 * 60;
+
+const PER_USER: &str = "
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 2, name: per-user }
+";
+
+fn user() -> Vec<serde_json::Value> {
+    vec![headers(&[("x-user", "user")])]
+}
+
+/// Limit, remaining, and whether the reset is within the period, by the headers with this prefix.
+fn told(answer: &Answer, prefix: &str) -> (String, u64, bool) {
+    let name = |what: &str| format!("{prefix}{what}");
+    let limit = answer.header(&name("limit")).unwrap_or_else(|| panic!("no limit: {answer:?}"));
+    let reset = (1..=YEAR).contains(&answer.number(&name("reset")));
+    (limit.to_owned(), answer.number(&name("remaining")), reset)
+}
+
+#[tokio::test]
+async fn limit_remaining_and_reset_are_told_with_every_answer() {
+    let scene = Wish::new(PER_USER, user()).ratelimit_headers().start();
+    let mut client = scene.client().await;
+    for (status, remaining) in [(200, 1), (200, 0), (429, 0), (429, 0)] {
+        let answer = client.get(&[("x-user", "alex")]).await;
+        assert_eq!(answer.status, status);
+        assert_eq!(told(&answer, "ratelimit-"), ("2".to_owned(), remaining, true));
+        let limit = format!("2, 2;w={YEAR};name=\"per-user\"");
+        assert_eq!(told(&answer, "x-ratelimit-"), (limit, remaining, true));
+        assert_eq!(answer.header("x-envoy-ratelimited"), (status == 429).then_some("true"));
+    }
+    let nothing = client.get(&[]).await;
+    assert_eq!((nothing.header("ratelimit-limit"), nothing.header("x-ratelimit-limit")), (None, None));
+}
+
+#[tokio::test]
+async fn the_descriptor_nearest_to_its_limit_is_told() {
+    let descriptors = "
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 5 }
+  - key: all
+    rate_limit: { unit: month, requests_per_unit: 7 }
+";
+    let scene = Wish::new(descriptors, [user(), vec![fixed("all", "requests")]].concat()).ratelimit_headers().start();
+    let mut client = scene.client().await;
+    let answer = client.get(&[("x-user", "alex")]).await;
+    assert_eq!(told(&answer, "ratelimit-"), ("5".to_owned(), 4, true));
+    assert_eq!(client.statuses(3, &[("x-user", "berta")]).await, [200; 3]);
+    let answer = client.get(&[("x-user", "carl")]).await;
+    assert_eq!(told(&answer, "ratelimit-"), ("7".to_owned(), 2, true));
+    assert!(answer.number("ratelimit-reset") <= MONTH);
+}
+
+#[tokio::test]
+async fn headers_have_the_names_that_the_settings_say_and_are_off_by_default() {
+    let scene = Wish::new(PER_USER, user()).start();
+    let answer = scene.client().await.get(&[("x-user", "alex")]).await;
+    assert_eq!(answer.header("ratelimit-limit"), None);
+    assert!(answer.header("x-ratelimit-limit").is_some(), "Envoy's own are its own matter");
+
+    let scene = Wish::new(PER_USER, user())
+        .ratelimit_headers()
+        .env("WEIR_ENVOY__LIMIT_HEADER", "X-Most")
+        .env("WEIR_ENVOY__REMAINING_HEADER", "X-Left")
+        .env("WEIR_ENVOY__RESET_HEADER", "X-Wait")
+        .start();
+    let answer = scene.client().await.get(&[("x-user", "alex")]).await;
+    assert_eq!((answer.number("x-most"), answer.number("x-left")), (2, 1));
+    assert!((1..=YEAR).contains(&answer.number("x-wait")));
+    assert_eq!(answer.header("ratelimit-limit"), None);
+}
+
+#[tokio::test]
+async fn the_fields_of_the_draft_are_told_where_they_are_asked_for() {
+    for (setting, both) in [("draft11", false), ("both", true)] {
+        let scene = Wish::new(PER_USER, user()).env("WEIR_ENVOY__HEADERS", setting).start();
+        let answer = scene.client().await.get(&[("x-user", "alex")]).await;
+        assert_eq!(answer.header("ratelimit-policy"), Some(format!("\"per-user\";q=2;w={YEAR}").as_str()));
+        let left = answer.header("ratelimit").unwrap_or_else(|| panic!("no field: {answer:?}"));
+        let seconds = left.strip_prefix("\"per-user\";r=1;t=").and_then(|seconds| seconds.parse().ok());
+        assert!(seconds.is_some_and(|seconds: u64| seconds <= YEAR), "{left}");
+        assert_eq!(answer.header("ratelimit-limit").is_some(), both);
+    }
+}
+
+#[tokio::test]
+async fn metadata_are_told_where_they_are_asked_for() {
+    let descriptors = "
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 1 }
+    metadata: { tier: { name: gold } }
+";
+    let scene = Wish::new(descriptors, user()).start();
+    let answer = scene.client().await.get(&[("x-user", "alex")]).await;
+    assert_eq!(answer.header("x-metadata").unwrap_or("-"), "-");
+
+    let scene = Wish::new(descriptors, user()).env("WEIR_ENVOY__DYNAMIC_METADATA", "true").start();
+    let mut client = scene.client().await;
+    let metadata = |answer: &Answer| -> serde_json::Value {
+        let text = answer.header("x-metadata").unwrap_or_else(|| panic!("no metadata: {answer:?}"));
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    let passed = metadata(&client.get(&[("x-user", "alex")]).await);
+    assert_eq!(passed["domain"], "shop");
+    assert_eq!(passed["descriptors"][0]["entries"], serde_json::json!(["user=alex"]));
+    assert_eq!(passed["metadata"], serde_json::json!({ "tier": { "name": "gold" } }));
+}

@@ -1,0 +1,82 @@
+//! Requests that count for more than one, or for none, each descriptor by itself.
+
+use crate::{
+    config::{fixed, give_back, headers, hits, look, when_done},
+    scene::Wish,
+    support::eventually_async,
+    upstream::ECHOED,
+};
+
+#[tokio::test]
+async fn each_descriptor_counts_its_own_hits() {
+    let descriptors = "
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 10 }
+  - key: all
+    rate_limit: { unit: year, requests_per_unit: 6 }
+";
+    let rate_limits = vec![hits(headers(&[("x-user", "user")]), "REQ(x-cost)"), fixed("all", "requests")];
+    let scene = Wish::new(descriptors, rate_limits).ratelimit_headers().start();
+    let mut client = scene.client().await;
+    let cost = |user, cost| [("x-user", user), ("x-cost", cost)];
+    // What is told is what is left of the limit that is nearer: of the user's ten or of the six requests.
+    for (user, hits, status, remaining) in [
+        ("alex", "4", 200, 5),
+        ("alex", "5", 200, 1),
+        ("alex", "1", 200, 0),
+        ("alex", "0", 200, 0),
+        ("alex", "1", 429, 0),
+    ] {
+        let answer = client.get(&cost(user, hits)).await;
+        let told = (answer.status, answer.number("ratelimit-remaining"));
+        assert_eq!(told, (status, remaining), "{user} {hits}: {answer:?}");
+    }
+    // Five requests so far, whatever they cost.
+    assert_eq!(client.get(&cost("carl", "1")).await.status, 200);
+    assert_eq!(client.get(&cost("carl", "1")).await.status, 429);
+}
+
+#[tokio::test]
+async fn what_a_request_has_used_may_be_told_when_it_is_over() {
+    let descriptors = "
+  - key: tokens
+    rate_limit: { unit: year, requests_per_unit: 100 }
+";
+    let of_user = || headers(&[("x-user", "tokens")]);
+    let tell = when_done(hits(of_user(), &format!("RESP({ECHOED})")));
+    let scene = Wish::new(descriptors, vec![look(of_user()), tell]).start();
+    let mut client = scene.client().await;
+    let answer = client.get(&[("x-user", "alex"), (ECHOED, "101")]).await;
+    assert_eq!(answer.status, 200, "nothing is used yet");
+    eventually_async("the tokens of the first are counted", async || {
+        let answer = client.get(&[("x-user", "alex"), (ECHOED, "0")]).await;
+        assert_eq!(answer.header("x-ratelimit-limit"), Some("100, 100;w=31536000"));
+        assert!(matches!(answer.number("x-ratelimit-remaining"), 0 | 100), "only what is told counts: {answer:?}");
+        (answer.status == 429).then_some(())
+    })
+    .await;
+    assert_eq!(client.get(&[("x-user", "berta"), (ECHOED, "0")]).await.status, 200);
+}
+
+#[tokio::test]
+async fn what_a_request_has_not_used_may_be_given_back() {
+    let descriptors = "
+  - key: tokens
+    rate_limit: { unit: year, requests_per_unit: 10 }
+";
+    let of_user = || headers(&[("x-user", "tokens")]);
+    let take = hits(of_user(), "REQ(x-cost)");
+    let unused = give_back(when_done(hits(of_user(), &format!("RESP({ECHOED})"))));
+    let rate_limits = vec![take, unused, look(headers(&[("x-look", "tokens")]))];
+    let scene = Wish::new(descriptors, rate_limits).ratelimit_headers().start();
+    let mut client = scene.client().await;
+    let answer = client.get(&[("x-user", "alex"), ("x-cost", "8"), (ECHOED, "5")]).await;
+    assert_eq!((answer.status, answer.number("ratelimit-remaining")), (200, 2));
+    let left = async || {
+        let left = client.get(&[("x-look", "alex")]).await.number("ratelimit-remaining");
+        assert!(matches!(left, 2 | 7), "{left}");
+        (left == 7).then_some(())
+    };
+    eventually_async("five of the eight are given back", left).await;
+    assert_eq!(client.get(&[("x-user", "alex"), ("x-cost", "8"), (ECHOED, "8")]).await.status, 429);
+}

@@ -1,0 +1,20 @@
+//! A real Envoy that asks a real Weir before it lets requests through to a small upstream.
+//!
+//! `./test` installs Envoy where it is missing; `examples/envoy/get-envoy` does so alone.
+
+mod client;
+mod config;
+mod crowd;
+mod headers;
+mod hits;
+mod outage;
+mod passing;
+mod proxy;
+mod rules;
+mod scene;
+#[path = "../stores/servers/mod.rs"]
+mod servers;
+#[allow(dead_code)]
+#[path = "../blackbox/support/mod.rs"]
+mod support;
+mod upstream;

@@ -1,0 +1,106 @@
+//! The service dies under traffic and comes back.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+};
+
+use crate::{
+    client::{Answer, Client},
+    config::headers,
+    scene::{Scene, Wish},
+    support::eventually,
+};
+
+const CLIENTS: usize = 8;
+const LIMIT: usize = 50;
+
+/// How requests were answered while there was traffic.
+#[derive(Default)]
+struct Tally {
+    /// Passed, and counted: the answer tells the limit.
+    counted: AtomicUsize,
+    /// Passed without a decision.
+    open: AtomicUsize,
+    /// Refused by the limit.
+    refused: AtomicUsize,
+}
+
+impl Tally {
+    fn add(&self, answer: &Answer) {
+        let of = match (answer.status, answer.header("ratelimit-limit")) {
+            (200, Some(_)) => &self.counted,
+            (200, None) => &self.open,
+            (429, Some(_)) => &self.refused,
+            _ => panic!("{answer:?}"),
+        };
+        of.fetch_add(1, SeqCst);
+    }
+
+    /// Waits until there are so many more than now.
+    fn more(&self, what: &str, of: fn(&Self) -> &AtomicUsize) {
+        let enough = of(self).load(SeqCst) + 5 * CLIENTS;
+        eventually(what, || (of(self).load(SeqCst) >= enough).then_some(()));
+    }
+}
+
+async fn traffic(address: String, tally: Arc<Tally>, goes_on: Arc<AtomicBool>) {
+    let mut client = Client::connect(&address).await;
+    while goes_on.load(SeqCst) {
+        tally.add(&client.get(&[("x-user", "alex")]).await);
+    }
+}
+
+fn wish(open: bool) -> Wish {
+    let descriptors = format!("\n  - {{ key: user, rate_limit: {{ unit: year, requests_per_unit: {LIMIT} }} }}\n");
+    let wish = Wish::new(&descriptors, vec![headers(&[("x-user", "user")])]).ratelimit_headers();
+    if open { wish.open_without_decision() } else { wish }
+}
+
+fn through_two_deaths(scene: &mut Scene, tally: &Tally) {
+    for death in 1..=2 {
+        tally.more("refusals", |tally| &tally.refused);
+        let counted = tally.counted.load(SeqCst);
+        scene.kill_weir();
+        tally.more("passes without a decision", |tally| &tally.open);
+        let still = tally.counted.load(SeqCst);
+        assert_eq!(still, counted, "all were refused, so nothing that was counted passed any more");
+        scene.restart_weir();
+        tally.more("refusals", |tally| &tally.refused);
+        let again = tally.counted.load(SeqCst) - counted;
+        assert!((1..=LIMIT).contains(&again), "after death {death}: {again} of {LIMIT}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_service_the_proxy_lets_through_and_then_it_counts_again() {
+    let mut scene = wish(true).start();
+    let (tally, goes_on) = (Arc::new(Tally::default()), Arc::new(AtomicBool::new(true)));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| tokio::spawn(traffic(scene.proxy.address.clone(), Arc::clone(&tally), Arc::clone(&goes_on))))
+        .collect();
+    let watched = Arc::clone(&tally);
+    let scene = tokio::task::spawn_blocking(move || {
+        through_two_deaths(&mut scene, &watched);
+        scene
+    });
+    let scene = scene.await.expect("it goes as it should");
+    goes_on.store(false, SeqCst);
+    for client in clients {
+        client.await.expect("every answer is one of three");
+    }
+    assert!(scene.proxy.counted("failure_mode_allowed") > 0);
+    assert_eq!(scene.weir().get("/readyz").0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_may_refuse_what_is_not_decided() {
+    let mut scene = wish(false).start();
+    let mut client = scene.client().await;
+    assert_eq!(client.get(&[("x-user", "alex")]).await.status, 200);
+    scene.kill_weir();
+    assert_eq!(client.statuses(3, &[("x-user", "alex")]).await, [500; 3]);
+    scene.restart_weir();
+    let passes = async || (client.get(&[("x-user", "alex")]).await.status == 200).then_some(());
+    crate::support::eventually_async("it is asked again", passes).await;
+}

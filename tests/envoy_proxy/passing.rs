@@ -1,0 +1,112 @@
+//! Requests pass, are refused, and pass again.
+
+use std::time::Duration;
+
+use crate::{
+    config::{fixed, headers, overridden, remote_address},
+    scene::{Wish, now},
+    support::eventually_async,
+};
+
+const PER_USER: &str = "
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 3 }
+";
+
+#[tokio::test]
+async fn as_many_pass_as_the_limit_says() {
+    let scene = Wish::new(PER_USER, vec![headers(&[("x-user", "user")])]).start();
+    let mut client = scene.client().await;
+    assert_eq!(client.statuses(5, &[("x-user", "alex")]).await, [200, 200, 200, 429, 429]);
+    assert_eq!(scene.upstream.served(), 3, "what is refused does not come through");
+    assert_eq!(client.get(&[("x-user", "berta")]).await.status, 200, "another user has a count of his own");
+    assert_eq!(client.statuses(6, &[]).await, [200; 6], "without the header there is nothing to ask about");
+    assert_eq!((scene.proxy.counted("ok"), scene.proxy.counted("over_limit")), (4, 2), "{}", scene.proxy.log());
+    assert_eq!(scene.proxy.counted("error"), 0);
+}
+
+#[tokio::test]
+async fn a_limit_recovers_with_its_window() {
+    let per_second = "
+  - key: user
+    rate_limit: { unit: second, requests_per_unit: 2 }
+";
+    let scene = Wish::new(per_second, vec![headers(&[("x-user", "user")])]).start();
+    let mut client = scene.client().await;
+    for _ in 0..3 {
+        let refused_in = eventually_async("a refusal", async || {
+            let second = now();
+            (client.get(&[("x-user", "alex")]).await.status == 429).then_some(second)
+        });
+        let refused_in = refused_in.await;
+        let passed =
+            eventually_async("a pass", async || (client.get(&[("x-user", "alex")]).await.status == 200).then(now));
+        assert!(passed.await > refused_in, "within one second there were three");
+    }
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!(client.get(&[("x-user", "alex")]).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_unknown_domain_and_unknown_keys_pass() {
+    let scene = Wish::with_policy("domain: other\ndescriptors: []\n", vec![fixed("all", "requests")]).start();
+    assert_eq!(scene.client().await.statuses(4, &[]).await, [200; 4]);
+    assert_eq!((scene.proxy.counted("ok"), scene.proxy.counted("error")), (4, 0));
+
+    let scene = Wish::new(PER_USER, vec![fixed("all", "requests")]).start();
+    assert_eq!(scene.client().await.statuses(4, &[]).await, [200; 4]);
+    assert_eq!((scene.proxy.counted("ok"), scene.proxy.counted("error")), (4, 0));
+}
+
+#[tokio::test]
+async fn all_descriptors_of_a_request_count_and_one_refuses_it() {
+    let descriptors = "
+  - key: remote_address
+    value: 127.0.0.1
+    rate_limit: { unit: year, requests_per_unit: 4 }
+  - key: user
+    rate_limit: { unit: month, requests_per_unit: 3 }
+";
+    let scene = Wish::new(descriptors, vec![remote_address(), headers(&[("x-user", "user")])]).start();
+    let mut client = scene.client().await;
+    assert_eq!(client.statuses(3, &[("x-user", "alex")]).await, [200; 3]);
+    // The fourth of the address; alex has used up his.
+    assert_eq!(client.get(&[("x-user", "alex")]).await.status, 429);
+    assert_eq!(client.get(&[("x-user", "berta")]).await.status, 429, "a refused request counts for the address too");
+}
+
+#[tokio::test]
+async fn a_limit_that_the_proxy_brings_stands_above_the_rule() {
+    let rate_limits = vec![overridden(headers(&[("x-user", "user")]))];
+    let limit = serde_json::json!({ "requests_per_unit": 1, "unit": "YEAR" });
+    let scene = Wish::new(PER_USER, rate_limits).over(limit).ratelimit_headers().start();
+    let mut client = scene.client().await;
+    let first = client.get(&[("x-user", "alex")]).await;
+    assert_eq!((first.status, first.number("ratelimit-limit")), (200, 1));
+    assert_eq!(first.header("x-ratelimit-limit"), Some("1, 1;w=31536000"));
+    assert_eq!(client.get(&[("x-user", "alex")]).await.status, 429);
+}
+
+#[tokio::test]
+async fn a_policy_of_ours_counts_every_level_of_a_descriptor() {
+    let policy = "
+domain: shop
+schema:
+  user:
+    children:
+      '*':
+        limits: [{ fixed_window: { count: 4, period: 31d }, name: per-user }]
+        children:
+          action:
+            children:
+              trade: { limits: [{ fixed_window: { count: 2, period: 31d }, name: trades }] }
+";
+    let rate_limits = vec![headers(&[("x-user", "user"), ("x-action", "action")])];
+    let scene = Wish::with_policy(policy, rate_limits).ratelimit_headers().start();
+    let mut client = scene.client().await;
+    let trade = [("x-user", "alex"), ("x-action", "trade")];
+    assert_eq!(client.statuses(3, &trade).await, [200, 200, 429]);
+    assert_eq!(client.get(&trade).await.number("ratelimit-limit"), 2, "the limit of trades binds");
+    // The refused ones charged nothing, so that two of four are left.
+    assert_eq!(client.statuses(3, &[("x-user", "alex"), ("x-action", "look")]).await, [200, 200, 429]);
+}

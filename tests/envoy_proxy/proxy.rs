@@ -1,0 +1,99 @@
+//! A running Envoy.
+
+use std::{
+    env, fs,
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    servers::Process,
+    support::{eventually, http},
+};
+
+/// Where `examples/envoy/get-envoy` puts it, below the directory of the build.
+const INSTALLED: &str = "envoy-1.40.0/envoy/_bin/envoy";
+/// The variable that names another.
+const OTHER: &str = "WEIR_TEST_ENVOY";
+
+/// An Envoy with a directory of its own, ended when this is dropped.
+pub struct Proxy {
+    _process: Process,
+    /// Where it takes requests.
+    pub address: String,
+    admin: String,
+    dir: TempDir,
+}
+
+impl Proxy {
+    /// Starts it, and waits until it serves.
+    pub fn start(config: &Value) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
+        let (file, admin_file, log) = (path("config.json"), path("admin"), path("log"));
+        fs::write(&file, config.to_string()).expect("written");
+        let program = program();
+        let process = Process::start(
+            &[
+                program.to_str().expect("a path"),
+                "--config-path",
+                &file,
+                "--admin-address-path",
+                &admin_file,
+                "--disable-hot-restart",
+                "--concurrency",
+                "2",
+                "--log-level",
+                "warning",
+            ],
+            dir.path(),
+            &File::create(&log).expect("a file"),
+        );
+        let lives = || {
+            let told = || fs::read_to_string(&log).unwrap_or_default();
+            assert!(!process.has_ended(), "Envoy has ended: {}", told());
+        };
+        let admin = eventually("Envoy tells where its pages are", || {
+            lives();
+            fs::read_to_string(&admin_file).ok().filter(|address| !address.is_empty())
+        });
+        eventually("Envoy is ready", || {
+            lives();
+            http::get(&admin, "/ready").ok().filter(|(status, _)| *status == 200)
+        });
+        let address = line(&admin, "/listeners", "ingress::").expect("its listener");
+        Self { _process: process, address, admin, dir }
+    }
+
+    /// How many requests met this (`ok`, `over_limit`, `error`, `failure_mode_allowed`), as Envoy counts them.
+    pub fn counted(&self, what: &str) -> u64 {
+        let name = format!("cluster.upstream.ratelimit.{what}");
+        let count = line(&self.admin, &format!("/stats?filter=^{name}$"), &format!("{name}: "));
+        count.map_or(0, |count| count.parse().expect("a number"))
+    }
+
+    /// What it has told.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).expect("its log")
+    }
+}
+
+/// What follows `start` on a line of a page. Small pages come in one chunk, whose length is on a line of its own.
+fn line(admin: &str, path: &str, start: &str) -> Option<String> {
+    let page = http::get(admin, path).expect("a page").1;
+    page.lines().find_map(|line| line.strip_prefix(start)).map(str::to_owned)
+}
+
+fn program() -> PathBuf {
+    let build = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the directory of the build");
+    let program = env::var_os(OTHER).map_or_else(|| build.join(INSTALLED), PathBuf::from);
+    assert!(
+        program.is_file(),
+        "{} is missing: examples/envoy/get-envoy installs it, as ./test does",
+        program.display()
+    );
+    program
+}

@@ -1,0 +1,133 @@
+//! Upstream, Weir and Envoy together.
+
+use std::{fs, net::SocketAddr, time::Duration};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    client::{Client, DECISION},
+    config::Wanted,
+    proxy::Proxy,
+    support::server::{Server, Setup},
+    upstream::Upstream,
+};
+
+/// What is to be started.
+pub struct Wish {
+    policies: TempDir,
+    files: usize,
+    variables: Vec<(&'static str, &'static str)>,
+    proxy: Wanted,
+}
+
+impl Wish {
+    /// A proxy that asks in the domain `shop`, whose policy is a file of descriptors in the format of envoyproxy/ratelimit,
+    /// about these. Without a decision it refuses.
+    pub fn new(descriptors: &str, rate_limits: Vec<Value>) -> Self {
+        Self::with_policy(&format!("domain: shop\ndescriptors:\n{descriptors}"), rate_limits)
+    }
+
+    /// The same with a policy of any kind.
+    pub fn with_policy(policy: &str, rate_limits: Vec<Value>) -> Self {
+        let proxy = Wanted {
+            domain: "shop".to_owned(),
+            rate_limits,
+            over: None,
+            deny_without_decision: true,
+            timeout: DECISION,
+        };
+        let wish = Self { policies: tempfile::tempdir().expect("a directory"), files: 0, variables: Vec::new(), proxy };
+        wish.policy(policy)
+    }
+
+    /// With one more policy.
+    pub fn policy(mut self, text: &str) -> Self {
+        self.files += 1;
+        let path = self.policies.path().join(format!("{}.yaml", self.files));
+        fs::write(path, text).expect("written");
+        self
+    }
+
+    /// With a variable of Weir's.
+    pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.variables.push((name, value));
+        self
+    }
+
+    /// With the headers of envoyproxy/ratelimit on its answers.
+    pub fn ratelimit_headers(self) -> Self {
+        self.env("WEIR_ENVOY__HEADERS", "ratelimit")
+    }
+
+    /// With a limit that the proxy brings for what is `overridden`.
+    pub fn over(mut self, limit: Value) -> Self {
+        self.proxy.over = Some(limit);
+        self
+    }
+
+    /// With a proxy that lets through what is not decided.
+    pub fn open_without_decision(mut self) -> Self {
+        self.proxy.deny_without_decision = false;
+        self
+    }
+
+    /// Starts everything.
+    pub fn start(self) -> Scene {
+        let upstream = Upstream::start();
+        let weir = serve(&self, None);
+        let address: SocketAddr = weir.grpc.parse().expect("an address");
+        let proxy = Proxy::start(&self.proxy.config(address, upstream.address));
+        Scene { wish: self, upstream, weir: Some(weir), address, proxy }
+    }
+}
+
+fn serve(wish: &Wish, address: Option<SocketAddr>) -> Server {
+    let mut setup = Setup::new().limits(wish.policies.path().to_owned());
+    for (name, value) in &wish.variables {
+        setup = setup.env(name, value);
+    }
+    if let Some(address) = address {
+        setup = setup.env("WEIR_GRPC__LISTEN", &address.to_string());
+    }
+    setup.start()
+}
+
+/// Everything, running. What is dropped ends.
+pub struct Scene {
+    wish: Wish,
+    /// What stands behind the proxy.
+    pub upstream: Upstream,
+    weir: Option<Server>,
+    address: SocketAddr,
+    /// The proxy.
+    pub proxy: Proxy,
+}
+
+impl Scene {
+    /// A connection to the proxy.
+    pub async fn client(&self) -> Client {
+        Client::connect(&self.proxy.address).await
+    }
+
+    /// The service.
+    pub fn weir(&self) -> &Server {
+        self.weir.as_ref().expect("it is not killed")
+    }
+
+    /// Kills the service, which has no time for anything (SIGKILL).
+    pub fn kill_weir(&mut self) {
+        self.weir = None;
+    }
+
+    /// Starts it again where it was.
+    pub fn restart_weir(&mut self) {
+        self.weir = Some(serve(&self.wish, Some(self.address)));
+    }
+}
+
+/// The seconds of the wall clock, by which windows go.
+pub fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or(Duration::ZERO).as_secs()
+}

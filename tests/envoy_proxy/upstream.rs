@@ -1,0 +1,71 @@
+//! What stands behind the proxy: it answers everything, and counts.
+
+use std::{
+    convert::Infallible,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use axum::{body::Body, http::Response};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
+
+/// The header that an answer takes from its request.
+pub const ECHOED: &str = "x-tokens";
+
+/// A server, on a thread of its own, which ends with this.
+pub struct Upstream {
+    /// Where it listens.
+    pub address: SocketAddr,
+    served: Arc<AtomicU64>,
+    _end: oneshot::Sender<()>,
+}
+
+impl Upstream {
+    /// Starts it on a free port.
+    pub fn start() -> Self {
+        let served = Arc::new(AtomicU64::new(0));
+        let (end, ended) = oneshot::channel();
+        let (listens, address) = std::sync::mpsc::channel();
+        let counted = Arc::clone(&served);
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+                listens.send(listener.local_addr().expect("its address")).expect("awaited");
+                tokio::select! {
+                    () = accept(listener, counted) => {}
+                    _ = ended => {}
+                }
+            });
+        });
+        Self { address: address.recv().expect("it listens"), served, _end: end }
+    }
+
+    /// How many requests have come through so far.
+    pub fn served(&self) -> u64 {
+        self.served.load(Ordering::SeqCst)
+    }
+}
+
+async fn accept(listener: TcpListener, served: Arc<AtomicU64>) {
+    loop {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let served = Arc::clone(&served);
+        let answer = service_fn(move |request: axum::http::Request<Incoming>| {
+            served.fetch_add(1, Ordering::SeqCst);
+            let mut response = Response::new(Body::from("here\n"));
+            if let Some(value) = request.headers().get(ECHOED) {
+                response.headers_mut().insert(ECHOED, value.clone());
+            }
+            async { Ok::<_, Infallible>(response) }
+        });
+        // A proxy that goes away is no matter of the upstream's.
+        tokio::spawn(async move { http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await.ok() });
+    }
+}
