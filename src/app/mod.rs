@@ -130,7 +130,10 @@ impl App {
         let drain = Drain::default();
         let checks = Checks::new(Arc::clone(&limiter), settings.bounds());
         let pages = http::routes(&settings, checks.clone(), admin.clone())?;
-        let (routes, health) = grpc::routes(checks, drain.clone(), settings.grpc.max_message_bytes).await?;
+        let (routes, health) = {
+            let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
+            grpc::routes(checks, drain.clone(), bytes, envoy).await?
+        };
         // Apart, so that one who asks over HTTP does not stand in the way of those who ask over gRPC.
         let workers = [("weir-worker", settings.grpc.workers), ("weir-http", settings.http.workers)];
         let [grpc_workers, http_workers] = workers.map(|(name, count)| start_workers(name, count));

@@ -252,7 +252,8 @@ impl<S: Store> Limiter<S> {
         let statuses = request.descriptors.iter().map(|found| {
             let count = found.limits().count();
             let levels = answers.by_ref().take(count).map(|(level, decision)| {
-                let answer = LevelAnswer { limit: level.limit, depth: level.depth, decision: *decision };
+                let window = level.params().window();
+                let answer = LevelAnswer { limit: level.limit, depth: level.depth, window, decision: *decision };
                 (answer, level.phase())
             });
             Status::new(found, levels, verdict.at)

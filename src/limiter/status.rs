@@ -135,7 +135,7 @@ impl<'a> Shown<'a> {
         Self {
             name,
             requests_per_unit: capped(decision.limit),
-            unit: window.and_then(|window| Unit::of(window.period())),
+            unit: Unit::of(level.window),
             remaining: capped(decision.remaining),
             until_reset,
         }

@@ -63,19 +63,26 @@ impl<U: Readable> Decoder for Reader<U> {
 }
 
 /// A message that can be read.
-pub trait Readable: Message + Default + 'static {
+pub trait Readable: Send + Sized + 'static {
     /// Reads all of the bytes.
     ///
     /// # Errors
     /// INVALID_ARGUMENT with a fixed sentence.
-    fn read(bytes: &[u8]) -> Result<Self, Status> {
-        Self::decode(bytes).map_err(|_| Status::invalid_argument(UNREADABLE))
-    }
+    fn read(bytes: &[u8]) -> Result<Self, Status>;
 }
 
-impl Readable for CheckResponse {}
-impl Readable for CheckBatchResponse {}
-impl Readable for ResetResponse {}
+/// Reads what this crate's own clients are answered.
+macro_rules! readable_as_it_is {
+    ($($message:ty),+) => {
+        $(impl Readable for $message {
+            fn read(bytes: &[u8]) -> Result<Self, Status> {
+                Self::decode(bytes).map_err(|_| Status::invalid_argument(UNREADABLE))
+            }
+        })+
+    };
+}
+
+readable_as_it_is!(CheckResponse, CheckBatchResponse, ResetResponse);
 
 impl Readable for ResetRequest {
     fn read(bytes: &[u8]) -> Result<Self, Status> {
@@ -142,7 +149,7 @@ pub fn is_unreadable(check: &CheckRequest) -> bool {
 
 /// The fields of a message as they stand on the wire: the number, and the content where it has a length. Ends with `None`
 /// at bytes that are no field.
-struct Fields<'a>(&'a [u8]);
+pub struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
     type Item = Option<(u64, Option<&'a [u8]>)>;
@@ -160,6 +167,11 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    /// The fields of these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
     fn field(&mut self) -> Option<(u64, Option<&'a [u8]>)> {
         let tag = self.varint()?;
         let content = match tag & 7 {

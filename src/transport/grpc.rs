@@ -13,6 +13,7 @@ use super::{
     drain::Drain,
     ending::Ending,
     observe::Checks,
+    rls::{self, EnvoySettings, Rls, generated::rate_limit_service_server::RateLimitServiceServer},
     status::Refused,
     stream,
 };
@@ -110,17 +111,21 @@ pub async fn routes<S: Store>(
     checks: Checks<S>,
     drain: Drain,
     max_message_bytes: usize,
+    envoy: EnvoySettings,
 ) -> Result<(Router, HealthReporter), tonic_reflection::server::Error> {
     let (reporter, health) = tonic_health::server::health_reporter();
-    reporter.set_service_status(SERVICE, tonic_health::ServingStatus::Serving).await;
+    report_serving(&reporter, true).await;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(rls::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
+    let rls = RateLimitServiceServer::new(Rls::new(checks.clone(), envoy)).max_decoding_message_size(max_message_bytes);
     let limiter =
         RateLimiterServer::new(Grpc { checks, drain: drain.clone() }).max_decoding_message_size(max_message_bytes);
     let routes = Routes::new(limiter)
+        .add_service(rls)
         .add_service(Ending::new(health, drain.clone()))
         .add_service(Ending::new(reflection().build_v1()?, drain.clone()))
         .add_service(Ending::new(reflection().build_v1alpha()?, drain));
@@ -130,7 +135,7 @@ pub async fn routes<S: Store>(
 /// Tells those who ask for health whether this service is to be called.
 pub async fn report_serving(reporter: &HealthReporter, serving: bool) {
     use tonic_health::ServingStatus::{NotServing, Serving};
-    for service in ["", SERVICE] {
+    for service in ["", SERVICE, rls::SERVICE, rls::HEALTH_NAME] {
         reporter.set_service_status(service, if serving { Serving } else { NotServing }).await;
     }
 }

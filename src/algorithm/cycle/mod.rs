@@ -167,6 +167,10 @@ impl Algorithm for Cycle {
         TakesBack::WithinPeriod(self.period)
     }
 
+    fn window(&self) -> Micros {
+        self.period
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         vec![self.count as f64, self.period as f64, self.max_wait.unwrap_or(-1) as f64]
     }

@@ -189,6 +189,11 @@ impl Algorithm for Decay {
         TakesBack::WithinPeriod(self.resolution)
     }
 
+    fn window(&self) -> Micros {
+        // What lasts is at most max * (1 - 1 / decay) in a slot.
+        (self.resolution as f64 * self.decay / (self.decay - 1.0)).ceil() as Micros
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         vec![self.max, self.resolution as f64, self.decay, self.ln_decay]
     }

@@ -130,6 +130,10 @@ impl Algorithm for LeakyBucket {
         self.drip_rate.to_string()
     }
 
+    fn window(&self) -> Micros {
+        self.drip_rate * self.size.div_ceil(self.drip_size) as Micros
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         vec![self.size as f64, self.drip_size as f64, self.drip_rate as f64, self.fullest as f64]
     }

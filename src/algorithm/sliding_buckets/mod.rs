@@ -75,6 +75,10 @@ impl Algorithm for SlidingBuckets {
         TakesBack::WithinPeriod(self.resolution)
     }
 
+    fn window(&self) -> Micros {
+        self.period
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         self.window.lua_params()
     }

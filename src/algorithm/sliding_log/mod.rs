@@ -91,6 +91,10 @@ impl Algorithm for SlidingLog {
         TakesBack::Never
     }
 
+    fn window(&self) -> Micros {
+        self.period
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         self.window.lua_params()
     }

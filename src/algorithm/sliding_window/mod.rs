@@ -143,6 +143,10 @@ impl Algorithm for SlidingWindow {
         TakesBack::WithinPeriod(self.period)
     }
 
+    fn window(&self) -> Micros {
+        self.period
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         vec![self.count as f64, self.period as f64]
     }

@@ -113,6 +113,10 @@ impl Algorithm for SmoothBursty {
         text + " }"
     }
 
+    fn window(&self) -> Micros {
+        self.rate.span(self.limit).ceil().max(1)
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         let Self { max_burst, max_wait, rate, limit, .. } = self;
         let words = [rate.whole, rate.part, rate.den, *max_burst, *limit as i64, max_wait.unwrap_or(-1)];

@@ -139,6 +139,10 @@ impl Algorithm for WarmingUp {
         TakesBack::Never
     }
 
+    fn window(&self) -> Micros {
+        Rate::new(self.count, self.period).span(self.limit()).ceil().max(1)
+    }
+
     fn lua_params(&self) -> Vec<f64> {
         let Curve { stable, threshold, slope, max, cool } = self.curve;
         vec![stable, threshold, slope, max, cool, self.most as f64, self.max_wait.map_or(-1.0, |wait| wait as f64)]

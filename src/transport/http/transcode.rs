@@ -30,6 +30,13 @@ const MAX_NESTING: usize = 16;
 #[error("the messages' descriptors cannot be read: {0}")]
 pub struct Damaged(String);
 
+impl Damaged {
+    /// For this reason.
+    pub fn new(why: String) -> Self {
+        Self(why)
+    }
+}
+
 /// Reads and writes the messages of the service.
 pub struct Transcoder {
     check: MessageDescriptor,

@@ -1,5 +1,24 @@
-//! Envoy's rate-limit service: what Envoy asks before it lets a request pass.
+//! Envoy's rate-limit service: `envoy.service.ratelimit.v3.RateLimitService`.
+//!
+//! [`wire`] reads a request, whatever its descriptors hold; [`encode`] makes the answer of statuses, with [`added_headers`]
+//! and [`metadata`] where the settings want them; [`service`] is the call, and [`json`] the same over HTTP.
 
+pub mod added_headers;
+pub mod encode;
+pub mod json;
+pub mod metadata;
+pub mod service;
 pub mod settings;
+pub mod wire;
 
-pub use settings::{EnvoySettings, Headers};
+pub use envoy_types::pb::envoy::service::ratelimit::v3 as pb;
+pub use service::{HEALTH_NAME, Rls, SERVICE};
+pub use settings::EnvoySettings;
+
+/// The descriptors of the service and of what its messages hold.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/envoy_descriptor.bin"));
+
+/// The service as tonic sees it, over messages that [`wire`] reads.
+pub mod generated {
+    include!(concat!(env!("OUT_DIR"), "/envoy.service.ratelimit.v3.RateLimitService.rs"));
+}

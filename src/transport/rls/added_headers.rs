@@ -1,0 +1,43 @@
+//! The headers that Envoy is asked to add to the answer of its caller.
+
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+
+use super::{encode::whole_seconds, settings::EnvoySettings};
+use crate::{
+    limiter::status::{Shown, Status, Statuses},
+    settings::HeaderStyle,
+    transport::headers::Quota,
+};
+
+/// The headers of an answer: none where no limit was met.
+pub fn of(statuses: &Statuses<'_>, settings: &EnvoySettings) -> Vec<HeaderValue> {
+    let Some((status, shown)) = source(&statuses.statuses) else { return Vec::new() };
+    let mut headers = Vec::new();
+    if settings.headers.ratelimit() {
+        let seconds = whole_seconds(shown.until_reset);
+        headers.extend([
+            header(&settings.limit_header, shown.requests_per_unit.to_string()),
+            header(&settings.remaining_header, shown.remaining.to_string()),
+            header(&settings.reset_header, seconds.to_string()),
+        ]);
+    }
+    if settings.headers.draft11()
+        && let Some(level) = status.summary.binding.map(|index| &status.levels[index])
+    {
+        let name = if shown.name.is_empty() { &*level.limit.name } else { shown.name };
+        let quota = Quota { name, window: level.window, decision: &level.decision };
+        headers.extend(quota.headers(HeaderStyle::Draft11).into_iter().map(|(name, value)| header(name, value)));
+    }
+    headers
+}
+
+/// The limit that the headers are about: the last one that is over and no quota, else the first with the least remaining.
+fn source<'s, 'a>(statuses: &'s [Status<'a>]) -> Option<(&'s Status<'a>, &'s Shown<'a>)> {
+    let shown = || statuses.iter().filter_map(|status| Some((status, status.shown.as_ref()?)));
+    let over = shown().filter(|(status, _)| status.over && !status.quota).last();
+    over.or_else(|| shown().min_by_key(|(_, shown)| shown.remaining))
+}
+
+fn header(key: &str, value: String) -> HeaderValue {
+    HeaderValue { key: key.to_owned(), value, ..HeaderValue::default() }
+}

@@ -1,0 +1,74 @@
+//! Statuses into the answer.
+
+use envoy_types::pb::google::protobuf::Duration;
+
+use super::{
+    added_headers, metadata,
+    pb::{
+        RateLimitResponse,
+        rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit},
+    },
+    settings::EnvoySettings,
+};
+use crate::{
+    domain::{Micros, Unit, time::SECOND},
+    limiter::{
+        descriptors::DescriptorsRequest,
+        status::{Shown, Status, Statuses},
+    },
+};
+
+/// What is left of a descriptor that is not limited.
+const UNLIMITED: u32 = u32::MAX;
+
+/// The answer to a request.
+pub fn response(request: &DescriptorsRequest, statuses: &Statuses<'_>, settings: &EnvoySettings) -> RateLimitResponse {
+    let allowed = settings.shadow_mode || statuses.allowed(settings.quota_mode);
+    RateLimitResponse {
+        overall_code: code(!allowed),
+        statuses: statuses.statuses.iter().map(status).collect(),
+        response_headers_to_add: added_headers::of(statuses, settings),
+        dynamic_metadata: settings.dynamic_metadata.then(|| metadata::of(request, statuses)),
+        ..RateLimitResponse::default()
+    }
+}
+
+fn code(over: bool) -> i32 {
+    if over { Code::OverLimit.into() } else { Code::Ok.into() }
+}
+
+fn status(status: &Status<'_>) -> DescriptorStatus {
+    let remaining = status.shown.map_or(0, |shown| shown.remaining);
+    DescriptorStatus {
+        code: code(status.over),
+        current_limit: status.shown.map(current_limit),
+        limit_remaining: if status.unlimited { UNLIMITED } else { remaining },
+        duration_until_reset: status.shown.map(|shown| Duration { seconds: whole_seconds(shown.until_reset), nanos: 0 }),
+        ..DescriptorStatus::default()
+    }
+}
+
+fn current_limit(shown: Shown<'_>) -> RateLimit {
+    RateLimit {
+        name: shown.name.to_owned(),
+        requests_per_unit: shown.requests_per_unit,
+        unit: shown.unit.map_or(rate_limit::Unit::Unknown, unit).into(),
+    }
+}
+
+fn unit(unit: Unit) -> rate_limit::Unit {
+    match unit {
+        Unit::Second => rate_limit::Unit::Second,
+        Unit::Minute => rate_limit::Unit::Minute,
+        Unit::Hour => rate_limit::Unit::Hour,
+        Unit::Day => rate_limit::Unit::Day,
+        Unit::Week => rate_limit::Unit::Week,
+        Unit::Month => rate_limit::Unit::Month,
+        Unit::Year => rate_limit::Unit::Year,
+    }
+}
+
+/// Rounded up: who comes back then is not early.
+pub fn whole_seconds(micros: Micros) -> i64 {
+    micros.div_euclid(SECOND) + i64::from(micros.rem_euclid(SECOND) > 0)
+}

@@ -1,0 +1,130 @@
+//! Reads a request from the wire.
+//!
+//! Envoy lets a request through when it gets an error, so nothing that an outsider can put into a descriptor may make one:
+//! a value that is no UTF-8 (a header may hold any bytes) is read with U+FFFD in place of what is none, as text. Only the
+//! number of descriptors is bounded here, which is for Envoy's configuration to say.
+
+use prost::Message;
+use tonic::Status;
+
+use crate::{
+    domain::{Unit, ask::MAX_COST},
+    limiter::descriptors::{Descriptor, DescriptorsRequest, MAX_DESCRIPTORS, Override},
+    transport::codec::{Fields, Readable},
+};
+
+/// Entries of a descriptor that are read: one more than any rule has, which is enough to tell that it meets none.
+const MAX_ENTRIES: usize = 17;
+
+/// The fields of the messages, by their numbers.
+mod field {
+    pub const DOMAIN: u64 = 1;
+    pub const DESCRIPTORS: u64 = 2;
+    pub const ENTRIES: u64 = 1;
+    pub const KEY: u64 = 1;
+    pub const VALUE: u64 = 2;
+}
+
+/// A request as it came: its descriptors have what the request says of all where they say nothing of their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimitRequest(pub DescriptorsRequest);
+
+/// What a request says of all its descriptors.
+#[derive(Clone, PartialEq, Message)]
+struct RequestTerms {
+    #[prost(uint32, tag = "3")]
+    hits_addend: u32,
+}
+
+/// A descriptor without its entries.
+#[derive(Clone, PartialEq, Message)]
+struct DescriptorTerms {
+    #[prost(message, optional, tag = "2")]
+    limit: Option<LimitTerms>,
+    /// A `google.protobuf.UInt64Value`.
+    #[prost(message, optional, tag = "3")]
+    hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    is_negative_hits: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LimitTerms {
+    #[prost(uint32, tag = "1")]
+    requests_per_unit: u32,
+    #[prost(int32, tag = "2")]
+    unit: i32,
+}
+
+/// What is said of bytes that are no request.
+const UNREADABLE: &str = "the message cannot be read";
+
+impl Readable for RateLimitRequest {
+    fn read(bytes: &[u8]) -> Result<Self, Status> {
+        read(bytes).ok_or_else(|| Status::invalid_argument(UNREADABLE))
+    }
+}
+
+fn read(bytes: &[u8]) -> Option<RateLimitRequest> {
+    let terms = RequestTerms::decode(bytes).ok()?;
+    let (mut domain, mut descriptors) = (String::new(), Vec::new());
+    for field in Fields::new(bytes) {
+        match field? {
+            (field::DOMAIN, Some(text)) => domain = lossy(text),
+            // One more than is decided tells that there are too many.
+            (field::DESCRIPTORS, Some(bytes)) if descriptors.len() <= MAX_DESCRIPTORS => {
+                descriptors.push(descriptor(bytes, terms.hits_addend)?);
+            }
+            _ => {}
+        }
+    }
+    Some(RateLimitRequest(DescriptorsRequest { domain, descriptors }))
+}
+
+fn descriptor(bytes: &[u8], hits_of_all: u32) -> Option<Descriptor> {
+    let terms = DescriptorTerms::decode(bytes).ok()?;
+    let mut entries = Vec::new();
+    for field in Fields::new(bytes) {
+        match field? {
+            (field::ENTRIES, Some(entry)) if entries.len() < MAX_ENTRIES => entries.push(self::entry(entry)?),
+            _ => {}
+        }
+    }
+    let hits = terms.hits_addend.unwrap_or_else(|| u64::from(hits_of_all.max(1)));
+    let hits = hits.min(MAX_COST as u64) as i64;
+    let over = terms.limit.and_then(|limit| {
+        let unit = unit(limit.unit)?;
+        Some(Override { requests_per_unit: limit.requests_per_unit, unit })
+    });
+    Some(Descriptor { entries, hits: if terms.is_negative_hits { -hits } else { hits }, over })
+}
+
+fn entry(bytes: &[u8]) -> Option<(String, String)> {
+    let (mut key, mut value) = (String::new(), String::new());
+    for field in Fields::new(bytes) {
+        match field? {
+            (field::KEY, Some(text)) => key = lossy(text),
+            (field::VALUE, Some(text)) => value = lossy(text),
+            _ => {}
+        }
+    }
+    Some((key, value))
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A `RateLimitUnit`; an unknown one is none, and so is an override that has it.
+fn unit(number: i32) -> Option<Unit> {
+    Some(match number {
+        1 => Unit::Second,
+        2 => Unit::Minute,
+        3 => Unit::Hour,
+        4 => Unit::Day,
+        5 => Unit::Month,
+        6 => Unit::Year,
+        7 => Unit::Week,
+        _ => return None,
+    })
+}
