@@ -20,11 +20,13 @@ end
 
 -- The `units` in view and as many `added` at the mark `at`.
 local function runs_with(s, size, after, mark, more, newest, units, at, added)
-  local words, length = {}, 0
+  local words, length = {at}, 1
   if units > 0 then
-    words[1], length = mark, 1
-    if more > 0 then words[2], length = -more, 2 end
-    for index = after, size do
+    -- Faster than one after the other, as far as the stack reaches.
+    local last = size < after + 4000 and size or after + 4000
+    words = more > 0 and {mark, -more, unpack(s, after, last)} or {mark, unpack(s, after, last)}
+    length = (more > 0 and 2 or 1) + last - after + 1
+    for index = last + 1, size do
       length = length + 1
       words[length] = s[index]
     end
@@ -37,8 +39,6 @@ local function runs_with(s, size, after, mark, more, newest, units, at, added)
       length = length + 1
       words[length] = at - newest
     end
-  else
-    words[1], length = at, 1
   end
   if added > 1 then
     length = length + 1

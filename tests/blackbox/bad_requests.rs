@@ -73,8 +73,12 @@ fn invalid() -> Vec<(CheckRequest, &'static str)> {
             "limit_spec.limits[0].fixed_window.count",
         ),
         (
-            own(vec![limit(Algorithm::SlidingLog(SlidingLog { count: 1, period: period(), ..Default::default() }))]),
-            "limit_spec.limits[0].algorithm",
+            own(vec![limit(Algorithm::SlidingLog(SlidingLog {
+                count: 10_001,
+                period: period(),
+                ..Default::default()
+            }))]),
+            "limit_spec.limits[0].sliding_log.count",
         ),
         (own(vec![Limit::default()]), "limit_spec.limits[0].algorithm"),
         (own(vec![Limit { depth: 3, ..one() }]), "limit_spec.limits[0].depth"),

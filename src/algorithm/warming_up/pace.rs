@@ -103,9 +103,9 @@ impl Words for Box<Pace> {
     }
 
     fn from_words(words: &[f64]) -> Option<Self> {
-        let [whole_micros, part, spent] = *words else { return None };
-        let (whole, part) = (whole(whole_micros, 0, MAX_WORD)?, real(part, 0.0, 1.0)?);
+        let [micros, part, spent] = *words else { return None };
+        let (whole, part) = (whole(micros, 0, MAX_WORD)?, real(part, 0.0, 1.0)?);
         let spent = real(spent, 0.0, MAX_COUNT as f64)?;
-        (part < 1.0).then(|| Self::new(Pace { whole, part, spent }))
+        (part < 1.0).then(|| Box::new(Pace { whole, part, spent }))
     }
 }
