@@ -71,6 +71,10 @@ impl<'a, const BITS: u32> View<'a, BITS> {
 
     /// From the first mark on that has not `left`; those that have come before those that have not.
     pub fn without(self, left: impl Fn(i64) -> bool) -> Self {
+        // Mostly none has left.
+        if self.runs.first().is_none_or(|first| !left(self.mark(*first))) {
+            return self;
+        }
         let at = self.runs.partition_point(|run| left(self.mark(*run)));
         let gone = self.runs[..at].last().map_or(self.gone, |last| Self::sum(*last));
         Self { gone, runs: &self.runs[at..], ..self }
@@ -105,7 +109,9 @@ impl<'a, const BITS: u32> View<'a, BITS> {
 
     /// Which run holds the `nth` unit in view.
     fn place(self, nth: u64) -> usize {
-        self.runs.partition_point(|run| Self::sum(*run) < self.gone + nth)
+        let before = |run: &u64| Self::sum(*run) < self.gone + nth;
+        // Mostly it is the first.
+        if self.runs.first().is_some_and(before) { self.runs.partition_point(before) } else { 0 }
     }
 
     fn mark(self, run: u64) -> i64 {

@@ -62,7 +62,10 @@ impl<'p> Model<'p> {
     pub fn check(&mut self, check: &Check, now: i64) -> Option<Told> {
         let levels = levels(self.policy, check)?;
         let independent = check.independent.unwrap_or(self.policy.independent);
-        let before: Vec<_> = levels.iter().map(|level| self.states.get(&level.identity).copied()).collect();
+        // What has ended is nothing, whatever the limit has become.
+        let lives = |level: &Level, state: &State| state.ends(i128::from(level.identity.2.1)) > i128::from(now);
+        let known = |level: &Level| self.states.get(&level.identity).filter(|state| lives(level, state)).copied();
+        let before: Vec<_> = levels.iter().map(known).collect();
         let asked = levels.iter().zip(&before);
         let steps: Vec<_> = asked.map(|(level, state)| step(&level.rule, *state, now, check.cost)).collect();
         let allowed = levels.iter().zip(&steps).all(|(level, (decision, _))| level.shadow || decision.allowed);

@@ -27,17 +27,22 @@ fn short_lived(algorithm: &Entry) -> String {
 #[test]
 fn after_the_longest_period_the_store_is_empty() {
     let redis = Server::start(Options::socket());
-    let limits: String = LIST.iter().map(|algorithm| format!("{{ {} }}, ", short_lived(algorithm))).collect();
-    let service = patient(&redis.url())
-        .policy(&format!(
-            "schema: {{ user: {{ children: {{ '*': {{ limits: [{limits}], children: {{ trade: {{ limits: [{limits}] }} }} \
-             }} }} }} }}"
-        ))
-        .start();
+    let nodes: String = LIST
+        .iter()
+        .map(|algorithm| {
+            let limit = short_lived(algorithm);
+            format!(
+                "  {}: {{ children: {{ '*': {{ limits: [{{ {limit} }}], children: {{ trade: {{ limits: [{{ {limit} }}] }} }} \
+                 }} }} }}\n",
+                algorithm.name
+            )
+        })
+        .collect();
+    let service = patient(&redis.url()).policy(&format!("schema:\n{nodes}")).start();
     runtime().block_on(async {
         let mut client = service.client().await;
-        for user in 0..USERS {
-            let answer = client.check(check(&["user", &user.to_string(), "trade"])).await.expect("an answer");
+        for (algorithm, user) in LIST.iter().flat_map(|algorithm| (0..USERS).map(move |user| (algorithm.name, user))) {
+            let answer = client.check(check(&[algorithm, &user.to_string(), "trade"])).await.expect("an answer");
             assert!(answer.into_inner().allowed);
         }
     });

@@ -95,6 +95,8 @@ local function last_of_key(first)
   return last
 end
 
+-- Finds the states. Of those that have expired a store may drop any at any time, so here they are nothing, whatever their
+-- limits have become since.
 local function load()
   local first = 1
   while first <= count do
@@ -103,8 +105,7 @@ local function load()
     for index = first, last do
       local value, words, expires = values[index - first + 1], false
       if value then expires, words = unpacked(value) end
-      -- Stores drop what has expired at any time after; so here it is nothing, whatever its limit has become.
-      if words and expires <= now then words = false end
+      if type(words) == 'table' and expires <= now then words = false end
       states[index], found[index], resets[index] = words, value, false
     end
     first = last + 1
@@ -235,7 +236,7 @@ local function restore(index)
   else
     call('HSET', key_of(index), field, before)
     local expires, words = unpacked(before)
-    states[index] = words
+    states[index] = expires > now and words
   end
   wrote = true
   return true
