@@ -10,13 +10,14 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::{
-    domain::{Decision, Key, Micros, Summary, aggregate},
+    domain::{Decision, Micros, Summary, aggregate},
     plan::{Limit, Plan},
-    policy::{Domain, Policy},
+    policy::Policy,
     store::{ResetDone, Store, StoreError, Verdict},
     telemetry::{Meters, Metrics},
 };
@@ -115,37 +116,10 @@ impl<S: Store> Limiter<S> {
     /// [`CheckError`] when it cannot be decided. A refusal is an answer.
     pub async fn check<'a>(&self, snapshot: &'a Snapshot, request: &'a Request) -> Result<Answer<'a>, CheckError> {
         if snapshot.policy.shares()
-            && request.spec.is_none()
-            && let Some(domain) = snapshot.policy.domain(&request.domain)
-            && let Some(key) = domain.shared_key(&request.key)
+            && let Some(shared) = self.check_shared(snapshot, request)
         {
-            return Box::pin(self.check_shared(snapshot, domain, request, key)).await;
+            return shared.await;
         }
-        self.check_alone(snapshot, request).await
-    }
-
-    /// Decides a request by the state of `key`, which its own key shares with others.
-    async fn check_shared<'a>(
-        &self,
-        snapshot: &'a Snapshot,
-        domain: &'a Domain,
-        request: &Request,
-        key: Key,
-    ) -> Result<Answer<'a>, CheckError> {
-        let Request { cost, max_wait, factor, charge, .. } = *request;
-        let shared = Request { domain: request.domain.clone(), key, cost, max_wait, factor, spec: None, charge };
-        let Answer { summary, levels, degraded } = self.check_alone(snapshot, &shared).await?;
-        // The same limits, borrowed from the policy alone.
-        let node = domain.walk(&request.key).last().map_or(0, |(_, _, node)| node);
-        let limit = |limit: &Limit| domain.limits_at(node).iter().find(|other| other.index == limit.index);
-        let levels = levels.iter().filter_map(|level| {
-            let LevelAnswer { depth, decision, .. } = *level;
-            Some(LevelAnswer { limit: limit(level.limit)?, depth, decision })
-        });
-        Ok(Answer { summary, levels: levels.collect(), degraded })
-    }
-
-    async fn check_alone<'a>(&self, snapshot: &'a Snapshot, request: &'a Request) -> Result<Answer<'a>, CheckError> {
         let plan = request.plan(&snapshot.policy, snapshot.version)?;
         let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
         if verdict.degraded {
@@ -159,6 +133,29 @@ impl<S: Store> Limiter<S> {
             snapshot.meters.limit(index).count(decision.allowed, limit.shadow, near);
         }
         Ok(answer)
+    }
+
+    /// Decides a request whose key counts together with others, by the state that they share; `None` where it counts alone.
+    fn check_shared<'s, 'a: 's>(
+        &'s self,
+        snapshot: &'a Snapshot,
+        request: &'a Request,
+    ) -> Option<BoxFuture<'s, Result<Answer<'a>, CheckError>>> {
+        let domain = snapshot.policy.domain(&request.domain).filter(|_| request.spec.is_none())?;
+        let key = domain.shared_key(&request.key)?;
+        let Request { cost, max_wait, factor, charge, .. } = *request;
+        let shared = Request { domain: request.domain.clone(), key, cost, max_wait, factor, spec: None, charge };
+        Some(Box::pin(async move {
+            let Answer { summary, levels, degraded } = self.check(snapshot, &shared).await?;
+            // The same limits, borrowed from the policy alone.
+            let node = domain.walk(&request.key).last().map_or(0, |(_, _, node)| node);
+            let limit = |limit: &Limit| domain.limits_at(node).iter().find(|other| other.index == limit.index);
+            let levels = levels.iter().filter_map(|level| {
+                let LevelAnswer { depth, decision, .. } = *level;
+                Some(LevelAnswer { limit: limit(level.limit)?, depth, decision })
+            });
+            Ok(Answer { summary, levels: levels.collect(), degraded })
+        }))
     }
 
     /// Forgets a key, with `subtree` all below it too.

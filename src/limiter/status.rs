@@ -33,7 +33,7 @@ pub struct Status<'a> {
     pub over: bool,
     /// It meets a rule that says `unlimited`.
     pub unlimited: bool,
-    /// Its rule is one of those that refuse a request only when all of them are over.
+    /// It has a limit, and its rule is one of those that refuse a request only when all of them are over.
     pub quota: bool,
     /// The limit to be shown, where any was met.
     pub shown: Option<Shown<'a>>,
@@ -104,7 +104,7 @@ impl<'a> Status<'a> {
         Self {
             over: !summary.allowed && !rule.is_some_and(|rule| rule.shadow),
             unlimited: rule.is_some_and(|rule| rule.unlimited),
-            quota: rule.is_some_and(|rule| rule.quota),
+            quota: shown.is_some() && rule.is_some_and(|rule| rule.quota),
             shown,
             levels,
             summary,

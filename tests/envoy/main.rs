@@ -1,10 +1,11 @@
 //! What Envoy asks, answered: the rules of the file format and of statuses as a table, told to memory, to a Redis and to a
 //! Cluster; what outsiders may put into a descriptor; and what metrics show.
 
+mod beyond;
+mod hits;
 mod lookup;
 mod metrics;
 mod odd;
-#[allow(dead_code, unused_imports)]
 #[path = "../stores/servers/mod.rs"]
 mod servers;
 mod statuses;

@@ -11,6 +11,8 @@ use weir::{
     telemetry::Metrics,
 };
 
+use crate::{beyond, hits, lookup, statuses};
+
 /// A moment at which windows of every unit begin: 15,330 days, which 365, 30 and 7 divide.
 pub const START: Micros = 15_330 * 86_400_000_000;
 
@@ -22,7 +24,11 @@ pub const START: Micros = 15_330 * 86_400_000_000;
 /// `OVER`, then the limit (`name:10/minute`; `-` for none), what is left, and seconds until its reset.
 ///
 /// A line may also be `seconds | check a/b *2 | passed 3 left`: what the native call says.
+#[derive(Clone)]
 pub struct Case(pub &'static str, pub &'static str, pub &'static str);
+
+/// Every table.
+pub const TABLES: [&[Case]; 4] = [lookup::CASES, hits::CASES, statuses::CASES, beyond::CASES];
 
 /// The policy of files.
 pub fn policy(files: &[&str]) -> Policy {
@@ -137,9 +143,8 @@ fn shown(statuses: &Statuses<'_>, quota_mode: bool) -> String {
 
 /// Tells every story of the tables to stores of a kind, each with a time of its own.
 pub async fn tell_all<S: Store>(mut store: impl FnMut(usize, Arc<ManualClock>) -> S) {
-    let cases = super::lookup::CASES.iter().chain(super::statuses::CASES);
     let mut otherwise = Vec::new();
-    for (number, case) in cases.enumerate() {
+    for (number, case) in TABLES.concat().iter().enumerate() {
         let clock = Arc::new(ManualClock::new(START));
         otherwise.extend(case.tell(&clock, store(number, Arc::clone(&clock))).await);
     }

@@ -122,14 +122,14 @@ impl Domain {
         self.descriptors.as_ref().is_some_and(|descriptors| descriptors.shares)
     }
 
-    /// The key under which `key` counts together with others; `None` where it counts alone. It has the same way through the
+    /// The key under which `key` counts together with others; `None` where that is its own. It has the same way through the
     /// tree: a pattern fits itself, and one before it that did would have fitted the value.
     pub fn shared_key(&self, key: &Key) -> Option<Key> {
         let descriptors = self.descriptors.as_ref().filter(|descriptors| descriptors.shares)?;
         let (mut segments, mut shares) = (Vec::new(), false);
         let mut walk = self.walk(key).map(|(_, _, node)| descriptors.rule(node).and_then(Rule::shared));
         for segment in key.segments() {
-            let shared = walk.next().flatten();
+            let shared = walk.next().flatten().filter(|pattern| pattern.as_bytes() != segment);
             shares |= shared.is_some();
             segments.push(shared.unwrap_or(std::str::from_utf8(segment).unwrap_or_default()));
         }
