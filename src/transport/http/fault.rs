@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{limiter::Invalid, policy::suggest};
 
-/// Longest name of a field that is told, and that others are compared with.
+/// Most characters of a field's name that are told, and that known names are compared with.
 const MAX_SHOWN: usize = 64;
 
 /// Finds the field of `text`, JSON that is no message of this kind, by trying one after the other.
@@ -26,7 +26,7 @@ pub fn unknown_field(name: &str, known: &[&str]) -> String {
 
 /// A name as far as it is told.
 pub fn shown(name: &str) -> &str {
-    &name[..name.floor_char_boundary(MAX_SHOWN)]
+    name.char_indices().nth(MAX_SHOWN).map_or(name, |(end, _)| &name[..end])
 }
 
 fn in_message(message: &MessageDescriptor, value: &Value, path: String, error: &serde_json::Error) -> Invalid {

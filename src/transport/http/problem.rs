@@ -47,7 +47,7 @@ pub struct Problem {
     detail: String,
     /// As in the answers of a batch; `None` where the request was not looked into.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Error>,
+    error: Option<Box<Error>>,
     #[serde(skip)]
     retry_after: Option<u64>,
 }
@@ -77,7 +77,7 @@ impl From<Refused> for Problem {
         let kind = if retry_after.is_some() { REDUCED_CAPACITY } else { Kind::of_status(status) };
         let Refused { code, message, field } = refused;
         let detail = if field.is_empty() { message.clone() } else { format!("{field}: {message}") };
-        let error = Some(Error { code: code as i32, message, field });
+        let error = Some(Box::new(Error { code: code as i32, message, field }));
         Self { kind, status, detail, error, retry_after: retry_after.map(|after| after.as_secs().max(1)) }
     }
 }

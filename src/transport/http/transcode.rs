@@ -272,6 +272,8 @@ mod tests {
         assert!(is_bounded(&text), "what stands within texts does not count");
         assert_eq!(Transcoder::new().unwrap().check(&text).unwrap().key[1], "\\");
         assert!(!is_bounded(&format!(r#"["\\",{}"#, "[{,".repeat(MAX_VALUES))));
+        let many = json!({ "key": vec![0; MAX_VALUES] }).to_string();
+        assert_eq!(field(Transcoder::new().unwrap().check(&many)), "", "not even the field is looked for");
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl Client {
             }
             None => {
                 let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 Box::new(stream)
             }
