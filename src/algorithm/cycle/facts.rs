@@ -178,7 +178,8 @@ fn it_decides_as_its_formulas_do() {
             cycle = now / S;
             let cost = random.within(-15, 11);
             let owed = cost.max(0) - permits - L;
-            let waits = if permits >= cost { 0 } else { (cycle + 1) * S - now + (owed + L - 1).div_euclid(L).max(0) * S };
+            let waits =
+                if permits >= cost { 0 } else { (cycle + 1) * S - now + (owed + L - 1).div_euclid(L).max(0) * S };
             let decision = key.ask(&limit, now, cost);
             if cost > L {
                 assert!(decision.never);

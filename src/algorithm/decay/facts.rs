@@ -120,9 +120,14 @@ fn a_factor_rounds_up_and_never_gives_more_than_it_should() {
         let fields: &[(&str, &str)] = &[("max", max), ("resolution", "1s"), ("decay", "2")];
         Decay::new(real(&fields, "max").unwrap(), S, 2.0, &Bounds::default()).unwrap().scale(factor).map(|it| it.max)
     };
-    for (max, factor, expected) in
-        [("10", 3.0, 4.0), ("10", 0.5, 20.0), ("10", 99.0, 1.0), ("2.5", 1.0, 2.5), ("2.5", 0.9, 3.0), ("0.5", 2.0, 0.5)]
-    {
+    for (max, factor, expected) in [
+        ("10", 3.0, 4.0),
+        ("10", 0.5, 20.0),
+        ("10", 99.0, 1.0),
+        ("2.5", 1.0, 2.5),
+        ("2.5", 0.9, 3.0),
+        ("0.5", 2.0, 0.5),
+    ] {
         assert_eq!(scaled(max, factor), Ok(expected), "{max} under {factor}");
     }
     assert_eq!(scaled("10", 1e-9).unwrap_err().field, "max");
@@ -148,7 +153,10 @@ fn a_search_ends_where_it_begins_or_next_to_it() {
         let slots = params.slots_until(amount, most);
         assert!(params.guess(amount, most).abs_diff(slots) <= 1, "{amount} to {most} by {decay}: {slots}");
         let left = |slots: i64| left_after(slots.unsigned_abs(), amount, decay);
-        assert!(left(slots) <= most && (slots == 0 || left(slots - 1) > most), "{amount} to {most} by {decay}: {slots}");
+        assert!(
+            left(slots) <= most && (slots == 0 || left(slots - 1) > most),
+            "{amount} to {most} by {decay}: {slots}"
+        );
     };
     searches().for_each(|(amount, most, decay)| exact(amount, most, decay));
     cases(2_000, |random| {

@@ -2,9 +2,7 @@
 
 use super::{DEFAULT_DRIP_RATE, DEFAULT_DRIP_SIZE, LeakyBucket};
 use crate::{
-    algorithm::params::{
-        Bounds, ParamError, Source, number, optional_duration, optional_message_duration,
-    },
+    algorithm::params::{Bounds, ParamError, Source, number, optional_duration, optional_message_duration},
     proto,
 };
 
@@ -44,11 +42,6 @@ pub fn from_proto(message: &proto::LeakyBucket, bounds: &Bounds) -> Result<Leaky
     new(message.size, message.drip_size, drip_rate, bounds)
 }
 
-fn new(
-    size: u64,
-    drip_size: Option<u64>,
-    drip_rate: Option<i64>,
-    bounds: &Bounds,
-) -> Result<LeakyBucket, ParamError> {
+fn new(size: u64, drip_size: Option<u64>, drip_rate: Option<i64>, bounds: &Bounds) -> Result<LeakyBucket, ParamError> {
     LeakyBucket::new(size, drip_size.unwrap_or(DEFAULT_DRIP_SIZE), drip_rate.unwrap_or(DEFAULT_DRIP_RATE), bounds)
 }

@@ -21,7 +21,8 @@ pub const FACTS: Facts = Facts {
         // Who waits starts on a whole microsecond, which is up to one later than the exact moment.
         let late = Micros::from(delay < fields.units("burst"));
         let started = u128::from((elapsed + late).unsigned_abs()) * fields.units("count");
-        let paced = if late > 0 { started.div_ceil(fields.micros("period")) - 1 } else { started / fields.micros("period") };
+        let paced =
+            if late > 0 { started.div_ceil(fields.micros("period")) - 1 } else { started / fields.micros("period") };
         paced + (delay + 1).max(largest.into())
     },
     is_reached: true,

@@ -85,7 +85,12 @@ fn a_limit_waits_no_longer_than_it_says() {
             (100 * MS, 1, wait(10, 0, 500 * MS, 2_700 * MS)),
         ],
     );
-    check_waiting("smooth_bursty", limit, Some(0), &[(0, 11, pass(10, 0, 2_200 * MS)), (0, 1, refuse(10, 0, 200 * MS, 2_200 * MS))]);
+    check_waiting(
+        "smooth_bursty",
+        limit,
+        Some(0),
+        &[(0, 11, pass(10, 0, 2_200 * MS)), (0, 1, refuse(10, 0, 200 * MS, 2_200 * MS))],
+    );
 }
 
 /// Less than a permit can be stored, and one more passes: the first of a burst never pays.

@@ -181,5 +181,8 @@ fn parameters_out_of_bounds_are_named() {
     assert_eq!(new(1, S, S, 3.0, Some(DAY + 1)), error("max_wait"));
     assert_eq!(new(1 << 32, 1, 1, 3.0, None), Ok("{ count: 4294967296, period: 1us, warm_up: 1us }".to_owned()));
     assert_eq!(new(1 << 32, 1, 2, 3.0, None), error("warm_up"));
-    assert_eq!(new(1, S, S, 1.5, Some(0)), Ok("{ count: 1, period: 1s, warm_up: 1s, cold_factor: 1.5, max_wait: 0s }".to_owned()));
+    assert_eq!(
+        new(1, S, S, 1.5, Some(0)),
+        Ok("{ count: 1, period: 1s, warm_up: 1s, cold_factor: 1.5, max_wait: 0s }".to_owned())
+    );
 }
