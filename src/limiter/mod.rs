@@ -151,8 +151,8 @@ impl<S: Store> Limiter<S> {
             let node = domain.walk(&request.key).last().map_or(0, |(_, _, node)| node);
             let limit = |limit: &Limit| domain.limits_at(node).iter().find(|other| other.index == limit.index);
             let levels = levels.iter().filter_map(|level| {
-                let LevelAnswer { depth, decision, .. } = *level;
-                Some(LevelAnswer { limit: limit(level.limit)?, depth, decision })
+                let LevelAnswer { depth, decision, window, .. } = *level;
+                Some(LevelAnswer { limit: limit(level.limit)?, depth, decision, window })
             });
             Ok(Answer { summary, levels: levels.collect(), degraded })
         }))

@@ -102,12 +102,12 @@ impl Algorithm for LeakyQueue {
         text + " }"
     }
 
-    /// The meter's, for callers who do not say how long they wait, then the most units and what need not wait in micros
-    /// and parts.
     fn window(&self) -> Micros {
         self.meter.rate.span(self.burst + 1).ceil().max(1)
     }
 
+    /// The meter's, for callers who do not say how long they wait, then the most units and what need not wait in micros
+    /// and parts.
     fn lua_params(&self) -> Vec<f64> {
         let own = [self.burst as i64 + 1, self.free.micros, self.free.num].map(|word| word as f64);
         [self.meter.lua_params(), own.to_vec()].concat()

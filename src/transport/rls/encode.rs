@@ -43,7 +43,9 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
         code: code(status.over),
         current_limit: status.shown.map(current_limit),
         limit_remaining: if status.unlimited { UNLIMITED } else { remaining },
-        duration_until_reset: status.shown.map(|shown| Duration { seconds: whole_seconds(shown.until_reset), nanos: 0 }),
+        duration_until_reset: status
+            .shown
+            .map(|shown| Duration { seconds: whole_seconds(shown.until_reset), nanos: 0 }),
         ..DescriptorStatus::default()
     }
 }

@@ -29,7 +29,8 @@ pub fn of(request: &DescriptorsRequest, statuses: &Statuses<'_>) -> Struct {
 
 fn descriptor(descriptor: &Descriptor) -> Value {
     let entries = descriptor.entries.iter().map(|(key, value)| text(format!("{key}={value}"))).collect();
-    let mut told = fields([("entries", list(entries)), ("hitsAddend", kind(Kind::NumberValue(descriptor.hits as f64)))]);
+    let mut told =
+        fields([("entries", list(entries)), ("hitsAddend", kind(Kind::NumberValue(descriptor.hits as f64)))]);
     if let Some(over) = descriptor.over {
         let limit = format!("requests_per_unit:{} unit:{}", over.requests_per_unit, over.unit.name().to_uppercase());
         told.insert("limit".to_owned(), text(limit));

@@ -13,7 +13,7 @@ pub mod wire;
 
 pub use envoy_types::pb::envoy::service::ratelimit::v3 as pb;
 pub use service::{HEALTH_NAME, Rls, SERVICE};
-pub use settings::EnvoySettings;
+pub use settings::{EnvoySettings, Headers};
 
 /// The descriptors of the service and of what its messages hold.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/envoy_descriptor.bin"));

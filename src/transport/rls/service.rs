@@ -9,7 +9,10 @@ use super::{
     wire::RateLimitRequest,
 };
 use crate::{
-    limiter::{Invalid, descriptors::{DescriptorsRequest, MAX_DESCRIPTORS}},
+    limiter::{
+        Invalid,
+        descriptors::{DescriptorsRequest, MAX_DESCRIPTORS},
+    },
     store::Store,
     telemetry::{Outcome, Transport},
     transport::{observe::Checks, status::Refused},

@@ -177,7 +177,7 @@ mod tests {
                           true }] } }";
 
     fn treated<'a>(domain: &'a Domain, decisions: [Decision; 3]) -> Treated<'a> {
-        let level = |(limit, decision)| LevelAnswer { limit, depth: 1, decision };
+        let level = |(limit, decision)| LevelAnswer { limit, depth: 1, decision, window: 1 };
         let levels: smallvec::SmallVec<_> = domain.limits().zip(decisions).map(level).collect();
         let summary = aggregate(levels.iter().map(|level: &LevelAnswer<'_>| (&level.decision, level.limit.shadow)));
         Treated::from(&Ok(Answer { summary, levels, degraded: false })).unwrap()
