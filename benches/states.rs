@@ -1,5 +1,5 @@
 //! The size of a state of each algorithm, in memory and in Redis: keys of 24 bytes under the limit of the algorithm's first
-//! example, used up one unit at a time, a millisecond apart. Prints a table as manuals show it.
+//! example, used up one unit at a time, a millisecond apart. Prints a table as manuals show it, of all or of those named.
 //!
 //! Needs redis-server. In memory each algorithm has a process of its own, so that one does not use what another gave back.
 
@@ -46,7 +46,9 @@ fn main() {
         "| algorithm | units used | in memory, a key of 24 bytes | in Redis, the state | in Redis, a key with it |"
     );
     println!("|---|---:|---:|---:|---:|");
-    for entry in LIST {
+    let named: Vec<_> = env::args().skip(1).filter(|argument| find(argument).is_some()).collect();
+    let wanted = |entry: &&Entry| named.is_empty() || named.iter().any(|name| name == entry.name);
+    for entry in LIST.iter().filter(wanted) {
         let program = env::current_exe().expect("this program");
         let output = Command::new(program).env(CASE, entry.name).output().expect("a process");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
