@@ -10,7 +10,6 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
-use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 use thiserror::Error;
 
@@ -115,11 +114,6 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// [`CheckError`] when it cannot be decided. A refusal is an answer.
     pub async fn check<'a>(&self, snapshot: &'a Snapshot, request: &'a Request) -> Result<Answer<'a>, CheckError> {
-        if snapshot.policy.shares()
-            && let Some(shared) = self.check_shared(snapshot, request)
-        {
-            return shared.await;
-        }
         let plan = request.plan(&snapshot.policy, snapshot.version)?;
         let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
         if verdict.degraded {
@@ -133,29 +127,6 @@ impl<S: Store> Limiter<S> {
             snapshot.meters.limit(index).count(decision.allowed, limit.shadow, near);
         }
         Ok(answer)
-    }
-
-    /// Decides a request whose key counts together with others, by the state that they share; `None` where it counts alone.
-    fn check_shared<'s, 'a: 's>(
-        &'s self,
-        snapshot: &'a Snapshot,
-        request: &'a Request,
-    ) -> Option<BoxFuture<'s, Result<Answer<'a>, CheckError>>> {
-        let domain = snapshot.policy.domain(&request.domain).filter(|_| request.spec.is_none())?;
-        let key = domain.shared_key(&request.key)?;
-        let Request { cost, max_wait, factor, charge, .. } = *request;
-        let shared = Request { domain: request.domain.clone(), key, cost, max_wait, factor, spec: None, charge };
-        Some(Box::pin(async move {
-            let Answer { summary, levels, degraded } = self.check(snapshot, &shared).await?;
-            // The same limits, borrowed from the policy alone.
-            let node = domain.walk(&request.key).last().map_or(0, |(_, _, node)| node);
-            let limit = |limit: &Limit| domain.limits_at(node).iter().find(|other| other.index == limit.index);
-            let levels = levels.iter().filter_map(|level| {
-                let LevelAnswer { depth, decision, window, .. } = *level;
-                Some(LevelAnswer { limit: limit(level.limit)?, depth, decision, window })
-            });
-            Ok(Answer { summary, levels: levels.collect(), degraded })
-        }))
     }
 
     /// Forgets a key, with `subtree` all below it too.

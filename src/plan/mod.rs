@@ -36,8 +36,9 @@ pub struct Plan<'a> {
 
 /// One limit met on the way down a key.
 pub struct Level<'a> {
-    /// The key asked for.
-    pub key: &'a Key,
+    key: &'a Key,
+    /// The key under which it counts, where that is not the one asked for.
+    shared: Option<Box<Key>>,
     /// How many of its segments the limit covers; above 0.
     pub depth: u8,
     /// How many segments, at most, name the place where the state lives.
@@ -56,7 +57,14 @@ impl<'a> Level<'a> {
     /// The first `depth` segments of `key` under `limit`.
     #[inline]
     pub fn new(key: &'a Key, depth: u8, anchor: u8, limit: &'a Limit, cost: i64) -> Self {
-        Self { key, depth, anchor, limit, scaled: None, cost, twin: None }
+        Self { key, shared: None, depth, anchor, limit, scaled: None, cost, twin: None }
+    }
+
+    /// The same level where it counts under another key, of as many segments.
+    #[must_use]
+    pub fn counted_under(mut self, key: Key) -> Self {
+        self.shared = Some(Box::new(key));
+        self
     }
 
     /// The same level under a request's factor; `None` where 0 lifts it.
@@ -79,13 +87,20 @@ impl<'a> Level<'a> {
     }
 
     /// The encoded key that the state is about.
-    pub fn path(&self) -> &'a [u8] {
-        self.key.prefix(self.depth.into())
+    #[inline]
+    pub fn path(&self) -> &[u8] {
+        self.key().prefix(self.depth.into())
     }
 
     /// The encoded key by which the state's place is found.
-    pub fn anchor_path(&self) -> &'a [u8] {
-        self.key.prefix(self.depth.min(self.anchor).into())
+    #[inline]
+    pub fn anchor_path(&self) -> &[u8] {
+        self.key().prefix(self.depth.min(self.anchor).into())
+    }
+
+    #[inline]
+    fn key(&self) -> &Key {
+        self.shared.as_deref().unwrap_or(self.key)
     }
 
     /// What asks for nothing, at no moment in particular.

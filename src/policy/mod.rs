@@ -33,7 +33,6 @@ pub struct Policy {
     default: Option<Domain>,
     domains: HashMap<Box<str>, Domain, foldhash::fast::RandomState>,
     limits: u32,
-    shares: bool,
 }
 
 impl Policy {
@@ -61,8 +60,7 @@ impl Policy {
                 named.insert(domain.name.clone(), domain);
             }
         }
-        let shares = default.iter().chain(named.values()).any(Domain::shares);
-        Self { default, domains: named, limits, shares }
+        Self { default, domains: named, limits }
     }
 
     /// The domain of this name.
@@ -70,12 +68,6 @@ impl Policy {
         // No look-up for the usual one: to compare empty names, libc reads nothing from an address that is none, and that
         // takes some processors 100 ns.
         if name.is_empty() { self.default.as_ref() } else { self.domains.get(name) }
-    }
-
-    /// Whether in any domain several keys count together ([`Domain::shared_key`]).
-    #[inline]
-    pub fn shares(&self) -> bool {
-        self.shares
     }
 
     /// The domains, in no order.

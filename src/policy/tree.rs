@@ -199,11 +199,11 @@ impl Domain {
     /// [`ParamError`] when `factor` takes a limit beyond its bounds.
     #[inline]
     pub fn levels<'a>(&'a self, key: &'a Key, cost: i64, factor: f64) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
+        if self.descriptors.is_some() {
+            return self.levels_of_last(key, cost, factor);
+        }
         let mut levels = SmallVec::new();
         for (depth, _, node) in self.walk(key) {
-            if self.descriptors.is_some() && depth < key.depth() {
-                continue;
-            }
             for limit in self.limits_at(node) {
                 let level = Level::new(key, depth as u8, self.anchor, limit, cost);
                 match factor {
@@ -211,6 +211,27 @@ impl Domain {
                     _ => levels.extend(level.under_factor(factor)?),
                 }
             }
+        }
+        Ok(levels)
+    }
+
+    /// The same in a domain of descriptors.
+    fn levels_of_last<'a>(
+        &'a self,
+        key: &'a Key,
+        cost: i64,
+        factor: f64,
+    ) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
+        let shared = self.shared_key(key);
+        let last = self.walk(key).last().filter(|(depth, ..)| *depth == key.depth());
+        let mut levels = SmallVec::new();
+        for limit in last.map_or(&[][..], |(_, _, node)| self.limits_at(node)) {
+            let level = Level::new(key, key.depth() as u8, self.anchor, limit, cost);
+            let level = match &shared {
+                None => level,
+                Some(shared) => level.counted_under(shared.clone()),
+            };
+            levels.extend(level.under_factor(factor)?);
         }
         Ok(levels)
     }

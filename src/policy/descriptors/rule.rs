@@ -117,14 +117,9 @@ impl Rule {
 }
 
 impl Domain {
-    /// Whether any keys count together.
-    pub(in crate::policy) fn shares(&self) -> bool {
-        self.descriptors.as_ref().is_some_and(|descriptors| descriptors.shares)
-    }
-
     /// The key under which `key` counts together with others; `None` where that is its own. It has the same way through the
     /// tree: a pattern fits itself, and one before it that did would have fitted the value.
-    pub fn shared_key(&self, key: &Key) -> Option<Key> {
+    pub(in crate::policy) fn shared_key(&self, key: &Key) -> Option<Key> {
         let descriptors = self.descriptors.as_ref().filter(|descriptors| descriptors.shares)?;
         let (mut segments, mut shares) = (Vec::new(), false);
         let mut walk = self.walk(key).map(|(_, _, node)| descriptors.rule(node).and_then(Rule::shared));

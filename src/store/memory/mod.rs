@@ -140,17 +140,26 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides a plan now.
     #[inline]
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
-        self.verdict(plan).decisions
+        self.decide_and_tell(plan, &mut 0)
     }
 
     /// Decides a plan now, and tells when that was.
+    #[inline]
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
+        let mut at = 0;
+        let decisions = self.decide_and_tell(plan, &mut at);
+        Verdict { decisions, degraded: false, at }
+    }
+
+    /// Decides a plan at the moment that it tells.
+    // The moment is told apart from the decisions, so that these are not moved once more.
+    fn decide_and_tell(&self, plan: &Plan<'_>, at: &mut Micros) -> Decisions {
         let mut view = View::new(self, plan);
         view.lock();
-        let now = view.look();
-        let decisions = decide(plan, &mut view, now);
+        *at = view.look();
+        let decisions = decide(plan, &mut view, *at);
         view.finish();
-        Verdict { decisions, degraded: false, at: now }
+        decisions
     }
 
     /// The present, by this store's clock.

@@ -199,7 +199,7 @@ struct Question<'a> {
 
 impl<'a> Question<'a> {
     /// `None` for plans whose refusals are not remembered: one may charge something, or tell nothing of the next.
-    fn of(plan: &Plan<'a>, hasher: &RandomState) -> Option<Self> {
+    fn of(plan: &'a Plan<'_>, hasher: &RandomState) -> Option<Self> {
         let deepest = plan.levels().iter().max_by_key(|level| level.depth)?;
         let policy_version = plan.policy_version?;
         let repeats = plan.charge == Charge::AllOrNothing
