@@ -8,9 +8,9 @@ pub mod wire;
 
 use self::{curve::Curve, pace::Pace};
 use super::{
-    span::Rate,
     Algorithm, Bounds, ParamError, TakesBack,
     params::{MAX_COUNT, MAX_DEPTH, check_count, check_max_wait, check_period, patience, scale_count},
+    span::Rate,
 };
 use crate::domain::{
     Ask, Decision, Micros,

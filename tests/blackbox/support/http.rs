@@ -97,10 +97,14 @@ impl Client {
             let Some((name, value)) = line.split_once(": ") else { break };
             headers.push((name.to_ascii_lowercase(), value.to_owned()));
         }
-        let length = headers.iter().find(|(name, _)| name == "content-length");
-        let length = length.map_or(0, |(_, length)| length.parse().expect("a length"));
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body)?;
+        let value = |wanted: &str| headers.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+        let body = if value("transfer-encoding") == Some("chunked") {
+            self.chunks()?
+        } else {
+            let mut body = vec![0; value("content-length").map_or(0, |length| length.parse().expect("a length"))];
+            self.0.read_exact(&mut body)?;
+            body
+        };
         Ok(Answer { status, headers, body: String::from_utf8(body).map_err(io::Error::other)? })
     }
 
@@ -119,6 +123,20 @@ impl Client {
     /// Reads until the service closes the connection, which must say no more.
     pub fn ends(&mut self) -> bool {
         self.0.fill_buf().is_ok_and(<[u8]>::is_empty)
+    }
+
+    fn chunks(&mut self) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let length = usize::from_str_radix(&self.line()?, 16).map_err(io::Error::other)?;
+            let start = body.len();
+            body.resize(start + length, 0);
+            self.0.read_exact(&mut body[start..])?;
+            self.line()?;
+            if length == 0 {
+                return Ok(body);
+            }
+        }
     }
 
     fn line(&mut self) -> io::Result<String> {
