@@ -34,7 +34,7 @@ pub fn of(statuses: &Statuses<'_>, settings: &EnvoySettings) -> Vec<HeaderValue>
 /// The limit that the headers are about: the last one that is over and no quota, else the first with the least remaining.
 fn source<'s, 'a>(statuses: &'s [Status<'a>]) -> Option<(&'s Status<'a>, &'s Shown<'a>)> {
     let shown = || statuses.iter().filter_map(|status| Some((status, status.shown.as_ref()?)));
-    let over = shown().filter(|(status, _)| status.over && !status.quota).next_back();
+    let over = shown().rfind(|(status, _)| status.over && !status.quota);
     over.or_else(|| shown().min_by_key(|(_, shown)| shown.remaining))
 }
 
