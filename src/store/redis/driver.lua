@@ -159,8 +159,10 @@ local function total_cost(index)
 end
 
 local function step(index, units)
-  local rule = limit_of(input[limits_at + index])
-  return rule.step(rule.params, states[input[places_at + index]], now, units, max_wait, input[phases_at + index])
+  local rule, place = limit_of(input[limits_at + index]), input[places_at + index]
+  -- What a level of this plan has emptied is nothing to the next one, as is what has expired.
+  local state = resets[place] ~= 0 and states[place]
+  return rule.step(rule.params, state, now, units, max_wait, input[phases_at + index])
 end
 
 local function put(index, state)
