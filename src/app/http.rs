@@ -13,17 +13,23 @@ use crate::{
     admin::Admin,
     config::Settings,
     store::AnyStore,
-    transport::{http, observe::Checks},
+    transport::{
+        http,
+        observe::Checks,
+        rls::{self, Rls},
+    },
 };
 
-/// The API and the pages. Those run on the runtime that this is called on: to write a large `/metrics` takes long enough
-/// to hold up the checks of a serving thread.
+/// The API, Envoy's `/json` and the pages. The pages run on the runtime that this is called on: to write a large
+/// `/metrics` takes long enough to hold up the checks of a serving thread.
 pub fn routes(settings: &Settings, checks: Checks<AnyStore>, admin: Admin) -> Result<Router, AppError> {
     let control = Handle::current();
     let pages = admin.routes().layer(from_fn(move |request, next: Next| {
         let page = control.spawn(next.run(request));
         async { page.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()) }
     }));
-    let api = http::routes(checks, settings.http.headers, settings.grpc.max_message_bytes)?;
-    Ok(api.merge(pages))
+    let most = settings.grpc.max_message_bytes;
+    let envoy = rls::json::routes(Rls::new(checks.clone(), settings.envoy.clone()), most)?;
+    let api = http::routes(checks, settings.http.headers, most)?;
+    Ok(api.merge(envoy).merge(pages))
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     document::{Entry, Node, Value},
-    limits::{read_limits, scalar},
+    limits::{read_choice, read_limits, scalar},
     problem::{Mark, Problems},
     suggest,
     tree::{Domain, NodeId},
@@ -159,14 +159,7 @@ impl Reader {
     }
 
     fn choice<T: Copy>(&mut self, entry: &Entry, known: &[(&str, T)]) -> T {
-        let text = scalar(&entry.value);
-        if let Some((_, value)) = known.iter().find(|(name, _)| Some(*name) == text) {
-            return *value;
-        }
-        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
-        let message = suggest::unknown(&format!("value of {}:", entry.key), text.unwrap_or_default(), &names);
-        self.problem(entry.value.mark, &entry.key, message);
-        known[0].1
+        read_choice(entry, known, &mut self.problems)
     }
 
     /// The entries of a map whose keys are all known; the unknown ones are told.

@@ -230,6 +230,18 @@ fn read_params(
     }
 }
 
+/// One of the `known` values, by its name; the first where it is none, which is told.
+pub fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems: &mut Problems) -> T {
+    let text = scalar(&entry.value);
+    if let Some((_, value)) = known.iter().find(|(name, _)| Some(*name) == text) {
+        return *value;
+    }
+    let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+    let message = suggest::unknown(&format!("value of {}:", entry.key), text.unwrap_or_default(), &names);
+    problems.add(entry.value.mark, &entry.key, message);
+    known[0].1
+}
+
 /// The text of a single value.
 pub fn scalar(node: &Node) -> Option<&str> {
     match &node.value {

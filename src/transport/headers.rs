@@ -78,8 +78,8 @@ impl Quota<'_> {
     }
 }
 
-/// Whole seconds, rounded up.
-fn whole_seconds(micros: Micros) -> u64 {
+/// Whole seconds, rounded up: who comes back then is not early.
+pub fn whole_seconds(micros: Micros) -> u64 {
     micros.max(0).unsigned_abs().div_ceil(SECOND.unsigned_abs())
 }
 

@@ -23,6 +23,7 @@ pub const EXAMPLES: &[&[(&str, &str)]] = &[
     &[("count", "1"), ("period", "1us"), ("min_interval", "1us")],
     &[("count", "500"), ("period", "31d")],
     &[("count", "400"), ("period", "30d"), ("charge_denied", "true")],
+    &[("count", "400"), ("period", "29d")],
 ];
 
 /// From a file's map.

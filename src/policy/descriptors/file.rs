@@ -10,7 +10,7 @@ use crate::{
     },
     policy::{
         document::{Entry, Node, Value},
-        limits::scalar,
+        limits::{read_choice, scalar},
         problem::{Mark, Problems},
         suggest,
         tree::Domain,
@@ -164,14 +164,7 @@ impl Reader {
     }
 
     fn choice<T: Copy>(&mut self, entry: &Entry, known: &[(&str, T)]) -> T {
-        let text = scalar(&entry.value);
-        if let Some((_, value)) = known.iter().find(|(name, _)| Some(*name) == text) {
-            return *value;
-        }
-        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
-        let message = suggest::unknown(&format!("value of {}:", entry.key), text.unwrap_or_default(), &names);
-        self.problem(entry.value.mark, &entry.key, message);
-        known[0].1
+        read_choice(entry, known, &mut self.problems)
     }
 
     /// The entries of a map; its unknown keys are told, and noted those that mean nothing here.

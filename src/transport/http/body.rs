@@ -20,7 +20,15 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// [`Problem`]: 415 for another kind, 413 for a longer one, 408 for one that takes too long, 400 for no text.
 pub async fn read(request: Request, most: usize) -> Result<String, Problem> {
     check_kind(request.headers())?;
-    let body = request.into_body();
+    String::from_utf8(bytes(request.into_body(), most).await?)
+        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))
+}
+
+/// All of a body, of whatever kind, of at most `most` bytes.
+///
+/// # Errors
+/// [`Problem`]: 413 for a longer one, 408 for one that takes too long, 400 for one that breaks off.
+pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body is at most {most} bytes"));
     if body.size_hint().lower() > most as u64 {
         return Err(too_long());
@@ -28,8 +36,7 @@ pub async fn read(request: Request, most: usize) -> Result<String, Problem> {
     let bytes = tokio::time::timeout(TIMEOUT, collect(body, most)).await.map_err(|_| {
         Problem::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {} s", TIMEOUT.as_secs()))
     })??;
-    let bytes = bytes.ok_or_else(too_long)?;
-    String::from_utf8(bytes).map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))
+    bytes.ok_or_else(too_long)
 }
 
 /// All of a body; `None` where it is longer than `most`.

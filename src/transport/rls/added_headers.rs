@@ -2,11 +2,11 @@
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 
-use super::{encode::whole_seconds, settings::EnvoySettings};
+use super::settings::EnvoySettings;
 use crate::{
     limiter::status::{Shown, Status, Statuses},
     settings::HeaderStyle,
-    transport::headers::Quota,
+    transport::headers::{Quota, whole_seconds},
 };
 
 /// The headers of an answer: none where no limit was met.

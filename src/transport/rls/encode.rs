@@ -11,11 +11,12 @@ use super::{
     settings::EnvoySettings,
 };
 use crate::{
-    domain::{Micros, Unit, time::SECOND},
+    domain::Unit,
     limiter::{
         descriptors::DescriptorsRequest,
         status::{Shown, Status, Statuses},
     },
+    transport::headers::whole_seconds,
 };
 
 /// What is left of a descriptor that is not limited.
@@ -45,7 +46,7 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
         limit_remaining: if status.unlimited { UNLIMITED } else { remaining },
         duration_until_reset: status
             .shown
-            .map(|shown| Duration { seconds: whole_seconds(shown.until_reset), nanos: 0 }),
+            .map(|shown| Duration { seconds: whole_seconds(shown.until_reset) as i64, nanos: 0 }),
         ..DescriptorStatus::default()
     }
 }
@@ -68,9 +69,4 @@ fn unit(unit: Unit) -> rate_limit::Unit {
         Unit::Month => rate_limit::Unit::Month,
         Unit::Year => rate_limit::Unit::Year,
     }
-}
-
-/// Rounded up: who comes back then is not early.
-pub fn whole_seconds(micros: Micros) -> i64 {
-    micros.div_euclid(SECOND) + i64::from(micros.rem_euclid(SECOND) > 0)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    body::{Body, to_bytes},
+    body::Body,
     extract::{Request, State},
     http::{HeaderValue, StatusCode, header},
     response::Response,
@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     store::Store,
-    transport::{codec::Readable, http::Damaged},
+    transport::{
+        codec::Readable,
+        http::{Damaged, body},
+    },
 };
 
 struct Json<S> {
@@ -47,7 +50,7 @@ pub fn routes<S: Store>(rls: Rls<S>, max_body_bytes: usize) -> Result<Router, Da
 }
 
 async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, request: Request) -> Response {
-    let Ok(body) = to_bytes(request.into_body(), json.max_body_bytes).await else { return bad_request() };
+    let Ok(body) = body::bytes(request.into_body(), json.max_body_bytes).await else { return bad_request() };
     let Some(request) = json.read(&body) else { return bad_request() };
     match json.rls.answer(&request.0).await {
         Ok(answer) => json.write(&answer).unwrap_or_else(|| plain(StatusCode::INTERNAL_SERVER_ERROR, "")),

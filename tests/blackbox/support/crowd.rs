@@ -70,7 +70,8 @@ fn now() -> Micros {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_micros() as Micros
 }
 
-/// A limit of `units` at once, none of which come back within an hour: an example of the algorithm, made larger or smaller.
+/// A limit of `units` at once, none of which come back within an hour, and whose refusals cost nothing: an example of the
+/// algorithm, made larger or smaller.
 fn lasting(algorithm: &Entry, units: u64) -> Params {
     let now = now();
     let ask = |now, cost| Ask { now, cost, max_wait: Some(0), phase: 0 };
@@ -78,8 +79,9 @@ fn lasting(algorithm: &Entry, units: u64) -> Params {
         let (full, state) = params.step(None, &ask(now, units as i64));
         // One that lends grants one unit more.
         let lent = params.step(state.as_ref(), &ask(now, 1)).1.or(state);
-        let later = params.step(lent.as_ref(), &ask(now, 1)).0;
-        full.limit == units && full.allowed && !later.allowed && later.retry_after > Some(DAY / 24)
+        let (later, charged) = params.step(lent.as_ref(), &ask(now, 1));
+        let waits = !later.allowed && later.retry_after > Some(DAY / 24);
+        full.limit == units && full.allowed && waits && charged.is_none()
     };
     let sized = |params: Params| {
         let limit = params.step(None, &ask(now, 0)).0.limit as f64;
