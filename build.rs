@@ -9,12 +9,8 @@ use std::{
 };
 
 use prost::Message as _;
-use tonic_build::manual;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
-
-/// Reads messages with the bounds of this crate.
-const CODEC: &str = "crate::transport::codec::Codec";
 
 fn main() -> Outcome<()> {
     println!("cargo:rerun-if-changed=proto");
@@ -27,27 +23,11 @@ fn main() -> Outcome<()> {
 fn own(out: &Path) -> Outcome<()> {
     let descriptors = protox::compile(["proto/weir/v1/weir.proto"], ["proto"])?;
     fs::write(out.join("weir_descriptor.bin"), descriptors.encode_to_vec())?;
-    Ok(tonic_prost_build::configure().codec_path(CODEC).compile_fds(descriptors)?)
+    Ok(tonic_prost_build::configure().build_server(false).compile_fds(descriptors)?)
 }
 
-/// Envoy's rate-limit service: its server with a codec of ours, and the descriptors that it needs, of the hundreds that the
-/// crate with the messages has.
+/// The descriptors that Envoy's rate-limit service needs, of the hundreds that the crate with the messages has.
 fn envoy(out: &Path) -> Outcome<()> {
-    let method = manual::Method::builder()
-        .name("should_rate_limit")
-        .route_name("ShouldRateLimit")
-        .comment("Decides every descriptor of a request.")
-        .input_type("crate::transport::rls::wire::RateLimitRequest")
-        .output_type("crate::transport::rls::pb::RateLimitResponse")
-        .codec_path(CODEC)
-        .build();
-    let service = manual::Service::builder()
-        .name("RateLimitService")
-        .package("envoy.service.ratelimit.v3")
-        .comment("Envoy's rate-limit service.")
-        .method(method)
-        .build();
-    manual::Builder::new().build_client(false).compile(&[service]);
     let protos = package("envoy-types")?.join("proto");
     let includes: Vec<_> = fs::read_dir(protos)?.map(|entry| Ok(entry?.path())).collect::<Outcome<_>>()?;
     let descriptors = protox::compile(["envoy/service/ratelimit/v3/rls.proto"], includes)?;

@@ -1,15 +1,14 @@
 //! The cost of a check, taken apart: `request` reads the message and encodes the key, `policy` resolves the key, `store`
-//! decides the plan, `check` is all of the limiter with its metrics, `algorithm` is one step of each of them.
+//! decides the plan, `check` is all of the limiter with its metrics, `call` that and the messages, `algorithm` is one step of each of them.
 //!
 //! A case is the limits of the key, how many users take turns (1: a hot key), and whether the requests pass. The keys of
 //! the other users are drawn at random, so that every decision goes to memory that is not in the processor's cache.
 
 mod support;
 
-use std::{cell::Cell, fmt, time::Duration};
+use std::{cell::Cell, fmt, sync::Arc, time::Duration};
 
 use divan::{Bencher, black_box};
-use futures_util::FutureExt;
 use prost::Message;
 use support::Shape;
 use weir::{
@@ -21,7 +20,7 @@ use weir::{
     proto::CheckRequest,
     store::{MemoryStore, SystemClock, memory::MemorySettings},
     telemetry::Metrics,
-    transport::decode,
+    transport::{decode, grpc, message::CheckMessage, observe::Checks},
 };
 
 #[global_allocator]
@@ -108,7 +107,7 @@ mod request {
     #[divan::bench(args = SHAPES, sample_size = CALLS, sample_count = SAMPLES)]
     fn decode_message(bencher: Bencher, shape: Shape) {
         let bytes = message(shape);
-        bencher.bench_local(|| CheckRequest::decode(black_box(&bytes[..])));
+        bencher.bench_local(|| drop(black_box(CheckMessage::read(black_box(&bytes[..])))));
     }
 
     #[divan::bench(args = SHAPES, sample_size = CALLS, sample_count = SAMPLES)]
@@ -121,7 +120,7 @@ mod request {
     fn message_to_request(bencher: Bencher, shape: Shape) {
         let (bytes, bounds) = (message(shape), Bounds::default());
         bencher.bench_local(|| {
-            let message = CheckRequest::decode(black_box(&bytes[..])).expect("a message");
+            let message = CheckMessage::read(black_box(&bytes[..])).expect("a message");
             drop(black_box(decode::check(message, &bounds)));
         });
     }
@@ -171,13 +170,29 @@ fn check(bencher: Bencher, case: &Case) {
     let (store, next) = (case.store(&policy), case.users());
     let limiter = Limiter::new(store, policy, Metrics::new());
     let request = || {
-        let request = Request::new(String::new(), &case.shape.segments(next())).expect("a key");
-        request.with_terms(case.cost(), None, 1.0).expect("terms")
+        let mut request = Request::new("", &case.shape.segments(next())).expect("a key");
+        request.set_terms(case.cost(), None, 1.0).expect("terms");
+        request
     };
     bencher.with_inputs(request).bench_local_refs(|request| {
-        let snapshot = limiter.snapshot();
-        let answer = limiter.check(&snapshot, request).now_or_never().expect("memory does not wait");
+        let snapshot = limiter.current();
+        let answer = limiter.check_at_once(&snapshot, request).expect("memory does not wait");
         assert_eq!(answer.expect("a decision").summary.allowed, case.passes);
+    });
+}
+
+/// All of a call but the wire: from the bytes of its message to those of its answer.
+#[divan::bench(args = cases(), sample_size = CALLS, sample_count = SAMPLES)]
+fn call(bencher: Bencher, case: &Case) {
+    let policy = case.policy();
+    let (store, next) = (case.store(&policy), case.users());
+    let checks = Checks::new(Arc::new(Limiter::new(store, policy, Metrics::new())), Bounds::default());
+    let message = || {
+        let cost = Some(case.cost());
+        CheckRequest { key: case.shape.segments(next()), cost, ..Default::default() }.encode_to_vec()
+    };
+    bencher.with_inputs(message).bench_local_refs(|message| {
+        assert!(black_box(grpc::call::check_at_once(&checks, message)).is_ok());
     });
 }
 

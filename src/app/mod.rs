@@ -7,6 +7,7 @@ mod snapshots;
 
 use std::{io, sync::Arc};
 
+use axum::Router;
 use thiserror::Error;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -30,7 +31,7 @@ use crate::{
         memory::{MemoryStats, snapshot::SnapshotError},
     },
     telemetry::Metrics,
-    transport::{ConnectionSettings, Drain, Listener, Server, Workers, grpc, http::Damaged, observe::Checks},
+    transport::{ConnectionSettings, Drain, Listener, Server, Workers, grpc::Calls, http::Damaged, observe::Checks},
 };
 
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
@@ -89,8 +90,8 @@ pub struct App {
     drain: Drain,
     /// The threads that serve checks, by port.
     workers: [Workers; 2],
-    grpc: Server,
-    http: Server,
+    grpc: Server<Calls<AnyStore>>,
+    http: Server<Router>,
 }
 
 impl App {
@@ -132,7 +133,7 @@ impl App {
         let pages = http::routes(&settings, checks.clone(), admin.clone())?;
         let (routes, health) = {
             let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
-            grpc::routes(checks, drain.clone(), bytes, envoy).await?
+            Calls::new(checks, drain.clone(), bytes, envoy).await?
         };
         // Apart, so that one who asks over HTTP does not stand in the way of those who ask over gRPC.
         let workers = [("weir-worker", settings.grpc.workers), ("weir-http", settings.http.workers)];

@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use thiserror::Error;
 
@@ -99,6 +99,12 @@ impl<S: Store> Limiter<S> {
         self.current.load_full()
     }
 
+    /// The same, for a moment: without counting who holds it, which all threads would do in one place.
+    #[inline]
+    pub fn current(&self) -> Guard<Arc<Snapshot>> {
+        self.current.load()
+    }
+
     /// The store.
     pub fn store(&self) -> &S {
         &self.store
@@ -113,27 +119,32 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// [`CheckError`] when it cannot be decided. A refusal is an answer.
-    pub async fn check<'a>(&self, snapshot: &'a Snapshot, request: &'a Request) -> Result<Answer<'a>, CheckError> {
+    pub async fn check<'a>(&self, snapshot: &'a Snapshot, request: &'a Request<'_>) -> Result<Answer<'a>, CheckError> {
         let plan = request.plan(&snapshot.policy, snapshot.version)?;
         let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
-        if verdict.degraded {
-            snapshot.meters.degraded(&request.domain, plan.on_store_failure);
-        }
-        let answer = Answer::new(&plan, verdict);
-        for level in &answer.levels {
-            let LevelAnswer { limit, decision, .. } = level;
-            let index = request.spec.is_none().then_some(limit.index);
-            let near = decision.remaining.saturating_mul(5) < decision.limit;
-            snapshot.meters.limit(index).count(decision.allowed, limit.shadow, near);
-        }
-        Ok(answer)
+        Ok(snapshot.conclude(request, &plan, verdict))
+    }
+
+    /// Decides a request where the store needs no waiting for that; else `None`, and nothing is done.
+    #[inline]
+    pub fn check_at_once<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &'a Request<'_>,
+    ) -> Option<Result<Answer<'a>, CheckError>> {
+        let plan = match request.plan(&snapshot.policy, snapshot.version) {
+            Ok(plan) => plan,
+            Err(error) => return Some(Err(error)),
+        };
+        let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide_at_once(&plan)? };
+        Some(Ok(snapshot.conclude(request, &plan, verdict)))
     }
 
     /// Forgets a key, with `subtree` all below it too.
     ///
     /// # Errors
     /// [`CheckError`] when the store cannot tell.
-    pub async fn reset(&self, request: &Request, subtree: bool) -> Result<ResetDone, CheckError> {
+    pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, CheckError> {
         let snapshot = self.snapshot();
         let anchor = request.anchor(&snapshot.policy);
         Ok(self.store.reset(&request.key, anchor, subtree).await?)
@@ -149,6 +160,21 @@ impl Snapshot {
         let limits = limits.into_iter().map(|(domain, limit)| (&*domain.name, &*limit.name));
         let meters = Meters::new(metrics, policy.domains().map(|domain| &*domain.name), limits);
         Self { policy, meters, version: VERSIONS.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The answer to a request whose plan was decided so; counts what each limit has decided.
+    fn conclude<'a>(&self, request: &Request<'_>, plan: &Plan<'a>, verdict: Verdict) -> Answer<'a> {
+        if verdict.degraded {
+            self.meters.degraded(request.domain, plan.on_store_failure);
+        }
+        let answer = Answer::new(plan, verdict);
+        for level in &answer.levels {
+            let LevelAnswer { limit, decision, .. } = level;
+            let index = request.spec.is_none().then_some(limit.index);
+            let near = decision.remaining.saturating_mul(5) < decision.limit;
+            self.meters.limit(index).count(decision.allowed, limit.shadow, near);
+        }
+        answer
     }
 }
 

@@ -12,9 +12,9 @@ use crate::{
 
 /// A request that may be decided.
 #[derive(Debug)]
-pub struct Request {
+pub struct Request<'a> {
     /// The domain's name.
-    pub domain: String,
+    pub domain: &'a str,
     /// The key, which holds the domain too.
     pub key: Key,
     /// Units asked for.
@@ -72,37 +72,40 @@ impl Invalid {
     }
 }
 
-impl Request {
+impl<'n> Request<'n> {
     /// A request for one unit under the domain's policy.
     ///
     /// # Errors
     /// [`Invalid`] names what is wrong with the key.
-    pub fn new<T: AsRef<str>>(domain: String, segments: &[T]) -> Result<Self, Invalid> {
-        let key = Key::new(&domain, segments)?;
+    pub fn new<T: AsRef<str>>(domain: &'n str, segments: &[T]) -> Result<Self, Invalid> {
+        let key = Key::new(domain, segments)?;
         Ok(Self { domain, key, cost: 1, max_wait: None, factor: 1.0, spec: None, charge: None })
     }
 
-    /// The same request with other terms.
+    /// Asks for other terms.
     ///
     /// # Errors
     /// [`Invalid`] names the term that is out of bounds.
-    pub fn with_terms(self, cost: i64, max_wait: Option<Micros>, factor: f64) -> Result<Self, Invalid> {
+    pub fn set_terms(&mut self, cost: i64, max_wait: Option<Micros>, factor: f64) -> Result<(), Invalid> {
         ask::check_bounds(cost, max_wait, factor)?;
-        Ok(Self { cost, max_wait, factor, ..self })
+        (self.cost, self.max_wait, self.factor) = (cost, max_wait, factor);
+        Ok(())
     }
 
     /// What a store has to decide by the policy of this version.
     pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
-        let domain = policy.domain(&self.domain);
+        let domain = policy.domain(self.domain);
         let beyond = |error| Invalid::Factor(self.factor, error);
         let (levels, charge) = match (&self.spec, domain) {
-            (Some(_), Some(domain)) if !domain.allows_spec => return Err(CheckError::SpecDenied(self.domain.clone())),
+            (Some(_), Some(domain)) if !domain.allows_spec => {
+                return Err(CheckError::SpecDenied(self.domain.to_owned()));
+            }
             (Some(spec), domain) => {
                 let anchor = domain.map(|domain| domain.anchor);
                 (spec.levels(&self.key, anchor, self.cost, self.factor).map_err(beyond)?, spec.charge)
             }
             (None, Some(domain)) => (domain.levels(&self.key, self.cost, self.factor).map_err(beyond)?, domain.charge),
-            (None, None) => return Err(CheckError::UnknownDomain(self.domain.clone())),
+            (None, None) => return Err(CheckError::UnknownDomain(self.domain.to_owned())),
         };
         let mut plan = Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
@@ -112,6 +115,6 @@ impl Request {
 
     /// How many segments name the place of this key's states.
     pub(super) fn anchor(&self, policy: &Policy) -> u8 {
-        policy.domain(&self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
+        policy.domain(self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
     }
 }

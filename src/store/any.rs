@@ -62,6 +62,14 @@ impl Store for AnyStore {
         }
     }
 
+    #[inline]
+    fn decide_at_once(&self, plan: &Plan<'_>) -> Option<Verdict> {
+        match self {
+            Self::Memory(memory) => memory.decide_at_once(plan),
+            Self::Shared(_) => None,
+        }
+    }
+
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         match self {
             Self::Memory(memory) => memory.reset(key, anchor, subtree).await,

@@ -33,6 +33,11 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError`] when the store cannot tell. A refusal is no error.
     fn decide(&self, plan: &Plan<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
+    /// Decides a plan where that needs no waiting; else `None`, and nothing is done. See [`Store::decides_at_once`].
+    fn decide_at_once(&self, _plan: &Plan<'_>) -> Option<Verdict> {
+        None
+    }
+
     /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's.
     ///
     /// # Errors
@@ -40,7 +45,7 @@ pub trait Store: Send + Sync + 'static {
     fn reset(&self, key: &Key, anchor: u8, subtree: bool)
     -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
 
-    /// Whether plans are decided without waiting for anything, so that several gain nothing by being decided together.
+    /// Whether [`Store::decide_at_once`] decides every plan, so that several gain nothing by being decided together.
     fn decides_at_once(&self) -> bool;
 }
 

@@ -1,6 +1,6 @@
 //! Messages into requests.
 
-use super::codec;
+use super::message::CheckMessage;
 use crate::{
     algorithm::{Bounds, ParamError, Params, params::from_message},
     domain::{Charge, Key, ask::MAX_LEVELS},
@@ -21,10 +21,7 @@ pub fn too_many_checks() -> Invalid {
 ///
 /// # Errors
 /// [`Invalid`] names the field at fault.
-pub fn check(message: proto::CheckRequest, bounds: &Bounds) -> Result<Request, Invalid> {
-    if codec::is_unreadable(&message) {
-        return Err(Invalid::field_error("", codec::UNREADABLE));
-    }
+pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'a>, Invalid> {
     let max_wait = match &message.max_wait {
         None => None,
         Some(wait) => {
@@ -32,8 +29,8 @@ pub fn check(message: proto::CheckRequest, bounds: &Bounds) -> Result<Request, I
             Some(wait.ok_or_else(|| Invalid::field_error("max_wait", "max_wait is 0 to 1 day, in whole microseconds"))?)
         }
     };
-    let request = Request::new(message.domain, &message.key)?;
-    let mut request = request.with_terms(message.cost.unwrap_or(1), max_wait, message.factor.unwrap_or(1.0))?;
+    let mut request = Request::new(message.domain, &message.key)?;
+    request.set_terms(message.cost.unwrap_or(1), max_wait, message.factor.unwrap_or(1.0))?;
     if let Some(spec) = message.limit_spec {
         request.spec = Some(limit_spec(spec, &request.key, bounds)?);
     }
@@ -44,8 +41,8 @@ pub fn check(message: proto::CheckRequest, bounds: &Bounds) -> Result<Request, I
 ///
 /// # Errors
 /// [`Invalid`] names the field at fault.
-pub fn reset(message: &proto::ResetRequest) -> Result<Request, Invalid> {
-    Request::new(message.domain.clone(), &message.key)
+pub fn reset(message: &proto::ResetRequest) -> Result<Request<'_>, Invalid> {
+    Request::new(&message.domain, &message.key)
 }
 
 fn limit_spec(message: proto::LimitSpec, key: &Key, bounds: &Bounds) -> Result<Spec, Invalid> {

@@ -1,20 +1,20 @@
 //! Floor 6, the surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
-pub mod codec;
 pub mod decode;
 pub mod drain;
 pub mod encode;
 pub mod ending;
+pub mod fields;
 pub mod grpc;
 pub mod headers;
 pub mod http;
 pub mod listener;
+pub mod message;
 pub mod observe;
 pub mod rls;
 pub mod server;
 pub mod status;
-pub mod stream;
 pub mod workers;
 
 pub use drain::Drain;

@@ -2,19 +2,16 @@
 
 use std::{sync::Arc, time::Instant};
 
-use futures_util::future::join_all;
-
+use super::{decode, message::CheckMessage, status::Refused};
 use crate::{
     algorithm::Bounds,
-    limiter::{Answer, Invalid, Limiter, Snapshot},
-    proto,
+    limiter::{Answer, CheckError, Invalid, Limiter, Request, Snapshot},
     store::Store,
     telemetry::{Outcome, Transport},
-    transport::{decode, encode, status::Refused},
 };
 
 /// A check as a surface read it, or why it could not.
-pub type Message = Result<proto::CheckRequest, Invalid>;
+pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 
 /// Runs checks for the surfaces.
 pub struct Checks<S> {
@@ -28,6 +25,13 @@ impl<S> Clone for Checks<S> {
     }
 }
 
+/// What is asked, and in which form it shall be answered.
+struct Asked<'m> {
+    request: Request<'m>,
+    summary_only: bool,
+    transport: Transport,
+}
+
 impl<S: Store> Checks<S> {
     /// Checks by `limiter`, whose callers' limits stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
@@ -39,82 +43,82 @@ impl<S: Store> Checks<S> {
         &self.limiter
     }
 
-    /// Answers one check and counts how it went.
-    ///
-    /// # Errors
-    /// [`Refused`] when there is no decision.
-    pub async fn check(
-        &self,
-        snapshot: &Snapshot,
-        message: Message,
-        transport: Transport,
-    ) -> Result<proto::CheckResponse, Refused> {
-        self.check_as(snapshot, message, transport, encode::check).await
+    /// Whether [`Checks::check_at_once`] answers every check.
+    pub fn answers_at_once(&self) -> bool {
+        self.limiter.store().decides_at_once()
     }
 
-    /// The same, with the answer in a form of the surface's own. `encode` is told whether only the summary is wanted.
+    /// Answers one check and counts how it went. `encode` makes the answer of the surface, and is told whether only the
+    /// summary is wanted.
     ///
     /// # Errors
     /// [`Refused`] when there is no decision.
-    pub async fn check_as<T>(
+    pub async fn check<T>(
         &self,
         snapshot: &Snapshot,
-        message: Message,
+        message: Message<'_>,
         transport: Transport,
         encode: impl FnOnce(&Answer<'_>, bool) -> T,
     ) -> Result<T, Refused> {
+        let asked = self.read(snapshot, message, transport)?;
+        let answer = match self.limiter.check_at_once(snapshot, &asked.request) {
+            Some(answer) => answer,
+            None => self.limiter.check(snapshot, &asked.request).await,
+        };
+        asked.conclude(snapshot, answer, encode)
+    }
+
+    /// The same where the store needs no waiting; else `None`, and nothing is done.
+    #[inline]
+    pub fn check_at_once<T>(
+        &self,
+        snapshot: &Snapshot,
+        message: Message<'_>,
+        transport: Transport,
+        encode: impl FnOnce(&Answer<'_>, bool) -> T,
+    ) -> Option<Result<T, Refused>> {
+        let asked = match self.read(snapshot, message, transport) {
+            Ok(asked) => asked,
+            Err(refused) => return Some(Err(refused)),
+        };
+        let answer = self.limiter.check_at_once(snapshot, &asked.request)?;
+        Some(asked.conclude(snapshot, answer, encode))
+    }
+
+    #[inline]
+    fn read<'m>(&self, snapshot: &Snapshot, message: Message<'m>, transport: Transport) -> Result<Asked<'m>, Refused> {
         let summary_only = message.as_ref().is_ok_and(|message| message.summary_only);
-        let request = match message.and_then(|message| decode::check(message, &self.bounds)) {
-            Ok(request) => request,
+        match message.and_then(|message| decode::check(message, &self.bounds)) {
+            Ok(request) => Ok(Asked { request, summary_only, transport }),
             Err(error) => {
                 snapshot.meters.unknown_domain(transport, Outcome::Error);
-                return Err(error.into());
+                Err(error.into())
             }
-        };
-        let answer = self.limiter.check(snapshot, &request).await;
+        }
+    }
+
+    /// Counts how long an answer took; the moment until when it did, for the next one to count from.
+    pub fn timed(&self, transport: Transport, since: Instant) -> Instant {
+        let now = Instant::now();
+        self.limiter.metrics().check_duration(transport).record(now - since);
+        now
+    }
+}
+
+impl Asked<'_> {
+    #[inline]
+    fn conclude<T>(
+        &self,
+        snapshot: &Snapshot,
+        answer: Result<Answer<'_>, CheckError>,
+        encode: impl FnOnce(&Answer<'_>, bool) -> T,
+    ) -> Result<T, Refused> {
         let outcome = match &answer {
             Ok(answer) if answer.summary.allowed => Outcome::Allowed,
             Ok(_) => Outcome::Limited,
             Err(_) => Outcome::Error,
         };
-        snapshot.meters.check(&request.domain, transport, outcome);
-        Ok(encode(&answer?, summary_only))
-    }
-
-    /// The same, with an error inside the answer instead of beside it.
-    pub async fn check_in_place(
-        &self,
-        snapshot: &Snapshot,
-        message: Message,
-        transport: Transport,
-    ) -> proto::CheckResponse {
-        match self.check(snapshot, message, transport).await {
-            Ok(answer) => answer,
-            Err(refused) => proto::CheckResponse { error: Some(refused.into()), ..Default::default() },
-        }
-    }
-
-    /// Answers several checks, each on its own: the answers in their order. Those of one key are decided in it too.
-    pub async fn check_all(
-        &self,
-        snapshot: &Snapshot,
-        messages: impl ExactSizeIterator<Item = Message>,
-        transport: Transport,
-    ) -> Vec<proto::CheckResponse> {
-        let checks = messages.map(|message| self.check_in_place(snapshot, message, transport));
-        if !self.limiter.store().decides_at_once() {
-            // All at once, so that they share round trips. Each begins before the next.
-            return join_all(checks).await;
-        }
-        let mut answers = Vec::with_capacity(checks.len());
-        for check in checks {
-            answers.push(check.await);
-        }
-        answers
-    }
-
-    /// Counts how long an answer took.
-    pub fn timed(&self, transport: Transport, since: Instant) {
-        self.limiter.metrics().check_duration(transport).record(since.elapsed());
+        snapshot.meters.check(self.request.domain, self.transport, outcome);
+        Ok(encode(&answer?, self.summary_only))
     }
 }

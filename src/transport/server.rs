@@ -1,6 +1,7 @@
 //! Accepts connections, bounds them, and serves HTTP on each until it ends or the drain does.
 
 use std::{
+    convert::Infallible,
     io,
     pin::pin,
     sync::{
@@ -11,11 +12,14 @@ use std::{
 };
 
 use axum::Router;
-use hyper::service::{Service, service_fn};
+use hyper::{
+    Request, Response,
+    body::{Body, Bytes, Incoming},
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
-    service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -23,6 +27,7 @@ use tokio::{
     time::sleep,
 };
 use tokio_io_timeout::TimeoutStream;
+use tower::Service as _;
 use tracing::{debug, warn};
 
 use super::{drain::Drain, listener::Listener, workers::Worker};
@@ -56,12 +61,30 @@ pub struct ConnectionSettings {
     pub max_streams: u32,
 }
 
+/// What answers requests.
+pub trait Serve: Send + Sync + 'static {
+    /// The body of its answers.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+
+    /// Answers one request. `self` is the connection's own, so that to count who holds it concerns no other thread.
+    fn serve(self: Arc<Self>, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+impl Serve for Router {
+    type Body = axum::body::Body;
+
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<axum::body::Body> {
+        let Ok(response) = Self::clone(&self).call(request).await;
+        response
+    }
+}
+
 /// One listener with all that serves it.
-pub struct Server {
+pub struct Server<R> {
     /// What listens.
     pub listener: Listener,
     /// What answers.
-    pub routes: Router,
+    pub routes: R,
     /// Who does the work.
     pub workers: Vec<Worker>,
     /// The bounds.
@@ -78,7 +101,7 @@ enum Accepted {
     Unix(std::os::unix::net::UnixStream),
 }
 
-impl Server {
+impl<R: Serve + Clone> Server<R> {
     /// Accepts until the drain begins. The connections go on by themselves.
     pub async fn run(self) {
         let open = Arc::new(Semaphore::new(self.settings.max_connections));
@@ -102,7 +125,7 @@ impl Server {
                 self.meter.refused.increment(1);
                 continue;
             };
-            let (routes, settings, drain) = (self.routes.clone(), self.settings, self.drain.clone());
+            let (routes, settings, drain) = (Arc::new(self.routes.clone()), self.settings, self.drain.clone());
             let gauge = OpenGauge::new(&self.meter);
             let connection = self.drain.track(async move {
                 let _held = (permit, gauge);
@@ -157,15 +180,16 @@ async fn accept(listener: &Listener) -> io::Result<Accepted> {
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn serve(accepted: Accepted, routes: Router, settings: ConnectionSettings, drain: Drain) -> Served {
+async fn serve<R: Serve>(accepted: Accepted, routes: Arc<R>, settings: ConnectionSettings, drain: Drain) -> Served {
     match accepted {
         Accepted::Tcp(stream) => http(tokio::net::TcpStream::from_std(stream)?, routes, settings, drain).await,
         Accepted::Unix(stream) => http(tokio::net::UnixStream::from_std(stream)?, routes, settings, drain).await,
     }
 }
 
-async fn http<I>(io: I, routes: Router, settings: ConnectionSettings, drain: Drain) -> Served
+async fn http<I, R>(io: I, routes: Arc<R>, settings: ConnectionSettings, drain: Drain) -> Served
 where
+    R: Serve,
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -179,14 +203,17 @@ where
         .max_header_list_size(MAX_HEADER_BYTES)
         .max_send_buf_size(MAX_SEND_BUFFER_BYTES);
     if settings.http2_only {
+        // Callers over gRPC do not ask for the date.
+        builder.http2().auto_date_header(false);
         builder = builder.http2_only();
     }
     let asked = Arc::new(AtomicBool::new(false));
     let service = {
-        let (asked, routes) = (Arc::clone(&asked), TowerToHyperService::new(routes));
+        let asked = Arc::clone(&asked);
         service_fn(move |request| {
             asked.store(true, Ordering::Relaxed);
-            routes.call(request)
+            let answer = Arc::clone(&routes).serve(request);
+            async { Ok::<_, Infallible>(answer.await) }
         })
     };
     let mut io = TimeoutStream::new(io);

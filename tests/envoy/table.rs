@@ -65,8 +65,8 @@ impl Case {
     async fn check<S: Store>(&self, limiter: &Limiter<S>, check: &str) -> String {
         let (key, cost) = with_hits(check);
         let segments: Vec<_> = key.split('/').collect();
-        let request = Request::new("d".to_owned(), &segments).expect("a key");
-        let request = request.with_terms(cost, None, 1.0).expect("terms");
+        let mut request = Request::new("d", &segments).expect("a key");
+        request.set_terms(cost, None, 1.0).expect("terms");
         let snapshot = limiter.snapshot();
         let answer = limiter.check(&snapshot, &request).await.expect("an answer");
         let verdict = if answer.summary.allowed { "passed" } else { "refused" };

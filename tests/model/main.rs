@@ -123,7 +123,7 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                 current = *to;
             }
             Event::Reset { key, subtree } => {
-                let request = Request::new(String::new(), key).expect("a key");
+                let request = Request::new("", key).expect("a key");
                 let reset = limiter.reset(&request, *subtree).now_or_never();
                 let existed = reset.expect("at once").expect("memory").existed;
                 let expected = model.reset(key, *subtree, *at);
@@ -134,8 +134,8 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                 }
             }
             Event::Check(check) => {
-                let request = Request::new(String::new(), &check.key).expect("a key");
-                let mut request = request.with_terms(check.cost, None, check.factor).expect("terms");
+                let mut request = Request::new("", &check.key).expect("a key");
+                request.set_terms(check.cost, None, check.factor).expect("terms");
                 request.charge =
                     check.independent.map(|yes| if yes { Charge::Independent } else { Charge::AllOrNothing });
                 let snapshot = limiter.snapshot();

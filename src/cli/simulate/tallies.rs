@@ -38,13 +38,13 @@ impl Tallies {
     }
 
     /// Counts what the limits of a request said.
-    pub fn count(&mut self, at: Micros, request: &Request, answer: &Answer<'_>) {
+    pub fn count(&mut self, at: Micros, request: &Request<'_>, answer: &Answer<'_>) {
         for level in &answer.levels {
             let of_policy =
                 if request.spec.is_none() { self.of_policy.get_mut(level.limit.index as usize) } else { None };
             let tally = match of_policy {
                 Some((_, tally)) => tally,
-                None => self.of_requests.entry((request.domain.clone(), level.limit.name.to_string())).or_default(),
+                None => self.of_requests.entry((request.domain.to_owned(), level.limit.name.to_string())).or_default(),
             };
             if level.decision.allowed {
                 tally.allowed += 1;

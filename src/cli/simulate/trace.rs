@@ -108,18 +108,18 @@ impl CheckLine {
     }
 
     /// The request that the line asks.
-    pub fn request(&self, bounds: &Bounds) -> Result<Request, Invalid> {
+    pub fn request(&self, bounds: &Bounds) -> Result<Request<'_>, Invalid> {
         let charge = self.charge.map(|charge| match charge {
             ChargeName::AllOrNothing => Charge::AllOrNothing,
             ChargeName::Independent => Charge::Independent,
         });
-        let request = Request::new(self.domain.clone(), &self.key)?;
+        let mut request = Request::new(&self.domain, &self.key)?;
         let named = |error: Invalid| match error.field("").as_str() {
             "max_wait" => Invalid::field_error("max_wait_us", error.to_string()),
             _ => error,
         };
         let (cost, factor) = (self.cost.unwrap_or(1), self.factor.unwrap_or(1.0));
-        let mut request = request.with_terms(cost, self.max_wait_us, factor).map_err(named)?;
+        request.set_terms(cost, self.max_wait_us, factor).map_err(named)?;
         request.charge = charge;
         if let Some(limits) = &self.limits {
             let mut problems = Problems::default();
@@ -135,8 +135,8 @@ impl CheckLine {
 
 impl ResetLine {
     /// The request that names the key.
-    pub fn request(&self) -> Result<Request, Invalid> {
+    pub fn request(&self) -> Result<Request<'_>, Invalid> {
         let named = |error: Invalid| Invalid::field_error(error.field("").replace("key", "reset"), error.to_string());
-        Request::new(self.domain.clone(), &self.reset).map_err(named)
+        Request::new(&self.domain, &self.reset).map_err(named)
     }
 }

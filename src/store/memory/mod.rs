@@ -212,6 +212,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(self.verdict(plan))
     }
 
+    #[inline]
+    fn decide_at_once(&self, plan: &Plan<'_>) -> Option<Verdict> {
+        Some(self.verdict(plan))
+    }
+
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         Ok(ResetDone { existed: self.reset_now(key, anchor, subtree), scanned: false })
     }

@@ -6,6 +6,7 @@ pub mod problem;
 pub mod transcode;
 
 use std::{
+    convert::identity,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,6 +19,7 @@ use axum::{
     response::Response,
     routing::{any, post},
 };
+use futures_util::{StreamExt, future::join_all, stream};
 use serde::Serialize;
 
 use super::{
@@ -28,8 +30,8 @@ use super::{
     status::Refused,
 };
 use crate::{
-    limiter::Answer,
-    proto::{CheckBatchResponse, ResetResponse},
+    limiter::{Answer, Invalid, Snapshot},
+    proto::{CheckBatchResponse, CheckRequest, CheckResponse, ResetResponse},
     settings::HeaderStyle,
     store::Store,
     telemetry::Transport,
@@ -75,7 +77,7 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
     let snapshot = api.checks.limiter().snapshot();
     let message = api.transcoder.check(&text);
     let encode = |answer: &Answer<'_>, summary_only| api.answer(answer, summary_only);
-    let answer = api.checks.check_as(&snapshot, message, Transport::Http, encode).await;
+    let answer = api.check(&snapshot, message, Transport::Http, encode).await;
     api.checks.timed(Transport::Http, since);
     Ok(answer?)
 }
@@ -88,7 +90,13 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
         return Err(Refused::from(decode::too_many_checks()).into());
     }
     let snapshot = api.checks.limiter().snapshot();
-    let results = api.checks.check_all(&snapshot, checks, Transport::HttpBatch).await;
+    let results = checks.map(|message| api.check_in_place(&snapshot, message));
+    let results = if api.checks.answers_at_once() {
+        stream::iter(results).then(identity).collect().await
+    } else {
+        // All at once, so that they share round trips. Each begins before the next.
+        join_all(results).await
+    };
     api.checks.timed(Transport::HttpBatch, since);
     Ok(response(StatusCode::OK, JSON, &api.transcoder.answers(&CheckBatchResponse { results })))
 }
@@ -118,6 +126,27 @@ struct Refusal<'a> {
 }
 
 impl<S: Store> Api<S> {
+    async fn check<T>(
+        &self,
+        snapshot: &Snapshot,
+        message: Result<CheckRequest, Invalid>,
+        transport: Transport,
+        encode: impl FnOnce(&Answer<'_>, bool) -> T,
+    ) -> Result<T, Refused> {
+        match message {
+            Ok(message) => self.checks.check(snapshot, Ok((&message).into()), transport, encode).await,
+            Err(invalid) => self.checks.check(snapshot, Err(invalid), transport, encode).await,
+        }
+    }
+
+    /// A check of a batch: an error is within the answer.
+    async fn check_in_place(&self, snapshot: &Snapshot, message: Result<CheckRequest, Invalid>) -> CheckResponse {
+        match self.check(snapshot, message, Transport::HttpBatch, encode::check).await {
+            Ok(answer) => answer,
+            Err(refused) => CheckResponse { error: Some(refused.into()), ..Default::default() },
+        }
+    }
+
     fn answer(&self, answer: &Answer<'_>, summary_only: bool) -> Response {
         let message = self.transcoder.answer(&encode::check(answer, summary_only));
         let binding = answer.summary.binding.map(|index| &answer.levels[index]);

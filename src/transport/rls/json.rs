@@ -21,10 +21,7 @@ use super::{
 };
 use crate::{
     store::Store,
-    transport::{
-        codec::Readable,
-        http::{Damaged, body},
-    },
+    transport::http::{Damaged, body},
 };
 
 struct Json<S> {

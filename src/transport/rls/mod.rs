@@ -17,8 +17,3 @@ pub use settings::{EnvoySettings, Headers};
 
 /// The descriptors of the service and of what its messages hold.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/envoy_descriptor.bin"));
-
-/// The service as tonic sees it, over messages that [`wire`] reads.
-pub mod generated {
-    include!(concat!(env!("OUT_DIR"), "/envoy.service.ratelimit.v3.RateLimitService.rs"));
-}

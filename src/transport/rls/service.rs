@@ -2,12 +2,7 @@
 
 use std::time::Instant;
 
-use tonic::{Request, Response};
-
-use super::{
-    encode, generated::rate_limit_service_server::RateLimitService, pb::RateLimitResponse, settings::EnvoySettings,
-    wire::RateLimitRequest,
-};
+use super::{encode, pb::RateLimitResponse, settings::EnvoySettings};
 use crate::{
     limiter::{
         Invalid,
@@ -78,15 +73,5 @@ impl<S: Store> Rls<S> {
         let answer = encode::response(request, &statuses, &self.settings);
         count(if statuses.allowed(self.settings.quota_mode) { Outcome::Allowed } else { Outcome::Limited });
         Ok(answer)
-    }
-}
-
-#[tonic::async_trait]
-impl<S: Store> RateLimitService for Rls<S> {
-    async fn should_rate_limit(
-        &self,
-        request: Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, tonic::Status> {
-        Ok(Response::new(self.answer(&request.into_inner().0).await?))
     }
 }

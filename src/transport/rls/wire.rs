@@ -10,7 +10,7 @@ use tonic::Status;
 use crate::{
     domain::{Unit, ask::MAX_COST},
     limiter::descriptors::{Descriptor, DescriptorsRequest, MAX_DESCRIPTORS, Override},
-    transport::codec::{Fields, Readable},
+    transport::fields::{Fields, Value},
 };
 
 /// Entries of a descriptor that are read: one more than any rule has, which is enough to tell that it meets none.
@@ -59,8 +59,12 @@ struct LimitTerms {
 /// What is said of bytes that are no request.
 const UNREADABLE: &str = "the message cannot be read";
 
-impl Readable for RateLimitRequest {
-    fn read(bytes: &[u8]) -> Result<Self, Status> {
+impl RateLimitRequest {
+    /// Reads all of the bytes.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with a fixed sentence.
+    pub fn read(bytes: &[u8]) -> Result<Self, Status> {
         read(bytes).ok_or_else(|| Status::invalid_argument(UNREADABLE))
     }
 }
@@ -70,9 +74,9 @@ fn read(bytes: &[u8]) -> Option<RateLimitRequest> {
     let (mut domain, mut descriptors) = (String::new(), Vec::new());
     for field in Fields::new(bytes) {
         match field? {
-            (field::DOMAIN, Some(text)) => domain = lossy(text),
+            (field::DOMAIN, Value::Bytes(text)) => domain = lossy(text),
             // One more than is decided tells that there are too many.
-            (field::DESCRIPTORS, Some(bytes)) if descriptors.len() <= MAX_DESCRIPTORS => {
+            (field::DESCRIPTORS, Value::Bytes(bytes)) if descriptors.len() <= MAX_DESCRIPTORS => {
                 descriptors.push(descriptor(bytes, terms.hits_addend)?);
             }
             _ => {}
@@ -86,7 +90,7 @@ fn descriptor(bytes: &[u8], hits_of_all: u32) -> Option<Descriptor> {
     let mut entries = Vec::new();
     for field in Fields::new(bytes) {
         match field? {
-            (field::ENTRIES, Some(entry)) if entries.len() < MAX_ENTRIES => entries.push(self::entry(entry)?),
+            (field::ENTRIES, Value::Bytes(entry)) if entries.len() < MAX_ENTRIES => entries.push(self::entry(entry)?),
             _ => {}
         }
     }
@@ -103,8 +107,8 @@ fn entry(bytes: &[u8]) -> Option<(String, String)> {
     let (mut key, mut value) = (String::new(), String::new());
     for field in Fields::new(bytes) {
         match field? {
-            (field::KEY, Some(text)) => key = lossy(text),
-            (field::VALUE, Some(text)) => value = lossy(text),
+            (field::KEY, Value::Bytes(text)) => key = lossy(text),
+            (field::VALUE, Value::Bytes(text)) => value = lossy(text),
             _ => {}
         }
     }

@@ -78,7 +78,7 @@ impl<S: Place> Party<S> {
         Self { name, limiter, tallies, decided, allowed: 0, refused: 0, invalid: 0, first_invalid: None }
     }
 
-    fn count(&mut self, number: u64, line: &CheckLine, request: &Request, answer: &Result<Answer<'_>, CheckError>) {
+    fn count(&mut self, number: u64, line: &CheckLine, request: &Request<'_>, answer: &Result<Answer<'_>, CheckError>) {
         match answer {
             Ok(answer) => {
                 *if answer.summary.allowed { &mut self.allowed } else { &mut self.refused } += 1;
@@ -125,7 +125,7 @@ impl<S: Place> Comparison<S> {
             if self.print.each {
                 self.print_difference(number, &line, how, (&a, &b), out)?;
             }
-            self.add(number, line, how, (&a, &b));
+            self.add(number, &line, how, (&a, &b));
         }
         Ok(None)
     }
@@ -135,7 +135,7 @@ impl<S: Place> Comparison<S> {
         self.b.count_invalid(number, error);
     }
 
-    fn add(&mut self, number: u64, line: CheckLine, how: How, (a, b): (&Treated<'_>, &Treated<'_>)) {
+    fn add(&mut self, number: u64, line: &CheckLine, how: How, (a, b): (&Treated<'_>, &Treated<'_>)) {
         self.counts.add(how);
         let (treated, party) = match how.decided_by() {
             Some(Side::A) => (Some(a), &mut self.a),
@@ -145,7 +145,7 @@ impl<S: Place> Comparison<S> {
         if let Some(limit) = limit {
             *party.decided.entry((line.domain.clone(), limit.to_owned())).or_default() += 1;
         }
-        self.followed.add((line.domain, line.key), Once { line: number, at: line.at_us, how, limit });
+        self.followed.add((line.domain.clone(), line.key.clone()), Once { line: number, at: line.at_us, how, limit });
     }
 
     fn print_difference(

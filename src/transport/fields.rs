@@ -1,0 +1,156 @@
+//! The fields of a message as they stand on the wire, borrowed from its bytes.
+
+/// Deepest nesting of groups.
+const MAX_GROUPS: usize = 16;
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A number of variable length.
+    Varint(u64),
+    /// Eight bytes.
+    Fixed64(u64),
+    /// What has a length: a text, bytes, a message.
+    Bytes(&'a [u8]),
+    /// Four bytes, or a group, which no message here has.
+    Other,
+}
+
+/// The fields of a message in their order: the number and the value of each. Ends with `None` at bytes that are no field.
+#[derive(Clone)]
+pub struct Fields<'a>(&'a [u8]);
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Option<(u64, Value<'a>)>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// How many there are, up to one more than `most`; `None` where the bytes are no message.
+    pub fn count_up_to(self, most: usize) -> Option<usize> {
+        self.take(most + 1).try_fold(0, |count, field| field.map(|_| count + 1))
+    }
+
+    #[inline]
+    fn field(&mut self) -> Option<(u64, Value<'a>)> {
+        let (number, kind) = self.tag()?;
+        let value = match kind {
+            0 => Value::Varint(self.varint()?),
+            1 => Value::Fixed64(u64::from_le_bytes(self.cut(8)?.try_into().ok()?)),
+            2 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                Value::Bytes(self.cut(length)?)
+            }
+            3 => self.skip_group(number).map(|()| Value::Other)?,
+            5 => self.cut(4).map(|_| Value::Other)?,
+            _ => return None,
+        };
+        Some((number, value))
+    }
+
+    /// Skips what an old client may send in a field that nobody knows here: a group, with groups inside.
+    #[cold]
+    fn skip_group(&mut self, number: u64) -> Option<()> {
+        let mut open = vec![number];
+        while let Some(innermost) = open.last() {
+            let (number, kind) = self.tag()?;
+            match kind {
+                0 => drop(self.varint()?),
+                1 => drop(self.cut(8)?),
+                2 => {
+                    let length = usize::try_from(self.varint()?).ok()?;
+                    self.cut(length)?;
+                }
+                3 if open.len() < MAX_GROUPS => open.push(number),
+                4 if number == *innermost => drop(open.pop()),
+                5 => drop(self.cut(4)?),
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    /// The number of the next field and the kind of its value.
+    #[inline]
+    fn tag(&mut self) -> Option<(u64, u64)> {
+        let tag = self.varint()?;
+        (tag >> 3 > 0 && tag <= u64::from(u32::MAX)).then_some((tag >> 3, tag & 7))
+    }
+
+    #[inline]
+    fn cut(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    #[inline]
+    fn varint(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        if *first < 0x80 { Some(u64::from(*first)) } else { self.long_varint(*first) }
+    }
+
+    fn long_varint(&mut self, first: u8) -> Option<u64> {
+        let mut value = u64::from(first & 0x7f);
+        for shift in (7..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            // Of the tenth byte one bit is left.
+            if shift == 63 && *byte > 1 {
+                return None;
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_read() {
+        let bytes = b"\x08\x96\x01\x11\x01\0\0\0\0\0\0\0\x1a\x02hi\x25\0\0\0\0\x2b\x08\x05\x2c";
+        let fields: Vec<_> = Fields::new(bytes).collect::<Option<_>>().unwrap();
+        let expected = [Value::Varint(150), Value::Fixed64(1), Value::Bytes(b"hi"), Value::Other, Value::Other];
+        assert_eq!(fields, (1..).zip(expected).collect::<Vec<_>>());
+        assert_eq!(Fields::new(bytes).count_up_to(9), Some(5));
+        assert_eq!(Fields::new(bytes).count_up_to(3), Some(4), "one more than asked for");
+        let most = [&b"\x08"[..], &[0xff; 9], &[1]].concat();
+        assert_eq!(Fields::new(&most).next(), Some(Some((1, Value::Varint(u64::MAX)))));
+    }
+
+    #[test]
+    fn what_is_no_field_ends_it() {
+        let long = [&b"\x08"[..], &[0xff; 9], &[2]].concat();
+        let nested = b"\xa3\x06".repeat(1_000);
+        for broken in
+            [&b"\x08"[..], b"\x0a\x02a", b"\x09\0", b"\x0c", b"\x0f", b"\0\0", b"\xa3\x06\xac\x06", &long, &nested]
+        {
+            let mut fields = Fields::new(broken);
+            assert_eq!((fields.next(), fields.next()), (Some(None), None), "{broken:?}");
+            assert_eq!(Fields::new(broken).count_up_to(9), None);
+        }
+    }
+}

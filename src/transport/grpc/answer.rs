@@ -1,0 +1,243 @@
+//! Answers as the bytes of `CheckResponse`, without making the message first.
+
+use bytes::{BufMut, BytesMut};
+use prost::Message;
+
+use crate::{
+    domain::{Micros, time::SECOND},
+    limiter::{Answer, LevelAnswer},
+    proto,
+    transport::status::Refused,
+};
+
+/// The first of the seven fields that tell a decision, as `CheckResponse` and `LevelResult` number them.
+const SUMMARY: u8 = 1;
+const DECISION: u8 = 4;
+
+/// Those of `CheckResponse` behind them.
+const DEGRADED: u8 = 8;
+const BINDING: u8 = 9;
+const LEVELS: u8 = 10;
+
+/// Those of `LevelResult` before them.
+const NAME: u8 = 1;
+const DEPTH: u8 = 2;
+const SHADOW: u8 = 3;
+
+/// The kinds of values.
+const VARINT: u8 = 0;
+const LENGTH: u8 = 2;
+
+/// What a decision says, of one level or of all.
+struct Told {
+    allowed: bool,
+    limit: u64,
+    remaining: u64,
+    retry_after: Option<Micros>,
+    reset_after: Micros,
+    wait: Micros,
+    never: bool,
+}
+
+/// Appends the answer to a check, with its levels unless only the summary is wanted.
+pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
+    let summary = &answer.summary;
+    let mut fields = Short::default();
+    fields.told(
+        SUMMARY,
+        &Told {
+            allowed: summary.allowed,
+            limit: summary.limit,
+            remaining: summary.remaining,
+            retry_after: summary.retry_after,
+            reset_after: summary.reset_after,
+            wait: summary.wait,
+            never: summary.never,
+        },
+    );
+    fields.flag(DEGRADED, answer.degraded);
+    if let Some(binding) = summary.binding {
+        fields.number_that_may_be_0(BINDING, binding as u64);
+    }
+    out.put_slice(fields.bytes());
+    if !summary_only {
+        answer.levels.iter().for_each(|level| write_level(level, out));
+    }
+}
+
+fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {
+    let LevelAnswer { limit, depth, decision, .. } = level;
+    let mut fields = Short::default();
+    fields.number(DEPTH, u64::from(*depth));
+    fields.flag(SHADOW, limit.shadow);
+    fields.told(
+        DECISION,
+        &Told {
+            allowed: decision.allowed,
+            limit: decision.limit,
+            remaining: decision.remaining,
+            retry_after: decision.retry_after,
+            reset_after: decision.reset_after,
+            wait: decision.wait,
+            never: decision.never,
+        },
+    );
+    let mut name = Short::default();
+    if !limit.name.is_empty() {
+        name.push(NAME << 3 | LENGTH);
+        name.varint(limit.name.len() as u64);
+    }
+    let mut head = Short::default();
+    head.push(LEVELS << 3 | LENGTH);
+    head.varint((name.length + limit.name.len() + fields.length) as u64);
+    out.put_slice(head.bytes());
+    out.put_slice(name.bytes());
+    out.put_slice(limit.name.as_bytes());
+    out.put_slice(fields.bytes());
+}
+
+/// Appends what stands in the place of an answer where there is none.
+pub fn write_error(refused: Refused, out: &mut BytesMut) {
+    let answer = proto::CheckResponse { error: Some(refused.into()), ..Default::default() };
+    out.put_slice(&answer.encode_to_vec());
+}
+
+/// The longest that the fields of a decision become: three lengths of time of 19 bytes, four numbers of 11, five flags of 2.
+const MOST: usize = 128;
+
+/// A few fields on their way. Fields that hold what is their default are left out, as proto3 does.
+struct Short {
+    buffer: [u8; MOST],
+    length: usize,
+}
+
+impl Default for Short {
+    #[inline]
+    fn default() -> Self {
+        Self { buffer: [0; MOST], length: 0 }
+    }
+}
+
+impl Short {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        self.buffer[self.length] = byte;
+        self.length += 1;
+    }
+
+    #[inline]
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.push(value as u8);
+    }
+
+    #[inline]
+    fn flag(&mut self, field: u8, flag: bool) {
+        self.number(field, u64::from(flag));
+    }
+
+    #[inline]
+    fn number(&mut self, field: u8, number: u64) {
+        if number != 0 {
+            self.number_that_may_be_0(field, number);
+        }
+    }
+
+    #[inline]
+    fn number_that_may_be_0(&mut self, field: u8, number: u64) {
+        self.push(field << 3 | VARINT);
+        self.varint(number);
+    }
+
+    /// A `google.protobuf.Duration` from 0.
+    #[inline]
+    fn duration(&mut self, field: u8, micros: Micros) {
+        self.push(field << 3 | LENGTH);
+        let length = self.length;
+        self.push(0);
+        let micros = micros.max(0).unsigned_abs();
+        let second = SECOND.unsigned_abs();
+        self.number(1, micros / second);
+        self.number(2, micros % second * 1_000);
+        self.buffer[length] = (self.length - length - 1) as u8;
+    }
+
+    #[inline]
+    fn told(&mut self, first: u8, told: &Told) {
+        self.flag(first, told.allowed);
+        self.number(first + 1, told.limit);
+        self.number(first + 2, told.remaining);
+        if let Some(after) = told.retry_after {
+            self.duration(first + 3, after);
+        }
+        self.duration(first + 4, told.reset_after);
+        self.duration(first + 5, told.wait);
+        self.flag(first + 6, told.never);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        algorithm::{Bounds, find},
+        domain::{Decision, aggregate},
+        plan::{Limit, Origin},
+        transport::encode,
+    };
+
+    fn decision() -> impl Strategy<Value = Decision> {
+        let micros = || prop_oneof![Just(0), 0..2_000_000_i64, Just(i64::MAX)];
+        let count = || prop_oneof![Just(0), 0..1_000_u64, Just(u64::MAX)];
+        (any::<bool>(), count(), count(), prop::option::of(micros()), micros(), micros(), any::<bool>()).prop_map(
+            |(allowed, limit, remaining, retry_after, reset_after, wait, never)| Decision {
+                allowed,
+                limit,
+                remaining,
+                retry_after,
+                reset_after,
+                wait,
+                never,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_bytes_are_those_of_the_message(
+            decisions in prop::collection::vec((decision(), 0..33_u8, any::<bool>(), 0..300_usize), 0..5),
+            degraded: bool,
+            summary_only: bool,
+        ) {
+            let gcra = find("gcra").unwrap();
+            let params = (gcra.parse)(&gcra.examples[0], &Bounds::default()).unwrap();
+            let limits: Vec<_> = decisions
+                .iter()
+                .map(|(_, _, shadow, name)| {
+                    Limit::new(Origin::Policy, Some(&"n".repeat(*name)), "", 0, *shadow, params.clone())
+                })
+                .collect();
+            let levels = decisions.iter().zip(&limits).map(|((decision, depth, ..), limit)| LevelAnswer {
+                limit,
+                depth: *depth,
+                decision: *decision,
+                window: 1,
+            });
+            let summary = aggregate(decisions.iter().map(|(decision, _, shadow, _)| (decision, *shadow)));
+            let answer = Answer { summary, levels: levels.collect(), degraded };
+            let mut out = BytesMut::new();
+            write(&answer, summary_only, &mut out);
+            prop_assert_eq!(&out[..], encode::check(&answer, summary_only).encode_to_vec());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The gRPC port. The calls that decide are read from and written to the bytes of their messages ([`frames`], [`call`],
+//! [`answer`], [`stream`], [`body`]); health and reflection are tonic's.
+
+mod answer;
+pub mod body;
+pub mod call;
+mod frames;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::Router;
+use bytes::Bytes;
+use hyper::{Request, Response, body::Incoming};
+use serde::{Deserialize, Serialize};
+use tonic::{Status, service::Routes};
+use tonic_health::server::HealthReporter;
+use tower::Service;
+
+use super::{
+    drain::Drain,
+    ending::Ending,
+    observe::Checks,
+    rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
+    server::Serve,
+};
+use crate::{proto, settings::Listen, store::Store};
+use body::CallBody;
+use frames::Messages;
+
+/// The service's full name, as health checks ask for it.
+pub const SERVICE: &str = "weir.v1.RateLimiter";
+
+/// The gRPC port's settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GrpcSettings {
+    /// Where to listen.
+    pub listen: Listen,
+    /// Serving threads; 0: one for each core.
+    pub workers: usize,
+    /// Most connections; further ones are closed at once.
+    pub max_connections: usize,
+    /// Most concurrent calls of one connection.
+    pub max_streams: u32,
+    /// Largest message that is read.
+    pub max_message_bytes: usize,
+}
+
+impl Default for GrpcSettings {
+    fn default() -> Self {
+        Self {
+            listen: Listen::loopback(8081),
+            workers: 0,
+            max_connections: 10_000,
+            max_streams: 1_024,
+            max_message_bytes: 1 << 20,
+        }
+    }
+}
+
+/// The paths of the calls that are answered here; all others are tonic's.
+mod path {
+    pub const CHECK: &str = "/weir.v1.RateLimiter/Check";
+    pub const CHECK_BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
+    pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
+    pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
+    pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+}
+
+/// The gRPC port over one limiter: the calls of `weir.v1.RateLimiter` and Envoy's, with health and reflection beside them.
+pub struct Calls<S> {
+    checks: Checks<S>,
+    rls: Rls<S>,
+    others: Router,
+    drain: Drain,
+    max_message_bytes: usize,
+}
+
+impl<S> Clone for Calls<S> {
+    fn clone(&self) -> Self {
+        Self {
+            checks: self.checks.clone(),
+            rls: self.rls.clone(),
+            others: self.others.clone(),
+            drain: self.drain.clone(),
+            max_message_bytes: self.max_message_bytes,
+        }
+    }
+}
+
+impl<S: Store> Calls<S> {
+    /// All that is served on the gRPC port, and what reports its health.
+    ///
+    /// # Errors
+    /// When the descriptors compiled into this binary cannot be read.
+    pub async fn new(
+        checks: Checks<S>,
+        drain: Drain,
+        max_message_bytes: usize,
+        envoy: EnvoySettings,
+    ) -> Result<(Self, HealthReporter), tonic_reflection::server::Error> {
+        let (reporter, health) = tonic_health::server::health_reporter();
+        report_serving(&reporter, true).await;
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(rls::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let others = Routes::new(Ending::new(health, drain.clone()))
+            .add_service(Ending::new(reflection().build_v1()?, drain.clone()))
+            .add_service(Ending::new(reflection().build_v1alpha()?, drain.clone()));
+        let others = others.prepare().into_axum_router();
+        let rls = Rls::new(checks.clone(), envoy);
+        Ok((Self { checks, rls, others, drain, max_message_bytes }, reporter))
+    }
+
+    async fn message(&self, body: Incoming) -> Result<Bytes, Status> {
+        Messages::new(body, self.max_message_bytes).only().await
+    }
+
+    async fn check(&self, body: Incoming) -> Result<Bytes, Status> {
+        Ok(call::check(&self.checks, self.message(body).await?).await?)
+    }
+
+    async fn should_rate_limit(&self, body: Incoming) -> Result<Bytes, Status> {
+        let request = RateLimitRequest::read(&self.message(body).await?)?;
+        Ok(call::encoded(&self.rls.answer(&request.0).await?))
+    }
+
+    async fn check_batch(&self, body: Incoming) -> Result<Bytes, Status> {
+        Ok(call::check_batch(&self.checks, self.message(body).await?).await?)
+    }
+
+    async fn reset(&self, body: Incoming) -> Result<Bytes, Status> {
+        Ok(call::reset(&self.checks, self.message(body).await?).await?)
+    }
+
+    fn check_stream(&self, body: Incoming) -> Response<CallBody> {
+        let (checks, drain) = (self.checks.clone(), self.drain.clone());
+        let messages = Messages::new(body, self.max_message_bytes);
+        if checks.answers_at_once() {
+            body::many(stream::at_once(checks, messages, drain))
+        } else {
+            body::many(stream::by_waiting(checks, messages, drain))
+        }
+    }
+
+    async fn other(&self, request: Request<Incoming>) -> Response<CallBody> {
+        let Ok(response) = self.others.clone().call(request).await;
+        response.map(CallBody::Other)
+    }
+}
+
+impl<S: Store> Serve for Calls<S> {
+    type Body = CallBody;
+
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<CallBody> {
+        match request.uri().path() {
+            path::CHECK => body::unary(self.check(request.into_body()).await),
+            // Boxed, so that a check does not carry the room for them around.
+            path::SHOULD_RATE_LIMIT => body::unary(Box::pin(self.should_rate_limit(request.into_body())).await),
+            path::CHECK_BATCH => body::unary(Box::pin(self.check_batch(request.into_body())).await),
+            path::CHECK_STREAM => self.check_stream(request.into_body()),
+            path::RESET => body::unary(Box::pin(self.reset(request.into_body())).await),
+            _ => Box::pin(self.other(request)).await,
+        }
+    }
+}
+
+/// Tells those who ask for health whether this service is to be called.
+pub async fn report_serving(reporter: &HealthReporter, serving: bool) {
+    use tonic_health::ServingStatus::{NotServing, Serving};
+    for service in ["", SERVICE, rls::SERVICE, rls::HEALTH_NAME] {
+        reporter.set_service_status(service, if serving { Serving } else { NotServing }).await;
+    }
+}

@@ -1,0 +1,233 @@
+//! A stream of checks: one answer for each, in order, read no further ahead than its answers are taken.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt, stream};
+use hyper::body::Body;
+use tonic::Status;
+
+use super::{
+    call,
+    frames::{self, Messages},
+};
+use crate::{
+    store::Store,
+    telemetry::Transport,
+    transport::{drain::Drain, observe::Checks, status::shutting_down},
+};
+
+/// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
+// Few enough that a hundred streams that never pause stay below the bound of the store's queue.
+const MAX_UNDER_WAY: usize = 64;
+
+/// Most bytes of answers that are made before the caller takes some.
+const MOST_AHEAD: usize = 16 << 10;
+
+/// The end of a stream's requests: the caller's, that of a body that broke off, or the drain.
+struct Ending {
+    drain: Drain,
+    begun: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Ending {
+    fn new(drain: Drain) -> Self {
+        let begun = Box::pin({
+            let drain = drain.clone();
+            async move { drain.begun().await }
+        });
+        Self { drain, begun }
+    }
+
+    /// Waits for more of the messages; how the stream ends where there is none.
+    fn poll_more<B>(&mut self, messages: &mut Messages<B>, cx: &mut Context<'_>) -> Poll<Option<Status>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        // A caller that never pauses would never let the future below be looked at.
+        if self.drain.has_begun() {
+            return Poll::Ready(Some(shutting_down()));
+        }
+        match messages.poll_more(cx) {
+            Poll::Ready(Ok(true)) => Poll::Ready(None),
+            Poll::Ready(Ok(false)) => Poll::Ready(Some(Status::ok(""))),
+            Poll::Ready(Err(status)) => Poll::Ready(Some(status)),
+            Poll::Pending => {
+                ready!(self.begun.as_mut().poll(cx));
+                Poll::Ready(Some(shutting_down()))
+            }
+        }
+    }
+}
+
+/// Fills in the answers of a stream whose store needs no waiting: see [`super::body::many`].
+pub fn at_once<S, B>(
+    checks: Checks<S>,
+    mut messages: Messages<B>,
+    drain: Drain,
+) -> impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Option<Status>>
+where
+    S: Store,
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut ending = Ending::new(drain);
+    move |cx, out| {
+        let before = out.len();
+        let snapshot = checks.limiter().current();
+        let mut since = Instant::now();
+        let taken = messages.take_while(|message| {
+            let start = frames::begin(out);
+            call::in_place_at_once(&checks, &snapshot, message, Transport::GrpcStream, out);
+            frames::finish(out, start);
+            since = checks.timed(Transport::GrpcStream, since);
+            out.len() < MOST_AHEAD
+        });
+        match taken {
+            Err(status) => Poll::Ready(Some(status)),
+            Ok(()) if out.len() > before => Poll::Ready(None),
+            Ok(()) => ending.poll_more(&mut messages, cx),
+        }
+    }
+}
+
+/// The same where the store is waited for.
+pub fn by_waiting<S, B>(
+    checks: Checks<S>,
+    messages: Messages<B>,
+    drain: Drain,
+) -> impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Option<Status>>
+where
+    S: Store,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    // Its own count of who holds it: the limiter's is shared by all threads.
+    let checks = Arc::new(checks);
+    let answer = move |message| answer(Arc::clone(&checks), message);
+    let mut answers = Box::pin(together(until_the_end(messages, Ending::new(drain)), answer));
+    move |cx, out| match ready!(answers.as_mut().poll_next(cx)) {
+        None => Poll::Ready(Some(Status::ok(""))),
+        Some(Err(status)) => Poll::Ready(Some(status)),
+        Some(Ok(answer)) => {
+            out.extend_from_slice(&answer);
+            Poll::Ready(None)
+        }
+    }
+}
+
+/// The messages; where they do not end well, how they do is the last item.
+fn until_the_end<B>(messages: Messages<B>, ending: Ending) -> impl Stream<Item = Result<Bytes, Status>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    stream::unfold(Some((messages, ending)), |open| async {
+        let (mut messages, mut ending) = open?;
+        loop {
+            match messages.take() {
+                Ok(Some(message)) => return Some((Ok(message), Some((messages, ending)))),
+                Ok(None) => {}
+                Err(status) => return Some((Err(status), None)),
+            }
+            match std::future::poll_fn(|cx| ending.poll_more(&mut messages, cx)).await {
+                None => {}
+                Some(status) if status.code() == tonic::Code::Ok => return None,
+                Some(status) => return Some((Err(status), None)),
+            }
+        }
+    })
+}
+
+/// Answers requests while others are read, in their order. Each begins to be answered before the next.
+fn together<T, F: Future>(
+    requests: impl Stream<Item = T>,
+    answer: impl FnMut(T) -> F,
+) -> impl Stream<Item = F::Output> {
+    requests.map(answer).buffered(MAX_UNDER_WAY)
+}
+
+async fn answer<S: Store>(checks: Arc<Checks<S>>, message: Result<Bytes, Status>) -> Result<BytesMut, Status> {
+    let (message, mut out) = (message?, BytesMut::new());
+    let since = Instant::now();
+    let snapshot = checks.limiter().snapshot();
+    let start = frames::begin(&mut out);
+    call::in_place(&checks, &snapshot, &message, Transport::GrpcStream, &mut out).await;
+    frames::finish(&mut out, start);
+    checks.timed(Transport::GrpcStream, since);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::VecDeque, convert::Infallible, time::Duration};
+
+    use futures_util::FutureExt;
+    use http_body_util::{Empty, StreamBody};
+    use hyper::body::Frame;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
+        let begun: RefCell<VecDeque<(usize, oneshot::Sender<usize>)>> = RefCell::default();
+        let mut answers = Box::pin(together(stream::iter(0..), |number| {
+            let (sender, receiver) = oneshot::channel();
+            let begun = &begun;
+            async move {
+                begun.borrow_mut().push_back((number, sender));
+                receiver.await.unwrap()
+            }
+        }));
+        assert_eq!(answers.next().now_or_never(), None);
+        let numbers = || begun.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
+        assert_eq!(numbers(), (0..MAX_UNDER_WAY).collect::<Vec<_>>(), "each begins in its turn");
+        let finish = |at: usize| {
+            let (number, sender) = begun.borrow_mut().remove(at).unwrap();
+            sender.send(number).unwrap();
+        };
+        finish(1);
+        assert_eq!(answers.next().now_or_never(), None, "the second waits for the first");
+        finish(0);
+        assert_eq!(answers.next().now_or_never(), Some(Some(0)));
+        assert_eq!(answers.next().now_or_never(), Some(Some(1)));
+        assert_eq!(answers.next().now_or_never(), None);
+        assert_eq!(numbers(), (2..MAX_UNDER_WAY + 2).collect::<Vec<_>>());
+    }
+
+    /// Two messages, one of them in two pieces.
+    fn two() -> impl Iterator<Item = Result<Frame<Bytes>, Infallible>> + Send {
+        let pieces: [&[u8]; 2] = [b"\0\0\0\0\x01a\0\0\0", b"\0\x01b"];
+        pieces.into_iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece))))
+    }
+
+    #[tokio::test]
+    async fn requests_end_with_the_caller_with_one_that_cannot_be_read_and_with_the_drain() {
+        let drain = Drain::default();
+        let until_the_end = |pieces: Vec<_>| {
+            let messages = Messages::new(StreamBody::new(stream::iter(pieces)), 9);
+            let read = until_the_end(messages, Ending::new(drain.clone()));
+            read.map(|message| message.map_err(|status| status.code())).collect::<Vec<_>>()
+        };
+        let both = [Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))];
+        assert_eq!(until_the_end(two().collect()).await, both);
+        let compressed = Ok(Frame::data(Bytes::from_static(&[1, 0, 0, 0, 0])));
+        let ended = Err(tonic::Code::Unimplemented);
+        assert_eq!(until_the_end(two().chain([compressed]).collect()).await, [&both[..], &[ended]].concat());
+
+        let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let mut ending = Ending::new(drain.clone());
+        let mut messages = Messages::new(silent, 9);
+        let mut more = std::future::poll_fn(|cx| ending.poll_more(&mut messages, cx));
+        assert!((&mut more).now_or_never().is_none());
+        drain.finish(Duration::ZERO).await;
+        assert_eq!(more.await.map(|status| status.code()), Some(tonic::Code::Unavailable));
+
+        let mut ended = Messages::new(Empty::<Bytes>::new(), 9);
+        let more = std::future::poll_fn(|cx| Ending::new(drain.clone()).poll_more(&mut ended, cx)).await;
+        assert_eq!(more.map(|status| status.code()), Some(tonic::Code::Unavailable), "also who never pauses");
+    }
+}

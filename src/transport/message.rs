@@ -1,0 +1,239 @@
+//! The messages of callers, read with bounds that hold before anything is made of the bytes. A check is borrowed from its
+//! bytes, so that to read one allocates nothing but for the limits that it brings.
+
+use prost::Message;
+use prost_types::Duration;
+use smallvec::SmallVec;
+
+use super::fields::{Fields, Value};
+use crate::{
+    limiter::Invalid,
+    proto::{self, LimitSpec, ResetRequest},
+};
+
+/// Most fields of a check, and of the limits that it brings, on the wire; twice what a valid one can have. Two bytes on
+/// the wire may become a few hundred in memory.
+const MAX_FIELDS: usize = 128;
+
+/// The fields of `CheckRequest`, by their numbers.
+mod field {
+    pub const DOMAIN: u64 = 1;
+    pub const KEY: u64 = 2;
+    pub const LIMIT_SPEC: u64 = 3;
+    pub const COST: u64 = 4;
+    pub const MAX_WAIT: u64 = 5;
+    pub const FACTOR: u64 = 6;
+    pub const SUMMARY_ONLY: u64 = 7;
+}
+
+/// The field of `CheckBatchRequest` that holds checks.
+const CHECKS: u64 = 1;
+
+/// What is said of a message that cannot be read.
+pub const UNREADABLE: &str = "the message cannot be read, or has far more fields than it may";
+
+/// A `CheckRequest`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckMessage<'a> {
+    /// The domain's name.
+    pub domain: &'a str,
+    /// The key's segments.
+    pub key: SmallVec<[&'a str; 8]>,
+    /// Limits in place of the policy's.
+    pub limit_spec: Option<LimitSpec>,
+    /// Units asked for.
+    pub cost: Option<i64>,
+    /// The longest wait that the caller accepts.
+    pub max_wait: Option<Duration>,
+    /// Divides the limits.
+    pub factor: Option<f64>,
+    /// Leave the levels out of the answer.
+    pub summary_only: bool,
+}
+
+impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
+    fn from(message: &'a proto::CheckRequest) -> Self {
+        Self {
+            domain: &message.domain,
+            key: message.key.iter().map(String::as_str).collect(),
+            limit_spec: message.limit_spec.clone(),
+            cost: message.cost,
+            max_wait: message.max_wait,
+            factor: message.factor,
+            summary_only: message.summary_only,
+        }
+    }
+}
+
+impl<'a> CheckMessage<'a> {
+    /// Reads all of the bytes.
+    ///
+    /// # Errors
+    /// [`Invalid`] with [`UNREADABLE`].
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Invalid> {
+        let mut message = Self::default();
+        match message.merge(bytes) {
+            Some(()) => Ok(message),
+            None => Err(unreadable()),
+        }
+    }
+
+    fn merge(&mut self, bytes: &'a [u8]) -> Option<()> {
+        let mut limits = 0;
+        for (index, field) in Fields::new(bytes).enumerate() {
+            if index == MAX_FIELDS {
+                return None;
+            }
+            match field? {
+                (field::DOMAIN, Value::Bytes(text)) => self.domain = std::str::from_utf8(text).ok()?,
+                (field::KEY, Value::Bytes(text)) => self.key.push(std::str::from_utf8(text).ok()?),
+                (field::LIMIT_SPEC, Value::Bytes(spec)) => {
+                    // Several make one: their limits add up.
+                    limits += Fields::new(spec).count_up_to(MAX_FIELDS)?;
+                    if limits > MAX_FIELDS {
+                        return None;
+                    }
+                    self.limit_spec.get_or_insert_default().merge(spec).ok()?;
+                }
+                (field::COST, Value::Varint(cost)) => self.cost = Some(unzigzag(cost)),
+                (field::MAX_WAIT, Value::Bytes(wait)) => self.max_wait.get_or_insert_default().merge(wait).ok()?,
+                (field::FACTOR, Value::Fixed64(bits)) => self.factor = Some(f64::from_bits(bits)),
+                (field::SUMMARY_ONLY, Value::Varint(flag)) => self.summary_only = flag != 0,
+                (field::DOMAIN..=field::SUMMARY_ONLY, _) => return None,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+}
+
+/// A `sint64` from the wire.
+fn unzigzag(word: u64) -> i64 {
+    (word >> 1) as i64 ^ -((word & 1) as i64)
+}
+
+fn unreadable() -> Invalid {
+    Invalid::field_error("", UNREADABLE)
+}
+
+/// The checks of a `CheckBatchRequest`, each as its bytes.
+///
+/// # Errors
+/// [`Invalid`] with [`UNREADABLE`] where the bytes are no message.
+pub fn batch(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]> + Clone, Invalid> {
+    if Fields::new(bytes).any(|field| field.is_none()) {
+        return Err(unreadable());
+    }
+    Ok(Fields::new(bytes).flatten().filter_map(|field| match field {
+        (CHECKS, Value::Bytes(check)) => Some(check),
+        _ => None,
+    }))
+}
+
+/// Reads a `ResetRequest`.
+///
+/// # Errors
+/// [`Invalid`] with [`UNREADABLE`].
+pub fn reset(bytes: &[u8]) -> Result<ResetRequest, Invalid> {
+    let bounded = Fields::new(bytes).count_up_to(MAX_FIELDS).is_some_and(|fields| fields <= MAX_FIELDS);
+    let read = if bounded { ResetRequest::decode(bytes).ok() } else { None };
+    read.ok_or_else(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::proto::{CheckBatchRequest, CheckRequest, Limit};
+
+    fn check(keys: usize, limits: usize) -> CheckRequest {
+        let limit_spec = (limits > 0).then(|| LimitSpec { limits: vec![Limit::default(); limits], charge: 0 });
+        CheckRequest {
+            domain: "api".to_owned(),
+            key: vec!["k".to_owned(); keys],
+            cost: Some(-7),
+            factor: Some(0.5),
+            limit_spec,
+            ..Default::default()
+        }
+    }
+
+    fn reads(bytes: &[u8]) -> bool {
+        CheckMessage::read(bytes).is_ok()
+    }
+
+    #[test]
+    fn what_is_bounded_comes_back_as_it_was() {
+        for message in [check(1, 0), check(33, 17), CheckRequest::default()] {
+            assert_eq!(CheckMessage::read(&message.encode_to_vec()).unwrap(), (&message).into());
+        }
+        let checks = [check(3, 1), CheckRequest::default(), check(2, 0)];
+        let bytes = CheckBatchRequest { checks: checks.to_vec() }.encode_to_vec();
+        let read: Vec<_> = batch(&bytes).unwrap().map(|check| CheckMessage::read(check).unwrap()).collect();
+        assert_eq!(read, checks.each_ref().map(CheckMessage::from));
+    }
+
+    #[test]
+    fn what_is_not_is_told_without_being_made() {
+        assert!(!reads(&check(1_000_000, 0).encode_to_vec()));
+        assert!(!reads(&check(1, 1_000_000).encode_to_vec()));
+        assert!(!reads(b"\x12\x01\xff"), "a key that is not UTF-8");
+        assert!(!reads(b"\x0a\x01\xff"), "a domain that is not UTF-8");
+        assert!(!reads(b"\x20\x01\x28\x01"), "a number for a message");
+        let spec = check(1, 100).encode_to_vec();
+        assert!(reads(&spec) && !reads(&[spec.clone(), spec].concat()), "limits that add up");
+        let behind_a_group = [b"\xa3\x06\xa4\x06", &check(1, 1_000).encode_to_vec()[..]].concat();
+        assert!(!reads(&behind_a_group));
+        assert!(reset(&check(1_000, 0).encode_to_vec()).is_err());
+    }
+
+    #[test]
+    fn unknown_groups_are_skipped() {
+        let good = check(2, 1);
+        let bytes = good.encode_to_vec();
+        let group = b"\xa3\x06\x08\x05\xab\x06\xac\x06\xa4\x06";
+        assert_eq!(CheckMessage::read(&[&group[..], &bytes].concat()).unwrap(), (&good).into());
+        let several = CheckBatchRequest { checks: vec![good] }.encode_to_vec();
+        assert_eq!(batch(&[&group[..], &several].concat()).unwrap().collect::<Vec<_>>(), [bytes]);
+    }
+
+    #[test]
+    fn one_bad_check_of_a_batch_leaves_the_others() {
+        let good = check(1, 0);
+        let mut bytes = CheckBatchRequest { checks: vec![good.clone()] }.encode_to_vec();
+        bytes.extend_from_slice(b"\x0a\x03\x12\x01\xff");
+        bytes.extend(CheckBatchRequest { checks: vec![good] }.encode_to_vec());
+        assert_eq!(batch(&bytes).unwrap().map(reads).collect::<Vec<_>>(), [true, false, true]);
+        assert!(batch(&bytes[..bytes.len() - 1]).is_err());
+    }
+
+    /// Bytes that may be a check: fields of any number and kind.
+    fn fields() -> impl Strategy<Value = Vec<u8>> {
+        let field =
+            (0_u8..10, 0_u8..6, prop::collection::vec(any::<u8>(), 0..12)).prop_map(|(number, kind, content)| {
+                let mut field = vec![number << 3 | kind];
+                if kind == 2 {
+                    field.push(content.len() as u8);
+                }
+                field.extend(content);
+                field
+            });
+        prop::collection::vec(field, 0..6).prop_map(|fields| fields.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_as_prost_reads_them(bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..60), fields()]) {
+            let known = CheckRequest::decode(&bytes[..]);
+            let read = CheckMessage::read(&bytes);
+            prop_assert_eq!(read.is_ok(), known.is_ok());
+            if let (Ok(read), Ok(known)) = (read, known) {
+                // As text, since there may be one that is no number among them.
+                prop_assert_eq!(format!("{read:?}"), format!("{:?}", CheckMessage::from(&known)));
+            }
+            let _ = batch(&bytes).map(Iterator::count);
+            let _ = reset(&bytes);
+        }
+    }
+}
