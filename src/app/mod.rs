@@ -31,7 +31,10 @@ use crate::{
         memory::{MemoryStats, snapshot::SnapshotError},
     },
     telemetry::Metrics,
-    transport::{ConnectionSettings, Drain, Listener, Server, Workers, grpc::Calls, http::Damaged, observe::Checks},
+    transport::{
+        ConnectionSettings, Drain, Listener, Server, Workers, grpc::Calls, http::Damaged, observe::Checks,
+        workers::RuntimeKind,
+    },
 };
 
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
@@ -136,9 +139,8 @@ impl App {
             Calls::new(checks, drain.clone(), bytes, envoy).await?
         };
         // Apart, so that one who asks over HTTP does not stand in the way of those who ask over gRPC.
-        let workers = [("weir-worker", settings.grpc.workers), ("weir-http", settings.http.workers)];
-        let [grpc_workers, http_workers] = workers.map(|(name, count)| start_workers(name, count));
-        let (grpc_workers, http_workers) = (grpc_workers?, http_workers?);
+        let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
+        let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc = Server {
             listener: listen("grpc.listen", &settings.grpc.listen).await?,
             routes,
@@ -183,7 +185,7 @@ impl App {
     /// Serves until `shutdown` is done, then drains. `true`: nothing had to be cut.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> bool {
         let (grpc, http) = self.addresses();
-        info!(grpc, http, store = %self.settings.store.url, workers = self.grpc.workers.len(), "serving");
+        info!(grpc, http, store = %self.settings.store.url, workers = self.workers[0].count(), "serving");
         let follow = self.settings.store.redis.required_for_readiness && self.limiter.store().shared().is_some();
         if follow {
             self.readiness.await_store().await;
@@ -225,9 +227,9 @@ impl App {
 }
 
 /// So many serving threads; 0: one for each core.
-fn start_workers(name: &str, count: usize) -> Result<Workers, AppError> {
+fn start_workers(name: &str, count: usize, kind: RuntimeKind) -> Result<Workers, AppError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    Workers::start(name, if count == 0 { cores } else { count }).map_err(AppError::Threads)
+    Workers::start(name, if count == 0 { cores } else { count }, kind).map_err(AppError::Threads)
 }
 
 async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {

@@ -77,6 +77,7 @@ impl<'n> Request<'n> {
     ///
     /// # Errors
     /// [`Invalid`] names what is wrong with the key.
+    #[inline]
     pub fn new<T: AsRef<str>>(domain: &'n str, segments: &[T]) -> Result<Self, Invalid> {
         let key = Key::new(domain, segments)?;
         Ok(Self { domain, key, cost: 1, max_wait: None, factor: 1.0, spec: None, charge: None })

@@ -21,6 +21,7 @@ pub fn too_many_checks() -> Invalid {
 ///
 /// # Errors
 /// [`Invalid`] names the field at fault.
+#[inline]
 pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'a>, Invalid> {
     let max_wait = match &message.max_wait {
         None => None,

@@ -1,4 +1,5 @@
-//! The threads that serve connections: a current-thread runtime each, so that a request never moves between cores.
+//! The threads that serve connections: a current-thread runtime each, so that a request never moves between cores; or, where
+//! the settings say so, one runtime over all of them, whose threads take work from each other.
 
 use std::{
     io,
@@ -7,16 +8,37 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
-use tokio::runtime::{Builder, Handle};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
+
+/// How long the threads of a runtime over several may take to end; what they run has ended before.
+const END: Duration = Duration::from_secs(1);
+
+/// How serving threads share connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuntimeKind {
+    /// A connection stays on the thread that had the fewest when it came.
+    #[default]
+    PerCore,
+    /// Any thread goes on with any connection's calls.
+    MultiThread,
+}
 
 /// A number of serving threads.
 pub struct Workers {
     workers: Vec<Worker>,
-    threads: Vec<JoinHandle<()>>,
-    stop: CancellationToken,
+    count: usize,
+    running: Running,
+}
+
+enum Running {
+    PerCore(Vec<JoinHandle<()>>, CancellationToken),
+    MultiThread(Runtime),
 }
 
 /// Where to start a connection, and how many are there.
@@ -27,6 +49,10 @@ pub struct Worker {
 }
 
 impl Worker {
+    fn new(runtime: &Runtime) -> Self {
+        Self { runtime: runtime.handle().clone(), connections: Arc::default() }
+    }
+
     /// Runs a connection to its end on this worker.
     pub fn serve(&self, connection: impl Future<Output = ()> + Send + 'static) {
         let connections = Arc::clone(&self.connections);
@@ -57,16 +83,27 @@ impl Workers {
     ///
     /// # Errors
     /// When the system has no thread or reactor to give.
-    pub fn start(name: &str, count: usize) -> io::Result<Self> {
-        let mut all = Self { workers: Vec::new(), threads: Vec::new(), stop: CancellationToken::new() };
-        for index in 0..count.max(1) {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            let (handle, stop) = (runtime.handle().clone(), all.stop.clone());
-            all.workers.push(Worker { runtime: handle, connections: Arc::default() });
-            let name = format!("{name}-{index}");
-            all.threads.push(thread::Builder::new().name(name).spawn(move || runtime.block_on(stop.cancelled()))?);
+    pub fn start(name: &str, count: usize, kind: RuntimeKind) -> io::Result<Self> {
+        let count = count.max(1);
+        match kind {
+            RuntimeKind::PerCore => Self::per_core(name, count),
+            RuntimeKind::MultiThread => {
+                let runtime =
+                    Builder::new_multi_thread().worker_threads(count).thread_name(name).enable_all().build()?;
+                Ok(Self { workers: vec![Worker::new(&runtime)], count, running: Running::MultiThread(runtime) })
+            }
         }
-        Ok(all)
+    }
+
+    fn per_core(name: &str, count: usize) -> io::Result<Self> {
+        let (mut workers, mut threads, stop) = (Vec::new(), Vec::new(), CancellationToken::new());
+        for index in 0..count {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            workers.push(Worker::new(&runtime));
+            let (name, stop) = (format!("{name}-{index}"), stop.clone());
+            threads.push(thread::Builder::new().name(name).spawn(move || runtime.block_on(stop.cancelled()))?);
+        }
+        Ok(Self { workers, count, running: Running::PerCore(threads, stop) })
     }
 
     /// The workers, for a server to choose from.
@@ -74,12 +111,22 @@ impl Workers {
         self.workers.clone()
     }
 
+    /// How many threads there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
     /// Ends the threads; what still runs on them is dropped.
     pub fn stop(self) {
-        self.stop.cancel();
-        for thread in self.threads {
-            // A worker that panicked has told so; there is nothing left to do for it.
-            let _ = thread.join();
+        match self.running {
+            Running::PerCore(threads, stop) => {
+                stop.cancel();
+                for thread in threads {
+                    // A worker that panicked has told so; there is nothing left to do for it.
+                    let _ = thread.join();
+                }
+            }
+            Running::MultiThread(runtime) => runtime.shutdown_timeout(END),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Many clients on one key get exactly what one would get.
 
-use crate::support::{Server, crowd};
+use crate::support::{Server, crowd, server::Setup};
 
 /// Well below what the clients ask for together.
 const UNITS: u64 = 700;
@@ -11,4 +11,13 @@ async fn sixty_four_clients_are_admitted_exactly_the_limit_by_every_algorithm() 
     for algorithm in weir::algorithm::LIST {
         crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_that_share_connections_are_as_exact() {
+    let setup = Setup::new().env("WEIR_GRPC__RUNTIME", "multi_thread").env("WEIR_GRPC__WORKERS", "3");
+    let server = [setup.policy(&crowd::schema(UNITS)).start()];
+    assert_eq!(server[0].told("serving")[0]["workers"], 3);
+    let algorithm = weir::algorithm::find("gcra").expect("it is there");
+    crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
 }

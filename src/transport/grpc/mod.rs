@@ -23,6 +23,7 @@ use super::{
     observe::Checks,
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     server::Serve,
+    workers::RuntimeKind,
 };
 use crate::{proto, settings::Listen, store::Store};
 use body::CallBody;
@@ -39,6 +40,8 @@ pub struct GrpcSettings {
     pub listen: Listen,
     /// Serving threads; 0: one for each core.
     pub workers: usize,
+    /// How they share connections.
+    pub runtime: RuntimeKind,
     /// Most connections; further ones are closed at once.
     pub max_connections: usize,
     /// Most concurrent calls of one connection.
@@ -52,6 +55,7 @@ impl Default for GrpcSettings {
         Self {
             listen: Listen::loopback(8081),
             workers: 0,
+            runtime: RuntimeKind::default(),
             max_connections: 10_000,
             max_streams: 1_024,
             max_message_bytes: 1 << 20,
