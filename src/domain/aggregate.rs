@@ -24,18 +24,25 @@ pub struct Summary {
     pub binding: Option<usize>,
 }
 
+impl Default for Summary {
+    /// That of a request that meets no limit.
+    fn default() -> Self {
+        Self {
+            allowed: true,
+            limit: 0,
+            remaining: 0,
+            retry_after: None,
+            reset_after: 0,
+            wait: 0,
+            never: false,
+            binding: None,
+        }
+    }
+}
+
 /// Combines the decisions of a request's levels, root first. A level marked as shadow stands outside.
 pub fn aggregate<'a>(levels: impl IntoIterator<Item = (&'a Decision, bool)>) -> Summary {
-    let mut all = Summary {
-        allowed: true,
-        limit: 0,
-        remaining: 0,
-        retry_after: None,
-        reset_after: 0,
-        wait: 0,
-        never: false,
-        binding: None,
-    };
+    let mut all = Summary::default();
     let mut bound: Option<&Decision> = None;
     for (index, (level, shadow)) in levels.into_iter().enumerate() {
         if shadow {

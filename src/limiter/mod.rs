@@ -41,8 +41,8 @@ pub struct Snapshot {
     version: u64,
 }
 
-/// The answer to one request.
-#[derive(Debug)]
+/// The answer to one request; by default to one that met no limit.
+#[derive(Debug, Default)]
 pub struct Answer<'a> {
     /// The answer over all levels that count.
     pub summary: Summary,
@@ -122,22 +122,29 @@ impl<S: Store> Limiter<S> {
     pub async fn check<'a>(&self, snapshot: &'a Snapshot, request: &'a Request<'_>) -> Result<Answer<'a>, CheckError> {
         let plan = request.plan(&snapshot.policy, snapshot.version)?;
         let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
-        Ok(snapshot.conclude(request, &plan, verdict))
+        let mut answer = Answer::default();
+        snapshot.conclude(request, &plan, &verdict, &mut answer);
+        Ok(answer)
     }
 
-    /// Decides a request where the store needs no waiting for that; else `None`, and nothing is done.
-    #[inline]
+    /// Decides a request where the store needs no waiting for that, and fills in the default answer; else `false`, and
+    /// nothing is done.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`].
     pub fn check_at_once<'a>(
         &self,
         snapshot: &'a Snapshot,
         request: &'a Request<'_>,
-    ) -> Option<Result<Answer<'a>, CheckError>> {
-        let plan = match request.plan(&snapshot.policy, snapshot.version) {
-            Ok(plan) => plan,
-            Err(error) => return Some(Err(error)),
-        };
-        let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide_at_once(&plan)? };
-        Some(Ok(snapshot.conclude(request, &plan, verdict)))
+        answer: &mut Answer<'a>,
+    ) -> Result<bool, CheckError> {
+        let plan = request.plan(&snapshot.policy, snapshot.version)?;
+        let mut verdict = Verdict::default();
+        let decided = plan.levels().is_empty() || self.store.decide_at_once(&plan, &mut verdict);
+        if decided {
+            snapshot.conclude(request, &plan, &verdict, answer);
+        }
+        Ok(decided)
     }
 
     /// Forgets a key, with `subtree` all below it too.
@@ -162,36 +169,19 @@ impl Snapshot {
         Self { policy, meters, version: VERSIONS.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The answer to a request whose plan was decided so; counts what each limit has decided.
-    fn conclude<'a>(&self, request: &Request<'_>, plan: &Plan<'a>, verdict: Verdict) -> Answer<'a> {
+    /// Fills in the answer to a request whose plan was decided so; counts what each limit has decided.
+    fn conclude<'a>(&self, request: &Request<'_>, plan: &Plan<'a>, verdict: &Verdict, answer: &mut Answer<'a>) {
         if verdict.degraded {
             self.meters.degraded(request.domain, plan.on_store_failure);
         }
-        let answer = Answer::new(plan, verdict);
-        for level in &answer.levels {
-            let LevelAnswer { limit, decision, .. } = level;
+        for (level, &decision) in plan.levels().iter().zip(&verdict.decisions) {
+            let (limit, window) = (level.limit, level.params().window());
             let index = request.spec.is_none().then_some(limit.index);
             let near = decision.remaining.saturating_mul(5) < decision.limit;
             self.meters.limit(index).count(decision.allowed, limit.shadow, near);
+            answer.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
         }
-        answer
-    }
-}
-
-impl<'a> Answer<'a> {
-    fn new(plan: &Plan<'a>, verdict: Verdict) -> Self {
-        let levels: SmallVec<[LevelAnswer<'a>; 4]> = plan
-            .levels()
-            .iter()
-            .zip(verdict.decisions)
-            .map(|(level, decision)| LevelAnswer {
-                limit: level.limit,
-                depth: level.depth,
-                decision,
-                window: level.params().window(),
-            })
-            .collect();
-        let summary = aggregate(levels.iter().map(|level| (&level.decision, level.limit.shadow)));
-        Self { summary, levels, degraded: verdict.degraded }
+        answer.summary = aggregate(answer.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
+        answer.degraded = verdict.degraded;
     }
 }

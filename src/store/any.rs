@@ -63,10 +63,10 @@ impl Store for AnyStore {
     }
 
     #[inline]
-    fn decide_at_once(&self, plan: &Plan<'_>) -> Option<Verdict> {
+    fn decide_at_once(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> bool {
         match self {
-            Self::Memory(memory) => memory.decide_at_once(plan),
-            Self::Shared(_) => None,
+            Self::Memory(memory) => memory.decide_at_once(plan, verdict),
+            Self::Shared(_) => false,
         }
     }
 

@@ -33,9 +33,10 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError`] when the store cannot tell. A refusal is no error.
     fn decide(&self, plan: &Plan<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
 
-    /// Decides a plan where that needs no waiting; else `None`, and nothing is done. See [`Store::decides_at_once`].
-    fn decide_at_once(&self, _plan: &Plan<'_>) -> Option<Verdict> {
-        None
+    /// Decides a plan where that needs no waiting; else `false`, and nothing is done. See [`Store::decides_at_once`].
+    // The verdict is filled in where it is, as that of a call is: to move it takes as long as a part of the decision.
+    fn decide_at_once(&self, _plan: &Plan<'_>, _verdict: &mut Verdict) -> bool {
+        false
     }
 
     /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's.

@@ -61,28 +61,33 @@ impl<S: Store> Checks<S> {
         encode: impl FnOnce(&Answer<'_>, bool) -> T,
     ) -> Result<T, Refused> {
         let asked = self.read(snapshot, message, transport)?;
-        let answer = match self.limiter.check_at_once(snapshot, &asked.request) {
-            Some(answer) => answer,
-            None => self.limiter.check(snapshot, &asked.request).await,
-        };
-        asked.conclude(snapshot, answer, encode)
+        let answer = self.limiter.check(snapshot, &asked.request).await;
+        asked.count(snapshot, answer.as_ref());
+        Ok(encode(&answer?, asked.summary_only))
     }
 
     /// The same where the store needs no waiting; else `None`, and nothing is done.
-    #[inline]
+    ///
+    /// # Errors
+    /// As [`Checks::check`].
     pub fn check_at_once<T>(
         &self,
         snapshot: &Snapshot,
         message: Message<'_>,
         transport: Transport,
         encode: impl FnOnce(&Answer<'_>, bool) -> T,
-    ) -> Option<Result<T, Refused>> {
-        let asked = match self.read(snapshot, message, transport) {
-            Ok(asked) => asked,
-            Err(refused) => return Some(Err(refused)),
-        };
-        let answer = self.limiter.check_at_once(snapshot, &asked.request)?;
-        Some(asked.conclude(snapshot, answer, encode))
+    ) -> Result<Option<T>, Refused> {
+        let asked = self.read(snapshot, message, transport)?;
+        let mut answer = Answer::default();
+        match self.limiter.check_at_once(snapshot, &asked.request, &mut answer) {
+            Ok(false) => return Ok(None),
+            Ok(true) => asked.count(snapshot, Ok(&answer)),
+            Err(error) => {
+                asked.count(snapshot, Err(&error));
+                return Err(error.into());
+            }
+        }
+        Ok(Some(encode(&answer, asked.summary_only)))
     }
 
     #[inline]
@@ -106,19 +111,12 @@ impl<S: Store> Checks<S> {
 }
 
 impl Asked<'_> {
-    #[inline]
-    fn conclude<T>(
-        &self,
-        snapshot: &Snapshot,
-        answer: Result<Answer<'_>, CheckError>,
-        encode: impl FnOnce(&Answer<'_>, bool) -> T,
-    ) -> Result<T, Refused> {
-        let outcome = match &answer {
+    fn count(&self, snapshot: &Snapshot, answer: Result<&Answer<'_>, &CheckError>) {
+        let outcome = match answer {
             Ok(answer) if answer.summary.allowed => Outcome::Allowed,
             Ok(_) => Outcome::Limited,
             Err(_) => Outcome::Error,
         };
         snapshot.meters.check(self.request.domain, self.transport, outcome);
-        Ok(encode(&answer?, self.summary_only))
     }
 }

@@ -213,8 +213,9 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     #[inline]
-    fn decide_at_once(&self, plan: &Plan<'_>) -> Option<Verdict> {
-        Some(self.verdict(plan))
+    fn decide_at_once(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> bool {
+        verdict.decisions = self.decide_and_tell(plan, &mut verdict.at);
+        true
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {

@@ -53,7 +53,7 @@ pub fn check_at_once<S: Store>(checks: &Checks<S>, message: &[u8]) -> Result<Byt
     let write = |answer: &Answer<'_>, summary_only| answer::write(answer, summary_only, &mut out);
     let answered = checks.check_at_once(&snapshot, CheckMessage::read(message), Transport::Grpc, write);
     checks.timed(Transport::Grpc, since);
-    answered.transpose()?;
+    answered?;
     frames::finish(&mut out, start);
     Ok(out.freeze())
 }
@@ -140,7 +140,7 @@ pub fn in_place_at_once<S: Store>(
     out: &mut BytesMut,
 ) {
     let write = |answer: &Answer<'_>, summary_only| answer::write(answer, summary_only, out);
-    if let Some(Err(refused)) = checks.check_at_once(snapshot, CheckMessage::read(message), transport, write) {
+    if let Err(refused) = checks.check_at_once(snapshot, CheckMessage::read(message), transport, write) {
         answer::write_error(refused, out);
     }
 }
