@@ -1,5 +1,6 @@
-//! `/json`: Envoy's rate-limit service as JSON over HTTP.
+//! `/json`: Envoy's rate-limit service as JSON over HTTP, and what is no request of its.
 
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -10,6 +11,7 @@ use crate::{
         envoy::{descriptor, should_rate_limit},
         eventually,
         http::{Answer, Client},
+        requests::refusal,
         server::Setup,
     },
 };
@@ -297,6 +299,24 @@ fn what_is_too_large_is_a_bad_one() {
 }
 
 #[tokio::test]
+async fn over_grpc_a_bad_request_is_an_invalid_argument_of_the_field() {
+    let server = Server::with_policy(FILE);
+    for (domain, descriptors, expected) in [
+        ("", 1, Some("domain")),
+        ("shop", 0, Some("descriptors")),
+        ("shop", 1_001, Some("descriptors")),
+        ("nowhere", 1_001, Some("descriptors")),
+        ("shop", 1_000, None),
+    ] {
+        let descriptors = vec![descriptor(&["user", "alex"], 0); descriptors];
+        let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
+        let answer = should_rate_limit(server.channel().await, request).await;
+        let told = answer.as_ref().err().map(refusal);
+        assert_eq!(told, expected.map(|field| (Code::InvalidArgument, Some(field.to_owned()))), "{answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn without_a_decision_it_is_an_error_of_the_service() {
     let mut redis = Redis::start(Options::socket());
     let policy = format!("on_store_failure: error\n{}", FILE.trim_start());
@@ -305,7 +325,7 @@ async fn without_a_decision_it_is_an_error_of_the_service() {
     assert_eq!(short(&ask_user(&mut client, "alex")), (200, 2));
     redis.kill();
     assert_plain(&ask_user(&mut client, "alex"), 500, "Internal Server Error\n", "without the store");
-    let request = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+    let request = RateLimitRequest {
         domain: "shop".to_owned(),
         descriptors: vec![descriptor(&["user", "alex"], 1)],
         hits_addend: 0,
