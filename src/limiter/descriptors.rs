@@ -1,12 +1,13 @@
 //! The questions of Envoy: several descriptors in one request, each answered for itself, all decided in one plan.
 //!
-//! Nobody who asks is refused for what a descriptor holds: Envoy lets requests through that get an error. Past the bounds
-//! here a descriptor has no limit, and that is counted.
+//! Nobody who asks is refused for what a descriptor holds: Envoy lets requests through that get an error. How many there are
+//! is for Envoy's configuration to say, so too many are an error and never decided in part. A descriptor that would take the
+//! limits of a request past their bound has none, and that is counted.
 
 use smallvec::SmallVec;
 
 use super::{
-    CheckError, LevelAnswer, Limiter, Snapshot,
+    CheckError, Invalid, LevelAnswer, Limiter, Snapshot,
     status::{Status, Statuses},
 };
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     store::{Store, Verdict},
 };
 
-/// Most descriptors of a request that are decided; those behind them have no limit.
+/// Most descriptors of a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;
 /// Most limits of a request that are decided. A descriptor that would pass it has no limit.
 pub const MAX_LIMITS: usize = 2_000;
@@ -91,19 +92,23 @@ pub(super) struct MetLimit<'a> {
 }
 
 impl DescriptorsRequest {
-    /// The limits that the request meets by a policy. Never fails.
-    pub fn resolve<'a>(&'a self, policy: &'a Policy) -> Resolved<'a> {
+    /// The limits that the request meets by a policy.
+    ///
+    /// # Errors
+    /// [`Invalid`] for more than [`MAX_DESCRIPTORS`]. Nothing else.
+    pub fn resolve<'a>(&'a self, policy: &'a Policy) -> Result<Resolved<'a>, Invalid> {
+        if self.descriptors.len() > MAX_DESCRIPTORS {
+            return Err(Invalid::field_error("descriptors", format!("at most {MAX_DESCRIPTORS} descriptors")));
+        }
         let domain = policy.domain(&self.domain);
         let resolve = |asked: &'a Descriptor| match domain {
             Some(domain) => ResolvedDescriptor::new(domain, asked),
             None => ResolvedDescriptor::without_limit(asked),
         };
-        let decided = self.descriptors.iter().take(MAX_DESCRIPTORS).map(resolve);
-        let passed_over = self.descriptors.iter().skip(MAX_DESCRIPTORS).map(ResolvedDescriptor::without_limit);
-        let mut descriptors: Vec<_> = decided.chain(passed_over).collect();
+        let mut descriptors: Vec<_> = self.descriptors.iter().map(resolve).collect();
         drop_replaced(&mut descriptors);
-        let passed_over = self.descriptors.len().saturating_sub(MAX_DESCRIPTORS) + keep_to_bound(&mut descriptors);
-        Resolved { domain, descriptors, passed_over }
+        let passed_over = keep_to_bound(&mut descriptors);
+        Ok(Resolved { domain, descriptors, passed_over })
     }
 }
 

@@ -59,7 +59,7 @@ const COUNTERS: &[(&str, &str)] = &[
     (SNAPSHOT_FAILURES, "Snapshots that could not be written."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),
     (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series series show values of requests already."),
-    (DESCRIPTORS_PASSED_OVER, "Descriptors left without a limit because their request had too many."),
+    (DESCRIPTORS_PASSED_OVER, "Descriptors left without a limit because their request met too many limits."),
     (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
 ];
 
@@ -193,7 +193,7 @@ impl Metrics {
         meter.clone()
     }
 
-    /// So many descriptors of a request had no limit because there were too many.
+    /// So many descriptors of a request had no limit because it met too many limits.
     pub fn descriptors_passed_over(&self, count: usize) {
         self.counter(DESCRIPTORS_PASSED_OVER, &[]).increment(count as u64);
     }

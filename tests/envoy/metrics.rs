@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use weir::{
     domain::ManualClock,
-    limiter::{Descriptor, DescriptorsRequest, Limiter, descriptors::MAX_DESCRIPTORS},
+    limiter::{Descriptor, DescriptorsRequest, Limiter, descriptors::MAX_LIMITS},
     telemetry::{Metrics, MetricsSettings},
 };
 
@@ -26,6 +26,8 @@ descriptors:
     descriptors:
       - { key: x, rate_limit: { unit: day, requests_per_unit: 1 } }
   - { key: shared, value: 'a*', share_threshold: true, detailed_metric: true, rate_limit: { unit: day, requests_per_unit: 9 } }
+  - key: three
+    rate_limit: [{ unit: day }, { unit: hour }, { unit: minute }]
 ";
 
 struct Asker(Limiter<weir::store::MemoryStore<Arc<ManualClock>>>);
@@ -45,7 +47,7 @@ impl Asker {
         let request =
             DescriptorsRequest { domain: "d".to_owned(), descriptors: descriptors.iter().map(descriptor).collect() };
         let snapshot = self.0.snapshot();
-        let resolved = request.resolve(&snapshot.policy);
+        let resolved = request.resolve(&snapshot.policy).expect("not too many");
         let answer = self.0.check_descriptors(&snapshot, &resolved).now_or_never().expect("memory does not wait");
         answer.expect("an answer");
     }
@@ -100,8 +102,9 @@ fn long_values_are_shown_in_part() {
 }
 
 #[test]
-fn what_is_past_the_bound_is_counted() {
+fn descriptors_past_the_bound_of_limits_are_counted() {
     let asker = Asker::new(10);
-    asker.ask(&vec![&[("plain", "a")][..]; MAX_DESCRIPTORS + 5]);
+    // Three limits each.
+    asker.ask(&vec![&[("three", "a")][..]; MAX_LIMITS / 3 + 5]);
     asker.has("weir_descriptors_passed_over_total 5");
 }

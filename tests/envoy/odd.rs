@@ -90,7 +90,7 @@ proptest! {
         let limiter = limiter();
         let request = DescriptorsRequest { domain, descriptors };
         let snapshot = limiter.snapshot();
-        let resolved = request.resolve(&snapshot.policy);
+        let resolved = request.resolve(&snapshot.policy).expect("not too many");
         let answer = ask(&limiter, &snapshot, &resolved);
         prop_assert_eq!(answer.statuses.len(), request.descriptors.len());
         for (status, asked) in answer.statuses.iter().zip(&request.descriptors) {
@@ -114,16 +114,24 @@ fn many(count: usize, value: impl Fn(usize) -> String) -> DescriptorsRequest {
 }
 
 #[test]
-fn a_thousand_descriptors_are_decided_and_the_others_have_no_limit() {
+fn a_thousand_descriptors_are_decided_and_more_are_refused_whole() {
     let limiter = limiter();
-    let request = many(3 * MAX_DESCRIPTORS, |number| (number / 4).to_string());
     let snapshot = limiter.snapshot();
-    let resolved = request.resolve(&snapshot.policy);
+    for domain in ["d", "n", "nowhere"] {
+        let too_many = many(MAX_DESCRIPTORS + 1, |number| number.to_string());
+        let too_many = DescriptorsRequest { domain: domain.to_owned(), ..too_many };
+        let error = too_many.resolve(&snapshot.policy).expect_err("too many");
+        assert_eq!(
+            (error.field(""), error.to_string()),
+            ("descriptors".to_owned(), "at most 1000 descriptors".to_owned())
+        );
+    }
+    let request = many(MAX_DESCRIPTORS, |number| (number / 4).to_string());
+    let resolved = request.resolve(&snapshot.policy).expect("not too many");
     let answer = ask(&limiter, &snapshot, &resolved);
     for (number, status) in answer.statuses.iter().enumerate() {
         // Three of four fit.
-        assert_eq!(status.over, number < MAX_DESCRIPTORS && number % 4 == 3, "{number}");
-        assert_eq!(status.shown.is_some(), number < MAX_DESCRIPTORS, "{number}");
+        assert_eq!((status.over, status.shown.is_some()), (number % 4 == 3, true), "{number}");
     }
 }
 
@@ -132,7 +140,7 @@ fn no_more_limits_are_decided_than_one_plan_may_have() {
     let limiter = limiter();
     let request = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |number| number.to_string()) };
     let snapshot = limiter.snapshot();
-    let resolved = request.resolve(&snapshot.policy);
+    let resolved = request.resolve(&snapshot.policy).expect("not too many");
     let answer = ask(&limiter, &snapshot, &resolved);
     let limits: usize = answer.statuses.iter().map(|status| status.levels.len()).sum();
     // Three limits each: one of `k`, two of its value.
@@ -146,13 +154,13 @@ async fn ask_for_many<S: Store>(store: S) {
     let snapshot = limiter.snapshot();
     for (value, admitted) in [(usize::MAX, MAX_DESCRIPTORS), (1, 3)] {
         let request = many(MAX_DESCRIPTORS, |number| format!("{value}-{}{}", number % value, "é".repeat(500)));
-        let resolved = request.resolve(&snapshot.policy);
+        let resolved = request.resolve(&snapshot.policy).expect("not too many");
         let answer = limiter.check_descriptors(&snapshot, &resolved).await.expect("an answer");
         assert!(!answer.degraded);
         assert_eq!(answer.statuses.iter().filter(|status| !status.over).count(), admitted);
     }
     let all_at_once = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |_| "one".to_owned()) };
-    let resolved = all_at_once.resolve(&snapshot.policy);
+    let resolved = all_at_once.resolve(&snapshot.policy).expect("not too many");
     let answer = limiter.check_descriptors(&snapshot, &resolved).await.expect("an answer");
     assert!(!answer.degraded && !answer.allowed(false));
 }

@@ -83,12 +83,23 @@ async fn headers_have_the_names_that_the_settings_say_and_are_off_by_default() {
 async fn the_fields_of_the_draft_are_told_where_they_are_asked_for() {
     for (setting, both) in [("draft11", false), ("both", true)] {
         let scene = Wish::new(PER_USER, user()).env("WEIR_ENVOY__HEADERS", setting).start();
-        let answer = scene.client().await.get(&[("x-user", "alex")]).await;
-        assert_eq!(answer.header("ratelimit-policy"), Some(format!("\"per-user\";q=2;w={YEAR}").as_str()));
-        let left = answer.header("ratelimit").unwrap_or_else(|| panic!("no field: {answer:?}"));
-        let seconds = left.strip_prefix("\"per-user\";r=1;t=").and_then(|seconds| seconds.parse().ok());
-        assert!(seconds.is_some_and(|seconds: u64| seconds <= YEAR), "{left}");
-        assert_eq!(answer.header("ratelimit-limit").is_some(), both);
+        let mut client = scene.client().await;
+        for (status, remaining) in [(200, 1), (200, 0), (429, 0)] {
+            let answer = client.get(&[("x-user", "alex")]).await;
+            assert_eq!(answer.status, status);
+            assert_eq!(answer.header("ratelimit-policy"), Some(format!("\"per-user\";q=2;w={YEAR}").as_str()));
+            let left = answer.header("ratelimit").unwrap_or_else(|| panic!("no field: {answer:?}"));
+            let seconds = left.strip_prefix(&format!("\"per-user\";r={remaining};t="));
+            let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+            assert!(seconds.is_some_and(|seconds: u64| (1..=YEAR).contains(&seconds)), "{left}");
+            if both {
+                assert_eq!(told(&answer, "ratelimit-"), ("2".to_owned(), remaining, true));
+            } else {
+                assert_eq!(answer.header("ratelimit-limit"), None);
+            }
+        }
+        let nothing = client.get(&[]).await;
+        assert_eq!((nothing.header("ratelimit"), nothing.header("ratelimit-policy")), (None, None));
     }
 }
 

@@ -129,8 +129,8 @@ impl<S: Store> Calls<S> {
     }
 
     async fn should_rate_limit(&self, body: Incoming) -> Result<Bytes, Status> {
-        let request = RateLimitRequest::read(&self.message(body).await?)?;
-        Ok(call::encoded(&self.rls.answer(&request.0).await?))
+        let request = RateLimitRequest::read(&self.message(body).await?).inspect_err(|_| self.rls.unreadable())?;
+        Ok(call::encoded(&self.rls.answer(&request).await?))
     }
 
     async fn check_batch(&self, body: Incoming) -> Result<Bytes, Status> {

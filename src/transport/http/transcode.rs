@@ -22,7 +22,7 @@ use crate::{
 
 /// Most values in the JSON of a check; twice what a valid one can have.
 const MAX_VALUES: usize = 512;
-/// Deepest nesting of the JSON of a check; a valid one has five.
+/// Deepest nesting of the JSON of a request; a valid check has five.
 const MAX_NESTING: usize = 16;
 
 /// The descriptors compiled into this binary are damaged.
@@ -128,7 +128,7 @@ impl Serialize for Json {
 }
 
 fn read<M: Message + Default>(descriptor: &MessageDescriptor, text: &str) -> Result<M, Invalid> {
-    if !is_bounded(text) {
+    if !is_bounded(text.as_bytes(), MAX_VALUES) {
         return Err(Invalid::field_error("", "the JSON has far more values than it may, or is nested far deeper"));
     }
     let mut reader = serde_json::Deserializer::from_str(text);
@@ -145,10 +145,10 @@ fn no_json(error: &serde_json::Error) -> Invalid {
     Invalid::field_error("", format!("the JSON cannot be read: {error}"))
 }
 
-/// Whether a text that is JSON has no more values, and is nested no deeper, than it may.
-fn is_bounded(text: &str) -> bool {
+/// Whether a text that is JSON has no more values than this, and is nested no deeper than it may.
+pub fn is_bounded(text: &[u8], max_values: usize) -> bool {
     let (mut values, mut nesting) = (1, 0_usize);
-    let mut letters = text.bytes();
+    let mut letters = text.iter().copied();
     while let Some(letter) = letters.next() {
         match letter {
             b'"' => skip_text(&mut letters),
@@ -157,7 +157,7 @@ fn is_bounded(text: &str) -> bool {
             b']' | b'}' => nesting = nesting.saturating_sub(1),
             _ => {}
         }
-        if values > MAX_VALUES || nesting > MAX_NESTING {
+        if values > max_values || nesting > MAX_NESTING {
             return false;
         }
     }
@@ -266,6 +266,7 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_bounds_is_not_read() {
+        let is_bounded = |text: &str| is_bounded(text.as_bytes(), MAX_VALUES);
         assert!(is_bounded(&"[".repeat(MAX_NESTING)) && !is_bounded(&"[".repeat(MAX_NESTING + 1)));
         assert!(is_bounded(&",".repeat(MAX_VALUES - 1)) && !is_bounded(&",".repeat(MAX_VALUES)));
         let text = format!(r#"{{"key": ["{}\"", "\\"]}}"#, "[{,".repeat(MAX_VALUES));

@@ -11,7 +11,7 @@ use crate::{
 
 /// The headers of an answer: none where no limit was met.
 pub fn of(statuses: &Statuses<'_>, settings: &EnvoySettings) -> Vec<HeaderValue> {
-    let Some((status, shown)) = source(&statuses.statuses) else { return Vec::new() };
+    let Some((status, shown)) = source(&statuses.statuses, settings.quota_mode) else { return Vec::new() };
     let mut headers = Vec::new();
     if settings.headers.ratelimit() {
         let seconds = whole_seconds(shown.until_reset);
@@ -31,13 +31,17 @@ pub fn of(statuses: &Statuses<'_>, settings: &EnvoySettings) -> Vec<HeaderValue>
     headers
 }
 
-/// The limit that the headers are about: the last one that is over and no quota, else the first with the least remaining.
-fn source<'s, 'a>(statuses: &'s [Status<'a>]) -> Option<(&'s Status<'a>, &'s Shown<'a>)> {
+/// The limit that the headers are about: the last one that is over and no quota, which with `quota_mode` none is; else the
+/// first with the least remaining.
+fn source<'s, 'a>(statuses: &'s [Status<'a>], quota_mode: bool) -> Option<(&'s Status<'a>, &'s Shown<'a>)> {
     let shown = || statuses.iter().filter_map(|status| Some((status, status.shown.as_ref()?)));
-    let over = shown().rfind(|(status, _)| status.over && !status.quota);
+    let over = shown().rfind(|(status, _)| status.over && !status.quota && !quota_mode);
     over.or_else(|| shown().min_by_key(|(_, shown)| shown.remaining))
 }
 
 fn header(key: &str, value: String) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value, ..HeaderValue::default() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,13 +9,11 @@ use super::{
         rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit},
     },
     settings::EnvoySettings,
+    wire::RateLimitRequest,
 };
 use crate::{
     domain::Unit,
-    limiter::{
-        descriptors::DescriptorsRequest,
-        status::{Shown, Status, Statuses},
-    },
+    limiter::status::{Shown, Status, Statuses},
     transport::headers::whole_seconds,
 };
 
@@ -23,7 +21,7 @@ use crate::{
 const UNLIMITED: u32 = u32::MAX;
 
 /// The answer to a request.
-pub fn response(request: &DescriptorsRequest, statuses: &Statuses<'_>, settings: &EnvoySettings) -> RateLimitResponse {
+pub fn response(request: &RateLimitRequest, statuses: &Statuses<'_>, settings: &EnvoySettings) -> RateLimitResponse {
     let allowed = settings.shadow_mode || statuses.allowed(settings.quota_mode);
     RateLimitResponse {
         overall_code: code(!allowed),

@@ -5,18 +5,25 @@ use std::collections::BTreeMap;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value, value::Kind};
 use serde_json::Value as Json;
 
+use super::wire::RateLimitRequest;
 use crate::limiter::{
-    descriptors::{Descriptor, DescriptorsRequest},
+    descriptors::{Descriptor, Override},
     status::Statuses,
 };
 
-/// `{domain, descriptors: [{entries, limit, hitsAddend}], metadata}`, the last merged from the rules in the order of the
-/// request: the first value of a name stays, maps are merged.
-pub fn of(request: &DescriptorsRequest, statuses: &Statuses<'_>) -> Struct {
-    let descriptors = request.descriptors.iter().map(descriptor).collect();
-    let mut fields = fields([("domain", text(request.domain.clone())), ("descriptors", list(descriptors))]);
+/// `{domain, descriptors: [{entries, limit, hitsAddend}], hitsAddend, metadata}`. Limits and hits are there where the request
+/// says them. `metadata` is merged from the rules whose limits count and are not over, in the order of the request: the first
+/// value of a name stays, maps are merged.
+pub fn of(request: &RateLimitRequest, statuses: &Statuses<'_>) -> Struct {
+    let asked = &request.asked;
+    let descriptors = asked.descriptors.iter().zip(&request.own_hits);
+    let descriptors = descriptors.map(|(asked, own_hits)| descriptor(asked, *own_hits)).collect();
+    let mut fields = fields([("domain", text(asked.domain.clone())), ("descriptors", list(descriptors))]);
+    if request.hits_addend != 0 {
+        fields.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(request.hits_addend.into())));
+    }
     let mut merged = Struct::default();
-    for status in statuses.statuses.iter().filter(|status| !status.over) {
+    for status in statuses.statuses.iter().filter(|status| !status.over && status.shown.is_some()) {
         if let Some(Json::Object(map)) = status.rule.and_then(|rule| rule.metadata.as_ref()) {
             merge(&mut merged, map);
         }
@@ -27,15 +34,22 @@ pub fn of(request: &DescriptorsRequest, statuses: &Statuses<'_>) -> Struct {
     Struct { fields: fields.into_iter().collect() }
 }
 
-fn descriptor(descriptor: &Descriptor) -> Value {
-    let entries = descriptor.entries.iter().map(|(key, value)| text(format!("{key}={value}"))).collect();
-    let mut told =
-        fields([("entries", list(entries)), ("hitsAddend", kind(Kind::NumberValue(descriptor.hits as f64)))]);
-    if let Some(over) = descriptor.over {
-        let limit = format!("requests_per_unit:{} unit:{}", over.requests_per_unit, over.unit.name().to_uppercase());
-        told.insert("limit".to_owned(), text(limit));
+fn descriptor(asked: &Descriptor, own_hits: bool) -> Value {
+    let entries = asked.entries.iter().map(|(key, value)| text(format!("{key}={value}"))).collect();
+    let mut told = fields([("entries", list(entries))]);
+    if own_hits {
+        told.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(asked.hits as f64)));
+    }
+    if let Some(over) = asked.over {
+        told.insert("limit".to_owned(), text(limit(over)));
     }
     kind(Kind::StructValue(Struct { fields: told.into_iter().collect() }))
+}
+
+/// As the text format of messages has it, where a 0 is not said.
+fn limit(Override { requests_per_unit, unit }: Override) -> String {
+    let unit = format!("unit:{}", unit.name().to_uppercase());
+    if requests_per_unit == 0 { unit } else { format!("requests_per_unit:{requests_per_unit} {unit}") }
 }
 
 fn merge(into: &mut Struct, from: &serde_json::Map<String, Json>) {
@@ -76,3 +90,6 @@ fn text(text: String) -> Value {
 fn list(values: Vec<Value>) -> Value {
     kind(Kind::ListValue(ListValue { values }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@ pub mod added_headers;
 pub mod encode;
 pub mod json;
 pub mod metadata;
+#[cfg(test)]
+mod scene;
 pub mod service;
 pub mod settings;
 pub mod wire;

@@ -2,12 +2,9 @@
 
 use std::time::Instant;
 
-use super::{encode, pb::RateLimitResponse, settings::EnvoySettings};
+use super::{encode, pb::RateLimitResponse, settings::EnvoySettings, wire::RateLimitRequest};
 use crate::{
-    limiter::{
-        Invalid,
-        descriptors::{DescriptorsRequest, MAX_DESCRIPTORS},
-    },
+    limiter::{DescriptorsRequest, Invalid},
     store::Store,
     telemetry::{Outcome, Transport},
     transport::{observe::Checks, status::Refused},
@@ -42,7 +39,7 @@ impl<S: Store> Rls<S> {
     /// # Errors
     /// [`Refused`] for what Envoy's configuration must not do (no domain, no descriptor, too many), and where the store has
     /// no answer and the domain says `error`.
-    pub async fn answer(&self, request: &DescriptorsRequest) -> Result<RateLimitResponse, Refused> {
+    pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
         let since = Instant::now();
         let answer = self.decide(request).await;
         let limiter = self.checks.limiter();
@@ -50,28 +47,35 @@ impl<S: Store> Rls<S> {
         answer
     }
 
-    async fn decide(&self, request: &DescriptorsRequest) -> Result<RateLimitResponse, Refused> {
+    /// Counts a request that could not be read.
+    pub fn unreadable(&self) {
+        self.checks.limiter().snapshot().meters.unknown_domain(Transport::Envoy, Outcome::Error);
+    }
+
+    async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
         let snapshot = self.checks.limiter().snapshot();
-        let count = |outcome| snapshot.meters.check(&request.domain, Transport::Envoy, outcome);
-        let invalid = |field: &str, message: String| {
+        let count = |outcome| snapshot.meters.check(&request.asked.domain, Transport::Envoy, outcome);
+        let failed = |refused: Refused| {
             count(Outcome::Error);
-            Err(Refused::from(Invalid::field_error(field, message)))
+            refused
         };
-        if request.domain.is_empty() {
-            return invalid("domain", "rate limit domain must not be empty".to_owned());
-        }
-        if request.descriptors.is_empty() {
-            return invalid("descriptors", "rate limit descriptor list must not be empty".to_owned());
-        }
-        if request.descriptors.len() > MAX_DESCRIPTORS {
-            return invalid("descriptors", format!("at most {MAX_DESCRIPTORS} descriptors"));
-        }
-        let resolved = request.resolve(&snapshot.policy);
-        let statuses = self.checks.limiter().check_descriptors(&snapshot, &resolved).await.inspect_err(|_| {
-            count(Outcome::Error);
-        })?;
+        check(&request.asked).map_err(|error| failed(error.into()))?;
+        let resolved = request.asked.resolve(&snapshot.policy).map_err(|error| failed(error.into()))?;
+        let answer = self.checks.limiter().check_descriptors(&snapshot, &resolved).await;
+        let statuses = answer.map_err(|error| failed(error.into()))?;
         let answer = encode::response(request, &statuses, &self.settings);
         count(if statuses.allowed(self.settings.quota_mode) { Outcome::Allowed } else { Outcome::Limited });
         Ok(answer)
     }
+}
+
+/// Whether a request asks for anything.
+fn check(asked: &DescriptorsRequest) -> Result<(), Invalid> {
+    if asked.domain.is_empty() {
+        return Err(Invalid::field_error("domain", "rate limit domain must not be empty"));
+    }
+    if asked.descriptors.is_empty() {
+        return Err(Invalid::field_error("descriptors", "rate limit descriptor list must not be empty"));
+    }
+    Ok(())
 }

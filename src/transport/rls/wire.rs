@@ -25,9 +25,16 @@ mod field {
     pub const VALUE: u64 = 2;
 }
 
-/// A request as it came: its descriptors have what the request says of all where they say nothing of their own.
+/// A request as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RateLimitRequest(pub DescriptorsRequest);
+pub struct RateLimitRequest {
+    /// What is asked: descriptors that say nothing of their own hits have what the request says of all.
+    pub asked: DescriptorsRequest,
+    /// The hits that it says of all; 0 where it says nothing.
+    pub hits_addend: u32,
+    /// For each descriptor whether it says its own.
+    pub own_hits: Vec<bool>,
+}
 
 /// What a request says of all its descriptors.
 #[derive(Clone, PartialEq, Message)]
@@ -70,23 +77,24 @@ impl RateLimitRequest {
 }
 
 fn read(bytes: &[u8]) -> Option<RateLimitRequest> {
-    let terms = RequestTerms::decode(bytes).ok()?;
-    let (mut domain, mut descriptors) = (String::new(), Vec::new());
+    let RequestTerms { hits_addend } = RequestTerms::decode(bytes).ok()?;
+    let mut request = RateLimitRequest { hits_addend, ..RateLimitRequest::default() };
     for field in Fields::new(bytes) {
         match field? {
-            (field::DOMAIN, Value::Bytes(text)) => domain = lossy(text),
+            (field::DOMAIN, Value::Bytes(text)) => request.asked.domain = lossy(text),
             // One more than is decided tells that there are too many.
-            (field::DESCRIPTORS, Value::Bytes(bytes)) if descriptors.len() <= MAX_DESCRIPTORS => {
-                descriptors.push(descriptor(bytes, terms.hits_addend)?);
+            (field::DESCRIPTORS, Value::Bytes(bytes)) if request.own_hits.len() <= MAX_DESCRIPTORS => {
+                let terms = DescriptorTerms::decode(bytes).ok()?;
+                request.own_hits.push(terms.hits_addend.is_some());
+                request.asked.descriptors.push(descriptor(bytes, &terms, hits_addend)?);
             }
             _ => {}
         }
     }
-    Some(RateLimitRequest(DescriptorsRequest { domain, descriptors }))
+    Some(request)
 }
 
-fn descriptor(bytes: &[u8], hits_of_all: u32) -> Option<Descriptor> {
-    let terms = DescriptorTerms::decode(bytes).ok()?;
+fn descriptor(bytes: &[u8], terms: &DescriptorTerms, hits_of_all: u32) -> Option<Descriptor> {
     let mut entries = Vec::new();
     for field in Fields::new(bytes) {
         match field? {
@@ -96,7 +104,7 @@ fn descriptor(bytes: &[u8], hits_of_all: u32) -> Option<Descriptor> {
     }
     let hits = terms.hits_addend.unwrap_or_else(|| u64::from(hits_of_all.max(1)));
     let hits = hits.min(MAX_COST as u64) as i64;
-    let over = terms.limit.and_then(|limit| {
+    let over = terms.limit.as_ref().and_then(|limit| {
         let unit = unit(limit.unit)?;
         Some(Override { requests_per_unit: limit.requests_per_unit, unit })
     });
@@ -132,3 +140,6 @@ fn unit(number: i32) -> Option<Unit> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests;

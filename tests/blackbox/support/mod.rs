@@ -1,6 +1,7 @@
 //! What every test needs: the program run to its end, a running service, and ways to ask it.
 
 pub mod crowd;
+pub mod envoy;
 pub mod http;
 pub mod raw;
 pub mod requests;

@@ -11,6 +11,7 @@ mod redis;
 mod scene;
 mod tally;
 mod told;
+mod twins;
 
 use std::fmt::Debug;
 

@@ -1,0 +1,78 @@
+//! Of which descriptor the headers are.
+
+use super::*;
+use crate::transport::rls::{
+    Headers,
+    scene::{Scene, asked},
+};
+
+const FILE: &str = "
+domain: d
+descriptors:
+  - { key: nine, rate_limit: { unit: day, requests_per_unit: 9 } }
+  - { key: ten, rate_limit: { unit: day, requests_per_unit: 10 } }
+  - { key: other_ten, rate_limit: { unit: hour, requests_per_unit: 10, name: other } }
+  - { key: over, rate_limit: { unit: day, requests_per_unit: 0, name: over } }
+  - { key: over_too, rate_limit: { unit: hour, requests_per_unit: 0 } }
+  - { key: quota, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 0 } }
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 0 } }
+  - { key: free, rate_limit: { unlimited: true } }
+  - { key: bucket, rate_limit: { algorithm: { token_bucket: { capacity: 5, count: 1, period: 10s } } } }
+";
+
+fn told(keys: &[&str], settings: &EnvoySettings) -> String {
+    let headers = Scene::new(FILE).told(&asked(keys), |statuses| of(statuses, settings));
+    let header = |header: HeaderValue| format!("{}: {}", header.key, header.value);
+    headers.into_iter().map(header).collect::<Vec<_>>().join("\n")
+}
+
+/// Limit, remaining and reset.
+fn numbers(keys: &[&str], quota_mode: bool) -> String {
+    let settings = EnvoySettings { headers: Headers::Ratelimit, quota_mode, ..EnvoySettings::default() };
+    let told = told(keys, &settings);
+    let numbers: Vec<_> = told.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
+    numbers.join(" ")
+}
+
+#[test]
+fn the_last_that_is_over_is_told_or_else_the_first_of_those_nearest_to_their_limit() {
+    for (keys, expected) in [
+        (&["ten"][..], "10 9 86400"),
+        (&["ten", "nine", "other_ten"], "9 8 86400"),
+        (&["other_ten", "ten"], "10 9 3600"),
+        (&["over", "over_too", "nine"], "0 0 3600"),
+        (&["over_too", "over", "quota"], "0 0 86400"),
+        (&["quota", "nine"], "0 0 60"),
+        (&["nine", "shadow", "quota"], "0 0 1"),
+        (&["free", "nobody", "ten"], "10 9 86400"),
+        (&["bucket"], "5 4 10"),
+        (&["free", "nobody"], ""),
+    ] {
+        assert_eq!(numbers(keys, false), expected, "{keys:?}");
+    }
+    // Where all are quotas, none of them refuses by itself.
+    assert_eq!(numbers(&["over", "over_too"], true), "0 0 86400");
+}
+
+#[test]
+fn the_settings_say_which_headers_there_are_and_what_they_are_called() {
+    let settings = |headers| EnvoySettings {
+        headers,
+        limit_header: "X-Most".to_owned(),
+        reset_header: "X-Wait".to_owned(),
+        ..EnvoySettings::default()
+    };
+    let ours = "X-Most: 10\nRateLimit-Remaining: 9\nX-Wait: 3600";
+    let draft = "ratelimit-policy: \"other\";q=10;w=3600\nratelimit: \"other\";r=9;t=3600";
+    for (headers, expected) in [
+        (Headers::Off, String::new()),
+        (Headers::Ratelimit, ours.to_owned()),
+        (Headers::Draft11, draft.to_owned()),
+        (Headers::Both, format!("{ours}\n{draft}")),
+    ] {
+        assert_eq!(told(&["other_ten"], &settings(headers)), expected);
+    }
+    let unnamed =
+        "ratelimit-policy: \"nine/*#fixed_window0\";q=9;w=86400\nratelimit: \"nine/*#fixed_window0\";r=8;t=86400";
+    assert_eq!(told(&["nine"], &settings(Headers::Draft11)), unnamed);
+}

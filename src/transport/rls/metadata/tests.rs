@@ -1,0 +1,124 @@
+//! What is told of requests, by a file of descriptors.
+
+use serde_json::json;
+
+use super::*;
+use crate::{
+    domain::Unit,
+    transport::rls::scene::{Scene, asked},
+};
+
+const FILE: &str = "
+domain: d
+descriptors:
+  - key: a
+    rate_limit: { unit: day, requests_per_unit: 2, name: a }
+    metadata: { first: a, both: { left: 1, deep: { a: true } }, list: [1, 'two', null], text: x, map: { a: 1 } }
+  - key: b
+    rate_limit: { unit: day, requests_per_unit: 5, name: b, replaces: [{ name: replaced }] }
+    metadata: { second: b, both: { left: 2, right: 2.5, deep: { a: false, b: true } }, list: [9], text: { y: 1 }, map: z }
+  - { key: shadow, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 0 }, metadata: { shadow: 1 } }
+  - { key: quota, quota_mode: true, rate_limit: { unit: day, requests_per_unit: 0 }, metadata: { quota: 1 } }
+  - { key: full, detailed_metric: true, value_to_metric: true, rate_limit: { unit: day, requests_per_unit: 1 }, metadata: { full: 1 } }
+  - { key: replaced, rate_limit: { unit: day, requests_per_unit: 1, name: replaced }, metadata: { replaced: 1 } }
+  - { key: free, rate_limit: { unlimited: true }, metadata: { free: 1 } }
+  - { key: none, metadata: { none: 1 } }
+  - { key: silent, rate_limit: { unit: day, requests_per_unit: 1 } }
+";
+
+fn told(scene: &Scene, request: &RateLimitRequest) -> Json {
+    scene.told(request, |statuses| json_of(Kind::StructValue(of(request, statuses))))
+}
+
+/// What rules say, after one request of descriptors with these keys.
+fn metadata(keys: &[&str]) -> Json {
+    told(&Scene::new(FILE), &asked(keys))["metadata"].clone()
+}
+
+fn json_of(kind: Kind) -> Json {
+    let inner = |value: Value| json_of(value.kind.expect("a kind"));
+    match kind {
+        Kind::NullValue(_) => Json::Null,
+        Kind::BoolValue(flag) => json!(flag),
+        Kind::NumberValue(number) => json!(number),
+        Kind::StringValue(text) => json!(text),
+        Kind::ListValue(list) => list.values.into_iter().map(inner).collect(),
+        Kind::StructValue(map) => map.fields.into_iter().map(|(name, value)| (name, inner(value))).collect(),
+    }
+}
+
+#[test]
+fn the_first_value_of_a_name_stays_and_maps_are_merged() {
+    assert_eq!(
+        metadata(&["a", "b"]),
+        json!({
+            "first": "a", "second": "b",
+            "both": { "left": 1.0, "right": 2.5, "deep": { "a": true, "b": true } },
+            "list": [1.0, "two", null], "text": "x", "map": { "a": 1.0 },
+        })
+    );
+    assert_eq!(
+        metadata(&["b", "a", "b"]),
+        json!({
+            "first": "a", "second": "b",
+            "both": { "left": 2.0, "right": 2.5, "deep": { "a": false, "b": true } },
+            "list": [9.0], "text": { "y": 1.0 }, "map": "z",
+        })
+    );
+}
+
+#[test]
+fn what_is_over_tells_nothing() {
+    let (scene, request) = (Scene::new(FILE), asked(&["a", "b"]));
+    for _ in 0..2 {
+        assert_eq!(told(&scene, &request)["metadata"]["first"], json!("a"));
+    }
+    let third = told(&scene, &request);
+    assert_eq!(third["metadata"]["first"], Json::Null, "`a` is over");
+    assert_eq!(third["metadata"]["both"]["left"], json!(2.0));
+    assert_eq!(third["descriptors"].as_array().map(Vec::len), Some(2), "what was asked is told all the same");
+    assert_eq!(metadata(&["quota"]), Json::Null, "over, whether it refuses by itself or not");
+    assert_eq!(metadata(&["shadow"]), json!({ "shadow": 1.0 }), "over, and passes");
+}
+
+#[test]
+fn only_rules_whose_limits_count_tell_anything() {
+    for silent in ["free", "none", "nobody", "silent"] {
+        assert_eq!(metadata(&[silent]), Json::Null, "{silent}");
+    }
+    assert_eq!(metadata(&["b", "replaced"])["replaced"], Json::Null);
+    assert_eq!(metadata(&["replaced"]), json!({ "replaced": 1.0 }));
+    assert_eq!(metadata(&["full"]), json!({ "full": 1.0 }));
+    let mut overridden = asked(&["a"]);
+    overridden.asked.descriptors[0].over = Some(Override { requests_per_unit: 1, unit: Unit::Day });
+    assert_eq!(told(&Scene::new(FILE), &overridden)["metadata"], Json::Null, "the rule does not count");
+}
+
+#[test]
+fn what_was_asked_is_told() {
+    let mut request = asked(&["nobody", "nobody", "nobody"]);
+    request.hits_addend = 4;
+    request.own_hits = vec![false, true, true];
+    let [first, second, third] = &mut request.asked.descriptors[..] else { panic!("three") };
+    first.entries.push(("p=q".to_owned(), String::new()));
+    (second.entries, second.hits) = (Vec::new(), -3);
+    (third.hits, third.over) = (0, Some(Override { requests_per_unit: 10, unit: Unit::Minute }));
+    assert_eq!(
+        told(&Scene::new(FILE), &request),
+        json!({
+            "domain": "d", "hitsAddend": 4.0,
+            "descriptors": [
+                { "entries": ["nobody=v", "p=q="] },
+                { "entries": [], "hitsAddend": -3.0 },
+                { "entries": ["nobody=v"], "hitsAddend": 0.0, "limit": "requests_per_unit:10 unit:MINUTE" },
+            ],
+        })
+    );
+}
+
+#[test]
+fn a_limit_is_told_in_the_text_format() {
+    let text = |requests_per_unit, unit| limit(Override { requests_per_unit, unit });
+    assert_eq!(text(4_294_967_295, Unit::Week), "requests_per_unit:4294967295 unit:WEEK");
+    assert_eq!(text(0, Unit::Day), "unit:DAY");
+}

@@ -1,0 +1,251 @@
+//! What bytes are read as. Odd ones are written by hand, as no library would.
+
+use envoy_types::pb::{
+    envoy::extensions::common::ratelimit::v3::{
+        RateLimitDescriptor,
+        rate_limit_descriptor::{self, RateLimitOverride},
+    },
+    google::protobuf::UInt64Value,
+};
+use proptest::prelude::*;
+use tonic::Code;
+
+use super::*;
+use crate::transport::rls::pb;
+
+/// A number as a varint.
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number > 0x7f {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// A field that is a number.
+fn number(field: u64, value: u64) -> Vec<u8> {
+    [varint(field << 3), varint(value)].concat()
+}
+
+/// A field that has a length: a text, or a message of these fields.
+fn long(field: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
+    let content = content.as_ref();
+    [varint(field << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
+}
+
+fn entry_of(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Vec<u8> {
+    long(1, [long(1, key), long(2, value)].concat())
+}
+
+/// A request of one descriptor of these fields.
+fn one(descriptor: impl AsRef<[u8]>) -> Vec<u8> {
+    [long(1, "d"), long(2, descriptor)].concat()
+}
+
+fn read(bytes: impl AsRef<[u8]>) -> RateLimitRequest {
+    RateLimitRequest::read(bytes.as_ref()).expect("it is read")
+}
+
+fn refused(bytes: impl AsRef<[u8]>) -> bool {
+    RateLimitRequest::read(bytes.as_ref()).is_err_and(|status| status.code() == Code::InvalidArgument)
+}
+
+/// The one descriptor of a request.
+fn only(bytes: impl AsRef<[u8]>) -> Descriptor {
+    let [descriptor] = <[_; 1]>::try_from(read(bytes).asked.descriptors).expect("one");
+    descriptor
+}
+
+/// Of a descriptor the hits of its own, whether they are given back, and its limit.
+type Terms = (Option<u64>, bool, Option<(u32, i32)>);
+
+/// A request as Envoy writes it, with a descriptor for each of these.
+fn envoys(hits_addend: u32, descriptors: &[Terms]) -> Vec<u8> {
+    let descriptor = |(own, is_negative_hits, limit): &Terms| RateLimitDescriptor {
+        entries: vec![rate_limit_descriptor::Entry { key: "k".to_owned(), value: "v".to_owned() }],
+        limit: limit.map(|(requests_per_unit, unit)| RateLimitOverride { requests_per_unit, unit }),
+        hits_addend: own.map(|value| UInt64Value { value }),
+        is_negative_hits: *is_negative_hits,
+    };
+    let descriptors = descriptors.iter().map(descriptor).collect();
+    pb::RateLimitRequest { domain: "d".to_owned(), descriptors, hits_addend }.encode_to_vec()
+}
+
+#[test]
+fn a_request_is_read_as_it_is_meant() {
+    let bytes = envoys(3, &[(None, false, None), (Some(7), true, Some((5, 2)))]);
+    let asked = |hits, over| Descriptor { entries: vec![("k".to_owned(), "v".to_owned())], hits, over };
+    let over = Override { requests_per_unit: 5, unit: Unit::Minute };
+    let expected = RateLimitRequest {
+        asked: DescriptorsRequest { domain: "d".to_owned(), descriptors: vec![asked(3, None), asked(-7, Some(over))] },
+        hits_addend: 3,
+        own_hits: vec![false, true],
+    };
+    assert_eq!(read(bytes), expected);
+    assert_eq!(read([]), RateLimitRequest::default(), "what is missing is for the call to say");
+}
+
+#[test]
+fn hits_are_those_of_the_descriptor_or_of_the_request_or_one() {
+    const MOST: i64 = 1 << 32;
+    for (of_all, own, is_negative, expected) in [
+        (0, None, false, 1),
+        (1, None, false, 1),
+        (5, None, false, 5),
+        (u32::MAX, None, false, MOST - 1),
+        (5, Some(0), false, 0),
+        (0, Some(0), true, 0),
+        (5, Some(1), false, 1),
+        (5, Some(1 << 32), false, MOST),
+        (5, Some((1 << 32) + 1), false, MOST),
+        (5, Some(u64::MAX), false, MOST),
+        (0, None, true, -1),
+        (5, None, true, -5),
+        (5, Some(2), true, -2),
+        (5, Some(u64::MAX), true, -MOST),
+    ] {
+        let what = format!("{of_all} {own:?} {is_negative}");
+        let request = read(envoys(of_all, &[(own, is_negative, None)]));
+        assert_eq!(request.asked.descriptors[0].hits, expected, "{what}");
+        assert_eq!((request.hits_addend, &request.own_hits[..]), (of_all, &[own.is_some()][..]), "{what}");
+    }
+    // A value of none is the number 0, and not nothing.
+    let none = read([one(long(3, [])), number(3, 9)].concat());
+    assert_eq!((none.asked.descriptors[0].hits, none.own_hits), (0, vec![true]));
+}
+
+#[test]
+fn a_limit_of_no_known_unit_is_none() {
+    for unit in Unit::ALL {
+        let known = (1..=7).filter(|number| {
+            let over = only(envoys(0, &[(None, false, Some((4, *number)))])).over;
+            over == Some(Override { requests_per_unit: 4, unit })
+        });
+        assert_eq!(known.count(), 1, "{unit:?}");
+    }
+    for number in [0, 8, 99, -1, i32::MAX, i32::MIN] {
+        assert_eq!(only(envoys(0, &[(None, false, Some((4, number)))])).over, None, "{number}");
+    }
+    let seconds = Override { requests_per_unit: 0, unit: Unit::Second };
+    assert_eq!(only(one(long(2, number(2, 1)))).over, Some(seconds), "a number that is not said is 0");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_read_as_some() {
+    for (bytes, expected) in [
+        (&b"\xff"[..], "\u{fffd}"),
+        (b"a\xc3", "a\u{fffd}"),
+        (b"\xed\xa0\x80", "\u{fffd}\u{fffd}\u{fffd}"),
+        (b"\xf4\x90\x80\x80b", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}b"),
+        (b"\0\r\n", "\0\r\n"),
+        ("\u{1f980}é".as_bytes(), "\u{1f980}é"),
+        (b"", ""),
+    ] {
+        let request = read([long(1, bytes), long(2, entry_of(bytes, bytes))].concat());
+        assert_eq!(request.asked.domain, expected);
+        assert_eq!(request.asked.descriptors[0].entries, [(expected.to_owned(), expected.to_owned())]);
+    }
+    let long_value = "é".repeat(100_000);
+    assert_eq!(only(one(entry_of("k", &long_value))).entries[0].1, long_value);
+    assert_eq!(only(one(long(1, []))).entries, [(String::new(), String::new())], "an entry may be empty");
+}
+
+#[test]
+fn no_more_is_made_than_is_looked_at() {
+    for (sent, kept) in [(0, 0), (1, 1), (16, 16), (17, 17), (18, 17), (40, 17), (100_000, 17)] {
+        assert_eq!(only(one(entry_of("k", "v").repeat(sent))).entries.len(), kept, "{sent} entries");
+    }
+    for (sent, kept) in [(0, 0), (1_000, 1_000), (1_001, 1_001), (1_002, 1_001), (100_000, 1_001)] {
+        let request = read(long(2, entry_of("k", "v")).repeat(sent));
+        assert_eq!((request.asked.descriptors.len(), request.own_hits.len()), (kept, kept), "{sent} descriptors");
+    }
+}
+
+#[test]
+fn of_a_field_that_stands_twice_the_last_one_counts_and_messages_are_merged() {
+    let twice = [long(1, "a"), number(3, 2), long(2, []), long(1, "b"), number(3, 4)].concat();
+    let request = read(twice);
+    assert_eq!((&*request.asked.domain, request.hits_addend, request.asked.descriptors[0].hits), ("b", 4, 4));
+    let entry = long(1, [long(1, "a"), long(2, "b"), long(2, "c"), long(1, "d")].concat());
+    assert_eq!(only(one(entry)).entries, [("d".to_owned(), "c".to_owned())]);
+    let limits = [long(2, [number(1, 5), number(2, 99)].concat()), long(2, number(2, 3))].concat();
+    assert_eq!(only(one(limits)).over, Some(Override { requests_per_unit: 5, unit: Unit::Hour }));
+    assert_eq!(only(one([long(3, number(1, 5)), long(3, number(1, 6))].concat())).hits, 6);
+    assert_eq!(only(one([number(4, 1), number(4, 0)].concat())).hits, 1);
+}
+
+#[test]
+fn fields_that_nobody_knows_are_passed_over() {
+    let group = b"\xa3\x06\x08\x05\xab\x06\xac\x06\xa4\x06".to_vec();
+    let unknown = [number(90, u64::MAX), long(91, "?"), b"\xa1\x06\0\0\0\0\0\0\0\0".to_vec(), group];
+    for odd in [unknown.concat(), b"\xa5\x06\0\0\0\0".to_vec()] {
+        let entry = long(1, [long(1, "k"), odd.clone(), long(2, "v")].concat());
+        let limit = long(2, [odd.clone(), number(1, 2), number(2, 1)].concat());
+        let descriptor =
+            [odd.clone(), entry, limit, odd.clone(), long(3, [odd.clone(), number(1, 7)].concat())].concat();
+        let over = Some(Override { requests_per_unit: 2, unit: Unit::Second });
+        let expected = Descriptor { entries: vec![("k".to_owned(), "v".to_owned())], hits: 7, over };
+        assert_eq!(only([odd.clone(), one(descriptor), odd].concat()), expected);
+    }
+    // A text in place of an entry's key is none; a number is another field.
+    assert_eq!(only(one(long(1, [number(1, 5), long(2, "v")].concat()))).entries, [(String::new(), "v".to_owned())]);
+}
+
+#[test]
+fn what_is_cut_off_is_refused() {
+    let descriptor =
+        [entry_of("key", "value"), long(2, [number(1, 2), number(2, 1)].concat()), long(3, number(1, 300))];
+    let fields = [long(1, "domain"), number(3, 70_000), long(2, descriptor.concat()), long(2, entry_of("a", "b"))];
+    let (bytes, mut ends, mut end) = (fields.concat(), vec![0], 0);
+    for field in &fields {
+        end += field.len();
+        ends.push(end);
+    }
+    for cut in 0..=bytes.len() {
+        assert_eq!(!refused(&bytes[..cut]), ends.contains(&cut), "{cut} of {}", bytes.len());
+    }
+    // Inside, where what is around it is whole.
+    for part in &descriptor {
+        for cut in 1..part.len() {
+            assert!(refused(one(&part[..cut])), "{cut} of {part:?}");
+        }
+    }
+    for cut in 1..long(1, "key").len() {
+        assert!(refused(one(long(1, &long(1, "key")[..cut]))), "{cut}");
+    }
+}
+
+#[test]
+fn what_is_no_message_is_refused() {
+    for (what, bytes) in [
+        ("a length past the end", b"\x0a\x05d".to_vec()),
+        ("a length beyond any", [b"\x12".to_vec(), varint(u64::MAX)].concat()),
+        ("a number that does not end", [b"\x18".to_vec(), vec![0xff; 11]].concat()),
+        ("a group that does not end", b"\xa3\x06\x08\x05".to_vec()),
+        ("the end of a group", b"\xa4\x06".to_vec()),
+        ("a kind that there is not", b"\x0e".to_vec()),
+        ("hits that are a text", long(3, "5")),
+        ("a descriptor's hits that are a number", one(number(3, 5))),
+        ("a limit that is a number", one(number(2, 5))),
+        ("no field of an entry", one(long(1, b"\x0f"))),
+    ] {
+        assert!(refused(&bytes), "{what}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        fields in prop::collection::vec((1..5_u64, prop::collection::vec(any::<u8>(), 0..20)), 0..20),
+    ) {
+        let fields: Vec<_> = fields.iter().flat_map(|(field, content)| long(*field, content)).collect();
+        for bytes in [bytes, one(&fields), one(long(1, &fields)), fields] {
+            if let Ok(request) = RateLimitRequest::read(&bytes) {
+                prop_assert_eq!(request.asked.descriptors.len(), request.own_hits.len());
+            }
+        }
+    }
+}

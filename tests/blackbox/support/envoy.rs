@@ -1,0 +1,33 @@
+//! Envoy's rate-limit service as Envoy calls it.
+
+use envoy_types::pb::{
+    envoy::{
+        extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry},
+        service::ratelimit::v3::{RateLimitRequest, RateLimitResponse},
+    },
+    google::protobuf::UInt64Value,
+};
+use tonic::{Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
+use tonic_prost::ProstCodec;
+
+const CALL: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// A descriptor of these keys and values in turn, with hits of its own; negative ones are given back.
+pub fn descriptor(key: &[&str], hits: i64) -> RateLimitDescriptor {
+    let entry = |pair: &[&str]| Entry { key: pair[0].to_owned(), value: pair[1].to_owned() };
+    RateLimitDescriptor {
+        entries: key.chunks_exact(2).map(entry).collect(),
+        hits_addend: Some(UInt64Value { value: hits.unsigned_abs() }),
+        is_negative_hits: hits < 0,
+        ..Default::default()
+    }
+}
+
+/// Asks whether a request may pass.
+pub async fn should_rate_limit(channel: Channel, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    let mut service = Grpc::new(channel);
+    service.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
+    let answer = service.unary(Request::new(request), PathAndQuery::from_static(CALL), codec).await?;
+    Ok(answer.into_inner())
+}
