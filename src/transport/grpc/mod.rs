@@ -4,7 +4,7 @@
 mod answer;
 pub mod body;
 pub mod call;
-mod frames;
+pub mod frames;
 mod stream;
 
 use std::sync::Arc;
@@ -64,11 +64,16 @@ impl Default for GrpcSettings {
 }
 
 /// The paths of the calls that are answered here; all others are tonic's.
-mod path {
+pub mod path {
+    /// One check.
     pub const CHECK: &str = "/weir.v1.RateLimiter/Check";
+    /// Many checks in one call.
     pub const CHECK_BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
+    /// Checks as they come.
     pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
+    /// Forget a key.
     pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
+    /// What Envoy asks.
     pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 }
 
