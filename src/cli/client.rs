@@ -28,6 +28,16 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
 }
 
 impl Client {
+    /// Where the service is.
+    pub fn address(&self) -> &Listen {
+        &self.addr
+    }
+
+    /// How long to wait for an answer.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// A connection to the service.
     pub async fn connect(&self) -> Result<Channel, Failure> {
         let (endpoint, socket) = match &self.addr {

@@ -1,5 +1,6 @@
 //! Floor 9, the command line: one file a command.
 
+mod bench;
 mod check;
 mod client;
 mod explain;
@@ -10,6 +11,7 @@ mod out;
 mod render;
 mod reset;
 mod serve;
+mod signals;
 mod simulate;
 
 use std::{env, fmt::Display, path::PathBuf, process::ExitCode};
@@ -36,6 +38,7 @@ enum Command {
     #[command(subcommand)]
     Limits(Limits),
     Simulate(simulate::Simulate),
+    Bench(Box<bench::Bench>),
     /// Come over from another service
     #[command(subcommand)]
     Migrate(Migrate),
@@ -66,6 +69,7 @@ pub fn run() -> ExitCode {
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
         Some(Command::Simulate(command)) => command.run(),
+        Some(Command::Bench(command)) => command.run(),
         Some(Command::Migrate(Migrate::EnvoyRatelimit(command))) => command.run(),
     };
     match outcome {

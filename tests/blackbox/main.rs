@@ -2,6 +2,7 @@
 
 mod bad_peers;
 mod bad_requests;
+mod bench;
 mod commands;
 mod descriptors;
 mod envoy_json;

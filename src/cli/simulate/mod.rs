@@ -7,7 +7,6 @@ mod moments;
 mod passed_over;
 mod place;
 mod progress;
-mod signals;
 mod source;
 mod story;
 mod tallies;
@@ -26,12 +25,11 @@ use clap::{ArgGroup, Args};
 use self::{
     compare::Comparison,
     place::{InRedis, Place, in_memory},
-    signals::Signals,
     source::Source,
     story::{Print, Story},
     telling::{End, Listener, Telling},
 };
-use super::{CommandResult, Failure, NO, block_on, out::Out, variables};
+use super::{CommandResult, Failure, NO, block_on, out::Out, signals::Signals, variables};
 use crate::{
     algorithm::Bounds,
     config::{Flags, Settings},

@@ -1,4 +1,4 @@
-//! What may end a story before its last line.
+//! What may end a command before it is done.
 
 use std::{future::pending, io};
 
@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub enum Signals {
     /// They end the process, which leaves nothing behind.
     End,
-    /// They are for the story to hear.
+    /// They are for the command to hear.
     Heard { interrupt: Signal, terminate: Signal },
 }
 

@@ -1,0 +1,84 @@
+//! `weir bench`
+
+mod args;
+mod calls;
+mod checks;
+mod gather;
+mod live;
+mod processor;
+mod report;
+mod spend;
+mod talks;
+mod tally;
+mod turns;
+mod wire;
+mod worker;
+
+use std::{process::ExitCode, sync::Arc};
+
+use futures_util::future::try_join_all;
+
+pub use self::args::Bench;
+use self::{
+    args::Format,
+    gather::Gathering,
+    live::Live,
+    report::Report,
+    spend::use_up,
+    turns::Stop,
+    wire::{dial::Target, line::Losses},
+    worker::{Work, Worker},
+};
+use super::{CommandResult, Failure, block_on, out::say, signals::Signals};
+
+/// The exit code where nothing was answered.
+const NOTHING: u8 = 2;
+
+impl Bench {
+    pub fn run(self) -> CommandResult {
+        block_on(async {
+            let (work, before) = self.prepare().await?;
+            let workers = (0..work.carried.threads).map(|number| Worker::spawn(work.clone(), number));
+            let workers = workers.collect::<Result<Vec<_>, _>>()?.into_iter().map(Worker::connected);
+            let workers = try_join_all(workers).await?;
+            let mut signals = Signals::listen()?;
+            let gathering = Gathering::new(&work, self.server_pid, Live::new(self.live))?;
+            let mut measured = match gathering.measure(workers, &mut signals).await? {
+                Ok(measured) => measured,
+                Err(code) => return Ok(ExitCode::from(code)),
+            };
+            measured.before = before;
+            let report = Report::new(self.made(&work.carried, work.target.to_string()), &measured);
+            match self.format {
+                Format::Text => say(&report)?,
+                Format::Json => say(serde_json::to_string(&report)?)?,
+            }
+            let is_good = report.is_answered() || measured.interrupted;
+            Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(NOTHING) })
+        })
+    }
+
+    /// All that a load needs, and how many checks that has taken.
+    async fn prepare(&self) -> Result<(Work, u64), Failure> {
+        let (carried, asked) = (self.carried().map_err(Failure)?, self.asked().map_err(Failure)?);
+        if let Some(pid) = self.server_pid {
+            processor::of_process(pid)?;
+        }
+        let target = Arc::new(Target::new(self.client.address().clone(), self.client.timeout()));
+        let before = if self.refusals > 0.0 {
+            let head = target.head(self.single_method())?;
+            use_up(&target, &head, &asked, self.kind(), self.keys).await?
+        } else {
+            0
+        };
+        let work = Work {
+            head: target.head(self.method())?,
+            requests: Arc::new(self.requests(&asked)),
+            losses: Losses::default(),
+            stop: Stop::default(),
+            target,
+            carried,
+        };
+        Ok((work, before))
+    }
+}

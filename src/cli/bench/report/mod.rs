@@ -1,0 +1,300 @@
+//! What a load came to, as text and as JSON.
+
+mod text;
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tonic::Code;
+
+use super::{tally::Tally, turns::Paced, wire::line::Lost};
+
+/// The share of its threads' time from which the generator is taken for what holds things up.
+const BUSY: f64 = 0.95;
+/// The share of calls that may be unsent at the end, as those of the last moment are, before it is told.
+const UNSENT: f64 = 0.001;
+/// By how much a schedule may be behind at its 99th percentile, in microseconds, before it is told.
+const BEHIND_US: f64 = 1_000.0;
+/// By how much the share of refusals may differ from the one that was asked for.
+const REFUSALS_OFF: f64 = 0.02;
+
+/// How the load was made: what it takes to make it again.
+#[derive(Clone, Debug, Serialize)]
+pub struct Made {
+    pub address: String,
+    pub call: &'static str,
+    /// Checks a second of an open loop; absent: a closed loop.
+    #[serde(rename = "rate_checks_per_s")]
+    pub rate: Option<f64>,
+    pub threads: usize,
+    pub connections: usize,
+    pub streams: usize,
+    pub window: Option<usize>,
+    pub batch: Option<usize>,
+    pub domain: String,
+    pub key: String,
+    pub keys: u64,
+    pub distribution: String,
+    pub limit: Option<String>,
+    pub levels: Option<usize>,
+    pub cost: i64,
+    pub refusals: f64,
+    pub summary_only: bool,
+    pub seed: u64,
+}
+
+/// The processor time of a process during the measurement.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Processor {
+    /// For each check with an answer, in microseconds.
+    pub us_per_check: f64,
+    /// In cores.
+    pub cores: f64,
+}
+
+/// What was measured.
+pub struct Measured {
+    pub tally: Tally,
+    /// Of an open loop.
+    pub paced: Option<Paced>,
+    pub lost: Lost,
+    /// Checks made before the load to use up limits.
+    pub before: u64,
+    /// How long calls were begun.
+    pub duration: Duration,
+    /// From the begin of the measurement to the last answer, at least `duration`.
+    pub elapsed: Duration,
+    /// Processor time of this process, and of the service where that is known.
+    pub generator: Duration,
+    pub server: Option<Duration>,
+    pub interrupted: bool,
+}
+
+/// The report.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    load: Made,
+    duration_s: f64,
+    elapsed_s: f64,
+    interrupted: bool,
+    checks: u64,
+    checks_per_s: f64,
+    calls: u64,
+    calls_per_s: f64,
+    allowed: u64,
+    refused: u64,
+    degraded: u64,
+    errors: Failed,
+    /// Checks that are in none of the other counts.
+    not_measured: NotMeasured,
+    latency_us: Latency,
+    open_loop: Option<OpenLoop>,
+    generator: Processor,
+    server: Option<Processor>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Failed {
+    total: u64,
+    by_code: BTreeMap<&'static str, OfCode>,
+}
+
+#[derive(Debug, Serialize)]
+struct OfCode {
+    count: u64,
+    first: String,
+}
+
+#[derive(Debug, Serialize)]
+struct NotMeasured {
+    before: u64,
+    warm_up: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct OpenLoop {
+    calls_due: u64,
+    calls_unsent: u64,
+    most_waiting: u64,
+    sent_late_us: Latency,
+    schedule_behind_us: Latency,
+}
+
+/// Percentiles, in microseconds.
+#[derive(Debug, Serialize)]
+pub struct Latency {
+    mean: f64,
+    pub p50: f64,
+    p90: f64,
+    pub p99: f64,
+    #[serde(rename = "p99.9")]
+    p99_9: f64,
+    #[serde(rename = "p99.99")]
+    p99_99: f64,
+    pub max: f64,
+}
+
+/// Nanoseconds as microseconds, to the tenth.
+fn us(nanos: f64) -> f64 {
+    (nanos / 100.0).round() / 10.0
+}
+
+impl Latency {
+    /// Of latencies in nanoseconds.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |percentile| us(histogram.value_at_percentile(percentile) as f64);
+        Self {
+            mean: us(histogram.mean()),
+            p50: at(50.0),
+            p90: at(90.0),
+            p99: at(99.0),
+            p99_9: at(99.9),
+            p99_99: at(99.99),
+            max: us(histogram.max() as f64),
+        }
+    }
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { p50, p90, p99, p99_9, p99_99, max, .. } = *self;
+        let [p50, p90, p99, p99_9, p99_99, max] = [p50, p90, p99, p99_9, p99_99, max].map(readable);
+        write!(f, "p50 {p50}  p90 {p90}  p99 {p99}  p99.9 {p99_9}  p99.99 {p99_99}  max {max}")
+    }
+}
+
+/// Microseconds in the unit in which a person reads them.
+pub fn readable(us: f64) -> String {
+    match us {
+        us if us < 1_000.0 => format!("{us:.0}us"),
+        us if us < 1_000_000.0 => format!("{:.2}ms", us / 1e3),
+        us => format!("{:.2}s", us / 1e6),
+    }
+}
+
+impl Processor {
+    fn of(used: Duration, elapsed: Duration, checks: u64) -> Self {
+        let used_us = used.as_secs_f64() * 1e6;
+        let rounded = |value: f64| (value * 1e3).round() / 1e3;
+        Self {
+            us_per_check: rounded(used_us / checks.max(1) as f64),
+            cores: rounded(used.as_secs_f64() / elapsed.as_secs_f64().max(1e-9)),
+        }
+    }
+}
+
+impl Report {
+    /// The report of a load.
+    pub fn new(load: Made, measured: &Measured) -> Self {
+        let Measured { tally, elapsed, .. } = measured;
+        let (answered, failed) = (tally.answered(), tally.failed());
+        let per_second = |count: u64| (count as f64 / elapsed.as_secs_f64().max(1e-9) * 10.0).round() / 10.0;
+        let by_code = tally.errors.iter().map(|(code, errors)| {
+            (code_name(Code::from_i32(*code)), OfCode { count: errors.count, first: errors.first.clone() })
+        });
+        let open_loop = measured.paced.as_ref().map(|paced| OpenLoop {
+            calls_due: paced.due,
+            calls_unsent: paced.unsent,
+            most_waiting: paced.most_waiting,
+            sent_late_us: Latency::of(&tally.late),
+            schedule_behind_us: Latency::of(&paced.behind),
+        });
+        let mut report = Self {
+            duration_s: measured.duration.as_secs_f64(),
+            elapsed_s: elapsed.as_secs_f64(),
+            interrupted: measured.interrupted,
+            checks: answered + failed,
+            checks_per_s: per_second(answered),
+            calls: tally.calls,
+            calls_per_s: per_second(tally.calls),
+            allowed: tally.allowed,
+            refused: tally.refused,
+            degraded: tally.degraded,
+            errors: Failed { total: failed, by_code: by_code.collect() },
+            not_measured: NotMeasured { before: measured.before, warm_up: tally.warm_up },
+            latency_us: Latency::of(&tally.latency),
+            open_loop,
+            generator: Processor::of(measured.generator, *elapsed, answered),
+            server: measured.server.map(|used| Processor::of(used, *elapsed, answered)),
+            warnings: Vec::new(),
+            load,
+        };
+        report.warnings = report.warnings(&measured.lost);
+        report
+    }
+
+    /// Whether anything was answered at all.
+    pub fn is_answered(&self) -> bool {
+        self.allowed + self.refused > 0
+    }
+
+    /// What makes the figures mean something else than they seem to.
+    fn warnings(&self, lost: &Lost) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.is_answered() {
+            warnings.push("nothing was answered".to_owned());
+        }
+        if lost.count > 0 {
+            warnings.push(format!("connections broke ({} times), the last: {}", lost.count, lost.last));
+        }
+        if let Some(open) = &self.open_loop {
+            let unsent = open.calls_unsent as f64 / open.calls_due.max(1) as f64;
+            if unsent > UNSENT {
+                warnings.push(format!(
+                    "{} calls ({:.1}%) were due and never sent, as none of the streams was free: the service does not \
+                     keep up with the rate, or there are too few streams; the latencies are without them",
+                    open.calls_unsent,
+                    unsent * 100.0
+                ));
+            }
+            if open.schedule_behind_us.p99 > BEHIND_US {
+                warnings.push(format!(
+                    "the generator itself was late by {} at p99, which is in the latencies: it needs more --threads or a \
+                     machine of its own",
+                    readable(open.schedule_behind_us.p99)
+                ));
+            }
+        }
+        let busy = self.generator.cores / self.load.threads as f64;
+        if busy > BUSY {
+            warnings.push(format!(
+                "the generator used {:.0}% of its threads' time: the figures may be its own limit; give it more --threads",
+                busy * 100.0
+            ));
+        }
+        let share = self.refused as f64 / (self.allowed + self.refused).max(1) as f64;
+        if self.load.refusals > 0.0 && self.is_answered() && (share - self.load.refusals).abs() > REFUSALS_OFF {
+            warnings.push(format!(
+                "{:.1}% were refused instead of {:.1}%: limits give back meanwhile, refuse others too, or are few checks",
+                share * 100.0,
+                self.load.refusals * 100.0
+            ));
+        }
+        warnings
+    }
+}
+
+/// The name of a code as gRPC writes it.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

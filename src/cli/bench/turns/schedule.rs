@@ -1,0 +1,85 @@
+//! When the calls of an open loop begin: at moments that are known beforehand, whatever becomes of the calls before.
+
+/// Nanoseconds since the load began.
+pub type Nanos = u64;
+
+/// Nanoseconds of a second.
+pub const SECOND: f64 = 1e9;
+
+/// The calls of one thread, evenly spaced.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    /// Between two calls, in nanoseconds.
+    period: f64,
+    /// Before the first, in nanoseconds.
+    offset: f64,
+    /// No call begins at or after it.
+    end: Nanos,
+}
+
+impl Schedule {
+    /// So many calls a second (above 0) until `end`, for one of `threads` threads: together they are evenly spaced.
+    pub fn new(rate: f64, thread: usize, threads: usize, end: Nanos) -> Self {
+        let spacing = SECOND / rate;
+        Self { period: spacing * threads as f64, offset: spacing * thread as f64, end }
+    }
+
+    /// When the call with this number, from 0, is meant to begin.
+    pub fn due(&self, call: u64) -> Nanos {
+        (self.offset + call as f64 * self.period) as Nanos
+    }
+
+    /// How many calls are meant to have begun at `now`.
+    pub fn due_by(&self, now: Nanos) -> u64 {
+        let now = now.min(self.end.saturating_sub(1));
+        if self.end == 0 {
+            return 0;
+        }
+        let mut count = ((now as f64 - self.offset) / self.period).max(0.0) as u64;
+        // The division may have been rounded either way.
+        while count > 0 && self.due(count - 1) > now {
+            count -= 1;
+        }
+        while self.due(count) <= now {
+            count += 1;
+        }
+        count
+    }
+
+    /// How many there are.
+    pub fn calls(&self) -> u64 {
+        self.due_by(self.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_a_rate_evenly() {
+        let end = 2_000_000_000;
+        let schedules: Vec<_> = (0..3).map(|thread| Schedule::new(1_000.0, thread, 3, end)).collect();
+        let mut moments: Vec<_> =
+            schedules.iter().flat_map(|schedule| (0..schedule.calls()).map(|call| schedule.due(call))).collect();
+        moments.sort_unstable();
+        assert_eq!(moments, (0..2_000).map(|call| call * 1_000_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_due_has_begun_and_nothing_else() {
+        for rate in [0.3, 7.0, 1_234.567, 1e6 / 3.0, 5e6] {
+            let schedule = Schedule::new(rate, 1, 2, 10_000_000_000);
+            for now in (0..10_000_000_000).step_by(333_333_333) {
+                let count = schedule.due_by(now);
+                assert!(count == 0 || schedule.due(count - 1) <= now, "{rate} at {now}");
+                assert!(schedule.due(count) > now, "{rate} at {now}");
+                let next = (count + 1).min(schedule.calls());
+                assert_eq!(schedule.due_by(schedule.due(count)), next, "{rate} at {now}");
+            }
+            assert!(schedule.due(schedule.calls() - 1) < 10_000_000_000);
+            assert_eq!(schedule.due_by(u64::MAX), schedule.calls());
+        }
+        assert_eq!(Schedule::new(10.0, 0, 1, 0).calls(), 0);
+    }
+}

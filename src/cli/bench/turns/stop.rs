@@ -1,0 +1,32 @@
+//! The end of a load, as all its parts hear it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio_util::sync::CancellationToken;
+
+/// Nothing begins once it is set.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    /// What is asked before each call.
+    is_set: Arc<AtomicBool>,
+    token: CancellationToken,
+}
+
+impl Stop {
+    pub fn set(&self) {
+        self.is_set.store(true, Ordering::Relaxed);
+        self.token.cancel();
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it is set.
+    pub async fn wait(&self) {
+        self.token.cancelled().await;
+    }
+}

@@ -1,0 +1,109 @@
+//! A connection that is made anew when it breaks.
+
+use std::{future::poll_fn, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use h2::{SendStream, client::ResponseFuture};
+use hyper::Request;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{
+    super::turns::Stop,
+    dial::{Connection, Sender, Target},
+};
+
+/// How long to wait before a broken connection is made anew.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that broke.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// How many.
+    pub count: u64,
+    /// Why the last one did, or why it could not be made anew.
+    pub last: String,
+}
+
+/// What is known of lost connections.
+pub type Losses = Arc<Mutex<Lost>>;
+
+/// A caller's hold on a connection that others share.
+#[derive(Clone)]
+pub struct Line {
+    connection: watch::Receiver<Option<Sender>>,
+    /// The connection in use, until it is known to be broken.
+    sender: Option<Sender>,
+    stop: Stop,
+}
+
+impl Line {
+    /// Over a connection that stands already. The second part keeps it up: it must be polled, and ends never.
+    pub fn new(
+        target: Arc<Target>,
+        (sender, connection): (Sender, Connection),
+        losses: Losses,
+        stop: Stop,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (known, receiver) = watch::channel(Some(sender.clone()));
+        (Self { connection: receiver, sender: Some(sender), stop }, keep(target, connection, known, losses))
+    }
+
+    /// Waits until a call can be sent. `false`: the load ended first.
+    pub async fn is_ready(&mut self) -> bool {
+        loop {
+            match &mut self.sender {
+                Some(sender) => tokio::select! {
+                    biased;
+                    ready = poll_fn(|context| sender.poll_ready(context)) => match ready {
+                        Ok(()) => return true,
+                        Err(_) => self.sender = None,
+                    },
+                    () = self.stop.wait() => return false,
+                },
+                None => tokio::select! {
+                    biased;
+                    () = self.stop.wait() => return false,
+                    changed = self.connection.changed() => {
+                        if changed.is_err() {
+                            return false;
+                        }
+                        self.sender = self.connection.borrow_and_update().clone();
+                    }
+                },
+            }
+        }
+    }
+
+    /// Begins a call. `None`: the connection is broken, and nothing was sent.
+    pub fn begin(&mut self, head: Request<()>) -> Option<(ResponseFuture, SendStream<Bytes>)> {
+        let begun = self.sender.as_mut()?.send_request(head, false).ok();
+        if begun.is_none() {
+            self.sender = None;
+        }
+        begun
+    }
+}
+
+/// Keeps a connection up, and tells who uses it of each new one.
+async fn keep(target: Arc<Target>, mut connection: Connection, known: watch::Sender<Option<Sender>>, losses: Losses) {
+    loop {
+        let end = connection.await;
+        known.send_replace(None);
+        {
+            let mut lost = losses.lock();
+            lost.count += 1;
+            lost.last = end.err().map_or_else(|| "the service closed it".to_owned(), |error| error.to_string());
+        }
+        connection = loop {
+            tokio::time::sleep(PAUSE).await;
+            match target.dial().await {
+                Ok((sender, connection)) => {
+                    known.send_replace(Some(sender));
+                    break connection;
+                }
+                Err(cause) => losses.lock().last = cause,
+            }
+        };
+    }
+}

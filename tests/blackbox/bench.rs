@@ -1,0 +1,323 @@
+//! `weir bench` against a running service: what it counts is what the service has counted.
+
+use std::{
+    io::Read,
+    process::{Child, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Run, Server, eventually, run, server::Setup, weir};
+
+/// Five checks of each user in a day.
+const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: [[4, 5, 86400]] } } } }";
+/// Users, and what all of them may do.
+const USERS: &str = "20";
+const GIVEN: u64 = 20 * 5;
+/// A load that is short, and measured from its first call.
+const SHORT: [&str; 4] = ["--duration", "300ms", "--warmup", "0s"];
+
+fn json_of(run: &Run) -> Value {
+    serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {run:?}"))
+}
+
+/// A short load, and its report.
+fn bench(server: &Server, args: &[&str]) -> Value {
+    let run = server.run(&[&["bench", "--domain", "api", "--format", "json"], &SHORT[..], args].concat());
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{args:?}: {}", run.out);
+    json_of(&run)
+}
+
+fn number(report: &Value, pointer: &str) -> u64 {
+    let value = report.pointer(pointer).and_then(Value::as_u64);
+    value.unwrap_or_else(|| panic!("no number at {pointer}: {report:#}"))
+}
+
+/// Checks that the service has counted, by their outcome.
+fn counted(server: &Server, outcome: &str) -> u64 {
+    let text = server.get("/metrics").1;
+    let series = text.lines().filter(|line| line.starts_with("weir_checks_total{"));
+    let values = series.filter(|line| line.contains(&format!("outcome=\"{outcome}\""))).filter_map(|line| {
+        let (_, value) = line.rsplit_once(' ')?;
+        value.parse::<u64>().ok()
+    });
+    values.sum()
+}
+
+/// The report adds up, and the service says the same.
+fn assert_exact(server: &Server, report: &Value, args: &[&str]) {
+    let at = |pointer| number(report, pointer);
+    assert_eq!(at("/checks"), at("/allowed") + at("/refused") + at("/errors/total"), "{args:?}");
+    assert_eq!(counted(server, "allowed"), at("/allowed"), "{args:?}");
+    assert_eq!(counted(server, "limited"), at("/refused"), "{args:?}");
+    assert_eq!(counted(server, "error"), at("/errors/total"), "{args:?}");
+    assert!(at("/allowed") > 0 && report["checks_per_s"].as_f64() > Some(0.0), "{args:?}: {report:#}");
+    assert!(report["latency_us"]["p50"].as_f64() > Some(0.0), "{args:?}");
+    assert!(!report["warnings"].to_string().contains("broke"), "{args:?}: {report:#}");
+}
+
+#[test]
+fn every_call_is_counted_exactly_in_a_closed_loop() {
+    for (args, checks) in [
+        (&["--call", "unary"][..], 1),
+        (&["--call", "unary", "--threads", "2", "--connections", "3", "--summary-only"], 1),
+        (&["--call", "batch", "--batch", "7"], 7),
+        (&["--call", "stream", "--window", "5"], 1),
+        (&["--call", "envoy", "--distribution", "zipf", "--exponent", "1.2"], 1),
+    ] {
+        let server = Server::with_policy(POLICY);
+        let report = bench(&server, &[args, &["--key", "user/{}", "--keys", USERS]].concat());
+        assert_exact(&server, &report, args);
+        assert!(number(&report, "/allowed") <= GIVEN, "{args:?}: {report:#}");
+        assert_eq!(number(&report, "/checks"), checks * number(&report, "/calls"), "{args:?}");
+        assert!(report["open_loop"].is_null());
+    }
+}
+
+#[test]
+fn every_call_is_counted_exactly_in_an_open_loop() {
+    for (args, checks) in [
+        (&["--call", "unary"][..], 1),
+        (&["--call", "batch", "--batch", "20"], 20),
+        (&["--call", "stream"], 1),
+        (&["--call", "stream", "--threads", "2", "--streams", "1", "--window", "1"], 1),
+        (&["--call", "envoy"], 1),
+    ] {
+        let server = Server::with_policy(POLICY);
+        let report = bench(&server, &[args, &["--key", "user/{}", "--keys", USERS, "--rate", "1000"]].concat());
+        assert_exact(&server, &report, args);
+        let (due, unsent) = (number(&report, "/open_loop/calls_due"), number(&report, "/open_loop/calls_unsent"));
+        assert_eq!(due, 300 / checks, "{args:?}: what is due does not depend on the service");
+        assert_eq!(number(&report, "/calls") + unsent, due, "{args:?}: {report:#}");
+    }
+}
+
+#[test]
+fn what_is_not_measured_is_told() {
+    let server = Server::with_policy(POLICY);
+    let load = ["bench", "--rate", "2000", "--warmup", "100ms", "--duration", "200ms", "--format", "json"];
+    let checks = ["--domain", "api", "--limit", "1000000/1000000/1s", "--refusals", "0.25", "--keys", "10"];
+    let report = json_of(&server.run(&[&load[..], &checks].concat()));
+    let [before, warm_up] = ["/not_measured/before", "/not_measured/warm_up"].map(|pointer| number(&report, pointer));
+    assert_eq!(before, 20, "each of ten keys is asked until it is refused");
+    assert!(warm_up > 0);
+    let all = counted(&server, "allowed") + counted(&server, "limited");
+    assert_eq!(all, number(&report, "/checks") + before + warm_up);
+}
+
+#[test]
+fn as_many_are_refused_as_was_asked_for() {
+    for args in [
+        &["--limit", "1000000/1000000/1s", "--levels", "3", "--cost", "3"][..],
+        &["--limit", "1000000/1000000/1s", "--call", "batch", "--batch", "10"],
+        &["--limit", "1000000/1000000/1s", "--call", "stream"],
+        // What is left of the policy's limit is asked for before; the other keys are too many to be refused.
+        &["--key", "user/{}", "--keys", "1000000"],
+        &["--call", "envoy", "--keys", "1000000"],
+    ] {
+        let server = Server::with_policy(POLICY);
+        let report = bench(&server, &[args, &["--refusals", "0.25", "--rate", "3000"]].concat());
+        let (allowed, refused) = (number(&report, "/allowed") as f64, number(&report, "/refused") as f64);
+        let share = refused / (allowed + refused);
+        assert!(allowed + refused < 100.0 || (0.15..0.35).contains(&share), "{args:?}: {report:#}");
+        assert_eq!(number(&report, "/errors/total"), 0, "{args:?}: {report:#}");
+    }
+}
+
+#[test]
+fn the_json_has_what_the_load_was_and_what_it_came_to() {
+    let server = Server::with_policy(POLICY);
+    let pid = std::process::id().to_string();
+    let report = bench(&server, &["--rate", "500", "--seed", "7", "--depth", "4", "--server-pid", &pid]);
+    for (pointer, expected) in [
+        ("/load/call", "unary"),
+        ("/load/key", "user/{}/trade/s4"),
+        ("/load/distribution", "uniform"),
+        ("/load/domain", "api"),
+        ("/load/address", &server.grpc),
+    ] {
+        assert_eq!(report.pointer(pointer).and_then(Value::as_str), Some(expected), "{pointer}: {report:#}");
+    }
+    assert_eq!((number(&report, "/load/seed"), number(&report, "/load/connections")), (7, 4));
+    for figures in ["/latency_us", "/open_loop/sent_late_us", "/open_loop/schedule_behind_us"] {
+        let at = |name: &str| report.pointer(figures).and_then(|it| it[name].as_f64());
+        let rising = ["p50", "p90", "p99", "p99.9", "p99.99", "max"].map(at);
+        assert!(rising.iter().all(Option::is_some) && rising.is_sorted(), "{figures}: {report:#}");
+    }
+    for pointer in ["/generator/us_per_check", "/generator/cores", "/server/us_per_check", "/server/cores"] {
+        assert!(report.pointer(pointer).is_some_and(Value::is_f64), "{pointer}: {report:#}");
+    }
+    for pointer in
+        ["/interrupted", "/degraded", "/errors/by_code", "/open_loop/most_waiting", "/elapsed_s", "/calls_per_s"]
+    {
+        assert!(report.pointer(pointer).is_some_and(|value| !value.is_null()), "{pointer}: {report:#}");
+    }
+}
+
+#[test]
+fn the_text_has_the_same_for_a_person() {
+    let server = Server::with_policy(POLICY);
+    let args = ["bench", "--domain", "api", "--limit", "15/30/1m", "--rate", "500", "--live"];
+    let run = server.run(&[&args[..], &["--duration", "1200ms", "--warmup", "0s"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    for line in [
+        &format!("unary to {}, open loop of 500 checks/s\n", server.grpc),
+        "1000 keys `user/{}/trade` in `api`, uniform; cost 1; limit 15/30/1m; seed 1\n",
+        "\nallowed ",
+        "\nlatency    p50 ",
+        "600 calls due",
+    ] {
+        assert!(run.out.contains(line), "{line} in {}", run.out);
+    }
+    assert!(run.err.lines().any(|line| line.starts_with("weir: 1s  ") && line.contains(" checks/s  ")), "{}", run.err);
+}
+
+#[test]
+fn errors_are_counted_by_their_code_and_where_there_is_nothing_else_the_exit_code_says_so() {
+    let server = Server::with_policy(POLICY);
+    for (args, code, checks) in [
+        (&["--domain", "nowhere"][..], "NOT_FOUND", 1),
+        (&["--domain", "nowhere", "--call", "stream"], "NOT_FOUND", 1),
+        (&["--domain", "nowhere", "--call", "batch", "--batch", "9"], "NOT_FOUND", 9),
+        (&["--key", "user//{}", "--domain", "api"], "INVALID_ARGUMENT", 1),
+    ] {
+        let run = server.run(&[&["bench", "--format", "json"], &SHORT[..], args].concat());
+        assert_eq!(run.code, 2, "{args:?}: {run:?}");
+        let report = json_of(&run);
+        let errors = number(&report, &format!("/errors/by_code/{code}/count"));
+        assert_eq!((errors, errors), (number(&report, "/checks"), checks * number(&report, "/calls")), "{args:?}");
+        assert!(errors > 0 && report["errors"]["by_code"][code]["first"] != "", "{args:?}: {report:#}");
+    }
+}
+
+#[test]
+fn a_service_that_does_not_answer_is_not_waited_for_forever() {
+    let server = Server::with_policy(POLICY);
+    server.signal(Signal::STOP);
+    for call in ["unary", "stream"] {
+        let args = ["bench", "--domain", "api", "--call", call, "--timeout", "100ms", "--format", "json"];
+        let run = server.run(&[&args[..], &SHORT].concat());
+        assert_eq!(run.code, 2, "{run:?}");
+        let report = json_of(&run);
+        let errors = number(&report, "/errors/by_code/DEADLINE_EXCEEDED/count");
+        assert_eq!(errors, number(&report, "/checks"), "{report:#}");
+        assert!(errors >= 64, "{report:#}");
+    }
+    server.signal(Signal::CONT);
+}
+
+#[test]
+fn who_is_not_there_cannot_be_measured() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = format!("unix:{}", dir.path().join("nobody").display());
+    for args in
+        [&["bench", "--addr", &socket][..], &["bench", "--addr", &socket, "--limit", "1/1/1s", "--refusals", "0.5"]]
+    {
+        let run = run(args);
+        assert_eq!((run.code, run.out.as_str()), (2, ""));
+        assert!(run.err.contains("cannot reach a service at unix:"), "{}", run.err);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (args, told) in [
+        (&["--rate", "0"][..], "a rate is 0.001 to 100000000"),
+        (&["--exponent", "0"], "an exponent is above 0"),
+        (&["--refusals", "1.5"], "a share is 0 to 1"),
+        (&["--limit", "15/30"], "write BURST/COUNT/PERIOD"),
+        (&["--limit", "1/1/1s", "--levels", "4"], "--levels is beyond the key's segments"),
+        (&["--levels", "2"], "--limit"),
+        (&["--key", "user/alex"], "the key has no `{}`"),
+        (&["--refusals", "0.1", "--cost", "0"], "a --cost of at least 1"),
+        (&["--call", "envoy"], "needs a --domain"),
+        (&["--call", "envoy", "--domain", "d", "--depth", "3"], "an even number"),
+        (&["--duration", "0s"], "--duration is 0"),
+        (&["--duration", "2d"], "at most a day"),
+        (&["--batch", "1001"], "1001"),
+        (&["--call", "stream", "--connections", "10000", "--streams", "10000"], "may be under way"),
+        (&["--server-pid", "4294967295"], "/proc/4294967295/stat"),
+    ] {
+        let run = run(&[&["bench"], args].concat());
+        assert_eq!((run.code, run.out.as_str()), (2, ""), "{args:?}");
+        assert!(run.err.contains(told), "{args:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn limits_cannot_be_used_up_where_there_are_none() {
+    let server = Server::with_policy(POLICY);
+    for call in ["unary", "envoy"] {
+        let run = server.run(&["bench", "--domain", "api", "--call", call, "--key", "group/{}", "--refusals", "0.5"]);
+        assert_eq!((run.code, run.out.as_str()), (2, ""));
+        assert!(run.err.contains("nothing limits the key"), "{}", run.err);
+    }
+}
+
+/// A load that goes on until it is interrupted.
+struct Endless(Child);
+
+impl Endless {
+    fn start(address: &str, args: &[&str]) -> Self {
+        let mut command = weir();
+        command.args(["bench", "--domain", "api", "--format", "json", "--duration", "1d", "--warmup", "0s"]);
+        let child = command.args(["--addr", address]).args(args).stdout(Stdio::piped()).spawn();
+        Self(child.expect("the program starts"))
+    }
+
+    /// Interrupts it and waits for its report.
+    fn interrupt(mut self) -> Value {
+        kill_process(Pid::from_child(&self.0), Signal::INT).expect("it lives");
+        let status = eventually("the load ends", || self.0.try_wait().expect("its state"));
+        let mut out = String::new();
+        self.0.stdout.take().expect("captured").read_to_string(&mut out).expect("it prints UTF-8");
+        let report = json_of(&Run { code: 0, out, err: String::new() });
+        assert_eq!((status.code(), &report["interrupted"]), (Some(0), &Value::Bool(true)), "{report:#}");
+        report
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wait_until_asked(server: &Server) {
+    eventually("checks come", || (counted(server, "allowed") > 0).then_some(()));
+}
+
+#[test]
+fn an_interrupted_load_has_its_report_and_no_call_is_left_behind() {
+    for args in [&["--call", "unary"][..], &["--call", "stream"], &["--call", "batch", "--rate", "1000"]] {
+        let server = Server::with_policy(POLICY);
+        let load = Endless::start(&server.grpc, args);
+        wait_until_asked(&server);
+        let report = load.interrupt();
+        assert_eq!(number(&report, "/errors/total"), 0, "{report:#}");
+        assert_exact(&server, &report, args);
+    }
+}
+
+#[test]
+fn a_service_that_dies_costs_errors_and_is_asked_again_when_it_is_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = format!("unix:{}", dir.path().join("grpc.sock").display());
+    let serve = || Setup::new().env("WEIR_GRPC__LISTEN", &socket).policy(POLICY).start();
+    for call in ["unary", "stream", "batch", "envoy"] {
+        let first = serve();
+        let load = Endless::start(&socket, &["--call", call, "--key", "user/{}"]);
+        wait_until_asked(&first);
+        drop(first);
+        let second = serve();
+        wait_until_asked(&second);
+        let report = load.interrupt();
+        let errors = number(&report, "/errors/by_code/UNAVAILABLE/count");
+        assert!(errors > 0 && errors == number(&report, "/errors/total"), "{call}: {report:#}");
+        let warnings = report["warnings"].to_string();
+        assert!(warnings.contains("connections broke (4 times)"), "{call}: {warnings}");
+    }
+}
