@@ -47,7 +47,7 @@ def memory(bench):
 
 @dataclass
 class Filled:
-    """The memory of a server before it was asked for its keys and after it, in MB; and in bytes what it grew by a key."""
+    """The memory of a server before it was asked for its keys and after it, in MB; its growth a key, in bytes."""
 
     before: float
     after: float

@@ -120,7 +120,7 @@ class Programs:
 
     def __init__(self, directory, throttlecrab=None):
         self.directory = Path(directory)
-        target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+        target = REPOSITORY / os.environ.get("CARGO_TARGET_DIR", "target")
         self.release = target / "release"
         installed = target / "peers/bin/throttlecrab-server"
         self.throttlecrab_program = throttlecrab or (str(installed) if installed.exists() else "throttlecrab-server")
@@ -139,11 +139,10 @@ class Programs:
                 ("redis-server", "redis-cli", "redis-benchmark"), "apt-get install redis, or say --skip-redis"
             )
         if throttlecrab:
-            root = self.throttlecrab_program if "/" in self.throttlecrab_program else self.release.parent / "peers"
-            needed[self.throttlecrab_program] = (
-                f"cargo install throttlecrab-server --version {THROTTLECRAB} --locked --root {root}; that needs "
-                "protoc, apt-get install protobuf-compiler; or say --skip-throttlecrab"
-            )
+            install = f"cargo install throttlecrab-server --version {THROTTLECRAB} --locked"
+            protoc = "that needs protoc, apt-get install protobuf-compiler"
+            how = f"{install} --root {self.release.parent}/peers; {protoc}; or say --skip-throttlecrab"
+            needed[self.throttlecrab_program] = how
         for program, how in needed.items():
             if not shutil.which(program):
                 raise Missing(f"{program} is missing ({how})")

@@ -16,7 +16,9 @@ if tat - now > tonumber(ARGV[2]) then return tat - now - ARGV[2] end
 redis.call('SET', KEYS[1], string.format('%.0f', tat), 'PX', math.ceil((tat - now) / 1000))
 return 0
 """
-PIPELINED = 64
+# Calls of one connection that redis-benchmark has under way.
+PIPELINES = (1, 64)
+HOT = "gcra:alex"
 
 
 def redis(bench):
@@ -37,8 +39,8 @@ def redis(bench):
             name = f"Weir, {'calls' if call == 'unary' else 'streams'}, 100,000 keys"
             cases[name] = bench.bench(start, duos, "duos/{}/trade", **more)
     baselines = {}
-    for keys, name in (("one key", "gcra:alex"), ("100,000 keys", "gcra:__rand_int__")):
-        for pipeline in (1, PIPELINED):
+    for keys, name in (("one key", HOT), ("100,000 keys", "gcra:__rand_int__")):
+        for pipeline in PIPELINES:
             baselines[f"a script call each, {keys}, {pipeline} at once"] = (name, pipeline)
     cases |= baselines
     taken = bench.rounds(
@@ -47,18 +49,13 @@ def redis(bench):
     weir = [name for name in cases if name not in baselines]
     aims = [Aim(name, [it.per_second for it in taken[name]], 90_000, form=whole, unit="/s") for name in weir]
     for name in weir:
-        keys = name.split(", ")[-1] if name.endswith("one key") else "100,000 keys"
-        under = f"a script call each, {keys}, {PIPELINED} at once"
-        values = [a.store_us / b.processor_us for a, b in zip(taken[name], taken[under])]
-        aims.append(Aim(f"{name}: Redis's processor time over {PIPELINED} script calls at once", values, 1, False))
-    rows = [
-        [
-            name,
-            spread([it.per_second for it in taken[name]], whole),
-            spread([it.processor_us for it in taken[name]], hundredths),
-        ]
-        for name in baselines
-    ]
+        for pipeline in PIPELINES:
+            under = f"a script call each, {name.split(', ')[-1]}, {pipeline} at once"
+            values = [a.store_us / b.processor_us for a, b in zip(taken[name], taken[under])]
+            what = f"{name}: Redis's processor time over that of script calls, {pipeline} at once"
+            aims.append(Aim(what, values, 1, False))
+    figures = (lambda sample: sample.per_second, whole), (lambda sample: sample.processor_us, hundredths)
+    rows = [[name, *(spread([of(it) for it in taken[name]], form) for of, form in figures)] for name in baselines]
     beside = table(["beside it, by redis-benchmark", "checks a second", "Redis's processor time a check, µs"], rows)
     return Section([throughput(taken, weir), beside], aims, bars(taken, weir))
 
@@ -66,22 +63,14 @@ def redis(bench):
 def baseline(bench, key, pipeline):
     """A call of the script for each check."""
     with bench.programs.redis() as server:
-        socket = server.address.removeprefix("unix:")
-        loaded = subprocess.run(
-            ["redis-cli", "-s", socket, "SCRIPT", "LOAD", GCRA], capture_output=True, text=True, check=True
-        )
-        arguments = [
-            "EVALSHA",
-            loaded.stdout.strip(),
-            "1",
-            key,
-            "1000" if key == "gcra:alex" else "600000000",
-            "1000000000000000",
-        ]
-        told = subprocess.run(
-            ["redis-cli", "-s", socket, *arguments], capture_output=True, text=True, check=True
-        ).stdout
-        if told.strip() != "0":
-            raise wire.WrongAnswer(f"the script answers {told.strip()}")
+        cli = ["redis-cli", "-s", server.address.removeprefix("unix:")]
+
+        def ask(*arguments):
+            return subprocess.run([*cli, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+
+        interval_us = "1000" if key == HOT else "600000000"
+        script = ["EVALSHA", ask("SCRIPT", "LOAD", GCRA), "1", key, interval_us, "1000000000000000"]
+        if (told := ask(*script)) != "0":
+            raise wire.WrongAnswer(f"the script answers {told}")
         calls = bench.options.seconds * (50_000 if pipeline == 1 else 200_000)
-        return load.measure(server, lambda: load.redis_benchmark(server, arguments, calls, pipeline))
+        return load.measure(server, lambda: load.redis_benchmark(server, script, calls, pipeline))
