@@ -1,10 +1,18 @@
 //! What a check may not do on its way: allocate.
 
+use std::sync::Arc;
+
 use allocation_counter::measure;
+use prost::Message;
 use weir::{
     algorithm::Bounds,
     domain::Key,
-    policy::{Domain, descriptors, document, file},
+    limiter::Limiter,
+    policy::{Domain, Policy, descriptors, document, file},
+    proto::CheckRequest,
+    store::{MemoryStore, SystemClock, memory::MemorySettings},
+    telemetry::Metrics,
+    transport::{grpc, observe::Checks},
 };
 
 /// Four limits, two of them on one node, found by name and by `*`, one of them under a factor.
@@ -49,6 +57,23 @@ fn resolving_a_key_among_descriptors_allocates_nothing() {
 fn a_key_of_usual_length_is_made_without_allocation() {
     let counted = measure(|| assert_eq!(Key::new("api", &["user", "alex", "trade"]).map(|key| key.depth()), Ok(3)));
     assert_eq!(counted.count_total, 0, "{counted:?}");
+}
+
+#[test]
+fn a_check_over_grpc_allocates_its_answer_alone() {
+    let store = MemoryStore::new(MemorySettings::default(), SystemClock::new());
+    let limiter = Limiter::new(store, Policy::new([domain()]), Metrics::new());
+    let checks = Checks::new(Arc::new(limiter), Bounds::default());
+    for (segments, asked) in [(&["user", "alex", "trade", "metals"][..], 4), (&["user", "alex"], 2)] {
+        let key = segments.iter().map(|segment| (*segment).to_owned()).collect();
+        let message = CheckRequest { key, ..Default::default() }.encode_to_vec();
+        let check = || grpc::call::check_at_once(&checks, &message).is_ok();
+        // The first ones make the states, and what threads keep for themselves.
+        assert!(check() && check(), "{asked} levels");
+        let counted = measure(|| assert!(check()));
+        // The bytes of the answer, grown once where there are many levels, and who holds them.
+        assert!(counted.count_total <= 3, "{asked} levels: {counted:?}");
+    }
 }
 
 #[test]
