@@ -1,8 +1,8 @@
 //! Puts a changed policy in force; a bad one changes nothing.
 
-use std::{future::pending, path::PathBuf, sync::Arc};
+use std::{future::pending, path::PathBuf, sync::Arc, time::Instant};
 
-use tokio::{signal::unix::Signal, time::MissedTickBehavior};
+use tokio::{signal::unix::Signal, time::sleep};
 use tracing::{error, info, warn};
 
 use crate::{
@@ -47,12 +47,11 @@ impl Reload {
                 info!("no policy to reload");
             }
         };
-        let mut looks = tokio::time::interval(self.settings.limits_poll.duration());
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let poll = self.settings.limits_poll.duration();
         loop {
             let asked = tokio::select! {
                 () = next(&mut hangup) => true,
-                _ = looks.tick() => false,
+                () = sleep(watch.pause(poll)) => false,
             };
             let looked = tokio::task::spawn_blocking(move || {
                 let changed = watch.settled_change();

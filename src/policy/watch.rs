@@ -7,9 +7,13 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use super::load::files;
+
+/// Rest for each file that is looked at, which takes a few microseconds.
+const PAUSE_FOR_A_FILE: Duration = Duration::from_millis(2);
 
 /// What the files of a path look like from outside, links followed. `None` for a file that cannot be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,12 @@ impl Watch {
         settled
     }
 
+    /// How long to rest between looks, where `poll` is wanted: longer for very many files, so that looking takes about a
+    /// five-hundredth of a core at most.
+    pub fn pause(&self, poll: Duration) -> Duration {
+        poll.max(PAUSE_FOR_A_FILE * u32::try_from(self.last.0.len()).unwrap_or(u32::MAX))
+    }
+
     /// Counts as loaded what the last look saw, settled or not: somebody asked for it.
     pub fn load_anyway(&mut self) {
         self.loaded = self.last.clone();
@@ -84,6 +94,15 @@ mod tests {
         fs::rename(dir.path().join("limits.yaml.swp"), &file).unwrap();
         assert!(changed(&mut watch));
         assert!(!changed(&mut watch));
+    }
+
+    #[test]
+    fn very_many_files_are_looked_at_less_often() {
+        let dir = tempfile::tempdir().unwrap();
+        let poll = Duration::from_millis(10);
+        assert_eq!(Watch::new(dir.path()).pause(poll), poll);
+        (0..50).for_each(|file| fs::write(dir.path().join(format!("{file}.yaml")), "").unwrap());
+        assert_eq!(Watch::new(dir.path()).pause(poll), Duration::from_millis(100));
     }
 
     #[test]
