@@ -1,6 +1,6 @@
 //! Puts a changed policy in force; a bad one changes nothing.
 
-use std::{future::pending, path::PathBuf, sync::Arc, time::Instant};
+use std::{future::pending, path::PathBuf, sync::Arc};
 
 use tokio::{signal::unix::Signal, time::sleep};
 use tracing::{error, info, warn};
