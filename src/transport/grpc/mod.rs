@@ -1,5 +1,5 @@
-//! The gRPC port. The calls that decide are read from and written to the bytes of their messages ([`frames`], [`call`],
-//! [`answer`], [`stream`], [`body`]); health and reflection are tonic's.
+//! The gRPC port. The calls that decide are read from and written to the bytes of their messages (`frames`, `call`,
+//! `answer`, `stream`, `body`); health and reflection are tonic's.
 
 mod answer;
 pub mod body;
