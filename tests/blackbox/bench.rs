@@ -65,9 +65,11 @@ fn every_call_is_counted_exactly_in_a_closed_loop() {
         (&["--call", "batch", "--batch", "7"], 7),
         (&["--call", "stream", "--window", "5"], 1),
         (&["--call", "envoy", "--distribution", "zipf", "--exponent", "1.2"], 1),
+        (&["--call", "unary", "--key", "user/alex"], 1),
     ] {
         let server = Server::with_policy(POLICY);
-        let report = bench(&server, &[args, &["--key", "user/{}", "--keys", USERS]].concat());
+        let users = if args.contains(&"--key") { &[][..] } else { &["--key", "user/{}", "--keys", USERS] };
+        let report = bench(&server, &[args, users].concat());
         assert_exact(&server, &report, args);
         assert!(number(&report, "/allowed") <= GIVEN, "{args:?}: {report:#}");
         assert_eq!(number(&report, "/checks"), checks * number(&report, "/calls"), "{args:?}");
@@ -229,7 +231,8 @@ fn what_makes_no_sense_is_refused() {
         (&["--limit", "15/30"], "write BURST/COUNT/PERIOD"),
         (&["--limit", "1/1/1s", "--levels", "4"], "--levels is beyond the key's segments"),
         (&["--levels", "2"], "--limit"),
-        (&["--key", "user/alex"], "the key has no `{}`"),
+        (&["--key", "user/alex", "--keys", "2"], "the key has no `{}`"),
+        (&["--key", "user/alex", "--refusals", "0.1"], "the key has no `{}`"),
         (&["--refusals", "0.1", "--cost", "0"], "a --cost of at least 1"),
         (&["--call", "envoy"], "needs a --domain"),
         (&["--call", "envoy", "--domain", "d", "--depth", "3"], "an even number"),

@@ -60,20 +60,22 @@ impl Bench {
 
     /// All that a load needs, and how many checks that has taken.
     async fn prepare(&self) -> Result<(Work, u64), Failure> {
-        let (carried, asked) = (self.carried().map_err(Failure)?, self.asked().map_err(Failure)?);
+        let call = self.load.call;
+        let carried = self.load.carried(self.checks.seed).map_err(Failure)?;
+        let asked = self.checks.asked(call).map_err(Failure)?;
         if let Some(pid) = self.server_pid {
             processor::of_process(pid)?;
         }
         let target = Arc::new(Target::new(self.client.address().clone(), self.client.timeout()));
-        let before = if self.refusals > 0.0 {
-            let head = target.head(self.single_method())?;
-            use_up(&target, &head, &asked, self.kind(), self.keys).await?
+        let before = if self.checks.refusals > 0.0 {
+            let head = target.head(call.single_method())?;
+            use_up(&target, &head, &asked, call.kind(), self.checks.keys(call)).await?
         } else {
             0
         };
         let work = Work {
-            head: target.head(self.method())?,
-            requests: Arc::new(self.requests(&asked)),
+            head: target.head(call.method())?,
+            requests: Arc::new(self.checks.requests(&asked, call, self.load.checks())),
             losses: Losses::default(),
             stop: Stop::default(),
             target,

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::{
     runtime,
     sync::oneshot,
@@ -26,6 +27,9 @@ use super::{
     },
 };
 use crate::cli::Failure;
+
+/// Connections that a thread makes at once.
+const DIALS: usize = 32;
 
 /// How a load is carried: the same for all threads.
 #[derive(Clone, Debug)]
@@ -166,11 +170,8 @@ impl Thread {
     }
 
     async fn connect(&self) -> Result<Vec<(Sender, Connection)>, String> {
-        let mut connections = Vec::new();
-        for _ in 0..self.work.carried.connections_of(self.number) {
-            connections.push(self.work.target.dial().await?);
-        }
-        Ok(connections)
+        let dials = (0..self.work.carried.connections_of(self.number)).map(|_| self.work.target.dial());
+        stream::iter(dials).buffer_unordered(DIALS).try_collect().await
     }
 
     async fn load(&self, connections: Vec<(Sender, Connection)>, start: Instant) -> Result<Paced, Failure> {
