@@ -1,6 +1,6 @@
 //! Many clients on one key get exactly what one would get.
 
-use crate::support::{Server, crowd, server::Setup};
+use crate::support::{Server, crowd, eventually, server::Setup};
 
 /// Well below what the clients ask for together.
 const UNITS: u64 = 700;
@@ -18,6 +18,11 @@ async fn threads_that_share_connections_are_as_exact() {
     let setup = Setup::new().env("WEIR_GRPC__RUNTIME", "multi_thread").env("WEIR_GRPC__WORKERS", "3");
     let server = [setup.policy(&crowd::schema(UNITS)).start()];
     assert_eq!(server[0].told("serving")[0]["workers"], 3);
+    // A thread takes its name when it first runs.
+    eventually("three threads of one runtime", || {
+        let threads = server[0].threads();
+        (threads.iter().filter(|name| *name == "weir-worker").count() == 3).then_some(())
+    });
     let algorithm = weir::algorithm::find("gcra").expect("it is there");
     crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
 }

@@ -199,6 +199,14 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");
     }
 
+    /// The names of its threads.
+    pub fn threads(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("its threads");
+        // One may have ended meanwhile.
+        let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
+        tasks.filter_map(|task| Some(name(task.ok()?)?.trim_end().to_owned())).collect()
+    }
+
     /// Whether it has not ended.
     pub fn lives(&mut self) -> bool {
         self.child.try_wait().expect("its state").is_none()
