@@ -1,12 +1,20 @@
 //! The cost of a check, taken apart: `request` reads the message and encodes the key, `policy` resolves the key, `store`
-//! decides the plan, `check` is all of the limiter with its metrics, `call` that and the messages, `algorithm` is one step of each of them.
+//! decides the plan, `check` is all of the limiter with its metrics, `call` that and the messages, `together` the same on several threads, `algorithm` is one step of each of them.
 //!
 //! A case is the limits of the key, how many users take turns (1: a hot key), and whether the requests pass. The keys of
 //! the other users are drawn at random, so that every decision goes to memory that is not in the processor's cache.
 
 mod support;
 
-use std::{cell::Cell, fmt, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use divan::{Bencher, black_box};
 use prost::Message;
@@ -33,6 +41,10 @@ fn main() {
 /// Calls timed together; many, so that a case sees memory as a whole.
 const CALLS: u32 = 1_000;
 const SAMPLES: u32 = 100;
+/// Threads that ask together.
+const THREADS: [usize; 2] = [1, 2];
+/// Their users: more than calls timed together.
+const USERS: usize = 10_000;
 const SHAPES: [Shape; 2] = [Shape::One, Shape::Nested];
 
 /// More units than a bench asks for.
@@ -195,6 +207,33 @@ fn call(bencher: Bencher, case: &Case) {
     bencher.with_inputs(message).bench_local_refs(|message| {
         assert!(black_box(grpc::call::check_at_once(&checks, message)).is_ok());
     });
+}
+
+/// The same by as many threads at once, each of which asks for its own user, or all for one: what they pay for what they share.
+mod together {
+    use super::*;
+
+    #[divan::bench(args = SHAPES, threads = THREADS, sample_size = CALLS, sample_count = SAMPLES)]
+    fn own_key(bencher: Bencher, shape: Shape) {
+        let next = AtomicUsize::new(0);
+        call(bencher, shape, || next.fetch_add(1, Ordering::Relaxed) % USERS);
+    }
+
+    #[divan::bench(args = SHAPES, threads = THREADS, sample_size = CALLS, sample_count = SAMPLES)]
+    fn one_key(bencher: Bencher, shape: Shape) {
+        call(bencher, shape, || 0);
+    }
+
+    fn call(bencher: Bencher, shape: Shape, user: impl Fn() -> usize + Sync) {
+        let case = Case { shape, users: USERS, passes: true };
+        let policy = case.policy();
+        let store = case.store(&policy);
+        let checks = Checks::new(Arc::new(Limiter::new(store, policy, Metrics::new())), Bounds::default());
+        let message = || CheckRequest { key: shape.segments(user()), ..Default::default() }.encode_to_vec();
+        bencher.with_inputs(message).bench_refs(|message| {
+            assert!(black_box(grpc::call::check_at_once(&checks, message)).is_ok());
+        });
+    }
 }
 
 fn passes(decisions: &Decisions) -> bool {

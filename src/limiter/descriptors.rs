@@ -226,6 +226,7 @@ impl Resolved<'_> {
         // Who asks for Envoy cannot wait.
         let mut plan = Plan::new(levels, charge, Some(0));
         plan.on_store_failure = self.domain.map(|domain| domain.on_store_failure).unwrap_or_default();
+        plan.domain = self.domain.map(|domain| domain.index);
         // Of several descriptors, the path of one does not tell the levels of the others.
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);
@@ -245,10 +246,8 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Statuses<'a>, CheckError> {
         let plan = request.plan(snapshot.version);
         let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
-        if verdict.degraded
-            && let Some(domain) = request.domain
-        {
-            snapshot.meters.degraded(&domain.name, plan.on_store_failure);
+        if verdict.degraded {
+            snapshot.meters.degraded(plan.domain, plan.on_store_failure);
         }
         if request.passed_over > 0 {
             self.metrics.descriptors_passed_over(request.passed_over);

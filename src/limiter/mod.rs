@@ -50,6 +50,8 @@ pub struct Answer<'a> {
     pub levels: SmallVec<[LevelAnswer<'a>; 4]>,
     /// Decided without the shared store.
     pub degraded: bool,
+    /// The number of the domain in its policy, where that defines it.
+    pub domain: Option<u32>,
 }
 
 /// What one level said.
@@ -165,23 +167,25 @@ impl Snapshot {
         let mut limits: Vec<_> = policy.limits().collect();
         limits.sort_by_key(|(_, limit)| limit.index);
         let limits = limits.into_iter().map(|(domain, limit)| (&*domain.name, &*limit.name));
-        let meters = Meters::new(metrics, policy.domains().map(|domain| &*domain.name), limits);
+        let mut domains: Vec<_> = policy.domains().collect();
+        domains.sort_by_key(|domain| domain.index);
+        let meters = Meters::new(metrics, domains.into_iter().map(|domain| &*domain.name), limits);
         Self { policy, meters, version: VERSIONS.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Fills in the answer to a request whose plan was decided so; counts what each limit has decided.
     fn conclude<'a>(&self, request: &Request<'_>, plan: &Plan<'a>, verdict: &Verdict, answer: &mut Answer<'a>) {
         if verdict.degraded {
-            self.meters.degraded(request.domain, plan.on_store_failure);
+            self.meters.degraded(plan.domain, plan.on_store_failure);
         }
         for (level, &decision) in plan.levels().iter().zip(&verdict.decisions) {
             let (limit, window) = (level.limit, level.params().window());
             let index = request.spec.is_none().then_some(limit.index);
             let near = decision.remaining.saturating_mul(5) < decision.limit;
-            self.meters.limit(index).count(decision.allowed, limit.shadow, near);
+            self.meters.limit(index, decision.allowed, limit.shadow, near);
             answer.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
         }
         answer.summary = aggregate(answer.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
-        answer.degraded = verdict.degraded;
+        (answer.domain, answer.degraded) = (plan.domain, verdict.degraded);
     }
 }

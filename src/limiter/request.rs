@@ -110,6 +110,7 @@ impl<'n> Request<'n> {
         };
         let mut plan = Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
+        plan.domain = domain.map(|domain| domain.index);
         plan.policy_version = self.spec.is_none().then_some(version);
         Ok(plan)
     }

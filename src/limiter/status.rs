@@ -159,7 +159,7 @@ impl Resolved<'_> {
                         .count(decision.allowed, shadow, near),
                     _ => {
                         let index = (!limit.is_override()).then_some(limit.index);
-                        meters.limit(index).count(decision.allowed, shadow, near);
+                        meters.limit(index, decision.allowed, shadow, near);
                     }
                 }
             }

@@ -32,6 +32,8 @@ pub struct Plan<'a> {
     /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where
     /// it does not, or the request brought its own.
     pub policy_version: Option<u64>,
+    /// The number of the domain in its policy, where that defines it.
+    pub domain: Option<u32>,
 }
 
 /// One limit met on the way down a key.
@@ -139,7 +141,15 @@ impl<'a> Plan<'a> {
             }
         }
         let totals = if twins { totals(&levels) } else { Box::default() };
-        Self { levels, totals, charge, max_wait, on_store_failure: OnStoreFailure::default(), policy_version: None }
+        Self {
+            levels,
+            totals,
+            charge,
+            max_wait,
+            on_store_failure: OnStoreFailure::default(),
+            policy_version: None,
+            domain: None,
+        }
     }
 
     /// The levels, root first.

@@ -48,7 +48,8 @@ impl Policy {
         domains.sort_by(|a, b| a.name.cmp(&b.name));
         let mut limits = 0;
         let (mut default, mut named) = (None, HashMap::default());
-        for mut domain in domains {
+        for (index, mut domain) in domains.into_iter().enumerate() {
+            domain.index = index as u32;
             for limit in domain.limits_mut() {
                 limit.index = limits;
                 limits += 1;
@@ -70,7 +71,7 @@ impl Policy {
         if name.is_empty() { self.default.as_ref() } else { self.domains.get(name) }
     }
 
-    /// The domains, in no order.
+    /// The domains, in no order; [`Domain::index`] numbers them from 0 without a gap.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.default.iter().chain(self.domains.values())
     }

@@ -19,6 +19,8 @@ pub const DEFAULT_ANCHOR: u8 = 2;
 pub struct Domain {
     /// Its name; the default domain's is empty.
     pub name: Box<str>,
+    /// Its number among the domains of its policy.
+    pub index: u32,
     /// What a refusal by one limit does to the others.
     pub charge: Charge,
     /// What answers while the shared store does not.
@@ -87,6 +89,7 @@ impl Domain {
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
+            index: 0,
             charge: Charge::default(),
             on_store_failure: OnStoreFailure::default(),
             allows_spec: true,

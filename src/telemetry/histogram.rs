@@ -3,9 +3,11 @@
 
 use std::{
     fmt::Write,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
+
+use super::stripes::{self, STRIPES};
 
 /// How many bounds a histogram has; one more bucket holds what is above them all.
 const BOUNDS: usize = 19;
@@ -49,20 +51,11 @@ pub const DURATIONS: Scale = Scale {
 pub const SIZES: Scale =
     Scale { bounds: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1_024], unit: 1.0 };
 
-/// How many threads count apart; more share.
-const STRIPES: usize = 16;
-
-static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static STRIPE: usize = NEXT_STRIPE.fetch_add(1, Ordering::Relaxed) % STRIPES;
-}
-
 /// A histogram.
 #[derive(Debug)]
 pub struct Histogram {
     scale: Scale,
-    stripes: [Stripe; STRIPES],
+    stripes: Box<[Stripe; STRIPES]>,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +68,7 @@ struct Stripe {
 impl Histogram {
     /// An empty histogram of such numbers.
     pub fn new(scale: Scale) -> Self {
-        Self { scale, stripes: Default::default() }
+        Self { scale, stripes: Box::new(std::array::from_fn(|_| Stripe::default())) }
     }
 
     /// Counts one duration.
@@ -86,7 +79,7 @@ impl Histogram {
     /// Counts one number.
     pub fn record_number(&self, number: u64) {
         let bucket = self.scale.bounds.iter().position(|bound| number <= *bound).unwrap_or(BOUNDS);
-        let stripe = &self.stripes[STRIPE.with(|stripe| *stripe)];
+        let stripe = &self.stripes[stripes::mine()];
         stripe.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         stripe.sum.fetch_add(number, Ordering::Relaxed);
     }

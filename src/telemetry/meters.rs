@@ -1,10 +1,13 @@
 //! The counters of one policy, made when it is compiled, so that a check only counts.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
 use metrics::Counter;
 
-use super::metrics::{CHECKS, DECISIONS, DEGRADED, Metrics, NEAR_LIMIT};
+use super::{
+    metrics::{CHECKS, DECISIONS, DEGRADED, Metrics, NEAR_LIMIT},
+    tallies::Tallies,
+};
 use crate::domain::OnStoreFailure;
 
 /// The label of what has no name of its own here: unknown domains, limits of requests, what is beyond the bound.
@@ -68,115 +71,114 @@ impl Outcome {
     }
 }
 
-/// What one limit counts.
-#[derive(Clone)]
-pub struct LimitMeter {
-    allowed: Counter,
-    limited: Counter,
-    shadow_limited: Counter,
-    near: Counter,
+/// What is counted of a limit: its counters, by their positions.
+const ALLOWED: usize = 0;
+const LIMITED: usize = 1;
+const SHADOW_LIMITED: usize = 2;
+const NEAR: usize = 3;
+const OF_LIMIT: usize = 4;
+
+/// How many counters a domain has.
+const OF_DOMAIN: usize = Transport::ALL.len() * Outcome::ALL.len() + OnStoreFailure::ALL.len();
+
+/// The counter of a limit for such a decision.
+fn decided(allowed: bool, shadow: bool) -> usize {
+    match (allowed, shadow) {
+        (true, _) => ALLOWED,
+        (false, false) => LIMITED,
+        (false, true) => SHADOW_LIMITED,
+    }
 }
+
+fn of_limit(metrics: &Metrics, domain: &str, limit: &str) -> [Counter; OF_LIMIT] {
+    let decisions = |outcome| metrics.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
+    let near = metrics.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]);
+    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near]
+}
+
+fn of_domain(metrics: &Metrics, domain: &str) -> impl Iterator<Item = Counter> {
+    let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
+    let checks = each.map(move |(transport, outcome)| {
+        metrics.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
+    });
+    let rules = OnStoreFailure::ALL.into_iter();
+    checks.chain(rules.map(move |rule| metrics.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())])))
+}
+
+/// What one limit counts, where that is not known when a policy is compiled.
+#[derive(Clone)]
+pub struct LimitMeter([Counter; OF_LIMIT]);
 
 impl LimitMeter {
     pub(super) fn new(metrics: &Metrics, domain: &str, limit: &str) -> Self {
-        let decisions =
-            |outcome| metrics.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
-        Self {
-            allowed: decisions("allowed"),
-            limited: decisions("limited"),
-            shadow_limited: decisions("shadow_limited"),
-            near: metrics.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]),
-        }
+        Self(of_limit(metrics, domain, limit))
     }
 
     /// Counts one decision of the limit.
     pub fn count(&self, allowed: bool, shadow: bool, near: bool) {
-        match (allowed, shadow) {
-            (true, _) => self.allowed.increment(1),
-            (false, false) => self.limited.increment(1),
-            (false, true) => self.shadow_limited.increment(1),
-        }
+        self.0[decided(allowed, shadow)].increment(1);
         if allowed && near {
-            self.near.increment(1);
-        }
-    }
-}
-
-/// What one domain counts.
-struct DomainMeter {
-    checks: [[Counter; Outcome::ALL.len()]; Transport::ALL.len()],
-    degraded: [Counter; OnStoreFailure::ALL.len()],
-}
-
-impl DomainMeter {
-    fn new(metrics: &Metrics, domain: &str) -> Self {
-        let checks = |transport: Transport, outcome: Outcome| {
-            metrics.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
-        };
-        let degraded = |rule: OnStoreFailure| metrics.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())]);
-        Self {
-            checks: Transport::ALL.map(|transport| Outcome::ALL.map(|outcome| checks(transport, outcome))),
-            degraded: OnStoreFailure::ALL.map(degraded),
+            self.0[NEAR].increment(1);
         }
     }
 }
 
 /// The counters of one policy.
 pub struct Meters {
-    default_domain: Option<DomainMeter>,
-    domains: HashMap<Box<str>, DomainMeter, foldhash::fast::RandomState>,
-    other_domain: DomainMeter,
-    limits: Vec<LimitMeter>,
-    other_limit: LimitMeter,
+    tallies: Arc<Tallies>,
+    /// Where the counters of each domain and limit begin, by their numbers.
+    domains: Vec<usize>,
+    limits: Vec<usize>,
 }
 
+/// Where the counters begin of domains and limits without any of their own.
+const OTHER_DOMAIN: usize = 0;
+const OTHER_LIMIT: usize = OF_DOMAIN;
+
 impl Meters {
-    /// Meters for these domains, and for these limits, each given as domain and name, in the order of their numbers.
+    /// Meters for these domains, and for these limits, each given as domain and name; both in the order of their numbers.
     pub fn new<'a>(
         metrics: &Metrics,
         domains: impl IntoIterator<Item = &'a str>,
         limits: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let other_limit = LimitMeter::new(metrics, OTHER, OTHER);
-        let domains = domains.into_iter().filter(|domain| metrics.admits(domain, None));
-        let mut domains: HashMap<_, _, _> =
-            domains.map(|domain| (domain.into(), DomainMeter::new(metrics, domain))).collect();
-        let limits = limits.into_iter().map(|(domain, limit)| match metrics.admits(domain, Some(limit)) {
-            true => LimitMeter::new(metrics, domain, limit),
-            false => other_limit.clone(),
-        });
-        Self {
-            default_domain: domains.remove(""),
-            domains,
-            other_domain: DomainMeter::new(metrics, OTHER),
-            limits: limits.collect(),
-            other_limit,
+        let mut counters: Vec<_> = of_domain(metrics, OTHER).chain(of_limit(metrics, OTHER, OTHER)).collect();
+        let (mut domain_starts, mut limit_starts) = (Vec::new(), Vec::new());
+        for domain in domains {
+            let admitted = metrics.admits(domain, None);
+            domain_starts.push(if admitted { counters.len() } else { OTHER_DOMAIN });
+            counters.extend(admitted.then(|| of_domain(metrics, domain)).into_iter().flatten());
         }
+        for (domain, limit) in limits {
+            let admitted = metrics.admits(domain, Some(limit));
+            limit_starts.push(if admitted { counters.len() } else { OTHER_LIMIT });
+            counters.extend(admitted.then(|| of_limit(metrics, domain, limit)).into_iter().flatten());
+        }
+        Self { tallies: metrics.tallies(counters), domains: domain_starts, limits: limit_starts }
     }
 
-    /// Counts one check.
-    pub fn check(&self, domain: &str, transport: Transport, outcome: Outcome) {
-        self.domain(domain).checks[transport as usize][outcome as usize].increment(1);
+    /// Counts one check in the domain of this number; without one, in all that have none.
+    #[inline]
+    pub fn check(&self, domain: Option<u32>, transport: Transport, outcome: Outcome) {
+        self.tallies.add(self.domain(domain) + transport as usize * Outcome::ALL.len() + outcome as usize);
     }
 
     /// Counts one check that was decided without the shared store.
-    pub fn degraded(&self, domain: &str, rule: OnStoreFailure) {
-        self.domain(domain).degraded[rule as usize].increment(1);
+    pub fn degraded(&self, domain: Option<u32>, rule: OnStoreFailure) {
+        self.tallies.add(self.domain(domain) + Transport::ALL.len() * Outcome::ALL.len() + rule as usize);
     }
 
-    fn domain(&self, domain: &str) -> &DomainMeter {
-        // Apart, as in a policy: an empty name is slow to look up.
-        let meter = if domain.is_empty() { self.default_domain.as_ref() } else { self.domains.get(domain) };
-        meter.unwrap_or(&self.other_domain)
+    /// Counts one decision of the limit of this number; without one, of all limits that have none.
+    #[inline]
+    pub fn limit(&self, limit: Option<u32>, allowed: bool, shadow: bool, near: bool) {
+        let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
+        self.tallies.add(start + decided(allowed, shadow));
+        if allowed && near {
+            self.tallies.add(start + NEAR);
+        }
     }
 
-    /// Counts one check that names no domain to be sure of.
-    pub fn unknown_domain(&self, transport: Transport, outcome: Outcome) {
-        self.other_domain.checks[transport as usize][outcome as usize].increment(1);
-    }
-
-    /// The meter of the limit of this number; without one, that of all other limits.
-    pub fn limit(&self, index: Option<u32>) -> &LimitMeter {
-        index.and_then(|index| self.limits.get(index as usize)).unwrap_or(&self.other_limit)
+    fn domain(&self, domain: Option<u32>) -> usize {
+        domain.and_then(|domain| self.domains.get(domain as usize)).copied().unwrap_or(OTHER_DOMAIN)
     }
 }

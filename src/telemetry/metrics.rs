@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
     time::{Duration, SystemTime},
 };
 
@@ -17,6 +17,7 @@ use super::{
     histogram::DURATIONS,
     meters::{LimitMeter, OTHER, Transport},
     store::{self, ERRORS, StoreMeter},
+    tallies::Tallies,
 };
 
 /// Checks answered.
@@ -89,6 +90,8 @@ pub struct Metrics {
     handle: PrometheusHandle,
     named: Mutex<HashSet<Name>>,
     valued: Mutex<Valued>,
+    /// The tallies of policies in use, told to the recorder before it is read.
+    tallies: Mutex<Vec<Weak<Tallies>>>,
     check_durations: [Histogram; Transport::ALL.len()],
     keys: Gauge,
     snapshot_failures: Counter,
@@ -152,6 +155,7 @@ impl Metrics {
                 most: settings.max_series,
                 refused: counter(&recorder, SERIES_REFUSED, &[]),
             }),
+            tallies: Mutex::default(),
             check_durations: std::array::from_fn(|_| Histogram::new(DURATIONS)),
             keys: gauge(&recorder, KEYS, &[]),
             snapshot_failures: counter(&recorder, SNAPSHOT_FAILURES, &[]),
@@ -201,6 +205,15 @@ impl Metrics {
     /// A counter of this service.
     pub(super) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         counter(&self.recorder, name, labels)
+    }
+
+    /// Tallies that stand in for these counters of the service.
+    pub(super) fn tallies(&self, counters: Vec<Counter>) -> Arc<Tallies> {
+        let tallies = Arc::new(Tallies::new(counters));
+        let mut all = self.tallies.lock();
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&tallies));
+        tallies
     }
 
     /// The meter of a listener.
@@ -256,6 +269,7 @@ impl Metrics {
 
     /// All of it in Prometheus text.
     pub fn render(&self) -> String {
+        self.tallies.lock().iter().filter_map(Weak::upgrade).for_each(|tallies| tallies.settle());
         self.handle.run_upkeep();
         let mut text = self.handle.render();
         text.push_str(&format!(

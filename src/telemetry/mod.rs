@@ -4,6 +4,8 @@ pub mod histogram;
 pub mod meters;
 pub mod metrics;
 pub mod store;
+pub mod stripes;
+pub mod tallies;
 pub mod tracing;
 
 pub use histogram::Histogram;

@@ -96,7 +96,7 @@ impl<S: Store> Checks<S> {
         match message.and_then(|message| decode::check(message, &self.bounds)) {
             Ok(request) => Ok(Asked { request, summary_only, transport }),
             Err(error) => {
-                snapshot.meters.unknown_domain(transport, Outcome::Error);
+                snapshot.meters.check(None, transport, Outcome::Error);
                 Err(error.into())
             }
         }
@@ -112,11 +112,11 @@ impl<S: Store> Checks<S> {
 
 impl Asked<'_> {
     fn count(&self, snapshot: &Snapshot, answer: Result<&Answer<'_>, &CheckError>) {
-        let outcome = match answer {
-            Ok(answer) if answer.summary.allowed => Outcome::Allowed,
-            Ok(_) => Outcome::Limited,
-            Err(_) => Outcome::Error,
+        let (domain, outcome) = match answer {
+            Ok(answer) if answer.summary.allowed => (answer.domain, Outcome::Allowed),
+            Ok(answer) => (answer.domain, Outcome::Limited),
+            Err(_) => (snapshot.policy.domain(self.request.domain).map(|domain| domain.index), Outcome::Error),
         };
-        snapshot.meters.check(self.request.domain, self.transport, outcome);
+        snapshot.meters.check(domain, self.transport, outcome);
     }
 }

@@ -234,7 +234,7 @@ mod tests {
                 window: 1,
             });
             let summary = aggregate(decisions.iter().map(|(decision, _, shadow, _)| (decision, *shadow)));
-            let answer = Answer { summary, levels: levels.collect(), degraded };
+            let answer = Answer { summary, levels: levels.collect(), degraded, ..Answer::default() };
             let mut out = BytesMut::new();
             write(&answer, summary_only, &mut out);
             prop_assert_eq!(&out[..], encode::check(&answer, summary_only).encode_to_vec());

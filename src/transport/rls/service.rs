@@ -49,12 +49,13 @@ impl<S: Store> Rls<S> {
 
     /// Counts a request that could not be read.
     pub fn unreadable(&self) {
-        self.checks.limiter().snapshot().meters.unknown_domain(Transport::Envoy, Outcome::Error);
+        self.checks.limiter().snapshot().meters.check(None, Transport::Envoy, Outcome::Error);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
         let snapshot = self.checks.limiter().snapshot();
-        let count = |outcome| snapshot.meters.check(&request.asked.domain, Transport::Envoy, outcome);
+        let domain = snapshot.policy.domain(&request.asked.domain).map(|domain| domain.index);
+        let count = |outcome| snapshot.meters.check(domain, Transport::Envoy, outcome);
         let failed = |refused: Refused| {
             count(Outcome::Error);
             refused

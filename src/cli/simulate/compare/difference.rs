@@ -180,7 +180,7 @@ mod tests {
         let level = |(limit, decision)| LevelAnswer { limit, depth: 1, decision, window: 1 };
         let levels: smallvec::SmallVec<_> = domain.limits().zip(decisions).map(level).collect();
         let summary = aggregate(levels.iter().map(|level: &LevelAnswer<'_>| (&level.decision, level.limit.shadow)));
-        Treated::from(&Ok(Answer { summary, levels, degraded: false })).unwrap()
+        Treated::from(&Ok(Answer { summary, levels, ..Answer::default() })).unwrap()
     }
 
     #[test]

@@ -1,0 +1,103 @@
+//! Many counters that checks add to on all threads, each in numbers of its own; the exporter's counters learn of them when
+//! they are read.
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use metrics::Counter;
+
+use super::stripes::{self, STRIPES};
+
+/// Numbers that move between processors together.
+const LINE: usize = 16;
+
+/// What stands in for [`Counter`]s, by their positions.
+pub struct Tallies {
+    counters: Box<[Counter]>,
+    /// What each thread has added since it was last settled; nothing where it has not counted yet.
+    stripes: [OnceLock<Box<[Line]>>; STRIPES],
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Line([AtomicU64; LINE]);
+
+impl Tallies {
+    /// Nothing added yet to any of `counters`.
+    pub fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
+        Self { counters: counters.into_iter().collect(), stripes: [const { OnceLock::new() }; STRIPES] }
+    }
+
+    /// Adds one to the counter at `index`. One that is not there is not counted.
+    #[inline]
+    pub fn add(&self, index: usize) {
+        let stripe = self.stripes[stripes::mine()].get_or_init(|| self.stripe());
+        if let Some(line) = stripe.get(index / LINE) {
+            line.0[index % LINE].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn stripe(&self) -> Box<[Line]> {
+        (0..self.counters.len().div_ceil(LINE)).map(|_| Line::default()).collect()
+    }
+
+    /// Tells the counters what was added since the last time.
+    pub fn settle(&self) {
+        for stripe in self.stripes.iter().filter_map(OnceLock::get) {
+            let numbers = stripe.iter().flat_map(|line| &line.0);
+            for (number, counter) in numbers.zip(&self.counters) {
+                // Read first: most are idle, and writing would take their lines from who counts there.
+                if number.load(Ordering::Relaxed) > 0 {
+                    counter.increment(number.swap(0, Ordering::Relaxed));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Tallies {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{Arc, atomic::AtomicBool},
+        thread,
+    };
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_or_counted_twice_while_others_read() {
+        const TIMES: u64 = 10_000;
+        let targets: Vec<_> = (0..20).map(|_| Arc::new(AtomicU64::new(0))).collect();
+        let tallies = Tallies::new(targets.iter().map(|target| Counter::from_arc(Arc::clone(target))));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    tallies.settle();
+                }
+            });
+            let counting = || {
+                (0..TIMES).for_each(|_| tallies.add(19));
+                tallies.add(3);
+                tallies.add(20);
+            };
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(counting)).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            done.store(true, Ordering::Relaxed);
+            reader.join().unwrap();
+        });
+        drop(tallies);
+        let told: Vec<_> = targets.iter().map(|target| target.load(Ordering::Relaxed)).collect();
+        assert_eq!((told[19], told[3]), (3 * TIMES, 3));
+        assert_eq!(told.iter().sum::<u64>(), 3 * TIMES + 3);
+    }
+}
