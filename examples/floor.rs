@@ -6,6 +6,7 @@
 
 use std::{
     error::Error,
+    net::SocketAddr,
     sync::Arc,
     task::{Poll, ready},
     thread::available_parallelism,
@@ -16,7 +17,7 @@ use clap::Parser;
 use hyper::{Request, Response, body::Incoming};
 use prost::Message;
 use prost_types::Duration;
-use tokio::runtime::Builder;
+use tokio::{net::TcpListener, runtime::Builder};
 use tonic::Status;
 use weir::{
     proto::{CheckResponse, LevelResult},
@@ -39,7 +40,7 @@ use weir::{
             wire::RateLimitRequest,
         },
         server::Serve,
-        workers::RuntimeKind,
+        workers::{RuntimeKind, Worker},
     },
 };
 
@@ -58,6 +59,9 @@ struct Args {
     /// Serving threads; 0: one for each core
     #[arg(long, default_value_t = 0)]
     workers: usize,
+    /// Let the system share out connections: each thread listens for itself, by SO_REUSEPORT
+    #[arg(long)]
+    reuse_port: bool,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -65,24 +69,47 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cores = available_parallelism()?.get();
     let workers = if args.workers == 0 { cores } else { args.workers };
     let workers = Workers::start("floor", workers, RuntimeKind::PerCore)?;
-    let defaults = GrpcSettings::default();
     Builder::new_multi_thread().worker_threads(1).enable_all().build()?.block_on(async {
-        let server = Server {
-            listener: Listener::bind(&args.listen).await?,
-            routes: Floor::new(args.levels),
-            workers: workers.handles(),
-            settings: ConnectionSettings {
-                http2_only: true,
-                max_connections: defaults.max_connections,
-                max_streams: defaults.max_streams,
-            },
-            meter: Metrics::new().listener("grpc"),
-            drain: Drain::default(),
-        };
-        println!("listening on {}", server.listener.address());
-        server.run().await;
+        let mut servers = Vec::new();
+        if args.reuse_port {
+            for worker in workers.handles() {
+                servers.push(server(listen_beside_others(&args.listen)?, vec![worker], args.levels));
+            }
+        } else {
+            servers.push(server(Listener::bind(&args.listen).await?, workers.handles(), args.levels));
+        }
+        println!("listening on {}", servers[0].listener.address());
+        futures_util::future::join_all(servers.into_iter().map(Server::run)).await;
         Ok(())
     })
+}
+
+fn server(listener: Listener, workers: Vec<Worker>, levels: u8) -> Server<Floor> {
+    let defaults = GrpcSettings::default();
+    Server {
+        listener,
+        routes: Floor::new(levels),
+        workers,
+        settings: ConnectionSettings {
+            http2_only: true,
+            max_connections: defaults.max_connections,
+            max_streams: defaults.max_streams,
+        },
+        meter: Metrics::new().listener("grpc"),
+        drain: Drain::default(),
+    }
+}
+
+/// Listens on a port on which others of this process do too.
+fn listen_beside_others(listen: &Listen) -> Result<Listener, Box<dyn Error>> {
+    let Listen::Tcp(address) = listen else { return Err("a unix socket has one listener".into()) };
+    let address: SocketAddr = address.parse()?;
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4_096)?;
+    Ok(Listener::Tcp(TcpListener::from_std(socket.into())?))
 }
 
 /// Answers with and without levels, and Envoy's, as bytes.

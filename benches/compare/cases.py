@@ -59,10 +59,14 @@ class Bench:
     def say(self, text):
         print(text, file=sys.stderr, flush=True)
 
-    def hot(self, start, ask, streams=load.STREAMS, **more):
+    def hot(self, start, ask, streams=load.STREAMS, connections=load.CONNECTIONS, **more):
         """One body by h2load."""
         directory = self.programs.directory
-        return Case(start, ask, lambda server, seconds: load.h2load(directory, server, ask, seconds, streams), **more)
+
+        def run(server, seconds):
+            return load.h2load(directory, server, ask, seconds, streams, connections=connections)
+
+        return Case(start, ask, run, **more)
 
     def spread(self, start, ask, service, keys=100_000):
         programs = self.programs
@@ -96,8 +100,8 @@ class Bench:
                 self.say(f"  round {number + 1}: {name}: {describe(taken[name][-1])}")
         return taken
 
-    def floor(self, levels=1):
-        return lambda: self.programs.floor(levels)
+    def floor(self, levels=1, *arguments):
+        return lambda: self.programs.floor(levels, *arguments)
 
     def weir(self, **settings):
         return lambda: self.programs.weir(**settings)

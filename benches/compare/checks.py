@@ -113,6 +113,16 @@ def spread(bench):
     return Section([throughput(taken)], aims)
 
 
+def listener(bench):
+    """Connections dealt to the thread that has the fewest, or shared out by the system (SO_REUSEPORT): the floor."""
+    cases = {}
+    for connections, streams in ((1, 100), (3, 100), (8, 100), (64, 12)):
+        for name, arguments in (("dealt", ()), ("by the system", ("--reuse-port",))):
+            start = bench.floor(1, *arguments)
+            cases[f"{connections} connections, {name}"] = bench.hot(start, ONE, streams, connections)
+    return Section([throughput(bench.rounds(cases))])
+
+
 def refusals(bench):
     """A key that may pass, and one that may not."""
     spent = wire.check("spent", "alex")

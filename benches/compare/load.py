@@ -55,11 +55,11 @@ def run(command, **options):
     return output, usage.ru_utime + usage.ru_stime
 
 
-def h2load(directory, server, ask, seconds, streams=STREAMS, per_second=None):
+def h2load(directory, server, ask, seconds, streams=STREAMS, per_second=None, connections=CONNECTIONS):
     """One body again and again; with `per_second` (calls) at that pace, and with the quantiles of latency."""
     body = Path(directory) / "body"
     body.write_bytes(ask.body)
-    command = ["h2load", "--threads", 1, "--clients", CONNECTIONS, "--max-concurrent-streams", streams]
+    command = ["h2load", "--threads", 1, "--clients", connections, "--max-concurrent-streams", streams]
     command += [
         "--duration",
         seconds,
@@ -72,7 +72,7 @@ def h2load(directory, server, ask, seconds, streams=STREAMS, per_second=None):
     ]
     log = Path(directory) / "latencies"
     if per_second:
-        command += ["--rps", max(1, round(per_second / CONNECTIONS)), "--log-file", log]
+        command += ["--rps", max(1, round(per_second / connections)), "--log-file", log]
     output, used = run([*command, f"http://{server.address}{ask.path}"])
     rate = re.search(r"finished in [^,]+, ([0-9.]+) req/s", output)
     counts = re.search(r"(\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored", output)

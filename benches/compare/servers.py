@@ -166,9 +166,10 @@ class Programs:
         log.close()
         return Server(name, address, process, **more)
 
-    def floor(self, levels=1):
+    def floor(self, levels=1, *arguments):
         address = f"127.0.0.1:{free_port()}"
-        return self.start("floor", [self.release / "examples/floor", "--listen", address, "--levels", levels], address)
+        command = [self.release / "examples/floor", "--listen", address, "--levels", levels, *arguments]
+        return self.start("floor", command, address)
 
     def weir(self, limits=None, store=None, beside=(), **settings):
         """Weir with its default settings, but for the given ones: `store__max_keys` for `store.max_keys`."""
