@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from weir.v1 import weir_pb2, weir_pb2_grpc
 
 # A decision takes less than a millisecond: one that is this late means trouble, and the user has waited long enough.
-DEADLINE_SECONDS = 0.05
+DEADLINE_SECONDS = float(os.environ.get("WEIR_DEADLINE_MS", "50")) / 1000
 LOG_EVERY_SECONDS = 10
 # 256 characters are at most 1,024 bytes, the most that Weir takes: what a user sends must not make a check invalid.
 MAX_SEGMENT_CHARACTERS = 256

@@ -20,7 +20,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	answer, err := weirv1.NewRateLimiterClient(channel).Check(ctx, &weirv1.CheckRequest{Key: []string{"user", "alex", "trade"}})
 	switch {

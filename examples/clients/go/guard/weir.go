@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +26,8 @@ import (
 
 const (
 	// A decision takes less than a millisecond: one that is this late means trouble, and the user has waited long enough.
-	deadline = 50 * time.Millisecond
-	logEvery = 10 * time.Second
+	deadlineMs = "50"
+	logEvery   = 10 * time.Second
 	// Weir takes no more: what a user sends must not make a check invalid.
 	maxSegmentBytes = 1024
 )
@@ -49,8 +50,9 @@ var options = []grpc.DialOption{
 
 // Weir is one connection for the whole process.
 type Weir struct {
-	client weirv1.RateLimiterClient
-	token  string
+	client   weirv1.RateLimiterClient
+	token    string
+	deadline time.Duration
 
 	mu sync.Mutex
 	// Checks without a decision, by the reason, and until when no more is said of it.
@@ -58,7 +60,7 @@ type Weir struct {
 	quietUntil map[codes.Code]time.Time
 }
 
-// Connect reads WEIR_ADDR, WEIR_TOKEN and WEIR_TLS_CA. It does not wait for the service.
+// Connect reads WEIR_ADDR, WEIR_TOKEN, WEIR_TLS_CA and WEIR_DEADLINE_MS. It does not wait for the service.
 func Connect() (*Weir, error) {
 	transport := insecure.NewCredentials()
 	if ca := os.Getenv("WEIR_TLS_CA"); ca != "" {
@@ -66,6 +68,10 @@ func Connect() (*Weir, error) {
 		if transport, err = credentials.NewClientTLSFromFile(ca, ""); err != nil {
 			return nil, fmt.Errorf("WEIR_TLS_CA: %w", err)
 		}
+	}
+	deadlineMs, err := strconv.Atoi(cmp.Or(os.Getenv("WEIR_DEADLINE_MS"), deadlineMs))
+	if err != nil {
+		return nil, fmt.Errorf("WEIR_DEADLINE_MS: %w", err)
 	}
 	address := cmp.Or(os.Getenv("WEIR_ADDR"), "127.0.0.1:8081")
 	channel, err := grpc.NewClient(address, append(options, grpc.WithTransportCredentials(transport))...)
@@ -77,6 +83,7 @@ func Connect() (*Weir, error) {
 	return &Weir{
 		client:     weirv1.NewRateLimiterClient(channel),
 		token:      os.Getenv("WEIR_TOKEN"),
+		deadline:   time.Duration(deadlineMs) * time.Millisecond,
 		undecided:  map[codes.Code]int{},
 		quietUntil: map[codes.Code]time.Time{},
 	}, nil
@@ -85,7 +92,7 @@ func Connect() (*Weir, error) {
 // Check is the decision on a key, or nil where there is none.
 func (w *Weir) Check(ctx context.Context, key ...string) *weirv1.CheckResponse {
 	// Should the user hang up, the check still counts: it is as good as sent.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.deadline)
 	defer cancel()
 	if w.token != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+w.token)

@@ -8,7 +8,7 @@ import type { CheckResponse__Output } from "./weir/weir/v1/CheckResponse.js";
 export type Answer = CheckResponse__Output;
 
 // A decision takes less than a millisecond: one that is this late means trouble, and the user has waited long enough.
-const DEADLINE_MS = 50;
+const DEADLINE_MS = Number(process.env.WEIR_DEADLINE_MS ?? 50);
 const LOG_EVERY_MS = 10_000;
 // 256 UTF-16 units are at most 768 bytes, and Weir takes 1,024: what a user sends must not make a check invalid.
 const MAX_SEGMENT_LENGTH = 256;
