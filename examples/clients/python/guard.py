@@ -6,11 +6,18 @@ import logging
 import os
 import time
 from collections import Counter
+from pathlib import Path
 from urllib.parse import quote
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from weir.v1 import weir_pb2, weir_pb2_grpc
+
+# Read with the module, so that what is wrong is told at the start.
+ADDRESS = os.environ.get("WEIR_ADDR", "127.0.0.1:8081")
+TOKEN = os.environ.get("WEIR_TOKEN")
+CA = os.environ.get("WEIR_TLS_CA")
+CREDENTIALS = grpc.ssl_channel_credentials(Path(CA).read_bytes()) if CA else None
 
 # A decision takes less than a millisecond: one that is this late means trouble, and the user has waited long enough.
 DEADLINE_SECONDS = float(os.environ.get("WEIR_DEADLINE_MS", "50")) / 1000
@@ -48,15 +55,11 @@ class Weir:
     """One connection for the whole process. Made inside the event loop that uses it."""
 
     def __init__(self):
-        self.address = os.environ.get("WEIR_ADDR", "127.0.0.1:8081")
-        token, ca = os.environ.get("WEIR_TOKEN"), os.environ.get("WEIR_TLS_CA")
-        self._metadata = [("authorization", f"Bearer {token}")] if token else []
-        if ca:
-            with open(ca, "rb") as file:
-                credentials = grpc.ssl_channel_credentials(file.read())
-            channel = grpc.aio.secure_channel(self.address, credentials, CHANNEL_OPTIONS)
+        self._metadata = [("authorization", f"Bearer {TOKEN}")] if TOKEN else []
+        if CREDENTIALS:
+            channel = grpc.aio.secure_channel(ADDRESS, CREDENTIALS, CHANNEL_OPTIONS)
         else:
-            channel = grpc.aio.insecure_channel(self.address, CHANNEL_OPTIONS)
+            channel = grpc.aio.insecure_channel(ADDRESS, CHANNEL_OPTIONS)
         # Connects now, so that the first request need not wait for it.
         channel.get_state(try_to_connect=True)
         self._stub = weir_pb2_grpc.RateLimiterStub(channel)
@@ -82,7 +85,7 @@ class Weir:
         self._quiet_until[code] = time.monotonic() + LOG_EVERY_SECONDS
         so_far = f"{self.undecided[code.name]} checks without a decision so far"
         if code in OUTAGES:
-            log.warning("no answer from weir at %s: %s (%s); %s", self.address, code.name, details, so_far)
+            log.warning("no answer from weir at %s: %s (%s); %s", ADDRESS, code.name, details, so_far)
         else:
             log.error("WEIR IS SET UP WRONGLY, NOTHING IS LIMITED: %s (%s); %s", code.name, details, so_far)
 
