@@ -4,6 +4,7 @@ mod bad_peers;
 mod bad_requests;
 mod bench;
 mod commands;
+mod cookbook;
 mod descriptors;
 mod envoy_json;
 mod exactness;
