@@ -35,3 +35,7 @@ mod snapshot;
 mod sockets;
 mod support;
 mod surfaces;
+mod tls;
+mod tls_reload;
+mod tokens;
+mod tokens_reload;

@@ -3,6 +3,7 @@
 pub mod crowd;
 pub mod envoy;
 pub mod http;
+pub mod pki;
 pub mod raw;
 pub mod requests;
 pub mod server;
