@@ -54,7 +54,7 @@ fn a_service_is_believed_by_its_authority_and_its_name() {
         assert_eq!(run.code, 2, "{address} {options:?}: {}", run.out);
         assert!(run.err.contains(told), "{address} {options:?}: {}", run.err);
     }
-    let bench = ["bench", "--addr", &by_name, "--tls-ca", text(&ca), "--duration", "100ms", "--warm-up", "0s"];
+    let bench = ["bench", "--addr", &by_name, "--tls-ca", text(&ca), "--duration", "100ms", "--warmup", "0s"];
     let run = finish(weir().args(bench));
     assert_eq!(run.code, 0, "{}", run.err);
 

@@ -166,7 +166,7 @@ fn commands_say_who_calls() {
     };
     assert_eq!(variable("WEIR_TOKEN", &token.token, &["check", "a"]).code, 0);
     assert_eq!(variable("WEIR_TOKEN", "", &["health"]).code, 0);
-    let bench = ["bench", "--duration", "100ms", "--warm-up", "0s"];
+    let bench = ["bench", "--duration", "100ms", "--warmup", "0s"];
     assert_eq!(variable("WEIR_TOKEN", &token.token, &bench).code, 0);
     assert_eq!(variable("WEIR_TOKEN", "geheim", &bench).code, 2);
     for (run, told) in [
