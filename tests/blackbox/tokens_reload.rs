@@ -7,7 +7,12 @@ use tonic::{Code, Streaming};
 use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
 
 use crate::{
-    support::{Server, eventually_async, pki::put, requests::check, server::Setup},
+    support::{
+        Server, eventually_async,
+        pki::put,
+        requests::{check, peek},
+        server::Setup,
+    },
     tokens::{Token, by, caller, token},
 };
 
@@ -47,7 +52,7 @@ async fn what_is_revoked_is_refused_at_once_and_what_is_not_goes_on() {
     let (_silent, mut ended) = open_stream(&server, &revoked).await;
     let (send, mut open) = open_stream(&server, &kept).await;
     // One who never pauses.
-    let busy = futures_util::stream::repeat_with(|| check(&["a"]));
+    let busy = futures_util::stream::repeat_with(|| peek(&["a"]));
     let mut busy =
         server.client().await.check_stream(by(Some(&revoked.token), busy)).await.expect("a stream").into_inner();
 
@@ -91,10 +96,10 @@ async fn a_token_is_replaced_by_another_of_the_same_caller() {
 #[tokio::test]
 async fn a_token_ends_by_itself() {
     let token = token();
-    let end = SystemTime::now() + Duration::from_secs(2);
-    let end = OffsetDateTime::from(end).format(&Rfc3339).expect("a moment");
-    let server = start(&[caller("a", "check", &token, &format!(", expires: '{end}'"))]);
+    let server = start(&[caller("a", "check", &token, "")]);
     let (_silent, mut answers) = open_stream(&server, &token).await;
+    let end = OffsetDateTime::from(SystemTime::now() + Duration::from_secs(1)).format(&Rfc3339).expect("a moment");
+    change(&server, &[caller("a", "check", &token, &format!(", expires: '{end}'"))]);
     let status = answers.message().await.expect_err("ended");
     assert_eq!((status.code(), status.message()), (Code::Unauthenticated, "the bearer token has expired"));
     let refused = server.client().await.check(by(Some(&token.token), check(&["a"]))).await.expect_err("refused");
