@@ -6,7 +6,7 @@ use tonic::{Code, transport::Channel};
 use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
 
 use crate::support::{
-    Server, eventually, eventually_async,
+    Server, eventually, eventually_async, in_time,
     pki::{Authority, Leaf, Pair, channel, put, shown_by},
     requests::check,
     server::Setup,
@@ -147,7 +147,7 @@ async fn is_revoked(server: &Server, authority: &Authority, [shown, kept]: [&Pai
     assert!(is_answered(&mut client).await && is_answered(&mut other).await);
     let (_send, mut answers) = open_stream(&mut client).await;
     change(server.dir.path());
-    let end = answers.message().await.expect_err("the stream ends");
+    let end = in_time("the stream ends", answers.message()).await.expect_err("it ends");
     assert_eq!(end.code(), Code::Unauthenticated, "{end:?}");
     // The client connects anew by itself, and is not let in or not known.
     let refused = client.check(check(&["a"])).await.expect_err("refused");

@@ -8,7 +8,7 @@ use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterC
 
 use crate::{
     support::{
-        Server, eventually_async,
+        Server, eventually_async, in_time,
         pki::put,
         requests::{check, peek},
         server::Setup,
@@ -57,12 +57,15 @@ async fn what_is_revoked_is_refused_at_once_and_what_is_not_goes_on() {
         server.client().await.check_stream(by(Some(&revoked.token), busy)).await.expect("a stream").into_inner();
 
     change(&server, &[others]);
-    assert_eq!(ended.message().await.expect_err("ended").code(), Code::Unauthenticated);
-    let end = loop {
-        if let Err(status) = busy.message().await {
-            break status;
+    assert_eq!(in_time("the stream ends", ended.message()).await.expect_err("ended").code(), Code::Unauthenticated);
+    let end = in_time("the stream ends", async {
+        loop {
+            if let Err(status) = busy.message().await {
+                break status;
+            }
         }
-    };
+    });
+    let end = end.await;
     assert_eq!(end.code(), Code::Unauthenticated);
     assert_eq!(
         (code(&revoked).await, code(&kept).await),
@@ -100,7 +103,7 @@ async fn a_token_ends_by_itself() {
     let (_silent, mut answers) = open_stream(&server, &token).await;
     let end = OffsetDateTime::from(SystemTime::now() + Duration::from_secs(1)).format(&Rfc3339).expect("a moment");
     change(&server, &[caller("a", "check", &token, &format!(", expires: '{end}'"))]);
-    let status = answers.message().await.expect_err("ended");
+    let status = in_time("the stream ends", answers.message()).await.expect_err("ended");
     assert_eq!((status.code(), status.message()), (Code::Unauthenticated, "the bearer token has expired"));
     let refused = server.client().await.check(by(Some(&token.token), check(&["a"]))).await.expect_err("refused");
     assert_eq!(refused.code(), Code::Unauthenticated);

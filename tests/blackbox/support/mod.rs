@@ -105,3 +105,8 @@ pub async fn eventually_async<T>(what: &str, mut look: impl AsyncFnMut() -> Opti
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
+
+/// What a future comes to, which it must do in time.
+pub async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
+}
