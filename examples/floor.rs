@@ -19,6 +19,7 @@ use prost_types::Duration;
 use tokio::runtime::Builder;
 use tonic::Status;
 use weir::{
+    auth::Access,
     proto::{CheckResponse, LevelResult},
     settings::Listen,
     telemetry::Metrics,
@@ -39,6 +40,7 @@ use weir::{
             wire::RateLimitRequest,
         },
         server::Serve,
+        status::Refused,
         workers::RuntimeKind,
     },
 };
@@ -72,12 +74,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             routes: Floor::new(args.levels),
             workers: workers.handles(),
             settings: ConnectionSettings {
+                name: "grpc",
                 http2_only: true,
                 max_connections: defaults.max_connections,
                 max_streams: defaults.max_streams,
             },
             meter: Metrics::new().listener("grpc"),
             drain: Drain::default(),
+            tls: None,
+            gate: None,
         };
         println!("listening on {}", server.listener.address());
         server.run().await;
@@ -213,5 +218,13 @@ impl Serve for Floor {
             _ => "",
         };
         body::unary(self.unary(path, request.into_body()).await)
+    }
+
+    fn access(_path: &str) -> Access {
+        Access::Open
+    }
+
+    fn refuse(refused: Refused) -> Response<CallBody> {
+        body::unary(Err(refused.into()))
     }
 }

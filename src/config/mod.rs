@@ -129,8 +129,8 @@ impl Settings {
             return wrong("limits_poll is 10ms to 1d");
         }
         store::check(&self.store).map_err(ConfigError::Value)?;
-        self.grpc.tls.check("grpc.tls", &self.grpc.listen).map_err(ConfigError::Value)?;
-        self.http.tls.check("http.tls", &self.http.listen).map_err(ConfigError::Value)?;
+        self.grpc.tls.check("grpc.tls", &self.grpc.listen, self.grpc.max_connections).map_err(ConfigError::Value)?;
+        self.http.tls.check("http.tls", &self.http.listen, self.http.max_connections).map_err(ConfigError::Value)?;
         self.envoy.check().map_err(ConfigError::Value)?;
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
         if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
@@ -288,6 +288,11 @@ mod tests {
             ),
             ("grpc: { tls: { handshake_timeout: 99ms } }", &[], "grpc.tls.handshake_timeout is 100ms to 60s"),
             ("grpc: { tls: { max_handshakes: 0 } }", &[], "grpc.tls.max_handshakes is 1 to 100000"),
+            (
+                "http: { max_connections: 256, tls: { cert: a, key: a } }",
+                &[],
+                "max_handshakes is less than max_connections",
+            ),
             ("grpc: { tls: { client_auth: maybe } }", &[], "grpc.tls.client_auth"),
             ("envoy: { headers: on }", &[], "envoy.headers"),
             ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is no name of a header"),

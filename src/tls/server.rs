@@ -8,7 +8,7 @@ use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, UnixTime},
     server::{
-        WebPkiClientVerifier,
+        NoServerSessionStorage, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
@@ -72,6 +72,11 @@ impl Loaded {
             }
             error => about(&settings.key, error),
         })?;
+        if clients.is_some() {
+            // A session that goes on is not verified again, and its certificate may have ended.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Ok(Self { config: Arc::new(config), end, clients })
     }

@@ -75,11 +75,12 @@ impl ListenerTls {
         [&self.cert, &self.key, &self.client_ca].into_iter().filter(|path| set(path)).cloned().collect()
     }
 
-    /// Checks bounds, and what contradicts itself, for a port that listens there; `section` is where these settings stand.
+    /// Checks bounds, and what contradicts itself, for a port that listens there and has so many connections;
+    /// `section` is where these settings stand.
     ///
     /// # Errors
     /// A sentence that names the key.
-    pub fn check(&self, section: &str, listen: &Listen) -> Result<(), String> {
+    pub fn check(&self, section: &str, listen: &Listen, max_connections: usize) -> Result<(), String> {
         let holds = |condition: bool, otherwise: &str| {
             if condition { Ok(()) } else { Err(format!("{section}.{otherwise}")) }
         };
@@ -94,6 +95,9 @@ impl ListenerTls {
         holds(!(unix && self.is_on()), "cert: a unix socket is not encrypted; the rights of its directory guard it")?;
         let times = SECOND / 10..=60 * SECOND;
         holds(times.contains(&self.handshake_timeout.0), "handshake_timeout is 100ms to 60s")?;
-        holds((1..=100_000).contains(&self.max_handshakes), "max_handshakes is 1 to 100000")
+        holds((1..=100_000).contains(&self.max_handshakes), "max_handshakes is 1 to 100000")?;
+        // Else those who say nothing could take all there are.
+        let room = !self.is_on() || self.max_handshakes < max_connections;
+        holds(room, "max_handshakes is less than max_connections of the port")
     }
 }

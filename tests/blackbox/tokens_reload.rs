@@ -124,8 +124,11 @@ async fn a_bad_file_changes_nothing_and_is_told_without_what_is_in_it() {
     eventually_async("the last", async || (server.metric_by(&metrics.token, BAD) == 4.0).then_some(())).await;
     let mut client = server.client().await;
     client.check(by(Some(&good.token), check(&["a"]))).await.expect("the callers before are in force");
-    let told = server.told("auth.file on disk is not valid; the callers before stay in force");
-    assert_eq!(told.len(), 4, "{told:#?}");
+    let told = eventually_async("all of them are told", async || {
+        let told = server.told("auth.file on disk is not valid; the callers before stay in force");
+        (told.len() == 4).then_some(told)
+    })
+    .await;
     assert!(told[2]["problem"].as_str().expect("a text").contains("auth.yaml:1:"), "{told:#?}");
     assert!(!server.log().join("\n").contains(&stray.token), "{:#?}", server.log());
     change(&server, &[]);
