@@ -20,6 +20,7 @@ use prost_types::Duration;
 use tokio::{net::TcpListener, runtime::Builder};
 use tonic::Status;
 use weir::{
+    auth::Access,
     proto::{CheckResponse, LevelResult},
     settings::Listen,
     telemetry::Metrics,
@@ -40,6 +41,7 @@ use weir::{
             wire::RateLimitRequest,
         },
         server::Serve,
+        status::Refused,
         workers::{RuntimeKind, Worker},
     },
 };
@@ -91,12 +93,15 @@ fn server(listener: Listener, workers: Vec<Worker>, levels: u8) -> Server<Floor>
         routes: Floor::new(levels),
         workers,
         settings: ConnectionSettings {
+            name: "grpc",
             http2_only: true,
             max_connections: defaults.max_connections,
             max_streams: defaults.max_streams,
         },
         meter: Metrics::new().listener("grpc"),
         drain: Drain::default(),
+        tls: None,
+        gate: None,
     }
 }
 
@@ -240,5 +245,13 @@ impl Serve for Floor {
             _ => "",
         };
         body::unary(self.unary(path, request.into_body()).await)
+    }
+
+    fn access(_path: &str) -> Access {
+        Access::Open
+    }
+
+    fn refuse(refused: Refused) -> Response<CallBody> {
+        body::unary(Err(refused.into()))
     }
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     settings::{HeaderStyle, Listen},
     telemetry::Metrics,
+    tls::ListenerTls,
 };
 
 /// The HTTP port's settings.
@@ -31,11 +32,19 @@ pub struct HttpSettings {
     pub max_connections: usize,
     /// Which headers tell of the limit that binds.
     pub headers: HeaderStyle,
+    /// How it is encrypted, and who may connect.
+    pub tls: ListenerTls,
 }
 
 impl Default for HttpSettings {
     fn default() -> Self {
-        Self { listen: Listen::loopback(8080), workers: 0, max_connections: 1_000, headers: HeaderStyle::default() }
+        Self {
+            listen: Listen::loopback(8080),
+            workers: 0,
+            max_connections: 1_000,
+            headers: HeaderStyle::default(),
+            tls: ListenerTls::default(),
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub mod domain;
 
 pub mod settings;
 
+pub mod tls;
+
 pub mod algorithm;
 
 pub mod plan;
@@ -30,6 +32,8 @@ pub mod policy;
 pub mod store;
 
 pub mod telemetry;
+
+pub mod auth;
 
 pub mod limiter;
 

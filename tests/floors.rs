@@ -10,10 +10,10 @@ use std::{
 const FLOORS: &[&[&str]] = &[
     &["domain"],
     &["settings"],
-    &["algorithm"],
+    &["algorithm", "tls"],
     &["plan"],
     &["policy", "store"],
-    &["limiter"],
+    &["limiter", "auth"],
     &["transport", "admin"],
     &["config"],
     &["app"],

@@ -3,6 +3,7 @@
 mod http;
 mod readiness;
 mod reload;
+mod security;
 mod snapshots;
 
 use std::{io, sync::Arc};
@@ -18,13 +19,14 @@ use tracing::{info, warn};
 use parking_lot::Mutex;
 use readiness::Readiness;
 use reload::{Reload, load};
+use security::Security;
 use snapshots::{Snapshots, open_store};
 
 use crate::{
     admin::Admin,
     config::Settings,
     limiter::Limiter,
-    policy::{Policy, Problems, watch::Watch},
+    policy::{Policy, Problems, watch::watch},
     settings::Listen,
     store::{
         AnyStore,
@@ -48,6 +50,17 @@ pub enum AppError {
     /// The policy is not valid.
     #[error("{0}")]
     Policy(Problems),
+    /// The certificates of a port cannot be used.
+    #[error("{setting}: {cause}")]
+    Tls {
+        /// The section of the settings.
+        setting: String,
+        /// The file, and what is wrong with it.
+        cause: String,
+    },
+    /// The file that says who may do what is not valid.
+    #[error("auth.file: {0}")]
+    Auth(Problems),
     /// The snapshot cannot be loaded.
     #[error("the snapshot {path} {cause}; `weir serve --start-empty` sets it aside and starts without it")]
     Snapshot {
@@ -90,6 +103,7 @@ pub struct App {
     reload: Reload,
     snapshots: Arc<Snapshots>,
     readiness: Readiness,
+    security: Security,
     drain: Drain,
     /// The threads that serve checks, by port.
     workers: [Workers; 2],
@@ -105,7 +119,7 @@ impl App {
     /// [`AppError`] says what stands in the way.
     pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
         let hangup = signal(SignalKind::hangup()).ok();
-        let watch = (!settings.limits.as_os_str().is_empty()).then(|| Watch::new(&settings.limits));
+        let watch = (!settings.limits.as_os_str().is_empty()).then(|| watch(&settings.limits));
         let (policy, empty) = match &watch {
             Some(_) => load(&settings).map_err(AppError::Policy)?,
             None => {
@@ -116,6 +130,7 @@ impl App {
         let metrics = Metrics::with_settings(&settings.metrics);
         metrics.policy_loaded();
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
+        let security = Security::open(&settings, &metrics)?;
         let memory = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, &metrics).map_err(AppError::Threads)?;
         let limiter = Arc::new(Limiter::new(store, policy, Arc::clone(&metrics)));
@@ -146,24 +161,30 @@ impl App {
             routes,
             workers: grpc_workers.handles(),
             settings: ConnectionSettings {
+                name: "grpc",
                 http2_only: true,
                 max_connections: settings.grpc.max_connections,
                 max_streams: settings.grpc.max_streams,
             },
             meter: metrics.listener("grpc"),
             drain: drain.clone(),
+            tls: security.grpc(),
+            gate: security.gate("grpc"),
         };
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
             routes: pages,
             workers: http_workers.handles(),
             settings: ConnectionSettings {
+                name: "http",
                 http2_only: false,
                 max_connections: settings.http.max_connections,
                 max_streams: 128,
             },
             meter: metrics.listener("http"),
             drain: drain.clone(),
+            tls: security.http(),
+            gate: security.gate("http"),
         };
         let reload = Reload { limiter: Arc::clone(&limiter), settings: settings.clone(), watch, hangup, empty };
         let snapshots = Snapshots {
@@ -174,7 +195,7 @@ impl App {
         let snapshots = Arc::new(snapshots);
         let readiness = Readiness { admin, health };
         let workers = [grpc_workers, http_workers];
-        Ok(Self { settings, limiter, reload, snapshots, readiness, drain, workers, grpc, http })
+        Ok(Self { settings, limiter, reload, snapshots, readiness, security, drain, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -185,6 +206,7 @@ impl App {
     /// Serves until `shutdown` is done, then drains. `true`: nothing had to be cut.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> bool {
         let (grpc, http) = self.addresses();
+        self.security.warn_of_open([("grpc", &grpc), ("http", &http)]);
         info!(grpc, http, store = %self.settings.store.url, workers = self.workers[0].count(), "serving");
         let follow = self.settings.store.redis.required_for_readiness && self.limiter.store().shared().is_some();
         if follow {
@@ -193,6 +215,7 @@ impl App {
         let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
         let background = [
             tokio::spawn(self.reload.run()),
+            tokio::spawn(self.security.run(self.settings.limits_poll.duration())),
             tokio::spawn(sweep(Arc::clone(&self.limiter))),
             tokio::spawn(Arc::clone(&self.snapshots).run()),
         ];

@@ -8,7 +8,8 @@ use tracing::{error, info, warn};
 use crate::{
     config::Settings,
     limiter::Limiter,
-    policy::{self, Policy, Problems, watch::Watch},
+    policy::{self, Policy, Problems},
+    settings::Watch,
     store::AnyStore,
 };
 
@@ -100,7 +101,8 @@ impl Reload {
     }
 }
 
-async fn next(signal: &mut Option<Signal>) {
+/// Waits for the signal, for ever where there is none.
+pub async fn next(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
         None => pending().await,

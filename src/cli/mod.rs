@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod client;
+mod dial;
 mod explain;
 mod health;
 mod lint;
@@ -13,6 +14,7 @@ mod reset;
 mod serve;
 mod signals;
 mod simulate;
+mod token;
 
 use std::{env, fmt::Display, path::PathBuf, process::ExitCode};
 
@@ -34,6 +36,7 @@ enum Command {
     Check(check::Check),
     Reset(reset::Reset),
     Health(health::Health),
+    Token(token::Token),
     /// Look at policy files without a service
     #[command(subcommand)]
     Limits(Limits),
@@ -66,6 +69,7 @@ pub fn run() -> ExitCode {
         Some(Command::Check(command)) => command.run(),
         Some(Command::Reset(command)) => command.run(),
         Some(Command::Health(command)) => command.run(),
+        Some(Command::Token(command)) => command.run(),
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
         Some(Command::Simulate(command)) => command.run(),

@@ -17,6 +17,7 @@ use thiserror::Error;
 use crate::{
     admin::HttpSettings,
     algorithm::{Bounds, params::MAX_PERIOD},
+    auth::AuthSettings,
     policy::Problems,
     settings::Time,
     store::StoreSettings,
@@ -38,6 +39,8 @@ pub struct Settings {
     pub grpc: GrpcSettings,
     /// The HTTP port.
     pub http: HttpSettings,
+    /// How callers are known.
+    pub auth: AuthSettings,
     /// How Envoy is answered.
     pub envoy: EnvoySettings,
     /// Where counts live.
@@ -58,6 +61,7 @@ impl Default for Settings {
             max_period: Time(Bounds::default().max_period),
             grpc: GrpcSettings::default(),
             http: HttpSettings::default(),
+            auth: AuthSettings::default(),
             store: StoreSettings::default(),
             envoy: EnvoySettings::default(),
             metrics: MetricsSettings::default(),
@@ -125,6 +129,8 @@ impl Settings {
             return wrong("limits_poll is 10ms to 1d");
         }
         store::check(&self.store).map_err(ConfigError::Value)?;
+        self.grpc.tls.check("grpc.tls", &self.grpc.listen, self.grpc.max_connections).map_err(ConfigError::Value)?;
+        self.http.tls.check("http.tls", &self.http.listen, self.http.max_connections).map_err(ConfigError::Value)?;
         self.envoy.check().map_err(ConfigError::Value)?;
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
         if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
@@ -228,8 +234,27 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_injects_is_no_setting() {
-        let injected = [("WEIR_PORT", "tcp://10.0.0.1:8081"), ("WEIR_SERVICE_HOST", "x"), ("WEIR_PORT_8081_TCP", "y")];
+    fn a_list_is_written_as_one_or_with_commas() {
+        let names =
+            |settings: Settings| settings.grpc.tls.client_names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let section =
+            |names: &str| format!("grpc: {{ tls: {{ cert: c, key: k, client_ca: a, client_names: {names} }} }}");
+        for text in ["[a, '*.b']", "'a, *.b'", "'a,,*.b,'"] {
+            assert_eq!(names(load(&section(text), &[]).unwrap()), ["a", "*.b"], "{text}");
+        }
+        let variable = [("WEIR_GRPC__TLS__CLIENT_NAMES", "spiffe://a/*,7")];
+        assert_eq!(names(load(&section("[a]"), &variable).unwrap()), ["spiffe://a/*", "7"]);
+        assert!(names(load(&section("[]"), &[]).unwrap()).is_empty());
+    }
+
+    #[test]
+    fn what_kubernetes_injects_and_what_commands_take_is_no_setting() {
+        let injected = [
+            ("WEIR_PORT", "tcp://10.0.0.1:8081"),
+            ("WEIR_SERVICE_HOST", "x"),
+            ("WEIR_PORT_8081_TCP", "y"),
+            ("WEIR_TOKEN", "z"),
+        ];
         assert_eq!(load("", &injected).unwrap(), Settings::default());
     }
 
@@ -244,6 +269,31 @@ mod tests {
             ("", &[("WEIR_GRPC__WORKERS", "many")], "grpc.workers"),
             ("store: { url: 'rdis://:secret@h' }", &[], "there is no store `rdis`"),
             ("max_period: 400d", &[], "max_period is"),
+            ("auth: { file: x, fil: y }", &[], "unknown key `auth.fil`; did you mean `auth.file`?"),
+            ("grpc: { tls: { cert: a } }", &[], "grpc.tls.cert and key: either both are set or none"),
+            ("http: { tls: { client_ca: a } }", &[], "http.tls.client_ca is set, but no certificate"),
+            (
+                "http: { tls: { cert: a, key: a, client_names: [b] } }",
+                &[],
+                "http.tls.client_names is set, but client_ca",
+            ),
+            ("http: { tls: { client_names: b: c } }", &[], "weir.yaml"),
+            ("http: { tls: { client_names: { b: c } } }", &[], "http.tls.client_names is a list, not a map"),
+            ("http: { tls: { client_names: [[b]] } }", &[], "http.tls.client_names has single values, not a list"),
+            ("http: { tls: { client_names: ['*b'] } }", &[], "`*b` has its star elsewhere"),
+            (
+                "grpc: { listen: 'unix:/s', tls: { cert: a, key: a } }",
+                &[],
+                "grpc.tls.cert: a unix socket is not encrypted",
+            ),
+            ("grpc: { tls: { handshake_timeout: 99ms } }", &[], "grpc.tls.handshake_timeout is 100ms to 60s"),
+            ("grpc: { tls: { max_handshakes: 0 } }", &[], "grpc.tls.max_handshakes is 1 to 100000"),
+            (
+                "http: { max_connections: 256, tls: { cert: a, key: a } }",
+                &[],
+                "max_handshakes is less than max_connections",
+            ),
+            ("grpc: { tls: { client_auth: maybe } }", &[], "grpc.tls.client_auth"),
             ("envoy: { headers: on }", &[], "envoy.headers"),
             ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is no name of a header"),
             ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is no name of a header"),

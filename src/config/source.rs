@@ -17,8 +17,8 @@ use crate::policy::{
 const PREFIX: &str = "WEIR_";
 /// What Kubernetes sets for a Service called weir.
 const NOT_SETTINGS: [&str; 2] = ["WEIR_PORT", "WEIR_SERVICE_"];
-/// The variable that names the file.
-const FILE: &str = "WEIR_CONFIG";
+/// The variables of the command line: the file's name, and a caller's token.
+const OF_COMMANDS: [&str; 2] = ["WEIR_CONFIG", "WEIR_TOKEN"];
 
 /// A set of values from one place.
 pub struct Values {
@@ -44,8 +44,15 @@ impl Provider for Values {
 }
 
 /// The settings that are paths. A relative one in a file is meant from where that file stands; an empty one is not set.
-const PATHS: [&[&str]; 7] = [
+const PATHS: [&[&str]; 14] = [
     &["limits"],
+    &["auth", "file"],
+    &["grpc", "tls", "cert"],
+    &["grpc", "tls", "key"],
+    &["grpc", "tls", "client_ca"],
+    &["http", "tls", "cert"],
+    &["http", "tls", "key"],
+    &["http", "tls", "client_ca"],
     &["store", "snapshot", "path"],
     &["store", "redis", "password_file"],
     &["store", "redis", "tls", "ca"],
@@ -102,8 +109,15 @@ fn map(entries: &[Entry], above: &str, defaults: &Dict, problems: &mut Problems)
             (Some(default), Document::Scalar(text)) if !matches!(default, Value::Dict(..)) => {
                 values.insert(entry.key.clone(), typed(text, default));
             }
+            (Some(Value::Array(..)), Document::List(items)) => {
+                values.insert(entry.key.clone(), list(items, &key, problems));
+            }
             (Some(default), _) => {
-                let wanted = if matches!(default, Value::Dict(..)) { "a map" } else { "a single value" };
+                let wanted = match default {
+                    Value::Dict(..) => "a map",
+                    Value::Array(..) => "a list",
+                    _ => "a single value",
+                };
                 problems.add(entry.value.mark, "", format!("{key} is {wanted}, not {}", entry.value.kind()));
             }
         }
@@ -111,11 +125,23 @@ fn map(entries: &[Entry], above: &str, defaults: &Dict, problems: &mut Problems)
     values
 }
 
+fn list(items: &[Node], key: &str, problems: &mut Problems) -> Value {
+    let mut texts = Vec::new();
+    for item in items {
+        match &item.value {
+            Document::Scalar(text) => texts.push(text.clone()),
+            _ => problems.add(item.mark, "", format!("{key} has single values, not {}", item.kind())),
+        }
+    }
+    Value::from(texts)
+}
+
 /// The values of the variables that begin with `WEIR_`; `__` stands between the levels of a key.
 pub fn environment(variables: impl IntoIterator<Item = (String, String)>, defaults: &Dict) -> Result<Values, String> {
     let mut values = Dict::new();
     for (name, text) in variables {
-        let ignored = name == FILE || NOT_SETTINGS.iter().any(|prefix| name.starts_with(prefix));
+        let ignored =
+            OF_COMMANDS.contains(&name.as_str()) || NOT_SETTINGS.iter().any(|prefix| name.starts_with(prefix));
         let Some(key) = name.strip_prefix(PREFIX).filter(|_| !ignored) else { continue };
         let parts: Vec<_> = key.to_lowercase().split("__").map(str::to_owned).collect();
         if !insert(&mut values, &parts, &text, defaults) {
@@ -161,11 +187,16 @@ fn names(prefix: &str, defaults: &Dict, known: &mut Vec<String>) {
     }
 }
 
-/// A text as the kind that its default has: a password of digits stays a text, a count becomes a number.
+/// A text as the kind that its default has: a password of digits stays a text, a count becomes a number, and what is between
+/// commas a list.
 fn typed(text: &str, default: &Value) -> Value {
     match default {
         Value::Num(..) => text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from),
         Value::Bool(..) => text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
+        Value::Array(..) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Value::from(parts.map(str::to_owned).collect::<Vec<_>>())
+        }
         _ => Value::from(text),
     }
 }

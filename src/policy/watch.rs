@@ -1,80 +1,19 @@
-//! Notices that a policy has changed on disk, by looking.
-//!
-//! Looking works everywhere alike: an editor that renames a new file over the old one, a Kubernetes ConfigMap whose
-//! `..data` link is swapped, a network file system that sends no events; and it needs no kernel resource that may run out.
+//! Watches the files of a policy.
 
-use std::{
-    fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::Path;
 
 use super::load::files;
+use crate::settings::Watch;
 
-/// Rest for each file that is looked at, which takes a few microseconds.
-const PAUSE_FOR_A_FILE: Duration = Duration::from_millis(2);
-
-/// What the files of a path look like from outside, links followed. `None` for a file that cannot be seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Look(Vec<(PathBuf, Option<Stamp>)>);
-
-/// Device, inode, size, and the time of the last change in seconds and nanoseconds.
-type Stamp = (u64, u64, u64, i64, i64);
-
-impl Look {
-    fn at(path: &Path) -> Self {
-        let files = files(path).map(|(files, _)| files).unwrap_or_default();
-        let look = |path: PathBuf| {
-            let meta = fs::metadata(&path).ok();
-            (path, meta.map(|meta| (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec())))
-        };
-        Self(files.into_iter().map(look).collect())
-    }
-}
-
-/// Looks at a policy's path now and then.
-#[derive(Debug)]
-pub struct Watch {
-    path: PathBuf,
-    loaded: Look,
-    last: Look,
-}
-
-impl Watch {
-    /// Watches `path`, from how it looks now. Make it before the policy is loaded, so that no change is missed.
-    pub fn new(path: &Path) -> Self {
-        let look = Look::at(path);
-        Self { path: path.to_owned(), loaded: look.clone(), last: look }
-    }
-
-    /// Looks once more. `true`: it differs from what was loaded and has stopped changing since the last look, so that
-    /// a file is not read while it is being written; it then counts as loaded.
-    pub fn settled_change(&mut self) -> bool {
-        let look = Look::at(&self.path);
-        let settled = look == self.last && look != self.loaded;
-        if settled {
-            self.loaded = look.clone();
-        }
-        self.last = look;
-        settled
-    }
-
-    /// How long to rest between looks, where `poll` is wanted: longer for very many files, so that looking takes about a
-    /// five-hundredth of a core at most.
-    pub fn pause(&self, poll: Duration) -> Duration {
-        poll.max(PAUSE_FOR_A_FILE * u32::try_from(self.last.0.len()).unwrap_or(u32::MAX))
-    }
-
-    /// Counts as loaded what the last look saw, settled or not: somebody asked for it.
-    pub fn load_anyway(&mut self) {
-        self.loaded = self.last.clone();
-    }
+/// Watches the files of the policy at `path`.
+pub fn watch(path: &Path) -> Watch {
+    let path = path.to_owned();
+    Watch::new(move || files(&path).map(|(files, _)| files).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink, time::Duration};
 
     use super::*;
 
@@ -88,7 +27,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("limits.yaml");
         fs::write(&file, "schema: {}").unwrap();
-        let mut watch = Watch::new(&file);
+        let mut watch = super::watch(&file);
         assert!(!changed(&mut watch));
         fs::write(dir.path().join("limits.yaml.swp"), "schema: {a: }").unwrap();
         fs::rename(dir.path().join("limits.yaml.swp"), &file).unwrap();
@@ -100,9 +39,9 @@ mod tests {
     fn very_many_files_are_looked_at_less_often() {
         let dir = tempfile::tempdir().unwrap();
         let poll = Duration::from_millis(10);
-        assert_eq!(Watch::new(dir.path()).pause(poll), poll);
+        assert_eq!(watch(dir.path()).pause(poll), poll);
         (0..50).for_each(|file| fs::write(dir.path().join(format!("{file}.yaml")), "").unwrap());
-        assert_eq!(Watch::new(dir.path()).pause(poll), Duration::from_millis(100));
+        assert_eq!(watch(dir.path()).pause(poll), Duration::from_millis(100));
     }
 
     #[test]
@@ -115,7 +54,7 @@ mod tests {
         }
         symlink("..1", at("..data")).unwrap();
         symlink("..data/a.yaml", at("a.yaml")).unwrap();
-        let mut watch = Watch::new(dir.path());
+        let mut watch = super::watch(dir.path());
         symlink("..2", at("..new")).unwrap();
         fs::rename(at("..new"), at("..data")).unwrap();
         assert!(changed(&mut watch));
@@ -125,7 +64,7 @@ mod tests {
     fn what_was_loaded_because_somebody_asked_is_no_change_later() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("limits.yaml");
-        let mut watch = Watch::new(&file);
+        let mut watch = super::watch(&file);
         fs::write(&file, "a").unwrap();
         assert!(!watch.settled_change());
         watch.load_anyway();
@@ -137,7 +76,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("limits.yaml");
         fs::write(&file, "a").unwrap();
-        let mut watch = Watch::new(&file);
+        let mut watch = super::watch(&file);
         for length in 2..5 {
             fs::write(&file, "a".repeat(length)).unwrap();
             assert!(!watch.settled_change());

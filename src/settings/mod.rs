@@ -1,8 +1,9 @@
-//! Floor 1, what settings are written in, for every part that has some.
+//! Floor 1, what settings are written in, for every part that has some, and how the files that they name are watched.
 
 mod header_style;
 mod listen;
 mod secret;
+mod watch;
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use header_style::HeaderStyle;
 pub use listen::Listen;
 pub use secret::Secret;
+pub use watch::Watch;
 
 use crate::domain::{
     Micros,

@@ -8,7 +8,7 @@ pub mod near;
 pub mod redis;
 pub mod settings;
 pub mod shared;
-mod throttle;
+pub mod throttle;
 pub mod url;
 
 use thiserror::Error;

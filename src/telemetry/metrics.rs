@@ -16,6 +16,7 @@ use super::{
     Histogram,
     histogram::DURATIONS,
     meters::{LimitMeter, OTHER, Transport},
+    security,
     store::{self, ERRORS, StoreMeter},
     tallies::Tallies,
 };
@@ -140,10 +141,10 @@ impl Metrics {
     /// A registry with nothing counted.
     pub fn with_settings(settings: &MetricsSettings) -> Arc<Self> {
         let recorder = PrometheusBuilder::new().build_recorder();
-        for (name, text) in COUNTERS {
+        for (name, text) in COUNTERS.iter().chain(security::COUNTERS) {
             recorder.describe_counter((*name).into(), None::<Unit>, (*text).into());
         }
-        for (name, text) in GAUGES {
+        for (name, text) in GAUGES.iter().chain(security::GAUGES) {
             recorder.describe_gauge((*name).into(), None::<Unit>, (*text).into());
         }
         gauge(&recorder, BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
@@ -214,6 +215,11 @@ impl Metrics {
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&tallies));
         tallies
+    }
+
+    /// A gauge of this service.
+    pub(super) fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+        gauge(&self.recorder, name, labels)
     }
 
     /// The meter of a listener.

@@ -3,6 +3,7 @@
 pub mod histogram;
 pub mod meters;
 pub mod metrics;
+pub mod security;
 pub mod store;
 pub mod stripes;
 pub mod tallies;
@@ -11,4 +12,5 @@ pub mod tracing;
 pub use histogram::Histogram;
 pub use meters::{LimitMeter, Meters, Outcome, Transport};
 pub use metrics::{Metrics, MetricsSettings};
+pub use security::{AuthMeter, TlsMeter};
 pub use store::{ServerStatus, StoreMeter, StoreOp};

@@ -1,11 +1,13 @@
 //! Floor 6, the surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
+pub mod access;
 pub mod decode;
 pub mod drain;
 pub mod encode;
 pub mod ending;
 pub mod fields;
+pub mod gate;
 pub mod grpc;
 pub mod headers;
 pub mod http;
@@ -15,9 +17,12 @@ pub mod observe;
 pub mod rls;
 pub mod server;
 pub mod status;
+pub mod tls;
 pub mod workers;
 
 pub use drain::Drain;
+pub use gate::Gate;
 pub use listener::Listener;
 pub use server::{ConnectionSettings, Server};
+pub use tls::Tls;
 pub use workers::Workers;

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     io,
     pin::pin,
     sync::{
@@ -11,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use axum::Router;
+use axum::{Router, response::IntoResponse};
 use hyper::{
     Request, Response,
     body::{Body, Bytes, Incoming},
@@ -27,11 +28,21 @@ use tokio::{
     time::sleep,
 };
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 use tracing::{debug, warn};
 
-use super::{drain::Drain, listener::Listener, workers::Worker};
-use crate::telemetry::metrics::ListenerMeter;
+use super::{
+    access,
+    drain::Drain,
+    gate::{Gate, Visitor},
+    http::problem::Problem,
+    listener::Listener,
+    status::Refused,
+    tls::Tls,
+    workers::Worker,
+};
+use crate::{auth::Access, telemetry::metrics::ListenerMeter};
 
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -53,6 +64,8 @@ const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Bounds on the connections of one listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionSettings {
+    /// What the listener is called where something is told of it.
+    pub name: &'static str,
     /// Only HTTP/2, as gRPC is; otherwise HTTP/1 too.
     pub http2_only: bool,
     /// Most connections; further ones are closed at once.
@@ -68,6 +81,17 @@ pub trait Serve: Send + Sync + 'static {
 
     /// Answers one request. `self` is the connection's own, so that to count who holds it concerns no other thread.
     fn serve(self: Arc<Self>, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// What a request of this path needs, where callers are known.
+    fn access(path: &str) -> Access;
+
+    /// Whether what is under this path goes on for long, so that it is to end when its caller is not known any more.
+    fn lasts(_path: &str) -> bool {
+        false
+    }
+
+    /// Answers a request that is refused before anybody looks at it.
+    fn refuse(refused: Refused) -> Response<Self::Body>;
 }
 
 impl Serve for Router {
@@ -76,6 +100,14 @@ impl Serve for Router {
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<axum::body::Body> {
         let Ok(response) = Self::clone(&self).call(request).await;
         response
+    }
+
+    fn access(path: &str) -> Access {
+        access::of_page(path)
+    }
+
+    fn refuse(refused: Refused) -> Response<axum::body::Body> {
+        Problem::from(refused).into_response()
     }
 }
 
@@ -93,6 +125,19 @@ pub struct Server<R> {
     pub meter: ListenerMeter,
     /// When to end.
     pub drain: Drain,
+    /// How connections are encrypted, where they are.
+    pub tls: Option<Arc<Tls>>,
+    /// Who may call, where callers are known.
+    pub gate: Option<Gate>,
+}
+
+/// What a connection is served with.
+struct Connection<R> {
+    routes: Arc<R>,
+    settings: ConnectionSettings,
+    drain: Drain,
+    tls: Option<Arc<Tls>>,
+    gate: Option<Gate>,
 }
 
 /// An accepted connection, not yet bound to a runtime.
@@ -125,11 +170,17 @@ impl<R: Serve + Clone> Server<R> {
                 self.meter.refused.increment(1);
                 continue;
             };
-            let (routes, settings, drain) = (Arc::new(self.routes.clone()), self.settings, self.drain.clone());
+            let served = Connection {
+                routes: Arc::new(self.routes.clone()),
+                settings: self.settings,
+                drain: self.drain.clone(),
+                tls: self.tls.clone(),
+                gate: self.gate.clone(),
+            };
             let gauge = OpenGauge::new(&self.meter);
             let connection = self.drain.track(async move {
                 let _held = (permit, gauge);
-                if let Err(error) = serve(accepted, routes, settings, drain).await {
+                if let Err(error) = served.serve(accepted).await {
                     debug!(%error, "a connection ended");
                 }
             });
@@ -180,18 +231,113 @@ async fn accept(listener: &Listener) -> io::Result<Accepted> {
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn serve<R: Serve>(accepted: Accepted, routes: Arc<R>, settings: ConnectionSettings, drain: Drain) -> Served {
-    match accepted {
-        Accepted::Tcp(stream) => http(tokio::net::TcpStream::from_std(stream)?, routes, settings, drain).await,
-        Accepted::Unix(stream) => http(tokio::net::UnixStream::from_std(stream)?, routes, settings, drain).await,
+impl<R: Serve> Connection<R> {
+    async fn serve(self, accepted: Accepted) -> Served {
+        match accepted {
+            Accepted::Tcp(stream) if self.tls.is_some() => {
+                // Boxed, so that what is not encrypted does not carry the room for it around.
+                Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?)).await
+            }
+            Accepted::Tcp(stream) => self.plain(tokio::net::TcpStream::from_std(stream)?).await,
+            Accepted::Unix(stream) => self.plain(tokio::net::UnixStream::from_std(stream)?).await,
+        }
+    }
+
+    async fn plain<I>(self, io: I) -> Served
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let visitor = self.gate.as_ref().map(|gate| gate.visitor(None, CancellationToken::new()));
+        http(io, self, visitor, pending()).await
+    }
+
+    async fn encrypted(self, stream: tokio::net::TcpStream) -> Served {
+        let Some(tls) = self.tls.clone() else { return Ok(()) };
+        let accepted = tokio::select! {
+            biased;
+            () = self.drain.begun() => return Ok(()),
+            accepted = tls.accept(stream, self.settings.name) => accepted,
+        };
+        let Some((stream, shown)) = accepted else { return Ok(()) };
+        let revoked = CancellationToken::new();
+        let bearer = shown.as_ref().map(|shown| Arc::clone(&shown.bearer));
+        let visitor = self.gate.as_ref().map(|gate| gate.visitor(bearer, revoked.clone()));
+        let auth = self.gate.as_ref().map(|gate| Arc::clone(&gate.auth));
+        let name = self.settings.name;
+        let until_revoked = async move {
+            let Some(shown) = shown else { return pending().await };
+            tls.until_revoked(shown, auth.as_deref(), name).await;
+            revoked.cancel();
+        };
+        http(stream, self, visitor, until_revoked).await
     }
 }
 
-async fn http<I, R>(io: I, routes: Arc<R>, settings: ConnectionSettings, drain: Drain) -> Served
+/// Serves a connection until it ends, the drain does, or `revoked` is done, which ends it soon.
+async fn http<I, R>(
+    io: I,
+    connection: Connection<R>,
+    visitor: Option<Visitor>,
+    revoked: impl Future<Output = ()>,
+) -> Served
 where
     R: Serve,
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let Connection { routes, settings, drain, .. } = connection;
+    let asked = Arc::new(AtomicBool::new(false));
+    let service = {
+        let asked = Arc::clone(&asked);
+        service_fn(move |mut request: Request<Incoming>| {
+            asked.store(true, Ordering::Relaxed);
+            let admitted = visitor.as_ref().map_or(Ok(()), |visitor| {
+                let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
+                visitor.admit(&mut request, access, lasts)
+            });
+            let answer = admitted.map(|()| Arc::clone(&routes).serve(request));
+            async {
+                Ok::<_, Infallible>(match answer {
+                    Ok(answer) => answer.await,
+                    Err(denied) => R::refuse(denied.into()),
+                })
+            }
+        })
+    };
+    let mut io = TimeoutStream::new(io);
+    io.set_write_timeout(Some(WRITE_TIMEOUT));
+    let builder = builder(&settings);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
+    let idle = async {
+        sleep(FIRST_REQUEST_TIMEOUT).await;
+        if asked.load(Ordering::Relaxed) {
+            pending::<()>().await;
+        }
+    };
+    let is_revoked = tokio::select! {
+        biased;
+        result = connection.as_mut() => return result,
+        () = drain.begun() => false,
+        () = idle => false,
+        () = revoked => true,
+    };
+    connection.as_mut().graceful_shutdown();
+    let end = async {
+        // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
+        if is_revoked || !asked.load(Ordering::Relaxed) {
+            sleep(GOODBYE_TIMEOUT).await;
+        }
+        if !is_revoked && asked.load(Ordering::Relaxed) {
+            drain.cut().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        result = connection.as_mut() => result,
+        () = end => Ok(()),
+    }
+}
+
+fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     builder
@@ -207,43 +353,5 @@ where
         builder.http2().auto_date_header(false);
         builder = builder.http2_only();
     }
-    let asked = Arc::new(AtomicBool::new(false));
-    let service = {
-        let asked = Arc::clone(&asked);
-        service_fn(move |request| {
-            asked.store(true, Ordering::Relaxed);
-            let answer = Arc::clone(&routes).serve(request);
-            async { Ok::<_, Infallible>(answer.await) }
-        })
-    };
-    let mut io = TimeoutStream::new(io);
-    io.set_write_timeout(Some(WRITE_TIMEOUT));
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
-    let idle = async {
-        sleep(FIRST_REQUEST_TIMEOUT).await;
-        if asked.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        result = connection.as_mut() => return result,
-        () = drain.begun() => {}
-        () = idle => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let end = async {
-        // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
-        if !asked.load(Ordering::Relaxed) {
-            sleep(GOODBYE_TIMEOUT).await;
-        }
-        if asked.load(Ordering::Relaxed) {
-            drain.cut().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        result = connection.as_mut() => result,
-        () = end => Ok(()),
-    }
+    builder
 }

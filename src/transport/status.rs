@@ -8,6 +8,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use tracing::debug;
 
 use crate::{
+    auth::Denied,
     limiter::{CheckError, Invalid},
     proto,
     store::StoreError,
@@ -52,6 +53,13 @@ impl From<CheckError> for Refused {
     }
 }
 
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        let code = if denied.is_unauthenticated() { Code::Unauthenticated } else { Code::PermissionDenied };
+        Self { code, message: denied.to_string(), field: String::new() }
+    }
+}
+
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
         let Refused { code, message, field } = refused;
@@ -77,6 +85,7 @@ impl Refused {
         match self.code {
             Code::InvalidArgument => StatusCode::BAD_REQUEST,
             Code::NotFound => StatusCode::NOT_FOUND,
+            Code::Unauthenticated => StatusCode::UNAUTHORIZED,
             Code::PermissionDenied => StatusCode::FORBIDDEN,
             Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

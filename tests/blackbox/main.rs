@@ -36,3 +36,7 @@ mod snapshot;
 mod sockets;
 mod support;
 mod surfaces;
+mod tls;
+mod tls_reload;
+mod tokens;
+mod tokens_reload;

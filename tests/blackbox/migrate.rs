@@ -112,7 +112,16 @@ fn cases() -> Vec<Case> {
             "HOST=127.0.0.1\nPORT=9080\nGRPC_HOST=::\nGRPC_PORT=9081\nDEBUG_PORT=6070\nGRPC_SERVER_USE_TLS=true\n\
              GRPC_MAX_CONNECTION_AGE=1h\nBACKEND_TYPE=memcache",
             json!({ "http.listen": "127.0.0.1:9080", "grpc.listen": "[::]:9081" }),
-            [&["BACKEND_TYPE"], &["GRPC_SERVER_USE_TLS", "GRPC_MAX_CONNECTION_AGE"], &["DEBUG_PORT"]],
+            [&["BACKEND_TYPE", "GRPC_SERVER_USE_TLS"], &["GRPC_MAX_CONNECTION_AGE"], &["DEBUG_PORT"]],
+        ),
+        case(
+            "GRPC_SERVER_USE_TLS=true\nGRPC_SERVER_TLS_CERT=CERTS/ca.pem\nGRPC_SERVER_TLS_KEY=CERTS/ca.key\n\
+             GRPC_CLIENT_TLS_CACERT=CERTS/ca.pem\nGRPC_CLIENT_TLS_SAN=envoy.example\nBACKEND_TYPE=memcache",
+            json!({
+                "grpc.tls.cert": "CERTS/ca.pem", "grpc.tls.key": "CERTS/ca.key", "grpc.tls.client_ca": "CERTS/ca.pem",
+                "grpc.tls.client_names": ["envoy.example"],
+            }),
+            [&["BACKEND_TYPE", "GRPC_CLIENT_TLS_CACERT"], &[], &[]],
         ),
         case(
             "GRPC_UDS=/run/ratelimit.sock\nRUNTIME_ROOT=/data/\nRUNTIME_SUBDIRECTORY=ratelimit\nRUNTIME_APPDIRECTORY=rules\n\

@@ -66,7 +66,8 @@ impl Bench {
         if let Some(pid) = self.server_pid {
             processor::of_process(pid)?;
         }
-        let target = Arc::new(Target::new(self.client.address().clone(), self.client.timeout()));
+        let target =
+            Arc::new(Target::new(self.client.destination()?, self.client.authorization()?, self.client.timeout()));
         let before = if self.checks.refusals > 0.0 {
             let head = target.head(call.single_method())?;
             use_up(&target, &head, &asked, call.kind(), self.checks.keys(call)).await?

@@ -44,8 +44,6 @@ pub fn find(name: &str) -> Option<&'static Variable> {
     TABLE.iter().find(|variable| variable.covers(name))
 }
 
-const TLS: &str =
-    "gRPC is served without TLS; end TLS in a proxy beside Weir, or keep the port inside a trusted network";
 const MEMCACHED: &str = "memcached is no store here: it cannot decide in one step; see BACKEND_TYPE";
 const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
 const XDS: &str = "policies are files; see CONFIG_TYPE";
@@ -72,11 +70,19 @@ pub const TABLE: &[Variable] = &[
         Missing,
         "connections have no age; `shutdown.timeout` bounds the end",
     ),
-    Variable::new("GRPC_SERVER_USE_TLS", Missing, TLS),
-    Variable::new("GRPC_SERVER_TLS_CERT", Missing, TLS),
-    Variable::new("GRPC_SERVER_TLS_KEY", Missing, TLS),
-    Variable::new("GRPC_CLIENT_TLS_CACERT", Missing, TLS),
-    Variable::new("GRPC_CLIENT_TLS_SAN", Missing, TLS),
+    Variable::new("GRPC_SERVER_USE_TLS", Setting("grpc.tls.cert"), "on where there is a certificate"),
+    Variable::new("GRPC_SERVER_TLS_CERT", Setting("grpc.tls.cert"), "read again when it changes"),
+    Variable::new("GRPC_SERVER_TLS_KEY", Setting("grpc.tls.key"), "read again when it changes"),
+    Variable::new(
+        "GRPC_CLIENT_TLS_CACERT",
+        Setting("grpc.tls.client_ca"),
+        "clients need a certificate, and with it may check; to read /metrics and to reset keys takes a role of `auth.file`",
+    ),
+    Variable::new(
+        "GRPC_CLIENT_TLS_SAN",
+        Setting("grpc.tls.client_names"),
+        "a list, also of URIs and with `*`; `auth.file` tells more callers apart",
+    ),
     // The rules.
     Variable::new("CONFIG_TYPE", Setting("limits"), "`FILE` alone: policies are files; there is no xDS client"),
     Variable::new(

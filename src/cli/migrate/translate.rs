@@ -17,6 +17,7 @@ pub fn translate(environment: &Environment) -> Result<Sheet, String> {
     let mut sheet = Sheet::default();
     limits(environment, &mut sheet)?;
     listeners(environment, &mut sheet)?;
+    tls(environment, &mut sheet)?;
     envoy(environment, &mut sheet)?;
     redis::store(environment, &mut sheet)?;
     log(environment, &mut sheet)?;
@@ -75,6 +76,45 @@ fn listeners(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
     }
     let names = ["HOST", "PORT"];
     sheet.set("http.listen", address(environment, names, 8080)?, from(environment, &names));
+    Ok(())
+}
+
+fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    const SWITCH: &str = "GRPC_SERVER_USE_TLS";
+    const CERT: &str = "GRPC_SERVER_TLS_CERT";
+    const CLIENTS: &str = "GRPC_CLIENT_TLS_CACERT";
+    if !environment.is_on(SWITCH)? {
+        return Ok(());
+    }
+    if environment.text("GRPC_UDS").is_some() {
+        sheet
+            .to_do
+            .push(format!("{SWITCH}: a unix socket is not encrypted here; the rights of its directory guard it"));
+        return Ok(());
+    }
+    let Some(cert) = environment.text(CERT) else {
+        sheet
+            .to_do
+            .push(format!("{SWITCH}: {CERT} is not set; name the files of a certificate in grpc.tls.cert and .key"));
+        return Ok(());
+    };
+    sheet.set("grpc.tls.cert", cert, from(environment, &[SWITCH, CERT]));
+    for (name, key) in [
+        ("GRPC_SERVER_TLS_KEY", "grpc.tls.key"),
+        (CLIENTS, "grpc.tls.client_ca"),
+        ("GRPC_CLIENT_TLS_SAN", "grpc.tls.client_names"),
+    ] {
+        let wanted =
+            environment.text(name).filter(|_| key != "grpc.tls.client_names" || environment.text(CLIENTS).is_some());
+        if let Some(value) = wanted {
+            sheet.set(key, value, from(environment, &[name]));
+        }
+    }
+    if environment.text(CLIENTS).is_some() {
+        sheet.to_do.push(format!(
+            "{CLIENTS}: clients with a certificate may check; for /metrics and resets say in auth.file who may"
+        ));
+    }
     Ok(())
 }
 

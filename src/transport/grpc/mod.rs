@@ -18,14 +18,16 @@ use tonic_health::server::HealthReporter;
 use tower::Service;
 
 use super::{
+    access,
     drain::Drain,
     ending::Ending,
     observe::Checks,
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     server::Serve,
+    status::Refused,
     workers::RuntimeKind,
 };
-use crate::{proto, settings::Listen, store::Store};
+use crate::{auth::Access, proto, settings::Listen, store::Store, tls::ListenerTls};
 use body::CallBody;
 use frames::Messages;
 
@@ -48,6 +50,8 @@ pub struct GrpcSettings {
     pub max_streams: u32,
     /// Largest message that is read.
     pub max_message_bytes: usize,
+    /// How it is encrypted, and who may connect.
+    pub tls: ListenerTls,
 }
 
 impl Default for GrpcSettings {
@@ -59,6 +63,7 @@ impl Default for GrpcSettings {
             max_connections: 10_000,
             max_streams: 1_024,
             max_message_bytes: 1 << 20,
+            tls: ListenerTls::default(),
         }
     }
 }
@@ -146,13 +151,14 @@ impl<S: Store> Calls<S> {
         Ok(call::reset(&self.checks, self.message(body).await?).await?)
     }
 
-    fn check_stream(&self, body: Incoming) -> Response<CallBody> {
-        let (checks, drain) = (self.checks.clone(), self.drain.clone());
-        let messages = Messages::new(body, self.max_message_bytes);
+    fn check_stream(&self, mut request: Request<Incoming>) -> Response<CallBody> {
+        let ending = stream::Ending::new(self.drain.clone(), request.extensions_mut().remove());
+        let checks = self.checks.clone();
+        let messages = Messages::new(request.into_body(), self.max_message_bytes);
         if checks.answers_at_once() {
-            body::many(stream::at_once(checks, messages, drain))
+            body::many(stream::at_once(checks, messages, ending))
         } else {
-            body::many(stream::by_waiting(checks, messages, drain))
+            body::many(stream::by_waiting(checks, messages, ending))
         }
     }
 
@@ -171,10 +177,22 @@ impl<S: Store> Serve for Calls<S> {
             // Boxed, so that a check does not carry the room for them around.
             path::SHOULD_RATE_LIMIT => body::unary(Box::pin(self.should_rate_limit(request.into_body())).await),
             path::CHECK_BATCH => body::unary(Box::pin(self.check_batch(request.into_body())).await),
-            path::CHECK_STREAM => self.check_stream(request.into_body()),
+            path::CHECK_STREAM => self.check_stream(request),
             path::RESET => body::unary(Box::pin(self.reset(request.into_body())).await),
             _ => Box::pin(self.other(request)).await,
         }
+    }
+
+    fn access(path: &str) -> Access {
+        access::of_call(path)
+    }
+
+    fn lasts(path: &str) -> bool {
+        path == path::CHECK_STREAM
+    }
+
+    fn refuse(refused: Refused) -> Response<CallBody> {
+        body::unary(Err(refused.into()))
     }
 }
 

@@ -17,9 +17,15 @@ use super::{
     frames::{self, Messages},
 };
 use crate::{
+    auth::Denied,
     store::Store,
     telemetry::Transport,
-    transport::{drain::Drain, observe::Checks, status::shutting_down},
+    transport::{
+        drain::Drain,
+        gate::Standing,
+        observe::Checks,
+        status::{Refused, shutting_down},
+    },
 };
 
 /// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
@@ -29,19 +35,22 @@ const MAX_UNDER_WAY: usize = 64;
 /// Most bytes of answers that are made before the caller takes some.
 const MOST_AHEAD: usize = 16 << 10;
 
-/// The end of a stream's requests: the caller's, that of a body that broke off, or the drain.
-struct Ending {
+/// The end of a stream's requests: the caller's, that of a body that broke off, that of the credentials, or the drain.
+pub struct Ending {
     drain: Drain,
     begun: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Where callers are known: when this one's credentials are not enough any more.
+    lost: Option<Pin<Box<dyn Future<Output = Denied> + Send>>>,
 }
 
 impl Ending {
-    fn new(drain: Drain) -> Self {
+    /// By this drain, and where callers are known by the end of what the caller's credentials are worth.
+    pub fn new(drain: Drain, standing: Option<Standing>) -> Self {
         let begun = Box::pin({
             let drain = drain.clone();
             async move { drain.begun().await }
         });
-        Self { drain, begun }
+        Self { drain, begun, lost: standing.map(|standing| Box::pin(standing.lost()) as _) }
     }
 
     /// Waits for more of the messages; how the stream ends where there is none.
@@ -52,6 +61,12 @@ impl Ending {
         // A caller that never pauses would never let the future below be looked at.
         if self.drain.has_begun() {
             return Poll::Ready(Some(shutting_down()));
+        }
+        if let Some(lost) = &mut self.lost
+            && let Poll::Ready(denied) = lost.as_mut().poll(cx)
+        {
+            self.lost = None;
+            return Poll::Ready(Some(Refused::from(denied).into()));
         }
         match messages.poll_more(cx) {
             Poll::Ready(Ok(true)) => Poll::Ready(None),
@@ -69,13 +84,12 @@ impl Ending {
 pub fn at_once<S, B>(
     checks: Checks<S>,
     mut messages: Messages<B>,
-    drain: Drain,
+    mut ending: Ending,
 ) -> impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Option<Status>>
 where
     S: Store,
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut ending = Ending::new(drain);
     move |cx, out| {
         let before = out.len();
         let snapshot = checks.limiter().current();
@@ -99,7 +113,7 @@ where
 pub fn by_waiting<S, B>(
     checks: Checks<S>,
     messages: Messages<B>,
-    drain: Drain,
+    ending: Ending,
 ) -> impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Option<Status>>
 where
     S: Store,
@@ -108,7 +122,7 @@ where
     // Its own count of who holds it: the limiter's is shared by all threads.
     let checks = Arc::new(checks);
     let answer = move |message| answer(Arc::clone(&checks), message);
-    let mut answers = Box::pin(together(until_the_end(messages, Ending::new(drain)), answer));
+    let mut answers = Box::pin(together(until_the_end(messages, ending), answer));
     move |cx, out| match ready!(answers.as_mut().poll_next(cx)) {
         None => Poll::Ready(Some(Status::ok(""))),
         Some(Err(status)) => Poll::Ready(Some(status)),
@@ -209,7 +223,7 @@ mod tests {
         let drain = Drain::default();
         let until_the_end = |pieces: Vec<_>| {
             let messages = Messages::new(StreamBody::new(stream::iter(pieces)), 9);
-            let read = until_the_end(messages, Ending::new(drain.clone()));
+            let read = until_the_end(messages, Ending::new(drain.clone(), None));
             read.map(|message| message.map_err(|status| status.code())).collect::<Vec<_>>()
         };
         let both = [Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))];
@@ -219,7 +233,7 @@ mod tests {
         assert_eq!(until_the_end(two().chain([compressed]).collect()).await, [&both[..], &[ended]].concat());
 
         let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let mut ending = Ending::new(drain.clone());
+        let mut ending = Ending::new(drain.clone(), None);
         let mut messages = Messages::new(silent, 9);
         let mut more = std::future::poll_fn(|cx| ending.poll_more(&mut messages, cx));
         assert!((&mut more).now_or_never().is_none());
@@ -227,7 +241,7 @@ mod tests {
         assert_eq!(more.await.map(|status| status.code()), Some(tonic::Code::Unavailable));
 
         let mut ended = Messages::new(Empty::<Bytes>::new(), 9);
-        let more = std::future::poll_fn(|cx| Ending::new(drain.clone()).poll_more(&mut ended, cx)).await;
+        let more = std::future::poll_fn(|cx| Ending::new(drain.clone(), None).poll_more(&mut ended, cx)).await;
         assert_eq!(more.map(|status| status.code()), Some(tonic::Code::Unavailable), "also who never pauses");
     }
 }

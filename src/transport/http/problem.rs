@@ -91,6 +91,9 @@ impl IntoResponse for Problem {
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
         }
@@ -118,6 +121,7 @@ mod tests {
     async fn every_code_has_its_status() {
         for (code, status, title) in [
             (Code::InvalidArgument, 400, "Bad Request"),
+            (Code::Unauthenticated, 401, "Unauthorized"),
             (Code::PermissionDenied, 403, "Forbidden"),
             (Code::NotFound, 404, "Not Found"),
             (Code::Internal, 500, "Internal Server Error"),

@@ -25,9 +25,14 @@ pub fn descriptor(key: &[&str], hits: i64) -> RateLimitDescriptor {
 
 /// Asks whether a request may pass.
 pub async fn should_rate_limit(channel: Channel, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    ask(channel, Request::new(request)).await
+}
+
+/// The same with metadata.
+pub async fn ask(channel: Channel, request: Request<RateLimitRequest>) -> Result<RateLimitResponse, Status> {
     let mut service = Grpc::new(channel);
     service.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-    let answer = service.unary(Request::new(request), PathAndQuery::from_static(CALL), codec).await?;
+    let answer = service.unary(request, PathAndQuery::from_static(CALL), codec).await?;
     Ok(answer.into_inner())
 }

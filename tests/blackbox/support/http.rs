@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::PATIENCE;
 
-trait Stream: Read + Write {}
+/// What carries bytes.
+pub trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 /// A connection.
@@ -59,6 +60,11 @@ impl Client {
             }
         };
         Ok(Self(BufReader::new(stream)))
+    }
+
+    /// A connection that stands.
+    pub fn over(stream: impl Stream + 'static) -> Self {
+        Self(BufReader::new(Box::new(stream)))
     }
 
     /// Sends the head of a request whose body has this length, and as much of the body as there is.

@@ -3,6 +3,7 @@
 pub mod crowd;
 pub mod envoy;
 pub mod http;
+pub mod pki;
 pub mod raw;
 pub mod requests;
 pub mod server;
@@ -103,4 +104,9 @@ pub async fn eventually_async<T>(what: &str, mut look: impl AsyncFnMut() -> Opti
         assert!(since.elapsed() < PATIENCE, "not in time: {what}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// What a future comes to, which it must do in time.
+pub async fn in_time<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
 }

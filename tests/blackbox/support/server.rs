@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 use weir::proto::rate_limiter_client::RateLimiterClient;
 
-use super::{PATIENCE, eventually, http, weir};
+use super::{PATIENCE, eventually, http, pki, weir};
 
 /// A service, ended when this is dropped.
 pub struct Server {
@@ -88,6 +88,28 @@ impl Setup {
     pub fn arg(mut self, argument: &str) -> Self {
         self.command.arg(argument);
         self
+    }
+
+    /// With a file in its directory, which a variable names.
+    pub fn file(self, variable: &str, name: &str, text: &str) -> Self {
+        let path = self.path(name);
+        pki::put(&path, text);
+        self.env(variable, path.to_str().expect("a path"))
+    }
+
+    /// With its gRPC port encrypted by this certificate, in `grpc.pem` and `grpc.key`.
+    pub fn grpc_tls(self, pair: &pki::Pair) -> Self {
+        self.file("WEIR_GRPC__TLS__CERT", "grpc.pem", &pair.cert).file("WEIR_GRPC__TLS__KEY", "grpc.key", &pair.key)
+    }
+
+    /// The same for its HTTP port, in `http.pem` and `http.key`.
+    pub fn http_tls(self, pair: &pki::Pair) -> Self {
+        self.file("WEIR_HTTP__TLS__CERT", "http.pem", &pair.cert).file("WEIR_HTTP__TLS__KEY", "http.key", &pair.key)
+    }
+
+    /// With this file of callers, in `auth.yaml`.
+    pub fn callers(self, yaml: &str) -> Self {
+        self.file("WEIR_AUTH__FILE", "auth.yaml", yaml)
     }
 
     /// With its counts in this server, which has long to answer: machines are busy.
@@ -174,6 +196,20 @@ impl Server {
     /// A series of `/metrics`, 0 where it is not there.
     pub fn metric(&self, series: &str) -> f64 {
         http::metric(&self.get("/metrics").1, series)
+    }
+
+    /// The same of a service that wants a token for it.
+    pub fn metric_by(&self, token: &str, series: &str) -> f64 {
+        let mut client = http::Client::connect(&self.http).expect("it accepts connections");
+        let authorization = format!("Bearer {token}");
+        let answer = client.ask("GET /metrics", &[("authorization", &authorization)], b"").expect("it answers");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        http::metric(&answer.body, series)
+    }
+
+    /// Waits until a series of such a service is at least this.
+    pub fn wait_for_metric_by(&self, token: &str, series: &str, least: f64) {
+        eventually(&format!("{series} {least}"), || (self.metric_by(token, series) >= least).then_some(()));
     }
 
     /// Waits until a series of `/metrics` has this value. It blocks: connections of the caller's own runtime may not end

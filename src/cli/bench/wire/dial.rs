@@ -1,20 +1,16 @@
-//! Connections: the one place where they are made.
+//! Connections that speak HTTP/2, and the heads of what is called by them.
 
-use std::{fmt, io, time::Duration};
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use hyper::{
     HeaderMap, Method, Request, Uri, Version,
-    header::{CONTENT_TYPE, HeaderName, HeaderValue, TE},
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
-    time::timeout,
-};
+use tokio::time::timeout;
 
-use crate::settings::Listen;
+use crate::cli::dial::{Destination, Transport};
 
 /// What the service may send before it hears that it was read: of one call, and of a connection.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -25,9 +21,9 @@ const FRAME_BUDGET: usize = 64 << 20;
 const FIRST_STREAMS: usize = 100;
 
 /// A service to be asked.
-#[derive(Clone, Debug)]
 pub struct Target {
-    address: Listen,
+    destination: Destination,
+    authorization: Option<HeaderValue>,
     timeout: Duration,
 }
 
@@ -36,15 +32,10 @@ pub type Connection = h2::client::Connection<Box<dyn Transport>, Bytes>;
 /// What calls are sent by.
 pub type Sender = SendRequest<Bytes>;
 
-/// What carries bytes.
-pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
-
 impl Target {
-    /// The service at this address, which has so long to accept a connection or to answer.
-    pub fn new(address: Listen, timeout: Duration) -> Self {
-        Self { address, timeout }
+    /// This service, which is told who calls and has so long to accept a connection or to answer.
+    pub fn new(destination: Destination, authorization: Option<HeaderValue>, timeout: Duration) -> Self {
+        Self { destination, authorization, timeout }
     }
 
     /// How long an answer may take.
@@ -57,7 +48,7 @@ impl Target {
     /// # Errors
     /// A sentence, when the service cannot be reached in time.
     pub async fn dial(&self) -> Result<(Sender, Connection), String> {
-        let dialed = timeout(self.timeout, self.transport()).await;
+        let dialed = timeout(self.timeout, self.destination.connect()).await;
         let transport =
             dialed.map_err(|_| "it does not answer".to_owned()).and_then(|it| it.map_err(|e| e.to_string()));
         let transport = transport.map_err(|cause| format!("cannot reach a service at {self}: {cause}"))?;
@@ -71,41 +62,26 @@ impl Target {
         handshake.await.map_err(|error| format!("cannot reach a service at {self}: {error}"))
     }
 
-    async fn transport(&self) -> io::Result<Box<dyn Transport>> {
-        Ok(match &self.address {
-            Listen::Tcp(address) => {
-                let stream = TcpStream::connect(address).await?;
-                stream.set_nodelay(true)?;
-                Box::new(stream)
-            }
-            Listen::Unix(path) => Box::new(UnixStream::connect(path).await?),
-        })
-    }
-
     /// The head of every call of a method.
     ///
     /// # Errors
     /// When the address makes no URI.
     pub fn head(&self, method: &str) -> Result<Head, hyper::http::Error> {
-        let authority = match &self.address {
-            Listen::Tcp(address) => address,
-            // A unix socket has no authority; HTTP/2 must carry one.
-            Listen::Unix(_) => "localhost",
-        };
-        let uri = Uri::builder().scheme("http").authority(authority).path_and_query(method).build()?;
-        Ok(Head(uri))
+        let (scheme, authority) = (self.destination.scheme(), self.destination.authority());
+        let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(method).build()?;
+        Ok(Head(uri, self.authorization.clone()))
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(f)
+        self.destination.fmt(f)
     }
 }
 
 /// What a call begins with.
 #[derive(Clone, Debug)]
-pub struct Head(Uri);
+pub struct Head(Uri, Option<HeaderValue>);
 
 impl Head {
     /// The head of one call.
@@ -116,9 +92,12 @@ impl Head {
         *request.method_mut() = Method::POST;
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = self.0.clone();
-        *request.headers_mut() = HeaderMap::with_capacity(2);
+        *request.headers_mut() = HeaderMap::with_capacity(3);
         request.headers_mut().insert::<HeaderName>(TE, TRAILERS);
         request.headers_mut().insert(CONTENT_TYPE, GRPC);
+        if let Some(authorization) = &self.1 {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
         request
     }
 }

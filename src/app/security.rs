@@ -1,0 +1,203 @@
+//! Who may connect and who may do what: loaded at the start, and again when the files change.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
+use tracing::{error, info, warn};
+
+use super::{AppError, reload::next};
+use crate::{
+    auth::{Auth, Callers, file},
+    config::Settings,
+    settings::Watch,
+    telemetry::Metrics,
+    tls::{ListenerTls, Loaded},
+    transport::{Gate, Tls},
+};
+
+const GRPC: &[&[u8]] = &[b"h2"];
+const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// What guards the ports.
+pub struct Security {
+    auth: Option<Arc<Auth>>,
+    grpc: Option<Arc<Tls>>,
+    http: Option<Arc<Tls>>,
+    watched: Vec<Watched>,
+    metrics: Arc<Metrics>,
+}
+
+/// Files that are looked at, and what puts them in force again.
+struct Watched {
+    watch: Watch,
+    reload: Box<dyn Fn() + Send>,
+}
+
+impl Security {
+    /// Loads the files that the settings name.
+    ///
+    /// # Errors
+    /// [`AppError`] names the setting and the file.
+    pub fn open(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Self, AppError> {
+        let mut security =
+            Self { auth: None, grpc: None, http: None, watched: Vec::new(), metrics: Arc::clone(metrics) };
+        security.grpc = security.tls("grpc", &settings.grpc.tls, GRPC)?;
+        security.http = security.tls("http", &settings.http.tls, HTTP)?;
+        let path = &settings.auth.file;
+        if !path.as_os_str().is_empty() {
+            security.auth = Some(security.callers(path.clone())?);
+        } else if settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients() {
+            info!(
+                "clients are known by their certificates alone: they may check; to reset and to read metrics set `auth.file`"
+            );
+            security.auth = Some(Arc::new(Auth::new(Callers::by_certificate_alone())));
+        }
+        Ok(security)
+    }
+
+    fn tls(
+        &mut self,
+        listener: &'static str,
+        settings: &ListenerTls,
+        protocols: &'static [&'static [u8]],
+    ) -> Result<Option<Arc<Tls>>, AppError> {
+        if !settings.is_on() {
+            return Ok(None);
+        }
+        let files = settings.files();
+        let watch = Watch::new(move || files.clone());
+        let wrong = |cause| AppError::Tls { setting: format!("{listener}.tls"), cause };
+        let loaded = Loaded::read(settings, protocols, None).map_err(wrong)?;
+        if loaded.has_ended() {
+            warn!(listener, file = %settings.cert.display(), "the certificate has expired");
+        }
+        let tls = Arc::new(Tls::new(settings, loaded, self.metrics.tls(listener)));
+        let reload = {
+            let (tls, settings) = (Arc::clone(&tls), settings.clone());
+            Box::new(move || reload_tls(&tls, listener, &settings, protocols))
+        };
+        self.watched.push(Watched { watch, reload });
+        Ok(Some(tls))
+    }
+
+    fn callers(&mut self, path: PathBuf) -> Result<Arc<Auth>, AppError> {
+        let watch = Watch::new({
+            let path = path.clone();
+            move || vec![path.clone()]
+        });
+        let callers = file::load(&path).map_err(AppError::Auth)?;
+        info!(callers = callers.count(), "callers loaded");
+        let auth = Arc::new(Auth::new(callers));
+        let reload = {
+            let (auth, metrics) = (Arc::clone(&auth), Arc::clone(&self.metrics));
+            Box::new(move || match file::load(&path) {
+                Ok(callers) => {
+                    info!(callers = callers.count(), "callers reloaded");
+                    auth.replace(callers);
+                    metrics.auth_reload(true);
+                }
+                Err(problems) => {
+                    for problem in &problems.0 {
+                        error!(%problem, "auth.file on disk is not valid; the callers before stay in force");
+                    }
+                    metrics.auth_reload(false);
+                }
+            })
+        };
+        self.watched.push(Watched { watch, reload });
+        Ok(auth)
+    }
+
+    /// How the connections of the gRPC port are encrypted.
+    pub fn grpc(&self) -> Option<Arc<Tls>> {
+        self.grpc.clone()
+    }
+
+    /// How the connections of the HTTP port are encrypted.
+    pub fn http(&self) -> Option<Arc<Tls>> {
+        self.http.clone()
+    }
+
+    /// What asks who calls at a listener.
+    pub fn gate(&self, listener: &str) -> Option<Gate> {
+        let auth = self.auth.clone()?;
+        Some(Gate { auth, meter: self.metrics.auth(listener) })
+    }
+
+    /// Warns where others than this machine can read what goes by a port, or may do everything by it.
+    pub fn warn_of_open(&self, listeners: [(&str, &str); 2]) {
+        for (name, address) in listeners {
+            // What is no address is a unix socket.
+            if !address.parse().is_ok_and(|address: SocketAddr| !address.ip().is_loopback()) {
+                continue;
+            }
+            if (if name == "grpc" { &self.grpc } else { &self.http }).is_none() {
+                warn!(
+                    address,
+                    "{name}.listen is beyond loopback without TLS: who is on the way can read and change what is asked; set {name}.tls.cert"
+                );
+            }
+            if self.auth.is_none() {
+                warn!(
+                    address,
+                    "{name}.listen is beyond loopback, and whoever reaches it may do everything: set auth.file, or {name}.tls.client_ca"
+                );
+            }
+        }
+    }
+
+    /// Looks for changes, and listens to SIGHUP, for ever.
+    pub async fn run(self, poll: Duration) {
+        let mut watched = self.watched;
+        if watched.is_empty() {
+            return;
+        }
+        let mut hangup = signal(SignalKind::hangup()).ok();
+        loop {
+            let asked = tokio::select! {
+                () = next(&mut hangup) => true,
+                () = sleep(poll) => false,
+            };
+            let looked = tokio::task::spawn_blocking(move || {
+                for Watched { watch, reload } in &mut watched {
+                    let changed = watch.settled_change();
+                    if asked {
+                        watch.load_anyway();
+                    }
+                    if changed || asked {
+                        reload();
+                    }
+                }
+                watched
+            });
+            match looked.await {
+                Ok(back) => watched = back,
+                Err(cause) => {
+                    error!(%cause, "certificates and callers are not watched any more");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn reload_tls(tls: &Tls, listener: &str, settings: &ListenerTls, protocols: &[&[u8]]) {
+    let before = tls.loaded();
+    let loaded = Loaded::read(settings, protocols, Some(&before)).and_then(|loaded| {
+        let worse = loaded.has_ended() && !before.has_ended();
+        if worse { Err(format!("{}: the certificate has expired", settings.cert.display())) } else { Ok(loaded) }
+    });
+    tls.meter().reload(loaded.is_ok());
+    match loaded {
+        Ok(loaded) => {
+            info!(listener, "certificates reloaded");
+            tls.replace(loaded);
+        }
+        Err(problem) => {
+            error!(listener, %problem, "{listener}.tls on disk cannot be used; the certificates before stay in force");
+        }
+    }
+}

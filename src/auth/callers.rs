@@ -1,0 +1,112 @@
+//! The callers that are known, and what their credentials are worth.
+
+use std::time::SystemTime;
+
+use super::{
+    Denied,
+    role::{Access, Role, Roles},
+    token::TokenHash,
+};
+use crate::tls::{Bearer, NamePattern};
+
+/// Who may do what.
+#[derive(Debug, Default)]
+pub struct Callers {
+    tokens: Vec<Token>,
+    certificates: Vec<(NamePattern, Roles)>,
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Token {
+    hash: TokenHash,
+    roles: Roles,
+    end: Option<SystemTime>,
+}
+
+/// What credentials are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// What they allow.
+    pub roles: Roles,
+    /// When they end; `None`: never by themselves.
+    pub end: Option<SystemTime>,
+}
+
+impl Callers {
+    /// Where no file says more: whoever has a certificate may check.
+    pub fn by_certificate_alone() -> Self {
+        let mut callers = Self::default();
+        if let Ok(anybody) = NamePattern::try_from("*".to_owned()) {
+            callers.certificates.push((anybody, [Role::Check].into_iter().collect()));
+        }
+        callers
+    }
+
+    /// How many callers there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds a caller with hashes of tokens, their ends, and names of certificates.
+    pub(super) fn add(
+        &mut self,
+        roles: Roles,
+        tokens: impl IntoIterator<Item = (TokenHash, Option<SystemTime>)>,
+        certificates: impl IntoIterator<Item = NamePattern>,
+    ) {
+        self.tokens.extend(tokens.into_iter().map(|(hash, end)| Token { hash, roles, end }));
+        self.certificates.extend(certificates.into_iter().map(|pattern| (pattern, roles)));
+        self.count += 1;
+    }
+
+    /// What a token and a certificate are worth together. A token that is not good spoils both.
+    ///
+    /// # Errors
+    /// [`Denied`] where nobody is known by them.
+    pub fn grant(&self, token: Option<&TokenHash>, bearer: Option<&Bearer>, now: SystemTime) -> Result<Grant, Denied> {
+        let by_certificate = bearer.and_then(|bearer| self.certificate(bearer));
+        match (token, by_certificate) {
+            (Some(token), roles) => {
+                let Token { roles: own, end, .. } = self.token(token, now)?;
+                Ok(Grant { roles: own.and(roles.unwrap_or_default()), end: *end })
+            }
+            (None, Some(roles)) => Ok(Grant { roles, end: None }),
+            (None, None) => Err(Denied::Missing),
+        }
+    }
+
+    /// The roles of all whose names a certificate bears; `None`: it is nobody's.
+    pub fn certificate(&self, bearer: &Bearer) -> Option<Roles> {
+        let found = self.certificates.iter().filter(|(pattern, _)| bearer.is(pattern));
+        found.map(|(_, roles)| *roles).reduce(Roles::and)
+    }
+
+    fn token(&self, hash: &TokenHash, now: SystemTime) -> Result<&Token, Denied> {
+        // All of them are compared, so that how long it takes does not tell which one was near.
+        let mut found = None;
+        for token in &self.tokens {
+            if token.hash.is(hash) {
+                found = Some(token);
+            }
+        }
+        let token = found.ok_or(Denied::Unknown)?;
+        if token.end.is_some_and(|end| end <= now) { Err(Denied::Expired) } else { Ok(token) }
+    }
+}
+
+impl Grant {
+    /// Whether it is enough.
+    ///
+    /// # Errors
+    /// [`Denied`] says what is missing, or that it has ended.
+    pub fn allows(&self, access: Access, now: impl FnOnce() -> SystemTime) -> Result<(), Denied> {
+        if self.end.is_some_and(|end| end <= now()) {
+            return Err(Denied::Expired);
+        }
+        match access {
+            Access::Role(role) if !self.roles.has(role) => Err(Denied::Role(role)),
+            _ => Ok(()),
+        }
+    }
+}

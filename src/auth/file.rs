@@ -1,0 +1,314 @@
+//! The file that says who may do what.
+
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    time::SystemTime,
+};
+
+use time::{Date, OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
+
+use super::{Role, Roles, TokenHash, callers::Callers, token::PREFIX};
+use crate::{
+    policy::{
+        Problems,
+        document::{self, Entry, Node, Value},
+        limits::{is_name, scalar},
+        problem::Mark,
+        suggest,
+    },
+    tls::NamePattern,
+};
+
+/// Most tokens, and most names of certificates; all of them may be compared with those of a call.
+pub const MAX_ENTRIES: usize = 1_000;
+/// Largest file in bytes.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+const CALLER_KEYS: &[&str] = &["roles", "tokens", "certificates"];
+const TOKEN_KEYS: &[&str] = &["sha256", "expires"];
+
+/// Reads the file.
+///
+/// # Errors
+/// All that is wrong with it, each with its place. Nothing that may be a token is shown.
+pub fn load(path: &Path) -> Result<Callers, Problems> {
+    let text = contents(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
+    parse(&text).map_err(|problems| hidden(problems).in_file(path))
+}
+
+fn contents(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("over {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+/// Problems without what looks like a token.
+fn hidden(mut problems: Problems) -> Problems {
+    for problem in &mut problems.0 {
+        if problem.message.contains(PREFIX) {
+            problem.message = "a token stands here; this file has hashes alone".to_owned();
+        }
+    }
+    problems
+}
+
+/// Reads its text.
+fn parse(text: &str) -> Result<Callers, Problems> {
+    let mut reader = Reader::default();
+    match document::parse(text)? {
+        None => {
+            let message = "the file holds nothing; to know nobody write `callers: {}`";
+            reader.problem(Mark::default(), message);
+        }
+        Some(document) => reader.file(&document),
+    }
+    if reader.problems.0.is_empty() { Ok(reader.callers) } else { Err(reader.problems) }
+}
+
+#[derive(Default)]
+struct Reader {
+    callers: Callers,
+    problems: Problems,
+    hashes: HashSet<String>,
+    names: HashSet<NamePattern>,
+}
+
+impl Reader {
+    fn problem(&mut self, mark: Mark, message: impl Into<String>) {
+        self.problems.add(mark, "", message);
+    }
+
+    fn map<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> &'n [Entry] {
+        let Value::Map(entries) = &node.value else {
+            self.problem(node.mark, format!("{what} is a map, not {}", node.kind()));
+            return &[];
+        };
+        for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+            self.problem(entry.mark, suggest::unknown("key", &entry.key, known));
+        }
+        entries
+    }
+
+    fn list<'n>(&mut self, node: &'n Node, what: &str) -> &'n [Node] {
+        match &node.value {
+            Value::List(items) => items,
+            _ => {
+                self.problem(node.mark, format!("{what} are a list, not {}", node.kind()));
+                &[]
+            }
+        }
+    }
+
+    fn file(&mut self, document: &Node) {
+        let entries = self.map(document, "the file", &["callers"]);
+        let Some(entry) = entries.iter().find(|entry| entry.key == "callers") else {
+            self.problem(document.mark, "there is no `callers`");
+            return;
+        };
+        let Value::Map(callers) = &entry.value.value else {
+            let message = format!("callers maps names to what they may do; it is {}", entry.value.kind());
+            self.problem(entry.value.mark, message);
+            return;
+        };
+        for caller in callers {
+            self.caller(caller);
+        }
+        if self.hashes.len().max(self.names.len()) > MAX_ENTRIES {
+            self.problem(entry.mark, format!("at most {MAX_ENTRIES} tokens and as many names of certificates"));
+        }
+    }
+
+    fn caller(&mut self, caller: &Entry) {
+        if !is_name(&caller.key) {
+            self.problem(caller.mark, "a caller's name is 1 to 256 bytes without control characters");
+            return;
+        }
+        let (mut roles, mut tokens, mut certificates) = (None, Vec::new(), Vec::new());
+        for entry in self.map(&caller.value, "a caller", CALLER_KEYS) {
+            match entry.key.as_str() {
+                "roles" => roles = Some(self.roles(&entry.value)),
+                "tokens" => {
+                    let nodes = self.list(&entry.value, "tokens");
+                    tokens = nodes.iter().filter_map(|node| self.token(node)).collect();
+                }
+                "certificates" => {
+                    let nodes = self.list(&entry.value, "certificates");
+                    certificates = nodes.iter().filter_map(|node| self.certificate(node)).collect();
+                }
+                _ => {}
+            }
+        }
+        match roles {
+            None => self.problem(caller.mark, format!("a caller has roles: {}", role_names())),
+            Some(roles) => self.callers.add(roles, tokens, certificates),
+        }
+    }
+
+    fn roles(&mut self, node: &Node) -> Roles {
+        let mut roles = Vec::new();
+        let nodes = self.list(node, "roles");
+        if matches!(node.value, Value::List(_)) && nodes.is_empty() {
+            self.problem(node.mark, format!("a caller has roles: {}", role_names()));
+        }
+        for node in nodes {
+            let name = scalar(node).unwrap_or_default();
+            match Role::of_name(name) {
+                Some(role) => roles.push(role),
+                None => self.problem(node.mark, suggest::unknown("role", name, &Role::ALL.map(Role::name))),
+            }
+        }
+        roles.into_iter().collect()
+    }
+
+    fn token(&mut self, node: &Node) -> Option<(TokenHash, Option<SystemTime>)> {
+        let entries = self.map(node, "a token", TOKEN_KEYS);
+        let mut end = None;
+        if let Some(expires) = entries.iter().find(|entry| entry.key == "expires") {
+            end = scalar(&expires.value).and_then(moment);
+            if end.is_none() {
+                let message = "expires is a day, at whose beginning in UTC it ends (2027-01-31), or a moment \
+                               (2027-01-31T12:00:00Z)";
+                self.problem(expires.value.mark, message);
+            }
+        }
+        let Some(entry) = entries.iter().find(|entry| entry.key == "sha256") else {
+            if matches!(node.value, Value::Map(_)) {
+                self.problem(node.mark, "a token has its sha256, as `weir token` prints it");
+            }
+            return None;
+        };
+        let text = scalar(&entry.value).unwrap_or_default();
+        if text.starts_with(PREFIX) {
+            self.problem(
+                entry.value.mark,
+                "this is a token itself; its sha256 belongs here, as `weir token` prints it",
+            );
+            return None;
+        }
+        let Some(hash) = TokenHash::parse(text) else {
+            self.problem(entry.value.mark, "sha256 has 64 hexadecimal digits");
+            return None;
+        };
+        if !self.hashes.insert(hash.to_string()) {
+            self.problem(entry.value.mark, "this sha256 stands twice in the file");
+        }
+        Some((hash, end))
+    }
+
+    fn certificate(&mut self, node: &Node) -> Option<NamePattern> {
+        let text = scalar(node).unwrap_or_default();
+        match NamePattern::try_from(text.to_owned()) {
+            Ok(pattern) => {
+                if !self.names.insert(pattern.clone()) {
+                    self.problem(node.mark, format!("`{pattern}` stands twice in the file"));
+                }
+                Some(pattern)
+            }
+            Err(error) => {
+                self.problem(node.mark, error);
+                None
+            }
+        }
+    }
+}
+
+fn role_names() -> String {
+    Role::ALL.map(Role::name).join(", ")
+}
+
+/// A moment as people write it: a day, which means its beginning in UTC, or RFC 3339.
+fn moment(text: &str) -> Option<SystemTime> {
+    let day = || Date::parse(text, format_description!("[year]-[month]-[day]")).ok();
+    let moment = OffsetDateTime::parse(text, &Rfc3339).ok();
+    moment.or_else(|| Some(day()?.midnight().assume_utc())).map(SystemTime::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::auth::{Access, Denied};
+
+    const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn told(text: &str) -> String {
+        parse(text).map_err(hidden).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_caller_has_what_the_file_says_until_it_says_so() {
+        let text = format!(
+            "callers:\n  ops:\n    roles: [reset, metrics]\n    tokens:\n    - sha256: {HASH}\n      expires: 2027-01-31\n    \
+             - {{ sha256: {} , expires: '2027-01-31T01:00:00+01:00' }}\n  gone: {{ roles: [check], tokens: [] }}\n",
+            HASH.replace('b', "c")
+        );
+        let callers = parse(&text).unwrap();
+        assert_eq!(callers.count(), 2);
+        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(1_801_353_600);
+        let (token, before) = (TokenHash::of(b"abc"), end - Duration::from_micros(1));
+        let grant = callers.grant(Some(&token), None, before).unwrap();
+        assert_eq!(grant.end, Some(end));
+        for (role, allowed) in [(Role::Check, false), (Role::Reset, true), (Role::Metrics, true)] {
+            assert_eq!(grant.allows(Access::Role(role), || before).is_ok(), allowed, "{role:?}");
+        }
+        assert_eq!(grant.allows(Access::Known, || end), Err(Denied::Expired));
+        let other = TokenHash::parse(&HASH.replace('b', "c")).unwrap();
+        assert_eq!(callers.grant(Some(&other), None, before).unwrap().end, Some(end));
+        assert_eq!(callers.grant(Some(&token), None, end), Err(Denied::Expired));
+        assert_eq!(callers.grant(Some(&TokenHash::of(b"abd")), None, before), Err(Denied::Unknown));
+        assert_eq!(callers.grant(None, None, before), Err(Denied::Missing));
+        assert_eq!(parse("callers: {}").unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        for (text, expected) in [
+            ("", "the file holds nothing; to know nobody write `callers: {}`"),
+            ("calers: {}", "unknown key `calers`; did you mean `callers`?"),
+            ("callers: [a]", "callers maps names to what they may do; it is a list"),
+            ("callers: { a: {} }", "a caller has roles: check, reset, metrics"),
+            ("callers: { a: { roles: [] } }", "a caller has roles: check, reset, metrics"),
+            ("callers: { a: { roles: check } }", "roles are a list, not a single value"),
+            ("callers: { a: { roles: [chek] } }", "unknown role `chek`; did you mean `check`?"),
+            ("callers: { a: { role: [check] } }", "unknown key `role`; did you mean `roles`?"),
+            ("callers: { a: { roles: [check], tokens: [abc] } }", "a token is a map, not a single value"),
+            ("callers: { a: { roles: [check], tokens: [{}] } }", "a token has its sha256, as `weir token` prints it"),
+            ("callers: { a: { roles: [check], tokens: [{ sha256: abc }] } }", "sha256 has 64 hexadecimal digits"),
+            ("callers: { a: { roles: [check], certificates: ['*a'] } }", "`*a` has its star elsewhere"),
+            ("callers: { a: { roles: [check], certificates: [b, b] } }", "`b` stands twice in the file"),
+            ("callers: { a: { roles: [check], tokens: [{ sha256: HASH, expires: soon }] } }", "expires is a day"),
+            ("callers: { a: { roles: [check], tokens: [{ sha256: HASH }, { sha256: HASH }] } }", "stands twice"),
+        ] {
+            let error = told(&text.replace("HASH", HASH));
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let problems = parse("callers:\n  a:\n    roles: [check]\n    tokens:\n    - sha256: abc\n").unwrap_err();
+        assert_eq!(problems.0[0].mark, Mark { line: 5, column: 15 });
+    }
+
+    #[test]
+    fn what_may_be_a_token_is_never_shown() {
+        for text in [
+            "callers: { a: { roles: [check], tokens: [{ sha256: weir_geheim }] } }",
+            "callers: { a: { roles: [check], tokens: [{ weir_geheim: a }] } }",
+            "callers: { weir_geheim: {}, weir_geheim: {} }",
+            "callers: { a: { roles: [weir_geheim] } }",
+            "callers: { a: { roles: [check], certificates: ['weir_geheim *'] } }",
+            "callers: { a: { roles: [check], tokens: [{ sha256: ba7816bf_geheim }] } }",
+        ] {
+            let error = told(text);
+            assert!(!error.contains("geheim"), "{error}");
+        }
+        let many = (0..=MAX_ENTRIES).map(|number| format!("n{number}")).collect::<Vec<_>>().join(", ");
+        assert!(
+            told(&format!("callers: {{ a: {{ roles: [check], certificates: [{many}] }} }}")).contains("at most 1000")
+        );
+    }
+}

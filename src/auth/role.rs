@@ -1,0 +1,65 @@
+//! What callers may do.
+
+/// What a caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Ask for decisions.
+    Check,
+    /// Forget keys.
+    Reset,
+    /// Read metrics.
+    Metrics,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Check, Self::Reset, Self::Metrics];
+
+    /// Its name in files and errors.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Reset => "reset",
+            Self::Metrics => "metrics",
+        }
+    }
+
+    /// The one of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// A set of roles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roles(u8);
+
+impl Roles {
+    /// Those of both.
+    #[must_use]
+    pub fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Whether this one is in it.
+    pub fn has(self, role: Role) -> bool {
+        self.0 & 1 << role as u8 != 0
+    }
+}
+
+impl FromIterator<Role> for Roles {
+    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
+        Self(roles.into_iter().fold(0, |set, role| set | 1 << role as u8))
+    }
+}
+
+/// What a call needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing: it is for everybody.
+    Open,
+    /// A caller that is known, whatever the roles.
+    Known,
+    /// This role.
+    Role(Role),
+}

@@ -1,0 +1,103 @@
+//! Bearer tokens, of which only hashes are kept.
+
+use std::fmt::{self, Write};
+
+use ring::{
+    digest::{SHA256, SHA256_OUTPUT_LEN, digest},
+    rand::{SecureRandom, SystemRandom},
+};
+use subtle::ConstantTimeEq;
+
+use crate::settings::Secret;
+
+/// What every token made here begins with, so that one which strays is found by those who look for secrets.
+pub const PREFIX: &str = "weir_";
+/// Bytes of chance in a token.
+const RANDOM_BYTES: usize = 32;
+
+/// SHA-256 of a token.
+#[derive(Clone)]
+pub struct TokenHash([u8; SHA256_OUTPUT_LEN]);
+
+impl TokenHash {
+    /// The hash of a token.
+    pub fn of(token: &[u8]) -> Self {
+        let mut hash = [0; SHA256_OUTPUT_LEN];
+        hash.copy_from_slice(digest(&SHA256, token).as_ref());
+        Self(hash)
+    }
+
+    /// Reads 64 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 2 * SHA256_OUTPUT_LEN {
+            return None;
+        }
+        let mut hash = [0; SHA256_OUTPUT_LEN];
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16);
+            *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
+        }
+        Some(Self(hash))
+    }
+
+    /// Whether both are the same, in a time that does not tell where they differ.
+    pub fn is(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl fmt::Display for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A token that nobody can guess.
+///
+/// # Errors
+/// A sentence where the system has no chance to give.
+pub fn random() -> Result<Secret, String> {
+    let mut bytes = [0; RANDOM_BYTES];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| "the system has no random bytes to give".to_owned())?;
+    Ok(Secret::from(format!("{PREFIX}{}", hex(&bytes))))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // To a text it never fails.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_what_sha256sum_prints() {
+        let hash = TokenHash::of(b"abc");
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hash.to_string(), text);
+        assert!(TokenHash::parse(&text.to_uppercase()).is_some_and(|parsed| parsed.is(&hash)));
+        assert!(!TokenHash::of(b"abd").is(&hash));
+        for wrong in ["", &text[1..], &format!("{text}0"), &text.replace('b', "g"), &text.replace("ba", "ä")] {
+            assert!(TokenHash::parse(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_two_tokens_are_the_same_and_none_is_shown() {
+        let (one, other) = (random().unwrap(), random().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one.reveal().len(), PREFIX.len() + 64);
+        assert_eq!(format!("{one:?}{:?}", TokenHash::of(one.reveal().as_bytes())), "******");
+    }
+}

@@ -1,0 +1,73 @@
+//! `weir token`
+
+use std::process::ExitCode;
+
+use clap::Args;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::{CommandResult, Failure, out::say};
+use crate::{
+    auth::{Role, TokenHash, token},
+    domain::time::parse_duration,
+    policy::limits::is_name,
+};
+
+/// Make a bearer token, and its entry for the file in auth.file
+///
+/// The token goes to whoever calls, and is kept nowhere here; the entry has its hash alone. A caller that has an entry
+/// already gets another token by adding the line below `tokens`.
+#[derive(Args)]
+pub struct Token {
+    /// The caller's name
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// What it may do: check, reset, metrics; several with commas
+    #[arg(long, value_delimiter = ',', default_value = "check", value_parser = parse_role)]
+    roles: Vec<Role>,
+    /// How long it is good, from now: 90d
+    #[arg(long, value_name = "TIME")]
+    expires: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_role(name: &str) -> Result<Role, String> {
+    Role::of_name(name).ok_or_else(|| format!("there are {}", Role::ALL.map(Role::name).join(", ")))
+}
+
+impl Token {
+    pub fn run(self) -> CommandResult {
+        if !is_name(&self.name) {
+            return Err(Failure("a caller's name is 1 to 256 bytes without control characters".to_owned()));
+        }
+        let expires = self.expires.as_deref().map(end).transpose().map_err(Failure)?;
+        let token = token::random().map_err(Failure)?;
+        let hash = TokenHash::of(token.reveal().as_bytes()).to_string();
+        let roles: Vec<_> = self.roles.iter().map(|role| role.name()).collect();
+        // JSON is YAML.
+        let name = serde_json::to_string(&self.name)?;
+        let mut entry = format!("  {name}:\n    roles: [{}]\n    tokens:\n      - sha256: {hash}\n", roles.join(", "));
+        if let Some(expires) = &expires {
+            entry.push_str(&format!("        expires: {expires}\n"));
+        }
+        if self.json {
+            let token = token.reveal();
+            say(
+                serde_json::json!({ "name": self.name, "roles": roles, "token": token, "sha256": hash, "expires": expires }),
+            )?;
+        } else {
+            say(token.reveal())?;
+            say(format_args!("\n# For the file in auth.file, below `callers:`\n{}", entry.trim_end()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The moment after so long a time, to the second.
+fn end(after: &str) -> Result<String, String> {
+    let micros = parse_duration(after)?;
+    let end = OffsetDateTime::now_utc().checked_add(time::Duration::microseconds(micros));
+    let end = end.and_then(|end| end.replace_nanosecond(0).ok()).ok_or("that is too far away")?;
+    end.format(&Rfc3339).map_err(|error| error.to_string())
+}

@@ -1,0 +1,65 @@
+//! Notices that files have changed on disk, by looking.
+//!
+//! Looking works everywhere alike: an editor that renames a new file over the old one, a Kubernetes volume whose
+//! `..data` link is swapped, a network file system that sends no events; and it needs no kernel resource that may run out.
+
+use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
+
+/// Rest for each file that is looked at, which takes a few microseconds.
+const PAUSE_FOR_A_FILE: Duration = Duration::from_millis(2);
+
+/// What files look like from outside, links followed. `None` for a file that cannot be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Look(Vec<(PathBuf, Option<Stamp>)>);
+
+/// Device, inode, size, and the time of the last change in seconds and nanoseconds.
+type Stamp = (u64, u64, u64, i64, i64);
+
+impl Look {
+    fn at(files: Vec<PathBuf>) -> Self {
+        let look = |path: PathBuf| {
+            let meta = fs::metadata(&path).ok();
+            (path, meta.map(|meta| (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec())))
+        };
+        Self(files.into_iter().map(look).collect())
+    }
+}
+
+/// Looks at files now and then.
+pub struct Watch {
+    files: Box<dyn Fn() -> Vec<PathBuf> + Send>,
+    loaded: Look,
+    last: Look,
+}
+
+impl Watch {
+    /// Watches the files that `files` names at each look, from how they look now. Make it before they are loaded, so that no
+    /// change is missed.
+    pub fn new(files: impl Fn() -> Vec<PathBuf> + Send + 'static) -> Self {
+        let look = Look::at(files());
+        Self { files: Box::new(files), loaded: look.clone(), last: look }
+    }
+
+    /// Looks once more. `true`: it differs from what was loaded and has stopped changing since the last look, so that
+    /// a file is not read while it is being written; it then counts as loaded.
+    pub fn settled_change(&mut self) -> bool {
+        let look = Look::at((self.files)());
+        let settled = look == self.last && look != self.loaded;
+        if settled {
+            self.loaded = look.clone();
+        }
+        self.last = look;
+        settled
+    }
+
+    /// How long to rest between looks, where `poll` is wanted: longer for very many files, so that looking takes about a
+    /// five-hundredth of a core at most.
+    pub fn pause(&self, poll: Duration) -> Duration {
+        poll.max(PAUSE_FOR_A_FILE * u32::try_from(self.last.0.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Counts as loaded what the last look saw, settled or not: somebody asked for it.
+    pub fn load_anyway(&mut self) {
+        self.loaded = self.last.clone();
+    }
+}

@@ -1,0 +1,232 @@
+//! What a certificate says of its bearer: names and an end.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+use x509_parser::{extensions::GeneralName, parse_x509_certificate};
+
+/// Most names of one certificate that are looked at.
+const MAX_NAMES: usize = 128;
+/// Longest name in bytes, of a certificate or a pattern.
+const MAX_NAME_BYTES: usize = 2_048;
+/// What is common to URIs, and no part of a host's name.
+const SCHEME_END: &str = "://";
+
+/// What a certificate says of its bearer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    names: Vec<Name>,
+    /// The first moment at which it is not valid any more.
+    pub end: SystemTime,
+}
+
+/// One name: of a host or a plain one, or a URI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Name {
+    Plain(String),
+    Uri(String),
+}
+
+impl Bearer {
+    /// Reads a certificate (DER). Its names are the DNS names and the URIs of its subjectAltName; where it has no such
+    /// extension, the common name of its subject.
+    ///
+    /// # Errors
+    /// A sentence where it cannot be read.
+    pub fn of(certificate: &[u8]) -> Result<Self, String> {
+        let (_, certificate) = parse_x509_certificate(certificate).map_err(|error| format!("no X.509: {error}"))?;
+        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
+        // The last second is within.
+        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.saturating_add(1));
+        let alternative = certificate.subject_alternative_name();
+        let mut names: Vec<_> = match alternative.map_err(|error| format!("its subjectAltName: {error}"))? {
+            Some(names) => names.value.general_names.iter().filter_map(Name::of).take(MAX_NAMES).collect(),
+            None => {
+                let common = certificate.subject().iter_common_name();
+                let names = common.filter_map(|name| name.as_str().ok());
+                names.take(MAX_NAMES).map(Name::plain).collect()
+            }
+        };
+        names.retain(|name| (1..=MAX_NAME_BYTES).contains(&name.text().len()));
+        Ok(Self { names, end })
+    }
+
+    /// Whether one of its names is one of these.
+    pub fn is_any_of(&self, patterns: &[NamePattern]) -> bool {
+        patterns.iter().any(|pattern| self.is(pattern))
+    }
+
+    /// Whether one of its names is meant by this pattern.
+    pub fn is(&self, pattern: &NamePattern) -> bool {
+        pattern.0 == Meant::All || self.names.iter().any(|name| pattern.0.covers(name))
+    }
+}
+
+impl fmt::Display for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(first) = self.names.first() else { return f.write_str("a certificate without a name") };
+        write!(f, "`{}`", first.text().escape_debug())?;
+        match self.names.len() - 1 {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+impl Name {
+    fn of(name: &GeneralName<'_>) -> Option<Self> {
+        match name {
+            GeneralName::DNSName(name) => Some(Self::plain(name)),
+            GeneralName::URI(uri) => Some(Self::Uri((*uri).to_owned())),
+            _ => None,
+        }
+    }
+
+    fn plain(name: &str) -> Self {
+        Self::Plain(name.to_ascii_lowercase())
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Plain(text) | Self::Uri(text) => text,
+        }
+    }
+}
+
+/// Which names are meant: `host.example` (letters of either case), `*.example` (one label in the place of the star),
+/// `spiffe://example/service`, `spiffe://example/*` (all that begin so), or `*` (whoever has a certificate).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct NamePattern(Meant);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Meant {
+    All,
+    Plain(String),
+    /// With the dot that follows the label.
+    Label(String),
+    Uri(String),
+    Below(String),
+}
+
+impl Meant {
+    fn covers(&self, name: &Name) -> bool {
+        match (self, name) {
+            (Self::All, _) => true,
+            (Self::Plain(meant), Name::Plain(name)) | (Self::Uri(meant), Name::Uri(name)) => meant == name,
+            (Self::Label(behind), Name::Plain(name)) => {
+                name.strip_suffix(behind.as_str()).is_some_and(|label| !label.is_empty() && !label.contains(['.', '*']))
+            }
+            (Self::Below(before), Name::Uri(name)) => name.len() > before.len() && name.starts_with(before.as_str()),
+            _ => false,
+        }
+    }
+}
+
+impl TryFrom<String> for NamePattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong = |why: &str| Err(format!("`{}` {why}", text.escape_debug()));
+        if text == "*" {
+            return Ok(Self(Meant::All));
+        }
+        if !(1..=MAX_NAME_BYTES).contains(&text.len()) || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(format!("a name has 1 to {MAX_NAME_BYTES} bytes and no space"));
+        }
+        if text.contains(SCHEME_END) {
+            return match text.strip_suffix("/*") {
+                Some(before) if before.contains('*') => wrong("has more than one star"),
+                Some(before) if before.ends_with('/') => wrong("names no host before the star"),
+                Some(before) => Ok(Self(Meant::Below(format!("{before}/")))),
+                None if text.contains('*') => wrong("has its star elsewhere than in `/*` at the end"),
+                None => Ok(Self(Meant::Uri(text))),
+            };
+        }
+        let text = text.to_ascii_lowercase();
+        match text.strip_prefix('*') {
+            Some(behind) if !behind.starts_with('.') || behind.len() < 2 || behind.contains('*') => {
+                wrong("has its star elsewhere than in `*.` at the beginning")
+            }
+            Some(behind) => Ok(Self(Meant::Label(behind.to_owned()))),
+            None if text.contains('*') => wrong("has its star elsewhere than in `*.` at the beginning"),
+            None => Ok(Self(Meant::Plain(text))),
+        }
+    }
+}
+
+impl From<NamePattern> for String {
+    fn from(pattern: NamePattern) -> Self {
+        pattern.to_string()
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Meant::All => f.write_str("*"),
+            Meant::Plain(text) | Meant::Uri(text) => f.write_str(text),
+            Meant::Label(behind) => write!(f, "*{behind}"),
+            Meant::Below(before) => write!(f, "{before}*"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    fn pattern(text: &str) -> NamePattern {
+        NamePattern::try_from(text.to_owned()).unwrap()
+    }
+
+    fn bearer(common: &str, names: Vec<SanType>) -> Bearer {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, common);
+        params.subject_alt_names = names;
+        params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+        Bearer::of(params.self_signed(&KeyPair::generate().unwrap()).unwrap().der()).unwrap()
+    }
+
+    #[test]
+    fn the_common_name_counts_only_where_there_is_no_other() {
+        let uri = || SanType::URI("spiffe://example.org/pay".try_into().unwrap());
+        let dns = || SanType::DnsName("Pay.Example.org".try_into().unwrap());
+        let address = || SanType::IpAddress([127, 0, 0, 1].into());
+        for (names, known, unknown) in [
+            (vec![], &["cn", "CN", "*"][..], &["pay.example.org"][..]),
+            (
+                vec![dns()],
+                &["pay.example.org", "*.example.org", "*"],
+                &["cn", "*.org", "example.org", "*.pay.example.org"],
+            ),
+            (vec![uri()], &["spiffe://example.org/pay", "spiffe://example.org/*"], &["cn", "spiffe://example.org/PAY"]),
+            (vec![uri()], &["*"], &["spiffe://example.org/pay/*", "spiffe://example.or/*", "spiffe://example.org"]),
+            (vec![address()], &["*"], &["cn", "127.0.0.1"]),
+            (vec![dns(), uri()], &["pay.example.org", "spiffe://example.org/*"], &["cn"]),
+        ] {
+            let bearer = bearer("cn", names);
+            known.iter().for_each(|name| assert!(bearer.is(&pattern(name)), "{name} is {bearer:?}"));
+            unknown.iter().for_each(|name| assert!(!bearer.is(&pattern(name)), "{name} is {bearer:?}"));
+        }
+        let pretender = bearer("spiffe://example.org/pay", Vec::new());
+        assert!(!pretender.is(&pattern("spiffe://example.org/pay")), "a common name is no URI");
+        assert_eq!(pretender.end, SystemTime::UNIX_EPOCH + Duration::from_secs(4_102_444_801));
+        assert!(Bearer::of(b"nonsense").unwrap_err().contains("no X.509"));
+    }
+
+    #[test]
+    fn patterns_are_read_and_written_back() {
+        for text in ["*", "a.example", "*.example", "spiffe://example/a", "spiffe://example/*"] {
+            assert_eq!(pattern(text).to_string(), text);
+        }
+        for text in ["", "a b", "a.*", "*a.example", "**.a", "*.", "spiffe://*/a", "spiffe://a/*/*", "spiffe:///*"] {
+            assert!(NamePattern::try_from(text.to_owned()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! PEM files as they are configured: certificates and keys. Every error names the file, and none shows what is in it.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+/// Longest PEM file in bytes.
+const MAX_PEM_BYTES: u64 = 4 << 20;
+
+/// A file's bytes; `None` where the path is empty.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let named = (!path.as_os_str().is_empty()).then_some(path);
+    named.map(|path| contents(path).map_err(|error| about(path, error))).transpose()
+}
+
+fn contents(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_PEM_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_PEM_BYTES {
+        return Err(io::Error::other(format!("over {MAX_PEM_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The certificates of a file, at least one.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found.map_err(|error| about(path, error))? {
+        none if none.is_empty() => Err(about(path, "no certificate in it")),
+        found => Ok(found),
+    }
+}
+
+/// The private key of a file.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| about(path, format_args!("no private key: {error}")))
+}
+
+/// What is wrong with a file, in one sentence.
+pub fn about(path: &Path, what: impl fmt::Display) -> String {
+    format!("{}: {what}", path.display())
+}

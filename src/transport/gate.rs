@@ -1,0 +1,223 @@
+//! Who calls by a connection, and whether that is enough for what is called.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use hyper::{
+    HeaderMap, Request,
+    header::{AUTHORIZATION, HeaderValue},
+};
+use metrics::Counter;
+use parking_lot::Mutex;
+use subtle::ConstantTimeEq;
+use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::{
+    auth::{Access, Auth, Denied, Grant, TokenHash},
+    telemetry::AuthMeter,
+    tls::Bearer,
+};
+
+/// How long a wait for the end of a credential lasts before the clock is read again: it may have been set meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What a listener asks of its callers.
+#[derive(Clone)]
+pub struct Gate {
+    /// Who may do what.
+    pub auth: Arc<Auth>,
+    /// What is counted.
+    pub meter: AuthMeter,
+}
+
+/// Who calls by one connection.
+pub struct Visitor {
+    gate: Gate,
+    bearer: Option<Arc<Bearer>>,
+    revoked: CancellationToken,
+    latest: Mutex<Option<Latest>>,
+}
+
+/// What the credentials of the last call were worth, so that those of the next need not be looked up.
+struct Latest {
+    generation: u64,
+    authorization: Option<HeaderValue>,
+    grant: Grant,
+}
+
+/// Credentials with which a long call goes on, for as long as they are good.
+#[derive(Clone)]
+pub struct Standing {
+    auth: Arc<Auth>,
+    changes: watch::Receiver<u64>,
+    token: Option<TokenHash>,
+    bearer: Option<Arc<Bearer>>,
+    access: Access,
+    revoked: CancellationToken,
+    ended: Counter,
+}
+
+impl Gate {
+    /// Who calls by a connection whose certificate says this. `revoked` tells when that is not good any more.
+    pub fn visitor(&self, bearer: Option<Arc<Bearer>>, revoked: CancellationToken) -> Visitor {
+        Visitor { gate: self.clone(), bearer, revoked, latest: Mutex::new(None) }
+    }
+}
+
+impl Visitor {
+    /// Whether a request may have what it asks for. One that `lasts` is given its [`Standing`].
+    ///
+    /// # Errors
+    /// [`Denied`] says why not.
+    pub fn admit<B>(&self, request: &mut Request<B>, access: Access, lasts: bool) -> Result<(), Denied> {
+        if access == Access::Open {
+            return Ok(());
+        }
+        self.judge(request.headers(), access).inspect_err(|denied| {
+            debug!(%denied, "a call is refused");
+            self.gate.meter.refused(denied.is_unauthenticated()).increment(1);
+        })?;
+        if lasts {
+            let token = token(request.headers())?.map(TokenHash::of);
+            request.extensions_mut().insert(self.standing(token, access));
+        }
+        Ok(())
+    }
+
+    fn judge(&self, headers: &HeaderMap, access: Access) -> Result<(), Denied> {
+        if self.revoked.is_cancelled() {
+            return Err(Denied::Revoked);
+        }
+        let mut latest = self.latest.lock();
+        let generation = self.gate.auth.generation();
+        let grant = match &*latest {
+            Some(latest) if latest.generation == generation && is_same(latest.authorization.as_ref(), headers) => {
+                latest.grant
+            }
+            _ => {
+                let token = token(headers)?.map(TokenHash::of);
+                let callers = self.gate.auth.callers();
+                let grant = callers.grant(token.as_ref(), self.bearer.as_deref(), SystemTime::now())?;
+                let authorization = headers.get(AUTHORIZATION).cloned();
+                *latest = Some(Latest { generation, authorization, grant });
+                grant
+            }
+        };
+        drop(latest);
+        grant.allows(access, SystemTime::now)
+    }
+
+    fn standing(&self, token: Option<TokenHash>, access: Access) -> Standing {
+        Standing {
+            auth: Arc::clone(&self.gate.auth),
+            changes: self.gate.auth.changes(),
+            token,
+            bearer: self.bearer.clone(),
+            access,
+            revoked: self.revoked.clone(),
+            ended: self.gate.meter.refused(true).clone(),
+        }
+    }
+}
+
+impl Standing {
+    /// Waits until the credentials are not enough any more, and tells why.
+    pub async fn lost(mut self) -> Denied {
+        let denied = tokio::select! {
+            () = self.revoked.cancelled() => Denied::Revoked,
+            denied = lost(&self.auth, &mut self.changes, self.token.as_ref(), self.bearer.as_deref(), self.access) => denied,
+        };
+        debug!(%denied, "a stream is ended");
+        self.ended.increment(1);
+        denied
+    }
+}
+
+async fn lost(
+    auth: &Auth,
+    changes: &mut watch::Receiver<u64>,
+    token: Option<&TokenHash>,
+    bearer: Option<&Bearer>,
+    access: Access,
+) -> Denied {
+    loop {
+        changes.mark_unchanged();
+        let now = SystemTime::now();
+        let granted = auth.callers().grant(token, bearer, now);
+        let end = match granted.and_then(|grant| grant.allows(access, || now).map(|()| grant.end)) {
+            Ok(end) => end,
+            Err(denied) => return denied,
+        };
+        let left = end.and_then(|end| end.duration_since(now).ok()).unwrap_or(LONGEST_WAIT);
+        tokio::select! {
+            // Who changes them lives as long as `auth`.
+            _ = changes.changed() => {}
+            () = sleep(left.min(LONGEST_WAIT)) => {}
+        }
+    }
+}
+
+/// The token of a request, where it has one.
+fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Denied> {
+    const SCHEME: &[u8] = b"bearer ";
+    let mut found = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = found.next() else { return Ok(None) };
+    let (scheme, token) = value.as_bytes().split_at_checked(SCHEME.len()).ok_or(Denied::NotBearer)?;
+    let token = token.trim_ascii();
+    if found.next().is_some() || !scheme.eq_ignore_ascii_case(SCHEME) || token.is_empty() {
+        return Err(Denied::NotBearer);
+    }
+    Ok(Some(token))
+}
+
+/// Whether the authorization is the same, in a time that does not tell where it differs: one connection may carry the calls
+/// of several callers.
+fn is_same(before: Option<&HeaderValue>, headers: &HeaderMap) -> bool {
+    let mut found = headers.get_all(AUTHORIZATION).iter();
+    match (before, found.next()) {
+        (None, None) => true,
+        (Some(before), Some(value)) => bool::from(before.as_bytes().ct_eq(value.as_bytes())) && found.next().is_none(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderName;
+
+    use super::*;
+
+    fn headers(values: &[&'static str]) -> HeaderMap {
+        values.iter().map(|value| (AUTHORIZATION as HeaderName, HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn one_bearer_token_is_read() {
+        for (values, expected) in [
+            (&[][..], Ok(None)),
+            (&["Bearer abc"], Ok(Some(&b"abc"[..]))),
+            (&["bEARER   abc "], Ok(Some(b"abc"))),
+            (&["Bearer"], Err(Denied::NotBearer)),
+            (&["Bearer "], Err(Denied::NotBearer)),
+            (&["Basic YTpi"], Err(Denied::NotBearer)),
+            (&["Bearer abc", "Bearer abd"], Err(Denied::NotBearer)),
+        ] {
+            assert_eq!(token(&headers(values)), expected, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_authorization_is_known_again() {
+        let before = HeaderValue::from_static("Bearer abc");
+        assert!(is_same(None, &headers(&[])));
+        assert!(is_same(Some(&before), &headers(&["Bearer abc"])));
+        for other in [&[][..], &["Bearer abd"], &["Bearer ab"], &["Bearer abc", "Bearer abc"]] {
+            assert!(!is_same(Some(&before), &headers(other)), "{other:?}");
+        }
+        assert!(!is_same(None, &headers(&["Bearer abc"])));
+    }
+}

@@ -1,0 +1,228 @@
+//! Encrypted ports: whom clients believe, who is let in, and who cannot hold up others.
+
+use std::{io::Read, net::TcpStream, path::Path};
+
+use tonic::Code;
+use weir::proto::rate_limiter_client::RateLimiterClient;
+
+use crate::support::{
+    PATIENCE, Run, Server, eventually, finish, http,
+    pki::{Authority, Leaf, Pair, channel, http_client},
+    requests::check,
+    server::Setup,
+    weir,
+};
+
+const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
+/// May read metrics by the token `m`.
+const METRICS: &str = "callers: { prometheus: { roles: [metrics], tokens: [{ sha256: \
+                       62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a }] }, \
+                       peers: { roles: [check], certificates: ['*'] } }";
+
+/// `weir check a` at an address.
+fn ask(address: &str, options: &[&str]) -> Run {
+    finish(weir().args(["check", "a", "--addr", address]).args(options))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path")
+}
+
+#[test]
+fn a_service_is_believed_by_its_authority_and_its_name() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
+    let pair = authority.sign(Leaf::host("localhost"));
+    let setup = Setup::new().policy(POLICY).grpc_tls(&pair).http_tls(&pair);
+    let server =
+        setup.file("UNUSED_CA", "ca.pem", &authority.pem).file("UNUSED_OTHER", "other.pem", &stranger.pem).start();
+    let (ca, other) = (server.dir.path().join("ca.pem"), server.dir.path().join("other.pem"));
+    let port = server.grpc.rsplit(':').next().expect("a port");
+    let by_name = format!("https://localhost:{port}");
+
+    let good = ask(&by_name, &["--tls-ca", text(&ca)]);
+    assert_eq!(good.code, 0, "{}", good.err);
+    let good = ask(&server.grpc, &["--tls-ca", text(&ca), "--tls-server-name", "localhost"]);
+    assert_eq!(good.code, 0, "{}", good.err);
+    for (address, options, told) in [
+        (&by_name, &["--tls-ca", text(&other)][..], "UnknownIssuer"),
+        (&server.grpc, &["--tls-ca", text(&ca)], "not valid for name"),
+        (&by_name, &["--tls-ca", "/nowhere.pem"], "/nowhere.pem: No such file"),
+        (&format!("http://{}", server.grpc), &["--tls-ca", text(&ca)], "is not encrypted"),
+        (&server.grpc, &[], "weir: "),
+    ] {
+        let run = ask(address, options);
+        assert_eq!(run.code, 2, "{address} {options:?}: {}", run.out);
+        assert!(run.err.contains(told), "{address} {options:?}: {}", run.err);
+    }
+    let bench = ["bench", "--addr", &by_name, "--tls-ca", text(&ca), "--duration", "100ms", "--warmup", "0s"];
+    let run = finish(weir().args(bench));
+    assert_eq!(run.code, 0, "{}", run.err);
+
+    let mut pages = http_client(&server.http, &authority, None).expect("it accepts connections");
+    let answer = pages.post("/v1/check", &serde_json::json!({ "key": ["a"] }));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(pages.ask("GET /readyz", &[], b"").expect("it answers").status, 200);
+    assert!(http::get(&server.http, "/readyz").is_err(), "what is not encrypted is not answered");
+}
+
+/// Whether a client is let in, and answered.
+async fn is_let_in(server: &Server, authority: &Authority, shown: Option<&Pair>) -> Result<(), Code> {
+    let Ok(channel) = channel(&server.grpc, authority, shown).await else { return Err(Code::Unavailable) };
+    RateLimiterClient::new(channel).check(check(&["a"])).await.map(drop).map_err(|status| match status.code() {
+        // A connection that is refused after the client's last word breaks in one of several ways.
+        Code::Unknown | Code::Internal | Code::Cancelled => Code::Unavailable,
+        code => code,
+    })
+}
+
+#[tokio::test]
+async fn a_client_is_let_in_by_its_certificate_and_its_name() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
+    let names = "pay.example, *.shop.example, spiffe://example/ns/*, plain";
+    let server = Setup::new()
+        .policy(POLICY)
+        .callers(METRICS)
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &authority.pem)
+        .env("WEIR_GRPC__TLS__CLIENT_NAMES", names)
+        .start();
+    for leaf in [
+        Leaf::host("pay.example"),
+        Leaf::host("PAY.example"),
+        Leaf::host("a.shop.example"),
+        Leaf::uri("spiffe://example/ns/pay"),
+        Leaf::common("plain"),
+    ] {
+        assert_eq!(is_let_in(&server, &authority, Some(&authority.sign(leaf))).await, Ok(()));
+    }
+    let refused = [
+        None,
+        Some(stranger.sign(Leaf::host("pay.example"))),
+        Some(authority.sign(Leaf::host("pay.example").until(2021))),
+        Some(authority.sign(Leaf::host("pay.example.org"))),
+        Some(authority.sign(Leaf::host("shop.example"))),
+        Some(authority.sign(Leaf::uri("spiffe://example.org/ns/pay"))),
+        Some(authority.sign(Leaf::common("spiffe://example/ns/pay"))),
+    ];
+    for shown in &refused {
+        assert_eq!(is_let_in(&server, &authority, shown.as_ref()).await, Err(Code::Unavailable));
+    }
+    let series = "weir_tls_handshake_failures_total{listener=\"grpc\",reason=\"certificate\"}";
+    server.wait_for_metric_by("m", series, refused.len() as f64);
+    server.wait_for_log("a TLS handshake failed");
+}
+
+#[tokio::test]
+async fn where_certificates_are_optional_a_bad_one_is_still_refused() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
+    let server = Setup::new()
+        .policy(POLICY)
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &authority.pem)
+        .env("WEIR_GRPC__TLS__CLIENT_AUTH", "optional")
+        .start();
+    let (good, bad) = (authority.sign(Leaf::host("a.example")), stranger.sign(Leaf::host("a.example")));
+    assert_eq!(is_let_in(&server, &authority, Some(&good)).await, Ok(()));
+    assert_eq!(is_let_in(&server, &authority, None).await, Err(Code::Unauthenticated), "connected, but nobody");
+    assert_eq!(is_let_in(&server, &authority, Some(&bad)).await, Err(Code::Unavailable));
+    // Without a file that says more, a certificate is good for checks alone, and so is the other port.
+    let mut client = RateLimiterClient::new(channel(&server.grpc, &authority, Some(&good)).await.expect("connected"));
+    let reset = weir::proto::ResetRequest { key: vec!["a".to_owned()], ..Default::default() };
+    assert_eq!(client.reset(reset).await.expect_err("refused").code(), Code::PermissionDenied);
+    for (path, status) in [("/metrics", 401), ("/healthz", 200), ("/readyz", 200)] {
+        assert_eq!(server.get(path).0, status, "{path}");
+    }
+}
+
+#[test]
+fn who_connects_and_says_nothing_holds_up_nobody() {
+    let authority = Authority::new("ours");
+    let server = Setup::new()
+        .policy(POLICY)
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .env("WEIR_GRPC__TLS__MAX_HANDSHAKES", "4")
+        .env("WEIR_GRPC__TLS__HANDSHAKE_TIMEOUT", "60s")
+        .start();
+    let ca = server.dir.path().join("ca.pem");
+    std::fs::write(&ca, &authority.pem).expect("written");
+    let port = server.grpc.rsplit(':').next().expect("a port");
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(&server.grpc).expect("connected")).collect();
+    for _ in 0..3 {
+        let run = ask(&format!("https://localhost:{port}"), &["--tls-ca", text(&ca)]);
+        assert_eq!(run.code, 0, "{}", run.err);
+    }
+    let series = "weir_tls_handshake_failures_total{listener=\"grpc\",reason=\"crowded\"}";
+    eventually("they make room", || (server.metric(series) >= 36.0).then_some(()));
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 3.0);
+    drop(silent);
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 0.0);
+}
+
+#[test]
+fn a_handshake_has_its_time() {
+    let authority = Authority::new("ours");
+    let server = Setup::new()
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .env("WEIR_GRPC__TLS__HANDSHAKE_TIMEOUT", "100ms")
+        .start();
+    let mut silent = TcpStream::connect(&server.grpc).expect("connected");
+    silent.set_read_timeout(Some(PATIENCE)).expect("set");
+    assert_eq!(silent.read(&mut [0; 9]).expect("closed"), 0);
+    server.wait_for_metric("weir_tls_handshake_failures_total{listener=\"grpc\",reason=\"timeout\"}", 1.0);
+}
+
+#[test]
+fn what_cannot_be_used_stops_the_start_and_is_named() {
+    let authority = Authority::new("ours");
+    let (pair, other) = (authority.sign(Leaf::host("localhost")), authority.sign(Leaf::host("localhost")));
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    let (cert, key) = (path("a.pem", &pair.cert), path("a.key", &pair.key));
+    let (other, half) = (path("b.key", &other.key), path("half.pem", &pair.cert[..pair.cert.len() / 2]));
+    let nothing = path("nothing.pem", "");
+    for (cert, key, ca, setting, file) in [
+        (&cert, &other, None, "grpc.tls: ", "b.key: not the key of the certificate in"),
+        (&half, &key, None, "grpc.tls: ", "half.pem: "),
+        (&nothing, &key, None, "grpc.tls: ", "nothing.pem: no certificate in it"),
+        (&cert, &nothing, None, "grpc.tls: ", "nothing.pem: no private key"),
+        (&cert, &key, Some(&nothing), "grpc.tls: ", "nothing.pem: no certificate in it"),
+        (&dir.path().join("gone.pem"), &key, None, "grpc.tls: ", "gone.pem: No such file"),
+    ] {
+        let mut command = weir();
+        command.args(["serve"]).env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
+        command.env("WEIR_GRPC__TLS__CERT", cert).env("WEIR_GRPC__TLS__KEY", key);
+        if let Some(ca) = ca {
+            command.env("WEIR_GRPC__TLS__CLIENT_CA", ca);
+        }
+        let run = finish(&mut command);
+        assert_eq!(run.code, 2, "{}", run.err);
+        assert!(run.err.contains(setting) && run.err.contains(file), "{file}: {}", run.err);
+    }
+    let mut command = weir();
+    command.args(["serve"]).env("WEIR_AUTH__FILE", &cert);
+    let run = finish(&mut command);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(run.err.contains("auth.file: ") && run.err.contains("a.pem:1:"), "{}", run.err);
+}
+
+#[test]
+fn who_listens_to_others_without_protection_is_warned() {
+    let authority = Authority::new("ours");
+    let warnings = |server: &Server| {
+        let about = |line: &String| line.contains("is beyond loopback").then(|| line.clone());
+        server.log().iter().filter_map(about).collect::<Vec<_>>()
+    };
+    let open = || Setup::new().env("WEIR_GRPC__LISTEN", "0.0.0.0:0");
+    let server = open().start();
+    let told = warnings(&server);
+    assert_eq!(told.len(), 2, "{told:#?}");
+    assert!(told[0].contains("set grpc.tls.cert") && told[1].contains("set auth.file"), "{told:#?}");
+    let server = open().callers("callers: {}").grpc_tls(&authority.sign(Leaf::host("localhost"))).start();
+    assert!(warnings(&server).is_empty(), "{:#?}", server.log());
+    let server = Setup::new().start();
+    assert!(warnings(&server).is_empty(), "{:#?}", server.log());
+}

@@ -1,0 +1,193 @@
+//! Certificates that change while they are in use.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use tonic::{Code, transport::Channel};
+use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
+
+use crate::support::{
+    Server, eventually, eventually_async, in_time,
+    pki::{Authority, Leaf, Pair, channel, put, shown_by},
+    requests::check,
+    server::Setup,
+};
+
+const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
+const RELOADED: &str = "weir_tls_reloads_total{listener=\"grpc\",result=\"success\"}";
+const NOT_RELOADED: &str = "weir_tls_reloads_total{listener=\"grpc\",result=\"error\"}";
+const EXPIRY: &str = "weir_tls_certificate_expiry_timestamp_seconds{listener=\"grpc\"}";
+const KEPT: &str = "grpc.tls on disk cannot be used; the certificates before stay in force";
+/// May read metrics by the token `m`.
+const METRICS: &str = "prometheus: { roles: [metrics], tokens: [{ sha256: \
+                       62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a }] }";
+
+fn server_of(pair: &Pair) -> Server {
+    Setup::new().policy(POLICY).grpc_tls(pair).start()
+}
+
+fn wait_until_shown(server: &Server, authority: &Authority, pair: &Pair) {
+    let shown = || shown_by(&server.grpc, authority).expect("a handshake");
+    eventually("the certificate is in force", || (shown() == pair.der()).then_some(()));
+}
+
+async fn is_answered(client: &mut RateLimiterClient<Channel>) -> bool {
+    client.check(check(&["a"])).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_to_who_comes_and_who_is_there_goes_on() {
+    let authority = Authority::new("ours");
+    let leaf = || Leaf::host("localhost");
+    let (first, second, third) = (authority.sign(leaf()), authority.sign(leaf().until(2099)), authority.sign(leaf()));
+    let server = server_of(&first);
+    let mut old = RateLimiterClient::new(channel(&server.grpc, &authority, None).await.expect("connected"));
+    assert!(is_answered(&mut old).await);
+    assert_eq!(server.metric(EXPIRY), 4_102_444_801.0);
+
+    // One after the other, as people do: in between the pair does not fit.
+    put(&server.dir.path().join("grpc.pem"), &second.cert);
+    server.wait_for_metric(NOT_RELOADED, 1.0);
+    assert_eq!(shown_by(&server.grpc, &authority).expect("a handshake"), first.der());
+    put(&server.dir.path().join("grpc.key"), &second.key);
+    wait_until_shown(&server, &authority, &second);
+    assert_eq!(server.metric(RELOADED), 1.0);
+    assert_eq!(server.metric(EXPIRY), 4_070_908_801.0);
+    assert!(is_answered(&mut old).await, "the connection made before is still good");
+
+    third.write(server.dir.path(), "grpc");
+    wait_until_shown(&server, &authority, &third);
+}
+
+#[test]
+fn a_swapped_data_link_brings_the_whole_pair_at_once() {
+    let authority = Authority::new("ours");
+    let pairs = [authority.sign(Leaf::host("localhost")), authority.sign(Leaf::host("localhost"))];
+    let setup = Setup::new();
+    let at = |name: &str| setup.path(name);
+    for (version, pair) in ["..1", "..2"].iter().zip(&pairs) {
+        fs::create_dir(at(version)).expect("made");
+        pair.write(&at(version), "tls");
+    }
+    symlink("..1", at("..data")).expect("linked");
+    symlink("..data/tls.pem", at("tls.crt")).expect("linked");
+    symlink("..data/tls.key", at("tls.key")).expect("linked");
+    let (cert, key) = (at("tls.crt"), at("tls.key"));
+    let path = |path: &Path| path.to_str().expect("a path").to_owned();
+    let server =
+        setup.env("WEIR_GRPC__TLS__CERT", &path(&cert)).env("WEIR_GRPC__TLS__KEY", &path(&key)).policy(POLICY).start();
+    assert_eq!(shown_by(&server.grpc, &authority).expect("a handshake"), pairs[0].der());
+    symlink("..2", server.dir.path().join("..new")).expect("linked");
+    fs::rename(server.dir.path().join("..new"), server.dir.path().join("..data")).expect("swapped");
+    wait_until_shown(&server, &authority, &pairs[1]);
+    assert_eq!(server.metric(NOT_RELOADED), 0.0);
+}
+
+#[test]
+fn a_bad_pair_changes_nothing_and_is_told_by_its_file() {
+    let authority = Authority::new("ours");
+    let leaf = || Leaf::host("localhost");
+    let (first, other) = (authority.sign(leaf()), authority.sign(leaf()));
+    let expired = authority.sign(leaf().until(2021));
+    let server = server_of(&first);
+    let pair = |cert: &str, key: &str| Pair { cert: cert.to_owned(), key: key.to_owned() };
+    let (half_cert, half_key) = (&other.cert[..other.cert.len() / 2], &other.key[..other.key.len() / 2]);
+    for (bad, file) in [
+        (pair("nonsense", &first.key), "grpc.pem: no certificate in it"),
+        (pair(half_cert, &other.key), "grpc.pem: "),
+        (pair(&other.cert, half_key), "grpc.key: "),
+        (pair(&first.cert, &other.key), "grpc.key: not the key of the certificate in"),
+        (expired, "grpc.pem: the certificate has expired"),
+        (pair("", ""), "grpc.pem: no certificate in it"),
+    ] {
+        let errors = server.metric(NOT_RELOADED);
+        bad.write(server.dir.path(), "grpc");
+        eventually(file, || {
+            let told = server.told(KEPT);
+            let problem = told.last().and_then(|line| line["problem"].as_str());
+            let is_told = server.metric(NOT_RELOADED) > errors && problem.is_some_and(|problem| problem.contains(file));
+            is_told.then_some(())
+        });
+        assert_eq!(shown_by(&server.grpc, &authority).expect("a handshake"), first.der(), "{file}");
+    }
+    let good = authority.sign(leaf());
+    good.write(server.dir.path(), "grpc");
+    wait_until_shown(&server, &authority, &good);
+    let keys = [&first.key, &other.key, &good.key].map(|key| key.lines().nth(1).expect("a line").to_owned());
+    let told = server.log().join("\n") + &server.get("/metrics").1;
+    assert!(!keys.iter().any(|key| told.contains(key.as_str())) && !told.contains("PRIVATE"), "{told}");
+}
+
+/// A service that lets in whom `clients` vouches for, by `auth.yaml` as it is told.
+fn guarded(authority: &Authority, clients: &Authority, callers: &str) -> Server {
+    Setup::new()
+        .policy(POLICY)
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &clients.pem)
+        .callers(&format!("callers: {{ {METRICS}, {callers} }}"))
+        .start()
+}
+
+/// A stream that has been answered once and stays open.
+async fn open_stream(
+    client: &mut RateLimiterClient<Channel>,
+) -> (tokio::sync::mpsc::Sender<CheckRequest>, tonic::Streaming<CheckResponse>) {
+    let (send, mut requests) = tokio::sync::mpsc::channel(1);
+    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    send.send(check(&["a"])).await.expect("taken");
+    let mut answers = client.check_stream(requests).await.expect("a stream").into_inner();
+    assert!(answers.message().await.expect("open").expect("an answer").allowed);
+    (send, answers)
+}
+
+/// Revokes by `change`, and sees a connection with its stream end, and another one go on.
+async fn is_revoked(server: &Server, authority: &Authority, [shown, kept]: [&Pair; 2], change: impl FnOnce(&Path)) {
+    let connect = async |pair| channel(&server.grpc, authority, Some(pair)).await.expect("connected");
+    let mut client = RateLimiterClient::new(connect(shown).await);
+    let mut other = RateLimiterClient::new(connect(kept).await);
+    assert!(is_answered(&mut client).await && is_answered(&mut other).await);
+    let (_send, mut answers) = open_stream(&mut client).await;
+    change(server.dir.path());
+    let end = in_time("the stream ends", answers.message()).await.expect_err("it ends");
+    assert_eq!(end.code(), Code::Unauthenticated, "{end:?}");
+    // The client connects anew by itself, and is not let in or not known.
+    let refused = client.check(check(&["a"])).await.expect_err("refused");
+    assert!(
+        matches!(
+            refused.code(),
+            Code::Unauthenticated | Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+        ),
+        "{refused:?}"
+    );
+    assert!(is_answered(&mut other).await, "others go on");
+    let series = "weir_tls_connections_revoked_total{listener=\"grpc\"}";
+    eventually_async("it is counted", async || (server.metric_by("m", series) >= 1.0).then_some(())).await;
+    server.wait_for_log("a connection is ended: its certificate is not accepted any more");
+}
+
+#[tokio::test]
+async fn a_connection_ends_when_nobody_vouches_for_its_client_any_more() {
+    let (authority, old, new) = (Authority::new("ours"), Authority::new("old"), Authority::new("new"));
+    let mut both = Authority::new("unused");
+    both.pem = format!("{}{}", old.pem, new.pem);
+    let server = guarded(&authority, &both, "peers: { roles: [check], certificates: ['*'] }");
+    let (shown, kept) = (old.sign(Leaf::host("a.example")), new.sign(Leaf::host("b.example")));
+    is_revoked(&server, &authority, [&shown, &kept], |dir| put(&dir.join("clients.pem"), &new.pem)).await;
+    let let_in = async |pair| match channel(&server.grpc, &authority, Some(pair)).await {
+        Ok(channel) => is_answered(&mut RateLimiterClient::new(channel)).await,
+        Err(_) => false,
+    };
+    assert!(!let_in(&shown).await && let_in(&kept).await);
+}
+
+#[tokio::test]
+async fn a_connection_ends_when_its_name_is_no_callers_any_more() {
+    let authority = Authority::new("ours");
+    let callers = "a: { roles: [check], certificates: [a.example] }, b: { roles: [check], certificates: [b.example] }";
+    let server = guarded(&authority, &authority, callers);
+    let (shown, kept) = (authority.sign(Leaf::host("a.example")), authority.sign(Leaf::host("b.example")));
+    is_revoked(&server, &authority, [&shown, &kept], |dir| {
+        let left = callers.replace("[a.example]", "[]");
+        put(&dir.join("auth.yaml"), &format!("callers: {{ {METRICS}, {left} }}"));
+    })
+    .await;
+}

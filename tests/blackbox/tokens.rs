@@ -1,0 +1,198 @@
+//! Who may do what by a token, on every surface.
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use serde_json::json;
+use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use weir::proto::{CheckBatchRequest, ResetRequest, rate_limiter_client::RateLimiterClient};
+
+use crate::support::{
+    Server, envoy, finish,
+    http::{self, Answer},
+    requests::check,
+    run,
+    server::Setup,
+    weir,
+};
+
+const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
+
+/// A token as the program makes it.
+pub struct Token {
+    /// The token itself.
+    pub token: String,
+    /// Its hash.
+    pub sha256: String,
+}
+
+/// Makes a token.
+pub fn token() -> Token {
+    let made = run(&["token", "somebody", "--json"]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let made: serde_json::Value = serde_json::from_str(&made.out).expect("JSON");
+    let text = |key: &str| made[key].as_str().expect("a text").to_owned();
+    Token { token: text("token"), sha256: text("sha256") }
+}
+
+/// A caller of the file.
+pub fn caller(name: &str, role: &str, token: &Token, rest: &str) -> String {
+    format!("  {name}: {{ roles: [{role}], tokens: [{{ sha256: {}{rest} }}] }}\n", token.sha256)
+}
+
+/// A call with a token, or without.
+pub fn by<T>(token: Option<&str>, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(token) = token {
+        let value = MetadataValue::try_from(format!("Bearer {token}")).expect("a header");
+        request.metadata_mut().insert("authorization", value);
+    }
+    request
+}
+
+/// The code of every call by gRPC: those that check, then the reset.
+async fn calls(channel: &Channel, token: Option<&str>) -> Vec<Code> {
+    let code = |status: Option<Status>| status.map_or(Code::Ok, |status| status.code());
+    let mut client = RateLimiterClient::new(channel.clone());
+    let mut codes = vec![code(client.check(by(token, check(&["a"]))).await.err())];
+    let batch = CheckBatchRequest { checks: vec![check(&["a"])] };
+    codes.push(code(client.check_batch(by(token, batch)).await.err()));
+    let stream = client.check_stream(by(token, futures_util::stream::iter([check(&["a"])]))).await;
+    codes.push(match stream {
+        Err(status) => status.code(),
+        Ok(answers) => code(answers.into_inner().message().await.err()),
+    });
+    codes.push(code(envoy::ask(channel.clone(), by(token, RateLimitRequest::default())).await.err()));
+    let reset = ResetRequest { key: vec!["a".to_owned()], ..Default::default() };
+    codes.push(code(client.reset(by(token, reset)).await.err()));
+    codes
+}
+
+fn page(server: &Server, request: &str, token: Option<&str>, body: &serde_json::Value) -> Answer {
+    let authorization = format!("Bearer {}", token.unwrap_or_default());
+    let mut headers = vec![("content-type", "application/json")];
+    headers.extend(token.map(|_| ("authorization", authorization.as_str())));
+    let mut client = http::Client::connect(&server.http).expect("it accepts connections");
+    client.ask(request, &headers, body.to_string().as_bytes()).expect("it answers")
+}
+
+/// The status of every page: those that check, the reset, the metrics, and one that is not there.
+fn pages(server: &Server, token: Option<&str>) -> Vec<u16> {
+    let checked = json!({ "key": ["a"] });
+    let descriptors = json!({ "domain": "", "descriptors": [] });
+    [
+        ("POST /v1/check", &checked),
+        ("POST /v1/check_batch", &json!({ "checks": [] })),
+        ("POST /json", &descriptors),
+        ("POST /v1/reset", &checked),
+        ("GET /metrics", &checked),
+        ("GET /elsewhere", &checked),
+    ]
+    .map(|(request, body)| page(server, request, token, body).status)
+    .to_vec()
+}
+
+#[tokio::test]
+async fn every_surface_asks_who_calls_and_whether_that_is_enough() {
+    let tokens: Vec<_> = (0..6).map(|_| token()).collect();
+    let [checks, resets, metrics, all, expired, unknown] = &tokens[..] else { unreachable!() };
+    let callers = [
+        caller("checks", "check", checks, ""),
+        caller("resets", "reset", resets, ""),
+        caller("metrics", "metrics", metrics, ""),
+        caller("all", "check, reset, metrics", all, ", expires: 2100-01-01"),
+        caller("expired", "check, reset, metrics", expired, ", expires: 2021-01-01"),
+    ];
+    let server = Setup::new()
+        .policy(POLICY)
+        .env("WEIR_LOG__LEVEL", "trace")
+        .callers(&format!("callers:\n{}", callers.concat()))
+        .start();
+    let channel = server.channel().await;
+    use Code::{InvalidArgument, Ok, PermissionDenied, Unauthenticated};
+    // What Envoy asks for without a domain is not valid, and nobody looks at it before the caller.
+    for (token, by_grpc, by_http) in [
+        (Some(checks), [Ok, Ok, Ok, InvalidArgument, PermissionDenied], [200, 200, 400, 403, 403, 404]),
+        (
+            Some(resets),
+            [PermissionDenied, PermissionDenied, PermissionDenied, PermissionDenied, Ok],
+            [403, 403, 403, 200, 403, 404],
+        ),
+        (Some(metrics), [PermissionDenied; 5], [403, 403, 403, 403, 200, 404]),
+        (Some(all), [Ok, Ok, Ok, InvalidArgument, Ok], [200, 200, 400, 200, 200, 404]),
+        (Some(expired), [Unauthenticated; 5], [401; 6]),
+        (Some(unknown), [Unauthenticated; 5], [401; 6]),
+        (None, [Unauthenticated; 5], [401; 6]),
+        (Some(checks), [Ok, Ok, Ok, InvalidArgument, PermissionDenied], [200, 200, 400, 403, 403, 404]),
+    ] {
+        let token = token.map(|token| token.token.as_str());
+        assert_eq!(calls(&channel, token).await, by_grpc, "{token:?}");
+        assert_eq!(pages(&server, token), by_http, "{token:?}");
+    }
+    for path in ["/healthz", "/readyz", "/healthcheck"] {
+        assert_eq!(server.get(path).0, 200, "{path} is for everybody");
+    }
+    let mut health = HealthClient::new(channel.clone());
+    health.check(HealthCheckRequest::default()).await.expect("health is for everybody");
+
+    let answer = page(&server, "POST /v1/check", None, &json!({ "key": ["a"] }));
+    assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert_eq!(answer.json()["error"]["code"], Code::Unauthenticated as i32);
+    let answer = page(&server, "POST /v1/reset", Some(&checks.token), &json!({ "key": ["a"] }));
+    assert_eq!(answer.json()["detail"], "this needs the role `reset`");
+
+    let told = server.log().join("\n") + &page(&server, "GET /metrics", Some(&metrics.token), &json!(null)).body;
+    for Token { token, sha256 } in &tokens {
+        assert!(!told.contains(&token["weir_".len()..]) && !told.contains(sha256.as_str()), "{told}");
+    }
+    for (series, least) in [
+        ("weir_auth_refused_total{listener=\"grpc\",reason=\"unauthenticated\"}", 15.0),
+        ("weir_auth_refused_total{listener=\"grpc\",reason=\"permission_denied\"}", 11.0),
+        ("weir_auth_refused_total{listener=\"http\",reason=\"unauthenticated\"}", 19.0),
+        ("weir_auth_refused_total{listener=\"http\",reason=\"permission_denied\"}", 13.0),
+    ] {
+        assert_eq!(http::metric(&told, series), least, "{series}");
+    }
+}
+
+#[test]
+fn commands_say_who_calls() {
+    let token = token();
+    let server =
+        Setup::new().policy(POLICY).callers(&format!("callers:\n{}", caller("a", "check", &token, ""))).start();
+    assert_eq!(server.run(&["check", "a", "--token", &token.token]).code, 0);
+    let variable = |name: &str, value: &str, args: &[&str]| {
+        finish(weir().args(args).args(["--addr", &server.grpc]).env(name, value))
+    };
+    assert_eq!(variable("WEIR_TOKEN", &token.token, &["check", "a"]).code, 0);
+    assert_eq!(variable("WEIR_TOKEN", "", &["health"]).code, 0);
+    let bench = ["bench", "--duration", "100ms", "--warmup", "0s"];
+    assert_eq!(variable("WEIR_TOKEN", &token.token, &bench).code, 0);
+    assert_eq!(variable("WEIR_TOKEN", "geheim", &bench).code, 2);
+    for (run, told) in [
+        (server.run(&["check", "a"]), "this needs a bearer token, or the certificate of a caller (Unauthenticated)"),
+        (variable("WEIR_TOKEN", "geheim", &["check", "a"]), "the bearer token is not known (Unauthenticated)"),
+        (variable("WEIR_TOKEN", "ge\nheim", &["check", "a"]), "the token has characters that no header can hold"),
+        (variable("WEIR_TOKEN", &token.token, &["reset", "a"]), "this needs the role `reset` (PermissionDenied)"),
+    ] {
+        assert_eq!(run.code, 2, "{}", run.out);
+        assert!(run.err.contains(told) && !run.err.contains("geheim"), "{}", run.err);
+    }
+    let help = finish(weir().args(["check", "--help"]).env("WEIR_TOKEN", "geheim"));
+    assert!(help.out.contains("WEIR_TOKEN") && !help.out.contains("geheim"), "{}", help.out);
+}
+
+#[test]
+fn what_is_printed_for_the_file_is_what_the_file_takes() {
+    let made = run(&["token", "pay: 'x'", "--roles", "check,metrics", "--expires", "90d"]);
+    assert_eq!(made.code, 0, "{}", made.err);
+    let (token, entry) = made.out.split_once('\n').expect("lines");
+    let server = Setup::new().policy(POLICY).callers(&format!("callers:\n{entry}")).start();
+    assert_eq!(server.run(&["check", "a", "--token", token]).code, 0);
+    assert_eq!(server.metric_by(token, "weir_keys"), 1.0);
+    for args in
+        [&["token"][..], &["token", ""], &["token", "a", "--roles", "chek"], &["token", "a", "--expires", "soon"]]
+    {
+        assert_eq!(run(args).code, 2, "{args:?}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Tokens that change, or end, while they are in use.
+
+use std::time::{Duration, SystemTime};
+
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tonic::{Code, Streaming};
+use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
+
+use crate::{
+    support::{
+        Server, eventually_async, in_time,
+        pki::put,
+        requests::{check, peek},
+        server::Setup,
+    },
+    tokens::{Token, by, caller, token},
+};
+
+const POLICY: &str = "schema: { '*': { limits: [[9999, 1, 86400]] } }";
+const BAD: &str = "weir_auth_reloads_total{result=\"error\"}";
+
+fn start(callers: &[String]) -> Server {
+    Setup::new().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start()
+}
+
+fn change(server: &Server, callers: &[String]) {
+    put(&server.dir.path().join("auth.yaml"), &format!("callers:\n{}", callers.concat()));
+}
+
+type Sender = tokio::sync::mpsc::Sender<CheckRequest>;
+
+/// A stream that has been answered once and stays open.
+async fn open_stream(server: &Server, token: &Token) -> (Sender, Streaming<CheckResponse>) {
+    let (send, mut requests) = tokio::sync::mpsc::channel(1);
+    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    send.send(check(&["a"])).await.expect("taken");
+    let request = by(Some(&token.token), requests);
+    let mut answers = server.client().await.check_stream(request).await.expect("a stream").into_inner();
+    assert!(answers.message().await.expect("open").expect("an answer").allowed);
+    (send, answers)
+}
+
+#[tokio::test]
+async fn what_is_revoked_is_refused_at_once_and_what_is_not_goes_on() {
+    let (revoked, kept, metrics) = (token(), token(), token());
+    let others = [caller("kept", "check", &kept, ""), caller("m", "metrics", &metrics, "")].concat();
+    let server = start(&[caller("revoked", "check", &revoked, ""), others.clone()]);
+    let mut client = RateLimiterClient::new(server.channel().await);
+    let mut code =
+        async |token: &Token| client.check(by(Some(&token.token), check(&["a"]))).await.err().map(|it| it.code());
+    assert_eq!((code(&revoked).await, code(&kept).await), (None, None));
+    let (_silent, mut ended) = open_stream(&server, &revoked).await;
+    let (send, mut open) = open_stream(&server, &kept).await;
+    // One who never pauses.
+    let busy = futures_util::stream::repeat_with(|| peek(&["a"]));
+    let mut busy =
+        server.client().await.check_stream(by(Some(&revoked.token), busy)).await.expect("a stream").into_inner();
+
+    change(&server, &[others]);
+    assert_eq!(in_time("the stream ends", ended.message()).await.expect_err("ended").code(), Code::Unauthenticated);
+    let end = in_time("the stream ends", async {
+        loop {
+            if let Err(status) = busy.message().await {
+                break status;
+            }
+        }
+    });
+    let end = end.await;
+    assert_eq!(end.code(), Code::Unauthenticated);
+    assert_eq!(
+        (code(&revoked).await, code(&kept).await),
+        (Some(Code::Unauthenticated), None),
+        "on the same connection"
+    );
+    send.send(check(&["a"])).await.expect("taken");
+    assert!(open.message().await.expect("open").expect("an answer").allowed);
+    assert_eq!(server.metric_by(&metrics.token, "weir_auth_reloads_total{result=\"success\"}"), 1.0);
+}
+
+#[tokio::test]
+async fn a_token_is_replaced_by_another_of_the_same_caller() {
+    let (old, new) = (token(), token());
+    let entry = |tokens: &[&Token]| {
+        let tokens: Vec<_> = tokens.iter().map(|token| format!("{{ sha256: {} }}", token.sha256)).collect();
+        format!("  pay: {{ roles: [check], tokens: [{}] }}\n", tokens.join(", "))
+    };
+    let server = start(&[entry(&[&old])]);
+    let mut client = server.client().await;
+    let mut passes = async |token: &Token| client.check(by(Some(&token.token), check(&["a"]))).await.is_ok();
+    assert!(passes(&old).await && !passes(&new).await);
+    change(&server, &[entry(&[&old, &new])]);
+    eventually_async("the new one is good", async || passes(&new).await.then_some(())).await;
+    assert!(passes(&old).await);
+    change(&server, &[entry(&[&new])]);
+    eventually_async("the old one is gone", async || (!passes(&old).await).then_some(())).await;
+    assert!(passes(&new).await);
+}
+
+#[tokio::test]
+async fn a_token_ends_by_itself() {
+    let token = token();
+    let server = start(&[caller("a", "check", &token, "")]);
+    let (_silent, mut answers) = open_stream(&server, &token).await;
+    let end = OffsetDateTime::from(SystemTime::now() + Duration::from_secs(1)).format(&Rfc3339).expect("a moment");
+    change(&server, &[caller("a", "check", &token, &format!(", expires: '{end}'"))]);
+    let status = in_time("the stream ends", answers.message()).await.expect_err("ended");
+    assert_eq!((status.code(), status.message()), (Code::Unauthenticated, "the bearer token has expired"));
+    let refused = server.client().await.check(by(Some(&token.token), check(&["a"]))).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_bad_file_changes_nothing_and_is_told_without_what_is_in_it() {
+    let (good, metrics, stray) = (token(), token(), token());
+    let entries = [caller("a", "check", &good, ""), caller("m", "metrics", &metrics, "")];
+    let server = start(&entries);
+    let path = server.dir.path().join("auth.yaml");
+    for (number, text) in ["", "callers: [", "callers: { a: { roles: [chek] } }"].into_iter().enumerate() {
+        put(&path, text);
+        eventually_async(text, async || (server.metric_by(&metrics.token, BAD) == number as f64 + 1.0).then_some(()))
+            .await;
+    }
+    put(&path, &format!("callers: {{ a: {{ roles: [check], tokens: [{{ sha256: {} }}] }} }}", stray.token));
+    eventually_async("the last", async || (server.metric_by(&metrics.token, BAD) == 4.0).then_some(())).await;
+    let mut client = server.client().await;
+    client.check(by(Some(&good.token), check(&["a"]))).await.expect("the callers before are in force");
+    let told = eventually_async("all of them are told", async || {
+        let told = server.told("auth.file on disk is not valid; the callers before stay in force");
+        (told.len() == 4).then_some(told)
+    })
+    .await;
+    assert!(told[2]["problem"].as_str().expect("a text").contains("auth.yaml:1:"), "{told:#?}");
+    assert!(!server.log().join("\n").contains(&stray.token), "{:#?}", server.log());
+    change(&server, &[]);
+    change(&server, &entries[1..]);
+    eventually_async("a good one is taken", async || {
+        client.check(by(Some(&good.token), check(&["a"]))).await.is_err().then_some(())
+    })
+    .await;
+}
