@@ -129,6 +129,7 @@ impl App {
         };
         let metrics = Metrics::with_settings(&settings.metrics);
         metrics.policy_loaded();
+        metrics.max_keys(settings.store.max_keys);
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
         let security = Security::open(&settings, &metrics)?;
         let memory = open_store(&settings.store, &policy, start_empty)?;

@@ -31,6 +31,7 @@ pub const NEAR_LIMIT: &str = "weir_near_limit_total";
 pub const DEGRADED: &str = "weir_degraded_total";
 const CHECK_DURATION: &str = "weir_check_duration_seconds";
 const KEYS: &str = "weir_keys";
+const MAX_KEYS: &str = "weir_keys_max";
 const EVICTIONS: &str = "weir_evictions_total";
 const STORE_FULL: &str = "weir_store_full_total";
 const SNAPSHOT_FAILURES: &str = "weir_snapshot_failures_total";
@@ -39,6 +40,7 @@ const SNAPSHOT_DURATION: &str = "weir_snapshot_duration_seconds";
 const SNAPSHOT_BYTES: &str = "weir_snapshot_bytes";
 const RELOADS: &str = "weir_policy_reloads_total";
 const LAST_RELOAD: &str = "weir_policy_last_reload_success_timestamp_seconds";
+const RELOAD_SUCCESSFUL: &str = "weir_policy_last_reload_successful";
 const CONNECTIONS: &str = "weir_connections";
 const CONNECTIONS_REFUSED: &str = "weir_connections_refused_total";
 const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
@@ -67,10 +69,12 @@ const COUNTERS: &[(&str, &str)] = &[
 
 const GAUGES: &[(&str, &str)] = &[
     (KEYS, "States held in memory, one for each limit and key."),
+    (MAX_KEYS, "Most states that memory has room for (store.max_keys)."),
     (SNAPSHOT_LAST_SUCCESS, "When a snapshot was last written whole."),
     (SNAPSHOT_DURATION, "How long the last snapshot took to write."),
     (SNAPSHOT_BYTES, "Length of the last snapshot."),
     (LAST_RELOAD, "When the policy was last loaded."),
+    (RELOAD_SUCCESSFUL, "Whether the policy on disk is in force; 0 after a change that is not valid."),
     (CONNECTIONS, "Open connections, by listener."),
     (BUILD_INFO, "Always 1; the labels tell the build."),
 ];
@@ -96,9 +100,11 @@ pub struct Metrics {
     check_durations: [Histogram; Transport::ALL.len()],
     keys: Gauge,
     snapshot_failures: Counter,
+    descriptors_passed_over: Counter,
     reloaded: Counter,
     not_reloaded: Counter,
     last_reload: Gauge,
+    reload_successful: Gauge,
     pub(super) store: OnceLock<Arc<StoreMeter>>,
 }
 
@@ -160,9 +166,11 @@ impl Metrics {
             check_durations: std::array::from_fn(|_| Histogram::new(DURATIONS)),
             keys: gauge(&recorder, KEYS, &[]),
             snapshot_failures: counter(&recorder, SNAPSHOT_FAILURES, &[]),
+            descriptors_passed_over: counter(&recorder, DESCRIPTORS_PASSED_OVER, &[]),
             reloaded: counter(&recorder, RELOADS, &[("result", "success")]),
             not_reloaded: counter(&recorder, RELOADS, &[("result", "error")]),
             last_reload: gauge(&recorder, LAST_RELOAD, &[]),
+            reload_successful: gauge(&recorder, RELOAD_SUCCESSFUL, &[]),
             store: OnceLock::new(),
             recorder,
         })
@@ -200,7 +208,7 @@ impl Metrics {
 
     /// So many descriptors of a request had no limit because it met too many limits.
     pub fn descriptors_passed_over(&self, count: usize) {
-        self.counter(DESCRIPTORS_PASSED_OVER, &[]).increment(count as u64);
+        self.descriptors_passed_over.increment(count as u64);
     }
 
     /// A counter of this service.
@@ -238,16 +246,23 @@ impl Metrics {
     /// A policy was loaded, or one could not be.
     pub fn policy_reload(&self, success: bool) {
         if success {
-            self.reloaded.increment(1);
             self.policy_loaded();
+            self.reloaded.increment(1);
         } else {
+            self.reload_successful.set(0.0);
             self.not_reloaded.increment(1);
         }
+    }
+
+    /// The memory store has room for so many states.
+    pub fn max_keys(&self, most: usize) {
+        gauge(&self.recorder, MAX_KEYS, &[]).set(most as f64);
     }
 
     /// A policy serves from now on.
     pub fn policy_loaded(&self) {
         self.last_reload.set(unix_seconds());
+        self.reload_successful.set(1.0);
     }
 
     /// What the memory store has counted so far: states, those dropped by reason, and requests that lacked room with the

@@ -13,6 +13,7 @@ use crate::support::{
 
 const GOOD: &str = "weir_policy_reloads_total{result=\"success\"}";
 const BAD: &str = "weir_policy_reloads_total{result=\"error\"}";
+const SUCCESSFUL: &str = "weir_policy_last_reload_successful";
 
 /// `most` at once, which come back far too slowly to matter.
 fn policy(most: u64) -> String {
@@ -133,7 +134,7 @@ async fn a_bad_policy_changes_nothing_is_counted_and_a_good_one_is_taken_after_i
     let told = server.told("the policy on disk is not valid; the one before stays in force");
     assert_eq!(told.len(), bad.len());
     assert!(told[1]["problem"].as_str().expect("what").contains("limits.yaml:1:1: unknown key `shcema`"));
-    assert_eq!(server.metric(GOOD), 0.0);
+    assert_eq!((server.metric(GOOD), server.metric(SUCCESSFUL)), (0.0, 0.0));
 
     fs::remove_file(server.dir.path().join("limits.yaml")).expect("removed");
     server.wait_for_metric(BAD, (bad.len() + 1) as f64);
@@ -142,6 +143,7 @@ async fn a_bad_policy_changes_nothing_is_counted_and_a_good_one_is_taken_after_i
     server.replace_policy(&policy(8));
     assert_eq!(wait_for_limit(&server, 8).await, (true, 8, 4));
     server.wait_for_metric(GOOD, 1.0);
+    assert_eq!(server.metric(SUCCESSFUL), 1.0);
 }
 
 #[tokio::test]

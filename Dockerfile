@@ -1,0 +1,52 @@
+# Weir in a container: one binary on a base without a shell, as a user with no rights, on a root that may be read-only.
+#
+#   docker build -t weir .
+#   docker run --read-only --cap-drop ALL -p 127.0.0.1:8081:8081 -p 127.0.0.1:8080:8080 -v ./limits:/etc/weir/limits:ro weir
+#
+# docs/deploying.md has the rest. Any base does that has a C library no older than that of the build.
+ARG BUILD_BASE=docker.io/library/rust:1.95-slim-bookworm
+ARG BASE=gcr.io/distroless/cc-debian12
+
+FROM ${BUILD_BASE} AS build
+WORKDIR /src
+ENV CARGO_PROFILE_RELEASE_STRIP=symbols
+# The dependencies make a layer of their own, which stands until they change. Cargo wants every target that its manifest
+# names to be there, hence the benches.
+COPY Cargo.toml Cargo.lock ./
+COPY benches benches
+RUN mkdir src \
+    && echo 'fn main() {}' | tee build.rs > src/main.rs \
+    && touch src/lib.rs \
+    && cargo build --locked --release --bin weir
+COPY . .
+# Cargo tells what has changed by the time of a file, and a source may be older than the layer above.
+RUN touch build.rs src/main.rs src/lib.rs \
+    && cargo build --locked --release --bin weir
+RUN mkdir -p /image/etc/weir/limits /image/usr/local/bin /image/var/lib /state \
+    && cp target/release/weir /image/usr/local/bin/ \
+    && cp config/limits.yaml /image/etc/weir/limits/
+
+FROM ${BASE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=unknown
+LABEL org.opencontainers.image.title="Weir" \
+      org.opencontainers.image.description="A rate-limit service: nested limits, decided exactly, over gRPC" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+COPY --from=build /image /
+# A place for a snapshot (store.snapshot.path): a volume that is mounted here belongs to the user below.
+COPY --from=build --chown=65532:65532 /state /var/lib/weir
+# By number, so that Kubernetes can tell that it is not root.
+USER 65532:65532
+# A container has a network of its own, so loopback would be reached by nobody.
+ENV WEIR_GRPC__LISTEN=0.0.0.0:8081 \
+    WEIR_HTTP__LISTEN=0.0.0.0:8080 \
+    WEIR_LIMITS=/etc/weir/limits
+EXPOSE 8080 8081
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["/usr/local/bin/weir", "health"]
+ENTRYPOINT ["/usr/local/bin/weir"]
+CMD ["serve"]

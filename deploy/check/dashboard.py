@@ -1,0 +1,36 @@
+"""Reads a dashboard by Grafana's own types and writes it again: what it has lost has no meaning to Grafana."""
+
+import json
+import sys
+
+from grafana_foundation_sdk.cog import encoder, plugins
+from grafana_foundation_sdk.models import dashboard
+
+# Of the annotations of a Prometheus, which the types do not know.
+UNKNOWN = {"titleFormat", "textFormat", "step"}
+
+
+def lost(before, after, path=""):
+    """The paths of what stands in one document and not in the other."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            if key in after:
+                yield from lost(value, after[key], f"{path}.{key}")
+            elif value not in (None, "", [], {}) and key not in UNKNOWN:
+                yield f"{path}.{key}"
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (one, other) in enumerate(zip(before, after)):
+            yield from lost(one, other, f"{path}[{index}]")
+    elif before != after:
+        yield path
+
+
+plugins.register_default_plugins()
+with open(sys.argv[1], encoding="utf-8") as file:
+    written = json.load(file)
+read = json.loads(encoder.JSONEncoder().encode(dashboard.Dashboard.from_json(written)))
+ids = [panel["id"] for panel in written["panels"]]
+problems = [f"{path} means nothing to Grafana" for path in lost(written, read)]
+problems += ["two panels have one id"] if len(set(ids)) != len(ids) else []
+print(f"{len(ids)} panels" if not problems else "\n".join(problems))
+sys.exit(bool(problems))
