@@ -8,7 +8,7 @@ from dataclasses import dataclass
 LANES = 2  # store.redis.pool_size
 MAX_BATCH = 64  # store.redis.max_batch
 SLOTS = 16_384
-SECONDS = 0.2  # simulated
+SECONDS = 0.05  # simulated
 WARM = 0.2  # of them not counted
 
 
@@ -32,10 +32,10 @@ class World:
     def most(self, keys, seed):
         """The highest rate at which what comes is answered: found by halving."""
         low, high = 0.0, self.masters * 1e6 / self.check_us
-        for _ in range(7):
+        for _ in range(6):
             middle = (low + high) / 2
             outcome = self.run(keys, middle, seed)
-            low, high = (middle, high) if outcome.a_second > 0.98 * middle else (low, middle)
+            low, high = (middle, high) if outcome.a_second > 0.97 * middle else (low, middle)
         return self.run(keys, low, seed)
 
     def run(self, keys, rate, seed):
