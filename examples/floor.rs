@@ -97,6 +97,7 @@ fn server(listener: Listener, workers: Vec<Worker>, levels: u8) -> Server<Floor>
             http2_only: true,
             max_connections: defaults.max_connections,
             max_streams: defaults.max_streams,
+            traffic: defaults.traffic(),
         },
         meter: Metrics::new().listener("grpc"),
         drain: Drain::default(),

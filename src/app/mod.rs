@@ -27,7 +27,7 @@ use crate::{
     config::Settings,
     limiter::Limiter,
     policy::{Policy, Problems, watch::watch},
-    settings::Listen,
+    settings::{Listen, Traffic},
     store::{
         AnyStore,
         memory::{MemoryStats, snapshot::SnapshotError},
@@ -39,6 +39,8 @@ use crate::{
     },
 };
 
+/// Most requests of a port under way over a shared store, unless the settings say so: what one lane's queue holds.
+const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
 const SHARDS_A_TICK: usize = 16;
 /// How often to sweep.
@@ -166,6 +168,7 @@ impl App {
                 http2_only: true,
                 max_connections: settings.grpc.max_connections,
                 max_streams: settings.grpc.max_streams,
+                traffic: bounded(settings.grpc.traffic(), limiter.store().shared().is_some()),
             },
             meter: metrics.listener("grpc"),
             drain: drain.clone(),
@@ -181,6 +184,7 @@ impl App {
                 http2_only: false,
                 max_connections: settings.http.max_connections,
                 max_streams: 128,
+                traffic: bounded(settings.http.traffic(), limiter.store().shared().is_some()),
             },
             meter: metrics.listener("http"),
             drain: drain.clone(),
@@ -254,6 +258,14 @@ impl App {
 fn start_workers(name: &str, count: usize, kind: RuntimeKind) -> Result<Workers, AppError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Workers::start(name, if count == 0 { cores } else { count }, kind).map_err(AppError::Threads)
+}
+
+/// With a bound on requests under way where there must be one: memory answers at once, but a shared store is waited for.
+fn bounded(traffic: Traffic, is_shared: bool) -> Traffic {
+    match traffic.max_concurrent_requests {
+        0 if is_shared => Traffic { max_concurrent_requests: MAX_REQUESTS_TO_A_SHARED_STORE, ..traffic },
+        _ => traffic,
+    }
 }
 
 async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {

@@ -131,6 +131,8 @@ impl Settings {
         store::check(&self.store).map_err(ConfigError::Value)?;
         self.grpc.tls.check("grpc.tls", &self.grpc.listen, self.grpc.max_connections).map_err(ConfigError::Value)?;
         self.http.tls.check("http.tls", &self.http.listen, self.http.max_connections).map_err(ConfigError::Value)?;
+        self.grpc.traffic().check("grpc").map_err(ConfigError::Value)?;
+        self.http.traffic().check("http").map_err(ConfigError::Value)?;
         self.envoy.check().map_err(ConfigError::Value)?;
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
         if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
@@ -294,6 +296,11 @@ mod tests {
                 "max_handshakes is less than max_connections",
             ),
             ("grpc: { tls: { client_auth: maybe } }", &[], "grpc.tls.client_auth"),
+            ("grpc: { max_connection_age: 99ms }", &[], "grpc.max_connection_age is 100ms to 366d, or 0 for none"),
+            ("http: { max_connection_age_grace: 25h }", &[], "http.max_connection_age_grace is 0 to 1d"),
+            ("http: { idle_timeout: 367d }", &[], "http.idle_timeout is 100ms to 366d"),
+            ("grpc: { max_requests_per_second: 10000001 }", &[], "grpc.max_requests_per_second is 1 to 10000000"),
+            ("", &[("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", "some")], "grpc.max_concurrent_requests"),
             ("envoy: { headers: on }", &[], "envoy.headers"),
             ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is no name of a header"),
             ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is no name of a header"),

@@ -3,6 +3,7 @@
 mod header_style;
 mod listen;
 mod secret;
+mod traffic;
 mod watch;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use header_style::HeaderStyle;
 pub use listen::Listen;
 pub use secret::Secret;
+pub use traffic::Traffic;
 pub use watch::Watch;
 
 use crate::domain::{

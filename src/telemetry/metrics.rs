@@ -43,6 +43,8 @@ const LAST_RELOAD: &str = "weir_policy_last_reload_success_timestamp_seconds";
 const RELOAD_SUCCESSFUL: &str = "weir_policy_last_reload_successful";
 const CONNECTIONS: &str = "weir_connections";
 const CONNECTIONS_REFUSED: &str = "weir_connections_refused_total";
+const CONNECTIONS_ENDED: &str = "weir_connections_ended_total";
+const REQUESTS_REFUSED: &str = "weir_requests_refused_total";
 const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
 const DESCRIPTORS_PASSED_OVER: &str = "weir_descriptors_passed_over_total";
 const BUILD_INFO: &str = "weir_build_info";
@@ -65,6 +67,8 @@ const COUNTERS: &[(&str, &str)] = &[
     (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series series show values of requests already."),
     (DESCRIPTORS_PASSED_OVER, "Descriptors left without a limit because their request met too many limits."),
     (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
+    (CONNECTIONS_ENDED, "Connections told to go, by listener and reason (age, idle)."),
+    (REQUESTS_REFUSED, "Requests refused because there were too many, by listener and reason (rate, concurrency)."),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
@@ -130,12 +134,19 @@ struct Valued {
 }
 
 /// What a listener counts.
-#[derive(Clone)]
 pub struct ListenerMeter {
     /// Open connections.
     pub open: Gauge,
     /// Connections closed because there were too many.
     pub refused: Counter,
+    /// Connections told to go because of their age.
+    pub aged: Counter,
+    /// Connections told to go because they asked nothing more.
+    pub idle: Counter,
+    /// Requests refused because their connection made too many a second.
+    pub too_fast: Counter,
+    /// Requests refused because too many were under way.
+    pub too_many: Counter,
 }
 
 impl Metrics {
@@ -232,9 +243,15 @@ impl Metrics {
 
     /// The meter of a listener.
     pub fn listener(&self, listener: &str) -> ListenerMeter {
+        let ended = |reason| self.counter(CONNECTIONS_ENDED, &[("listener", listener), ("reason", reason)]);
+        let refused = |reason| self.counter(REQUESTS_REFUSED, &[("listener", listener), ("reason", reason)]);
         ListenerMeter {
             open: gauge(&self.recorder, CONNECTIONS, &[("listener", listener)]),
             refused: self.counter(CONNECTIONS_REFUSED, &[("listener", listener)]),
+            aged: ended("age"),
+            idle: ended("idle"),
+            too_fast: refused("rate"),
+            too_many: refused("concurrency"),
         }
     }
 

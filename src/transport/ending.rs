@@ -1,33 +1,31 @@
-//! Ends the streams of services that know nothing of the drain, such as health watches and reflection, when it begins.
+//! Ends the streams of services that know nothing of connections, such as health watches and reflection, with theirs.
 
 use std::{
     convert::Infallible,
-    future::Future,
+    future::{Future, pending},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use hyper::{
     HeaderMap, Request, Response,
     body::{Body as HttpBody, Bytes, Frame},
-    header::HeaderValue,
 };
-use tonic::{Code, Status, body::Body, server::NamedService};
+use tonic::{Status, body::Body, server::NamedService};
 use tower::Service;
 
-use super::{drain::Drain, status::shutting_down};
+use super::farewell::Farewell;
 
-/// A service whose answers end with UNAVAILABLE when the drain begins.
+/// A service whose answers end with UNAVAILABLE at the [`Farewell`] that its requests bring with them.
 #[derive(Clone)]
 pub struct Ending<S> {
     service: S,
-    drain: Drain,
 }
 
 impl<S> Ending<S> {
-    /// Ends what `service` still has to say when `drain` begins.
-    pub fn new(service: S, drain: Drain) -> Self {
-        Self { service, drain }
+    /// Ends what `service` still has to say then.
+    pub fn new(service: S) -> Self {
+        Self { service }
     }
 }
 
@@ -51,26 +49,32 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Answered {
+        let farewell = request.extensions().get::<Farewell>().cloned();
         // The request ends too: a service may read it on a task of its own, which would hold the connection.
-        let request = request.map(|body| Body::new(EndingBody::new(body, &self.drain, None)));
-        let (answer, drain) = (self.service.call(request), self.drain.clone());
-        Box::pin(async move { Ok(answer.await?.map(|body| EndingBody::new(body, &drain, Some(unavailable())))) })
+        let request = request.map(|body| Body::new(EndingBody::new(body, farewell.clone(), false)));
+        let answer = self.service.call(request);
+        Box::pin(async move { Ok(answer.await?.map(|body| EndingBody::new(body, farewell, true))) })
     }
 }
 
-/// A body that goes on until its end or the drain.
+/// A body that goes on until its end or the farewell.
 pub struct EndingBody {
     body: Body,
-    begun: Pin<Box<dyn Future<Output = ()> + Send>>,
+    farewell: Pin<Box<dyn Future<Output = Status> + Send>>,
     ended: bool,
-    /// What is said last when the drain ends it.
-    trailers: Option<HeaderMap>,
+    /// Whether it says last how the farewell ends it.
+    tells: bool,
 }
 
 impl EndingBody {
-    fn new(body: Body, drain: &Drain, trailers: Option<HeaderMap>) -> Self {
-        let drain = drain.clone();
-        Self { body, begun: Box::pin(async move { drain.begun().await }), ended: false, trailers }
+    fn new(body: Body, farewell: Option<Farewell>, tells: bool) -> Self {
+        let farewell = async move {
+            match farewell {
+                Some(farewell) => farewell.wait().await,
+                None => pending().await,
+            }
+        };
+        Self { body, farewell: Box::pin(farewell), ended: false, tells }
     }
 }
 
@@ -82,22 +86,18 @@ impl HttpBody for EndingBody {
         if self.ended {
             return Poll::Ready(None);
         }
-        match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Pending if self.begun.as_mut().poll(cx).is_ready() => {
-                self.ended = true;
-                Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
-            }
-            frame => frame,
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame);
         }
+        let status = ready!(self.farewell.as_mut().poll(cx));
+        self.ended = true;
+        Poll::Ready(self.tells.then(|| Ok(Frame::trailers(trailers(&status)))))
     }
 }
 
-fn unavailable() -> HeaderMap {
-    let status = shutting_down();
+fn trailers(status: &Status) -> HeaderMap {
     let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from(Code::Unavailable as i32));
-    if let Ok(message) = HeaderValue::from_str(status.message()) {
-        trailers.insert("grpc-message", message);
-    }
+    // It fails for a text that no header can hold, and ours are fixed.
+    let _ = status.add_header(&mut trailers);
     trailers
 }

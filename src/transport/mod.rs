@@ -2,18 +2,23 @@
 //! same.
 
 pub mod access;
+pub mod connection;
+pub mod crowd;
 pub mod decode;
 pub mod drain;
 pub mod encode;
 pub mod ending;
+pub mod farewell;
 pub mod fields;
 pub mod gate;
 pub mod grpc;
 pub mod headers;
 pub mod http;
+pub mod lifetime;
 pub mod listener;
 pub mod message;
 pub mod observe;
+pub mod rate;
 pub mod rls;
 pub mod server;
 pub mod status;

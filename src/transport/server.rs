@@ -1,65 +1,33 @@
 //! Accepts connections, bounds them, and serves HTTP on each until it ends or the drain does.
 
-use std::{
-    convert::Infallible,
-    future::pending,
-    io,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{Router, response::IntoResponse};
 use hyper::{
     Request, Response,
     body::{Body, Bytes, Incoming},
-    service::service_fn,
 };
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    sync::Semaphore,
-    time::sleep,
-};
-use tokio_io_timeout::TimeoutStream;
-use tokio_util::sync::CancellationToken;
+use tokio::{sync::Semaphore, time::sleep};
 use tower::Service as _;
 use tracing::{debug, warn};
 
 use super::{
     access,
+    connection::{Accepted, Connection},
+    crowd::Crowd,
     drain::Drain,
-    gate::{Gate, Visitor},
+    farewell::Connected,
+    gate::Gate,
     http::problem::Problem,
     listener::Listener,
     status::Refused,
     tls::Tls,
     workers::Worker,
 };
-use crate::{auth::Access, telemetry::metrics::ListenerMeter};
+use crate::{auth::Access, settings::Traffic, telemetry::metrics::ListenerMeter};
 
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-/// How long a client may take for the head of an HTTP/1 request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may hold a connection without ever asking anything.
-const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection that was told to go may take.
-const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a client may let a write wait that its socket has no room for.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
-/// Largest head of a request.
-const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// Most bytes that wait in a connection's stream for a reader that is slow.
-const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
 
 /// Bounds on the connections of one listener.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +40,23 @@ pub struct ConnectionSettings {
     pub max_connections: usize,
     /// Most concurrent requests of one connection.
     pub max_streams: u32,
+    /// Bounds on connections in time, and on requests in number.
+    pub traffic: Traffic,
 }
 
 /// What answers requests.
 pub trait Serve: Send + Sync + 'static {
     /// The body of its answers.
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
+
+    /// The same for the requests of this connection.
+    #[must_use]
+    fn on(self, _connected: Connected) -> Self
+    where
+        Self: Sized,
+    {
+        self
+    }
 
     /// Answers one request. `self` is the connection's own, so that to count who holds it concerns no other thread.
     fn serve(self: Arc<Self>, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
@@ -131,25 +110,13 @@ pub struct Server<R> {
     pub gate: Option<Gate>,
 }
 
-/// What a connection is served with.
-struct Connection<R> {
-    routes: Arc<R>,
-    settings: ConnectionSettings,
-    drain: Drain,
-    tls: Option<Arc<Tls>>,
-    gate: Option<Gate>,
-}
-
-/// An accepted connection, not yet bound to a runtime.
-enum Accepted {
-    Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
-}
-
 impl<R: Serve + Clone> Server<R> {
     /// Accepts until the drain begins. The connections go on by themselves.
     pub async fn run(self) {
         let open = Arc::new(Semaphore::new(self.settings.max_connections));
+        let meter = Arc::new(self.meter);
+        let most = self.settings.traffic.max_concurrent_requests;
+        let crowd = (most > 0).then(|| Arc::new(Crowd::new(most)));
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -167,17 +134,19 @@ impl<R: Serve + Clone> Server<R> {
                 }
             };
             let Ok(permit) = Arc::clone(&open).try_acquire_owned() else {
-                self.meter.refused.increment(1);
+                meter.refused.increment(1);
                 continue;
             };
             let served = Connection {
-                routes: Arc::new(self.routes.clone()),
+                routes: self.routes.clone(),
                 settings: self.settings,
                 drain: self.drain.clone(),
                 tls: self.tls.clone(),
                 gate: self.gate.clone(),
+                meter: Arc::clone(&meter),
+                crowd: crowd.clone(),
             };
-            let gauge = OpenGauge::new(&self.meter);
+            let gauge = OpenGauge::new(&meter);
             let connection = self.drain.track(async move {
                 let _held = (permit, gauge);
                 if let Err(error) = served.serve(accepted).await {
@@ -227,131 +196,4 @@ async fn accept(listener: &Listener) -> io::Result<Accepted> {
         }
         Listener::Unix(listener, _) => listener.accept().await?.0.into_std().map(Accepted::Unix),
     }
-}
-
-type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
-
-impl<R: Serve> Connection<R> {
-    async fn serve(self, accepted: Accepted) -> Served {
-        match accepted {
-            Accepted::Tcp(stream) if self.tls.is_some() => {
-                // Boxed, so that what is not encrypted does not carry the room for it around.
-                Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?)).await
-            }
-            Accepted::Tcp(stream) => self.plain(tokio::net::TcpStream::from_std(stream)?).await,
-            Accepted::Unix(stream) => self.plain(tokio::net::UnixStream::from_std(stream)?).await,
-        }
-    }
-
-    async fn plain<I>(self, io: I) -> Served
-    where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let visitor = self.gate.as_ref().map(|gate| gate.visitor(None, CancellationToken::new()));
-        http(io, self, visitor, pending()).await
-    }
-
-    async fn encrypted(self, stream: tokio::net::TcpStream) -> Served {
-        let Some(tls) = self.tls.clone() else { return Ok(()) };
-        let accepted = tokio::select! {
-            biased;
-            () = self.drain.begun() => return Ok(()),
-            accepted = tls.accept(stream, self.settings.name) => accepted,
-        };
-        let Some((stream, shown)) = accepted else { return Ok(()) };
-        let revoked = CancellationToken::new();
-        let bearer = shown.as_ref().map(|shown| Arc::clone(&shown.bearer));
-        let visitor = self.gate.as_ref().map(|gate| gate.visitor(bearer, revoked.clone()));
-        let auth = self.gate.as_ref().map(|gate| Arc::clone(&gate.auth));
-        let name = self.settings.name;
-        let until_revoked = async move {
-            let Some(shown) = shown else { return pending().await };
-            tls.until_revoked(shown, auth.as_deref(), name).await;
-            revoked.cancel();
-        };
-        http(stream, self, visitor, until_revoked).await
-    }
-}
-
-/// Serves a connection until it ends, the drain does, or `revoked` is done, which ends it soon.
-async fn http<I, R>(
-    io: I,
-    connection: Connection<R>,
-    visitor: Option<Visitor>,
-    revoked: impl Future<Output = ()>,
-) -> Served
-where
-    R: Serve,
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let Connection { routes, settings, drain, .. } = connection;
-    let asked = Arc::new(AtomicBool::new(false));
-    let service = {
-        let asked = Arc::clone(&asked);
-        service_fn(move |mut request: Request<Incoming>| {
-            asked.store(true, Ordering::Relaxed);
-            let admitted = visitor.as_ref().map_or(Ok(()), |visitor| {
-                let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
-                visitor.admit(&mut request, access, lasts)
-            });
-            let answer = admitted.map(|()| Arc::clone(&routes).serve(request));
-            async {
-                Ok::<_, Infallible>(match answer {
-                    Ok(answer) => answer.await,
-                    Err(denied) => R::refuse(denied.into()),
-                })
-            }
-        })
-    };
-    let mut io = TimeoutStream::new(io);
-    io.set_write_timeout(Some(WRITE_TIMEOUT));
-    let builder = builder(&settings);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
-    let idle = async {
-        sleep(FIRST_REQUEST_TIMEOUT).await;
-        if asked.load(Ordering::Relaxed) {
-            pending::<()>().await;
-        }
-    };
-    let is_revoked = tokio::select! {
-        biased;
-        result = connection.as_mut() => return result,
-        () = drain.begun() => false,
-        () = idle => false,
-        () = revoked => true,
-    };
-    connection.as_mut().graceful_shutdown();
-    let end = async {
-        // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
-        if is_revoked || !asked.load(Ordering::Relaxed) {
-            sleep(GOODBYE_TIMEOUT).await;
-        }
-        if !is_revoked && asked.load(Ordering::Relaxed) {
-            drain.cut().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        result = connection.as_mut() => result,
-        () = end => Ok(()),
-    }
-}
-
-fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(KEEPALIVE.0)
-        .keep_alive_timeout(KEEPALIVE.1)
-        .max_concurrent_streams(settings.max_streams)
-        .max_header_list_size(MAX_HEADER_BYTES)
-        .max_send_buf_size(MAX_SEND_BUFFER_BYTES);
-    if settings.http2_only {
-        // Callers over gRPC do not ask for the date.
-        builder.http2().auto_date_header(false);
-        builder = builder.http2_only();
-    }
-    builder
 }

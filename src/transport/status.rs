@@ -14,7 +14,8 @@ use crate::{
     store::StoreError,
 };
 
-/// When to come back after too many waited for the store: many times what a queue takes to pass where the store answers.
+/// When to come back after too many waited for the store, or were under way: many times what a queue takes to pass where the
+/// store answers.
 const RETRY_WHEN_OVERLOADED: Duration = Duration::from_secs(1);
 
 /// An error as a caller sees it.
@@ -25,11 +26,14 @@ pub struct Refused {
     pub message: String,
     /// The request's field at fault; empty where there is none.
     pub field: String,
+    /// When to come back, where that is known.
+    pub retry_after: Option<Duration>,
 }
 
 impl From<Invalid> for Refused {
     fn from(cause: Invalid) -> Self {
-        Self { code: Code::InvalidArgument, message: cause.to_string(), field: cause.field("limit_spec.") }
+        let field = cause.field("limit_spec.");
+        Self { field, ..Self::new(Code::InvalidArgument, cause.to_string()) }
     }
 }
 
@@ -38,16 +42,19 @@ impl From<CheckError> for Refused {
         let message = cause.to_string();
         match cause {
             CheckError::Invalid(invalid) => invalid.into(),
-            CheckError::UnknownDomain(_) => Self { code: Code::NotFound, message, field: "domain".to_owned() },
-            CheckError::SpecDenied(_) => Self { code: Code::PermissionDenied, message, field: "limit_spec".to_owned() },
+            CheckError::UnknownDomain(_) => Self { field: "domain".to_owned(), ..Self::new(Code::NotFound, message) },
+            CheckError::SpecDenied(_) => {
+                Self { field: "limit_spec".to_owned(), ..Self::new(Code::PermissionDenied, message) }
+            }
             CheckError::Store(cause) => {
                 // The store warns and counts by itself, without a line for every request.
                 debug!(error = &cause as &dyn std::error::Error, "the store failed");
-                let (code, message) = match cause {
-                    StoreError::Unavailable(_) => (Code::Unavailable, "the store does not answer"),
-                    StoreError::Overloaded => (Code::ResourceExhausted, "too many requests wait for the store"),
-                };
-                Self { code, message: message.to_owned(), field: String::new() }
+                match cause {
+                    StoreError::Unavailable(_) => Self::new(Code::Unavailable, "the store does not answer"),
+                    StoreError::Overloaded => {
+                        Self::exhausted("too many requests wait for the store", RETRY_WHEN_OVERLOADED)
+                    }
+                }
             }
         }
     }
@@ -56,16 +63,16 @@ impl From<CheckError> for Refused {
 impl From<Denied> for Refused {
     fn from(denied: Denied) -> Self {
         let code = if denied.is_unauthenticated() { Code::Unauthenticated } else { Code::PermissionDenied };
-        Self { code, message: denied.to_string(), field: String::new() }
+        Self::new(code, denied.to_string())
     }
 }
 
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
-        let Refused { code, message, field } = refused;
+        let Refused { code, message, field, retry_after } = refused;
         let details = match code {
             Code::InvalidArgument => ErrorDetails::with_bad_request_violation(field, &message),
-            Code::ResourceExhausted => ErrorDetails::with_retry_info(Some(RETRY_WHEN_OVERLOADED)),
+            Code::ResourceExhausted => ErrorDetails::with_retry_info(retry_after),
             _ => return Self::new(code, message),
         };
         Self::with_error_details(code, message, details)
@@ -74,12 +81,30 @@ impl From<Refused> for Status {
 
 impl From<Refused> for proto::Error {
     fn from(refused: Refused) -> Self {
-        let Refused { code, message, field } = refused;
+        let Refused { code, message, field, .. } = refused;
         Self { code: code as i32, message, field }
     }
 }
 
 impl Refused {
+    fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), field: String::new(), retry_after: None }
+    }
+
+    fn exhausted(message: &str, retry_after: Duration) -> Self {
+        Self { retry_after: Some(retry_after), ..Self::new(Code::ResourceExhausted, message) }
+    }
+
+    /// A connection that asks more often than it may; the next request passes after `wait`.
+    pub fn too_fast(wait: Duration) -> Self {
+        Self::exhausted("this connection makes too many requests a second", wait)
+    }
+
+    /// A request that is one too many.
+    pub fn too_many() -> Self {
+        Self::exhausted("too many requests are under way", RETRY_WHEN_OVERLOADED)
+    }
+
     /// The code over HTTP.
     pub fn http_status(&self) -> StatusCode {
         match self.code {
@@ -92,14 +117,14 @@ impl Refused {
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
-
-    /// When to come back, where that is known.
-    pub fn retry_after(&self) -> Option<Duration> {
-        (self.code == Code::ResourceExhausted).then_some(RETRY_WHEN_OVERLOADED)
-    }
 }
 
 /// What open streams get while the service ends.
 pub fn shutting_down() -> Status {
     Status::unavailable("the service is shutting down")
+}
+
+/// What open streams get when their connection ends.
+pub fn too_old() -> Status {
+    Status::unavailable("the connection has lasted as long as it may: open the stream again on another")
 }

@@ -1,8 +1,10 @@
 //! The `weir` program from outside: every test starts the real binary and sees what a user sees.
 
+mod abuse;
 mod bad_peers;
 mod bad_requests;
 mod bench;
+mod bounds;
 mod commands;
 mod cookbook;
 mod descriptors;

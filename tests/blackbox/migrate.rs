@@ -110,9 +110,12 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "HOST=127.0.0.1\nPORT=9080\nGRPC_HOST=::\nGRPC_PORT=9081\nDEBUG_PORT=6070\nGRPC_SERVER_USE_TLS=true\n\
-             GRPC_MAX_CONNECTION_AGE=1h\nBACKEND_TYPE=memcache",
-            json!({ "http.listen": "127.0.0.1:9080", "grpc.listen": "[::]:9081" }),
-            [&["BACKEND_TYPE", "GRPC_SERVER_USE_TLS"], &["GRPC_MAX_CONNECTION_AGE"], &["DEBUG_PORT"]],
+             GRPC_MAX_CONNECTION_AGE=1h30m\nGRPC_MAX_CONNECTION_AGE_GRACE=0\nBACKEND_TYPE=memcache",
+            json!({
+                "http.listen": "127.0.0.1:9080", "grpc.listen": "[::]:9081", "grpc.max_connection_age": "90m",
+                "grpc.max_connection_age_grace": "1d",
+            }),
+            [&["BACKEND_TYPE", "GRPC_SERVER_USE_TLS"], &[], &["DEBUG_PORT"]],
         ),
         case(
             "GRPC_SERVER_USE_TLS=true\nGRPC_SERVER_TLS_CERT=CERTS/ca.pem\nGRPC_SERVER_TLS_KEY=CERTS/ca.key\n\

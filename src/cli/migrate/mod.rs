@@ -4,6 +4,7 @@ mod environment;
 mod redis;
 mod sheet;
 mod table;
+mod times;
 mod translate;
 
 use std::{fs, io::Write, path::PathBuf, process::ExitCode};

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{environment::Environment, sheet::Sheet, translate::from};
+use super::{environment::Environment, sheet::Sheet, times, translate::from};
 use crate::{
     domain::{Micros, time::SECOND},
-    settings::Time,
     store::{
         StoreUrl,
         url::{Address, Credentials, RedisUrl, Topology},
@@ -218,11 +217,9 @@ fn behaviour(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
     for (name, key) in
         [("REDIS_TIMEOUT", "store.redis.connect_timeout"), ("REDIS_OP_TIMEOUT", "store.redis.command_timeout")]
     {
-        let Some(text) = environment.text(name) else { continue };
-        let given = go_duration(text).ok_or_else(|| format!("{name} is no time, such as 10s or 1m30s"))?;
-        let kept = given.clamp(SHORTEST, LONGEST);
-        let bounded = if kept == given { "" } else { ", within the bounds here" };
-        sheet.set(key, String::from(Time(kept)), format!("from {name}{bounded}"));
+        if let Some(given) = times::given(environment, name)? {
+            times::set(sheet, key, name, given, given.clamp(SHORTEST, LONGEST));
+        }
     }
     if environment.is_on("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION")? {
         let remark =
@@ -241,56 +238,4 @@ fn behaviour(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
         }
     }
     Ok(())
-}
-
-/// A length of time as Go writes it, `1m30.5s`, in microseconds.
-fn go_duration(text: &str) -> Option<Micros> {
-    if text == "0" {
-        return Some(0);
-    }
-    let (mut rest, mut micros) = (text, 0.0);
-    while !rest.is_empty() {
-        let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
-        let (number, unit) = rest.split_at(end);
-        let end = unit.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(unit.len());
-        let scale = match &unit[..end] {
-            "ns" => 1e-3,
-            "us" | "µs" | "μs" => 1.0,
-            "ms" => 1e3,
-            "s" => 1e6,
-            "m" => 60e6,
-            "h" => 3_600e6,
-            _ => return None,
-        };
-        micros += number.parse::<f64>().ok()? * scale;
-        rest = &unit[end..];
-    }
-    // A time too long to be told saturates, and is bounded by whoever asks.
-    (!text.is_empty()).then_some(micros.round() as Micros)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read_as_go_writes_them() {
-        for (text, micros) in [
-            ("10s", Some(10 * SECOND)),
-            ("1m30s", Some(90 * SECOND)),
-            ("1.5s", Some(1_500_000)),
-            ("250ms", Some(250_000)),
-            ("1h0m0.5s", Some(3_600_500_000)),
-            ("0", Some(0)),
-            ("7µs", Some(7)),
-            ("10", None),
-            ("", None),
-            ("s", None),
-            ("1d", None),
-            ("-1s", None),
-            ("1.2.3s", None),
-        ] {
-            assert_eq!(go_duration(text), micros, "{text}");
-        }
-    }
 }

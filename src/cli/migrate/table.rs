@@ -64,11 +64,15 @@ pub const TABLE: &[Variable] = &[
     Variable::new("GRPC_UDS", Setting("grpc.listen"), "`unix:PATH`; stands above GRPC_HOST and GRPC_PORT"),
     Variable::new("DEBUG_HOST", Nothing, "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats"),
     Variable::new("DEBUG_PORT", Nothing, "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats"),
-    Variable::new("GRPC_MAX_CONNECTION_AGE", Missing, "connections have no age; clients balance, or a proxy does"),
+    Variable::new(
+        "GRPC_MAX_CONNECTION_AGE",
+        Setting("grpc.max_connection_age"),
+        "with the same tenth of jitter; the default there is 24h, here 1h",
+    ),
     Variable::new(
         "GRPC_MAX_CONNECTION_AGE_GRACE",
-        Missing,
-        "connections have no age; `shutdown.timeout` bounds the end",
+        Setting("grpc.max_connection_age_grace"),
+        "the default there is 1h, here 30s; open streams are told before",
     ),
     Variable::new("GRPC_SERVER_USE_TLS", Setting("grpc.tls.cert"), "on where there is a certificate"),
     Variable::new("GRPC_SERVER_TLS_CERT", Setting("grpc.tls.cert"), "read again when it changes"),

@@ -7,7 +7,17 @@ use super::{
     redis,
     sheet::Sheet,
     table::{self, Becomes, Variable},
+    times,
 };
+use crate::domain::{
+    Micros,
+    time::{DAY, SECOND},
+};
+
+/// The bounds of a connection's age here, and of what is added to it.
+const SHORTEST_AGE: Micros = SECOND / 10;
+const LONGEST_AGE: Micros = 366 * DAY;
+const LONGEST_GRACE: Micros = DAY;
 
 /// Makes settings of variables.
 ///
@@ -17,6 +27,7 @@ pub fn translate(environment: &Environment) -> Result<Sheet, String> {
     let mut sheet = Sheet::default();
     limits(environment, &mut sheet)?;
     listeners(environment, &mut sheet)?;
+    ages(environment, &mut sheet)?;
     tls(environment, &mut sheet)?;
     envoy(environment, &mut sheet)?;
     redis::store(environment, &mut sheet)?;
@@ -76,6 +87,21 @@ fn listeners(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
     }
     let names = ["HOST", "PORT"];
     sheet.set("http.listen", address(environment, names, 8080)?, from(environment, &names));
+    Ok(())
+}
+
+fn ages(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    const AGE: &str = "GRPC_MAX_CONNECTION_AGE";
+    const GRACE: &str = "GRPC_MAX_CONNECTION_AGE_GRACE";
+    // There 0 is for ever.
+    if let Some(age) = times::given(environment, AGE)? {
+        let kept = if age == 0 { 0 } else { age.clamp(SHORTEST_AGE, LONGEST_AGE) };
+        times::set(sheet, "grpc.max_connection_age", AGE, age, kept);
+    }
+    if let Some(grace) = times::given(environment, GRACE)? {
+        let kept = if grace == 0 { LONGEST_GRACE } else { grace.min(LONGEST_GRACE) };
+        times::set(sheet, "grpc.max_connection_age_grace", GRACE, grace, kept);
+    }
     Ok(())
 }
 

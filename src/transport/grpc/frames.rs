@@ -62,6 +62,11 @@ where
         Ok(())
     }
 
+    /// Whether a message is there as a whole.
+    pub fn has_next(&self) -> bool {
+        matches!(self.next_message(), Ok(Some(_)))
+    }
+
     /// Where the next message is in the buffer.
     #[inline]
     fn next_message(&self) -> Result<Option<Range<usize>>, Status> {

@@ -21,13 +21,20 @@ use super::{
     access,
     drain::Drain,
     ending::Ending,
+    farewell::Connected,
     observe::Checks,
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     server::Serve,
     status::Refused,
     workers::RuntimeKind,
 };
-use crate::{auth::Access, proto, settings::Listen, store::Store, tls::ListenerTls};
+use crate::{
+    auth::Access,
+    proto,
+    settings::{Listen, Time, Traffic},
+    store::Store,
+    tls::ListenerTls,
+};
 use body::CallBody;
 use frames::Messages;
 
@@ -48,6 +55,16 @@ pub struct GrpcSettings {
     pub max_connections: usize,
     /// Most concurrent calls of one connection.
     pub max_streams: u32,
+    /// How old a connection gets, a tenth more or less; 0: no bound.
+    pub max_connection_age: Time,
+    /// How long what is under way on it may take then.
+    pub max_connection_age_grace: Time,
+    /// How long a connection that has asked something may ask nothing more; 0: no bound.
+    pub idle_timeout: Time,
+    /// Most requests of one connection a second; 0: no bound.
+    pub max_requests_per_second: u32,
+    /// Most requests of all connections that are under way at once; 0: as many as the store is good for.
+    pub max_concurrent_requests: usize,
     /// Largest message that is read.
     pub max_message_bytes: usize,
     /// How it is encrypted, and who may connect.
@@ -56,14 +73,33 @@ pub struct GrpcSettings {
 
 impl Default for GrpcSettings {
     fn default() -> Self {
+        let traffic = Traffic::default();
         Self {
             listen: Listen::loopback(8081),
             workers: 0,
             runtime: RuntimeKind::default(),
             max_connections: 10_000,
             max_streams: 1_024,
+            max_connection_age: traffic.max_connection_age,
+            max_connection_age_grace: traffic.max_connection_age_grace,
+            idle_timeout: traffic.idle_timeout,
+            max_requests_per_second: traffic.max_requests_per_second,
+            max_concurrent_requests: traffic.max_concurrent_requests,
             max_message_bytes: 1 << 20,
             tls: ListenerTls::default(),
+        }
+    }
+}
+
+impl GrpcSettings {
+    /// The bounds on connections in time and on requests in number.
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            max_connection_age: self.max_connection_age,
+            max_connection_age_grace: self.max_connection_age_grace,
+            idle_timeout: self.idle_timeout,
+            max_requests_per_second: self.max_requests_per_second,
+            max_concurrent_requests: self.max_concurrent_requests,
         }
     }
 }
@@ -87,7 +123,7 @@ pub struct Calls<S> {
     checks: Checks<S>,
     rls: Rls<S>,
     others: Router,
-    drain: Drain,
+    connected: Connected,
     max_message_bytes: usize,
 }
 
@@ -97,7 +133,7 @@ impl<S> Clone for Calls<S> {
             checks: self.checks.clone(),
             rls: self.rls.clone(),
             others: self.others.clone(),
-            drain: self.drain.clone(),
+            connected: self.connected.clone(),
             max_message_bytes: self.max_message_bytes,
         }
     }
@@ -122,12 +158,13 @@ impl<S: Store> Calls<S> {
                 .register_encoded_file_descriptor_set(rls::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
-        let others = Routes::new(Ending::new(health, drain.clone()))
-            .add_service(Ending::new(reflection().build_v1()?, drain.clone()))
-            .add_service(Ending::new(reflection().build_v1alpha()?, drain.clone()));
+        let others = Routes::new(Ending::new(health))
+            .add_service(Ending::new(reflection().build_v1()?))
+            .add_service(Ending::new(reflection().build_v1alpha()?));
         let others = others.prepare().into_axum_router();
         let rls = Rls::new(checks.clone(), envoy);
-        Ok((Self { checks, rls, others, drain, max_message_bytes }, reporter))
+        let connected = Connected::new(drain, None);
+        Ok((Self { checks, rls, others, connected, max_message_bytes }, reporter))
     }
 
     async fn message(&self, body: Incoming) -> Result<Bytes, Status> {
@@ -152,7 +189,7 @@ impl<S: Store> Calls<S> {
     }
 
     fn check_stream(&self, mut request: Request<Incoming>) -> Response<CallBody> {
-        let ending = stream::Ending::new(self.drain.clone(), request.extensions_mut().remove());
+        let ending = stream::Ending::new(&self.connected, request.extensions_mut().remove());
         let checks = self.checks.clone();
         let messages = Messages::new(request.into_body(), self.max_message_bytes);
         if checks.answers_at_once() {
@@ -162,7 +199,8 @@ impl<S: Store> Calls<S> {
         }
     }
 
-    async fn other(&self, request: Request<Incoming>) -> Response<CallBody> {
+    async fn other(&self, mut request: Request<Incoming>) -> Response<CallBody> {
+        request.extensions_mut().insert(self.connected.farewell.clone());
         let Ok(response) = self.others.clone().call(request).await;
         response.map(CallBody::Other)
     }
@@ -170,6 +208,10 @@ impl<S: Store> Calls<S> {
 
 impl<S: Store> Serve for Calls<S> {
     type Body = CallBody;
+
+    fn on(self, connected: Connected) -> Self {
+        Self { connected, ..self }
+    }
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<CallBody> {
         match request.uri().path() {

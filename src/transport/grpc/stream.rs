@@ -21,10 +21,11 @@ use crate::{
     store::Store,
     telemetry::Transport,
     transport::{
-        drain::Drain,
+        farewell::{Connected, Farewell},
         gate::Standing,
         observe::Checks,
-        status::{Refused, shutting_down},
+        rate::Pace,
+        status::Refused,
     },
 };
 
@@ -35,22 +36,47 @@ const MAX_UNDER_WAY: usize = 64;
 /// Most bytes of answers that are made before the caller takes some.
 const MOST_AHEAD: usize = 16 << 10;
 
-/// The end of a stream's requests: the caller's, that of a body that broke off, that of the credentials, or the drain.
+/// When a stream goes on, where its connection has a rate, and how it ends: by its caller, by a body that broke off, by the
+/// credentials, or by the farewell to its connection.
 pub struct Ending {
-    drain: Drain,
-    begun: Pin<Box<dyn Future<Output = ()> + Send>>,
+    farewell: Farewell,
+    said: Pin<Box<dyn Future<Output = Status> + Send>>,
     /// Where callers are known: when this one's credentials are not enough any more.
     lost: Option<Pin<Box<dyn Future<Output = Denied> + Send>>>,
+    pace: Option<Pace>,
 }
 
 impl Ending {
-    /// By this drain, and where callers are known by the end of what the caller's credentials are worth.
-    pub fn new(drain: Drain, standing: Option<Standing>) -> Self {
-        let begun = Box::pin({
-            let drain = drain.clone();
-            async move { drain.begun().await }
-        });
-        Self { drain, begun, lost: standing.map(|standing| Box::pin(standing.lost()) as _) }
+    /// With this connection, and where callers are known with what the caller's credentials are worth.
+    pub fn new(connected: &Connected, standing: Option<Standing>) -> Self {
+        Self {
+            farewell: connected.farewell.clone(),
+            said: Box::pin(connected.farewell.clone().wait()),
+            lost: standing.map(|standing| Box::pin(standing.lost()) as _),
+            pace: connected.rate.clone().map(Pace::new),
+        }
+    }
+
+    /// Waits until the next message may be read, if it is there; how the stream ends where it is to end before.
+    fn poll_turn<B>(&mut self, messages: &mut Messages<B>, cx: &mut Context<'_>) -> Poll<Option<Status>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let Some(pace) = &mut self.pace else { return Poll::Ready(None) };
+        if !messages.has_next() || pace.poll_turn(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(status) = self.poll_lost(cx) {
+            return Poll::Ready(Some(status));
+        }
+        self.said.as_mut().poll(cx).map(Some)
+    }
+
+    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let Some(lost) = &mut self.lost else { return Poll::Pending };
+        let denied = ready!(lost.as_mut().poll(cx));
+        self.lost = None;
+        Poll::Ready(Refused::from(denied).into())
     }
 
     /// Waits for more of the messages; how the stream ends where there is none.
@@ -59,23 +85,17 @@ impl Ending {
         B: Body<Data = Bytes> + Unpin,
     {
         // A caller that never pauses would never let the future below be looked at.
-        if self.drain.has_begun() {
-            return Poll::Ready(Some(shutting_down()));
+        if let Some(status) = self.farewell.said() {
+            return Poll::Ready(Some(status));
         }
-        if let Some(lost) = &mut self.lost
-            && let Poll::Ready(denied) = lost.as_mut().poll(cx)
-        {
-            self.lost = None;
-            return Poll::Ready(Some(Refused::from(denied).into()));
+        if let Poll::Ready(status) = self.poll_lost(cx) {
+            return Poll::Ready(Some(status));
         }
         match messages.poll_more(cx) {
             Poll::Ready(Ok(true)) => Poll::Ready(None),
             Poll::Ready(Ok(false)) => Poll::Ready(Some(Status::ok(""))),
             Poll::Ready(Err(status)) => Poll::Ready(Some(status)),
-            Poll::Pending => {
-                ready!(self.begun.as_mut().poll(cx));
-                Poll::Ready(Some(shutting_down()))
-            }
+            Poll::Pending => self.said.as_mut().poll(cx).map(Some),
         }
     }
 }
@@ -91,6 +111,9 @@ where
     B: Body<Data = Bytes> + Unpin,
 {
     move |cx, out| {
+        if let Some(status) = ready!(ending.poll_turn(&mut messages, cx)) {
+            return Poll::Ready(Some(status));
+        }
         let before = out.len();
         let snapshot = checks.limiter().current();
         let mut since = Instant::now();
@@ -99,7 +122,7 @@ where
             call::in_place_at_once(&checks, &snapshot, message, Transport::GrpcStream, out);
             frames::finish(out, start);
             since = checks.timed(Transport::GrpcStream, since);
-            out.len() < MOST_AHEAD
+            ending.pace.is_none() && out.len() < MOST_AHEAD
         });
         match taken {
             Err(status) => Poll::Ready(Some(status)),
@@ -141,6 +164,9 @@ where
     stream::unfold(Some((messages, ending)), |open| async {
         let (mut messages, mut ending) = open?;
         loop {
+            if let Some(status) = std::future::poll_fn(|cx| ending.poll_turn(&mut messages, cx)).await {
+                return Some((Err(status), None));
+            }
             match messages.take() {
                 Ok(Some(message)) => return Some((Ok(message), Some((messages, ending)))),
                 Ok(None) => {}
@@ -176,7 +202,7 @@ async fn answer<S: Store>(checks: Arc<Checks<S>>, message: Result<Bytes, Status>
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::RefCell, collections::VecDeque, convert::Infallible, time::Duration};
+    use std::{cell::RefCell, collections::VecDeque, convert::Infallible, num::NonZeroU32, time::Duration};
 
     use futures_util::FutureExt;
     use http_body_util::{Empty, StreamBody};
@@ -184,6 +210,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::transport::{drain::Drain, rate::Rate};
 
     #[test]
     fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
@@ -221,9 +248,10 @@ mod tests {
     #[tokio::test]
     async fn requests_end_with_the_caller_with_one_that_cannot_be_read_and_with_the_drain() {
         let drain = Drain::default();
+        let connected = Connected::new(drain.clone(), None);
         let until_the_end = |pieces: Vec<_>| {
             let messages = Messages::new(StreamBody::new(stream::iter(pieces)), 9);
-            let read = until_the_end(messages, Ending::new(drain.clone(), None));
+            let read = until_the_end(messages, Ending::new(&connected, None));
             read.map(|message| message.map_err(|status| status.code())).collect::<Vec<_>>()
         };
         let both = [Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))];
@@ -233,7 +261,7 @@ mod tests {
         assert_eq!(until_the_end(two().chain([compressed]).collect()).await, [&both[..], &[ended]].concat());
 
         let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        let mut ending = Ending::new(drain.clone(), None);
+        let mut ending = Ending::new(&connected, None);
         let mut messages = Messages::new(silent, 9);
         let mut more = std::future::poll_fn(|cx| ending.poll_more(&mut messages, cx));
         assert!((&mut more).now_or_never().is_none());
@@ -241,7 +269,26 @@ mod tests {
         assert_eq!(more.await.map(|status| status.code()), Some(tonic::Code::Unavailable));
 
         let mut ended = Messages::new(Empty::<Bytes>::new(), 9);
-        let more = std::future::poll_fn(|cx| Ending::new(drain.clone(), None).poll_more(&mut ended, cx)).await;
+        let more = std::future::poll_fn(|cx| Ending::new(&connected, None).poll_more(&mut ended, cx)).await;
         assert_eq!(more.map(|status| status.code()), Some(tonic::Code::Unavailable), "also who never pauses");
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_held_to_the_rate_of_its_connection_and_ends_while_it_waits() {
+        let rate = Rate::every(Duration::from_secs(3_600), NonZeroU32::new(2).unwrap());
+        let connected = Connected::new(Drain::default(), Some(Arc::new(rate)));
+        let message = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"\0\0\0\0\x01a")));
+        let endless = StreamBody::new(stream::iter(std::iter::repeat_with(message)));
+        let mut read = Box::pin(until_the_end(Messages::new(endless, 9), Ending::new(&connected, None)));
+        for _ in 0..2 {
+            assert_eq!(
+                read.next().await.expect("a message").map_err(|status| status.code()),
+                Ok(Bytes::from_static(b"a"))
+            );
+        }
+        assert!(read.next().now_or_never().is_none());
+        connected.farewell.say();
+        let ended = read.next().await.expect("an end");
+        assert_eq!(ended.map_err(|status| status.code()), Err(tonic::Code::Unavailable));
     }
 }

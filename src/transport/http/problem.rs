@@ -73,12 +73,14 @@ impl Problem {
 
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Self {
-        let (status, retry_after) = (refused.http_status(), refused.retry_after());
+        let (status, retry_after) = (refused.http_status(), refused.retry_after);
         let kind = if retry_after.is_some() { REDUCED_CAPACITY } else { Kind::of_status(status) };
-        let Refused { code, message, field } = refused;
+        let Refused { code, message, field, .. } = refused;
         let detail = if field.is_empty() { message.clone() } else { format!("{field}: {message}") };
         let error = Some(Box::new(Error { code: code as i32, message, field }));
-        Self { kind, status, detail, error, retry_after: retry_after.map(|after| after.as_secs().max(1)) }
+        // Whole seconds, and never too early.
+        let retry_after = retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64);
+        Self { kind, status, detail, error, retry_after }
     }
 }
 
@@ -103,13 +105,16 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
     use tonic::Code;
 
     use super::*;
 
     async fn told(code: Code, field: &str) -> (u16, Option<String>, Value) {
-        let refused = Refused { code, message: "why".to_owned(), field: field.to_owned() };
+        let retry_after = (code == Code::ResourceExhausted).then_some(Duration::from_millis(1_001));
+        let refused = Refused { code, message: "why".to_owned(), field: field.to_owned(), retry_after };
         let (head, body) = Problem::from(refused).into_response().into_parts();
         assert_eq!(head.headers[header::CONTENT_TYPE], PROBLEM_JSON);
         let body = axum::body::to_bytes(body, 1_000).await.unwrap();
@@ -136,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn who_is_shed_can_tell_it_from_a_refusal_and_knows_when_to_come_back() {
         let (status, retry, body) = told(Code::ResourceExhausted, "").await;
-        assert_eq!((status, retry.as_deref()), (429, Some("1")));
+        assert_eq!((status, retry.as_deref()), (429, Some("2")));
         let expected = json!({ "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
             "title": "Temporary Reduced Capacity", "status": 429, "detail": "why",
             "error": { "code": 8, "message": "why", "field": "" } });

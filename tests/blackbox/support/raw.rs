@@ -10,12 +10,23 @@ use super::PATIENCE;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
+const CANCEL: u32 = 8;
+/// What is said to those who ask too much.
+pub const ENHANCE_YOUR_CALM: u32 = 11;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// A connection whose frames are written one by one.
-pub struct Raw(TcpStream);
+pub struct Raw {
+    stream: TcpStream,
+    /// The next stream that nobody has opened.
+    next: u32,
+}
 
 impl Raw {
     /// Connects and sends the preface; the service may then send at most `window` bytes on each stream.
@@ -23,7 +34,7 @@ impl Raw {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut raw = Self(stream);
+        let mut raw = Self { stream, next: 1 };
         raw.write(PREFACE)?;
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend_from_slice(&window.to_be_bytes());
@@ -31,7 +42,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Opens stream 1 as a gRPC call.
+    /// Opens the next stream, the first time stream 1, as a gRPC call.
     pub fn call(&mut self, path: &str) -> io::Result<()> {
         let mut block = Vec::new();
         for (name, value) in [
@@ -49,7 +60,9 @@ impl Raw {
                 block.extend_from_slice(text.as_bytes());
             }
         }
-        self.frame(HEADERS, END_HEADERS, 1, &block)
+        let stream = self.next;
+        self.next += 2;
+        self.frame(HEADERS, END_HEADERS, stream, &block)
     }
 
     /// Sends a message on stream 1.
@@ -68,21 +81,98 @@ impl Raw {
 
     /// Says that nothing more will come, and reads what the service sends until it closes.
     pub fn close_half(mut self) -> io::Result<Vec<u8>> {
-        self.0.shutdown(std::net::Shutdown::Write)?;
+        self.no_more()?;
         let mut rest = Vec::new();
-        self.0.read_to_end(&mut rest)?;
+        self.stream.read_to_end(&mut rest)?;
         Ok(rest)
     }
 
+    /// Says that nothing more will come.
+    pub fn no_more(&mut self) -> io::Result<()> {
+        self.stream.shutdown(std::net::Shutdown::Write)
+    }
+
+    /// Opens so many calls and takes each back at once, all in one write.
+    pub fn take_back(&mut self, path: &str, count: u32) -> io::Result<()> {
+        // POST and http by their numbers in the static table, then the path as it is.
+        let mut block = vec![0x83, 0x86, 0x04, u8::try_from(path.len()).expect("short")];
+        block.extend_from_slice(path.as_bytes());
+        let mut bytes = Vec::new();
+        for _ in 0..count {
+            put_frame(&mut bytes, HEADERS, END_HEADERS, self.next, &block);
+            put_frame(&mut bytes, RST_STREAM, 0, self.next, &CANCEL.to_be_bytes());
+            self.next += 2;
+        }
+        self.write(&bytes)
+    }
+
+    /// Sends so many pings and empty settings, all in one write.
+    pub fn pings_and_settings(&mut self, count: usize) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for _ in 0..count {
+            put_frame(&mut bytes, PING, 0, 0, &[7; 8]);
+            put_frame(&mut bytes, SETTINGS, 0, 0, &[]);
+        }
+        self.write(&bytes)
+    }
+
+    /// Begins the head of a call, and goes on with fields of `size` bytes, at most 126, so many of them, without an end.
+    pub fn head_without_end(&mut self, size: u8, count: usize) -> io::Result<()> {
+        let mut field = vec![0, 1, b'a', size];
+        field.resize(field.len() + usize::from(size), b'b');
+        let mut bytes = Vec::new();
+        put_frame(&mut bytes, HEADERS, 0, self.next, &[0x83, 0x86]);
+        for _ in 0..count {
+            put_frame(&mut bytes, CONTINUATION, 0, self.next, &field);
+        }
+        self.write(&bytes)
+    }
+
+    /// How long a write may wait.
+    pub fn wait_at_most(&mut self, time: std::time::Duration) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(time))
+    }
+
+    /// Reads until the service closes; the reason of its goodbye, unless that was lost because more was sent than it read.
+    pub fn end(&mut self) -> io::Result<Option<u32>> {
+        let mut goodbye = None;
+        loop {
+            let mut head = [0; 9];
+            match self.stream.read_exact(&mut head) {
+                Ok(()) => {}
+                Err(error) if is_closed(&error) => return Ok(goodbye),
+                Err(error) => return Err(error),
+            }
+            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+            match self.stream.read_exact(&mut payload) {
+                Ok(()) if head[3] == GOAWAY => goodbye = payload[4..8].try_into().ok().map(u32::from_be_bytes),
+                Ok(()) => {}
+                Err(error) if is_closed(&error) => return Ok(goodbye),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
-        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-        let mut frame = vec![length[1], length[2], length[3], kind, flags];
-        frame.extend_from_slice(&stream.to_be_bytes());
-        frame.extend_from_slice(payload);
+        let mut frame = Vec::new();
+        put_frame(&mut frame, kind, flags, stream, payload);
         self.write(&frame)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes)
+        self.stream.write_all(bytes)
     }
+}
+
+fn put_frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    bytes.extend_from_slice(&[length[1], length[2], length[3], kind, flags]);
+    bytes.extend_from_slice(&stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+}
+
+/// Whether an error means that the other side has closed.
+pub fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }

@@ -243,6 +243,13 @@ impl Server {
         tasks.filter_map(|task| Some(name(task.ok()?)?.trim_end().to_owned())).collect()
     }
 
+    /// The bytes that it has in memory.
+    pub fn resident(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
+    }
+
     /// Whether it has not ended.
     pub fn lives(&mut self) -> bool {
         self.child.try_wait().expect("its state").is_none()

@@ -1,0 +1,299 @@
+//! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
+
+use std::{convert::Infallible, future::pending, num::NonZeroU32, pin::pin, sync::Arc, time::Duration};
+
+use hyper::{
+    Request,
+    body::Incoming,
+    header::{CONNECTION, HeaderValue},
+    service::service_fn,
+};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::sleep,
+};
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    crowd::{Counted, Crowd, Held, Place},
+    drain::Drain,
+    farewell::{Connected, Farewell},
+    gate::{Gate, Visitor},
+    lifetime::{Activity, Asked, Lifetime, Why},
+    rate::Rate,
+    server::{ConnectionSettings, Serve},
+    status::Refused,
+    tls::Tls,
+};
+use crate::{
+    auth::{Access, Role},
+    telemetry::metrics::ListenerMeter,
+};
+
+/// How long a client may take for the head of an HTTP/1 request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection that was told to go may take.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a client may let a write wait that its socket has no room for.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+/// Largest head of a request over HTTP/2.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// Most bytes that are read ahead over HTTP/1, where the head of a request has to fit in.
+const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
+/// Most bytes that wait in a connection's stream for a reader that is slow.
+const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
+/// Most calls of a connection that were taken back before they were looked at. One more closes it: that is how calls are made
+/// to cost something without being answered.
+// A client whose deadlines pass while this thread stands still takes back all it had under way at once, and is not to lose its
+// connection for it; h2's own bound of 20 would be met by that.
+const MAX_PENDING_RESETS: usize = 256;
+/// Most calls of a connection that are reset because they break the protocol, in all its time. Good clients make none, but for
+/// what crosses a goodbye.
+const MAX_RESETS_FOR_ERRORS: usize = 1_024;
+/// What an answer over HTTP/1 says where it is the last of its connection.
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+
+/// What a connection is served with.
+pub struct Connection<R> {
+    /// What answers.
+    pub routes: R,
+    /// The bounds of its listener.
+    pub settings: ConnectionSettings,
+    /// When the service ends.
+    pub drain: Drain,
+    /// How it is encrypted.
+    pub tls: Option<Arc<Tls>>,
+    /// Who may call.
+    pub gate: Option<Gate>,
+    /// What is counted.
+    pub meter: Arc<ListenerMeter>,
+    /// The requests of its listener, where they are bounded.
+    pub crowd: Option<Arc<Crowd>>,
+}
+
+/// An accepted connection, not yet bound to a runtime.
+pub enum Accepted {
+    /// By TCP.
+    Tcp(std::net::TcpStream),
+    /// By a unix socket.
+    Unix(std::os::unix::net::UnixStream),
+}
+
+type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+impl<R: Serve> Connection<R> {
+    /// Serves it to its end.
+    ///
+    /// # Errors
+    /// What went wrong with it, which is of no concern to others.
+    pub async fn serve(self, accepted: Accepted) -> Served {
+        match accepted {
+            Accepted::Tcp(stream) if self.tls.is_some() => {
+                // Boxed, so that what is not encrypted does not carry the room for it around.
+                Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?)).await
+            }
+            Accepted::Tcp(stream) => self.plain(tokio::net::TcpStream::from_std(stream)?).await,
+            Accepted::Unix(stream) => self.plain(tokio::net::UnixStream::from_std(stream)?).await,
+        }
+    }
+
+    async fn plain<I>(self, io: I) -> Served
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let visitor = self.gate.as_ref().map(|gate| gate.visitor(None, CancellationToken::new()));
+        self.http(io, visitor, pending()).await
+    }
+
+    async fn encrypted(self, stream: tokio::net::TcpStream) -> Served {
+        let Some(tls) = self.tls.clone() else { return Ok(()) };
+        let accepted = tokio::select! {
+            biased;
+            () = self.drain.begun() => return Ok(()),
+            accepted = tls.accept(stream, self.settings.name) => accepted,
+        };
+        let Some((stream, shown)) = accepted else { return Ok(()) };
+        let revoked = CancellationToken::new();
+        let bearer = shown.as_ref().map(|shown| Arc::clone(&shown.bearer));
+        let visitor = self.gate.as_ref().map(|gate| gate.visitor(bearer, revoked.clone()));
+        let auth = self.gate.as_ref().map(|gate| Arc::clone(&gate.auth));
+        let name = self.settings.name;
+        let until_revoked = async move {
+            let Some(shown) = shown else { return pending().await };
+            tls.until_revoked(shown, auth.as_deref(), name).await;
+            revoked.cancel();
+        };
+        self.http(stream, visitor, until_revoked).await
+    }
+
+    /// Serves until the connection ends, or something tells it to: the drain, its own time, or `revoked`, which ends it soon.
+    async fn http<I>(self, io: I, visitor: Option<Visitor>, revoked: impl Future<Output = ()>) -> Served
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { routes, settings, drain, meter, crowd, .. } = self;
+        let lifetime = Lifetime::new(&settings.traffic);
+        let rate =
+            NonZeroU32::new(settings.traffic.max_requests_per_second).map(|most| Arc::new(Rate::per_second(most)));
+        let connected = Connected::new(drain.clone(), rate.clone());
+        let farewell = connected.farewell.clone();
+        let routes = Arc::new(routes.on(connected));
+        let asked = Arc::clone(lifetime.asked());
+        let desk = Desk { visitor, rate, crowd, activity: lifetime.activity().cloned(), meter: Arc::clone(&meter) };
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let last = asked.note(request.version()).then(|| Arc::clone(&asked));
+            let admitted = desk.admit::<R>(&mut request);
+            let answer = admitted.map(|held| (held, Arc::clone(&routes).serve(request)));
+            async {
+                let mut response = match answer {
+                    Ok((held, answer)) => answer.await.map(|body| Counted::new(body, held)),
+                    Err(refused) => R::refuse(refused).map(|body| Counted::new(body, Held::default())),
+                };
+                if last.is_some_and(|asked| asked.is_last()) {
+                    response.headers_mut().insert(CONNECTION, CLOSE);
+                }
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let mut io = TimeoutStream::new(io);
+        io.set_write_timeout(Some(WRITE_TIMEOUT));
+        let builder = builder(&settings);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
+        let mut revoked = pin!(revoked);
+        let mut why = tokio::select! {
+            biased;
+            result = connection.as_mut() => return result,
+            () = drain.begun() => Why::Drain,
+            why = lifetime.over() => why,
+            () = revoked.as_mut() => Why::Revoked,
+        };
+        count(why, &meter);
+        let mut grace = settings.traffic.max_connection_age_grace.duration();
+        if why == Why::Age && lifetime.asked().by_http1() {
+            // Closed between two requests, it might lose the second. So the answer to the next one says that it is the last.
+            lifetime.asked().end();
+            tokio::select! {
+                biased;
+                result = connection.as_mut() => return result,
+                () = drain.begun() => why = Why::Drain,
+                () = revoked.as_mut() => why = Why::Revoked,
+                () = sleep(grace) => grace = Duration::ZERO,
+            }
+        }
+        connection.as_mut().graceful_shutdown();
+        tokio::select! {
+            biased;
+            result = connection.as_mut() => result,
+            () = cut(why, grace, &drain, &farewell, lifetime.asked()) => Ok(()),
+            () = soon_after(revoked), if why != Why::Revoked => Ok(()),
+        }
+    }
+}
+
+fn count(why: Why, meter: &ListenerMeter) {
+    match why {
+        Why::Age => meter.aged.increment(1),
+        Why::Idle => meter.idle.increment(1),
+        Why::Drain | Why::Revoked | Why::Silent => {}
+    }
+}
+
+/// Waits as long as a connection has that was told to go after this.
+async fn soon_after(end: impl Future<Output = ()>) {
+    end.await;
+    sleep(GOODBYE_TIMEOUT).await;
+}
+
+/// Waits until a connection that was told to go is to be cut, and says farewell to its streams before.
+async fn cut(why: Why, grace: Duration, drain: &Drain, farewell: &Farewell, asked: &Asked) {
+    // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
+    if why == Why::Revoked || !asked.anything() {
+        sleep(GOODBYE_TIMEOUT).await;
+        if why == Why::Revoked || !asked.anything() {
+            return;
+        }
+    }
+    let alone = async {
+        if !matches!(why, Why::Age | Why::Idle) {
+            pending::<()>().await;
+        }
+        sleep(grace).await;
+        farewell.say();
+        sleep(GOODBYE_TIMEOUT).await;
+    };
+    tokio::select! {
+        biased;
+        () = drain.cut() => {}
+        () = alone => {}
+    }
+}
+
+/// Where the requests of a connection come in: what of it is bounded, and who may ask.
+struct Desk {
+    visitor: Option<Visitor>,
+    rate: Option<Arc<Rate>>,
+    crowd: Option<Arc<Crowd>>,
+    activity: Option<Arc<Activity>>,
+    meter: Arc<ListenerMeter>,
+}
+
+impl Desk {
+    /// Lets a request in, with what it holds while it is under way.
+    #[inline]
+    fn admit<R: Serve>(&self, request: &mut Request<Incoming>) -> Result<Held, Refused> {
+        if let Some(rate) = &self.rate {
+            rate.take().map_err(|wait| {
+                self.meter.too_fast.increment(1);
+                Refused::too_fast(wait)
+            })?;
+        }
+        if let Some(visitor) = &self.visitor {
+            let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
+            visitor.admit(request, access, lasts)?;
+        }
+        let place = match &self.crowd {
+            Some(crowd) => self.place::<R>(crowd, request.uri().path())?,
+            None => None,
+        };
+        Ok(Held { place, busy: self.activity.as_ref().map(Activity::begin) })
+    }
+
+    /// A place for a request of this path. Who asks for health or metrics needs none: they are wanted most when there is no
+    /// room.
+    fn place<R: Serve>(&self, crowd: &Arc<Crowd>, path: &str) -> Result<Option<Place>, Refused> {
+        let place = crowd.enter();
+        if place.is_none() && matches!(R::access(path), Access::Role(Role::Check | Role::Reset)) {
+            self.meter.too_many.increment(1);
+            return Err(Refused::too_many());
+        }
+        Ok(place)
+    }
+}
+
+fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HTTP1_BUFFER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEPALIVE.0)
+        .keep_alive_timeout(KEEPALIVE.1)
+        .max_concurrent_streams(settings.max_streams)
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_RESETS_FOR_ERRORS);
+    if settings.http2_only {
+        // Callers over gRPC do not ask for the date.
+        builder.http2().auto_date_header(false);
+        builder = builder.http2_only();
+    }
+    builder
+}

@@ -1,0 +1,193 @@
+//! Clients that mean harm: each is ended or held back, the others are answered all the while, and memory stays where it was.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tonic::metadata::MetadataValue;
+use weir::proto::{CheckBatchRequest, CheckRequest};
+
+use crate::support::{
+    PATIENCE, Server, eventually_async,
+    http::Client,
+    raw::{ENHANCE_YOUR_CALM, Raw, is_closed},
+    requests::{check, short},
+    server::Setup,
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+const CHECK: &str = "/weir.v1.RateLimiter/Check";
+/// By how much memory may grow: what allocators keep, and buffers of connections that stand.
+const MOST_GROWTH: usize = 64 << 20;
+/// Answers that another client is to get at least while the harm is done.
+const LEAST_ANSWERS: usize = 50;
+
+/// One thread serves all.
+fn server() -> Server {
+    Setup::new().policy(POLICY).env("WEIR_GRPC__WORKERS", "1").start()
+}
+
+/// Does harm on a thread of its own, again and again until another client has been answered often enough, and checks that
+/// memory has not grown.
+async fn others_are_answered<T: Send + 'static>(
+    server: &Server,
+    mut harm: impl FnMut(&str) -> T + Send + 'static,
+) -> Vec<T> {
+    let mut other = server.client().await;
+    other.check(check(&["user", "other"])).await.expect("an answer");
+    let before = server.resident();
+    let enough = Arc::new(AtomicBool::new(false));
+    let harmful = thread::spawn({
+        let (address, enough) = (server.grpc.clone(), Arc::clone(&enough));
+        move || {
+            let mut done = vec![harm(&address)];
+            while !enough.load(Ordering::Relaxed) {
+                done.push(harm(&address));
+            }
+            done
+        }
+    });
+    for _ in 0..LEAST_ANSWERS {
+        let answer = tokio::time::timeout(PATIENCE, other.check(check(&["user", "other"]))).await.expect("in time");
+        assert_eq!(answer.expect("an answer").into_inner().limit, 10);
+    }
+    enough.store(true, Ordering::Relaxed);
+    let done = tokio::task::spawn_blocking(|| harmful.join().expect("it ends")).await.expect("joined");
+    assert_eq!(
+        short(&server.client().await.check(check(&["user", "new"])).await.expect("an answer").into_inner()).1,
+        10
+    );
+    let grown = server.resident().saturating_sub(before);
+    assert!(grown < MOST_GROWTH, "memory has grown by {grown} bytes");
+    done
+}
+
+/// Calls that are taken back as soon as they are made, thousands at a time, until the connection is closed.
+fn reset_until_closed(address: &str) -> (u32, Option<u32>) {
+    const AT_ONCE: u32 = 1_000;
+    const MOST: u32 = 1_000_000;
+    let mut raw = Raw::connect(address, 65_535).expect("a connection");
+    let mut sent = 0;
+    while sent < MOST {
+        match raw.take_back(CHECK, AT_ONCE) {
+            Ok(()) => sent += AT_ONCE,
+            Err(error) => {
+                assert!(is_closed(&error), "{error}");
+                break;
+            }
+        }
+    }
+    assert!(sent < MOST, "nobody minds a million resets");
+    (sent, raw.end().expect("closed"))
+}
+
+#[tokio::test]
+async fn who_takes_back_every_call_is_closed() {
+    let server = server();
+    let ended = others_are_answered(&server, reset_until_closed).await;
+    assert!(ended.iter().all(|(_, reason)| matches!(reason, None | Some(ENHANCE_YOUR_CALM))), "{ended:?}");
+    let open = async || (server.metric("weir_connections{listener=\"grpc\"}") == 0.0).then_some(());
+    eventually_async("nobody is connected", open).await;
+}
+
+#[tokio::test]
+async fn a_client_whose_deadlines_pass_all_at_once_keeps_its_connection() {
+    let server = server();
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
+        raw.take_back(CHECK, 200).expect("sent");
+        raw.no_more().expect("said");
+        raw.end().expect("closed in good order")
+    });
+    assert_ne!(ended.await.expect("joined"), Some(ENHANCE_YOUR_CALM));
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_ends_its_connection() {
+    let server = server();
+    for size in [0, 1, 126] {
+        let ended = others_are_answered(&server, move |address| {
+            let mut raw = Raw::connect(address, 65_535).expect("a connection");
+            if let Err(error) = raw.head_without_end(size, 10_000) {
+                assert!(is_closed(&error), "{error}");
+            }
+            raw.end().expect("closed")
+        })
+        .await;
+        assert!(ended.iter().all(|reason| matches!(reason, None | Some(ENHANCE_YOUR_CALM))), "{size}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_pings_without_reading_is_held_back() {
+    const AT_ONCE: usize = 1_000;
+    const MOST: usize = 300;
+    let server = server();
+    others_are_answered(&server, |address| {
+        let mut raw = Raw::connect(address, 65_535).expect("a connection");
+        raw.wait_at_most(Duration::from_millis(100)).expect("set");
+        for _ in 0..MOST {
+            match raw.pings_and_settings(AT_ONCE) {
+                Ok(()) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => break,
+                Err(error) => assert!(is_closed(&error), "{error}"),
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn giant_metadata_is_refused_and_the_calls_beside_it_are_not() {
+    let server = server();
+    let mut client = server.client().await;
+    assert_eq!(short(&client.check(check(&["user", "alex"])).await.expect("an answer").into_inner()), (true, 10, 9));
+    for bytes in [15 << 10, 20 << 10] {
+        let mut request = tonic::Request::new(check(&["user", "alex"]));
+        let value = MetadataValue::try_from("a".repeat(bytes)).expect("text");
+        request.metadata_mut().insert("x-giant", value);
+        let answer = client.check(request).await;
+        assert_eq!(answer.is_ok(), bytes < 16 << 10, "{bytes}: {answer:?}");
+    }
+    assert_eq!(client.check(check(&["user", "alex"])).await.expect("the connection goes on").into_inner().remaining, 7);
+}
+
+#[test]
+fn a_giant_head_over_http_1_is_refused() {
+    let server = server();
+    let mut client = Client::connect(&server.http).expect("a connection");
+    let giant = "a".repeat(128 << 10);
+    // The service may have closed before all of it was written.
+    let _ = client.send("GET /healthz", &[("x-giant", &giant)], None, b"");
+    if let Ok(answer) = client.receive() {
+        assert_eq!(answer.status, 431, "{answer:?}");
+    }
+    assert_eq!(server.get("/healthz").0, 200);
+}
+
+#[tokio::test]
+async fn many_keys_against_room_for_few_take_no_more_room_and_nothing_from_others() {
+    const MOST: usize = 1_000;
+    let server = Setup::new().policy(POLICY).env("WEIR_STORE__MAX_KEYS", &MOST.to_string()).start();
+    let mut client = server.client().await;
+    assert_eq!(client.check(check(&["user", "alex"])).await.expect("an answer").into_inner().remaining, 9);
+    let one = |number: usize| CheckRequest { summary_only: true, ..check(&["user", &number.to_string()]) };
+    let (mut allowed, mut refused) = (0, 0);
+    for part in 0..20 {
+        let checks = (part * 1_000..(part + 1) * 1_000).map(one).collect();
+        for answer in client.check_batch(CheckBatchRequest { checks }).await.expect("an answer").into_inner().results {
+            assert_eq!(answer.error, None);
+            *(if answer.allowed { &mut allowed } else { &mut refused }) += 1;
+        }
+        let known = client.check(check(&["user", "alex"])).await.expect("an answer").into_inner();
+        assert_eq!(short(&known), (part < 9, 10, 8_u64.saturating_sub(part as u64)), "after {part}");
+    }
+    assert_eq!((allowed, refused), (MOST - 1, 20_000 - (MOST - 1)));
+    assert_eq!(server.metric("weir_keys"), MOST as f64);
+}

@@ -1,0 +1,264 @@
+//! What bounds connections in time and requests in number: ages, idle connections, rates, requests under way.
+
+use std::{
+    error::Error,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_types::StatusExt;
+use weir::proto::CheckRequest;
+
+use crate::support::{
+    Server, eventually, eventually_async,
+    http::{Answer, Client},
+    in_time,
+    requests::check,
+    server::Setup,
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[999999, 1000, 1]] } } } }";
+const AGED: &str = "weir_connections_ended_total{listener=\"grpc\",reason=\"age\"}";
+const ANSWERED: &str = "weir_checks_total{domain=\"\",transport=\"grpc\",outcome=\"allowed\"}";
+const OLD: &str = "the connection has lasted as long as it may: open the stream again on another";
+
+fn setup(settings: &[(&str, &str)]) -> Setup {
+    settings.iter().fold(Setup::new().policy(POLICY), |setup, (name, value)| setup.env(name, value))
+}
+
+/// A problem of the kind that sheds, without what differs; and when to come back.
+fn shed(answer: &Answer) -> (u16, Option<&str>, Value) {
+    let mut problem = answer.json();
+    problem.as_object_mut().expect("a problem").retain(|name, _| name == "type" || name == "status");
+    (answer.status, answer.header("retry-after"), problem)
+}
+
+fn expected_shed() -> (u16, Option<&'static str>, Value) {
+    let kind = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+    (429, Some("1"), json!({ "type": kind, "status": 429 }))
+}
+
+/// Whether the service never took a call, as its GOAWAY says: clients then send it again by themselves, on another connection.
+fn was_never_taken(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let is_cancelled = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+        let is_told = error.downcast_ref::<h2::Error>();
+        if is_cancelled || is_told.is_some_and(|told| told.is_go_away() && told.reason() == Some(h2::Reason::NO_ERROR))
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn connections_grow_old_and_no_call_fails() {
+    const AGES: f64 = 6.0;
+    let server = setup(&[("WEIR_GRPC__MAX_CONNECTION_AGE", "100ms")]).start();
+    let (mut answered, mut sent_again) = (0_u32, 0_u32);
+    let mut client = server.client().await;
+    while server.metric(AGED) < AGES {
+        for _ in 0..10 {
+            match in_time("an answer", client.check(check(&["user", "alex"]))).await {
+                Ok(_) => answered += 1,
+                Err(status) if was_never_taken(&status) => sent_again += 1,
+                Err(status) => panic!("a call has failed: {status:?}"),
+            }
+        }
+    }
+    assert_eq!(server.metric(ANSWERED), f64::from(answered), "each was taken once");
+    assert!(f64::from(sent_again) <= server.metric(AGED), "{sent_again} were sent again, at most one at each end");
+}
+
+/// Sends one check on a stream that then stays open, and tells how it ends.
+async fn end_of_stream(server: &Server) -> Status {
+    let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
+    send.send(check(&["user", "alex"])).await.expect("taken");
+    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
+    assert!(answers.message().await.expect("open").expect("an answer").allowed);
+    in_time("the end of the stream", answers.message()).await.expect_err("the stream ends")
+}
+
+#[tokio::test]
+async fn open_streams_of_an_old_connection_are_told_before_it_is_cut() {
+    let ages = [("WEIR_GRPC__MAX_CONNECTION_AGE", "100ms"), ("WEIR_GRPC__MAX_CONNECTION_AGE_GRACE", "200ms")];
+    let server = setup(&ages).start();
+    let since = Instant::now();
+    let status = end_of_stream(&server).await;
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, OLD));
+    assert!(since.elapsed() >= Duration::from_millis(290), "it had the grace: {:?}", since.elapsed());
+
+    let watched = HealthClient::new(server.channel().await).watch(HealthCheckRequest::default()).await;
+    let mut watched = watched.expect("a stream").into_inner();
+    watched.message().await.expect("open").expect("the status");
+    let status = in_time("the end of the watch", watched.message()).await.expect_err("the watch ends");
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, OLD));
+}
+
+#[tokio::test]
+async fn a_stream_that_finishes_within_the_grace_is_left_alone() {
+    let server = Arc::new(setup(&[("WEIR_GRPC__MAX_CONNECTION_AGE", "100ms")]).start());
+    let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
+    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    send.send(check(&["user", "alex"])).await.expect("taken");
+    let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
+    answers.message().await.expect("open").expect("an answer");
+    let look = Arc::clone(&server);
+    tokio::task::spawn_blocking(move || look.wait_for_metric(AGED, 1.0)).await.expect("joined");
+    send.send(check(&["user", "alex"])).await.expect("taken");
+    drop(send);
+    assert!(answers.message().await.expect("open").expect("an answer").allowed);
+    assert_eq!(answers.message().await.expect("no error"), None);
+}
+
+#[test]
+fn an_old_connection_over_http_1_ends_with_an_answer_that_says_so() {
+    let server = setup(&[("WEIR_HTTP__MAX_CONNECTION_AGE", "100ms")]).start();
+    for _ in 0..3 {
+        let mut client = Client::connect(&server.http).expect("a connection");
+        eventually("the last answer", || {
+            let answer = client.post("/v1/check", &json!({ "key": ["user", "alex"] }));
+            assert_eq!(answer.status, 200, "{answer:?}");
+            (answer.header("connection") == Some("close")).then_some(())
+        });
+        assert!(client.ends());
+    }
+    assert!(server.metric("weir_connections_ended_total{listener=\"http\",reason=\"age\"}") >= 3.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn idle_connections_go_and_busy_ones_stay() {
+    let server = setup(&[("WEIR_GRPC__IDLE_TIMEOUT", "200ms")]).start();
+    let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
+    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    send.send(check(&["user", "alex"])).await.expect("taken");
+    let (mut busy, mut idle) = (server.client().await, server.client().await);
+    let mut answers = busy.check_stream(requests).await.expect("a stream").into_inner();
+    answers.message().await.expect("open").expect("an answer");
+    idle.check(check(&["user", "alex"])).await.expect("an answer");
+    server.wait_for_metric("weir_connections_ended_total{listener=\"grpc\",reason=\"idle\"}", 1.0);
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 1.0);
+    send.send(check(&["user", "alex"])).await.expect("taken");
+    assert!(answers.message().await.expect("open").expect("an answer").allowed, "silent for long, but not idle");
+    drop(send);
+    assert_eq!(answers.message().await.expect("no error"), None);
+    server.wait_for_metric("weir_connections_ended_total{listener=\"grpc\",reason=\"idle\"}", 2.0);
+}
+
+#[tokio::test]
+async fn a_connection_that_asks_too_often_is_told_when_to_come_back_and_others_are_not() {
+    const RATE: u32 = 5;
+    let server = setup(&[("WEIR_GRPC__MAX_REQUESTS_PER_SECOND", "5")]).start();
+    let (mut client, mut other) = (server.client().await, server.client().await);
+    let since = Instant::now();
+    let (mut allowed, mut refused) = (0, 0);
+    let wait = loop {
+        match client.check(check(&["user", "alex"])).await {
+            Ok(_) => allowed += 1,
+            Err(status) => {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                assert!(allowed >= RATE, "a second's worth passes at once");
+                let wait =
+                    status.get_details_retry_info().and_then(|info| info.retry_delay).expect("when to come back");
+                assert!(wait > Duration::ZERO && wait <= Duration::from_secs(1) / RATE, "{wait:?}");
+                refused += 1;
+                if refused == 100 {
+                    break wait;
+                }
+            }
+        }
+    };
+    let most = RATE + (since.elapsed().as_secs_f64() * f64::from(RATE)).ceil() as u32;
+    assert!((RATE..=most).contains(&allowed), "{allowed} passed, not {most}");
+    assert_eq!(server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"rate\"}"), f64::from(refused));
+    assert_eq!(server.metric(ANSWERED), f64::from(allowed));
+    other.check(check(&["user", "alex"])).await.expect("another connection has its own");
+    tokio::time::sleep(wait).await;
+    client.check(check(&["user", "alex"])).await.expect("it passes when it was told to come back");
+}
+
+#[test]
+fn over_http_a_connection_that_asks_too_often_gets_429() {
+    let server = setup(&[("WEIR_HTTP__MAX_REQUESTS_PER_SECOND", "1")]).start();
+    let mut client = Client::connect(&server.http).expect("a connection");
+    let mut ask = || client.post("/v1/check", &json!({ "key": ["user", "alex"] }));
+    assert_eq!(ask().status, 200);
+    let refused = eventually("a refusal", || Some(ask()).filter(|answer| answer.status != 200));
+    assert_eq!(shed(&refused), expected_shed());
+    assert!(server.metric("weir_requests_refused_total{listener=\"http\",reason=\"rate\"}") >= 1.0);
+}
+
+#[tokio::test]
+async fn a_stream_that_sends_too_fast_is_read_later() {
+    const RATE: u32 = 20;
+    const SENT: usize = 50;
+    let server = setup(&[("WEIR_GRPC__MAX_REQUESTS_PER_SECOND", "20")]).start();
+    let mut client = server.client().await;
+    let since = Instant::now();
+    let requests = futures_util::stream::iter((0..SENT).map(|_| check(&["user", "alex"])));
+    let mut answers = client.check_stream(requests).await.expect("a stream").into_inner();
+    let mut answered = 0;
+    while let Some(answer) = in_time("an answer", answers.message()).await.expect("no error") {
+        assert!(answer.allowed);
+        answered += 1;
+    }
+    assert_eq!(answered, SENT);
+    // The call itself counts too.
+    let least = Duration::from_secs(1) * (SENT as u32 + 1 - RATE) / RATE;
+    assert!(since.elapsed() >= least, "{answered} answers after {:?}, not {least:?}", since.elapsed());
+    assert_eq!(server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"rate\"}"), 0.0);
+}
+
+#[tokio::test]
+async fn requests_beyond_those_that_may_be_under_way_are_refused_at_once() {
+    let server = setup(&[("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", "2")]).start();
+    let mut client = server.client().await;
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
+        let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+        send.send(check(&["user", "alex"])).await.expect("taken");
+        let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
+        answers.message().await.expect("open").expect("an answer");
+        open.push((send, answers));
+    }
+    for refused in 1..=3 {
+        let status = client.check(check(&["user", "alex"])).await.expect_err("there is no room");
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let info = status.get_details_retry_info().expect("when to come back");
+        assert_eq!(info.retry_delay, Some(Duration::from_secs(1)));
+        let counted = server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"concurrency\"}");
+        assert_eq!(counted, f64::from(refused));
+    }
+    let mut health = HealthClient::new(server.channel().await);
+    health.check(HealthCheckRequest::default()).await.expect("health is answered all the same");
+    drop(open.pop());
+    eventually_async("there is room again", async || client.check(check(&["user", "alex"])).await.ok()).await;
+    client.check(check(&["user", "alex"])).await.expect("and it stays, as each gives its place back");
+}
+
+#[test]
+fn over_http_requests_beyond_those_that_may_be_under_way_get_429() {
+    let server = setup(&[("WEIR_HTTP__MAX_CONCURRENT_REQUESTS", "1")]).start();
+    let mut slow = Client::connect(&server.http).expect("a connection");
+    let body = json!({ "key": ["user", "alex"] }).to_string();
+    slow.send("POST /v1/check", &[("expect", "100-continue")], Some(body.len()), b"").expect("sent");
+    assert_eq!(slow.receive().expect("it is read").status, 100);
+    // What is refused unread may cost the connection.
+    let ask = || {
+        let mut client = Client::connect(&server.http).expect("a connection");
+        client.post("/v1/check", &json!({ "key": ["user", "alex"] }))
+    };
+    assert_eq!(shed(&ask()), expected_shed());
+    assert_eq!(server.get("/readyz").0, 200);
+    assert_eq!(server.metric("weir_requests_refused_total{listener=\"http\",reason=\"concurrency\"}"), 1.0);
+    slow.send_more(body.as_bytes()).expect("sent");
+    assert_eq!(slow.receive().expect("an answer").status, 200);
+    eventually("there is room again", || (ask().status == 200).then_some(()));
+}
