@@ -25,7 +25,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Semaphore,
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +46,8 @@ use crate::{auth::Access, telemetry::metrics::ListenerMeter};
 
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// Most connections that are still taken, of those that wait when the listener closes.
+const MAX_LAST_CONNECTIONS: usize = 4_096;
 /// How long a client may take for the head of an HTTP/1 request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may hold a connection without ever asking anything.
@@ -147,46 +149,53 @@ enum Accepted {
 }
 
 impl<R: Serve + Clone> Server<R> {
-    /// Accepts until the drain begins. The connections go on by themselves.
+    /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
     pub async fn run(self) {
         let open = Arc::new(Semaphore::new(self.settings.max_connections));
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = self.drain.begun() => return,
+                () = self.drain.closing() => break,
                 accepted = accept(&self.listener) => accepted,
             };
-            let accepted = match accepted {
-                Ok(accepted) => accepted,
+            match accepted {
+                Ok(accepted) => self.take(accepted, &open),
                 // A client that has gone again is no reason to keep the others waiting.
-                Err(error) if is_of_one_client(&error) => continue,
+                Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");
                     sleep(ACCEPT_BACKOFF).await;
-                    continue;
                 }
-            };
-            let Ok(permit) = Arc::clone(&open).try_acquire_owned() else {
-                self.meter.refused.increment(1);
-                continue;
-            };
-            let served = Connection {
-                routes: Arc::new(self.routes.clone()),
-                settings: self.settings,
-                drain: self.drain.clone(),
-                tls: self.tls.clone(),
-                gate: self.gate.clone(),
-            };
-            let gauge = OpenGauge::new(&self.meter);
-            let connection = self.drain.track(async move {
-                let _held = (permit, gauge);
-                if let Err(error) = served.serve(accepted).await {
-                    debug!(%error, "a connection ended");
-                }
-            });
-            if let Some(worker) = Worker::least_loaded(&self.workers) {
-                worker.serve(connection);
             }
+        }
+        for _ in 0..MAX_LAST_CONNECTIONS {
+            let Ok(Ok(accepted)) = timeout(Duration::ZERO, accept(&self.listener)).await else { break };
+            self.take(accepted, &open);
+        }
+    }
+
+    /// Has a connection served, where there is room.
+    fn take(&self, accepted: Accepted, open: &Arc<Semaphore>) {
+        let Ok(permit) = Arc::clone(open).try_acquire_owned() else {
+            self.meter.refused.increment(1);
+            return;
+        };
+        let served = Connection {
+            routes: Arc::new(self.routes.clone()),
+            settings: self.settings,
+            drain: self.drain.clone(),
+            tls: self.tls.clone(),
+            gate: self.gate.clone(),
+        };
+        let gauge = OpenGauge::new(&self.meter);
+        let connection = self.drain.track(async move {
+            let _held = (permit, gauge);
+            if let Err(error) = served.serve(accepted).await {
+                debug!(%error, "a connection ended");
+            }
+        });
+        if let Some(worker) = Worker::least_loaded(&self.workers) {
+            worker.serve(connection);
         }
     }
 }
