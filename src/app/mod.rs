@@ -234,13 +234,14 @@ impl App {
         }
         self.readiness.report_ending().await;
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
+        self.drain.close();
+        for task in serving {
+            // The accept loops end by themselves when listeners are to close; a panic in one has been told.
+            let _ = task.await;
+        }
         let clean = self.drain.finish(self.settings.shutdown.timeout.duration()).await;
         if !clean {
             warn!("some calls did not finish in time and were cut");
-        }
-        for task in serving {
-            // The accept loops end by themselves once the drain begins; a panic in one has been told.
-            let _ = task.await;
         }
         for task in background {
             task.abort();

@@ -134,6 +134,7 @@ struct Valued {
 }
 
 /// What a listener counts.
+#[derive(Clone)]
 pub struct ListenerMeter {
     /// Open connections.
     pub open: Gauge,

@@ -1,4 +1,4 @@
-//! The end of service, in two steps that every connection and stream can see: begin to finish, and be cut.
+//! The end of service, in steps: listeners close; then every connection and stream can see that it is to finish, and that it is cut.
 
 use std::{
     sync::{
@@ -29,11 +29,12 @@ impl Default for ShutdownSettings {
     }
 }
 
-/// Tells connections to finish, and counts those that have not.
+/// Tells listeners to close and connections to finish, and counts those that have not.
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     /// Cheaper to look at than the token, which is for waiting.
     begun: Arc<AtomicBool>,
+    close: CancellationToken,
     begin: CancellationToken,
     cut: CancellationToken,
     connections: TaskTracker,
@@ -43,6 +44,17 @@ impl Drain {
     /// Whether it has begun.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Has listeners close. It comes before the beginning, so that who is told to go finds no listener that takes his next
+    /// connection and then drops it unheard.
+    pub fn close(&self) {
+        self.close.cancel();
+    }
+
+    /// Waits until listeners are to close.
+    pub async fn closing(&self) {
+        self.close.cancelled().await;
     }
 
     /// Waits until it begins.
@@ -62,6 +74,7 @@ impl Drain {
 
     /// Begins, waits at most `timeout` for all connections to finish, then cuts the rest. `true`: none had to be cut.
     pub async fn finish(&self, timeout: Duration) -> bool {
+        self.close.cancel();
         self.begun.store(true, Ordering::Relaxed);
         self.begin.cancel();
         self.connections.close();

@@ -7,7 +7,10 @@ use hyper::{
     Request, Response,
     body::{Body, Bytes, Incoming},
 };
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
 use tower::Service as _;
 use tracing::{debug, warn};
 
@@ -28,6 +31,8 @@ use crate::{auth::Access, settings::Traffic, telemetry::metrics::ListenerMeter};
 
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// Most connections that are still taken, of those that wait when the listener closes.
+const MAX_LAST_CONNECTIONS: usize = 4_096;
 
 /// Bounds on the connections of one listener.
 #[derive(Clone, Copy, Debug)]
@@ -110,52 +115,68 @@ pub struct Server<R> {
     pub gate: Option<Gate>,
 }
 
+/// How much the connections of a listener may be together.
+struct Room {
+    open: Arc<Semaphore>,
+    crowd: Option<Arc<Crowd>>,
+    meter: Arc<ListenerMeter>,
+}
+
 impl<R: Serve + Clone> Server<R> {
-    /// Accepts until the drain begins. The connections go on by themselves.
+    /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
     pub async fn run(self) {
-        let open = Arc::new(Semaphore::new(self.settings.max_connections));
-        let meter = Arc::new(self.meter);
         let most = self.settings.traffic.max_concurrent_requests;
-        let crowd = (most > 0).then(|| Arc::new(Crowd::new(most)));
+        let room = Room {
+            open: Arc::new(Semaphore::new(self.settings.max_connections)),
+            crowd: (most > 0).then(|| Arc::new(Crowd::new(most))),
+            meter: Arc::new(self.meter.clone()),
+        };
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = self.drain.begun() => return,
+                () = self.drain.closing() => break,
                 accepted = accept(&self.listener) => accepted,
             };
-            let accepted = match accepted {
-                Ok(accepted) => accepted,
+            match accepted {
+                Ok(accepted) => self.take(accepted, &room),
                 // A client that has gone again is no reason to keep the others waiting.
-                Err(error) if is_of_one_client(&error) => continue,
+                Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");
                     sleep(ACCEPT_BACKOFF).await;
-                    continue;
                 }
-            };
-            let Ok(permit) = Arc::clone(&open).try_acquire_owned() else {
-                meter.refused.increment(1);
-                continue;
-            };
-            let served = Connection {
-                routes: self.routes.clone(),
-                settings: self.settings,
-                drain: self.drain.clone(),
-                tls: self.tls.clone(),
-                gate: self.gate.clone(),
-                meter: Arc::clone(&meter),
-                crowd: crowd.clone(),
-            };
-            let gauge = OpenGauge::new(&meter);
-            let connection = self.drain.track(async move {
-                let _held = (permit, gauge);
-                if let Err(error) = served.serve(accepted).await {
-                    debug!(%error, "a connection ended");
-                }
-            });
-            if let Some(worker) = Worker::least_loaded(&self.workers) {
-                worker.serve(connection);
             }
+        }
+        for _ in 0..MAX_LAST_CONNECTIONS {
+            let Ok(Ok(accepted)) = timeout(Duration::ZERO, accept(&self.listener)).await else { break };
+            self.take(accepted, &room);
+        }
+    }
+
+    /// Has a connection served, where there is room.
+    fn take(&self, accepted: Accepted, room: &Room) {
+        let Ok(permit) = Arc::clone(&room.open).try_acquire_owned() else {
+            room.meter.refused.increment(1);
+            return;
+        };
+        let served = Connection {
+            routes: self.routes.clone(),
+            settings: self.settings,
+            drain: self.drain.clone(),
+            tls: self.tls.clone(),
+            gate: self.gate.clone(),
+            meter: Arc::clone(&room.meter),
+            crowd: room.crowd.clone(),
+        };
+        let gauge = OpenGauge::new(&room.meter);
+        let connection = self.drain.track(async move {
+            let _held = (permit, gauge);
+            if let Err(error) = served.serve(accepted).await {
+                debug!(%error, "a connection ended");
+            }
+        });
+        if let Some(worker) = Worker::least_loaded(&self.workers) {
+            worker.serve(connection);
         }
     }
 }

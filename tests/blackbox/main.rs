@@ -20,12 +20,14 @@ mod life;
 mod lint;
 mod memory_full;
 mod metrics;
+mod metrics_table;
 mod migrate;
 mod near_cache;
 mod nested_table;
 mod policies;
 mod readiness;
 mod reload;
+mod rolling;
 #[path = "../stores/servers/mod.rs"]
 mod servers;
 mod settings;

@@ -1,6 +1,9 @@
 //! Settings as an operator meets them: what is unknown is refused by name, what Kubernetes injects is not ours.
 
-use std::fs;
+use std::{collections::BTreeSet, fs, path::Path};
+
+use serde_json::Value;
+use weir::config::{Flags, Settings};
 
 use crate::support::{Run, finish, server::Setup, weir};
 
@@ -93,4 +96,58 @@ fn flags_stand_above_variables_and_those_above_the_file() {
     let setup = Setup::new();
     let server = setup.env("WEIR_CONFIG", config).start();
     assert_eq!(server.told("policy loaded")[0]["limits"], 1, "a path in the file is meant from where the file stands");
+}
+
+/// A line of the settings file without the sign that makes a comment of a setting.
+fn uncommented(line: &str) -> String {
+    let is_key = |text: &str| text.split_once(": ").is_some_and(|(key, _)| is_name(key));
+    match line.split_once("# ").filter(|(indent, text)| indent.trim().is_empty() && is_key(text)) {
+        Some((indent, text)) => format!("{indent}{text}\n"),
+        None => format!("{line}\n"),
+    }
+}
+
+fn is_name(key: &str) -> bool {
+    key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+/// The settings in a YAML text of nested maps with a key a line.
+fn keys_of(yaml: &str) -> BTreeSet<String> {
+    let (mut path, mut keys) = (Vec::new(), BTreeSet::new());
+    for line in yaml.lines() {
+        let text = line.trim_start();
+        let Some((key, value)) = text.split_once(':').filter(|(key, _)| is_name(key)) else { continue };
+        path.truncate((line.len() - text.len()) / 2);
+        path.push(key);
+        if !value.is_empty() {
+            keys.insert(path.join("."));
+        }
+    }
+    keys
+}
+
+fn add_leaves(value: &Value, path: &str, keys: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                add_leaves(value, &path, keys);
+            }
+        }
+        _ => drop(keys.insert(path.to_owned())),
+    }
+}
+
+#[test]
+fn the_settings_file_explains_every_setting_and_shows_its_default() {
+    let file = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/weir.yaml")).expect("a file");
+    let text: String = file.lines().map(uncommented).collect();
+    let mut settings = BTreeSet::new();
+    add_leaves(&serde_json::to_value(Settings::default()).expect("JSON"), "", &mut settings);
+    assert_eq!(keys_of(&text), settings);
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("weir.yaml");
+    fs::write(&path, text.replace("\nlimits: limits.yaml\n", "\n")).expect("written");
+    assert_eq!(Settings::load(Some(&path), [], &Flags::default()).expect("valid"), Settings::default());
 }

@@ -1,0 +1,77 @@
+//! Every metric of a service stands in one table of the documentation, and every one that stands there is of a service.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use crate::{
+    support::{
+        eventually,
+        http::Client,
+        pki::{Authority, Leaf, put},
+        server::Setup,
+    },
+    tokens::{caller, token},
+};
+
+const POLICY: &str = "schema: { user: { limits: [[9, 1, 86400]] } }";
+const PAGES: [&str; 2] = ["docs/running.md", "docs/redis.md"];
+
+/// The metrics that stand in the first column of a page's tables.
+fn in_tables_of(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).expect("a page");
+    let first = text.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
+    let quoted = first.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>());
+    let name = |quoted: String| quoted.split('{').next().unwrap_or_default().to_owned();
+    quoted.map(name).filter(|name| name.starts_with("weir_")).collect()
+}
+
+/// The metrics on a page of `/metrics`.
+fn shown(text: &str) -> impl Iterator<Item = String> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    types.map(str::to_owned)
+}
+
+/// `/metrics` for who has a token.
+fn page_by(http: &str, token: &str) -> String {
+    let mut client = Client::connect(http).expect("it accepts connections");
+    let authorization = format!("Bearer {token}");
+    client.ask("GET /metrics", &[("authorization", &authorization)], b"").expect("it answers").body
+}
+
+/// All that a service with its own memory shows: encrypted, with callers that were reloaded, and with a snapshot.
+fn of_one_that_is_alone() -> Vec<String> {
+    let (pair, metrics) = (Authority::new("ours").sign(Leaf::host("localhost")), token());
+    let callers = |name| format!("callers:\n{}", caller(name, "metrics", &metrics, ""));
+    let setup = Setup::new().policy(POLICY).grpc_tls(&pair).callers(&callers("prometheus"));
+    let snapshot = setup.path("snapshot");
+    let setup = setup.env("WEIR_STORE__SNAPSHOT__PATH", snapshot.to_str().expect("a path"));
+    let server = setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
+    put(&server.dir.path().join("auth.yaml"), &callers("scraper"));
+    server.wait_for_metric_by(&metrics.token, "weir_auth_reloads_total{result=\"success\"}", 1.0);
+    server.wait_for_metric_by(&metrics.token, "weir_snapshot_bytes", 1.0);
+    shown(&page_by(&server.http, &metrics.token)).collect()
+}
+
+/// All that a service with a store shows that does not answer.
+fn of_one_that_shares() -> Vec<String> {
+    let setup = Setup::new().policy(POLICY).env("WEIR_STORE__NEAR_CACHE__ENABLED", "true");
+    let nowhere = format!("redis+unix://{}", setup.path("redis.sock").display());
+    let server = setup.env("WEIR_STORE__URL", &nowhere).start();
+    assert_eq!(server.run(&["check", "user"]).code, 0);
+    eventually("a failure is counted", || {
+        let text = server.get("/metrics").1;
+        text.contains("weir_store_errors_total{").then(|| shown(&text).collect())
+    })
+}
+
+#[test]
+fn every_metric_stands_in_one_table_and_what_stands_there_is_one() {
+    let live: BTreeSet<_> = of_one_that_is_alone().into_iter().chain(of_one_that_shares()).collect();
+    let tables: Vec<_> = PAGES.iter().flat_map(|page| in_tables_of(page)).collect();
+    let mut told = BTreeSet::new();
+    let twice: Vec<_> = tables.iter().filter(|name| !told.insert((*name).clone())).collect();
+    assert!(twice.is_empty(), "these stand twice in {PAGES:?}: {twice:?}");
+    let missing: Vec<_> = live.difference(&told).collect();
+    assert!(missing.is_empty(), "these are in no table of {PAGES:?}: {missing:?}");
+    let gone: Vec<_> = told.difference(&live).collect();
+    assert!(gone.is_empty(), "these are told in {PAGES:?}, but no service shows them: {gone:?}");
+}

@@ -1,0 +1,195 @@
+//! Services that are stopped and started again while they are asked: every call is answered, and every unit is counted once.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tonic::{Code, Status, transport::Endpoint};
+use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
+
+use crate::{
+    servers::{Options, Server as Redis},
+    support::{
+        Server, eventually, in_time,
+        requests::{check, peek},
+        server::Setup,
+    },
+};
+
+const CALLERS: usize = 8;
+/// Between two calls of one caller.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How many trades a user has. None comes back for a day.
+const TRADES: u64 = 3_000;
+/// How much a user may do in all: more than is asked here. None comes back for ten minutes.
+const ALL: u64 = 1_000_000;
+/// How many calls are answered while a replica is away.
+const MEANWHILE: u64 = 200;
+const TRADE: [&str; 3] = ["user", "alex", "trade"];
+const OTHER: [&str; 3] = ["user", "alex", "other"];
+const PASSED: &str = "weir_checks_total{domain=\"\",transport=\"grpc\",outcome=\"allowed\"}";
+
+/// The addresses and the policy of services, which outlive each of them.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().expect("a path").to_owned()
+    }
+
+    fn address(&self, number: usize) -> String {
+        format!("unix:{}", self.path(&format!("{number}.sock")))
+    }
+
+    /// A service that says for a while that it ends, as operators have it.
+    fn setup(&self, number: usize) -> Setup {
+        let policy = format!(
+            "schema: {{ user: {{ children: {{ '*': {{ limits: [[{}, 1, 600]], children: {{ trade: {{ limits: [[{}, 1, \
+             86400]] }} }} }} }} }} }}",
+            ALL - 1,
+            TRADES - 1
+        );
+        let setup = Setup::new().policy(&policy).env("WEIR_GRPC__LISTEN", &self.address(number));
+        setup.env("WEIR_SHUTDOWN__DELAY", "300ms")
+    }
+}
+
+/// Who asks services in turn, over connections of his own.
+struct Caller {
+    services: Vec<RateLimiterClient<tonic::transport::Channel>>,
+    turn: usize,
+}
+
+impl Caller {
+    fn of(place: &Place, services: usize, turn: usize) -> Self {
+        let address = |number| Endpoint::from_shared(place.address(number)).expect("an address");
+        let services = (0..services).map(|number| RateLimiterClient::new(address(number).connect_lazy())).collect();
+        Self { services, turn }
+    }
+
+    /// The answer of the first service, from the one whose turn it is, that takes the call.
+    async fn ask(&mut self, request: &CheckRequest) -> Option<CheckResponse> {
+        for _ in 0..self.services.len() {
+            self.turn = (self.turn + 1) % self.services.len();
+            match self.services[self.turn].check(request.clone()).await {
+                Ok(answer) => return Some(answer.into_inner()),
+                Err(status) => assert!(never_sent(&status), "it may have been charged: {status:?}"),
+            }
+        }
+        None
+    }
+
+    /// The answer of any service; one that is alone may be waited for.
+    async fn answer(&mut self, request: &CheckRequest) -> CheckResponse {
+        let answer = in_time("an answer", async {
+            loop {
+                if let Some(answer) = self.ask(request).await {
+                    break answer;
+                }
+                assert_eq!(self.services.len(), 1, "no service takes the call");
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+        let answer = answer.await;
+        assert!(!answer.degraded);
+        answer
+    }
+
+    /// Asks until the services have all been replaced and no trade is left.
+    async fn go_on(mut self, seen: Arc<Seen>) {
+        let (trade, other) = (check(&TRADE), check(&OTHER));
+        while !(seen.replaced.load(Relaxed) && seen.refused.load(Relaxed) > 0) {
+            let passed = self.answer(&trade).await.allowed;
+            if passed { &seen.trades } else { &seen.refused }.fetch_add(1, Relaxed);
+            assert!(self.answer(&other).await.allowed);
+            seen.others.fetch_add(1, Relaxed);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Whether a call that ended so was certainly not carried out: there was no connection, or the one for which it waited was
+/// told to go.
+fn never_sent(status: &Status) -> bool {
+    let told_to_go = |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    let first = std::error::Error::source(status);
+    let mut causes = std::iter::successors(first, |error| error.source());
+    status.code() == Code::Unavailable
+        || causes.any(|cause| {
+            cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)
+                || cause.downcast_ref::<h2::Error>().is_some_and(told_to_go)
+        })
+}
+
+/// What callers have seen.
+#[derive(Default)]
+struct Seen {
+    trades: AtomicU64,
+    refused: AtomicU64,
+    others: AtomicU64,
+    replaced: AtomicBool,
+}
+
+/// Stops each of these services while callers ask them, starts it again, and looks at what was counted. It blocks between,
+/// so callers need threads of their own.
+async fn replace_each(place: &Place, setup: impl Fn(usize) -> Setup, services: usize, rounds: usize) {
+    let mut running: Vec<_> = (0..services).map(|number| setup(number).start()).collect();
+    let seen = Arc::<Seen>::default();
+    let mut callers = JoinSet::new();
+    for turn in 0..CALLERS {
+        callers.spawn(Caller::of(place, services, turn).go_on(Arc::clone(&seen)));
+    }
+    for number in (0..services).cycle().take(rounds * services) {
+        is_asked(&running[number]);
+        running[number].signal(Signal::TERM);
+        assert_eq!(running[number].wait_for_end(), 0);
+        assert!(running[number].told("some calls did not finish in time and were cut").is_empty());
+        let before = seen.others.load(Relaxed);
+        if services > 1 {
+            eventually("others answer", || (seen.others.load(Relaxed) >= before + MEANWHILE).then_some(()));
+        }
+        running[number] = setup(number).start();
+    }
+    running.iter().for_each(is_asked);
+    seen.replaced.store(true, Relaxed);
+    callers.join_all().await;
+
+    let others = seen.others.load(Relaxed);
+    println!("{others} other things, {TRADES} trades, {} refused", seen.refused.load(Relaxed));
+    assert_eq!(seen.trades.load(Relaxed), TRADES);
+    let answer = Caller::of(place, services, 0).answer(&peek(&TRADE)).await;
+    let left: Vec<_> = answer.levels.iter().map(|level| level.remaining).collect();
+    assert_eq!(left, [ALL - TRADES - others, 0]);
+}
+
+/// Waits until callers have found a service.
+fn is_asked(service: &Server) {
+    eventually("it is asked", || (service.metric(PASSED) > 0.0).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_replicas_with_one_store_are_replaced_without_a_failed_call_or_a_lost_count() {
+    let (redis, place) = (Redis::start(Options::socket()), Place::new());
+    replace_each(&place, |number| place.setup(number).shared(&redis), 3, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_service_with_a_snapshot_is_replaced_without_a_lost_count() {
+    let place = Place::new();
+    let setup = |number| {
+        let setup = place.setup(number).env("WEIR_STORE__SNAPSHOT__PATH", &place.path("weir.snapshot"));
+        setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1d")
+    };
+    replace_each(&place, setup, 1, 3).await;
+}
