@@ -36,7 +36,15 @@ const TOKEN_KEYS: &[&str] = &["sha256", "expires"];
 /// All that is wrong with it, each with its place. Nothing that may be a token is shown.
 pub fn load(path: &Path) -> Result<Callers, Problems> {
     let text = contents(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
-    parse(&text).map_err(|problems| hidden(problems).in_file(path))
+    parse(&text).map_err(|problems| problems.in_file(path))
+}
+
+/// Reads the text of one.
+///
+/// # Errors
+/// All that is wrong with it, each with its place. Nothing that may be a token is shown.
+pub fn parse(text: &str) -> Result<Callers, Problems> {
+    read(text).map_err(hidden)
 }
 
 fn contents(path: &Path) -> io::Result<String> {
@@ -58,8 +66,7 @@ fn hidden(mut problems: Problems) -> Problems {
     problems
 }
 
-/// Reads its text.
-fn parse(text: &str) -> Result<Callers, Problems> {
+fn read(text: &str) -> Result<Callers, Problems> {
     let mut reader = Reader::default();
     match document::parse(text)? {
         None => {
@@ -239,7 +246,7 @@ mod tests {
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     fn told(text: &str) -> String {
-        parse(text).map_err(hidden).unwrap_err().to_string()
+        parse(text).unwrap_err().to_string()
     }
 
     #[test]

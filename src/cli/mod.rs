@@ -13,7 +13,9 @@ mod render;
 mod reset;
 mod serve;
 mod signals;
-mod simulate;
+// What it reads is fuzzed from outside.
+#[doc(hidden)]
+pub mod simulate;
 mod token;
 
 use std::{env, fmt::Display, path::PathBuf, process::ExitCode};

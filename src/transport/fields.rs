@@ -1,7 +1,7 @@
 //! The fields of a message as they stand on the wire, borrowed from its bytes.
 
 /// Deepest nesting of groups.
-const MAX_GROUPS: usize = 16;
+pub const MAX_GROUPS: usize = 16;
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::{
 
 /// Most fields of a check, and of the limits that it brings, on the wire; twice what a valid one can have. Two bytes on
 /// the wire may become a few hundred in memory.
-const MAX_FIELDS: usize = 128;
+pub const MAX_FIELDS: usize = 128;
 
 /// The fields of `CheckRequest`, by their numbers.
 mod field {

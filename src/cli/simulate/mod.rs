@@ -1,8 +1,8 @@
 //! `weir simulate`
 
-mod access;
+pub mod access;
 mod compare;
-mod lines;
+pub mod lines;
 mod moments;
 mod passed_over;
 mod place;
@@ -11,7 +11,7 @@ mod source;
 mod story;
 mod tallies;
 mod telling;
-mod trace;
+pub mod trace;
 
 use std::{
     io::{self, BufWriter, IsTerminal, Write},
@@ -94,7 +94,7 @@ struct Scene {
 }
 
 impl Simulate {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let store = self.store_settings()?;
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let policies = self.policies(&bounds)?;

@@ -6,7 +6,7 @@ pub mod connection;
 pub mod dial;
 pub mod encode;
 pub mod flight;
-mod greeting;
+pub mod greeting;
 pub mod io;
 pub mod lane;
 pub mod login;

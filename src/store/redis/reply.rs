@@ -10,6 +10,10 @@ use crate::{
     store::Failure,
 };
 
+/// Farthest moment and longest time that an answer may tell, in microseconds: hundreds of times what any limit makes of any
+/// state, and a sum of several still is a number.
+pub const MAX_TIME: Micros = 1 << 60;
+
 /// The answer to one part of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
@@ -51,7 +55,7 @@ impl<'a> Answers<'a> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
         let mut answers = Self { rest, at: 0 };
-        answers.at = answers.int()?;
+        answers.at = answers.time()?;
         Ok(answers)
     }
 
@@ -95,16 +99,20 @@ impl<'a> Answers<'a> {
         let allowed = self.int()? == 1;
         let (limit, remaining) = (self.int()?, self.int()?);
         let retry = self.int()?;
-        let (reset_after, wait) = (self.int()?, self.int()?);
+        let (reset_after, wait) = (self.time()?, self.time()?);
         let never = self.int()? == 1;
         let count = |number: i64| u64::try_from(number).map_err(|_| unreadable());
-        let retry_after = (retry >= 0).then_some(retry);
+        let retry_after = if retry < 0 { None } else { Some(time(retry)?) };
         let (limit, remaining) = (count(limit)?, count(remaining)?);
         Ok(Decision { allowed, limit, remaining, retry_after, reset_after, wait, never })
     }
 
     fn int(&mut self) -> Result<i64, Failure> {
         read_int(&mut self.rest).map_err(|_| unreadable())
+    }
+
+    fn time(&mut self) -> Result<Micros, Failure> {
+        time(self.int()?)
     }
 
     fn bytes(&mut self) -> Result<&'a [u8], Failure> {
@@ -119,10 +127,47 @@ impl<'a> Answers<'a> {
     }
 }
 
+fn time(number: i64) -> Result<Micros, Failure> {
+    if (0..=MAX_TIME).contains(&number) { Ok(number) } else { Err(unreadable()) }
+}
+
 fn payload(reply: &Reply) -> Result<&[u8], Failure> {
     match reply {
         OwnedFrame::BulkString(bytes) => Ok(bytes),
         OwnedFrame::Error(text) => Err(Failure::of_server(text)),
         _ => Err(unreadable()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part of one level, decided at `at`, whose lengths of time are these.
+    fn read(at: i64, [retry, reset, wait]: [i64; 3]) -> Result<Decided, Failure> {
+        let mut bytes = vec![0x91];
+        for number in [at, 0, 1, 9, 8, retry, reset, wait, 0] {
+            bytes.push(0xd3);
+            bytes.extend(number.to_be_bytes());
+        }
+        let reply = Reply::BulkString(bytes);
+        Answers::new(&reply)?.next(1, false)
+    }
+
+    #[test]
+    fn times_that_no_limit_makes_are_not_believed() {
+        let decided = read(5, [-1, 7, 3]).unwrap();
+        let told = &decided.decisions[0];
+        assert_eq!((decided.at, told.retry_after, told.reset_after, told.wait), (5, None, 7, 3));
+        assert!(read(MAX_TIME, [MAX_TIME, MAX_TIME, 0]).is_ok());
+        for beyond in [MAX_TIME + 1, i64::MAX, i64::MIN] {
+            assert!(read(beyond, [0; 3]).is_err(), "{beyond}");
+            for place in 0..3 {
+                let mut times = [0; 3];
+                times[place] = beyond;
+                // A negative time to retry is how the script says that there is none.
+                assert_eq!(read(5, times).is_err(), (place, beyond) != (0, i64::MIN), "{beyond} in place {place}");
+            }
+        }
     }
 }

@@ -15,7 +15,10 @@ use super::{
     moments::Moment,
     trace::{CheckLine, Line},
 };
-use crate::domain::{Micros, time::SECOND};
+use crate::domain::{
+    Micros,
+    time::{MAX_MOMENT, SECOND},
+};
 
 /// Most lines of one second that are spread over it; those behind them are spread again.
 const MAX_OF_A_SECOND: usize = 100_000;
@@ -99,7 +102,7 @@ impl OfASecond {
     fn place(&mut self, into: &mut Vec<Entry>) {
         let all = self.lines.len() as Micros;
         into.extend(self.lines.drain(..).zip(0..).map(|((number, mut line), index)| {
-            line.at_us += index * SECOND / all;
+            line.at_us = (line.at_us + index * SECOND / all).min(MAX_MOMENT);
             Entry { number, line: Ok(Line::Check(line)) }
         }));
     }
@@ -134,6 +137,14 @@ mod tests {
         assert_eq!(times(Arrivals::Spread), spread);
         let together = [5_000_000, 5_000_000, 5_000_000, 6_000_000, 5_000_000, 6_250_000, 5_000_000];
         assert_eq!(times(Arrivals::Together), together);
+    }
+
+    #[test]
+    fn the_last_second_of_all_is_not_left() {
+        let last = MAX_MOMENT / SECOND;
+        let line = format!(r#"{{"at":{last},"user":"a"}}"#);
+        let times = told(Arrivals::Spread, &[&line, &line]);
+        assert_eq!(times, [(1, Ok(last * SECOND)), (2, Ok(MAX_MOMENT))]);
     }
 
     #[test]

@@ -1,0 +1,48 @@
+//! What Envoy asks, as a message and as JSON.
+
+use futures_util::FutureExt;
+use prost::Message;
+use tonic::Code;
+use weir::{
+    limiter::descriptors::MAX_DESCRIPTORS,
+    transport::rls::{EnvoySettings, Headers, Rls, pb, wire::RateLimitRequest},
+};
+
+use super::{http, messages::nests_groups, scene};
+
+/// A request is read where prost reads it, as the same, and answered unless it asks nothing.
+pub fn ratelimit(bytes: &[u8]) {
+    let read = RateLimitRequest::read(bytes).ok();
+    if let Ok(known) = pb::RateLimitRequest::decode(bytes) {
+        match &read {
+            Some(read) => compare(read, &known),
+            None => assert!(nests_groups(bytes), "prost reads {known:?}"),
+        }
+    }
+    let Some(request) = read else { return };
+    let settings = EnvoySettings { headers: Headers::Both, dynamic_metadata: true, ..EnvoySettings::default() };
+    let service = Rls::new(scene::checks(), settings);
+    match service.answer(&request).now_or_never().expect("memory answers at once") {
+        Ok(answer) => assert_eq!(answer.statuses.len(), request.asked.descriptors.len()),
+        Err(refused) => assert_eq!(refused.code, Code::InvalidArgument, "{}", refused.message),
+    }
+}
+
+fn compare(read: &RateLimitRequest, known: &pb::RateLimitRequest) {
+    let asked = &read.asked;
+    assert_eq!((&asked.domain, read.hits_addend), (&known.domain, known.hits_addend));
+    assert_eq!(asked.descriptors.len(), known.descriptors.len().min(MAX_DESCRIPTORS + 1));
+    assert_eq!(asked.descriptors.len(), read.own_hits.len());
+    for ((read, own_hits), known) in asked.descriptors.iter().zip(&read.own_hits).zip(&known.descriptors) {
+        assert_eq!(*own_hits, known.hits_addend.is_some());
+        let entries = known.entries.iter().map(|entry| (&entry.key, &entry.value));
+        // Of more than any rule has, not all are read.
+        assert!(read.entries.len() == known.entries.len() || read.entries.len() < known.entries.len().min(20));
+        assert!(read.entries.iter().map(|(key, value)| (key, value)).eq(entries.take(read.entries.len())));
+    }
+}
+
+/// A body of `/json` is answered: that it is no request, or what was decided.
+pub fn json(bytes: &[u8]) {
+    http::post("/json", bytes);
+}

@@ -1,0 +1,53 @@
+//! JSON over HTTP, through the router that serves it.
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::{Request, Response},
+};
+use serde::de::IgnoredAny;
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt;
+use weir::{
+    settings::HeaderStyle,
+    transport::{
+        http,
+        rls::{self, EnvoySettings, Rls},
+    },
+};
+
+use super::scene;
+
+/// Longest body that is read.
+const MAX_BODY_BYTES: usize = 1 << 16;
+
+thread_local! {
+    /// Made once, since to read the descriptors of the messages takes longer than any request.
+    static SERVICE: (Runtime, Router) = {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let checks = scene::checks();
+        let envoy = rls::json::routes(Rls::new(checks.clone(), EnvoySettings::default()), MAX_BODY_BYTES);
+        let own = http::routes(checks, HeaderStyle::Draft11, MAX_BODY_BYTES);
+        (runtime, own.expect("routes").merge(envoy.expect("routes")))
+    };
+}
+
+/// A body of each of the paths of the API is answered in JSON.
+pub fn json(bytes: &[u8]) {
+    for path in ["/v1/check", "/v1/check_batch", "/v1/reset"] {
+        let answer = post(path, bytes);
+        serde_json::from_slice::<IgnoredAny>(&answer).expect("JSON");
+    }
+}
+
+/// What is answered to a body, which is never that something is wrong inside.
+pub fn post(path: &str, body: &[u8]) -> Vec<u8> {
+    SERVICE.with(|(runtime, router)| {
+        runtime.block_on(async {
+            let request = Request::post(path).body(Body::from(body.to_vec())).expect("a request");
+            let Ok(answer): Result<Response<Body>, _> = router.clone().oneshot(request).await;
+            assert!(!answer.status().is_server_error(), "{path}: {}", answer.status());
+            to_bytes(answer.into_body(), usize::MAX).await.expect("a body").to_vec()
+        })
+    })
+}

@@ -1,0 +1,78 @@
+//! What `weir simulate` reads: traces and access logs.
+
+use futures_util::FutureExt;
+use weir::{
+    algorithm::Bounds,
+    cli::simulate::{
+        access::{AccessLog, Arrivals, Field, KeyFrom, OfASecond},
+        lines::{Entry, Reading},
+        trace::{Line, Trace},
+    },
+    domain::time::MAX_MOMENT,
+    limiter::Limiter,
+};
+
+use super::scene::{self, Memory, NOW};
+
+/// A log behind a line with the form of its keys: each of its lines is a check, or told to be none.
+pub fn access_log(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let (form, lines) = text.split_once('\n').unwrap_or((text, ""));
+    let Ok(key_from) = KeyFrom::parse(form) else { return };
+    for arrivals in [Arrivals::Spread, Arrivals::Together] {
+        tell(
+            lines,
+            AccessLog {
+                key_from: key_from.clone(),
+                cost_from: Field::parse("bytes?").ok(),
+                time_from: None,
+                domain: String::new(),
+                arrivals,
+                of_a_second: OfASecond::default(),
+            },
+        );
+    }
+}
+
+/// Each line of a trace is a request, or told to be none.
+pub fn trace(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        tell(text, Trace);
+    }
+}
+
+fn tell(text: &str, mut reading: impl Reading) {
+    let (mut entries, mut lines) = (Vec::new(), 0);
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        lines += 1;
+        reading.read(lines, line, &mut entries);
+    }
+    reading.finish(&mut entries);
+    let mut numbers: Vec<_> = entries.iter().map(|entry| entry.number).collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(1..=lines), "each line once");
+    let limiter = scene::limiter(scene::store(NOW), scene::policy());
+    entries.iter().for_each(|entry| hear(entry, &limiter));
+}
+
+fn hear(entry: &Entry, limiter: &Limiter<Memory>) {
+    let line = match &entry.line {
+        Ok(line) => line,
+        Err(why) => return assert!(!why.is_empty()),
+    };
+    assert!((0..=MAX_MOMENT).contains(&line.at_us()), "{line:?}");
+    match line {
+        Line::Check(line) => {
+            if let Ok(request) = line.request(&Bounds::default()) {
+                let snapshot = limiter.snapshot();
+                let _ = limiter.check(&snapshot, &request).now_or_never().expect("memory answers at once");
+            }
+        }
+        Line::Reset(line) => {
+            if let Ok(request) = line.request() {
+                let reset = limiter.reset(&request, line.subtree).now_or_never();
+                reset.expect("memory answers at once").expect("memory forgets");
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The messages of `weir.v1`, over gRPC.
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use prost::Message;
+use weir::{
+    proto::{CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, ResetRequest, ResetResponse},
+    transport::{
+        fields::{Fields, MAX_GROUPS, Value},
+        grpc::call,
+        message::{self, CheckMessage, MAX_FIELDS},
+    },
+};
+
+use super::scene;
+
+/// Bytes before a message in a call.
+const HEAD: usize = 5;
+/// The field of a check that holds limits.
+const LIMIT_SPEC: u64 = 3;
+
+/// A `CheckRequest` is read as prost reads it, unless it is larger than it may be, and answered.
+pub fn check(bytes: &[u8]) {
+    compare(bytes);
+    if let Ok(answer) = call::check_at_once(&scene::checks(), bytes) {
+        CheckResponse::decode(&answer[HEAD..]).expect("an answer");
+    }
+}
+
+/// A `CheckBatchRequest` has the checks that prost finds in it, and is answered check by check.
+pub fn batch(bytes: &[u8]) {
+    let read: Option<Vec<_>> = message::batch(bytes).ok().map(Iterator::collect);
+    if let Ok(known) = CheckBatchRequest::decode(bytes) {
+        match &read {
+            Some(checks) => assert_eq!(checks.len(), known.checks.len()),
+            None => assert!(nests_groups(bytes), "prost reads {known:?}"),
+        }
+    }
+    let checks = read.unwrap_or_default();
+    checks.iter().for_each(|check| compare(check));
+    let service = scene::checks();
+    let answers = call::check_batch(&service, Bytes::copy_from_slice(bytes));
+    if let Ok(answers) = answers.now_or_never().expect("memory answers at once") {
+        let answers = CheckBatchResponse::decode(&answers[HEAD..]).expect("answers");
+        assert_eq!(answers.results.len(), checks.len());
+    }
+}
+
+/// A `ResetRequest` is read as prost reads it, unless it is larger than it may be, and carried out.
+pub fn reset(bytes: &[u8]) {
+    match (message::reset(bytes), ResetRequest::decode(bytes)) {
+        (Ok(read), Ok(known)) => assert_eq!(read, known),
+        (Ok(read), Err(error)) => panic!("{read:?} is read, but: {error}"),
+        (Err(_), Ok(known)) => {
+            let fields = Fields::new(bytes).count_up_to(MAX_FIELDS);
+            assert!(fields.map_or_else(|| nests_groups(bytes), |fields| fields > MAX_FIELDS), "prost reads {known:?}");
+        }
+        (Err(_), Err(_)) => {}
+    }
+    let service = scene::checks();
+    let done = call::reset(&service, Bytes::copy_from_slice(bytes));
+    if let Ok(done) = done.now_or_never().expect("memory answers at once") {
+        let done = ResetResponse::decode(&done[HEAD..]).expect("an answer");
+        assert!(!done.existed, "nobody has asked anything");
+    }
+}
+
+fn compare(bytes: &[u8]) {
+    match (CheckMessage::read(bytes), CheckRequest::decode(bytes)) {
+        // As text, since there may be one that is no number among them.
+        (Ok(read), Ok(known)) => assert_eq!(format!("{read:?}"), format!("{:?}", CheckMessage::from(&known))),
+        (Ok(read), Err(error)) => panic!("{read:?} is read, but: {error}"),
+        (Err(_), Ok(known)) => assert!(is_beyond_bounds(bytes), "prost reads {known:?}"),
+        (Err(_), Err(_)) => {}
+    }
+}
+
+/// Whether a check may be refused although it is one.
+fn is_beyond_bounds(bytes: &[u8]) -> bool {
+    let Some(fields) = Fields::new(bytes).collect::<Option<Vec<_>>>() else { return nests_groups(bytes) };
+    let limits = fields.iter().map(|field| match field {
+        (LIMIT_SPEC, Value::Bytes(spec)) => Fields::new(spec).count_up_to(MAX_FIELDS),
+        _ => Some(0),
+    });
+    let limits = limits.sum::<Option<usize>>();
+    fields.len() > MAX_FIELDS || limits.map_or_else(|| nests_groups(bytes), |limits| limits > MAX_FIELDS)
+}
+
+/// Whether groups may be nested deeper than is read.
+pub fn nests_groups(bytes: &[u8]) -> bool {
+    const START: u8 = 3;
+    bytes.iter().filter(|byte| **byte & 7 == START).count() > MAX_GROUPS
+}

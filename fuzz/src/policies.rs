@@ -1,0 +1,99 @@
+//! Policy files, in both formats.
+
+use futures_util::FutureExt;
+use weir::{
+    algorithm::Bounds,
+    domain::ask::MAX_COST,
+    limiter::{CheckError, Descriptor, DescriptorsRequest, Invalid, Request},
+    policy::{
+        Domain, Policy, Problems, descriptors,
+        document::{self, Node},
+        file,
+        lint::{self, Place},
+    },
+};
+
+use super::scene::{self, NOW};
+
+/// Most nodes of a policy that are asked for.
+const MAX_PLACES: usize = 32;
+/// What is asked of each: units, and the factor of the request.
+const TERMS: [(i64, f64); 5] = [(1, 1.0), (0, 0.5), (-MAX_COST, 1e-9), (MAX_COST, 1e9), (1, 0.0)];
+
+/// A file of the native format is refused with places, or its limits decide whatever is asked of them.
+pub fn native(bytes: &[u8]) {
+    let Some(domain) = read(bytes, file::read) else { return };
+    let policy = Policy::new([domain]);
+    lint::warnings(&policy);
+    assert_eq!(lint::forgotten(&policy, &policy), Vec::<String>::new(), "nothing has changed");
+    let limiter = scene::limiter(scene::store(NOW), policy);
+    let snapshot = limiter.snapshot();
+    for domain in snapshot.policy.domains() {
+        for (place, (cost, factor)) in places(domain).iter().flat_map(|place| TERMS.map(|terms| (place, terms))) {
+            let mut request = Request::new(&domain.name, &place.pattern).expect("a key");
+            request.set_terms(cost, None, factor).expect("terms");
+            // A factor may take a limit beyond its bounds, and nothing else may be wrong.
+            let answer = limiter.check(&snapshot, &request).now_or_never().expect("memory answers at once");
+            let is_too_far = matches!(&answer, Err(CheckError::Invalid(Invalid::Factor(..))));
+            assert!(answer.is_ok() || factor != 1.0 && is_too_far, "{:?}", answer.as_ref().err());
+            for level in answer.into_iter().flat_map(|answer| answer.levels) {
+                let said = level.decision;
+                assert!(said.reset_after >= 0 && said.wait >= 0 && said.retry_after.is_none_or(|after| after > 0));
+            }
+        }
+    }
+}
+
+/// A file in the format of envoyproxy/ratelimit is refused with places, or every descriptor that it knows gets a status.
+pub fn descriptors(bytes: &[u8]) {
+    let Some(domain) = read(bytes, descriptors::file::read) else { return };
+    // A second file of the domain that says the same.
+    let _ = read(bytes, |document, bounds| descriptors::file::add(domain.clone(), document, bounds));
+    let policy = Policy::new([domain]);
+    lint::warnings(&policy);
+    lint::forgotten(&policy, &policy);
+    let limiter = scene::limiter(scene::store(NOW), policy);
+    let snapshot = limiter.snapshot();
+    for domain in snapshot.policy.domains() {
+        for (hits, _) in TERMS {
+            let descriptors: Vec<_> = places(domain).iter().map(|place| descriptor(place, hits)).collect();
+            let asked = DescriptorsRequest { domain: domain.name.to_string(), descriptors };
+            let resolved = asked.resolve(&snapshot.policy).expect("not too many");
+            let statuses = limiter.check_descriptors(&snapshot, &resolved).now_or_never();
+            let statuses = statuses.expect("memory answers at once").expect("statuses");
+            assert_eq!(statuses.statuses.len(), asked.descriptors.len());
+        }
+    }
+}
+
+fn descriptor(place: &Place<'_>, hits: i64) -> Descriptor {
+    let pairs = place.pattern.chunks(2);
+    let entries = pairs.map(|pair| (pair[0].to_owned(), pair.last().copied().unwrap_or_default().to_owned()));
+    Descriptor { entries: entries.collect(), hits, over: None }
+}
+
+fn places(domain: &Domain) -> Vec<Place<'_>> {
+    let mut places = lint::places(domain);
+    places.truncate(MAX_PLACES);
+    places
+}
+
+fn read(bytes: &[u8], as_domain: impl Fn(&Node, &Bounds) -> Result<Domain, Problems>) -> Option<Domain> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    match document::parse(text).and_then(|document| document.map(|it| as_domain(&it, &Bounds::default())).transpose()) {
+        Ok(domain) => domain,
+        Err(problems) => {
+            check_places(text, &problems);
+            None
+        }
+    }
+}
+
+/// Problems say what is wrong, and where in the text.
+pub fn check_places(text: &str, problems: &Problems) {
+    let lines = 1 + text.matches(['\n', '\r']).count();
+    assert!(!problems.0.is_empty());
+    for problem in &problems.0 {
+        assert!(!problem.message.is_empty() && problem.mark.line <= lines + 1, "{problem:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Snapshot files.
+
+use std::{fs, io::Write, path::Path};
+
+use futures_util::FutureExt;
+use tempfile::NamedTempFile;
+use weir::{
+    algorithm,
+    domain::key::{domain_name, parts_end},
+    limiter::Request,
+    policy::tree::DEFAULT_ANCHOR,
+    store::memory::snapshot::{Loaded, Snapshot, SnapshotError},
+};
+
+use super::scene::{self, EVERY, Memory, NOW};
+
+/// Bytes of the checksum, which is the last that stands in a file.
+const CHECKSUM: usize = blake3::OUT_LEN;
+
+/// The content of a snapshot, to which the checksum is made fit: it is refused, or its states decide.
+pub fn content(bytes: &[u8]) {
+    let whole = [bytes, blake3::hash(bytes).as_bytes()].concat();
+    let Ok((loaded, store)) = load(whole_file(&whole).path()) else { return };
+    assert!(store.stats().keys as u64 + loaded.expired + loaded.left_out <= loaded.states, "{loaded:?}");
+    let limiter = scene::limiter(store, scene::policy());
+    let snapshot = limiter.snapshot();
+    let keys =
+        algorithm::LIST.iter().map(|entry| (EVERY, vec![entry.name])).chain([("", vec!["user", "alex", "trade"])]);
+    for (domain, key) in keys {
+        for cost in [1, 0, -1] {
+            let mut request = Request::new(domain, &key).expect("a key");
+            request.set_terms(cost, None, 1.0).expect("terms");
+            let answer = limiter.check(&snapshot, &request).now_or_never().expect("memory answers at once");
+            assert!(!answer.expect("an answer").levels.is_empty());
+        }
+    }
+}
+
+/// A file whose checksum does not match is refused, and so is one that is whole, once any byte has changed.
+pub fn file(bytes: &[u8]) {
+    let file = whole_file(bytes);
+    if load(file.path()).is_err() {
+        return;
+    }
+    let content = bytes.len() - CHECKSUM;
+    assert_eq!(blake3::hash(&bytes[..content]).as_bytes(), &bytes[content..]);
+    let at = usize::from(bytes[bytes.len() - 1]) * bytes.len() / 256;
+    let mut damaged = bytes.to_vec();
+    damaged[at] ^= 1;
+    fs::write(file.path(), damaged).expect("a file");
+    assert!(load(file.path()).is_err(), "byte {at} has changed");
+}
+
+fn whole_file(bytes: &[u8]) -> NamedTempFile {
+    let mut file = NamedTempFile::new().expect("a file");
+    file.write_all(bytes).expect("room");
+    file
+}
+
+fn load(path: &Path) -> Result<(Loaded, Memory), SnapshotError> {
+    let snapshot = Snapshot::open(path)?.expect("the file is there");
+    let store = scene::store(snapshot.clock().max(NOW));
+    let anchor_of = |domain: &[u8]| {
+        assert_eq!(parts_end(domain, 1), Some(domain.len()), "{domain:?}");
+        if domain == domain_name("shop") { 32 } else { DEFAULT_ANCHOR }
+    };
+    let loaded = snapshot.load_into(&store, anchor_of)?;
+    Ok((loaded, store))
+}
