@@ -25,6 +25,7 @@ use snapshots::{Snapshots, open_store};
 use crate::{
     admin::Admin,
     config::Settings,
+    explorer::Explorer,
     limiter::Limiter,
     policy::{Policy, Problems, watch::watch},
     settings::{Listen, Traffic},
@@ -32,7 +33,7 @@ use crate::{
         AnyStore,
         memory::{MemoryStats, snapshot::SnapshotError},
     },
-    telemetry::Metrics,
+    telemetry::{HotKeys, Metrics},
     transport::{
         ConnectionSettings, Drain, Listener, Server, Workers, grpc::Calls, http::Damaged, observe::Checks,
         workers::RuntimeKind,
@@ -136,7 +137,9 @@ impl App {
         let security = Security::open(&settings, &metrics)?;
         let memory = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, &metrics).map_err(AppError::Threads)?;
-        let limiter = Arc::new(Limiter::new(store, policy, Arc::clone(&metrics)));
+        let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
+        let ui = &settings.http.ui;
+        let limiter = Arc::new(if ui.enabled { limiter.following(HotKeys::new(ui.max_hot_keys)) } else { limiter });
         let admin = Admin::new(Arc::clone(&metrics), {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {
@@ -151,7 +154,8 @@ impl App {
 
         let drain = Drain::default();
         let checks = Checks::new(Arc::clone(&limiter), settings.bounds());
-        let pages = http::routes(&settings, checks.clone(), admin.clone())?;
+        let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds()));
+        let pages = http::routes(&settings, checks.clone(), admin.clone(), explorer)?;
         let (routes, health) = {
             let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
             Calls::new(checks, drain.clone(), bytes, envoy).await?

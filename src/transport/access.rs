@@ -22,8 +22,11 @@ pub fn of_page(page: &str) -> Access {
     match page {
         "/v1/check" | "/v1/check_batch" | "/json" => Access::Role(Role::Check),
         "/v1/reset" => Access::Role(Role::Reset),
-        "/metrics" => Access::Role(Role::Metrics),
+        "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/simulate" => Access::Role(Role::Metrics),
+        "/ui/api/key" => Access::Role(Role::Check),
         "/healthz" | "/readyz" | "/healthcheck" => Access::Open,
+        // They hold no data.
+        "/ui" | "/ui/" | "/ui/explorer.css" | "/ui/explorer.js" | "/ui/draw.js" => Access::Open,
         _ => Access::Known,
     }
 }
