@@ -61,13 +61,13 @@ struct Service {
     bounds: Bounds,
     started: Instant,
     /// Of simulations, one is run at a time.
-    simulating: Semaphore,
+    simulating: Arc<Semaphore>,
 }
 
 impl Explorer {
     /// An explorer of the policy in force and the counts of `limiter`; policies to be tried stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
-        let (started, simulating) = (Instant::now(), Semaphore::new(1));
+        let (started, simulating) = (Instant::now(), Arc::new(Semaphore::new(1)));
         Self(Arc::new(Service { limiter, bounds, started, simulating }))
     }
 

@@ -2,6 +2,7 @@
 
 use std::{
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -88,11 +89,14 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Told {
     let wanted: Wanted = read(request).await?;
     wanted.check()?;
     let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "");
-    let turn = explorer.clone();
-    let _turn = turn.0.simulating.acquire().await.map_err(|_| failed())?;
+    let busy =
+        || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "another simulation is under way; ask again when it is done");
+    let turn = Arc::clone(&explorer.0.simulating).try_acquire_owned().map_err(|_| busy())?;
     let run = tokio::task::spawn_blocking(move || {
         let snapshot = explorer.0.limiter.snapshot();
-        wanted.run(&snapshot.policy, &explorer.0.bounds)
+        let course = wanted.run(&snapshot.policy, &explorer.0.bounds);
+        drop(turn);
+        course
     });
     run.await.map_err(|_| failed())?.map(|course| told(&course))
 }

@@ -7,7 +7,7 @@ const OPEN_NODES = 80;
 const $ = (id) => document.getElementById(id);
 
 /** What the page knows. The token is nowhere else. */
-const page = { token: "", roles: [], domain: "", version: null, before: null, looked: null, rows: new Map(), timer: 0 };
+const page = { token: "", roles: [], domain: "", version: null, before: null, looked: null, rows: new Map(), timer: 0, polling: false };
 
 // ---- asking the service
 
@@ -73,9 +73,15 @@ async function begin() {
   for (const [id, role] of [["policy", "metrics"], ["keys", "metrics"], ["simulation", "metrics"], ["state", "check"]]) {
     deny($(id), may(role) ? null : role);
   }
-  if (!may("metrics")) return report("no role to read the policy", true);
-  await loadPolicy();
+  if (may("metrics")) await loadPolicy();
+  else withoutPolicy();
   page.timer = setInterval(poll, POLL_MS);
+}
+
+/** For who may not read which domains there are: their name is typed. */
+function withoutPolicy() {
+  if ($("domain").tagName === "SELECT") $("domain").replaceWith(element("input", { id: "domain", placeholder: "(default)", onchange: changeDomain }));
+  report("");
 }
 
 /** Closes a part of the page to who lacks a role for it. */
@@ -163,16 +169,26 @@ function limitRow(limit) {
 // ---- what changes
 
 async function poll() {
-  if (document.hidden || page.version === null) return;
+  if (document.hidden || page.polling) return;
+  page.polling = true;
   try {
-    const now = await ask("ui/api/live", { domain: page.domain });
-    if (now.version !== page.version) return await loadPolicy();
-    showLive(now);
-    report(`live, every ${POLL_MS / 1000} s`);
+    if (page.version !== null) await pollLive();
     if (page.looked) await look(page.looked);
   } catch (error) {
     failed(error);
   }
+  page.polling = false;
+}
+
+async function pollLive() {
+  const now = await ask("ui/api/live", { domain: page.domain }).catch((error) => {
+    // A domain that is gone is told by the policy.
+    if (error.status !== 404) throw error;
+    return { version: null };
+  });
+  if (now.version !== page.version) return loadPolicy();
+  showLive(now);
+  report(`live, every ${POLL_MS / 1000} s`);
 }
 
 function failed(error) {
@@ -203,8 +219,8 @@ function showLive(now) {
 }
 
 function showRates({ rates, shares }, allowed, refused) {
-  const parts = [element("span", { text: `${rate(allowed)} passed/s` }), element("span", { className: refused > 0 ? "bad" : "", text: ` ${rate(refused)} refused/s` })];
-  rates.replaceChildren(...parts);
+  const parts = [element("span", { text: `${rate(allowed)} passed/s` }), element("span", { className: refused > 0 ? "bad" : "", text: `${rate(refused)} refused/s` })];
+  rates.replaceChildren(parts[0], " ", parts[1]);
   const all = allowed + refused;
   shares[0].style.width = `${all ? (allowed / all) * 100 : 0}%`;
   shares[1].style.width = `${all ? (refused / all) * 100 : 0}%`;
@@ -322,12 +338,19 @@ async function onSimulate(event) {
 
 // ---- wiring
 
-$("domain").onchange = () => { page.domain = $("domain").value; forgetKey(); loadPolicy(); };
+function changeDomain() {
+  page.domain = $("domain").value;
+  forgetKey();
+  if (page.version !== null) loadPolicy();
+}
+
+$("domain").onchange = changeDomain;
 $("look").onsubmit = onLook;
 $("simulate").onsubmit = onSimulate;
 $("reset").onclick = () => onReset(false);
 $("reset-below").onclick = () => onReset(true);
 $("token-form").onsubmit = () => { page.token = $("token").value.trim(); begin(); };
+$("sign-in").oncancel = (event) => event.preventDefault();
 $("forget").onclick = () => { page.token = ""; page.version = null; forgetKey(); location.reload(); };
 document.addEventListener("visibilitychange", poll);
 begin();
