@@ -32,12 +32,18 @@ use crate::{
 /// Longest body of a request to the explorer; it may hold a policy that is to be tried.
 const MAX_BODY_BYTES: usize = 64 << 10;
 
-const PAGE: &str = include_str!("page/explorer.html");
-const STYLE: &str = include_str!("page/explorer.css");
-const SCRIPT: &str = include_str!("page/explorer.js");
-const DRAW: &str = include_str!("page/draw.js");
-
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The page and its files: path, kind and text.
+const FILES: [(&str, &str, &str); 7] = [
+    ("/ui", "text/html; charset=utf-8", include_str!("page/explorer.html")),
+    ("/ui/explorer.css", "text/css; charset=utf-8", include_str!("page/explorer.css")),
+    ("/ui/explorer.js", JAVASCRIPT, include_str!("page/explorer.js")),
+    ("/ui/page.js", JAVASCRIPT, include_str!("page/page.js")),
+    ("/ui/state.js", JAVASCRIPT, include_str!("page/state.js")),
+    ("/ui/simulation.js", JAVASCRIPT, include_str!("page/simulation.js")),
+    ("/ui/draw.js", JAVASCRIPT, include_str!("page/draw.js")),
+];
 
 /// What every answer below `/ui` says: the page gets nothing from elsewhere, and nothing elsewhere gets at the page.
 const HEADERS: [(HeaderName, &str); 5] = [
@@ -73,12 +79,11 @@ impl Explorer {
 
     /// The page and what it reads.
     pub fn routes(self) -> Router {
-        Router::new()
-            .route("/ui", get(|| async { text("text/html; charset=utf-8", PAGE) }))
+        let files = FILES.into_iter().fold(Router::new(), |routes, (path, kind, text)| {
+            routes.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }))
+        });
+        files
             .route("/ui/", get(|| async { (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, "../ui")]) }))
-            .route("/ui/explorer.css", get(|| async { text("text/css; charset=utf-8", STYLE) }))
-            .route("/ui/explorer.js", get(|| async { text(JAVASCRIPT, SCRIPT) }))
-            .route("/ui/draw.js", get(|| async { text(JAVASCRIPT, DRAW) }))
             .route("/ui/api/session", get(session))
             .route("/ui/api/policy", post(policy::tell))
             .route("/ui/api/live", post(live::tell))
@@ -105,10 +110,6 @@ async fn guarded(mut response: Response) -> Response {
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
-}
-
-fn text(kind: &'static str, text: &'static str) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, kind)], text)
 }
 
 /// The body of a request, read as what is asked there.

@@ -25,8 +25,9 @@ pub fn of_page(page: &str) -> Access {
         "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/simulate" => Access::Role(Role::Metrics),
         "/ui/api/key" => Access::Role(Role::Check),
         "/healthz" | "/readyz" | "/healthcheck" => Access::Open,
-        // They hold no data.
-        "/ui" | "/ui/" | "/ui/explorer.css" | "/ui/explorer.js" | "/ui/draw.js" => Access::Open,
+        // The explorer's page holds no data; what it reads is below the other.
+        "/ui" => Access::Open,
+        page if page.starts_with("/ui/") && !page.starts_with("/ui/api/") => Access::Open,
         _ => Access::Known,
     }
 }

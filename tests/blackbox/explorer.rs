@@ -25,7 +25,8 @@ const POLICY: &str = "
             limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }, { token_bucket: { capacity: 2, count: 1, period: 1d }, shadow: true }]
             children: { trade: { limits: [{ sliding_log: { count: 9, period: 1d, charge_denied: true } }] } }";
 
-const PAGES: [&str; 4] = ["/ui", "/ui/explorer.css", "/ui/explorer.js", "/ui/draw.js"];
+const PAGES: [&str; 7] =
+    ["/ui", "/ui/explorer.css", "/ui/explorer.js", "/ui/page.js", "/ui/state.js", "/ui/simulation.js", "/ui/draw.js"];
 const API: [&str; 5] =
     ["GET /ui/api/session", "POST /ui/api/policy", "POST /ui/api/live", "POST /ui/api/key", "POST /ui/api/simulate"];
 

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Service, browser, caller, open, picture, until } from "./service.mjs";
 
-const POLICY = "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 1, count: 1, period: 1h }, name: per-user }] } } } }";
+const POLICY =
+  "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 1, count: 1, period: 1h }, name: per-user }] } } } }";
 
 let chromium;
 let service;
@@ -43,7 +44,15 @@ test("nothing is shown before a token that is good, and the token is kept nowher
   await page.fill("#token", callers.all.token);
   await page.click("#token-form button");
   await until("the policy", async () => /per-user/.test(await text(page, "#tree")));
-  const kept = await page.evaluate(() => [localStorage.length, sessionStorage.length, document.cookie, location.href, document.documentElement.outerHTML].join());
+  const kept = await page.evaluate(() =>
+    [
+      localStorage.length,
+      sessionStorage.length,
+      document.cookie,
+      location.href,
+      document.documentElement.outerHTML,
+    ].join(),
+  );
   assert.ok(kept.startsWith("0,0,,") && !kept.includes(callers.all.token), "in no storage, cookie, address or element");
   assert.deepEqual(await context.cookies(), []);
   await page.reload();
@@ -76,7 +85,9 @@ test("without the role nobody resets, whatever a page does", async () => {
   assert.match(await text(page, "#no-reset"), /takes the role reset/);
   assert.deepEqual(wrong, []);
   assert.equal((await service.post("/v1/reset", { key: ["user", "noa"] }, callers.reads.token)).status, 403);
-  await page.evaluate(() => { document.getElementById("resets").hidden = false; });
+  await page.evaluate(() => {
+    document.getElementById("resets").hidden = false;
+  });
   await page.click("#reset");
   await page.click("#sure button[value=yes]");
   await until("the service's own no", async () => /needs the role `reset`/.test(await text(page, "#verdict")));

@@ -14,7 +14,7 @@ schema:
         children: { trade: { limits: [[99, 1, 3600]] } }
   calm: { limits: [[9, 1, 1]] }
 `;
-const EVIL = "<img src=x onerror=\"window.harmed = true\">";
+const EVIL = '<img src=x onerror="window.harmed = true">';
 
 let chromium;
 let service;
@@ -28,7 +28,8 @@ after(async () => {
 });
 
 /** Whether what an element shows fits. */
-const shows = (page, selector, pattern) => until(`${selector} shows ${pattern}`, async () => pattern.test(await page.locator(selector).innerText()));
+const shows = (page, selector, pattern) =>
+  until(`${selector} shows ${pattern}`, async () => pattern.test(await page.locator(selector).innerText()));
 
 /** The rates beside a limit: passed and refused. */
 async function rates(page, limit) {
@@ -44,7 +45,11 @@ async function lookAt(page, key) {
 
 test("the policy is shown as a tree, and its rates are those of the traffic", async () => {
   const { page, context, wrong } = await open(chromium, service);
-  await shows(page, "#tree", /user[^]*everybody\s*shadow[^]*per-user\s*[^]*gcra \{ burst: 9, count: 1, period: 1h \}[^]*trade/);
+  await shows(
+    page,
+    "#tree",
+    /user[^]*everybody\s*shadow[^]*per-user\s*[^]*gcra \{ burst: 9, count: 1, period: 1h \}[^]*trade/,
+  );
   let sent = 0;
   const traffic = setInterval(() => {
     // Of each ten, five are refused at the latest when the burst is over.
@@ -56,9 +61,14 @@ test("the policy is shown as a tree, and its rates are those of the traffic", as
       return passed > 10 && passed < 30 && refused > 10 && refused < 30;
     });
     assert.deepEqual(await rates(page, "calm#gcra0"), [0, 0]);
-    await until("figures", async () => Number(await page.innerText("#passed")) > 10 && Number(await page.innerText("#refused")) > 10);
+    await until(
+      "figures",
+      async () => Number(await page.innerText("#passed")) > 10 && Number(await page.innerText("#refused")) > 10,
+    );
     assert.equal(await page.innerText("#failed"), "0.0");
-    await until("the hot key", async () => (await page.locator("#near tr").first().innerText()).startsWith("user/busy\tper-user"));
+    await until("the hot key", async () =>
+      (await page.locator("#near tr").first().innerText()).startsWith("user/busy\tper-user"),
+    );
     assert.match(await page.innerText("#busy"), /user\teverybody \(shadow\)/);
   } finally {
     clearInterval(traffic);
@@ -73,7 +83,8 @@ test("a key is looked at level by level, refused, reset, and nothing of that wit
   const { page, context, wrong } = await open(chromium, service);
   await lookAt(page, "user/lena/trade");
   await shows(page, "#verdict", /^A cost of 1 passes\.$/);
-  const levels = async () => (await page.locator("#levels tbody tr").allInnerTexts()).map((row) => row.replace(/\s+/g, " "));
+  const levels = async () =>
+    (await page.locator("#levels tbody tr").allInnerTexts()).map((row) => row.replace(/\s+/g, " "));
   const told = await levels();
   assert.equal(told.length, 3);
   assert.match(told[1], /^per-user gcra \{ burst: 9, count: 1, period: 1h \} user\/lena 10 of 10 passes now$/);
@@ -134,7 +145,10 @@ test("nothing runs or is loaded that is not the page's own", async () => {
     const image = document.createElement("img");
     image.src = `${outside}/healthz`;
     document.body.append(image);
-    const fetched = await fetch("http://127.0.0.1:9/").then(() => true, () => false);
+    const fetched = await fetch("http://127.0.0.1:9/").then(
+      () => true,
+      () => false,
+    );
     return [window.injected, image.naturalWidth, fetched];
   }, service.url);
   assert.deepEqual(ran, [undefined, 0, false]);
@@ -156,7 +170,11 @@ test("a policy and a draft are simulated and drawn", async () => {
   await page.click("#simulate button");
   await shows(page, "#simulated", /^Draft: 54 pass, 46 refused\nPolicy in force: 10 pass, 90 refused$/);
   // Half of the arrivals pass in the long run: the area of what passes ends about half as high as the whole.
-  const heights = await page.locator("#plots figure").first().locator("polygon").evaluateAll((areas) => areas.map((area) => area.getBBox().height));
+  const heights = await page
+    .locator("#plots figure")
+    .first()
+    .locator("polygon")
+    .evaluateAll((areas) => areas.map((area) => area.getBBox().height));
   assert.ok(Math.abs(heights[0] / heights[1] - 0.54) < 0.02, `${heights}`);
   await page.fill("#draft", "- token_bucket: { capacty: 5 }");
   await page.click("#simulate button");
@@ -171,16 +189,24 @@ test("a policy and a draft are simulated and drawn", async () => {
 });
 
 test("it is read on a phone, in the dark, and by the keyboard", async () => {
-  const { page, context, wrong } = await open(chromium, service, { viewport: { width: 360, height: 780 }, colorScheme: "dark" });
+  const { page, context, wrong } = await open(chromium, service, {
+    viewport: { width: 360, height: 780 },
+    colorScheme: "dark",
+  });
   await page.locator("#tree li").first().waitFor();
   await lookAt(page, "user/lena/trade");
   await page.fill("#sim-key", "user/lena");
   await page.click("#simulate button");
   await page.locator("#plots svg").first().waitFor();
-  const [wide, dark] = await page.evaluate(() => [document.documentElement.scrollWidth > innerWidth, getComputedStyle(document.body).backgroundColor]);
+  const [wide, dark] = await page.evaluate(() => [
+    document.documentElement.scrollWidth > innerWidth,
+    getComputedStyle(document.body).backgroundColor,
+  ]);
   assert.deepEqual([wide, dark], [false, "rgb(18, 23, 29)"]);
   await picture(page, "phone");
-  const unlabelled = await page.locator("input, select, textarea").evaluateAll((fields) => fields.filter((field) => !field.labels?.length).length);
+  const unlabelled = await page
+    .locator("input, select, textarea")
+    .evaluateAll((fields) => fields.filter((field) => !field.labels?.length).length);
   assert.equal(unlabelled, 0);
   const nodes = page.locator("#tree > li > details", { hasText: "per-user" });
   assert.equal(await nodes.evaluate((details) => details.open), true);
@@ -199,7 +225,10 @@ test("it follows a policy that changes, and says when nobody answers", async () 
   try {
     const { page, context, wrong } = await open(chromium, own);
     await shows(page, "#tree", /per-user/);
-    own.write("limits.yaml", "domain: other\nschema: { place: { limits: [{ gcra: { burst: 1, count: 1, period: 1s }, name: fresh }] } }\n");
+    own.write(
+      "limits.yaml",
+      "domain: other\nschema: { place: { limits: [{ gcra: { burst: 1, count: 1, period: 1s }, name: fresh }] } }\n",
+    );
     await shows(page, "#tree", /^place\s+fresh/);
     assert.equal(await page.inputValue("#domain"), "other");
     assert.deepEqual(wrong, []);

@@ -18,8 +18,12 @@ export class Service {
     service.dir = mkdtempSync(join(tmpdir(), "weir-browser-"));
     service.write("limits.yaml", policy);
     const settings = {
-      WEIR_GRPC__LISTEN: "127.0.0.1:0", WEIR_HTTP__LISTEN: "127.0.0.1:0", WEIR_HTTP__UI__ENABLED: "true",
-      WEIR_LOG__FORMAT: "json", WEIR_LIMITS_POLL: "50ms", WEIR_SHUTDOWN__DELAY: "0s",
+      WEIR_GRPC__LISTEN: "127.0.0.1:0",
+      WEIR_HTTP__LISTEN: "127.0.0.1:0",
+      WEIR_HTTP__UI__ENABLED: "true",
+      WEIR_LOG__FORMAT: "json",
+      WEIR_LIMITS_POLL: "50ms",
+      WEIR_SHUTDOWN__DELAY: "0s",
       WEIR_LIMITS: join(service.dir, "limits.yaml"),
     };
     if (callers) settings.WEIR_AUTH__FILE = service.write("callers.yaml", callers);
@@ -75,11 +79,13 @@ export async function open(browser, service, options = {}) {
   const page = await context.newPage();
   const wrong = [];
   page.on("request", (request) => {
-    if (!request.url().startsWith(`${service.url}/`) && !request.url().startsWith("data:")) wrong.push(`asked ${request.url()}`);
+    if (!request.url().startsWith(`${service.url}/`) && !request.url().startsWith("data:"))
+      wrong.push(`asked ${request.url()}`);
   });
   // A refusal that the service means is told by the browser as well; scripts and policies that fail are not meant.
   page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type()) && !message.text().startsWith("Failed to load resource")) wrong.push(message.text());
+    if (["error", "warning"].includes(message.type()) && !message.text().startsWith("Failed to load resource"))
+      wrong.push(message.text());
   });
   page.on("pageerror", (error) => wrong.push(error.stack));
   const response = await page.goto(`${service.url}/ui`);
@@ -98,5 +104,6 @@ export async function until(what, look, patience = 30_000) {
 }
 
 export async function picture(page, name) {
-  if (process.env.DRILL_SCREENSHOTS) await page.screenshot({ path: join(process.env.DRILL_SCREENSHOTS, `${name}.png`), fullPage: true });
+  if (process.env.DRILL_SCREENSHOTS)
+    await page.screenshot({ path: join(process.env.DRILL_SCREENSHOTS, `${name}.png`), fullPage: true });
 }

@@ -33,7 +33,12 @@ export function time(micros) {
   if (micros < 6e7) return `${Math.ceil(micros / 1e5) / 10} s`;
   let rest = Math.ceil(micros / 1e6);
   const parts = [];
-  for (const [unit, length] of [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]) {
+  for (const [unit, length] of [
+    ["d", 86400],
+    ["h", 3600],
+    ["m", 60],
+    ["s", 1],
+  ]) {
     if (rest >= length) parts.push(`${Math.floor(rest / length)} ${unit}`);
     rest %= length;
   }
@@ -59,14 +64,35 @@ export function totals(course) {
 /** All arrivals so far, refused above passed, and what the limit that binds has left. */
 export function plot(name, course) {
   const [width, height, left, top] = [640, 170, 44, 8];
-  const [passed, all] = [running(course, (step) => step.allowed), running(course, (step) => step.allowed + step.refused)];
+  const [passed, all] = [
+    running(course, (step) => step.allowed),
+    running(course, (step) => step.allowed + step.refused),
+  ];
   const most = Math.max(1, all.at(-1));
   const x = (index) => (left + (index / course.steps.length) * width).toFixed(1);
   const y = (share) => (top + height * (1 - share)).toFixed(1);
-  const area = (upper, lower) => [...upper.map((sum, index) => `${x(index)},${y(sum / most)}`), ...lower.map((sum, index) => `${x(index)},${y(sum / most)}`).reverse()].join(" ");
-  const leftOver = course.steps.flatMap((step, index) => (step.remaining === null ? [] : [`${x(index + 0.5)},${y(step.remaining / Math.max(1, course.most_remaining))}`]));
-  const svg = drawn("svg", { viewBox: `0 0 ${width + 2 * left} ${height + 34}`, role: "img", "aria-label": `${name}: ${totals(course)}` });
-  svg.append(drawn("polygon", { class: "plot-allowed", points: area(passed, passed.map(() => 0)) }));
+  const area = (upper, lower) =>
+    [
+      ...upper.map((sum, index) => `${x(index)},${y(sum / most)}`),
+      ...lower.map((sum, index) => `${x(index)},${y(sum / most)}`).reverse(),
+    ].join(" ");
+  const leftOver = course.steps.flatMap((step, index) =>
+    step.remaining === null ? [] : [`${x(index + 0.5)},${y(step.remaining / Math.max(1, course.most_remaining))}`],
+  );
+  const svg = drawn("svg", {
+    viewBox: `0 0 ${width + 2 * left} ${height + 34}`,
+    role: "img",
+    "aria-label": `${name}: ${totals(course)}`,
+  });
+  svg.append(
+    drawn("polygon", {
+      class: "plot-allowed",
+      points: area(
+        passed,
+        passed.map(() => 0),
+      ),
+    }),
+  );
   svg.append(drawn("polygon", { class: "plot-refused", points: area(all, passed) }));
   if (leftOver.length) svg.append(drawn("polyline", { class: "plot-left", points: leftOver.join(" ") }));
   svg.append(drawn("line", { class: "plot-axis", x1: left, x2: left + width, y1: y(0), y2: y(0) }));
@@ -77,7 +103,14 @@ export function plot(name, course) {
   label(left, height + 26, "0", "middle");
   label(left + width, height + 26, time(course.step_us * course.steps.length), "middle");
   const legend = `Arrivals so far, passed below and refused above${leftOver.length ? "; line, right scale: what is left" : "; no limit applies"}.`;
-  return element("figure", {}, element("figcaption", { text: name }), svg, element("p", { className: "legend", text: legend }), ...ofLimits(course));
+  return element(
+    "figure",
+    {},
+    element("figcaption", { text: name }),
+    svg,
+    element("p", { className: "legend", text: legend }),
+    ...ofLimits(course),
+  );
 }
 
 /** The sums of what `count` says of each step and those before it, from 0. */
@@ -89,7 +122,13 @@ function running(course, count) {
 
 function ofLimits(course) {
   return course.limits.map((limit) => {
-    const first = limit.first_refusal_us === null ? "" : `, the first at ${limit.first_refusal_us === 0 ? "0" : time(limit.first_refusal_us)}`;
-    return element("p", { className: "legend", text: `${limit.name}${limit.shadow ? " (shadow)" : ""}: ${limit.allowed} passed, ${limit.refused} refused${first}` });
+    const first =
+      limit.first_refusal_us === null
+        ? ""
+        : `, the first at ${limit.first_refusal_us === 0 ? "0" : time(limit.first_refusal_us)}`;
+    return element("p", {
+      className: "legend",
+      text: `${limit.name}${limit.shadow ? " (shadow)" : ""}: ${limit.allowed} passed, ${limit.refused} refused${first}`,
+    });
   });
 }

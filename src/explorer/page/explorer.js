@@ -1,61 +1,12 @@
 // The explorer: reads /ui/api, draws what it says. Whatever comes from the service is shown as text, never as markup.
 
-import { bar, element, plot, rate, time, totals } from "./draw.js";
+import { bar, element, rate } from "./draw.js";
+import { $, ask, may, page, report, written } from "./page.js";
+import { forgetKey, look } from "./state.js";
+import "./simulation.js";
 
 const POLL_MS = 2000;
 const OPEN_NODES = 80;
-const $ = (id) => document.getElementById(id);
-
-/** What the page knows. The token is nowhere else. */
-const page = { token: "", roles: [], domain: "", version: null, before: null, looked: null, rows: new Map(), timer: 0, polling: false };
-
-// ---- asking the service
-
-class Refused extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
-
-async function ask(path, body) {
-  const headers = page.token ? { authorization: `Bearer ${page.token}` } : {};
-  const how = { headers, cache: "no-store", redirect: "error" };
-  if (body !== undefined) {
-    headers["content-type"] = "application/json";
-    Object.assign(how, { method: "POST", body: JSON.stringify(body) });
-  }
-  const response = await fetch(path, how);
-  const answer = await response.json();
-  if (!response.ok) throw new Refused(response.status, answer.error?.message || answer.detail || response.statusText);
-  return answer;
-}
-
-const may = (role) => page.roles.includes(role);
-
-// ---- small things
-
-/** A key as it is typed: segments with `/` between, `\` before a slash or backslash within one. */
-const written = (segments) => segments.map((segment) => segment.replace(/[\\/]/g, "\\$&")).join("/");
-
-function segmentsOf(text) {
-  const segments = [""];
-  for (const [part] of text.matchAll(/\\[\\/]|[^]/gu)) {
-    if (part === "/") segments.push("");
-    else segments[segments.length - 1] += part.length === 2 && part[0] === "\\" ? part[1] : part;
-  }
-  return segments;
-}
-
-function say(id, text, kind = "") {
-  $(id).textContent = text;
-  $(id).className = `verdict ${kind}`;
-}
-
-function report(text, isWrong = false) {
-  $("status").textContent = text;
-  $("status").classList.toggle("wrong", isWrong);
-}
 
 // ---- who calls
 
@@ -70,7 +21,12 @@ async function begin() {
   }
   $("forget").hidden = !page.token;
   $("no-reset").hidden = may("reset");
-  for (const [id, role] of [["policy", "metrics"], ["keys", "metrics"], ["simulation", "metrics"], ["state", "check"]]) {
+  for (const [id, role] of [
+    ["policy", "metrics"],
+    ["keys", "metrics"],
+    ["simulation", "metrics"],
+    ["state", "check"],
+  ]) {
     deny($(id), may(role) ? null : role);
   }
   if (may("metrics")) await loadPolicy();
@@ -80,15 +36,19 @@ async function begin() {
 
 /** For who may not read which domains there are: their name is typed. */
 function withoutPolicy() {
-  if ($("domain").tagName === "SELECT") $("domain").replaceWith(element("input", { id: "domain", placeholder: "(default)", onchange: changeDomain }));
+  if ($("domain").tagName === "SELECT")
+    $("domain").replaceWith(element("input", { id: "domain", placeholder: "(default)", onchange: changeDomain }));
   report("");
 }
 
 /** Closes a part of the page to who lacks a role for it. */
 function deny(section, role) {
   section.querySelector(".denied")?.remove();
-  section.querySelectorAll("button, input, textarea").forEach((field) => { field.disabled = role !== null; });
-  if (role) section.querySelector("h2").after(element("p", { className: "denied", text: `This takes the role “${role}”.` }));
+  section.querySelectorAll("button, input, textarea").forEach((field) => {
+    field.disabled = role !== null;
+  });
+  if (role)
+    section.querySelector("h2").after(element("p", { className: "denied", text: `This takes the role “${role}”.` }));
 }
 
 function signIn(why) {
@@ -112,7 +72,9 @@ async function loadPolicy() {
   page.version = answer.version;
   page.domain = answer.domain.name;
   page.before = null;
-  const options = answer.domains.map((name) => new Option(name === "" ? "(default)" : name, name, false, name === page.domain));
+  const options = answer.domains.map(
+    (name) => new Option(name === "" ? "(default)" : name, name, false, name === page.domain),
+  );
   $("domain").replaceChildren(...options);
   const { format, charge, on_store_failure, limit_spec, anchor, is_empty } = answer.domain;
   const more = answer.domains_hidden ? `; ${answer.domains_hidden} more domains are not listed` : "";
@@ -136,13 +98,21 @@ function branch(nodes, below) {
     if (node.hidden) list.append(element("li", {}, moreButton(node, list)));
     if (!list.children.length) return element("li", {}, head, ...marks, limits);
     const isOpen = nodes.length <= OPEN_NODES || depth < 1;
-    return element("li", {}, element("details", { open: isOpen }, element("summary", {}, head, ...marks), limits, list));
+    return element(
+      "li",
+      {},
+      element("details", { open: isOpen }, element("summary", {}, head, ...marks), limits, list),
+    );
   };
   return (byParent.get(below) ?? []).map((node) => item(node, 0));
 }
 
 function moreButton(node, list) {
-  const button = element("button", { type: "button", className: "link", text: `${node.hidden.toLocaleString("en")} more` });
+  const button = element("button", {
+    type: "button",
+    className: "link",
+    text: `${node.hidden.toLocaleString("en")} more`,
+  });
   button.onclick = async () => {
     try {
       const answer = await ask("ui/api/policy", { domain: page.domain, below: [node.id, page.version] });
@@ -163,7 +133,15 @@ function limitRow(limit) {
   if (limit.counts_apart) page.rows.set(limit.index, { rates, shares });
   else rates.textContent = "counted with others (metrics.max_limit_series)";
   const rule = element("code", { text: `${limit.algorithm} ${limit.parameters}` });
-  return element("div", { className: "limit" }, name, rates, rule, element("span"), element("span", { className: "bar" }, ...shares));
+  return element(
+    "div",
+    { className: "limit" },
+    name,
+    rates,
+    rule,
+    element("span"),
+    element("span", { className: "bar" }, ...shares),
+  );
 }
 
 // ---- what changes
@@ -213,13 +191,18 @@ function showLive(now) {
     $(id).className = value > 0 ? (at ? "bad" : "good") : "";
   });
   $("states").textContent = now.states.toLocaleString("en");
-  $("states-title").textContent = now.shared_store ? "states in memory (the rest is in the shared store)" : "states in memory";
+  $("states-title").textContent = now.shared_store
+    ? "states in memory (the rest is in the shared store)"
+    : "states in memory";
   showKeys("near", now.near);
   showKeys("busy", now.busy);
 }
 
 function showRates({ rates, shares }, allowed, refused) {
-  const parts = [element("span", { text: `${rate(allowed)} passed/s` }), element("span", { className: refused > 0 ? "bad" : "", text: `${rate(refused)} refused/s` })];
+  const parts = [
+    element("span", { text: `${rate(allowed)} passed/s` }),
+    element("span", { className: refused > 0 ? "bad" : "", text: `${rate(refused)} refused/s` }),
+  ];
   rates.replaceChildren(parts[0], " ", parts[1]);
   const all = allowed + refused;
   shares[0].style.width = `${all ? (allowed / all) * 100 : 0}%`;
@@ -230,12 +213,18 @@ function showKeys(id, keys) {
   // What has the focus keeps it, though the rows are made anew.
   const focused = $(id).contains(document.activeElement) ? document.activeElement.textContent : null;
   $(id).replaceChildren(...keys.map(keyRow));
-  if (!keys.length) $(id).append(element("tr", {}, element("td", { className: "about", colSpan: 5, text: "none of late" })));
+  if (!keys.length)
+    $(id).append(element("tr", {}, element("td", { className: "about", colSpan: 5, text: "none of late" })));
   if (focused !== null) [...$(id).querySelectorAll("button")].find((button) => button.textContent === focused)?.focus();
 }
 
 function keyRow(key) {
-  const button = element("button", { type: "button", className: "link", text: written(key.key), disabled: !may("check") });
+  const button = element("button", {
+    type: "button",
+    className: "link",
+    text: written(key.key),
+    disabled: !may("check"),
+  });
   button.onclick = () => {
     $("key").value = $("sim-key").value = written(key.key);
     $("look").requestSubmit();
@@ -244,96 +233,24 @@ function keyRow(key) {
   const left = element("td", { text: `${key.remaining} of ${key.of}` }, bar(key.remaining, key.of));
   const asked = element("td", { className: "number", text: rate(key.per_second) });
   if (key.error_per_second > key.per_second / 10) {
-    Object.assign(asked, { textContent: `≤ ${rate(key.per_second)}`, title: `at least ${rate(key.per_second - key.error_per_second)}` });
+    Object.assign(asked, {
+      textContent: `≤ ${rate(key.per_second)}`,
+      title: `at least ${rate(key.per_second - key.error_per_second)}`,
+    });
   }
-  const refused = element("td", { className: key.refused_per_second > 0 ? "number bad" : "number", text: rate(key.refused_per_second) });
-  return element("tr", {}, element("td", {}, button), element("td", { text: key.limit + (key.shadow ? " (shadow)" : "") }), asked, refused, left);
-}
-
-// ---- one key
-
-async function look(wanted) {
-  const seen = await ask("ui/api/key", wanted);
-  if (page.looked !== wanted) return;
-  showState(wanted, seen);
-}
-
-function showState(wanted, seen) {
-  const degraded = seen.degraded ? " (the shared store does not answer)" : "";
-  const binding = seen.binding === null ? null : seen.levels[seen.binding];
-  if (!binding) say("verdict", "No limit applies: it passes.", "good");
-  else if (seen.allowed) say("verdict", `A cost of ${wanted.cost} passes${degraded}.`, "good");
-  else say("verdict", `A cost of ${wanted.cost} is refused by ${binding.name}${seen.never ? " for ever" : `; it passes after ${time(seen.retry_after_us)}`}${degraded}.`, "bad");
-  $("levels").hidden = !seen.levels.length;
-  $("levels").tBodies[0].replaceChildren(...seen.levels.map((level, at) => levelRow(wanted, level, at === seen.binding)));
-  $("resets").hidden = !may("reset");
-}
-
-function levelRow(wanted, level, isBinding) {
-  const wait = level.never ? "never passes" : `passes after ${time(level.retry_after_us)}`;
-  const passes = level.wait_us > 0 ? `passes, to start in ${time(level.wait_us)}` : "passes";
-  const name = element("td", { text: level.name + (level.shadow ? " (shadow)" : "") }, element("br"), element("code", { text: `${level.algorithm} ${level.parameters}` }));
-  return element("tr", { className: isBinding ? "binding" : "" },
-    name,
-    element("td", { text: written(wanted.key.slice(0, level.depth)) }),
-    element("td", { text: `${level.remaining} of ${level.limit}` }, bar(level.remaining, level.limit)),
-    element("td", { className: level.allowed ? "good" : "bad", text: level.allowed ? passes : wait }),
-    element("td", { text: time(level.reset_after_us) }));
-}
-
-async function onLook(event) {
-  event.preventDefault();
-  page.looked = { domain: page.domain, key: segmentsOf($("key").value), cost: Number($("cost").value) };
-  try {
-    await look(page.looked);
-  } catch (error) {
-    forgetKey();
-    say("verdict", error.message, "bad");
-  }
-}
-
-function forgetKey() {
-  page.looked = null;
-  say("verdict", "");
-  $("levels").hidden = $("resets").hidden = true;
-}
-
-async function onReset(subtree) {
-  const { domain, key } = page.looked;
-  $("sure-what").textContent = `All counts of ${written(key)}${subtree ? ", and of every key below it," : ""} are forgotten.`;
-  $("sure").returnValue = "";
-  $("sure").showModal();
-  await new Promise((closed) => $("sure").addEventListener("close", closed, { once: true }));
-  if ($("sure").returnValue !== "yes") return;
-  try {
-    const done = await ask("v1/reset", { domain, key, subtree });
-    await look(page.looked);
-    report(done.existed ? `${written(key)} is reset` : `${written(key)} had no counts of its own`);
-  } catch (error) {
-    say("verdict", error.message, "bad");
-  }
-}
-
-// ---- simulation
-
-async function onSimulate(event) {
-  event.preventDefault();
-  const draft = $("draft").value.trim() === "" ? "" : $("draft").value;
-  const wanted = { domain: page.domain, key: segmentsOf($("sim-key").value), random: $("random").checked };
-  for (const [name, id] of [["rate", "rate"], ["burst", "burst"], ["seconds", "seconds"], ["cost", "sim-cost"]]) {
-    wanted[name] = Number($(id).value);
-  }
-  say("simulated", "running …");
-  try {
-    const inForce = ["Policy in force", await ask("ui/api/simulate", wanted)];
-    const drafted = draft ? [["Draft", await ask("ui/api/simulate", { ...wanted, draft })]] : [];
-    const courses = [...drafted, inForce];
-    $("plots").replaceChildren(...courses.map(([name, course]) => plot(name, course)));
-    say("simulated", courses.map(([name, course]) => `${name}: ${totals(course)}`).join("\n"));
-  } catch (error) {
-    $("plots").replaceChildren();
-    say("simulated", error.message, "bad");
-  }
+  const refused = element("td", {
+    className: key.refused_per_second > 0 ? "number bad" : "number",
+    text: rate(key.refused_per_second),
+  });
+  return element(
+    "tr",
+    {},
+    element("td", {}, button),
+    element("td", { text: key.limit + (key.shadow ? " (shadow)" : "") }),
+    asked,
+    refused,
+    left,
+  );
 }
 
 // ---- wiring
@@ -345,12 +262,16 @@ function changeDomain() {
 }
 
 $("domain").onchange = changeDomain;
-$("look").onsubmit = onLook;
-$("simulate").onsubmit = onSimulate;
-$("reset").onclick = () => onReset(false);
-$("reset-below").onclick = () => onReset(true);
-$("token-form").onsubmit = () => { page.token = $("token").value.trim(); begin(); };
+$("token-form").onsubmit = () => {
+  page.token = $("token").value.trim();
+  begin();
+};
 $("sign-in").oncancel = (event) => event.preventDefault();
-$("forget").onclick = () => { page.token = ""; page.version = null; forgetKey(); location.reload(); };
+$("forget").onclick = () => {
+  page.token = "";
+  page.version = null;
+  forgetKey();
+  location.reload();
+};
 document.addEventListener("visibilitychange", poll);
 begin();
