@@ -141,8 +141,8 @@ impl Settings {
         if !(1_024..=64 << 20).contains(&self.grpc.max_message_bytes) {
             return wrong("grpc.max_message_bytes is 1024 to 67108864");
         }
-        if self.metrics.max_series > 1_000_000 {
-            return wrong("metrics.max_series is 0 to 1000000");
+        if self.metrics.max_series.max(self.metrics.max_limit_series) > 1_000_000 {
+            return wrong("metrics.max_limit_series and max_series are 0 to 1000000");
         }
         if self.grpc.workers.max(self.http.workers) > 1_024 {
             return wrong("grpc.workers and http.workers are at most 1024; 0 means one for each core");

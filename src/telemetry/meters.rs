@@ -154,6 +154,8 @@ impl Meters {
             limit_starts.push(if admitted { counters.len() } else { OTHER_LIMIT });
             counters.extend(admitted.then(|| of_limit(metrics, domain, limit)).into_iter().flatten());
         }
+        let others = domain_starts.iter().filter(|start| **start == OTHER_DOMAIN).count();
+        metrics.without_series(others + limit_starts.iter().filter(|start| **start == OTHER_LIMIT).count());
         Self { tallies: metrics.tallies(counters), domains: domain_starts, limits: limit_starts }
     }
 
