@@ -16,7 +16,7 @@ use super::{
     Histogram,
     histogram::DURATIONS,
     meters::{LimitMeter, OTHER, Transport},
-    security,
+    security, spans,
     store::{self, ERRORS, StoreMeter},
     tallies::Tallies,
 };
@@ -166,7 +166,7 @@ impl Metrics {
     /// A registry with nothing counted.
     pub fn with_settings(settings: &MetricsSettings) -> Arc<Self> {
         let recorder = PrometheusBuilder::new().build_recorder();
-        for (name, text) in COUNTERS.iter().chain(security::COUNTERS) {
+        for (name, text) in COUNTERS.iter().chain(security::COUNTERS).chain(spans::COUNTERS) {
             recorder.describe_counter((*name).into(), None::<Unit>, (*text).into());
         }
         for (name, text) in GAUGES.iter().chain(security::GAUGES) {
