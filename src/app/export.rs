@@ -1,5 +1,6 @@
 //! Sends spans to a collector, by OTLP over gRPC. It has a task of its own: a collector that is slow or away costs spans, never a check.
 
+mod dial;
 mod message;
 
 use std::{error::Error, pin::pin, time::Duration};
@@ -15,7 +16,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tracing::{info, warn};
 
 use crate::telemetry::{
@@ -41,15 +42,13 @@ impl Exporting {
     /// Begins, where the settings name a collector; who makes the spans is told.
     ///
     /// # Errors
-    /// A sentence, for an endpoint that is none.
+    /// A sentence, for an endpoint that is none and a file of authorities that cannot be used.
     pub fn start(settings: &TracingSettings, metrics: &Metrics) -> Result<(Option<Self>, Option<Spans>), String> {
         if !settings.is_on() {
             return Ok((None, None));
         }
-        let wrong = |error: tonic::transport::Error| format!("tracing.otlp_endpoint: {error}");
         let timeout = settings.timeout.duration();
-        let endpoint = Endpoint::from_shared(settings.otlp_endpoint.clone()).map_err(wrong)?;
-        let channel = endpoint.connect_timeout(timeout).timeout(timeout).connect_lazy();
+        let channel = dial::channel(settings, timeout)?;
         let meter = metrics.spans();
         let (spans, arrived) = Spans::new(settings, &meter);
         let exporter = Exporter {

@@ -44,7 +44,7 @@ impl Provider for Values {
 }
 
 /// The settings that are paths. A relative one in a file is meant from where that file stands; an empty one is not set.
-const PATHS: [&[&str]; 14] = [
+const PATHS: [&[&str]; 15] = [
     &["limits"],
     &["auth", "file"],
     &["grpc", "tls", "cert"],
@@ -59,6 +59,7 @@ const PATHS: [&[&str]; 14] = [
     &["store", "redis", "tls", "cert"],
     &["store", "redis", "tls", "key"],
     &["store", "redis", "sentinel", "password_file"],
+    &["tracing", "ca"],
 ];
 
 /// The values of a YAML file.

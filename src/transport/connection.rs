@@ -6,7 +6,7 @@ use hyper::{
     Request, Response,
     body::Incoming,
     header::{CONNECTION, HeaderValue},
-    service::service_fn,
+    service::{Service, service_fn},
 };
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -89,6 +89,9 @@ pub enum Accepted {
     Unix(std::os::unix::net::UnixStream),
 }
 
+/// What a request is answered with.
+type Answer<R> = Response<Counted<<R as Serve>::Body>>;
+
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl<R: Serve> Connection<R> {
@@ -151,31 +154,7 @@ impl<R: Serve> Connection<R> {
         let asked = Arc::clone(lifetime.asked());
         let activity = lifetime.activity().cloned();
         let desk = Desk { visitor, rate, crowd, watch, activity, meter: Arc::clone(&meter) };
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            let last = asked.note(request.version()).then(|| Arc::clone(&asked));
-            let (watched, admitted) = desk.receive::<R>(&mut request);
-            let answer = match admitted {
-                Ok(held) => Ok((held, Arc::clone(&routes).serve(request))),
-                Err(refused) => Err((refused, given_id(request.headers()))),
-            };
-            async {
-                let (mut response, mut held) = match (answer, &watched) {
-                    (Ok((held, answer)), None) => (answer.await, held),
-                    // Boxed, so that those that nobody is told of do not carry the room for it around.
-                    (Ok((held, answer)), Some(watched)) => (Box::pin(watched.within(answer)).await, held),
-                    (Err((refused, id)), _) => (refuse::<R>(refused, id), Held::default()),
-                };
-                if let Some(mut watched) = watched {
-                    watched.answered(&mut response);
-                    held.watched = Some(watched);
-                }
-                let mut response = response.map(|body| Counted::new(body, held));
-                if last.is_some_and(|asked| asked.is_last()) {
-                    response.headers_mut().insert(CONNECTION, CLOSE);
-                }
-                Ok::<_, Infallible>(response)
-            }
-        });
+        let service = desk.service(routes, asked);
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
@@ -266,6 +245,44 @@ struct Desk {
 }
 
 impl Desk {
+    /// What answers the requests of the connection.
+    fn service<R: Serve>(
+        self,
+        routes: Arc<R>,
+        asked: Arc<Asked>,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Answer<R>,
+        Error = Infallible,
+        Future = impl Future<Output = Result<Answer<R>, Infallible>> + Send,
+    > {
+        service_fn(move |mut request: Request<Incoming>| {
+            let last = asked.note(request.version()).then(|| Arc::clone(&asked));
+            let (watched, admitted) = self.receive::<R>(&mut request);
+            let answer = match admitted {
+                Ok(held) => Ok((held, Arc::clone(&routes).serve(request))),
+                Err(refused) => Err((refused, given_id(request.headers()))),
+            };
+            async {
+                let (mut response, mut held) = match (answer, &watched) {
+                    (Ok((held, answer)), None) => (answer.await, held),
+                    // Boxed, so that those that nobody is told of do not carry the room for it around.
+                    (Ok((held, answer)), Some(watched)) => (Box::pin(watched.within(answer)).await, held),
+                    (Err((refused, id)), _) => (refuse::<R>(refused, id), Held::default()),
+                };
+                if let Some(mut watched) = watched {
+                    watched.answered(&mut response);
+                    held.watched = Some(watched);
+                }
+                let mut response = response.map(|body| Counted::new(body, held));
+                if last.is_some_and(|asked| asked.is_last()) {
+                    response.headers_mut().insert(CONNECTION, CLOSE);
+                }
+                Ok::<_, Infallible>(response)
+            }
+        })
+    }
+
     /// Who is to be told of a request, and whether it is let in.
     #[inline]
     fn receive<R: Serve>(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<Held, Refused>) {

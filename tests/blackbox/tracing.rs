@@ -14,6 +14,7 @@ use crate::{
         Server,
         collector::{Collector, attributes},
         envoy, http,
+        pki::{Authority, Leaf},
         requests::{check, gcra, with_limits},
         server::Setup,
     },
@@ -182,6 +183,24 @@ fn a_collector_that_is_away_costs_spans_and_no_check() {
     assert!(lost("dropped") > 0.0 && lost("failed") > 0.0 && lost("exported") == 0.0);
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
+}
+
+#[test]
+fn an_encrypted_collector_is_believed_where_the_authority_vouches_for_it() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let collector = Collector::encrypted(&ours.sign(Leaf::host("localhost")));
+    let traced = |authority: &Authority| {
+        let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__OTLP_ENDPOINT", &collector.endpoint);
+        let server = setup.file("WEIR_TRACING__CA", "ca.pem", &authority.pem).start();
+        assert_eq!(server.run(&["check", "elsewhere", "--domain", "api"]).code, 0);
+        server
+    };
+    let server = traced(&theirs);
+    server.wait_for_metric("weir_trace_spans_total{result=\"failed\"}", 1.0);
+    assert_eq!(collector.spans(), []);
+    let server = traced(&ours);
+    server.wait_for_metric("weir_trace_spans_total{result=\"exported\"}", 1.0);
+    assert_eq!(collector.wait_for_spans(1)[0].name, "weir.v1.RateLimiter/Check");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! The settings of tracing.
 
+use std::path::PathBuf;
+
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +11,11 @@ use crate::settings::Time;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TracingSettings {
-    /// The collector, which takes spans by OTLP over gRPC: `http://host:port`. Empty: none are made.
+    /// The collector, which takes spans by OTLP over gRPC: `http://host:port` or `https://host:port`. Empty: none are
+    /// made.
     pub otlp_endpoint: String,
+    /// Who may vouch for an encrypted one; empty: whom the system trusts.
+    pub ca: PathBuf,
     /// The part of the traces that begin here that has spans, 0 to 1. Where a caller says whether, that counts.
     pub sample_ratio: f64,
     /// What this service is called in them.
@@ -25,6 +30,7 @@ impl Default for TracingSettings {
     fn default() -> Self {
         Self {
             otlp_endpoint: String::new(),
+            ca: PathBuf::new(),
             sample_ratio: 1.0,
             service_name: "weir".to_owned(),
             timeout: Time::seconds(5),
@@ -46,7 +52,11 @@ impl TracingSettings {
     pub fn check(&self) -> Result<(), String> {
         if self.is_on() && !is_endpoint(&self.otlp_endpoint) {
             // Not told as it is: it may hold a password.
-            return Err("tracing.otlp_endpoint is http://host:port, without a path, a user or a password".to_owned());
+            return Err("tracing.otlp_endpoint is http:// or https://host:port, without a path, a user or a password"
+                .to_owned());
+        }
+        if !self.ca.as_os_str().is_empty() && !self.otlp_endpoint.starts_with("https://") {
+            return Err("tracing.ca is set, but tracing.otlp_endpoint is not https://".to_owned());
         }
         if !(0.0..=1.0).contains(&self.sample_ratio) {
             return Err("tracing.sample_ratio is 0 to 1".to_owned());
@@ -68,7 +78,7 @@ fn is_endpoint(text: &str) -> bool {
     let Ok(uri) = text.parse::<Uri>() else { return false };
     let plain =
         uri.authority().is_some_and(|authority| !authority.as_str().contains('@') && authority.port().is_some());
-    plain && uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none()
+    plain && matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/" && uri.query().is_none()
 }
 
 #[cfg(test)]
@@ -79,7 +89,7 @@ mod tests {
     fn what_is_out_of_bounds_is_named() {
         let default = TracingSettings::default;
         assert_eq!(default().check(), Ok(()));
-        for endpoint in ["http://otel:4317", "http://[::1]:4317/"] {
+        for endpoint in ["http://otel:4317", "http://[::1]:4317/", "https://otel:4317"] {
             assert_eq!(
                 TracingSettings { otlp_endpoint: endpoint.to_owned(), ..default() }.check(),
                 Ok(()),
@@ -87,12 +97,13 @@ mod tests {
             );
         }
         for endpoint in
-            ["otel:4317", "https://otel:4317", "http://otel", "http://u:geheim@otel:1", "http://o:1/v1", "x y"]
+            ["otel:4317", "ftp://otel:4317", "http://otel", "http://u:geheim@otel:1", "http://o:1/v1", "x y"]
         {
             let error = TracingSettings { otlp_endpoint: endpoint.to_owned(), ..default() }.check().unwrap_err();
             assert!(error.contains("tracing.otlp_endpoint is") && !error.contains("geheim"), "{error}");
         }
         for (settings, name) in [
+            (TracingSettings { ca: "ca.pem".into(), ..default() }, "ca"),
             (TracingSettings { sample_ratio: 1.1, ..default() }, "sample_ratio"),
             (TracingSettings { sample_ratio: f64::NAN, ..default() }, "sample_ratio"),
             (TracingSettings { service_name: String::new(), ..default() }, "service_name"),

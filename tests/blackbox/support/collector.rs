@@ -21,11 +21,12 @@ use opentelemetry_proto::tonic::{
     common::v1::{KeyValue, any_value::Value},
     trace::v1::Span,
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status, service::Routes};
 use tower::Service;
 
-use super::eventually;
+use super::{eventually, pki};
 
 /// A collector on a thread of its own, ended when this is dropped.
 pub struct Collector {
@@ -60,10 +61,19 @@ impl TraceService for Taken {
 impl Collector {
     /// One on a free port.
     pub fn start() -> Self {
+        Self::on_free_port("http://127.0.0.1", None)
+    }
+
+    /// The same, which shows the certificate of `localhost`.
+    pub fn encrypted(pair: &pki::Pair) -> Self {
+        Self::on_free_port("https://localhost", Some(pki::acceptor(pair)))
+    }
+
+    fn on_free_port(place: &str, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let endpoint = format!("{place}:{}", listener.local_addr().expect("an address").port());
         let (taken, end) = (Taken::default(), CancellationToken::new());
-        let serving = serve(listener, taken.clone(), end.clone());
+        let serving = serve(listener, tls, taken.clone(), end.clone());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(serving);
@@ -98,7 +108,7 @@ impl Drop for Collector {
     }
 }
 
-async fn serve(listener: TcpListener, taken: Taken, end: CancellationToken) {
+async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, taken: Taken, end: CancellationToken) {
     listener.set_nonblocking(true).expect("a socket");
     let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
     let routes = Routes::new(TraceServiceServer::new(taken)).prepare().into_axum_router();
@@ -108,7 +118,7 @@ async fn serve(listener: TcpListener, taken: Taken, end: CancellationToken) {
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else { continue };
-        let routes = routes.clone();
+        let (routes, tls) = (routes.clone(), tls.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
                 let mut routes = routes.clone();
@@ -116,7 +126,13 @@ async fn serve(listener: TcpListener, taken: Taken, end: CancellationToken) {
             });
             let http = auto::Builder::new(TokioExecutor::new()).http2_only();
             // Whoever has gone is gone.
-            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+            let _ = match tls {
+                None => http.serve_connection(TokioIo::new(stream), service).await,
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => http.serve_connection(TokioIo::new(stream), service).await,
+                    Err(_) => Ok(()),
+                },
+            };
         });
     }
 }
