@@ -1,5 +1,6 @@
 //! Floor 8, from settings to a running service, and to its end.
 
+mod export;
 mod http;
 mod readiness;
 mod reload;
@@ -16,6 +17,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
+use export::Exporting;
 use parking_lot::Mutex;
 use readiness::Readiness;
 use reload::{Reload, load};
@@ -36,7 +38,7 @@ use crate::{
     telemetry::{HotKeys, Metrics},
     transport::{
         ConnectionSettings, Drain, Listener, Server, Workers, grpc::Calls, http::Damaged, observe::Checks,
-        workers::RuntimeKind,
+        watch::Watch, workers::RuntimeKind,
     },
 };
 
@@ -91,6 +93,9 @@ pub enum AppError {
     /// The system has no threads to give.
     #[error("cannot start the serving threads: {0}")]
     Threads(io::Error),
+    /// The collector cannot be named so.
+    #[error("{0}")]
+    Tracing(String),
     /// The descriptors in this binary are damaged.
     #[error("reflection is not available: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -108,6 +113,7 @@ pub struct App {
     readiness: Readiness,
     security: Security,
     drain: Drain,
+    exporting: Option<Exporting>,
     /// The threads that serve checks, by port.
     workers: [Workers; 2],
     grpc: Server<Calls<AnyStore>>,
@@ -153,7 +159,9 @@ impl App {
         });
 
         let drain = Drain::default();
-        let checks = Checks::new(Arc::clone(&limiter), settings.bounds());
+        let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
+        let told = Watch::new(spans, limiter.store().shared().is_some());
+        let checks = Checks::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds()));
         let pages = http::routes(&settings, checks.clone(), admin.clone(), explorer)?;
         let (routes, health) = {
@@ -178,6 +186,7 @@ impl App {
             drain: drain.clone(),
             tls: security.grpc(),
             gate: security.gate("grpc"),
+            watch: told.clone(),
         };
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
@@ -194,6 +203,7 @@ impl App {
             drain: drain.clone(),
             tls: security.http(),
             gate: security.gate("http"),
+            watch: told,
         };
         let reload = Reload { limiter: Arc::clone(&limiter), settings: settings.clone(), watch, hangup, empty };
         let snapshots = Snapshots {
@@ -204,7 +214,7 @@ impl App {
         let snapshots = Arc::new(snapshots);
         let readiness = Readiness { admin, health };
         let workers = [grpc_workers, http_workers];
-        Ok(Self { settings, limiter, reload, snapshots, readiness, security, drain, workers, grpc, http })
+        Ok(Self { settings, limiter, reload, snapshots, readiness, security, drain, exporting, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -252,6 +262,9 @@ impl App {
         }
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
+        if let Some(exporting) = self.exporting {
+            exporting.finish().await;
+        }
         // Nothing is decided any more, so nothing is lost.
         self.snapshots.write().await;
         info!("stopped");

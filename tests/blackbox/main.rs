@@ -28,6 +28,7 @@ mod nested_table;
 mod policies;
 mod readiness;
 mod reload;
+mod request_ids;
 mod rolling;
 #[path = "../stores/servers/mod.rs"]
 mod servers;
@@ -45,3 +46,4 @@ mod tls;
 mod tls_reload;
 mod tokens;
 mod tokens_reload;
+mod tracing;
