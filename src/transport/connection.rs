@@ -1,6 +1,13 @@
 //! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
 
-use std::{convert::Infallible, future::pending, num::NonZeroU32, pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{pending, poll_fn},
+    num::NonZeroU32,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use hyper::{
     Request, Response,
@@ -9,7 +16,7 @@ use hyper::{
     service::{Service, service_fn},
 };
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
@@ -20,6 +27,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    at_hand::CallsAtHand,
     crowd::{Counted, Crowd, Held, Place},
     drain::Drain,
     farewell::{Connected, Farewell},
@@ -157,12 +165,13 @@ impl<R: Serve> Connection<R> {
         let service = desk.service(routes, asked);
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
-        let builder = builder(&settings);
+        let calls = CallsAtHand::new();
+        let builder = builder(&settings, calls.clone());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
         let mut revoked = pin!(revoked);
         let mut why = tokio::select! {
             biased;
-            result = connection.as_mut() => return result,
+            result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return result,
             () = drain.begun() => Why::Drain,
             why = lifetime.over() => why,
             () = revoked.as_mut() => Why::Revoked,
@@ -174,7 +183,7 @@ impl<R: Serve> Connection<R> {
             lifetime.asked().end();
             tokio::select! {
                 biased;
-                result = connection.as_mut() => return result,
+                result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return result,
                 () = drain.begun() => why = Why::Drain,
                 () = revoked.as_mut() => why = Why::Revoked,
                 () = sleep(grace) => grace = Duration::ZERO,
@@ -183,7 +192,7 @@ impl<R: Serve> Connection<R> {
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             biased;
-            result = connection.as_mut() => result,
+            result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => result,
             () = cut(why, grace, &drain, &farewell, lifetime.asked()) => Ok(()),
             () = soon_after(revoked), if why != Why::Revoked => Ok(()),
         }
@@ -324,8 +333,8 @@ impl Desk {
     }
 }
 
-fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn builder(settings: &ConnectionSettings, calls: CallsAtHand) -> auto::Builder<CallsAtHand> {
+    let mut builder = auto::Builder::new(calls);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HTTP1_BUFFER_BYTES);
     builder
         .http2()

@@ -2,6 +2,7 @@
 //! same.
 
 pub mod access;
+mod at_hand;
 pub mod connection;
 pub mod crowd;
 pub mod decode;

@@ -115,7 +115,7 @@ async fn a_failure_of_the_store_is_found_by_the_id_of_the_request() {
     assert_eq!(failed.code(), Code::Unavailable);
     assert_eq!(failed.metadata().get("x-request-id").map(|id| id.as_bytes()), Some(&b"id-2"[..]));
     let warning = "the shared store did not answer a request; such warnings come once a second at most";
-    let told = &server.told(warning)[0];
+    let told = server.wait_for_log(warning);
     assert_eq!((&told["request_id"], &told["trace_id"]), (&json!("id-2"), &json!(TRACE)), "{told}");
 }
 
@@ -125,7 +125,7 @@ async fn a_caller_who_is_refused_is_found_by_the_id_of_the_request() {
     let server = setup.start();
     let failed = server.client().await.check(with_id(api(&["a"]), "id-9")).await.expect_err("nobody knows who asks");
     assert_eq!(failed.code(), Code::Unauthenticated);
-    let refused = &server.told("a call is refused")[0];
+    let refused = server.wait_for_log("a call is refused");
     assert_eq!((&refused["request_id"], &refused["trace_id"]), (&json!("id-9"), &json!(TRACE)), "{refused}");
     assert_eq!(failed.metadata().get("x-request-id").map(|id| id.as_bytes()), Some(&b"id-9"[..]));
 }

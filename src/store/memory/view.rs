@@ -1,8 +1,8 @@
 //! The states of one plan, held still while it is decided.
 
-use std::sync::atomic::Ordering;
+use std::{hint::spin_loop, sync::atomic::Ordering};
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::{
@@ -19,6 +19,10 @@ use crate::{
 
 /// States looked at for expiry after each decision that added some.
 const SWEEP_STEP: usize = 2;
+
+/// How often a shard that is held is looked at before its holder is waited for asleep. A decision is shorter than that, and much
+/// shorter than falling asleep and waking.
+const SPINS: u32 = 64;
 
 /// The states of one plan, their shards locked.
 pub struct View<'s, 'p, C> {
@@ -61,7 +65,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         while let Some(shard) = next {
             let here = self.found.iter_mut().filter(|found| found.place.shard == shard);
             here.for_each(|found| found.guard = self.guards.len());
-            self.guards.push((shard, self.store.shards[shard].lock()));
+            self.guards.push((shard, hold(&self.store.shards[shard])));
             next = self.found.iter().map(|found| found.place.shard).filter(|other| *other > shard).min();
         }
     }
@@ -124,6 +128,18 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
             }
         }
     }
+}
+
+/// Locks a shard.
+#[inline]
+fn hold(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    for _ in 0..SPINS {
+        if let Some(guard) = shard.try_lock() {
+            return guard;
+        }
+        spin_loop();
+    }
+    shard.lock()
 }
 
 impl<C: Clock> States for View<'_, '_, C> {

@@ -22,7 +22,7 @@ pub struct TracingSettings {
     pub service_name: String,
     /// How long the collector may take for a batch, connecting included.
     pub timeout: Time,
-    /// Most spans that wait for the collector; further ones are dropped.
+    /// Most spans that wait until others are sent; further ones are dropped.
     pub max_queue: usize,
 }
 
