@@ -92,18 +92,18 @@ impl Security {
         info!(callers = callers.count(), "callers loaded");
         let auth = Arc::new(Auth::new(callers));
         let reload = {
-            let (auth, metrics) = (Arc::clone(&auth), Arc::clone(&self.metrics));
+            let (auth, reloads) = (Arc::clone(&auth), self.metrics.auth_reloads());
             Box::new(move || match file::load(&path) {
                 Ok(callers) => {
                     info!(callers = callers.count(), "callers reloaded");
                     auth.replace(callers);
-                    metrics.auth_reload(true);
+                    reloads.count(true);
                 }
                 Err(problems) => {
                     for problem in &problems.0 {
                         error!(%problem, "auth.file on disk is not valid; the callers before stay in force");
                     }
-                    metrics.auth_reload(false);
+                    reloads.count(false);
                 }
             })
         };

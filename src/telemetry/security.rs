@@ -69,6 +69,17 @@ impl AuthMeter {
     }
 }
 
+/// How often the file that says who may do what was loaded again, or could not be; shown from the start, so that the first
+/// time is seen as an increase.
+pub struct AuthReloads([Counter; 2]);
+
+impl AuthReloads {
+    /// It was loaded again, or could not be.
+    pub fn count(&self, success: bool) {
+        self.0[usize::from(success)].increment(1);
+    }
+}
+
 impl Metrics {
     /// The meter of an encrypted listener.
     pub fn tls(&self, listener: &str) -> TlsMeter {
@@ -87,8 +98,8 @@ impl Metrics {
         AuthMeter { unauthenticated: refused("unauthenticated"), denied: refused("permission_denied") }
     }
 
-    /// The file that says who may do what was loaded again, or could not be.
-    pub fn auth_reload(&self, success: bool) {
-        self.counter(AUTH_RELOADS, &[("result", if success { "success" } else { "error" })]).increment(1);
+    /// The meter of the file that says who may do what.
+    pub fn auth_reloads(&self) -> AuthReloads {
+        AuthReloads(["error", "success"].map(|result| self.counter(AUTH_RELOADS, &[("result", result)])))
     }
 }
