@@ -103,6 +103,7 @@ fn server(listener: Listener, workers: Vec<Worker>, levels: u8) -> Server<Floor>
         drain: Drain::default(),
         tls: None,
         gate: None,
+        watch: None,
     }
 }
 
@@ -204,7 +205,7 @@ impl Floor {
 
     fn stream(self: Arc<Self>, body: Incoming) -> Response<CallBody> {
         let mut messages = Messages::new(body, self.max_message_bytes);
-        body::many(move |cx, out| {
+        body::many(None, move |cx, out| {
             let before = out.len();
             let taken = messages.take_while(|message| {
                 let start = frames::begin(out);

@@ -1,5 +1,6 @@
 //! Floor 8, from settings to a running service, and to its end.
 
+mod export;
 mod http;
 mod readiness;
 mod reload;
@@ -16,6 +17,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
+use export::Exporting;
 use parking_lot::Mutex;
 use readiness::Readiness;
 use reload::{Reload, load};
@@ -35,7 +37,7 @@ use crate::{
     telemetry::Metrics,
     transport::{
         ConnectionSettings, Drain, Listener, Server, Workers, grpc::Calls, http::Damaged, observe::Checks,
-        workers::RuntimeKind,
+        watch::Watch, workers::RuntimeKind,
     },
 };
 
@@ -90,6 +92,9 @@ pub enum AppError {
     /// The system has no threads to give.
     #[error("cannot start the serving threads: {0}")]
     Threads(io::Error),
+    /// The collector cannot be named so.
+    #[error("{0}")]
+    Tracing(String),
     /// The descriptors in this binary are damaged.
     #[error("reflection is not available: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -107,6 +112,7 @@ pub struct App {
     readiness: Readiness,
     security: Security,
     drain: Drain,
+    exporting: Option<Exporting>,
     /// The threads that serve checks, by port.
     workers: [Workers; 2],
     grpc: Server<Calls<AnyStore>>,
@@ -150,7 +156,9 @@ impl App {
         });
 
         let drain = Drain::default();
-        let checks = Checks::new(Arc::clone(&limiter), settings.bounds());
+        let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
+        let told = Watch::new(spans, limiter.store().shared().is_some());
+        let checks = Checks::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
         let pages = http::routes(&settings, checks.clone(), admin.clone())?;
         let (routes, health) = {
             let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
@@ -174,6 +182,7 @@ impl App {
             drain: drain.clone(),
             tls: security.grpc(),
             gate: security.gate("grpc"),
+            watch: told.clone(),
         };
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
@@ -190,6 +199,7 @@ impl App {
             drain: drain.clone(),
             tls: security.http(),
             gate: security.gate("http"),
+            watch: told,
         };
         let reload = Reload { limiter: Arc::clone(&limiter), settings: settings.clone(), watch, hangup, empty };
         let snapshots = Snapshots {
@@ -200,7 +210,7 @@ impl App {
         let snapshots = Arc::new(snapshots);
         let readiness = Readiness { admin, health };
         let workers = [grpc_workers, http_workers];
-        Ok(Self { settings, limiter, reload, snapshots, readiness, security, drain, workers, grpc, http })
+        Ok(Self { settings, limiter, reload, snapshots, readiness, security, drain, exporting, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -248,6 +258,9 @@ impl App {
         }
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
+        if let Some(exporting) = self.exporting {
+            exporting.finish().await;
+        }
         // Nothing is decided any more, so nothing is lost.
         self.snapshots.write().await;
         info!("stopped");

@@ -21,7 +21,7 @@ use crate::{
     policy::Problems,
     settings::Time,
     store::StoreSettings,
-    telemetry::{MetricsSettings, tracing::LogSettings},
+    telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
     transport::{drain::ShutdownSettings, grpc::GrpcSettings, rls::EnvoySettings},
 };
 
@@ -49,6 +49,8 @@ pub struct Settings {
     pub metrics: MetricsSettings,
     /// How the service ends.
     pub shutdown: ShutdownSettings,
+    /// Whether requests have spans, and where those go.
+    pub tracing: TracingSettings,
     /// How logs are written.
     pub log: LogSettings,
 }
@@ -66,6 +68,7 @@ impl Default for Settings {
             envoy: EnvoySettings::default(),
             metrics: MetricsSettings::default(),
             shutdown: ShutdownSettings::default(),
+            tracing: TracingSettings::default(),
             log: LogSettings::default(),
         }
     }
@@ -134,6 +137,7 @@ impl Settings {
         self.grpc.traffic().check("grpc").map_err(ConfigError::Value)?;
         self.http.traffic().check("http").map_err(ConfigError::Value)?;
         self.envoy.check().map_err(ConfigError::Value)?;
+        self.tracing.check().map_err(ConfigError::Value)?;
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
         if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
             return wrong("max_connections and max_streams are 1 to 1000000");
@@ -141,8 +145,8 @@ impl Settings {
         if !(1_024..=64 << 20).contains(&self.grpc.max_message_bytes) {
             return wrong("grpc.max_message_bytes is 1024 to 67108864");
         }
-        if self.metrics.max_series > 1_000_000 {
-            return wrong("metrics.max_series is 0 to 1000000");
+        if self.metrics.max_series.max(self.metrics.max_limit_series) > 1_000_000 {
+            return wrong("metrics.max_limit_series and max_series are 0 to 1000000");
         }
         if self.grpc.workers.max(self.http.workers) > 1_024 {
             return wrong("grpc.workers and http.workers are at most 1024; 0 means one for each core");

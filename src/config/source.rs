@@ -44,7 +44,7 @@ impl Provider for Values {
 }
 
 /// The settings that are paths. A relative one in a file is meant from where that file stands; an empty one is not set.
-const PATHS: [&[&str]; 14] = [
+const PATHS: [&[&str]; 15] = [
     &["limits"],
     &["auth", "file"],
     &["grpc", "tls", "cert"],
@@ -59,6 +59,7 @@ const PATHS: [&[&str]; 14] = [
     &["store", "redis", "tls", "cert"],
     &["store", "redis", "tls", "key"],
     &["store", "redis", "sentinel", "password_file"],
+    &["tracing", "ca"],
 ];
 
 /// The values of a YAML file.
@@ -187,11 +188,17 @@ fn names(prefix: &str, defaults: &Dict, known: &mut Vec<String>) {
     }
 }
 
+/// A number, or what is none for the error to show.
+fn number(text: &str) -> Value {
+    let whole = text.parse::<u64>().map(Value::from);
+    whole.or_else(|_| text.parse::<f64>().map(Value::from)).unwrap_or_else(|_| Value::from(text))
+}
+
 /// A text as the kind that its default has: a password of digits stays a text, a count becomes a number, and what is between
 /// commas a list.
 fn typed(text: &str, default: &Value) -> Value {
     match default {
-        Value::Num(..) => text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from),
+        Value::Num(..) => number(text),
         Value::Bool(..) => text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
         Value::Array(..) => {
             let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());

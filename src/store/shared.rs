@@ -14,7 +14,7 @@ use super::{
 use crate::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
     plan::{Level, Plan},
-    telemetry::Metrics,
+    telemetry::{Metrics, trail},
 };
 
 /// When to come back to a store that is not asked. An estimate.
@@ -70,7 +70,12 @@ impl SharedStore {
                 // While a server is not asked at all, that has been told.
                 if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.lets_through(Instant::now()) {
                     let error = &failure as &dyn std::error::Error;
-                    warn!(error, "the shared store did not answer a request; such warnings come once a second at most");
+                    warn!(
+                        request_id = trail::request_id(),
+                        trace_id = trail::trace_id(),
+                        error,
+                        "the shared store did not answer a request; such warnings come once a second at most"
+                    );
                 }
                 Ok(failure)
             }
@@ -92,7 +97,10 @@ impl SharedStore {
     }
 
     async fn ask(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        match self.redis.decide(plan).await {
+        let at = trail::asking();
+        let decided = self.redis.decide(plan).await;
+        trail::asked(at, decided.is_err());
+        match decided {
             Ok(verdict) => Ok(verdict),
             Err(error) => {
                 let failure = self.counted(error)?;
@@ -131,7 +139,9 @@ impl Store for SharedStore {
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         // What was counted here while the shared store failed would come back at its next failure.
         self.local.reset_now(key, anchor, subtree);
+        let at = trail::asking();
         let done = self.redis.reset(key, anchor, subtree).await;
+        trail::asked(at, done.is_err());
         if let Some(near) = &self.near {
             near.cache.forget_all();
         }

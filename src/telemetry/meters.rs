@@ -11,7 +11,7 @@ use super::{
 use crate::domain::OnStoreFailure;
 
 /// The label of what has no name of its own here: unknown domains, limits of requests, what is beyond the bound.
-pub(super) const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,8 @@ pub enum Outcome {
 impl Outcome {
     const ALL: [Self; 3] = [Self::Allowed, Self::Limited, Self::Error];
 
-    fn name(self) -> &'static str {
+    /// Its label.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Limited => "limited",
@@ -154,6 +155,8 @@ impl Meters {
             limit_starts.push(if admitted { counters.len() } else { OTHER_LIMIT });
             counters.extend(admitted.then(|| of_limit(metrics, domain, limit)).into_iter().flatten());
         }
+        let others = domain_starts.iter().filter(|start| **start == OTHER_DOMAIN).count();
+        metrics.without_series(others + limit_starts.iter().filter(|start| **start == OTHER_LIMIT).count());
         Self { tallies: metrics.tallies(counters), domains: domain_starts, limits: limit_starts }
     }
 

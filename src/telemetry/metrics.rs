@@ -16,7 +16,7 @@ use super::{
     Histogram,
     histogram::DURATIONS,
     meters::{LimitMeter, OTHER, Transport},
-    security,
+    security, spans,
     store::{self, ERRORS, StoreMeter},
     tallies::Tallies,
 };
@@ -46,6 +46,7 @@ const CONNECTIONS_REFUSED: &str = "weir_connections_refused_total";
 const CONNECTIONS_ENDED: &str = "weir_connections_ended_total";
 const REQUESTS_REFUSED: &str = "weir_requests_refused_total";
 const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
+const WITHOUT_SERIES: &str = "weir_limits_without_series";
 const DESCRIPTORS_PASSED_OVER: &str = "weir_descriptors_passed_over_total";
 const BUILD_INFO: &str = "weir_build_info";
 
@@ -78,14 +79,15 @@ const GAUGES: &[(&str, &str)] = &[
     (SNAPSHOT_DURATION, "How long the last snapshot took to write."),
     (SNAPSHOT_BYTES, "Length of the last snapshot."),
     (LAST_RELOAD, "When the policy was last loaded."),
+    (
+        WITHOUT_SERIES,
+        "Domains and limits of the policy in force that are counted as `other` because metrics.max_limit_series others \
+         have series already.",
+    ),
     (RELOAD_SUCCESSFUL, "Whether the policy on disk is in force; 0 after a change that is not valid."),
     (CONNECTIONS, "Open connections, by listener."),
     (BUILD_INFO, "Always 1; the labels tell the build."),
 ];
-
-/// Most limits and domains that have series of their own while a service runs, those of policies that are gone included;
-/// the others share one.
-const MAX_NAMED: usize = 10_000;
 
 /// Longest label with values of requests, in bytes.
 const MAX_LABEL_BYTES: usize = 256;
@@ -98,6 +100,8 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     named: Mutex<HashSet<Name>>,
+    max_named: usize,
+    without_series: Gauge,
     valued: Mutex<Valued>,
     /// The tallies of policies in use, told to the recorder before it is read.
     tallies: Mutex<Vec<Weak<Tallies>>>,
@@ -116,13 +120,16 @@ pub struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsSettings {
+    /// Most limits and domains of policies that have series of their own while a service runs, those of policies that are gone
+    /// included; the others share one.
+    pub max_limit_series: usize,
     /// Most limits with values of requests that have series of their own while a service runs.
     pub max_series: usize,
 }
 
 impl Default for MetricsSettings {
     fn default() -> Self {
-        Self { max_series: 1_000 }
+        Self { max_limit_series: 10_000, max_series: 1_000 }
     }
 }
 
@@ -159,7 +166,7 @@ impl Metrics {
     /// A registry with nothing counted.
     pub fn with_settings(settings: &MetricsSettings) -> Arc<Self> {
         let recorder = PrometheusBuilder::new().build_recorder();
-        for (name, text) in COUNTERS.iter().chain(security::COUNTERS) {
+        for (name, text) in COUNTERS.iter().chain(security::COUNTERS).chain(spans::COUNTERS) {
             recorder.describe_counter((*name).into(), None::<Unit>, (*text).into());
         }
         for (name, text) in GAUGES.iter().chain(security::GAUGES) {
@@ -169,6 +176,8 @@ impl Metrics {
         Arc::new(Self {
             handle: recorder.handle(),
             named: Mutex::default(),
+            max_named: settings.max_limit_series,
+            without_series: gauge(&recorder, WITHOUT_SERIES, &[]),
             valued: Mutex::new(Valued {
                 meters: HashMap::default(),
                 most: settings.max_series,
@@ -192,12 +201,25 @@ impl Metrics {
     pub(super) fn admits(&self, domain: &str, limit: Option<&str>) -> bool {
         let mut named = self.named.lock();
         let name = (domain.into(), limit.map(Box::from));
-        if named.len() == MAX_NAMED && !named.contains(&name) {
-            tracing::debug!(domain, limit, "counted as `other`: {MAX_NAMED} domains and limits have series already");
+        if named.len() >= self.max_named && !named.contains(&name) {
+            tracing::debug!(domain, limit, "counted as `other`: there are metrics.max_limit_series series already");
             return false;
         }
         named.insert(name);
         true
+    }
+
+    /// So many domains and limits of the policy that is to serve have no series of their own.
+    pub(super) fn without_series(&self, count: usize) {
+        self.without_series.set(count as f64);
+        if count > 0 {
+            let (most, others) = (self.max_named, count);
+            tracing::warn!(
+                most,
+                others,
+                "more domains and limits than metrics.max_limit_series: others count as `other`"
+            );
+        }
     }
 
     /// The meter of a limit under a label with values of requests, of which a part is shown where it is long; past the bound

@@ -4,13 +4,16 @@ pub mod histogram;
 pub mod meters;
 pub mod metrics;
 pub mod security;
+pub mod spans;
 pub mod store;
 pub mod stripes;
 pub mod tallies;
 pub mod tracing;
+pub mod trail;
 
 pub use histogram::Histogram;
 pub use meters::{LimitMeter, Meters, Outcome, Transport};
 pub use metrics::{Metrics, MetricsSettings};
 pub use security::{AuthMeter, TlsMeter};
+pub use spans::{Spans, TracingSettings};
 pub use store::{ServerStatus, StoreMeter, StoreOp};

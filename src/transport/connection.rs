@@ -10,10 +10,10 @@ use std::{
 };
 
 use hyper::{
-    Request,
+    Request, Response,
     body::Incoming,
     header::{CONNECTION, HeaderValue},
-    service::service_fn,
+    service::{Service, service_fn},
 };
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -37,10 +37,11 @@ use super::{
     server::{ConnectionSettings, Serve},
     status::Refused,
     tls::Tls,
+    watch::{Watch, Watched, given_id, tell_id},
 };
 use crate::{
     auth::{Access, Role},
-    telemetry::metrics::ListenerMeter,
+    telemetry::{metrics::ListenerMeter, trail},
 };
 
 /// How long a client may take for the head of an HTTP/1 request.
@@ -84,6 +85,8 @@ pub struct Connection<R> {
     pub meter: Arc<ListenerMeter>,
     /// The requests of its listener, where they are bounded.
     pub crowd: Option<Arc<Crowd>>,
+    /// Who is told of requests, where anybody is.
+    pub watch: Option<Arc<Watch>>,
 }
 
 /// An accepted connection, not yet bound to a runtime.
@@ -93,6 +96,9 @@ pub enum Accepted {
     /// By a unix socket.
     Unix(std::os::unix::net::UnixStream),
 }
+
+/// What a request is answered with.
+type Answer<R> = Response<Counted<<R as Serve>::Body>>;
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -146,7 +152,7 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { routes, settings, drain, meter, crowd, .. } = self;
+        let Self { routes, settings, drain, meter, crowd, watch, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic);
         let rate =
             NonZeroU32::new(settings.traffic.max_requests_per_second).map(|most| Arc::new(Rate::per_second(most)));
@@ -154,22 +160,9 @@ impl<R: Serve> Connection<R> {
         let farewell = connected.farewell.clone();
         let routes = Arc::new(routes.on(connected));
         let asked = Arc::clone(lifetime.asked());
-        let desk = Desk { visitor, rate, crowd, activity: lifetime.activity().cloned(), meter: Arc::clone(&meter) };
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            let last = asked.note(request.version()).then(|| Arc::clone(&asked));
-            let admitted = desk.admit::<R>(&mut request);
-            let answer = admitted.map(|held| (held, Arc::clone(&routes).serve(request)));
-            async {
-                let mut response = match answer {
-                    Ok((held, answer)) => answer.await.map(|body| Counted::new(body, held)),
-                    Err(refused) => R::refuse(refused).map(|body| Counted::new(body, Held::default())),
-                };
-                if last.is_some_and(|asked| asked.is_last()) {
-                    response.headers_mut().insert(CONNECTION, CLOSE);
-                }
-                Ok::<_, Infallible>(response)
-            }
-        });
+        let activity = lifetime.activity().cloned();
+        let desk = Desk { visitor, rate, crowd, watch, activity, meter: Arc::clone(&meter) };
+        let service = desk.service(routes, asked);
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let calls = CallsAtHand::new();
@@ -204,6 +197,12 @@ impl<R: Serve> Connection<R> {
             () = soon_after(revoked), if why != Why::Revoked => Ok(()),
         }
     }
+}
+
+fn refuse<R: Serve>(refused: Refused, id: Option<HeaderValue>) -> Response<R::Body> {
+    let mut response = R::refuse(refused);
+    tell_id(id, response.headers_mut());
+    response
 }
 
 fn count(why: Why, meter: &ListenerMeter) {
@@ -249,11 +248,59 @@ struct Desk {
     visitor: Option<Visitor>,
     rate: Option<Arc<Rate>>,
     crowd: Option<Arc<Crowd>>,
+    watch: Option<Arc<Watch>>,
     activity: Option<Arc<Activity>>,
     meter: Arc<ListenerMeter>,
 }
 
 impl Desk {
+    /// What answers the requests of the connection.
+    fn service<R: Serve>(
+        self,
+        routes: Arc<R>,
+        asked: Arc<Asked>,
+    ) -> impl Service<
+        Request<Incoming>,
+        Response = Answer<R>,
+        Error = Infallible,
+        Future = impl Future<Output = Result<Answer<R>, Infallible>> + Send,
+    > {
+        service_fn(move |mut request: Request<Incoming>| {
+            let last = asked.note(request.version()).then(|| Arc::clone(&asked));
+            let (watched, admitted) = self.receive::<R>(&mut request);
+            let answer = match admitted {
+                Ok(held) => Ok((held, Arc::clone(&routes).serve(request))),
+                Err(refused) => Err((refused, given_id(request.headers()))),
+            };
+            async {
+                let (mut response, mut held) = match (answer, &watched) {
+                    (Ok((held, answer)), None) => (answer.await, held),
+                    // Boxed, so that those that nobody is told of do not carry the room for it around.
+                    (Ok((held, answer)), Some(watched)) => (Box::pin(watched.within(answer)).await, held),
+                    (Err((refused, id)), _) => (refuse::<R>(refused, id), Held::default()),
+                };
+                if let Some(mut watched) = watched {
+                    watched.answered(&mut response);
+                    held.watched = Some(watched);
+                }
+                let mut response = response.map(|body| Counted::new(body, held));
+                if last.is_some_and(|asked| asked.is_last()) {
+                    response.headers_mut().insert(CONNECTION, CLOSE);
+                }
+                Ok::<_, Infallible>(response)
+            }
+        })
+    }
+
+    /// Who is to be told of a request, and whether it is let in.
+    #[inline]
+    fn receive<R: Serve>(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<Held, Refused>) {
+        let Some(watch) = &self.watch else { return (None, self.admit::<R>(request)) };
+        let watched = Watched::begin::<R, _>(watch, request);
+        let admitted = trail::enter(watched.trail(), || self.admit::<R>(request));
+        (Some(watched), admitted)
+    }
+
     /// Lets a request in, with what it holds while it is under way.
     #[inline]
     fn admit<R: Serve>(&self, request: &mut Request<Incoming>) -> Result<Held, Refused> {
@@ -271,7 +318,7 @@ impl Desk {
             Some(crowd) => self.place::<R>(crowd, request.uri().path())?,
             None => None,
         };
-        Ok(Held { place, busy: self.activity.as_ref().map(Activity::begin) })
+        Ok(Held { place, busy: self.activity.as_ref().map(Activity::begin), watched: None })
     }
 
     /// A place for a request of this path. Who asks for health or metrics needs none: they are wanted most when there is no

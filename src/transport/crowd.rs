@@ -11,7 +11,7 @@ use std::{
 
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::lifetime::Busy;
+use super::{lifetime::Busy, watch::Watched};
 
 /// So many requests at once, and no more.
 #[derive(Debug)]
@@ -50,18 +50,20 @@ pub struct Held {
     pub place: Option<Place>,
     /// That its connection has something to do.
     pub busy: Option<Busy>,
+    /// Who is told of it.
+    pub watched: Option<Box<Watched>>,
 }
 
 /// An answer's body, whose request is under way until this is dropped.
 pub struct Counted<B> {
     body: B,
-    _held: Held,
+    held: Held,
 }
 
 impl<B> Counted<B> {
     /// The body of the request that holds this.
     pub fn new(body: B, held: Held) -> Self {
-        Self { body, _held: held }
+        Self { body, held }
     }
 }
 
@@ -74,7 +76,11 @@ impl<B: Body + Unpin> Body for Counted<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let Self { body, held } = &mut *self;
+        match &mut held.watched {
+            None => Pin::new(body).poll_frame(cx),
+            Some(watched) => watched.poll_frame(body, cx),
+        }
     }
 
     #[inline]
@@ -97,7 +103,7 @@ mod tests {
         let crowd = Arc::new(Crowd::new(2));
         let (first, second) = (crowd.enter(), crowd.enter());
         assert!(first.is_some() && second.is_some() && crowd.enter().is_none());
-        drop(Counted::new((), Held { place: first, busy: None }));
+        drop(Counted::new((), Held { place: first, ..Held::default() }));
         let third = crowd.enter();
         assert!(third.is_some() && crowd.enter().is_none());
     }

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use crate::{
     auth::{Access, Auth, Denied, Grant, TokenHash},
-    telemetry::AuthMeter,
+    telemetry::{AuthMeter, trail},
     tls::Bearer,
 };
 
@@ -78,7 +78,7 @@ impl Visitor {
             return Ok(());
         }
         self.judge(request.headers(), access).inspect_err(|denied| {
-            debug!(%denied, "a call is refused");
+            debug!(request_id = trail::request_id(), trace_id = trail::trace_id(), %denied, "a call is refused");
             self.gate.meter.refused(denied.is_unauthenticated()).increment(1);
         })?;
         if lasts {
@@ -131,7 +131,7 @@ impl Standing {
             () = self.revoked.cancelled() => Denied::Revoked,
             denied = lost(&self.auth, &mut self.changes, self.token.as_ref(), self.bearer.as_deref(), self.access) => denied,
         };
-        debug!(%denied, "a stream is ended");
+        debug!(request_id = trail::request_id(), trace_id = trail::trace_id(), %denied, "a stream is ended");
         self.ended.increment(1);
         denied
     }

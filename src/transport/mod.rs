@@ -24,6 +24,7 @@ pub mod rls;
 pub mod server;
 pub mod status;
 pub mod tls;
+pub mod watch;
 pub mod workers;
 
 pub use drain::Drain;

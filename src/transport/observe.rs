@@ -6,8 +6,8 @@ use super::{decode, message::CheckMessage, status::Refused};
 use crate::{
     algorithm::Bounds,
     limiter::{Answer, CheckError, Invalid, Limiter, Request, Snapshot},
-    store::Store,
-    telemetry::{Outcome, Transport},
+    store::{ResetDone, Store},
+    telemetry::{Outcome, Transport, meters::OTHER, trail},
 };
 
 /// A check as a surface read it, or why it could not.
@@ -17,11 +17,12 @@ pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 pub struct Checks<S> {
     limiter: Arc<Limiter<S>>,
     bounds: Bounds,
+    is_watched: bool,
 }
 
 impl<S> Clone for Checks<S> {
     fn clone(&self) -> Self {
-        Self { limiter: Arc::clone(&self.limiter), bounds: self.bounds }
+        Self { limiter: Arc::clone(&self.limiter), bounds: self.bounds, is_watched: self.is_watched }
     }
 }
 
@@ -35,7 +36,19 @@ struct Asked<'m> {
 impl<S: Store> Checks<S> {
     /// Checks by `limiter`, whose callers' limits stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
-        Self { limiter, bounds }
+        Self { limiter, bounds, is_watched: false }
+    }
+
+    /// The same, of whose requests somebody may be told.
+    #[must_use]
+    pub fn watched(self, is_watched: bool) -> Self {
+        Self { is_watched, ..self }
+    }
+
+    /// Whether somebody may be told of requests.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
     }
 
     /// The limiter.
@@ -63,6 +76,9 @@ impl<S: Store> Checks<S> {
         let asked = self.read(snapshot, message, transport)?;
         let answer = self.limiter.check(snapshot, &asked.request).await;
         asked.count(snapshot, answer.as_ref());
+        if self.is_watched {
+            asked.tell(snapshot, answer.as_ref().ok());
+        }
         Ok(encode(&answer?, asked.summary_only))
     }
 
@@ -79,14 +95,16 @@ impl<S: Store> Checks<S> {
     ) -> Result<Option<T>, Refused> {
         let asked = self.read(snapshot, message, transport)?;
         let mut answer = Answer::default();
-        match self.limiter.check_at_once(snapshot, &asked.request, &mut answer) {
+        let decided = self.limiter.check_at_once(snapshot, &asked.request, &mut answer);
+        match &decided {
             Ok(false) => return Ok(None),
             Ok(true) => asked.count(snapshot, Ok(&answer)),
-            Err(error) => {
-                asked.count(snapshot, Err(&error));
-                return Err(error.into());
-            }
+            Err(error) => asked.count(snapshot, Err(error)),
         }
+        if self.is_watched {
+            asked.tell(snapshot, decided.is_ok().then_some(&answer));
+        }
+        decided?;
         Ok(Some(encode(&answer, asked.summary_only)))
     }
 
@@ -97,9 +115,25 @@ impl<S: Store> Checks<S> {
             Ok(request) => Ok(Asked { request, summary_only, transport }),
             Err(error) => {
                 snapshot.meters.check(None, transport, Outcome::Error);
+                if self.is_watched {
+                    trail::tell(|told| told.check(None, None, Outcome::Error, false));
+                }
                 Err(error.into())
             }
         }
+    }
+
+    /// Forgets a key, with `subtree` all below it too.
+    ///
+    /// # Errors
+    /// [`Refused`] when the store cannot tell.
+    pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Refused> {
+        if self.is_watched {
+            let snapshot = self.limiter.snapshot();
+            let domain = snapshot.policy.domain(request.domain).map_or(OTHER, |domain| &domain.name);
+            trail::tell(|told| told.domain = Some(domain.into()));
+        }
+        Ok(self.limiter.reset(request, subtree).await?)
     }
 
     /// Counts how long an answer took; the moment until when it did, for the next one to count from.
@@ -118,5 +152,19 @@ impl Asked<'_> {
             Err(_) => (snapshot.policy.domain(self.request.domain).map(|domain| domain.index), Outcome::Error),
         };
         snapshot.meters.check(domain, self.transport, outcome);
+    }
+
+    /// Tells who is told of the request what the policy's names for it are, and nothing of the caller's.
+    #[inline(never)]
+    fn tell(&self, snapshot: &Snapshot, answer: Option<&Answer<'_>>) {
+        let domain = snapshot.policy.domain(self.request.domain).map(|domain| &*domain.name);
+        let (outcome, degraded) = match answer {
+            None => (Outcome::Error, false),
+            Some(answer) if answer.summary.allowed => (Outcome::Allowed, answer.degraded),
+            Some(answer) => (Outcome::Limited, answer.degraded),
+        };
+        let binding = answer.and_then(|answer| answer.levels.get(answer.summary.binding?));
+        let limit = binding.map(|level| if self.request.spec.is_some() { OTHER } else { &*level.limit.name });
+        trail::tell(|told| told.check(domain, limit, outcome, degraded));
     }
 }

@@ -25,9 +25,14 @@ use super::{
     listener::Listener,
     status::Refused,
     tls::Tls,
+    watch::{self, Watch, given_id, tell_id},
     workers::Worker,
 };
-use crate::{auth::Access, settings::Traffic, telemetry::metrics::ListenerMeter};
+use crate::{
+    auth::Access,
+    settings::Traffic,
+    telemetry::{metrics::ListenerMeter, trail::Surface},
+};
 
 /// How long to wait when the system has no more sockets to give.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -69,6 +74,11 @@ pub trait Serve: Send + Sync + 'static {
     /// What a request of this path needs, where callers are known.
     fn access(path: &str) -> Access;
 
+    /// What a request asks for.
+    fn surface<B>(_request: &Request<B>) -> Surface {
+        Surface::Other
+    }
+
     /// Whether what is under this path goes on for long, so that it is to end when its caller is not known any more.
     fn lasts(_path: &str) -> bool {
         false
@@ -82,12 +92,20 @@ impl Serve for Router {
     type Body = axum::body::Body;
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<axum::body::Body> {
-        let Ok(response) = Self::clone(&self).call(request).await;
+        let id = given_id(request.headers());
+        let Ok(mut response) = Self::clone(&self).call(request).await;
+        if response.status().as_u16() >= 400 {
+            tell_id(id, response.headers_mut());
+        }
         response
     }
 
     fn access(path: &str) -> Access {
         access::of_page(path)
+    }
+
+    fn surface<B>(request: &Request<B>) -> Surface {
+        watch::page(request.method(), request.uri().path())
     }
 
     fn refuse(refused: Refused) -> Response<axum::body::Body> {
@@ -113,6 +131,8 @@ pub struct Server<R> {
     pub tls: Option<Arc<Tls>>,
     /// Who may call, where callers are known.
     pub gate: Option<Gate>,
+    /// Who is told of requests, where anybody is.
+    pub watch: Option<Arc<Watch>>,
 }
 
 /// How much the connections of a listener may be together.
@@ -167,6 +187,7 @@ impl<R: Serve + Clone> Server<R> {
             gate: self.gate.clone(),
             meter: Arc::clone(&room.meter),
             crowd: room.crowd.clone(),
+            watch: self.watch.clone(),
         };
         let gauge = OpenGauge::new(&room.meter);
         let connection = self.drain.track(async move {

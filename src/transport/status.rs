@@ -12,6 +12,7 @@ use crate::{
     limiter::{CheckError, Invalid},
     proto,
     store::StoreError,
+    telemetry::trail,
 };
 
 /// When to come back after too many waited for the store, or were under way: many times what a queue takes to pass where the
@@ -48,7 +49,12 @@ impl From<CheckError> for Refused {
             }
             CheckError::Store(cause) => {
                 // The store warns and counts by itself, without a line for every request.
-                debug!(error = &cause as &dyn std::error::Error, "the store failed");
+                debug!(
+                    request_id = trail::request_id(),
+                    trace_id = trail::trace_id(),
+                    error = &cause as &dyn std::error::Error,
+                    "the store failed"
+                );
                 match cause {
                     StoreError::Unavailable(_) => Self::new(Code::Unavailable, "the store does not answer"),
                     StoreError::Overloaded => {

@@ -27,6 +27,7 @@ mod nested_table;
 mod policies;
 mod readiness;
 mod reload;
+mod request_ids;
 mod rolling;
 #[path = "../stores/servers/mod.rs"]
 mod servers;
@@ -44,3 +45,4 @@ mod tls;
 mod tls_reload;
 mod tokens;
 mod tokens_reload;
+mod tracing;

@@ -92,6 +92,30 @@ async fn known_traffic_has_its_counts() {
 }
 
 #[test]
+fn limits_beyond_the_bound_on_series_count_together() {
+    let policy = |limits: &str| format!("schema: {{ '*': {{ limits: [{limits}] }} }}");
+    let fixed = |name: &str| format!("{{ fixed_window: {{ count: 1, period: 1d }}, name: {name} }}");
+    let text = policy(&["a", "b", "c"].map(fixed).join(", "));
+    let server = Setup::new().policy(&text).env("WEIR_METRICS__MAX_LIMIT_SERIES", "2").start();
+    assert_eq!((server.run(&["check", "k"]).code, server.run(&["check", "k"]).code), (0, 1));
+    let text = server.get("/metrics").1;
+    // The default domain and the first limit have theirs.
+    for (series, value) in [
+        ("weir_decisions_total{domain=\"\",limit=\"a\",outcome=\"limited\"}", 1.0),
+        ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"allowed\"}", 2.0),
+        ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"limited\"}", 2.0),
+        ("weir_limits_without_series", 2.0),
+    ] {
+        assert_eq!(http::metric(&text, series), value, "{series} in\n{text}");
+    }
+    assert!(!text.contains("limit=\"b\"") && !text.contains("limit=\"c\""), "{text}");
+    let warning = "more domains and limits than metrics.max_limit_series: others count as `other`";
+    assert_eq!(server.told(warning)[0]["others"], 2);
+    server.replace_policy(&policy(&fixed("a")));
+    server.wait_for_metric("weir_limits_without_series", 0.0);
+}
+
+#[test]
 fn expired_keys_leave_and_are_counted() {
     let server = Server::with_policy("schema: { '*': { limits: [{ gcra: { burst: 0, count: 1, period: 1ms } }] } }");
     for key in ["a", "b", "c"] {

@@ -134,16 +134,17 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "CONFIG_TYPE=GRPC_XDS_SOTW\nCONFIG_GRPC_XDS_SERVER_URL=x:18000\nLOG_LEVEL=WARNING\nLOG_FORMAT=json\n\
-             USE_STATSD=true\nSTATSD_HOST=s\nUSE_PROMETHEUS=true\nTRACING_ENABLED=true\nOTEL_EXPORTER_OTLP_HEADERS=geheim\n\
+             USE_STATSD=true\nSTATSD_HOST=s\nUSE_PROMETHEUS=true\nTRACING_ENABLED=true\nTRACING_SERVICE_NAME=edge\nTRACING_SAMPLING_RATE=0.25\nOTEL_EXPORTER_OTLP_HEADERS=geheim\n\
              DOG_STATSD_MOGRIFIER_A_NAME=n\nBACKEND_TYPE=memcache",
-            json!({ "limits": "", "log.level": "warn", "log.format": "json" }),
+            json!({
+                "limits": "", "log.level": "warn", "log.format": "json", "tracing.service_name": "edge", "tracing.sample_ratio": 0.25,
+            }),
             [
-                &["BACKEND_TYPE", "CONFIG_TYPE"],
+                &["BACKEND_TYPE", "CONFIG_TYPE", "TRACING_ENABLED"],
                 &[
                     "CONFIG_GRPC_XDS_SERVER_URL",
                     "USE_STATSD",
                     "STATSD_HOST",
-                    "TRACING_ENABLED",
                     "OTEL_EXPORTER_OTLP_HEADERS",
                     "DOG_STATSD_MOGRIFIER_A_NAME",
                 ],

@@ -34,7 +34,7 @@ struct Asker(Limiter<weir::store::MemoryStore<Arc<ManualClock>>>);
 
 impl Asker {
     fn new(max_series: usize) -> Self {
-        let metrics = Metrics::with_settings(&MetricsSettings { max_series });
+        let metrics = Metrics::with_settings(&MetricsSettings { max_series, ..MetricsSettings::default() });
         Self(Limiter::new(memory(Arc::new(ManualClock::new(START))), policy(&[FILE]), metrics))
     }
 

@@ -47,7 +47,6 @@ pub fn find(name: &str) -> Option<&'static Variable> {
 const MEMCACHED: &str = "memcached is no store here: it cannot decide in one step; see BACKEND_TYPE";
 const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
 const XDS: &str = "policies are files; see CONFIG_TYPE";
-const TRACING: &str = "no traces are sent";
 const NO_WAIT: &str = "the service starts and answers without its store, and looks for it all the time";
 
 /// All variables, in the order of that service's parts.
@@ -250,13 +249,29 @@ pub const TABLE: &[Variable] = &[
     Variable::new("USE_DOG_STATSD", Missing, STATSD),
     Variable::new("USE_DOG_STATSD_MOGRIFIERS", Missing, STATSD),
     Variable::new("DOG_STATSD_MOGRIFIER*", Missing, STATSD),
-    Variable::new("TRACING_ENABLED", Missing, TRACING),
-    Variable::new("TRACING_EXPORTER_PROTOCOL", Missing, TRACING),
-    Variable::new("TRACING_SERVICE_NAME", Missing, TRACING),
-    Variable::new("TRACING_SERVICE_NAMESPACE", Missing, TRACING),
-    Variable::new("TRACING_SERVICE_INSTANCE_ID", Missing, TRACING),
-    Variable::new("TRACING_SAMPLING_RATE", Missing, TRACING),
-    Variable::new("OTEL_EXPORTER_OTLP_*", Missing, TRACING),
+    Variable::new(
+        "TRACING_ENABLED",
+        Setting("tracing.otlp_endpoint"),
+        "OTLP over gRPC, so another port than over HTTP, which is the default there",
+    ),
+    Variable::new("TRACING_EXPORTER_PROTOCOL", Nothing, "OTLP over gRPC alone"),
+    Variable::new(
+        "TRACING_SERVICE_NAME",
+        Setting("tracing.service_name"),
+        "the default there is `RateLimit`, here `weir`",
+    ),
+    Variable::new("TRACING_SERVICE_NAMESPACE", Missing, "a collector adds such attributes"),
+    Variable::new("TRACING_SERVICE_INSTANCE_ID", Nothing, "made at each start"),
+    Variable::new(
+        "TRACING_SAMPLING_RATE",
+        Setting("tracing.sample_ratio"),
+        "for traces that begin here; a caller's flag stands above it",
+    ),
+    Variable::new(
+        "OTEL_EXPORTER_OTLP_*",
+        Missing,
+        "`tracing.otlp_endpoint` is the place of a collector nearby, which knows headers and certificates",
+    ),
 ];
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub fn translate(environment: &Environment) -> Result<Sheet, String> {
     tls(environment, &mut sheet)?;
     envoy(environment, &mut sheet)?;
     redis::store(environment, &mut sheet)?;
+    tracing(environment, &mut sheet)?;
     log(environment, &mut sheet)?;
     rest(environment, &mut sheet);
     Ok(sheet)
@@ -177,6 +178,28 @@ fn envoy(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         if environment.is_on(name)? {
             sheet.set(key, "true", from(environment, &[name]));
         }
+    }
+    Ok(())
+}
+
+fn tracing(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    const SWITCH: &str = "TRACING_ENABLED";
+    const NAME: &str = "TRACING_SERVICE_NAME";
+    const RATE: &str = "TRACING_SAMPLING_RATE";
+    if !environment.is_on(SWITCH)? {
+        return Ok(());
+    }
+    let place = "where the collector takes OTLP over gRPC, as http://otel-collector:4317";
+    sheet.show("tracing.otlp_endpoint", format!("{SWITCH}: {place}."));
+    sheet.to_do.push(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
+    if let Some(name) = environment.text(NAME) {
+        sheet.set("tracing.service_name", name, from(environment, &[NAME]));
+    }
+    if let Some(rate) = environment.text(RATE) {
+        if !rate.parse().is_ok_and(|rate: f64| (0.0..=1.0).contains(&rate)) {
+            return Err(format!("{RATE} is no number from 0 to 1"));
+        }
+        sheet.set("tracing.sample_ratio", rate, from(environment, &[RATE]));
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ use super::{Failure, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use crate::{
     domain::{Clock, Decision, Key, Micros, OnStoreFailure},
     plan::{Decisions, Plan},
-    telemetry::{ServerStatus, StoreMeter, StoreOp},
+    telemetry::{ServerStatus, StoreMeter, StoreOp, trail},
 };
 
 /// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
@@ -164,7 +164,12 @@ impl RedisStore {
                 }
                 Err(failure) => {
                     self.meter.not_taken_back();
-                    tracing::debug!(error = &failure as &dyn std::error::Error, "a charge could not be taken back");
+                    tracing::debug!(
+                        request_id = trail::request_id(),
+                        trace_id = trail::trace_id(),
+                        error = &failure as &dyn std::error::Error,
+                        "a charge could not be taken back"
+                    );
                 }
             }
         }
@@ -209,7 +214,7 @@ impl RedisStore {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let done = self.io.handle().spawn(work(Arc::clone(&self.servers))).await;
+        let done = self.io.handle().spawn(trail::carried(work(Arc::clone(&self.servers)))).await;
         done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
     }
 }

@@ -10,6 +10,7 @@ use super::{connection::Reply, encode::reset_call, node::Node, reply::Answers, s
 use crate::{
     domain::{Key, Micros},
     store::{Failure, failure::RefusalCode},
+    telemetry::trail,
 };
 
 /// Keys that a server is asked to look at in one page of a scan.
@@ -82,7 +83,13 @@ pub async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result
             Ok(next) => (cursor, tries, pause) = (next, 1, PAGE_PAUSE),
             Err(failure) if tries == PAGE_TRIES || is_for_good(&failure) => return Err(failure),
             Err(failure) => {
-                debug!(server = %node.address(), error = &failure as &dyn std::error::Error, "a page of a scan failed");
+                debug!(
+                    request_id = trail::request_id(),
+                    trace_id = trail::trace_id(),
+                    server = %node.address(),
+                    error = &failure as &dyn std::error::Error,
+                    "a page of a scan failed"
+                );
                 if !is_of_the_same_server(&failure) {
                     cursor = b"0".to_vec();
                 }

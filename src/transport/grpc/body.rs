@@ -12,7 +12,9 @@ use hyper::{
     body::{Body, Frame},
     header::{CONTENT_TYPE, HeaderName, HeaderValue},
 };
-use tonic::Status;
+use tonic::{Code, Status};
+
+use crate::transport::watch::tell_id;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -65,12 +67,12 @@ pub fn unary(answer: Result<Bytes, Status>) -> Response<CallBody> {
 }
 
 /// The answer to a call that has many. `fill` appends some to what is there, each with what stands before it, and says
-/// `None`; or how the call ended.
-pub fn many<F>(fill: F) -> Response<CallBody>
+/// `None`; or how the call ended. One that fails bears the `id` that its caller gave it.
+pub fn many<F>(id: Option<HeaderValue>, fill: F) -> Response<CallBody>
 where
     F: FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Option<Status>> + Send + Unpin + 'static,
 {
-    respond(CallBody::Other(axum::body::Body::new(Answers { fill, out: BytesMut::new(), end: End::NotYet })))
+    respond(CallBody::Other(axum::body::Body::new(Answers { fill, id, out: BytesMut::new(), end: End::NotYet })))
 }
 
 fn respond(body: CallBody) -> Response<CallBody> {
@@ -91,6 +93,8 @@ const MOST_AT_ONCE: usize = 16 << 10;
 /// The answers of a call that has many.
 struct Answers<F> {
     fill: F,
+    /// What its caller calls it.
+    id: Option<HeaderValue>,
     out: BytesMut,
     end: End,
 }
@@ -112,7 +116,7 @@ where
 
     /// As many answers as are there, then how the call ended.
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Self { fill, out, end } = &mut *self;
+        let Self { fill, id, out, end } = &mut *self;
         while matches!(end, End::NotYet) && out.len() < MOST_AT_ONCE {
             match fill(cx, out) {
                 Poll::Ready(None) => {}
@@ -128,6 +132,9 @@ where
         let mut trailers = HeaderMap::new();
         // It fails for a text that no header can hold, and ours are fixed.
         let _ = status.add_header(&mut trailers);
+        if status.code() != Code::Ok {
+            tell_id(id.take(), &mut trailers);
+        }
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
 }

@@ -151,7 +151,7 @@ pub fn in_place_at_once<S: Store>(
 /// [`Refused`] for what is no request, and where the store cannot tell.
 pub async fn reset<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<Bytes, Refused> {
     let message = message::reset(&message)?;
-    let done = checks.limiter().reset(&decode::reset(&message)?, message.subtree).await?;
+    let done = checks.reset(&decode::reset(&message)?, message.subtree).await?;
     Ok(encoded(&ResetResponse { existed: done.existed, scanned: done.scanned }))
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use bytes::Bytes;
-use hyper::{Request, Response, body::Incoming};
+use hyper::{HeaderMap, Request, Response, body::Incoming};
 use serde::{Deserialize, Serialize};
 use tonic::{Status, service::Routes};
 use tonic_health::server::HealthReporter;
@@ -26,6 +26,7 @@ use super::{
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     server::Serve,
     status::Refused,
+    watch::{self, given_id, tell_id},
     workers::RuntimeKind,
 };
 use crate::{
@@ -33,6 +34,7 @@ use crate::{
     proto,
     settings::{Listen, Time, Traffic},
     store::Store,
+    telemetry::trail::Surface,
     tls::ListenerTls,
 };
 use body::CallBody;
@@ -189,13 +191,14 @@ impl<S: Store> Calls<S> {
     }
 
     fn check_stream(&self, mut request: Request<Incoming>) -> Response<CallBody> {
+        let id = given_id(request.headers());
         let ending = stream::Ending::new(&self.connected, request.extensions_mut().remove());
         let checks = self.checks.clone();
         let messages = Messages::new(request.into_body(), self.max_message_bytes);
         if checks.answers_at_once() {
-            body::many(stream::at_once(checks, messages, ending))
+            body::many(id, stream::at_once(checks, messages, ending))
         } else {
-            body::many(stream::by_waiting(checks, messages, ending))
+            body::many(id, stream::by_waiting(checks, messages, ending))
         }
     }
 
@@ -215,18 +218,34 @@ impl<S: Store> Serve for Calls<S> {
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<CallBody> {
         match request.uri().path() {
-            path::CHECK => body::unary(self.check(request.into_body()).await),
+            path::CHECK => {
+                let (headers, body) = opened(request);
+                answer(self.check(body).await, &headers)
+            }
             // Boxed, so that a check does not carry the room for them around.
-            path::SHOULD_RATE_LIMIT => body::unary(Box::pin(self.should_rate_limit(request.into_body())).await),
-            path::CHECK_BATCH => body::unary(Box::pin(self.check_batch(request.into_body())).await),
+            path::SHOULD_RATE_LIMIT => {
+                let (headers, body) = opened(request);
+                answer(Box::pin(self.should_rate_limit(body)).await, &headers)
+            }
+            path::CHECK_BATCH => {
+                let (headers, body) = opened(request);
+                answer(Box::pin(self.check_batch(body)).await, &headers)
+            }
             path::CHECK_STREAM => self.check_stream(request),
-            path::RESET => body::unary(Box::pin(self.reset(request.into_body())).await),
+            path::RESET => {
+                let (headers, body) = opened(request);
+                answer(Box::pin(self.reset(body)).await, &headers)
+            }
             _ => Box::pin(self.other(request)).await,
         }
     }
 
     fn access(path: &str) -> Access {
         access::of_call(path)
+    }
+
+    fn surface<B>(request: &Request<B>) -> Surface {
+        watch::call(request.uri().path())
     }
 
     fn lasts(path: &str) -> bool {
@@ -236,6 +255,23 @@ impl<S: Store> Serve for Calls<S> {
     fn refuse(refused: Refused) -> Response<CallBody> {
         body::unary(Err(refused.into()))
     }
+}
+
+/// What a request brings; of its headers nothing is looked up before the call has failed.
+#[inline]
+fn opened(mut request: Request<Incoming>) -> (HeaderMap, Incoming) {
+    (std::mem::take(request.headers_mut()), request.into_body())
+}
+
+/// The answer to a unary call; one that failed bears the id that its caller gave it.
+#[inline]
+fn answer(answer: Result<Bytes, Status>, asked: &HeaderMap) -> Response<CallBody> {
+    let has_failed = answer.is_err();
+    let mut response = body::unary(answer);
+    if has_failed {
+        tell_id(given_id(asked), response.headers_mut());
+    }
+    response
 }
 
 /// Tells those who ask for health whether this service is to be called.

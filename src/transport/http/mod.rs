@@ -105,7 +105,7 @@ async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
     let text = body::read(request, api.max_body_bytes).await?;
     let message = api.transcoder.reset(&text).map_err(Refused::from)?;
     let reset = decode::reset(&message).map_err(Refused::from)?;
-    let done = api.checks.limiter().reset(&reset, message.subtree).await.map_err(Refused::from)?;
+    let done = api.checks.reset(&reset, message.subtree).await?;
     let done = ResetResponse { existed: done.existed, scanned: done.scanned };
     Ok(response(StatusCode::OK, JSON, &api.transcoder.done(&done)))
 }

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::{encode, pb::RateLimitResponse, settings::EnvoySettings, wire::RateLimitRequest};
 use crate::{
-    limiter::{DescriptorsRequest, Invalid},
+    limiter::{DescriptorsRequest, Invalid, Statuses},
     store::Store,
-    telemetry::{Outcome, Transport},
+    telemetry::{Outcome, Transport, meters::OTHER, trail},
     transport::{observe::Checks, status::Refused},
 };
 
@@ -50,14 +50,17 @@ impl<S: Store> Rls<S> {
     /// Counts a request that could not be read.
     pub fn unreadable(&self) {
         self.checks.limiter().snapshot().meters.check(None, Transport::Envoy, Outcome::Error);
+        self.tell(None, None, Outcome::Error, false);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
         let snapshot = self.checks.limiter().snapshot();
-        let domain = snapshot.policy.domain(&request.asked.domain).map(|domain| domain.index);
-        let count = |outcome| snapshot.meters.check(domain, Transport::Envoy, outcome);
+        let domain = snapshot.policy.domain(&request.asked.domain);
+        let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| &*domain.name));
+        let count = |outcome| snapshot.meters.check(index, Transport::Envoy, outcome);
         let failed = |refused: Refused| {
             count(Outcome::Error);
+            self.tell(name, None, Outcome::Error, false);
             refused
         };
         check(&request.asked).map_err(|error| failed(error.into()))?;
@@ -65,9 +68,35 @@ impl<S: Store> Rls<S> {
         let answer = self.checks.limiter().check_descriptors(&snapshot, &resolved).await;
         let statuses = answer.map_err(|error| failed(error.into()))?;
         let answer = encode::response(request, &statuses, &self.settings);
-        count(if statuses.allowed(self.settings.quota_mode) { Outcome::Allowed } else { Outcome::Limited });
+        let allowed = statuses.allowed(self.settings.quota_mode);
+        let outcome = if allowed { Outcome::Allowed } else { Outcome::Limited };
+        count(outcome);
+        self.tell(name, Some(&statuses), outcome, statuses.degraded);
         Ok(answer)
     }
+
+    /// Tells who is told of the request how it went.
+    #[inline]
+    fn tell(&self, domain: Option<&str>, statuses: Option<&Statuses<'_>>, outcome: Outcome, degraded: bool) {
+        if self.checks.is_watched() {
+            let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
+            trail::tell(|told| told.check(domain, limit, outcome, degraded));
+        }
+    }
+}
+
+/// The limit that decided: that of the first descriptor that is over, or of the only one that has any.
+fn deciding<'s>(statuses: &'s Statuses<'_>, outcome: Outcome) -> Option<&'s str> {
+    let mut found = statuses.statuses.iter().filter(|status| match outcome {
+        Outcome::Limited => status.over,
+        _ => status.summary.binding.is_some(),
+    });
+    let first = found.next()?;
+    if outcome != Outcome::Limited && found.next().is_some() {
+        return None;
+    }
+    let limit = first.levels.get(first.summary.binding?)?.limit;
+    Some(if limit.is_override() { OTHER } else { &limit.name })
 }
 
 /// Whether a request asks for anything.

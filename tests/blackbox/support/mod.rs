@@ -1,5 +1,6 @@
 //! What every test needs: the program run to its end, a running service, and ways to ask it.
 
+pub mod collector;
 pub mod crowd;
 pub mod envoy;
 pub mod http;

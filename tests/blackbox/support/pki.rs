@@ -10,11 +10,11 @@ use std::{
 use hyper_util::rt::TokioIo;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint};
 
 use super::{PATIENCE, http::Client};
@@ -130,6 +130,19 @@ fn config(authority: &Authority, shown: Option<&Pair>, protocol: &[u8]) -> Clien
     };
     config.alpn_protocols = vec![protocol.to_vec()];
     config
+}
+
+/// What takes connections for HTTP/2 with this certificate.
+pub fn acceptor(pair: &Pair) -> TlsAcceptor {
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![pair.der()], key)
+        .expect("a pair");
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
 }
 
 fn localhost() -> ServerName<'static> {

@@ -1,0 +1,116 @@
+//! The settings of tracing.
+
+use std::path::PathBuf;
+
+use hyper::Uri;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::Time;
+
+/// Whether requests have spans, and where those go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TracingSettings {
+    /// The collector, which takes spans by OTLP over gRPC: `http://host:port` or `https://host:port`. Empty: none are
+    /// made.
+    pub otlp_endpoint: String,
+    /// Who may vouch for an encrypted one; empty: whom the system trusts.
+    pub ca: PathBuf,
+    /// The part of the traces that begin here that has spans, 0 to 1. Where a caller says whether, that counts.
+    pub sample_ratio: f64,
+    /// What this service is called in them.
+    pub service_name: String,
+    /// How long the collector may take for a batch, connecting included.
+    pub timeout: Time,
+    /// Most spans that wait until others are sent; further ones are dropped.
+    pub max_queue: usize,
+}
+
+impl Default for TracingSettings {
+    fn default() -> Self {
+        Self {
+            otlp_endpoint: String::new(),
+            ca: PathBuf::new(),
+            sample_ratio: 1.0,
+            service_name: "weir".to_owned(),
+            timeout: Time::seconds(5),
+            max_queue: 8_192,
+        }
+    }
+}
+
+impl TracingSettings {
+    /// Whether there is a collector.
+    pub fn is_on(&self) -> bool {
+        !self.otlp_endpoint.is_empty()
+    }
+
+    /// Checks the bounds.
+    ///
+    /// # Errors
+    /// A sentence that names the setting.
+    pub fn check(&self) -> Result<(), String> {
+        if self.is_on() && !is_endpoint(&self.otlp_endpoint) {
+            // Not told as it is: it may hold a password.
+            return Err("tracing.otlp_endpoint is http:// or https://host:port, without a path, a user or a password"
+                .to_owned());
+        }
+        if !self.ca.as_os_str().is_empty() && !self.otlp_endpoint.starts_with("https://") {
+            return Err("tracing.ca is set, but tracing.otlp_endpoint is not https://".to_owned());
+        }
+        if !(0.0..=1.0).contains(&self.sample_ratio) {
+            return Err("tracing.sample_ratio is 0 to 1".to_owned());
+        }
+        if !(1..=256).contains(&self.service_name.len()) {
+            return Err("tracing.service_name has 1 to 256 bytes".to_owned());
+        }
+        if !(100_000..=60_000_000).contains(&self.timeout.0) {
+            return Err("tracing.timeout is 100ms to 60s".to_owned());
+        }
+        if !(1..=1_000_000).contains(&self.max_queue) {
+            return Err("tracing.max_queue is 1 to 1000000".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn is_endpoint(text: &str) -> bool {
+    let Ok(uri) = text.parse::<Uri>() else { return false };
+    let plain =
+        uri.authority().is_some_and(|authority| !authority.as_str().contains('@') && authority.port().is_some());
+    plain && matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/" && uri.query().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_bounds_is_named() {
+        let default = TracingSettings::default;
+        assert_eq!(default().check(), Ok(()));
+        for endpoint in ["http://otel:4317", "http://[::1]:4317/", "https://otel:4317"] {
+            assert_eq!(
+                TracingSettings { otlp_endpoint: endpoint.to_owned(), ..default() }.check(),
+                Ok(()),
+                "{endpoint}"
+            );
+        }
+        for endpoint in
+            ["otel:4317", "ftp://otel:4317", "http://otel", "http://u:geheim@otel:1", "http://o:1/v1", "x y"]
+        {
+            let error = TracingSettings { otlp_endpoint: endpoint.to_owned(), ..default() }.check().unwrap_err();
+            assert!(error.contains("tracing.otlp_endpoint is") && !error.contains("geheim"), "{error}");
+        }
+        for (settings, name) in [
+            (TracingSettings { ca: "ca.pem".into(), ..default() }, "ca"),
+            (TracingSettings { sample_ratio: 1.1, ..default() }, "sample_ratio"),
+            (TracingSettings { sample_ratio: f64::NAN, ..default() }, "sample_ratio"),
+            (TracingSettings { service_name: String::new(), ..default() }, "service_name"),
+            (TracingSettings { timeout: Time(99_999), ..default() }, "timeout"),
+            (TracingSettings { max_queue: 0, ..default() }, "max_queue"),
+        ] {
+            assert!(settings.check().unwrap_err().starts_with(&format!("tracing.{name} ")), "{settings:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a request is called in logs and answers.
+
+use std::fmt;
+
+/// Longest id that is taken from callers, in bytes.
+const MAX_BYTES: usize = 128;
+
+/// The name of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId(Box<str>);
+
+impl RequestId {
+    /// The id that a caller gives; `None` for one that is too long or has other than visible characters of ASCII without quotes.
+    pub fn given(bytes: &[u8]) -> Option<Self> {
+        let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'`' | b'\\');
+        if bytes.is_empty() || bytes.len() > MAX_BYTES || !bytes.iter().all(is_plain) {
+            return None;
+        }
+        std::str::from_utf8(bytes).ok().map(|text| Self(text.into()))
+    }
+
+    /// One that no other request has.
+    pub fn make() -> Self {
+        Self(format!("{:032x}", rand::random::<u128>()).into())
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_ids_of_callers_are_taken() {
+        let long = "x".repeat(MAX_BYTES);
+        for id in ["a", "6f1d2c3e-9a0b-4c5d-8e7f-001122334455", "a/b+c=d_~{}", &long] {
+            assert_eq!(RequestId::given(id.as_bytes()).as_ref().map(RequestId::as_str), Some(id));
+        }
+        for id in ["", "a b", "a\"b", "a'b", "a`b", "a\\b", "a\nb", "\u{7f}", "é", &format!("{long}x")] {
+            assert_eq!(RequestId::given(id.as_bytes()), None, "{id}");
+        }
+        assert_eq!(RequestId::given(&[0xff]), None);
+    }
+
+    #[test]
+    fn those_made_differ_and_could_be_given() {
+        let (one, other) = (RequestId::make(), RequestId::make());
+        assert!(one != other && RequestId::given(one.as_str().as_bytes()) == Some(one));
+    }
+}

@@ -1,0 +1,247 @@
+//! Requests that somebody will be told of: by a span, or in the log. Where nobody will, none of this is made.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context as Waker, Poll},
+};
+
+use hyper::{
+    HeaderMap, Method, Request, Response,
+    body::{Body, Frame},
+    header::{HeaderName, HeaderValue},
+};
+use tonic::Code;
+use tracing::{Level, debug, enabled, level_filters::LevelFilter};
+
+use super::{grpc, rls, server::Serve};
+use crate::telemetry::{
+    Spans,
+    spans::{Context, Span},
+    trail::{self, Ending, RequestId, Surface, Told, Trail},
+};
+
+/// Under what the log has a line for each request.
+const ACCESS: &str = "weir::access";
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Who is told of requests.
+pub struct Watch {
+    spans: Option<Spans>,
+}
+
+impl Watch {
+    /// Whoever makes these spans and reads the log, where anything of a request will be told at all: without spans only where the
+    /// log tells of single requests, or the store may fail them.
+    pub fn new(spans: Option<Spans>, is_shared: bool) -> Option<Arc<Self>> {
+        let wanted = spans.is_some() || is_shared || LevelFilter::current() >= LevelFilter::DEBUG;
+        wanted.then(|| Arc::new(Self { spans }))
+    }
+}
+
+/// What a body has more.
+type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
+
+/// A request that somebody will be told of, when this is dropped.
+pub struct Watched {
+    watch: Arc<Watch>,
+    trail: Arc<Trail>,
+    ending: Ending,
+}
+
+impl Watched {
+    /// A request begins. Only those that ask for a decision or a reset have a span and a line of their own in the log.
+    pub fn begin<R: Serve, B>(watch: &Arc<Watch>, request: &Request<B>) -> Box<Self> {
+        let surface = R::surface(request);
+        let headers = request.headers();
+        let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
+        let context = context(headers);
+        let spans = watch.spans.as_ref().filter(|_| surface != Surface::Other);
+        let span = spans.and_then(|spans| spans.begin(context.as_ref()));
+        let (trace, span) = span.map_or((context, None), |(trace, span)| (Some(trace), Some(span)));
+        let trail = Arc::new(Trail::new(surface, given, trace, span));
+        Box::new(Self { watch: Arc::clone(watch), trail, ending: Ending::default() })
+    }
+
+    /// What is said of the request.
+    pub fn trail(&self) -> &Arc<Trail> {
+        &self.trail
+    }
+
+    /// What `answer` does is done for this request.
+    pub fn within<F: Future>(&self, answer: F) -> impl Future<Output = F::Output> + use<F> {
+        trail::within(Arc::clone(&self.trail), answer)
+    }
+
+    /// The head of the answer is there.
+    pub fn answered<B>(&mut self, response: &mut Response<B>) {
+        let status = response.status().as_u16();
+        let is_grpc = matches!(self.trail.surface, Surface::Grpc { .. });
+        if is_grpc || response.headers().contains_key(GRPC_STATUS) {
+            self.ended(response.headers_mut());
+        } else {
+            self.ending = Ending::Http(status);
+            self.mark(response.headers_mut());
+        }
+    }
+
+    /// Looks for more of the answer's body.
+    pub fn poll_frame<B: Body + Unpin>(&mut self, body: &mut B, cx: &mut Waker<'_>) -> Poll<Polled<B>> {
+        let mut polled = trail::enter(&self.trail, || Pin::new(body).poll_frame(cx));
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            self.ended(trailers);
+        }
+        polled
+    }
+
+    /// Reads how a call ended, where these headers or trailers tell.
+    fn ended(&mut self, headers: &mut HeaderMap) {
+        let code = headers.get(GRPC_STATUS).and_then(|code| code.to_str().ok()?.parse().ok());
+        if let Some(code) = code {
+            self.ending = Ending::Grpc(code);
+            self.mark(headers);
+        }
+    }
+
+    fn mark(&self, headers: &mut HeaderMap) {
+        // Where a line of the log will tell of the request, its id is needed anyway.
+        let is_told = self.is_told() && enabled!(target: ACCESS, Level::DEBUG);
+        let id = || if is_told { Some(self.trail.id()) } else { self.trail.known_id() };
+        if self.ending.has_failed()
+            && let Some(id) = id()
+            && let Ok(id) = HeaderValue::try_from(id.as_str())
+        {
+            headers.insert(REQUEST_ID, id);
+        }
+    }
+
+    /// Whether it asks for a decision or a reset.
+    fn is_told(&self) -> bool {
+        self.trail.surface != Surface::Other
+    }
+
+    fn log(&self, told: &Told) {
+        let trail = &self.trail;
+        debug!(
+            target: ACCESS,
+            call = %trail.surface,
+            status = status(self.ending),
+            outcome = told.outcome_of(self.ending),
+            domain = told.domain.as_deref(),
+            limit = told.limit.as_deref(),
+            checks = told.checks,
+            limited = told.limited,
+            failed = told.failed,
+            degraded = told.degraded,
+            duration_us = trail.took().as_micros() as u64,
+            request_id = %trail.id(),
+            trace_id = trail.trace().map(Context::trace),
+            "answered"
+        );
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !self.is_told() {
+            return;
+        }
+        let told = self.trail.take_told();
+        self.log(&told);
+        if let Some(spans) = &self.watch.spans
+            && let Some((context, id)) = self.trail.span()
+        {
+            let Trail { surface, start, .. } = *self.trail;
+            let (context, took) = (context.clone(), self.trail.took());
+            spans.end(Span { context, id, surface, start, took, told, ending: self.ending });
+        }
+    }
+}
+
+/// How a request ended, as the log says it.
+fn status(ending: Ending) -> String {
+    match ending {
+        Ending::Abandoned => "abandoned".to_owned(),
+        Ending::Grpc(code) => format!("{:?}", Code::from(code)),
+        Ending::Http(status) => status.to_string(),
+    }
+}
+
+/// The trace that a request is part of, as its headers say.
+fn context(headers: &HeaderMap) -> Option<Context> {
+    let mut found = headers.get_all(TRACEPARENT).iter();
+    let context = Context::read(found.next()?.to_str().ok()?)?;
+    let states = headers.get_all(TRACESTATE).iter().map(HeaderValue::as_bytes);
+    found.next().is_none().then(|| context.with_state(states))
+}
+
+/// The id that the caller gave this request, to be told where it fails.
+pub fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(REQUEST_ID).filter(|id| RequestId::given(id.as_bytes()).is_some()).cloned()
+}
+
+/// Tells the caller which request it was that failed.
+pub fn tell_id(id: Option<HeaderValue>, headers: &mut HeaderMap) {
+    if let Some(id) = id {
+        headers.insert(REQUEST_ID, id);
+    }
+}
+
+/// What is called by a path of the gRPC port.
+pub fn call(path: &str) -> Surface {
+    use grpc::path;
+    let weir = |method| Surface::Grpc { service: grpc::SERVICE, method };
+    match path {
+        path::CHECK => weir("Check"),
+        path::CHECK_BATCH => weir("CheckBatch"),
+        path::CHECK_STREAM => weir("CheckStream"),
+        path::RESET => weir("Reset"),
+        path::SHOULD_RATE_LIMIT => Surface::Grpc { service: rls::SERVICE, method: "ShouldRateLimit" },
+        _ => Surface::Other,
+    }
+}
+
+/// What is asked for by a path of the HTTP port.
+pub fn page(method: &Method, path: &str) -> Surface {
+    let known = ["/v1/check", "/v1/check_batch", "/v1/reset", "/json"].into_iter().find(|route| *route == path);
+    let Some(route) = known else { return Surface::Other };
+    let methods = ["POST", "GET", "PUT", "PATCH", "DELETE"];
+    let method = methods.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
+    Surface::Http { method, route }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_read_where_there_is_one() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let of = |headers: &[(&HeaderName, &'static str)]| {
+            let headers: HeaderMap =
+                headers.iter().map(|(name, value)| ((*name).clone(), HeaderValue::from_static(value))).collect();
+            context(&headers).map(|context| context.state)
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(&TRACESTATE, "a=1")]), None);
+        assert_eq!(of(&[(&TRACEPARENT, parent)]), Some(String::new()));
+        let two = [(&TRACEPARENT, parent), (&TRACESTATE, "a=1"), (&TRACESTATE, "b=2")];
+        assert_eq!(of(&two), Some("a=1,b=2".to_owned()));
+        assert_eq!(of(&[(&TRACEPARENT, parent), (&TRACEPARENT, parent)]), None, "which one?");
+    }
+
+    #[test]
+    fn what_is_called_is_named_by_us() {
+        assert_eq!(call(grpc::path::RESET).to_string(), "weir.v1.RateLimiter/Reset");
+        assert_eq!(call("/weir.v1.RateLimiter/Secret"), Surface::Other);
+        assert_eq!(page(&Method::POST, "/v1/check").to_string(), "POST /v1/check");
+        assert_eq!(page(&Method::OPTIONS, "/json").to_string(), "_OTHER /json");
+        assert_eq!(page(&Method::GET, "/v1/check/secret"), Surface::Other);
+    }
+}
