@@ -42,8 +42,26 @@ pub struct HttpSettings {
     pub max_concurrent_requests: usize,
     /// Which headers tell of the limit that binds.
     pub headers: HeaderStyle,
+    /// The explorer page.
+    pub ui: UiSettings,
     /// How it is encrypted, and who may connect.
     pub tls: ListenerTls,
+}
+
+/// The explorer page's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UiSettings {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// Most busy keys that are followed, and as many near their limits.
+    pub max_hot_keys: usize,
+}
+
+impl Default for UiSettings {
+    fn default() -> Self {
+        Self { enabled: false, max_hot_keys: 500 }
+    }
 }
 
 impl Default for HttpSettings {
@@ -59,6 +77,7 @@ impl Default for HttpSettings {
             max_requests_per_second: traffic.max_requests_per_second,
             max_concurrent_requests: traffic.max_concurrent_requests,
             headers: HeaderStyle::default(),
+            ui: UiSettings::default(),
             tls: ListenerTls::default(),
         }
     }

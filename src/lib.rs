@@ -43,6 +43,8 @@ pub mod admin;
 
 pub mod config;
 
+pub mod explorer;
+
 pub mod app;
 
 pub mod cli;

@@ -15,7 +15,7 @@ const FLOORS: &[&[&str]] = &[
     &["policy", "store"],
     &["limiter", "auth"],
     &["transport", "admin"],
-    &["config"],
+    &["config", "explorer"],
     &["app"],
     &["cli"],
 ];

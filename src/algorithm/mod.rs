@@ -62,6 +62,11 @@ pub trait Algorithm: Sized {
         false
     }
 
+    /// The same, but that refused requests are not charged; `None` where they are not anyway.
+    fn sparing_denied(&self) -> Option<Self> {
+        None
+    }
+
     /// The window of the limit as a caller may think of it: the time in which as many units as `limit` says come back at the
     /// sustained rate. Rounded up; at least 1 µs.
     fn window(&self) -> Micros;
@@ -196,6 +201,11 @@ macro_rules! algorithms {
             /// See [`Algorithm::charges_denied`].
             pub fn charges_denied(&self) -> bool {
                 match self { $(Self::$variant(params) => params.charges_denied(),)+ }
+            }
+
+            /// See [`Algorithm::sparing_denied`].
+            pub fn sparing_denied(&self) -> Option<Self> {
+                match self { $(Self::$variant(params) => params.sparing_denied().map(Self::$variant),)+ }
             }
 
             /// See [`Algorithm::window`].

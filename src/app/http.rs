@@ -12,6 +12,7 @@ use super::AppError;
 use crate::{
     admin::Admin,
     config::Settings,
+    explorer::Explorer,
     store::AnyStore,
     transport::{
         http,
@@ -20,11 +21,17 @@ use crate::{
     },
 };
 
-/// The API, Envoy's `/json` and the pages. The pages run on the runtime that this is called on: to write a large
+/// The API, Envoy's `/json`, the pages and, where there is one, the explorer. The pages run on the runtime that this is called on: to write a large
 /// `/metrics` takes long enough to hold up the checks of a serving thread.
-pub fn routes(settings: &Settings, checks: Checks<AnyStore>, admin: Admin) -> Result<Router, AppError> {
+pub fn routes(
+    settings: &Settings,
+    checks: Checks<AnyStore>,
+    admin: Admin,
+    explorer: Option<Explorer>,
+) -> Result<Router, AppError> {
     let control = Handle::current();
-    let pages = admin.routes().layer(from_fn(move |request, next: Next| {
+    let pages = admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default());
+    let pages = pages.layer(from_fn(move |request, next: Next| {
         let page = control.spawn(next.run(request));
         async { page.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()) }
     }));

@@ -27,6 +27,7 @@ use snapshots::{Snapshots, open_store};
 use crate::{
     admin::Admin,
     config::Settings,
+    explorer::Explorer,
     limiter::Limiter,
     policy::{Policy, Problems, watch::watch},
     settings::{Listen, Traffic},
@@ -34,7 +35,7 @@ use crate::{
         AnyStore,
         memory::{MemoryStats, snapshot::SnapshotError},
     },
-    telemetry::Metrics,
+    telemetry::{HotKeys, Metrics},
     transport::{
         ConnectionSettings, Drain, Listener, Server, Workers, grpc::Calls, http::Damaged, observe::Checks,
         watch::Watch, workers::RuntimeKind,
@@ -142,7 +143,9 @@ impl App {
         let security = Security::open(&settings, &metrics)?;
         let memory = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, &metrics).map_err(AppError::Threads)?;
-        let limiter = Arc::new(Limiter::new(store, policy, Arc::clone(&metrics)));
+        let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
+        let ui = &settings.http.ui;
+        let limiter = Arc::new(if ui.enabled { limiter.following(HotKeys::new(ui.max_hot_keys)) } else { limiter });
         let admin = Admin::new(Arc::clone(&metrics), {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {
@@ -159,7 +162,8 @@ impl App {
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let told = Watch::new(spans, limiter.store().shared().is_some());
         let checks = Checks::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
-        let pages = http::routes(&settings, checks.clone(), admin.clone())?;
+        let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds()));
+        let pages = http::routes(&settings, checks.clone(), admin.clone(), explorer)?;
         let (routes, health) = {
             let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
             Calls::new(checks, drain.clone(), bytes, envoy).await?

@@ -148,6 +148,9 @@ impl Settings {
         if self.metrics.max_series.max(self.metrics.max_limit_series) > 1_000_000 {
             return wrong("metrics.max_limit_series and max_series are 0 to 1000000");
         }
+        if !(10..=10_000).contains(&self.http.ui.max_hot_keys) {
+            return wrong("http.ui.max_hot_keys is 10 to 10000");
+        }
         if self.grpc.workers.max(self.http.workers) > 1_024 {
             return wrong("grpc.workers and http.workers are at most 1024; 0 means one for each core");
         }
@@ -270,6 +273,7 @@ mod tests {
             ("grcp: {}", &[][..], "weir.yaml:1:1: unknown key `grcp`; did you mean `grpc`?"),
             ("a: [", &[], "weir.yaml:2:1: not valid YAML"),
             ("grpc:\n  lisen: x", &[], "weir.yaml:2:3: unknown key `grpc.lisen`; did you mean `grpc.listen`?"),
+            ("http: { ui: { enabled: true, max_hot_keys: 9 } }", &[], "http.ui.max_hot_keys is 10 to 10000"),
             ("grpc: { listen: nowhere }", &[], "`nowhere` is no address"),
             ("", &[("WEIR_GRPC__WORKER", "1")], "WEIR_GRPC__WORKER"),
             ("", &[("WEIR_GRPC__WORKERS", "many")], "grpc.workers"),

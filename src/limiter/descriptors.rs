@@ -69,7 +69,7 @@ pub(super) struct ResolvedDescriptor<'a> {
     pub asked: &'a Descriptor,
     pub rule: Option<&'a Rule>,
     /// By which its states are found, where it has any.
-    key: Option<Key>,
+    pub key: Option<Key>,
     limits: Limits<'a>,
 }
 
@@ -264,6 +264,7 @@ impl<S: Store> Limiter<S> {
         });
         let statuses: Vec<_> = statuses.collect();
         request.count(&snapshot.meters, &self.metrics, &statuses);
+        self.follow_descriptors(request, &statuses);
         Ok(Statuses { statuses, at: verdict.at, degraded: verdict.degraded, domain_found: request.domain.is_some() })
     }
 }

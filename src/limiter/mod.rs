@@ -1,6 +1,9 @@
 //! Floor 5, the use case: which limits does a request meet, what do they decide together, what is the answer.
 
 pub mod descriptors;
+mod follow;
+mod look;
+pub mod rehearsal;
 pub mod request;
 pub mod status;
 
@@ -15,12 +18,13 @@ use thiserror::Error;
 
 use crate::{
     domain::{Decision, Micros, Summary, aggregate},
-    plan::{Limit, Plan},
+    plan::{Level, Limit, Plan},
     policy::Policy,
     store::{ResetDone, Store, StoreError, Verdict},
-    telemetry::{Meters, Metrics},
+    telemetry::{HotKeys, Meters, Metrics},
 };
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
+pub use rehearsal::Rehearsal;
 pub use request::{Invalid, Request};
 pub use status::{Shown, Status, Statuses};
 
@@ -29,6 +33,7 @@ pub struct Limiter<S> {
     store: S,
     current: ArcSwap<Snapshot>,
     metrics: Arc<Metrics>,
+    hot_keys: Option<HotKeys>,
 }
 
 /// A policy with its counters. A request holds on to the one it began with.
@@ -38,7 +43,7 @@ pub struct Snapshot {
     /// What it counts.
     pub meters: Meters,
     /// Told apart from every other policy of this process by it.
-    version: u64,
+    pub version: u64,
 }
 
 /// The answer to one request; by default to one that met no limit.
@@ -88,7 +93,18 @@ impl<S: Store> Limiter<S> {
     /// A limiter over `store`, with `policy` in force.
     pub fn new(store: S, policy: Policy, metrics: Arc<Metrics>) -> Self {
         let snapshot = Snapshot::new(policy, &metrics);
-        Self { store, current: ArcSwap::from_pointee(snapshot), metrics }
+        Self { store, current: ArcSwap::from_pointee(snapshot), metrics, hot_keys: None }
+    }
+
+    /// The same, which also follows what keys are asked for.
+    #[must_use]
+    pub fn following(self, keys: HotKeys) -> Self {
+        Self { hot_keys: Some(keys), ..self }
+    }
+
+    /// The keys that it follows, if it does.
+    pub fn hot_keys(&self) -> Option<&HotKeys> {
+        self.hot_keys.as_ref()
     }
 
     /// Puts another policy in force, for every request that begins from now on.
@@ -126,6 +142,7 @@ impl<S: Store> Limiter<S> {
         let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
         let mut answer = Answer::default();
         snapshot.conclude(request, &plan, &verdict, &mut answer);
+        self.follow(request, &answer);
         Ok(answer)
     }
 
@@ -145,6 +162,7 @@ impl<S: Store> Limiter<S> {
         let decided = plan.levels().is_empty() || self.store.decide_at_once(&plan, &mut verdict);
         if decided {
             snapshot.conclude(request, &plan, &verdict, answer);
+            self.follow(request, answer);
         }
         Ok(decided)
     }
@@ -178,14 +196,25 @@ impl Snapshot {
         if verdict.degraded {
             self.meters.degraded(plan.domain, plan.on_store_failure);
         }
-        for (level, &decision) in plan.levels().iter().zip(&verdict.decisions) {
-            let (limit, window) = (level.limit, level.params().window());
+        answer.fill(plan.levels(), verdict, |limit, decision| {
             let index = request.spec.is_none().then_some(limit.index);
             let near = decision.remaining.saturating_mul(5) < decision.limit;
             self.meters.limit(index, decision.allowed, limit.shadow, near);
-            answer.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
+        });
+        answer.domain = plan.domain;
+    }
+}
+
+impl<'a> Answer<'a> {
+    /// Fills in what was decided of these levels, telling each to `count`.
+    #[inline]
+    fn fill(&mut self, levels: &[Level<'a>], verdict: &Verdict, count: impl Fn(&Limit, &Decision)) {
+        for (level, &decision) in levels.iter().zip(&verdict.decisions) {
+            let (limit, window) = (level.limit, level.params().window());
+            count(limit, &decision);
+            self.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
         }
-        answer.summary = aggregate(answer.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
-        (answer.domain, answer.degraded) = (plan.domain, verdict.degraded);
+        self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
+        self.degraded = verdict.degraded;
     }
 }

@@ -1,13 +1,14 @@
 //! One question, checked, and the plan that answers it.
 
+use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::CheckError;
 use crate::{
     algorithm::ParamError,
     domain::{AskError, Charge, Key, KeyError, Micros, ask},
-    plan::Plan,
-    policy::{Policy, Spec, SpecError, tree::DEFAULT_ANCHOR},
+    plan::{Level, Plan},
+    policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR},
 };
 
 /// A request that may be decided.
@@ -96,16 +97,16 @@ impl<'n> Request<'n> {
     /// What a store has to decide by the policy of this version.
     pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
         let domain = policy.domain(self.domain);
-        let beyond = |error| Invalid::Factor(self.factor, error);
         let (levels, charge) = match (&self.spec, domain) {
             (Some(_), Some(domain)) if !domain.allows_spec => {
                 return Err(CheckError::SpecDenied(self.domain.to_owned()));
             }
             (Some(spec), domain) => {
                 let anchor = domain.map(|domain| domain.anchor);
-                (spec.levels(&self.key, anchor, self.cost, self.factor).map_err(beyond)?, spec.charge)
+                let levels = spec.levels(&self.key, anchor, self.cost, self.factor);
+                (levels.map_err(|error| Invalid::Factor(self.factor, error))?, spec.charge)
             }
-            (None, Some(domain)) => (domain.levels(&self.key, self.cost, self.factor).map_err(beyond)?, domain.charge),
+            (None, Some(domain)) => (self.levels(domain)?, domain.charge),
             (None, None) => return Err(CheckError::UnknownDomain(self.domain.to_owned())),
         };
         let mut plan = Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait);
@@ -113,6 +114,12 @@ impl<'n> Request<'n> {
         plan.domain = domain.map(|domain| domain.index);
         plan.policy_version = self.spec.is_none().then_some(version);
         Ok(plan)
+    }
+
+    /// The limits of its domain's policy that it meets.
+    #[inline]
+    pub(super) fn levels<'a>(&'a self, domain: &'a Domain) -> Result<SmallVec<[Level<'a>; 4]>, Invalid> {
+        domain.levels(&self.key, self.cost, self.factor).map_err(|error| Invalid::Factor(self.factor, error))
     }
 
     /// How many segments name the place of this key's states.

@@ -65,6 +65,25 @@ pub fn load_merging(path: &Path, bounds: &Bounds, merge_domains: bool) -> Result
     Ok(Loaded { policy: Policy::new(domains.found.into_values().map(|(domain, _)| domain)), skipped, empty })
 }
 
+/// Reads the text of one policy file, in either format.
+///
+/// # Errors
+/// All that is wrong with it, each with its place.
+pub fn parse(text: &str, bounds: &Bounds) -> Result<Policy, Problems> {
+    match document::parse(text)? {
+        None => Ok(Policy::empty()),
+        Some(document) => Ok(Policy::new([domain_of(&document, bounds)?])),
+    }
+}
+
+fn domain_of(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
+    if descriptors::file::is_one(document) {
+        descriptors::file::read(document, bounds)
+    } else {
+        file::read(document, bounds)
+    }
+}
+
 /// The domains of the files read so far, each with the first that defines it.
 struct Domains {
     found: HashMap<Box<str>, (Domain, PathBuf)>,
@@ -78,8 +97,7 @@ impl Domains {
         let is_theirs = descriptors::file::is_one(document);
         let (mut domain, first) = match is_theirs.then(|| self.take_for_merge(document)).flatten() {
             Some((before, first)) => (descriptors::file::add(before, document, &self.bounds).map_err(in_file)?, first),
-            None if is_theirs => (descriptors::file::read(document, &self.bounds).map_err(in_file)?, path.clone()),
-            None => (file::read(document, &self.bounds).map_err(in_file)?, path.clone()),
+            None => (domain_of(document, &self.bounds).map_err(in_file)?, path.clone()),
         };
         if let Some((other, before)) = self.found.get(&domain.name) {
             let name = &domain.name;

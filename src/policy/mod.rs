@@ -20,7 +20,7 @@ pub mod watch;
 use std::collections::HashMap;
 
 pub use limits::WrittenLimit;
-pub use load::{Loaded, load, load_merging};
+pub use load::{Loaded, load, load_merging, parse};
 pub use problem::{Problem, Problems};
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;

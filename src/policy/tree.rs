@@ -239,6 +239,11 @@ impl Domain {
         Ok(levels)
     }
 
+    /// How many nodes there are; they are numbered from 0 without a gap.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The children of a node with the names under which they are found.
     pub fn children(&self, node: NodeId) -> impl Iterator<Item = (&str, NodeId)> {
         let node = &self.nodes[node as usize];

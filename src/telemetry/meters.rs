@@ -132,6 +132,50 @@ pub struct Meters {
     limits: Vec<usize>,
 }
 
+/// What meters had counted at one moment.
+pub struct Counts<'m> {
+    meters: &'m Meters,
+    totals: Vec<u64>,
+}
+
+/// What a limit has decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitCounts {
+    /// Passes.
+    pub allowed: u64,
+    /// Refusals.
+    pub limited: u64,
+    /// What a shadow would have refused.
+    pub shadow_limited: u64,
+    /// Passes that left under a fifth.
+    pub near: u64,
+}
+
+impl Counts<'_> {
+    /// Checks of the domain of this number that passed, were refused, and could not be decided; `None` where it is counted
+    /// with others.
+    pub fn domain(&self, domain: u32) -> Option<[u64; Outcome::ALL.len()]> {
+        let start = self.meters.domains.get(domain as usize).copied().filter(|start| *start != OTHER_DOMAIN)?;
+        let mut sums = [0; Outcome::ALL.len()];
+        for index in 0..Transport::ALL.len() * Outcome::ALL.len() {
+            sums[index % Outcome::ALL.len()] += self.totals[start + index];
+        }
+        Some(sums)
+    }
+
+    /// What the limit of this number has decided; `None` where it is counted with others.
+    pub fn limit(&self, limit: u32) -> Option<LimitCounts> {
+        let start = self.meters.limits.get(limit as usize).copied().filter(|start| *start != OTHER_LIMIT)?;
+        let count = |index| self.totals[start + index];
+        Some(LimitCounts {
+            allowed: count(ALLOWED),
+            limited: count(LIMITED),
+            shadow_limited: count(SHADOW_LIMITED),
+            near: count(NEAR),
+        })
+    }
+}
+
 /// Where the counters begin of domains and limits without any of their own.
 const OTHER_DOMAIN: usize = 0;
 const OTHER_LIMIT: usize = OF_DOMAIN;
@@ -179,6 +223,16 @@ impl Meters {
         if allowed && near {
             self.tallies.add(start + NEAR);
         }
+    }
+
+    /// Whether the limit of this number is counted for itself.
+    pub fn counts_apart(&self, limit: u32) -> bool {
+        self.limits.get(limit as usize).is_some_and(|start| *start != OTHER_LIMIT)
+    }
+
+    /// What was counted since these meters were made.
+    pub fn counts(&self) -> Counts<'_> {
+        Counts { meters: self, totals: self.tallies.totals() }
     }
 
     fn domain(&self, domain: Option<u32>) -> usize {

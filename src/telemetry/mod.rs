@@ -1,6 +1,7 @@
 //! Telemetry, beside the floors: what the service tells of itself. It knows of the parts below no more than their names.
 
 pub mod histogram;
+pub mod hot_keys;
 pub mod meters;
 pub mod metrics;
 pub mod security;
@@ -12,7 +13,8 @@ pub mod tracing;
 pub mod trail;
 
 pub use histogram::Histogram;
-pub use meters::{LimitMeter, Meters, Outcome, Transport};
+pub use hot_keys::{HotKey, HotKeys, Sighting};
+pub use meters::{Counts, LimitCounts, LimitMeter, Meters, Outcome, Transport};
 pub use metrics::{Metrics, MetricsSettings};
 pub use security::{AuthMeter, TlsMeter};
 pub use spans::{Spans, TracingSettings};

@@ -16,6 +16,8 @@ const LINE: usize = 16;
 /// What stands in for [`Counter`]s, by their positions.
 pub struct Tallies {
     counters: Box<[Counter]>,
+    /// What the counters were told of here.
+    totals: Box<[AtomicU64]>,
     /// What each thread has added since it was last settled; nothing where it has not counted yet.
     stripes: [OnceLock<Box<[Line]>>; STRIPES],
 }
@@ -27,7 +29,9 @@ struct Line([AtomicU64; LINE]);
 impl Tallies {
     /// Nothing added yet to any of `counters`.
     pub fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
-        Self { counters: counters.into_iter().collect(), stripes: [const { OnceLock::new() }; STRIPES] }
+        let counters: Box<[_]> = counters.into_iter().collect();
+        let totals = counters.iter().map(|_| AtomicU64::new(0)).collect();
+        Self { counters, totals, stripes: [const { OnceLock::new() }; STRIPES] }
     }
 
     /// Adds one to the counter at `index`. One that is not there is not counted.
@@ -48,13 +52,21 @@ impl Tallies {
     pub fn settle(&self) {
         for stripe in self.stripes.iter().filter_map(OnceLock::get) {
             let numbers = stripe.iter().flat_map(|line| &line.0);
-            for (number, counter) in numbers.zip(&self.counters) {
+            for (number, (counter, total)) in numbers.zip(self.counters.iter().zip(&self.totals)) {
                 // Read first: most are idle, and writing would take their lines from who counts there.
                 if number.load(Ordering::Relaxed) > 0 {
-                    counter.increment(number.swap(0, Ordering::Relaxed));
+                    let added = number.swap(0, Ordering::Relaxed);
+                    counter.increment(added);
+                    total.fetch_add(added, Ordering::Relaxed);
                 }
             }
         }
+    }
+
+    /// What was added to each counter so far, by their positions.
+    pub fn totals(&self) -> Vec<u64> {
+        self.settle();
+        self.totals.iter().map(|total| total.load(Ordering::Relaxed)).collect()
     }
 }
 
@@ -95,9 +107,11 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             reader.join().unwrap();
         });
+        let totals = tallies.totals();
         drop(tallies);
         let told: Vec<_> = targets.iter().map(|target| target.load(Ordering::Relaxed)).collect();
         assert_eq!((told[19], told[3]), (3 * TIMES, 3));
         assert_eq!(told.iter().sum::<u64>(), 3 * TIMES + 3);
+        assert_eq!(totals, told);
     }
 }

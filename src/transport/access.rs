@@ -22,8 +22,12 @@ pub fn of_page(page: &str) -> Access {
     match page {
         "/v1/check" | "/v1/check_batch" | "/json" => Access::Role(Role::Check),
         "/v1/reset" => Access::Role(Role::Reset),
-        "/metrics" => Access::Role(Role::Metrics),
+        "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/simulate" => Access::Role(Role::Metrics),
+        "/ui/api/key" => Access::Role(Role::Check),
         "/healthz" | "/readyz" | "/healthcheck" => Access::Open,
+        // The explorer's page holds no data; what it reads is below the other.
+        "/ui" => Access::Open,
+        page if page.starts_with("/ui/") && !page.starts_with("/ui/api/") => Access::Open,
         _ => Access::Known,
     }
 }

@@ -69,7 +69,8 @@ impl Gate {
 }
 
 impl Visitor {
-    /// Whether a request may have what it asks for. One that `lasts` is given its [`Standing`].
+    /// Whether a request may have what it asks for. One that `lasts` is given its [`Standing`]; what is for any caller that is
+    /// known, the caller's [`Roles`](crate::auth::Roles).
     ///
     /// # Errors
     /// [`Denied`] says why not.
@@ -77,10 +78,13 @@ impl Visitor {
         if access == Access::Open {
             return Ok(());
         }
-        self.judge(request.headers(), access).inspect_err(|denied| {
+        let grant = self.judge(request.headers(), access).inspect_err(|denied| {
             debug!(request_id = trail::request_id(), trace_id = trail::trace_id(), %denied, "a call is refused");
             self.gate.meter.refused(denied.is_unauthenticated()).increment(1);
         })?;
+        if access == Access::Known {
+            request.extensions_mut().insert(grant.roles);
+        }
         if lasts {
             let token = token(request.headers())?.map(TokenHash::of);
             request.extensions_mut().insert(self.standing(token, access));
@@ -88,7 +92,7 @@ impl Visitor {
         Ok(())
     }
 
-    fn judge(&self, headers: &HeaderMap, access: Access) -> Result<(), Denied> {
+    fn judge(&self, headers: &HeaderMap, access: Access) -> Result<Grant, Denied> {
         if self.revoked.is_cancelled() {
             return Err(Denied::Revoked);
         }
@@ -108,7 +112,7 @@ impl Visitor {
             }
         };
         drop(latest);
-        grant.allows(access, SystemTime::now)
+        grant.allows(access, SystemTime::now).map(|()| grant)
     }
 
     fn standing(&self, token: Option<TokenHash>, access: Access) -> Standing {

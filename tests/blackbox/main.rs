@@ -10,6 +10,7 @@ mod cookbook;
 mod descriptors;
 mod envoy_json;
 mod exactness;
+mod explorer;
 mod health;
 mod http_checks;
 mod http_life;

@@ -135,6 +135,10 @@ impl Algorithm for FixedWindow {
         self.charge_denied
     }
 
+    fn sparing_denied(&self) -> Option<Self> {
+        self.charge_denied.then(|| Self { charge_denied: false, ..self.clone() })
+    }
+
     fn window(&self) -> Micros {
         self.period
     }

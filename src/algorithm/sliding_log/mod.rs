@@ -87,6 +87,11 @@ impl Algorithm for SlidingLog {
         self.charge_denied
     }
 
+    fn sparing_denied(&self) -> Option<Self> {
+        let window = || Window::new(self.count, 1, self.period).with(self.min_interval, false);
+        self.charge_denied.then(|| Self { charge_denied: false, window: window(), ..self.clone() })
+    }
+
     fn takes_back(&self) -> TakesBack {
         TakesBack::Never
     }

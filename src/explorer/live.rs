@@ -1,0 +1,59 @@
+//! What changes from moment to moment: counters of limits, busy keys.
+
+use axum::extract::{Request, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Asked, Told, no_domain, read, told};
+use crate::telemetry::{HotKey, HotKeys};
+
+/// Most keys of each list.
+const MAX_KEYS: usize = 15;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    domain: String,
+}
+
+/// The counters of a domain since its policy is in force, and its keys that are worth a look. Of limits only those that have
+/// decided anything: number, allowed, limited, limited as a shadow, near.
+pub async fn tell(State(explorer): Asked, request: Request) -> Told {
+    let Wanted { domain } = read(request).await?;
+    let limiter = &explorer.0.limiter;
+    let snapshot = limiter.snapshot();
+    let domain = snapshot.policy.domain(&domain).ok_or_else(|| no_domain(&domain))?;
+    let counts = snapshot.meters.counts();
+    let limits = domain.limits().filter_map(|limit| {
+        let count = counts.limit(limit.index)?;
+        let row = [count.allowed, count.limited, count.shadow_limited, count.near];
+        row.iter().any(|count| *count > 0).then(|| [u64::from(limit.index), row[0], row[1], row[2], row[3]])
+    });
+    let limits: Vec<_> = limits.collect();
+    let (busy, near) = limiter.hot_keys().map(|keys: &HotKeys| keys.read(&domain.name, MAX_KEYS)).unwrap_or_default();
+    Ok(told(&json!({
+        "version": snapshot.version,
+        "at_ms": explorer.0.started.elapsed().as_millis() as u64,
+        "states": limiter.store().memory().stats().keys,
+        "shared_store": limiter.store().shared().is_some(),
+        "checks": counts.domain(domain.index),
+        "limits": limits,
+        "busy": busy.iter().map(key).collect::<Vec<_>>(),
+        "near": near.iter().map(key).collect::<Vec<_>>(),
+    })))
+}
+
+fn key(key: &HotKey) -> Value {
+    json!({
+        "key": key.segments,
+        "limit": key.limit,
+        "shadow": key.shadow,
+        "per_second": key.per_second,
+        "error_per_second": key.error_per_second,
+        "refused_per_second": key.refused_per_second,
+        "allowed": key.decision.allowed,
+        "remaining": key.decision.remaining,
+        "of": key.decision.limit,
+        "seconds_ago": key.seconds_ago,
+    })
+}

@@ -1,0 +1,131 @@
+//! Floor 7, the explorer: a page at `/ui` and the paths that it reads. It holds no state of its own; who may read what is
+//! for [`access`](crate::transport::access) to say.
+
+mod key;
+mod live;
+mod policy;
+mod simulate;
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    middleware::map_response,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{
+    algorithm::Bounds,
+    auth::{Role, Roles},
+    limiter::Limiter,
+    store::AnyStore,
+    transport::http::{body, problem::Problem},
+};
+
+/// Longest body of a request to the explorer; it may hold a policy that is to be tried.
+const MAX_BODY_BYTES: usize = 64 << 10;
+
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The page and its files: path, kind and text.
+const FILES: [(&str, &str, &str); 7] = [
+    ("/ui", "text/html; charset=utf-8", include_str!("page/explorer.html")),
+    ("/ui/explorer.css", "text/css; charset=utf-8", include_str!("page/explorer.css")),
+    ("/ui/explorer.js", JAVASCRIPT, include_str!("page/explorer.js")),
+    ("/ui/page.js", JAVASCRIPT, include_str!("page/page.js")),
+    ("/ui/state.js", JAVASCRIPT, include_str!("page/state.js")),
+    ("/ui/simulation.js", JAVASCRIPT, include_str!("page/simulation.js")),
+    ("/ui/draw.js", JAVASCRIPT, include_str!("page/draw.js")),
+];
+
+/// What every answer below `/ui` says: the page gets nothing from elsewhere, and nothing elsewhere gets at the page.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// The explorer of one service.
+#[derive(Clone)]
+pub struct Explorer(Arc<Service>);
+
+struct Service {
+    limiter: Arc<Limiter<AnyStore>>,
+    bounds: Bounds,
+    started: Instant,
+    /// Of simulations, one is run at a time.
+    simulating: Arc<Semaphore>,
+}
+
+impl Explorer {
+    /// An explorer of the policy in force and the counts of `limiter`; policies to be tried stay within `bounds`.
+    pub fn new(limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
+        let (started, simulating) = (Instant::now(), Arc::new(Semaphore::new(1)));
+        Self(Arc::new(Service { limiter, bounds, started, simulating }))
+    }
+
+    /// The page and what it reads.
+    pub fn routes(self) -> Router {
+        let files = FILES.into_iter().fold(Router::new(), |routes, (path, kind, text)| {
+            routes.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], text) }))
+        });
+        files
+            .route("/ui/", get(|| async { (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, "../ui")]) }))
+            .route("/ui/api/session", get(session))
+            .route("/ui/api/policy", post(policy::tell))
+            .route("/ui/api/live", post(live::tell))
+            .route("/ui/api/key", post(key::tell))
+            .route("/ui/api/simulate", post(simulate::tell))
+            .layer(map_response(guarded))
+            .with_state(self)
+    }
+}
+
+type Told = Result<Response, Problem>;
+type Asked = State<Explorer>;
+
+/// What the caller may do: everything, where callers are not known.
+async fn session(roles: Option<Extension<Roles>>) -> Response {
+    let may = |role: &Role| roles.as_ref().is_none_or(|Extension(roles)| roles.has(*role));
+    let roles: Vec<_> = Role::ALL.iter().filter(|role| may(role)).map(|role| role.name()).collect();
+    told(&json!({ "roles": roles, "weir": env!("CARGO_PKG_VERSION") }))
+}
+
+async fn guarded(mut response: Response) -> Response {
+    let headers: &mut HeaderMap = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The body of a request, read as what is asked there.
+async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
+    let text = body::read(request, MAX_BODY_BYTES).await?;
+    serde_json::from_str(&text).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+fn told(answer: &impl Serialize) -> Response {
+    match serde_json::to_vec(answer) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response(),
+        // Not for answers whose every value is a text or a number.
+        Err(_) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "").into_response(),
+    }
+}
+
+fn no_domain(name: &str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("no policy defines the domain `{name}`"))
+}

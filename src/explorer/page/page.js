@@ -1,0 +1,64 @@
+// What all parts of the page share: what it knows, how it asks the service, what it says.
+
+export const $ = (id) => document.getElementById(id);
+
+/** What the page knows. The token is nowhere else. */
+export const page = {
+  token: "",
+  roles: [],
+  domain: "",
+  version: null,
+  before: null,
+  looked: null,
+  rows: new Map(),
+  timer: 0,
+  polling: false,
+};
+
+class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Asks the service; without a body it is a GET. */
+export async function ask(path, body) {
+  const headers = page.token ? { authorization: `Bearer ${page.token}` } : {};
+  const how = { headers, cache: "no-store", redirect: "error" };
+  if (body !== undefined) {
+    headers["content-type"] = "application/json";
+    Object.assign(how, { method: "POST", body: JSON.stringify(body) });
+  }
+  const response = await fetch(path, how);
+  const answer = await response.json();
+  if (!response.ok) throw new Refused(response.status, answer.error?.message || answer.detail || response.statusText);
+  return answer;
+}
+
+export const may = (role) => page.roles.includes(role);
+
+/** A key as it is typed: segments with `/` between, `\` before a slash or backslash within one. */
+export const written = (segments) => segments.map((segment) => segment.replace(/[\\/]/g, "\\$&")).join("/");
+
+/** The segments of a key that was typed. */
+export function segmentsOf(text) {
+  const segments = [""];
+  for (const [part] of text.matchAll(/\\[\\/]|[^]/gu)) {
+    if (part === "/") segments.push("");
+    else segments[segments.length - 1] += part.length === 2 && part[0] === "\\" ? part[1] : part;
+  }
+  return segments;
+}
+
+/** Says what came of a question. */
+export function say(id, text, kind = "") {
+  $(id).textContent = text;
+  $(id).className = `verdict ${kind}`;
+}
+
+/** Says how the page as a whole stands. */
+export function report(text, isWrong = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("wrong", isWrong);
+}

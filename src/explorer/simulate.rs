@@ -1,0 +1,287 @@
+//! What a policy would do with arrivals of a pattern, in virtual time.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    extract::{Request, State},
+    http::StatusCode,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Asked, Told, read, told};
+use crate::{
+    algorithm::Bounds,
+    domain::{Charge, Micros, time::SECOND},
+    limiter::{self, Answer, CheckError, Invalid, Rehearsal},
+    policy::{
+        self, Policy, Problems, Spec,
+        document::{self, Value},
+        limits::read_limits,
+    },
+    transport::{http::problem::Problem, status::Refused},
+};
+
+/// Most arrivals of a simulation.
+const MAX_ARRIVALS: u64 = 10_000;
+/// In how many steps its time is told.
+const STEPS: usize = 120;
+/// Longest time that is simulated.
+const MAX_SECONDS: f64 = 31.0 * 86_400.0;
+/// How long a simulation may take.
+const MAX_TIME: Duration = Duration::from_secs(5);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    domain: String,
+    key: Vec<String>,
+    /// A policy file, or a list of limits for the key, in place of the policy in force. Empty: neither.
+    #[serde(default)]
+    draft: String,
+    /// Units that each arrival asks for.
+    cost: i64,
+    /// Arrivals a second.
+    rate: f64,
+    /// Arrivals at the very start, beside those.
+    burst: u64,
+    /// For how long.
+    seconds: f64,
+    /// Whether the time between two is drawn at random, as of many independent callers, instead of the same each time.
+    random: bool,
+}
+
+/// What was done in one step of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct Step {
+    allowed: u64,
+    refused: u64,
+    /// The longest wait of those that passed.
+    wait_us: Micros,
+    /// What the limit that binds had left at the end; nothing where none does, or nobody came.
+    remaining: Option<u64>,
+}
+
+/// What one limit did.
+#[derive(Debug, Serialize)]
+struct OfLimit {
+    name: String,
+    shadow: bool,
+    allowed: u64,
+    refused: u64,
+    first_refusal_us: Option<Micros>,
+}
+
+#[derive(Debug, Serialize)]
+struct Course {
+    step_us: Micros,
+    steps: Vec<Step>,
+    limits: Vec<OfLimit>,
+    /// The most that the limit that binds ever had left.
+    most_remaining: u64,
+}
+
+/// Runs a simulation.
+pub async fn tell(State(explorer): Asked, request: Request) -> Told {
+    let wanted: Wanted = read(request).await?;
+    wanted.check()?;
+    let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "");
+    let busy =
+        || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "another simulation is under way; ask again when it is done");
+    let turn = Arc::clone(&explorer.0.simulating).try_acquire_owned().map_err(|_| busy())?;
+    let run = tokio::task::spawn_blocking(move || {
+        let snapshot = explorer.0.limiter.snapshot();
+        let course = wanted.run(&snapshot.policy, &explorer.0.bounds);
+        drop(turn);
+        course
+    });
+    run.await.map_err(|_| failed())?.map(|course| told(&course))
+}
+
+fn invalid(field: &str, message: impl Into<String>) -> Problem {
+    refused(Invalid::field_error(field, message).into())
+}
+
+fn refused(error: CheckError) -> Problem {
+    Refused::from(error).into()
+}
+
+fn of_draft(problems: Problems) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, problems.in_file(Path::new("draft")).to_string())
+}
+
+impl Wanted {
+    fn check(&self) -> Result<(), Problem> {
+        if !(self.seconds >= 0.001 && self.seconds <= MAX_SECONDS) {
+            return Err(invalid("seconds", "seconds is 0.001 to 31 days"));
+        }
+        if !(self.rate >= 0.0 && self.rate <= 1e6) {
+            return Err(invalid("rate", "rate is 0 to 1000000 a second"));
+        }
+        if self.rate * self.seconds + self.burst as f64 > MAX_ARRIVALS as f64 {
+            let message = format!(
+                "these are {:.0} arrivals; at most {MAX_ARRIVALS}",
+                self.rate * self.seconds + self.burst as f64
+            );
+            return Err(invalid("rate", message));
+        }
+        Ok(())
+    }
+
+    fn run(&self, in_force: &Policy, bounds: &Bounds) -> Result<Course, Problem> {
+        let document = document::parse(&self.draft).map_err(of_draft)?;
+        let drafted = match document.as_ref().map(|document| &document.value) {
+            Some(Value::Map(_)) => Some(policy::parse(&self.draft, bounds).map_err(of_draft)?),
+            _ => None,
+        };
+        // What a draft calls its domain does not matter.
+        let name = drafted.as_ref().and_then(|policy| policy.domains().next()).map(|domain| domain.name.to_string());
+        let name = name.unwrap_or_else(|| self.domain.clone());
+        let mut request = limiter::Request::new(&name, &self.key).map_err(|error| refused(error.into()))?;
+        request.set_terms(self.cost, None, 1.0).map_err(|error| refused(error.into()))?;
+        let limits = document.filter(|document| !matches!(document.value, Value::Map(_)));
+        let empty = Policy::empty();
+        if let Some(limits) = &limits {
+            let mut problems = Problems::default();
+            let written = read_limits(limits, "limits", true, bounds, &mut problems);
+            if !problems.0.is_empty() {
+                return Err(of_draft(problems));
+            }
+            let spec = Spec::new(written, Charge::AllOrNothing, &request.key);
+            request.spec = Some(spec.map_err(|error| refused(Invalid::from(error).into()))?);
+        }
+        // Limits without a policy are those of the key, whatever the policy in force says of requests that bring some.
+        let policy = match (&drafted, &limits) {
+            (Some(policy), _) => policy,
+            (None, Some(_)) => &empty,
+            (None, None) => in_force,
+        };
+        self.follow(policy, &request)
+    }
+
+    fn follow(&self, policy: &Policy, request: &limiter::Request<'_>) -> Result<Course, Problem> {
+        let duration = ((self.seconds * SECOND as f64) as Micros).max(1);
+        let step_us = (duration as u64).div_ceil(STEPS as u64) as Micros;
+        let steps = (duration as u64).div_ceil(step_us as u64) as usize;
+        let mut course = Course { step_us, steps: vec![Step::default(); steps], limits: Vec::new(), most_remaining: 0 };
+        let (rehearsal, since) = (Rehearsal::default(), Instant::now());
+        for (turn, at) in self.arrivals(duration).enumerate() {
+            let answer = rehearsal.check(at, policy, request).map_err(refused)?;
+            course.note(at, &answer);
+            if turn % 64 == 0 && since.elapsed() > MAX_TIME {
+                let message = format!("this takes longer than {} s; ask for fewer arrivals", MAX_TIME.as_secs());
+                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, message));
+            }
+        }
+        Ok(course)
+    }
+
+    /// The moments of arrival, from 0 and before `duration`.
+    fn arrivals(&self, duration: Micros) -> impl Iterator<Item = Micros> {
+        let gap = SECOND as f64 / self.rate;
+        let (mut next, mut word) = (0.0, 1_u64);
+        let random = self.random;
+        let steady = std::iter::from_fn(move || {
+            let at = next;
+            // The same in every run.
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let share = ((word >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
+            next += if random { -share.ln() * gap } else { gap };
+            (at < duration as f64).then_some(at as Micros)
+        });
+        let most = if self.rate > 0.0 { MAX_ARRIVALS as usize * 2 } else { 0 };
+        std::iter::repeat_n(0, self.burst as usize).chain(steady.take(most))
+    }
+}
+
+impl Course {
+    fn note(&mut self, at: Micros, answer: &Answer<'_>) {
+        let last = self.steps.len() - 1;
+        let step = &mut self.steps[((at / self.step_us) as usize).min(last)];
+        if answer.summary.allowed {
+            step.allowed += 1;
+            step.wait_us = step.wait_us.max(answer.summary.wait);
+        } else {
+            step.refused += 1;
+        }
+        step.remaining = answer.summary.binding.map(|_| answer.summary.remaining);
+        self.most_remaining = self.most_remaining.max(step.remaining.unwrap_or_default());
+        for (index, level) in answer.levels.iter().enumerate() {
+            if index == self.limits.len() {
+                let (name, shadow) = (level.limit.name.to_string(), level.limit.shadow);
+                self.limits.push(OfLimit { name, shadow, allowed: 0, refused: 0, first_refusal_us: None });
+            }
+            let limit = &mut self.limits[index];
+            if level.decision.allowed {
+                limit.allowed += 1;
+            } else {
+                limit.refused += 1;
+                limit.first_refusal_us.get_or_insert(at);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(draft: &str) -> Wanted {
+        let (domain, key, draft) = (String::new(), vec!["a".to_owned(), "b".to_owned()], draft.to_owned());
+        Wanted { domain, key, draft, cost: 1, rate: 2.0, burst: 20, seconds: 60.0, random: false }
+    }
+
+    fn run(wanted: &Wanted) -> Course {
+        wanted.run(&Policy::empty(), &Bounds::default()).map_err(|_| "a problem").unwrap()
+    }
+
+    #[test]
+    fn a_draft_of_limits_is_followed_to_the_unit() {
+        let course = run(&wanted("[{ gcra: { burst: 9, count: 1, period: 1s } }]"));
+        assert_eq!((course.step_us, course.steps.len()), (500_000, 120));
+        assert_eq!((course.steps[0].allowed, course.steps[0].refused), (10, 11));
+        let (allowed, refused): (u64, u64) =
+            course.steps.iter().fold((0, 0), |sum, step| (sum.0 + step.allowed, sum.1 + step.refused));
+        assert_eq!((allowed, refused), (10 + 59, 20 + 120 - 69), "one a second after the burst");
+        assert_eq!((course.limits[0].refused, course.limits[0].first_refusal_us), (refused, Some(0)));
+    }
+
+    #[test]
+    fn a_draft_may_be_a_policy_of_either_format() {
+        for draft in [
+            "domain: x\nschema: { a: { children: { '*': { limits: [4, 1, 60] } } } }",
+            "domain: x\ndescriptors: [{ key: a, value: b, rate_limit: { unit: hour, requests_per_unit: 5 } }]",
+        ] {
+            let course = run(&wanted(draft));
+            assert_eq!((course.steps[0].allowed, course.limits.len()), (5, 1), "{draft}");
+        }
+        assert_eq!(run(&wanted("")).steps[0].allowed, 21, "no limit applies");
+    }
+
+    #[test]
+    fn arrivals_at_random_are_as_many_and_the_same_in_every_run() {
+        let wanted = Wanted { rate: 100.0, burst: 0, random: true, ..wanted("") };
+        let moments: Vec<_> = wanted.arrivals(60 * SECOND).collect();
+        assert!((5_700..=6_300).contains(&moments.len()) && moments.is_sorted(), "{}", moments.len());
+        assert!(wanted.arrivals(60 * SECOND).eq(moments));
+    }
+
+    #[test]
+    fn bounds_are_told() {
+        for wanted in [
+            Wanted { seconds: 0.0, ..wanted("") },
+            Wanted { seconds: f64::NAN, ..wanted("") },
+            Wanted { rate: -1.0, ..wanted("") },
+            Wanted { rate: 1_000.0, ..wanted("") },
+            Wanted { burst: u64::MAX, ..wanted("") },
+        ] {
+            assert!(wanted.check().is_err());
+        }
+        assert!(wanted("").check().is_ok());
+        assert!(wanted("[{ gcra: {} }]").run(&Policy::empty(), &Bounds::default()).is_err());
+        assert!(wanted("schema: 7").run(&Policy::empty(), &Bounds::default()).is_err());
+    }
+}

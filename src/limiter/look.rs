@@ -1,0 +1,139 @@
+//! What a request would be answered, without asking for it: nothing is charged, remembered or counted.
+
+use std::sync::LazyLock;
+
+use smallvec::SmallVec;
+
+use super::{Answer, CheckError, Limiter, Request, Snapshot};
+use crate::{
+    algorithm::{Params, fixed_window::FixedWindow},
+    domain::{Charge, time::SECOND},
+    plan::{Level, Limit, Origin, Plan},
+    store::Store,
+};
+
+/// A limit that no request passes. Beside the others of a plan it makes them all be judged and none be charged, in one step
+/// of whatever store.
+static CLOSED: LazyLock<Limit> = LazyLock::new(|| {
+    let nothing = Params::FixedWindow(FixedWindow::in_unit(0, SECOND, false));
+    Limit::new(Origin::Request, Some("look"), "", 0, false, nothing)
+});
+
+impl<S: Store> Limiter<S> {
+    /// What the limits of the domain's policy would say to a request now. Those that would refuse it tell after what time they
+    /// would not; the others how they stand. Its own limits are not looked at.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`].
+    pub async fn look<'a>(&self, snapshot: &'a Snapshot, request: &'a Request<'_>) -> Result<Answer<'a>, CheckError> {
+        let domain = snapshot.policy.domain(request.domain);
+        let domain = domain.ok_or_else(|| CheckError::UnknownDomain(request.domain.to_owned()))?;
+        let mut levels = request.levels(domain)?;
+        let count = levels.len();
+        if count == 0 {
+            return Ok(Answer { domain: Some(domain.index), ..Answer::default() });
+        }
+        for level in &mut levels {
+            if let Some(sparing) = level.params().sparing_denied() {
+                level.scaled = Some(Box::new(sparing));
+            }
+        }
+        // One for each place where states may be decided apart from the others.
+        let mut places: SmallVec<[u8; 4]> = levels.iter().map(|level| level.depth.min(level.anchor)).collect();
+        places.sort_unstable();
+        places.dedup();
+        levels.extend(places.into_iter().map(|depth| Level::new(&request.key, depth, domain.anchor, &CLOSED, 1)));
+        let mut plan = Plan::new(levels, Charge::AllOrNothing, request.max_wait);
+        plan.on_store_failure = domain.on_store_failure;
+        plan.domain = Some(domain.index);
+        let verdict = self.store.decide(&plan).await?;
+        let mut answer = Answer { domain: plan.domain, ..Answer::default() };
+        answer.fill(&plan.levels()[..count], &verdict, |_, _| {});
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        algorithm::Bounds,
+        domain::ManualClock,
+        policy,
+        store::{MemoryStore, memory::MemorySettings},
+        telemetry::Metrics,
+    };
+
+    const POLICY: &str = "
+        schema:
+          a:
+            limits: [{ fixed_window: { count: 3, period: 60s, charge_denied: true } }]
+            children:
+              '*':
+                limits: [{ gcra: { burst: 1, count: 1, period: 10s } }, { sliding_log: { count: 9, period: 9s, charge_denied: true } }]
+                children: { b: { limits: [{ token_bucket: { capacity: 2, count: 1, period: 4s } }] } }
+        charge: independent";
+
+    fn limiter(clock: &Arc<ManualClock>) -> Limiter<MemoryStore<Arc<ManualClock>>> {
+        let policy = policy::parse(POLICY, &Bounds::default()).unwrap();
+        Limiter::new(MemoryStore::new(MemorySettings::default(), Arc::clone(clock)), policy, Metrics::new())
+    }
+
+    fn request(cost: i64) -> Request<'static> {
+        let mut request = Request::new("", &["a", "x", "b"]).unwrap();
+        request.set_terms(cost, None, 1.0).unwrap();
+        request
+    }
+
+    #[tokio::test]
+    async fn a_look_says_what_a_check_would_and_changes_nothing() {
+        let clock = Arc::new(ManualClock::new(0));
+        let (looked_at, left_alone) = (limiter(&clock), limiter(&clock));
+        let snapshots = (looked_at.snapshot(), left_alone.snapshot());
+        for turn in 0..40 {
+            clock.set(turn * 1_700_000);
+            for cost in [0, 1, 2, 5] {
+                let request = request(cost);
+                let look = looked_at.look(&snapshots.0, &request).await.unwrap();
+                let again = looked_at.look(&snapshots.0, &request).await.unwrap();
+                assert_eq!(look.summary, again.summary, "a look is not seen by the next");
+            }
+            let request = request(1);
+            let look = looked_at.look(&snapshots.0, &request).await.unwrap();
+            let (one, other) = (
+                looked_at.check(&snapshots.0, &request).await.unwrap(),
+                left_alone.check(&snapshots.1, &request).await.unwrap(),
+            );
+            assert_eq!(one.summary, other.summary, "a look is not seen by a check");
+            for ((seen, checked), untouched) in look.levels.iter().zip(&one.levels).zip(&other.levels) {
+                assert_eq!(checked.decision, untouched.decision);
+                assert_eq!(seen.decision.allowed, checked.decision.allowed, "turn {turn}: {}", seen.limit.name);
+                if !seen.decision.allowed && !seen.limit.params.charges_denied() {
+                    assert_eq!(seen.decision, checked.decision, "turn {turn}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_level_tells_when_it_would_pass_and_an_open_one_how_it_stands() {
+        let clock = Arc::new(ManualClock::new(0));
+        let limiter = limiter(&clock);
+        let snapshot = limiter.snapshot();
+        for _ in 0..3 {
+            limiter.check(&snapshot, &request(1)).await.unwrap();
+        }
+        let request = request(1);
+        let look = limiter.look(&snapshot, &request).await.unwrap();
+        let told: Vec<_> =
+            look.levels.iter().map(|level| (level.decision.remaining, level.decision.retry_after)).collect();
+        let expected = [(0, Some(60 * SECOND)), (0, Some(10 * SECOND)), (6, None), (0, Some(4 * SECOND))];
+        assert_eq!(told, expected);
+        let outside = Request::new("", &["elsewhere"]).unwrap();
+        assert!(limiter.look(&snapshot, &outside).await.unwrap().levels.is_empty());
+        let unknown = Request::new("nowhere", &["a"]).unwrap();
+        assert!(matches!(limiter.look(&snapshot, &unknown).await, Err(CheckError::UnknownDomain(_))));
+    }
+}

@@ -1,0 +1,51 @@
+//! A policy tried in virtual time, in a memory of its own: nothing of it is counted or seen elsewhere.
+
+use std::sync::Arc;
+
+use super::{Answer, CheckError, Request};
+use crate::{
+    domain::{ManualClock, Micros},
+    policy::Policy,
+    store::{MemoryStore, Store, Verdict, memory::MemorySettings},
+};
+
+/// Most states of a rehearsal, which is of a few keys.
+const MAX_STATES: usize = 10_000;
+
+/// A memory in virtual time, empty at first.
+pub struct Rehearsal {
+    clock: Arc<ManualClock>,
+    store: MemoryStore<Arc<ManualClock>>,
+}
+
+impl Default for Rehearsal {
+    fn default() -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let settings = MemorySettings { max_keys: MAX_STATES, ..MemorySettings::default() };
+        Self { store: MemoryStore::new(settings, Arc::clone(&clock)), clock }
+    }
+}
+
+impl Rehearsal {
+    /// Decides a request at this moment by a policy, which is the same for all of a rehearsal.
+    ///
+    /// # Errors
+    /// [`CheckError`], but never of a store.
+    pub fn check<'a>(
+        &self,
+        at: Micros,
+        policy: &'a Policy,
+        request: &'a Request<'_>,
+    ) -> Result<Answer<'a>, CheckError> {
+        self.clock.set(at);
+        let plan = request.plan(policy, 0)?;
+        let (mut verdict, mut answer) = (Verdict::default(), Answer::default());
+        // Memory decides at once.
+        if !plan.levels().is_empty() {
+            self.store.decide_at_once(&plan, &mut verdict);
+        }
+        answer.fill(plan.levels(), &verdict, |_, _| {});
+        answer.domain = plan.domain;
+        Ok(answer)
+    }
+}

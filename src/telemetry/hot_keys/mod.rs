@@ -1,0 +1,281 @@
+//! Which keys are asked for most, and which are near their limits: a sketch of bounded size that fades, fed by a sample of
+//! the requests.
+
+mod sampler;
+mod space_saving;
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+
+use crate::domain::Decision;
+use space_saving::{Entry, SpaceSaving};
+
+/// What was seen so many seconds ago counts half.
+const HALF_LIFE_SECONDS: f64 = 10.0;
+/// After so many seconds the weights are written anew, long before they leave what a number holds.
+const RESCALE_SECONDS: f64 = 500.0 * HALF_LIFE_SECONDS;
+/// Longest name of a state, and longest key, that is followed, in bytes.
+const MAX_NAME_BYTES: usize = 512;
+
+/// The keys of a service that are worth a look.
+pub struct HotKeys {
+    origin: Instant,
+    /// Moves when somebody reads, so that every thread tells of its next request, however rare it has become.
+    pulse: AtomicU32,
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
+    /// The second at which the weight of a request was 1.
+    since: f64,
+    busy: SpaceSaving<Facts>,
+    near: SpaceSaving<Facts>,
+    name: Vec<u8>,
+}
+
+/// What one limit said of one key.
+pub struct Sighting<'a> {
+    /// The domain.
+    pub domain: &'a str,
+    /// The limit's name.
+    pub limit: &'a str,
+    /// It only watches.
+    pub shadow: bool,
+    /// The parts of the name of its state.
+    pub name: [&'a [u8]; 2],
+    /// What it said.
+    pub decision: Decision,
+}
+
+impl Sighting<'_> {
+    /// Refused, or with less than a tenth left.
+    fn is_near(&self) -> bool {
+        !self.decision.allowed || self.decision.remaining.saturating_mul(10) < self.decision.limit
+    }
+}
+
+/// A key and limit as they were last seen.
+#[derive(Clone, Debug)]
+struct Facts {
+    domain: Box<str>,
+    limit: Box<str>,
+    shadow: bool,
+    segments: Box<[Box<str>]>,
+    decision: Decision,
+    refused: f64,
+    at: f64,
+}
+
+/// What is told of a key at one limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HotKey {
+    /// The domain.
+    pub domain: Box<str>,
+    /// The limit's name.
+    pub limit: Box<str>,
+    /// It only watches.
+    pub shadow: bool,
+    /// The key, as far as the limit covers it.
+    pub segments: Box<[Box<str>]>,
+    /// About how many requests a second the limit had to decide, of late; of the keys near their limits only those that were
+    /// refused or left less than a tenth.
+    pub per_second: f64,
+    /// What of that may be other keys'.
+    pub error_per_second: f64,
+    /// About how many a second it refused.
+    pub refused_per_second: f64,
+    /// What it said last.
+    pub decision: Decision,
+    /// How long ago that was, in seconds.
+    pub seconds_ago: f64,
+}
+
+impl HotKeys {
+    /// Of at most `most` busy keys, and as many near their limits.
+    pub fn new(most: usize) -> Self {
+        let seen = Seen { since: 0.0, busy: SpaceSaving::new(most), near: SpaceSaving::new(most), name: Vec::new() };
+        Self { origin: Instant::now(), pulse: AtomicU32::new(0), seen: Mutex::new(seen) }
+    }
+
+    /// Whether the request at hand is to be told of, and for how many it stands.
+    #[inline]
+    pub fn due(&self) -> Option<u32> {
+        sampler::take(self.pulse.load(Ordering::Relaxed))
+    }
+
+    /// A limit has decided a request, which stands for so many. `segments` are the key's, as far as the limit covers it.
+    pub fn saw<'s>(&self, weight: u32, sighting: &Sighting<'_>, segments: impl Iterator<Item = &'s str> + Clone) {
+        // Who reads or tells holds it for microseconds; a request is not worth waiting for that.
+        let Some(mut seen) = self.seen.try_lock() else { return };
+        seen.add(self.origin.elapsed().as_secs_f64(), f64::from(weight), sighting, segments);
+    }
+
+    /// The busiest keys of a domain and those most often near their limits, of each at most `most`, the first first.
+    pub fn read(&self, domain: &str, most: usize) -> (Vec<HotKey>, Vec<HotKey>) {
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+        let now = self.origin.elapsed().as_secs_f64();
+        let seen = self.seen.lock();
+        (seen.told(&seen.busy, now, domain, most), seen.told(&seen.near, now, domain, most))
+    }
+}
+
+impl Seen {
+    fn add<'s>(
+        &mut self,
+        now: f64,
+        count: f64,
+        sighting: &Sighting<'_>,
+        segments: impl Iterator<Item = &'s str> + Clone,
+    ) {
+        let bytes: usize = segments.clone().map(str::len).sum();
+        if bytes.max(sighting.name.iter().map(|part| part.len()).sum()) > MAX_NAME_BYTES {
+            return;
+        }
+        if now - self.since > RESCALE_SECONDS {
+            let by = faded(now - self.since);
+            for keys in [&mut self.busy, &mut self.near] {
+                keys.scale(by, |facts| facts.refused *= by);
+            }
+            self.since = now;
+        }
+        let weight = count / faded(now - self.since);
+        self.name.clear();
+        sighting.name.iter().for_each(|part| self.name.extend_from_slice(part));
+        let make = || Facts {
+            domain: sighting.domain.into(),
+            limit: sighting.limit.into(),
+            shadow: sighting.shadow,
+            segments: segments.clone().map(Box::from).collect(),
+            decision: sighting.decision,
+            refused: 0.0,
+            at: now,
+        };
+        let keep = |facts: &mut Facts| {
+            (facts.decision, facts.shadow, facts.at) = (sighting.decision, sighting.shadow, now);
+            facts.refused += if sighting.decision.allowed { 0.0 } else { weight };
+        };
+        keep(self.busy.add(&self.name, weight, make));
+        if sighting.is_near() {
+            keep(self.near.add(&self.name, weight, make));
+        }
+    }
+
+    fn told(&self, keys: &SpaceSaving<Facts>, now: f64, domain: &str, most: usize) -> Vec<HotKey> {
+        let mut found: Vec<_> = keys.entries().iter().filter(|entry| &*entry.value.domain == domain).collect();
+        found.sort_by(|one, other| other.weight.total_cmp(&one.weight));
+        // All weights fade at one pace; early on, the sum is not yet what it will be at this rate.
+        let seconds = HALF_LIFE_SECONDS / std::f64::consts::LN_2 * (1.0 - faded(now)).max(f64::EPSILON);
+        let per_second = faded(now - self.since) / seconds;
+        let told = |entry: &Entry<Facts>| {
+            let Facts { domain, limit, shadow, segments, decision, refused, at } = entry.value.clone();
+            HotKey {
+                domain,
+                limit,
+                shadow,
+                segments,
+                per_second: entry.weight * per_second,
+                error_per_second: entry.error * per_second,
+                refused_per_second: refused * per_second,
+                decision,
+                seconds_ago: now - at,
+            }
+        };
+        found.into_iter().take(most).map(told).collect()
+    }
+}
+
+/// What is left of a weight after so many seconds.
+fn faded(seconds: f64) -> f64 {
+    (-seconds / HALF_LIFE_SECONDS).exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sees(seen: &mut Seen, now: f64, key: &str, allowed: bool, remaining: u64) {
+        let decision =
+            if allowed { Decision::pass(100, remaining, 1) } else { Decision::refuse(100, remaining, Some(1), 1) };
+        let name = [key.as_bytes(), b"#limit".as_slice()];
+        let sighting = Sighting { domain: "d", limit: "limit", shadow: false, name, decision };
+        seen.add(now, 1.0, &sighting, [key].into_iter());
+    }
+
+    fn keys(told: &[HotKey]) -> Vec<&str> {
+        told.iter().map(|key| &*key.segments[0]).collect()
+    }
+
+    #[test]
+    fn rates_are_those_of_the_stream_and_fade_with_it() {
+        let hot = HotKeys::new(10);
+        let mut seen = hot.seen.lock();
+        let mut at = 0.0;
+        // Long enough for weights to be written anew on the way.
+        for turn in 0..120_000 {
+            at = f64::from(turn) * 0.05;
+            sees(&mut seen, at, "steady", true, 50);
+            if turn % 4 == 0 {
+                sees(&mut seen, at, "refused", false, 0);
+            }
+        }
+        let told = seen.told(&seen.busy, at, "d", 9);
+        assert_eq!(keys(&told), ["steady", "refused"]);
+        assert!((told[0].per_second - 20.0).abs() < 1.0, "{told:?}");
+        assert!((told[1].per_second - 5.0).abs() < 0.5 && (told[1].refused_per_second - 5.0).abs() < 0.5, "{told:?}");
+        let near = seen.told(&seen.near, at, "d", 9);
+        assert_eq!(keys(&near), ["refused"]);
+        let later = seen.told(&seen.busy, at + 2.0 * HALF_LIFE_SECONDS, "d", 9);
+        assert!((later[0].per_second - 5.0).abs() < 0.5 && later[0].seconds_ago >= 20.0, "{later:?}");
+        assert!(seen.told(&seen.busy, at, "other", 9).is_empty());
+    }
+
+    #[test]
+    fn a_key_is_near_below_a_tenth_and_its_last_answer_is_told() {
+        let hot = HotKeys::new(10);
+        let mut seen = hot.seen.lock();
+        sees(&mut seen, 1.0, "far", true, 10);
+        sees(&mut seen, 1.0, "near", true, 9);
+        sees(&mut seen, 1.5, "near", true, 8);
+        let near = seen.told(&seen.near, 2.0, "d", 9);
+        assert_eq!((keys(&near), near[0].decision.remaining, near[0].seconds_ago), (vec!["near"], 8, 0.5));
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_in_number_and_length() {
+        let hot = HotKeys::new(50);
+        let mut seen = hot.seen.lock();
+        for key in 0..10_000 {
+            sees(&mut seen, 1.0, &key.to_string(), false, 0);
+        }
+        sees(&mut seen, 1.0, &"x".repeat(MAX_NAME_BYTES + 1), true, 0);
+        assert_eq!((seen.busy.entries().len(), seen.near.entries().len()), (50, 50));
+        assert!(seen.told(&seen.busy, 1.0, "d", 99).iter().all(|key| key.segments[0].len() < 9));
+        assert_eq!(seen.told(&seen.busy, 1.0, "d", 7).len(), 7);
+    }
+
+    #[test]
+    fn many_threads_tell_of_what_they_see() {
+        let hot = HotKeys::new(50);
+        let decision = Decision::pass(100, 50, 1);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let hot = &hot;
+                scope.spawn(move || {
+                    for turn in 0..5_000 {
+                        let Some(weight) = hot.due() else { continue };
+                        let key = if turn % 2 == 0 { "hot".to_owned() } else { format!("{thread}-{turn}") };
+                        let name = [key.as_bytes(), b"#limit".as_slice()];
+                        let sighting = Sighting { domain: "", limit: "limit", shadow: false, name, decision };
+                        hot.saw(weight, &sighting, [&*key].into_iter());
+                    }
+                });
+            }
+        });
+        let (busy, near) = hot.read("", 5);
+        assert_eq!((&*busy[0].segments[0], near.len()), ("hot", 0));
+    }
+}

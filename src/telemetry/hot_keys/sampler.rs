@@ -1,0 +1,126 @@
+//! Which requests of a thread are looked at, so that a busy thread does not spend its time on it.
+
+use std::{
+    cell::RefCell,
+    hash::{BuildHasher, RandomState},
+    time::{Duration, Instant},
+};
+
+/// After so many that were taken the pace is looked at.
+const ROUND: u32 = 64;
+/// How long a round takes at the aimed pace of some 2,000 a second.
+const ROUND_TIME: Duration = Duration::from_millis(32);
+/// A thread that took nothing for so long is not busy.
+const IDLE: Duration = Duration::from_millis(50);
+/// Of so many requests, at least one is taken.
+const MAX_STRIDE: u32 = 64;
+
+thread_local! {
+    static MINE: RefCell<Sampler> = RefCell::new(Sampler::new(RandomState::new().hash_one(0)));
+}
+
+/// The turns of one thread.
+struct Sampler {
+    /// Requests to pass over before the next one is taken.
+    gap: u32,
+    /// Of how many requests one is taken, on average.
+    stride: u32,
+    /// The pulse when the last one was taken.
+    pulse: u32,
+    taken: u32,
+    latest: Option<(Instant, Instant)>,
+    random: u64,
+}
+
+/// For how many requests that of the calling thread stands, where it is to be looked at. Another `pulse` than at the last
+/// call makes it be taken whatever its turn.
+#[inline]
+pub fn take(pulse: u32) -> Option<u32> {
+    MINE.with_borrow_mut(|sampler| {
+        if sampler.gap > 0 && sampler.pulse == pulse {
+            sampler.gap -= 1;
+            return None;
+        }
+        Some(sampler.take(pulse, Instant::now()))
+    })
+}
+
+impl Sampler {
+    fn new(seed: u64) -> Self {
+        Self { gap: 0, stride: 1, pulse: 0, taken: 0, latest: None, random: seed | 1 }
+    }
+
+    #[cold]
+    fn take(&mut self, pulse: u32, now: Instant) -> u32 {
+        let weight = self.stride;
+        self.pulse = pulse;
+        let round = match self.latest {
+            Some((round, last)) if now - last < IDLE => round,
+            _ => {
+                (self.stride, self.taken) = (1, 0);
+                now
+            }
+        };
+        self.latest = Some((round, now));
+        self.taken += 1;
+        if self.taken == ROUND {
+            let took = now - round;
+            if took < ROUND_TIME {
+                self.stride = (2 * self.stride).min(MAX_STRIDE);
+            } else if took > 4 * ROUND_TIME {
+                self.stride = (self.stride / 2).max(1);
+            }
+            (self.taken, self.latest) = (0, Some((now, now)));
+        }
+        self.gap = self.next_gap();
+        weight
+    }
+
+    /// At random, so that it does not follow what comes in turns; on average one less than the stride.
+    fn next_gap(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let choices = u64::from(2 * self.stride - 1);
+        (((self.random >> 32) * choices) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is taken of so many requests at this pace: how many, and how many they stand for.
+    fn run(sampler: &mut Sampler, from: Instant, requests: u32, every: Duration) -> (u32, u32) {
+        let (mut taken, mut weight) = (0, 0);
+        for turn in 0..requests {
+            if sampler.gap > 0 {
+                sampler.gap -= 1;
+                continue;
+            }
+            taken += 1;
+            weight += sampler.take(0, from + every * turn);
+        }
+        (taken, weight)
+    }
+
+    #[test]
+    fn a_calm_thread_takes_all_and_a_busy_one_a_few_that_stand_for_all() {
+        let (mut sampler, start) = (Sampler::new(7), Instant::now());
+        assert_eq!(run(&mut sampler, start, 1_000, Duration::from_millis(1)), (1_000, 1_000));
+        let (taken, weight) = run(&mut sampler, start + Duration::from_secs(2), 1_000_000, Duration::from_micros(1));
+        assert!((1_000..=20_000).contains(&taken), "{taken} in a second");
+        assert!((900_000..=1_100_000).contains(&weight), "they stand for {weight}");
+        let (taken, _) = run(&mut sampler, start + Duration::from_secs(9), 300, Duration::from_millis(60));
+        assert!(taken >= 170, "{taken} after it has calmed");
+    }
+
+    #[test]
+    fn a_pulse_takes_the_next_request() {
+        assert!(take(1).is_some());
+        while take(1).is_some() {
+            // Until this thread is so busy that it passes some over.
+        }
+        assert!(take(2).is_some());
+    }
+}

@@ -1,0 +1,199 @@
+//! The heaviest of many keys in bounded room: Space-Saving of Metwally, Agrawal and El Abbadi, over weights.
+//!
+//! Of a total weight W seen, over at most N keys held, every key whose true weight is above W / N is among them, and what is
+//! told of a key is its true weight or up to its `error` more; no error is above W / N.
+
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+
+/// The heaviest keys, each with what is kept about it.
+pub struct SpaceSaving<T> {
+    most: usize,
+    hasher: RandomState,
+    /// By key, the place in `entries`.
+    places: HashTable<u32>,
+    entries: Vec<Entry<T>>,
+    /// Places in `entries`, as a binary heap whose first is the lightest.
+    heap: Vec<u32>,
+}
+
+/// A key that is held.
+#[derive(Debug)]
+pub struct Entry<T> {
+    key: Box<[u8]>,
+    /// Its weight, or up to `error` more.
+    pub weight: f64,
+    /// What of the weight may be that of keys before it in this place.
+    pub error: f64,
+    /// What is kept about it.
+    pub value: T,
+    in_heap: u32,
+}
+
+impl<T> SpaceSaving<T> {
+    /// Of at most so many keys, at least one.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most: most.clamp(1, u32::MAX as usize),
+            hasher: RandomState::new(),
+            places: HashTable::new(),
+            entries: Vec::new(),
+            heap: Vec::new(),
+        }
+    }
+
+    /// Adds to the weight of a key. One that is not held takes the place of the lightest where there is no room; what is
+    /// kept about it is made by `make`.
+    pub fn add(&mut self, key: &[u8], weight: f64, make: impl FnOnce() -> T) -> &mut T {
+        let hash = self.hasher.hash_one(key);
+        let found = self.places.find(hash, |place| *self.entries[*place as usize].key == *key).copied();
+        let place = match found {
+            Some(place) => place,
+            None if self.entries.len() < self.most => self.grow(key, make()),
+            None => self.replace_lightest(key, make()),
+        };
+        if found.is_none() {
+            let (entries, hasher) = (&self.entries, &self.hasher);
+            self.places.insert_unique(hash, place, |place| hasher.hash_one(&*entries[*place as usize].key));
+        }
+        let entry = &mut self.entries[place as usize];
+        entry.weight += weight;
+        let at = entry.in_heap;
+        self.sink(at as usize);
+        &mut self.entries[place as usize].value
+    }
+
+    /// The keys held, in no order.
+    pub fn entries(&self) -> &[Entry<T>] {
+        &self.entries
+    }
+
+    /// Multiplies every weight, and lets `each` do so with what is kept.
+    pub fn scale(&mut self, by: f64, each: impl Fn(&mut T)) {
+        for entry in &mut self.entries {
+            entry.weight *= by;
+            entry.error *= by;
+            each(&mut entry.value);
+        }
+    }
+
+    fn grow(&mut self, key: &[u8], value: T) -> u32 {
+        let place = self.entries.len() as u32;
+        self.entries.push(Entry { key: key.into(), weight: 0.0, error: 0.0, value, in_heap: place });
+        self.heap.push(place);
+        self.rise(place as usize);
+        place
+    }
+
+    fn replace_lightest(&mut self, key: &[u8], value: T) -> u32 {
+        let place = self.heap[0];
+        let hash = self.hasher.hash_one(&*self.entries[place as usize].key);
+        if let Ok(found) = self.places.find_entry(hash, |other| *other == place) {
+            found.remove();
+        }
+        let entry = &mut self.entries[place as usize];
+        (entry.key, entry.error, entry.value) = (key.into(), entry.weight, value);
+        place
+    }
+
+    fn weight(&self, at: usize) -> f64 {
+        self.entries[self.heap[at] as usize].weight
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.heap.swap(one, other);
+        for at in [one, other] {
+            self.entries[self.heap[at] as usize].in_heap = at as u32;
+        }
+    }
+
+    fn rise(&mut self, mut at: usize) {
+        while at > 0 && self.weight(at) < self.weight((at - 1) / 2) {
+            self.swap(at, (at - 1) / 2);
+            at = (at - 1) / 2;
+        }
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let below = [2 * at + 1, 2 * at + 2].into_iter().filter(|child| *child < self.heap.len());
+            let Some(least) = below.min_by(|one, other| self.weight(*one).total_cmp(&self.weight(*other))) else {
+                return;
+            };
+            if self.weight(least) >= self.weight(at) {
+                return;
+            }
+            self.swap(at, least);
+            at = least;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// A stream in which low keys are frequent, always the same for a seed.
+    fn stream(seed: u64, length: usize, keys: u64) -> impl Iterator<Item = u64> {
+        let mut word = seed;
+        (0..length).map(move |_| {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let share = (word >> 11) as f64 / (1_u64 << 53) as f64;
+            (share.powi(4) * keys as f64) as u64
+        })
+    }
+
+    #[test]
+    fn no_error_is_above_what_is_promised_and_no_heavy_key_is_missed() {
+        for seed in 1..=20 {
+            for most in [1, 7, 50, 400] {
+                let (mut exact, mut sketch) = (HashMap::<u64, f64>::new(), SpaceSaving::new(most));
+                let mut total = 0.0;
+                for (turn, key) in stream(seed, 20_000, 3_000).enumerate() {
+                    let weight = [1.0, 16.0, 3.0][turn % 3];
+                    sketch.add(&key.to_le_bytes(), weight, || key);
+                    *exact.entry(key).or_default() += weight;
+                    total += weight;
+                }
+                let promised = total / most as f64;
+                assert!(sketch.entries().len() <= most && sketch.places.len() == sketch.entries().len());
+                let sum: f64 = sketch.entries().iter().map(|entry| entry.weight).sum();
+                assert_eq!(sum, total, "every weight is somebody's");
+                for entry in sketch.entries() {
+                    let truth = exact[&entry.value];
+                    assert!(entry.weight >= truth && entry.weight - entry.error <= truth, "{entry:?}: {truth}");
+                    assert!(entry.error <= promised, "{entry:?}: {promised}");
+                }
+                let held: Vec<_> = sketch.entries().iter().map(|entry| entry.value).collect();
+                let missed = exact.iter().find(|(key, weight)| **weight > promised && !held.contains(key));
+                assert_eq!(missed, None, "seed {seed}, {most} keys");
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_keys_as_there_is_room_for_are_counted_exactly() {
+        let mut sketch = SpaceSaving::new(100);
+        stream(3, 5_000, 100).for_each(|key| *sketch.add(&[key as u8], 1.0, || ()) = ());
+        let mut exact = [0.0; 100];
+        stream(3, 5_000, 100).for_each(|key| exact[key as usize] += 1.0);
+        for entry in sketch.entries() {
+            assert_eq!((entry.weight, entry.error), (exact[usize::from(entry.key[0])], 0.0));
+        }
+    }
+
+    #[test]
+    fn scaling_keeps_the_order() {
+        let mut sketch = SpaceSaving::new(2);
+        sketch.add(b"a", 8.0, || 8.0);
+        sketch.add(b"b", 2.0, || 2.0);
+        sketch.scale(0.5, |value| *value *= 0.5);
+        sketch.add(b"c", 1.0, || 0.0);
+        let mut held: Vec<_> = sketch.entries().iter().map(|entry| (&*entry.key, entry.weight, entry.error)).collect();
+        held.sort_by(|one, other| one.0.cmp(other.0));
+        assert_eq!(held, [(&b"a"[..], 4.0, 0.0), (b"c", 2.0, 1.0)]);
+    }
+}

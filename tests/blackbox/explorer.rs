@@ -1,0 +1,338 @@
+//! The explorer's page and what it reads, over HTTP. How it looks and works in a browser is for `./drill browser`.
+
+use std::fs;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
+use serde_json::{Value, json};
+
+use crate::{
+    servers::{Cluster, ClusterOptions, Options, Server as Redis},
+    support::{
+        Server, envoy, eventually,
+        http::{Answer, Client},
+        requests::check,
+        server::Setup,
+    },
+    tokens::{caller, token},
+};
+
+const POLICY: &str = "
+    schema:
+      user:
+        limits: [{ fixed_window: { count: 1000, period: 31d }, name: everybody }]
+        children:
+          '*':
+            limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }, { token_bucket: { capacity: 2, count: 1, period: 1d }, shadow: true }]
+            children: { trade: { limits: [{ sliding_log: { count: 9, period: 1d, charge_denied: true } }] } }";
+
+const PAGES: [&str; 7] =
+    ["/ui", "/ui/explorer.css", "/ui/explorer.js", "/ui/page.js", "/ui/state.js", "/ui/simulation.js", "/ui/draw.js"];
+const API: [&str; 5] =
+    ["GET /ui/api/session", "POST /ui/api/policy", "POST /ui/api/live", "POST /ui/api/key", "POST /ui/api/simulate"];
+
+fn setup() -> Setup {
+    Setup::new().env("WEIR_HTTP__UI__ENABLED", "true")
+}
+
+fn ask(server: &Server, request: &str, token: Option<&str>, body: &Value) -> Answer {
+    let authorization = format!("Bearer {}", token.unwrap_or_default());
+    let mut headers = vec![("content-type", "application/json")];
+    headers.extend(token.map(|_| ("authorization", authorization.as_str())));
+    let mut client = Client::connect(&server.http).expect("it accepts connections");
+    client.ask(request, &headers, body.to_string().as_bytes()).expect("it answers")
+}
+
+/// What a path of the explorer tells.
+fn told(server: &Server, path: &str, body: Value) -> Value {
+    let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+/// The same of what is refused: its status and sentence.
+fn refused(server: &Server, path: &str, body: Value) -> (u16, String) {
+    let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
+    (answer.status, answer.json()["detail"].as_str().expect("a sentence").to_owned())
+}
+
+fn simulation() -> Value {
+    json!({ "domain": "", "key": ["user", "alex"], "cost": 1, "rate": 1, "burst": 9, "seconds": 10, "random": false })
+}
+
+fn check_by_http(server: &Server, key: &[&str]) -> u16 {
+    ask(server, "POST /v1/check", None, &json!({ "key": key })).status
+}
+
+#[test]
+fn without_the_setting_there_is_nothing() {
+    let server = Server::with_policy(POLICY);
+    for path in PAGES.iter().map(|path| format!("GET {path}")).chain(API.map(str::to_owned)) {
+        assert_eq!(ask(&server, &path, None, &json!({ "domain": "" })).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere_and_lets_nothing_in() {
+    let server = setup().policy(POLICY).start();
+    for request in PAGES.iter().map(|path| format!("GET {path}")).chain(API.map(str::to_owned)) {
+        let answer = ask(&server, &request, None, &json!({ "domain": "", "key": ["user"] }));
+        let policy = answer.header("content-security-policy").expect("a policy of contents");
+        for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'none'"] {
+            assert!(policy.contains(part) && !policy.contains("unsafe"), "{policy}");
+        }
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cache-control", "no-store"),
+        ] {
+            assert_eq!(answer.header(name), Some(value), "{request}");
+        }
+    }
+    for path in PAGES {
+        let text = server.get(path).1.replace("http://www.w3.org/2000/svg", "");
+        for outside in ["http://", "https://", "url(", "@import", "innerHTML", "localStorage", "onclick=\"", "eval("] {
+            assert!(!text.contains(outside), "{path} holds {outside}");
+        }
+    }
+    let moved = ask(&server, "GET /ui/", None, &Value::Null);
+    assert_eq!((moved.status, moved.header("location")), (308, Some("../ui")));
+    assert_eq!(ask(&server, "GET /ui/api/live", None, &Value::Null).status, 405);
+    assert_eq!(ask(&server, "POST /ui/api/elsewhere", None, &Value::Null).status, 404);
+}
+
+#[test]
+fn the_policy_is_told_as_a_tree_and_again_when_it_changes() {
+    let server = setup().policy(POLICY).start();
+    let first = told(&server, "policy", json!({}));
+    assert_eq!((&first["domains"], &first["limits"]), (&json!([""]), &json!(4)));
+    assert_eq!(first["domain"]["charge"], "all_or_nothing");
+    let nodes = first["nodes"].as_array().expect("nodes");
+    let shown: Vec<_> = nodes
+        .iter()
+        .map(|node| (node["segment"].as_str().expect("a text"), node["limits"].as_array().expect("limits").len()))
+        .collect();
+    assert_eq!(shown, [("user", 1), ("*", 2), ("trade", 1)]);
+    assert_eq!((&nodes[1]["parent"], &nodes[2]["parent"]), (&nodes[0]["id"], &nodes[1]["id"]));
+    let limit = &nodes[1]["limits"][0];
+    assert_eq!((&limit["name"], &limit["algorithm"]), (&json!("per-user"), &json!("gcra")));
+    assert_eq!(limit["parameters"], "{ burst: 3, count: 1, period: 1d }");
+
+    let below = told(&server, "policy", json!({ "domain": "", "below": [nodes[0]["id"], first["version"]] }));
+    assert_eq!(below["nodes"][0]["segment"], "*");
+    fs::write(server.dir.path().join("limits.yaml"), "domain: d\nschema: { a: { limits: [[1, 1, 1]] } }")
+        .expect("written");
+    let next = eventually("the policy has changed", || {
+        let next = told(&server, "policy", json!({}));
+        (next["version"] != first["version"]).then_some(next)
+    });
+    assert_eq!((&next["domains"], &next["nodes"][0]["segment"]), (&json!(["d"]), &json!("a")));
+    let old = json!({ "domain": "d", "below": [0, first["version"]] });
+    assert_eq!(refused(&server, "policy", old).0, 409);
+    assert_eq!(refused(&server, "policy", json!({ "domain": "d", "below": [9999, next["version"]] })).0, 409);
+    for path in ["policy", "live"] {
+        assert_eq!(refused(&server, path, json!({ "domain": "" })).0, 404);
+    }
+}
+
+#[tokio::test]
+async fn counters_and_keys_follow_what_is_asked_by_every_surface() {
+    let server = setup().policy(POLICY).start();
+    let live = |server: &Server| told(server, "live", json!({ "domain": "" }));
+    let quiet = live(&server);
+    assert_eq!((&quiet["limits"], &quiet["busy"], &quiet["near"]), (&json!([]), &json!([]), &json!([])));
+    let mut client = server.client().await;
+    for _ in 0..6 {
+        client.check(check(&["user", "alex"])).await.expect("an answer");
+    }
+    assert_eq!(check_by_http(&server, &["user", "<b>bob</b>", "trade"]), 200);
+    let mut peek = check(&["user", "carol"]);
+    peek.cost = Some(0);
+    client.check(peek).await.expect("an answer");
+    let live = live(&server);
+    // Checks: passed, refused, failed. A limit: its number, passed, refused, refused as a shadow, near.
+    assert_eq!(live["checks"], json!([6, 2, 0]));
+    let counted = |name: &str| {
+        let policy = told(&server, "policy", json!({}));
+        let mut limits = policy["nodes"]
+            .as_array()
+            .expect("nodes")
+            .iter()
+            .flat_map(|node| node["limits"].as_array().expect("limits").clone());
+        let index = limits.find(|limit| limit["name"] == name).expect("the limit")["index"].clone();
+        let mut rows = live["limits"].as_array().expect("rows").iter();
+        rows.find(|row| row[0] == index).expect("it has decided").clone()
+    };
+    assert_eq!(counted("per-user").as_array().expect("a row")[1..3], [json!(6), json!(2)]);
+    assert_eq!(counted("everybody").as_array().expect("a row")[1..3], [json!(8), json!(0)]);
+    assert_eq!(counted("user/*#token_bucket0").as_array().expect("a row")[1..4], [json!(4), json!(0), json!(4)]);
+    let keys =
+        |list: &str| live[list].as_array().expect("keys").iter().map(|key| key["key"].to_string()).collect::<Vec<_>>();
+    assert_eq!(keys("busy")[0], r#"["user"]"#);
+    assert!(keys("busy").contains(&r#"["user","<b>bob</b>","trade"]"#.to_owned()), "{live}");
+    assert!(!keys("busy").iter().any(|key| key.contains("carol")), "a peek makes no key hot: {live}");
+    let near = &live["near"][0];
+    assert_eq!((&near["key"], &near["remaining"]), (&json!(["user", "alex"]), &json!(0)));
+    assert!(!server.get("/metrics").1.contains("alex"), "no request value in a metric");
+}
+
+#[tokio::test]
+async fn the_keys_of_envoy_are_followed_too() {
+    let file = "domain: d\ndescriptors: [{ key: path, value: '/a*', rate_limit: { unit: day, requests_per_unit: 2 } }]";
+    let server = setup().policy(file).start();
+    let channel = server.channel().await;
+    for _ in 0..3 {
+        let descriptors = vec![envoy::descriptor(&["path", "/abc"], 1)];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..Default::default() };
+        envoy::should_rate_limit(channel.clone(), request).await.expect("an answer");
+    }
+    let live = told(&server, "live", json!({ "domain": "d" }));
+    assert_eq!((&live["busy"][0]["key"], &live["near"][0]["allowed"]), (&json!(["path", "/abc"]), &json!(false)));
+    assert_eq!(told(&server, "policy", json!({}))["domain"]["format"], "descriptors");
+    let state = told(&server, "key", json!({ "domain": "d", "key": ["path", "/abc"] }));
+    assert_eq!((&state["allowed"], &state["levels"][0]["remaining"]), (&json!(false), &json!(0)));
+}
+
+/// The state of the key, then a check of it, until it is refused: what is told is what comes.
+fn look_and_check(server: &Server) {
+    let wanted = json!({ "domain": "", "key": ["user", "alex", "trade"] });
+    for turn in 0..5 {
+        let state = told(server, "key", wanted.clone());
+        let again = told(server, "key", wanted.clone());
+        let remaining = |state: &Value| -> Vec<_> {
+            state["levels"].as_array().expect("levels").iter().map(|level| level["remaining"].clone()).collect()
+        };
+        assert_eq!(remaining(&state), remaining(&again), "a look charges nothing");
+        assert_eq!(
+            remaining(&state),
+            [json!(1000 - turn), json!(4 - turn), json!(2_i32.saturating_sub(turn).max(0)), json!(9 - turn)]
+        );
+        assert_eq!(state["allowed"], turn < 4, "{state}");
+        assert_eq!(check_by_http(server, &["user", "alex", "trade"]), if turn < 4 { 200 } else { 429 });
+    }
+    let state = told(server, "key", wanted);
+    let level = &state["levels"][1];
+    assert_eq!((&state["binding"], &level["name"], &level["allowed"]), (&json!(1), &json!("per-user"), &json!(false)));
+    let wait = level["retry_after_us"].as_i64().expect("a time");
+    assert!((86_300_000_000..=86_400_000_000).contains(&wait), "{wait}");
+    assert_eq!(state["retry_after_us"], level["retry_after_us"]);
+    let whole = told(server, "key", json!({ "domain": "", "key": ["user", "alex"], "cost": 5 }));
+    assert_eq!((&whole["never"], &whole["allowed"]), (&json!(true), &json!(false)));
+}
+
+#[test]
+fn the_state_of_a_key_is_what_a_check_would_meet_and_is_not_changed_by_looking() {
+    look_and_check(&setup().policy(POLICY).start());
+}
+
+#[test]
+fn over_a_shared_store_it_is_the_same() {
+    let redis = Redis::start(Options::socket());
+    look_and_check(&setup().shared(&redis).policy(POLICY).start());
+}
+
+#[test]
+fn on_a_cluster_it_is_the_same_where_levels_have_several_anchors() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let server =
+        setup().env("WEIR_STORE__URL", &cluster.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s").policy(POLICY);
+    look_and_check(&server.start());
+}
+
+#[test]
+fn a_simulation_tells_the_course_of_a_policy_or_a_draft() {
+    let server = setup().policy(POLICY).start();
+    let course = told(&server, "simulate", simulation());
+    let first = &course["steps"][0];
+    assert_eq!((&first["allowed"], &first["refused"]), (&json!(4), &json!(6)), "{first}");
+    let per_user = &course["limits"][1];
+    assert_eq!((&per_user["name"], &per_user["refused"]), (&json!("per-user"), &json!(15)));
+    assert!(course["steps"].as_array().expect("steps").len() <= 120);
+
+    let mut draft = simulation();
+    draft["draft"] = json!("[{ gcra: { burst: 99, count: 1, period: 1d } }]");
+    let course = told(&server, "simulate", draft.clone());
+    assert_eq!((&course["limits"][0]["allowed"], &course["limits"][0]["refused"]), (&json!(19), &json!(0)));
+    assert_eq!(told(&server, "live", json!({ "domain": "" }))["checks"], json!([0, 0, 0]), "nothing of it is counted");
+
+    draft["draft"] = json!("schema:\n  user: { limts: [] }\n");
+    let (status, why) = refused(&server, "simulate", draft);
+    assert!(status == 400 && why.contains("draft:2:11: ") && why.contains("limts"), "{why}");
+    for (field, value) in [
+        ("rate", json!(1001)),
+        ("rate", json!(-1)),
+        ("burst", json!(20_000)),
+        ("seconds", json!(0)),
+        ("seconds", json!(1e9)),
+        ("key", json!([])),
+        ("key", json!(["a", ""])),
+        ("cost", json!(1_i64 << 40)),
+        ("domain", json!("nowhere")),
+        ("more", json!(1)),
+    ] {
+        let mut wrong = simulation();
+        wrong[field] = value;
+        assert_eq!(refused(&server, "simulate", wrong.clone()).0 / 100, 4, "{wrong}");
+    }
+    let mut long = simulation();
+    long["draft"] = json!("#".repeat(70_000));
+    assert_eq!(refused(&server, "simulate", long).0, 413);
+}
+
+#[test]
+fn bad_questions_are_told_and_the_service_goes_on() {
+    let server = setup().policy(POLICY).start();
+    for (body, status) in [
+        (json!({ "domain": "", "key": [] }), 400),
+        (json!({ "domain": "", "key": vec!["a"; 33] }), 400),
+        (json!({ "domain": "", "key": ["a"], "cost": -(1_i64 << 40) }), 400),
+        (json!({ "domain": "", "key": ["a"], "factor": -1 }), 400),
+        (json!({ "domain": "nowhere", "key": ["a"] }), 400),
+        (json!({ "key": "a" }), 400),
+        (json!([1]), 400),
+    ] {
+        let (told, why) = refused(&server, "key", body.clone());
+        assert!(told == status || told == 404, "{body}: {told} {why}");
+    }
+    let mut client = Client::connect(&server.http).expect("it accepts connections");
+    for kind in ["text/plain", "application/x-www-form-urlencoded"] {
+        let answer = client.ask("POST /ui/api/key", &[("content-type", kind)], b"{}").expect("an answer");
+        assert_eq!(answer.status, 415, "another site's page cannot send what is not JSON");
+        client = Client::connect(&server.http).expect("it accepts connections");
+    }
+    assert_eq!(told(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
+}
+
+#[test]
+fn who_may_read_what_is_for_roles_to_say() {
+    let tokens: Vec<_> = (0..4).map(|_| token()).collect();
+    let [checks, resets, metrics, all] = &tokens[..] else { unreachable!() };
+    let callers = [
+        caller("checks", "check", checks, ""),
+        caller("resets", "reset", resets, ""),
+        caller("metrics", "metrics", metrics, ""),
+        caller("all", "check, reset, metrics", all, ""),
+    ];
+    let server = setup().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start();
+    for path in PAGES {
+        assert_eq!(server.get(path).0, 200, "{path} holds no data");
+    }
+    let bodies = [Value::Null, json!({}), json!({ "domain": "" }), json!({ "domain": "", "key": ["a"] }), simulation()];
+    for (token, expected, roles) in [
+        (Some(checks), [200, 403, 403, 200, 403], json!(["check"])),
+        (Some(resets), [200, 403, 403, 403, 403], json!(["reset"])),
+        (Some(metrics), [200, 200, 200, 403, 200], json!(["metrics"])),
+        (Some(all), [200; 5], json!(["check", "reset", "metrics"])),
+        (None, [401; 5], Value::Null),
+    ] {
+        let token = token.map(|token| token.token.as_str());
+        let answers: Vec<_> =
+            API.iter().zip(&bodies).map(|(request, body)| ask(&server, request, token, body)).collect();
+        let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+        assert_eq!(statuses, expected, "{roles}");
+        assert_eq!(answers[0].json()["roles"], roles);
+    }
+    let open = setup().policy(POLICY).start();
+    assert_eq!(ask(&open, API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics"]));
+}

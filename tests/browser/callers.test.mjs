@@ -1,0 +1,135 @@
+// A service that knows its callers.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Service, browser, caller, open, picture, until } from "./service.mjs";
+
+const POLICY =
+  "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 1, count: 1, period: 1h }, name: per-user }] } } } }";
+
+let chromium;
+let service;
+let callers;
+before(async () => {
+  chromium = await browser();
+  const names = { all: "check, reset, metrics", reads: "check, metrics", metrics: "metrics", checks: "check" };
+  callers = Object.fromEntries(Object.entries(names).map(([name, roles]) => [name, caller(name, roles)]));
+  const lines = Object.values(callers).map((one) => one.lines);
+  service = await Service.start(POLICY, { callers: `callers:\n${lines.join("")}` });
+});
+after(async () => {
+  await service?.stop();
+  await chromium?.close();
+});
+
+async function signedIn(name) {
+  const opened = await open(chromium, service);
+  await opened.page.locator("#sign-in[open]").waitFor();
+  await opened.page.fill("#token", callers[name].token);
+  await opened.page.click("#token-form button");
+  await until("the dialog closes", async () => !(await opened.page.locator("#sign-in").isVisible()));
+  return opened;
+}
+
+const text = (page, selector) => page.locator(selector).innerText();
+
+test("nothing is shown before a token that is good, and the token is kept nowhere", async () => {
+  const { page, context, wrong } = await open(chromium, service);
+  await page.locator("#sign-in[open]").waitFor();
+  assert.equal(await page.locator("#tree li").count(), 0);
+  await picture(page, "sign-in");
+  await page.fill("#token", "weir_wrong");
+  await page.click("#token-form button");
+  await until("why not", async () => (await text(page, "#sign-in-why")).includes("not known"));
+  await page.fill("#token", callers.all.token);
+  await page.click("#token-form button");
+  await until("the policy", async () => /per-user/.test(await text(page, "#tree")));
+  const kept = await page.evaluate(() =>
+    [
+      localStorage.length,
+      sessionStorage.length,
+      document.cookie,
+      location.href,
+      document.documentElement.outerHTML,
+    ].join(),
+  );
+  assert.ok(kept.startsWith("0,0,,") && !kept.includes(callers.all.token), "in no storage, cookie, address or element");
+  assert.deepEqual(await context.cookies(), []);
+  await page.reload();
+  await page.locator("#sign-in[open]").waitFor();
+  assert.deepEqual(wrong, []);
+  await context.close();
+});
+
+test("who has all roles sees a refusal and resets it", async () => {
+  const { page, context, wrong } = await signedIn("all");
+  assert.equal(await service.check(["user", "mia"], { cost: 2 }, callers.checks.token), 200);
+  await page.locator("#near button", { hasText: "user/mia" }).click();
+  await until("refused", async () => /refused by per-user/.test(await text(page, "#verdict")));
+  await page.click("#reset");
+  await page.click("#sure button[value=yes]");
+  await until("reset", async () => /passes\.$/.test(await text(page, "#verdict")));
+  assert.match(await text(page, "#status"), /user\/mia is reset|live/);
+  assert.deepEqual(wrong, []);
+  await page.click("#forget");
+  await page.locator("#sign-in[open]").waitFor();
+  await context.close();
+});
+
+test("without the role nobody resets, whatever a page does", async () => {
+  const { page, context, wrong } = await signedIn("reads");
+  await page.fill("#key", "user/noa");
+  await page.click("#look button");
+  await until("its state", async () => /passes\.$/.test(await text(page, "#verdict")));
+  assert.equal(await page.locator("#resets").isVisible(), false);
+  assert.match(await text(page, "#no-reset"), /takes the role reset/);
+  assert.deepEqual(wrong, []);
+  assert.equal((await service.post("/v1/reset", { key: ["user", "noa"] }, callers.reads.token)).status, 403);
+  await page.evaluate(() => {
+    document.getElementById("resets").hidden = false;
+  });
+  await page.click("#reset");
+  await page.click("#sure button[value=yes]");
+  await until("the service's own no", async () => /needs the role `reset`/.test(await text(page, "#verdict")));
+  await context.close();
+});
+
+test("parts that a caller has no role for are closed, and say which it takes", async () => {
+  const reader = await signedIn("metrics");
+  await until("the policy", async () => /per-user/.test(await text(reader.page, "#tree")));
+  assert.match(await text(reader.page, "#state"), /This takes the role “check”/);
+  assert.equal(await reader.page.isDisabled("#key"), true);
+  assert.deepEqual(reader.wrong, []);
+  await reader.context.close();
+
+  const checker = await signedIn("checks");
+  await until("what it takes", async () => /This takes the role “metrics”/.test(await text(checker.page, "#policy")));
+  assert.equal(await checker.page.locator("#tree li").count(), 0);
+  await checker.page.fill("#key", "user/ole");
+  await checker.page.click("#look button");
+  await until("its state", async () => /^A cost of 1 passes\.$/.test(await text(checker.page, "#verdict")));
+  assert.equal(await service.check(["user", "ole"], { cost: 2 }, callers.checks.token), 200);
+  await until("its state again", async () => /is refused/.test(await text(checker.page, "#verdict")));
+  assert.deepEqual(checker.wrong, []);
+  await checker.context.close();
+});
+
+test("a token that is revoked is asked for again", async () => {
+  const [kept, gone] = [caller("kept", "check, metrics"), caller("gone", "check, metrics")];
+  const own = await Service.start(POLICY, { callers: `callers:\n${kept.lines}${gone.lines}` });
+  try {
+    const { page, context } = await open(chromium, own);
+    await page.locator("#sign-in[open]").waitFor();
+    await page.fill("#token", gone.token);
+    await page.click("#token-form button");
+    await until("the policy", async () => /per-user/.test(await text(page, "#tree")));
+    own.write("callers.yaml", `callers:\n${kept.lines}`);
+    await page.locator("#sign-in[open]").waitFor();
+    await page.fill("#token", kept.token);
+    await page.click("#token-form button");
+    await until("live again", async () => /^live/.test(await text(page, "#status")));
+    await context.close();
+  } finally {
+    await own.stop();
+  }
+});
