@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tonic::Code;
+use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
 
@@ -54,39 +54,45 @@ fn assert_in_order(answers: &[CheckResponse]) {
     }
 }
 
-#[tokio::test]
-async fn a_batch_shares_round_trips_and_is_decided_in_order() {
-    let redis = Redis::start(Options::socket());
-    let server = Setup::new().shared(&redis).policy(&policy()).start();
-    let mut client = server.client().await;
-    // While it stands still, checks come together, however busy the machine is.
-    redis.pause();
-    let batch = CheckBatchRequest { checks: asked() };
-    let answers =
-        tokio::spawn(async move { client.check_batch(batch).await.map(|answers| answers.into_inner().results) });
-    eventually_async("nearly all wait", async || (waiting(&server) > CHECKS - 100).then_some(())).await;
-    redis.resume();
-    assert_in_order(&answers.await.expect("no panic").expect("answers"));
-    let calls = script_calls(&redis);
-    println!("{CHECKS} checks of a batch in {calls} calls");
-    assert!((FEW_CALLS..=10 * FEW_CALLS).contains(&calls), "{calls} calls");
-    server.wait_for_metric("weir_store_batch_size_sum{store=\"redis\"}", CHECKS as f64);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_stream_shares_round_trips_and_is_answered_in_order() {
-    let redis = Redis::start(Options::socket());
-    let server = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").start();
-    // While it stands still, checks come together. One after the other is sent until one waits for another.
+/// Lets the store stand still, so that checks come together however busy the machine is: one after the other is sent until one
+/// waits for another.
+async fn hold_up(redis: &Redis, server: &Server) -> JoinSet<Result<Response<CheckResponse>, Status>> {
     redis.pause();
     let mut others = JoinSet::new();
     eventually_async("one is on the way", async || {
         let mut client = server.client().await;
         others.spawn(async move { client.check(check(&["user", "other"])).await });
         tokio::task::yield_now().await;
-        (waiting(&server) > 0).then_some(())
+        (waiting(server) > 0).then_some(())
     })
     .await;
+    others
+}
+
+#[tokio::test]
+async fn a_batch_shares_round_trips_and_is_decided_in_order() {
+    let redis = Redis::start(Options::socket());
+    let server = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").start();
+    let others = hold_up(&redis, &server).await;
+    let mut client = server.client().await;
+    let batch = CheckBatchRequest { checks: asked() };
+    let answers =
+        tokio::spawn(async move { client.check_batch(batch).await.map(|answers| answers.into_inner().results) });
+    eventually_async("all wait", async || (waiting(&server) >= CHECKS).then_some(())).await;
+    redis.resume();
+    assert_in_order(&answers.await.expect("no panic").expect("answers"));
+    let calls = script_calls(&redis);
+    println!("{CHECKS} checks of a batch in {calls} calls");
+    assert!((FEW_CALLS..=10 * FEW_CALLS).contains(&calls), "{calls} calls");
+    let all = CHECKS + others.join_all().await.len();
+    server.wait_for_metric("weir_store_batch_size_sum{store=\"redis\"}", all as f64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_stream_shares_round_trips_and_is_answered_in_order() {
+    let redis = Redis::start(Options::socket());
+    let server = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").start();
+    let _others = hold_up(&redis, &server).await;
     let before = waiting(&server);
     let mut client = server.client().await;
     let answers = tokio::spawn(async move {
@@ -95,7 +101,7 @@ async fn a_stream_shares_round_trips_and_is_answered_in_order() {
         while let Some(answer) = answers.message().await? {
             all.push(answer);
         }
-        Ok::<_, tonic::Status>(all)
+        Ok::<_, Status>(all)
     });
     eventually_async("many wait", async || (waiting(&server) > before + 32).then_some(())).await;
     redis.resume();
