@@ -2,6 +2,7 @@
 //! other changes, `FUZZ_RUNS` more of them.
 
 mod change;
+// What of it programs of libFuzzer use alone is not used here.
 #[allow(dead_code)]
 #[path = "../../fuzz/src/lib.rs"]
 mod fuzz;
@@ -99,13 +100,14 @@ targets! {
 }
 
 #[test]
-fn every_target_is_held_here_and_has_a_corpus() {
+fn every_target_is_held_here_and_has_a_program_and_a_corpus() {
     let known: Vec<_> = fuzz::TARGETS.iter().map(|(name, _)| *name).collect();
     assert_eq!(known, HELD);
     let named = |of: &str| -> Vec<_> {
         let stem = |path: &PathBuf| path.file_stem().expect("a name").to_string_lossy().into_owned();
         files(of).iter().map(stem).collect()
     };
+    assert_eq!(named("fuzz_targets"), known);
     assert_eq!(named("corpus"), known);
     for name in known {
         assert!(files(&format!("corpus/{name}")).len() >= 3, "the corpus of {name} is thin");
