@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Context, Poll, Waker},
 };
 
@@ -17,15 +17,23 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Most calls run before others of the thread have their turn.
 const MAX_CALLS_A_TURN: usize = 32;
+/// Calls that may wait before their connection is read from again. Of calls that are taken back as soon as they are made any
+/// number could come, since they do not count among those that are open.
+const MAX_CALLS_WAITING: usize = 256;
 
 type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Queue = Mutex<VecDeque<Call>>;
 
-/// Where HTTP leaves the calls of one connection.
-#[derive(Clone)]
+/// The calls of one connection, which go with it.
 pub struct CallsAtHand {
     /// None where every call has a task of its own from its start.
-    waiting: Option<Arc<Mutex<VecDeque<Call>>>>,
+    waiting: Option<Arc<Queue>>,
 }
+
+/// Where HTTP leaves the calls of a connection.
+// HTTP gives each call one of these to keep, so it must not keep them.
+#[derive(Clone)]
+pub struct Leave(Option<Weak<Queue>>);
 
 impl CallsAtHand {
     /// For a connection of this runtime: where several threads share it, any of them may take a call.
@@ -34,10 +42,20 @@ impl CallsAtHand {
         Self { waiting: (!shared).then(Arc::default) }
     }
 
-    /// Goes on with a connection and what it left here. CallsAtHand that a connection leaves at its end are not begun.
+    /// Where calls are left.
+    pub fn leave(&self) -> Leave {
+        Leave(self.waiting.as_ref().map(Arc::downgrade))
+    }
+
+    /// Goes on with a connection and what it left here. Calls that it leaves at its end are not begun.
     pub fn poll<C: Future>(&self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        let Some(waiting) = &self.waiting else { return connection.poll(cx) };
+        if waiting.lock().len() >= MAX_CALLS_WAITING {
+            run(waiting);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let polled = connection.as_mut().poll(cx);
-        let Some(waiting) = &self.waiting else { return polled };
         if polled.is_ready() || !run(waiting) {
             return polled;
         }
@@ -50,20 +68,21 @@ impl CallsAtHand {
     }
 }
 
-impl<F> Executor<F> for CallsAtHand
+impl<F> Executor<F> for Leave
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, call: F) {
-        match &self.waiting {
-            Some(waiting) => waiting.lock().push_back(Box::pin(call)),
+        match &self.0 {
+            // A connection that has gone wants nothing done.
+            Some(waiting) => drop(waiting.upgrade().map(|waiting| waiting.lock().push_back(Box::pin(call)))),
             None => drop(tokio::spawn(call)),
         }
     }
 }
 
 /// Runs some of the calls; `false` if there was none.
-fn run(waiting: &Mutex<VecDeque<Call>>) -> bool {
+fn run(waiting: &Queue) -> bool {
     let mut ran = false;
     for _ in 0..MAX_CALLS_A_TURN {
         let Some(mut call) = waiting.lock().pop_front() else { break };
@@ -89,16 +108,23 @@ mod tests {
 
     use super::*;
 
-    /// A connection that leaves so many calls when it is first asked, and never ends.
-    fn leaving(calls: CallsAtHand, count: usize, call: impl Fn() + Send + Sync + 'static) -> impl Future<Output = ()> {
+    /// A connection that leaves so many calls whenever it is asked, and never ends.
+    fn leaving(leave: Leave, count: usize, call: impl Fn() + Send + Sync + 'static) -> impl Future<Output = ()> {
         let call = Arc::new(call);
-        async move {
+        poll_fn(move |_| {
             for _ in 0..count {
                 let call = Arc::clone(&call);
-                calls.execute(async move { call() });
+                leave.execute(async move { call() });
             }
-            pending().await
-        }
+            Poll::Pending
+        })
+    }
+
+    /// The same, of which the calls come when it is first asked.
+    fn once(leave: Leave, count: usize, call: impl Fn() + Send + Sync + 'static) -> impl Future<Output = ()> {
+        let mut all = Box::pin(leaving(leave, count, call));
+        let mut asked = false;
+        poll_fn(move |cx| if std::mem::replace(&mut asked, true) { Poll::Pending } else { all.as_mut().poll(cx) })
     }
 
     fn counting() -> (Arc<AtomicUsize>, impl Fn() + Send + Sync + 'static) {
@@ -112,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_runs_some_calls_and_the_next_ones_the_rest() {
         let (calls, (counted, count)) = (CallsAtHand::new(), counting());
-        let mut connection = pin!(leaving(calls.clone(), 2 * MAX_CALLS_A_TURN + 1, count));
+        let mut connection = pin!(once(calls.leave(), 2 * MAX_CALLS_A_TURN + 1, count));
         let cx = &mut Context::from_waker(Waker::noop());
         for done in [MAX_CALLS_A_TURN, 2 * MAX_CALLS_A_TURN, 2 * MAX_CALLS_A_TURN + 1] {
             assert!(calls.poll(connection.as_mut(), cx).is_pending());
@@ -123,7 +149,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_with_more_calls_wakes_itself() {
         let (calls, (counted, count)) = (CallsAtHand::new(), counting());
-        let connection = leaving(calls.clone(), 1_000, count);
+        let connection = once(calls.leave(), 1_000, count);
         tokio::spawn(async move {
             let mut connection = pin!(connection);
             poll_fn(|cx| calls.poll(connection.as_mut(), cx)).await;
@@ -135,11 +161,41 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_connection_is_not_asked_for_more_than_may_wait() {
+        const AT_ONCE: usize = 100;
+        let (calls, (counted, count)) = (CallsAtHand::new(), counting());
+        let mut connection = pin!(leaving(calls.leave(), AT_ONCE, count));
+        for turn in 1..100 {
+            assert!(calls.poll(connection.as_mut(), &mut Context::from_waker(Waker::noop())).is_pending());
+            assert_eq!(counted.load(Ordering::Relaxed), turn * MAX_CALLS_A_TURN);
+            let waiting = calls.waiting.as_ref().unwrap().lock().len();
+            assert!(waiting < MAX_CALLS_WAITING + 2 * AT_ONCE, "{waiting}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_connection_leaves_at_its_end_goes_with_it() {
+        let (calls, held) = (CallsAtHand::new(), Arc::new(()));
+        // As HTTP does, a call keeps the place where calls are left.
+        let (theirs, leave) = (Arc::clone(&held), calls.leave());
+        calls.leave().execute(async move {
+            let _kept = (theirs, leave);
+            pending::<()>().await;
+        });
+        assert!(calls.poll(pin!(async {}), &mut Context::from_waker(Waker::noop())).is_ready());
+        let (leave, theirs) = (calls.leave(), Arc::clone(&held));
+        drop(calls);
+        assert_eq!(Arc::strong_count(&held), 2);
+        leave.execute(async move { drop(theirs) });
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+
+    #[tokio::test]
     async fn a_call_that_waits_goes_on_by_itself() {
         let calls = CallsAtHand::new();
         let (go, going) = oneshot::channel::<()>();
         let (done, is_done) = oneshot::channel::<()>();
-        calls.execute(async move {
+        calls.leave().execute(async move {
             going.await.unwrap();
             done.send(()).unwrap();
         });
@@ -152,8 +208,8 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_panics_ends_alone() {
         let (calls, (counted, count)) = (CallsAtHand::new(), counting());
-        calls.execute(async { panic!("as a test wants it") });
-        calls.execute(async move { count() });
+        calls.leave().execute(async { panic!("as a test wants it") });
+        calls.leave().execute(async move { count() });
         assert!(calls.poll(pin!(pending::<()>()), &mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(counted.load(Ordering::Relaxed), 1);
     }
@@ -161,7 +217,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn threads_that_share_a_runtime_share_calls() {
         let (calls, (done, is_done)) = (CallsAtHand::new(), oneshot::channel());
-        calls.execute(async move { done.send(()).unwrap() });
+        calls.leave().execute(async move { done.send(()).unwrap() });
         is_done.await.unwrap();
     }
 }

@@ -27,7 +27,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    at_hand::CallsAtHand,
+    at_hand::{CallsAtHand, Leave},
     crowd::{Counted, Crowd, Held, Place},
     drain::Drain,
     farewell::{Connected, Farewell},
@@ -166,7 +166,7 @@ impl<R: Serve> Connection<R> {
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let calls = CallsAtHand::new();
-        let builder = builder(&settings, calls.clone());
+        let builder = builder(&settings, calls.leave());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
         let mut revoked = pin!(revoked);
         let mut why = tokio::select! {
@@ -333,8 +333,8 @@ impl Desk {
     }
 }
 
-fn builder(settings: &ConnectionSettings, calls: CallsAtHand) -> auto::Builder<CallsAtHand> {
-    let mut builder = auto::Builder::new(calls);
+fn builder(settings: &ConnectionSettings, leave: Leave) -> auto::Builder<Leave> {
+    let mut builder = auto::Builder::new(leave);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HTTP1_BUFFER_BYTES);
     builder
         .http2()
