@@ -262,11 +262,12 @@ impl App {
         }
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
+        // Nothing is decided any more, so nothing is lost.
+        self.snapshots.write().await;
+        // Last, as it may wait for others.
         if let Some(exporting) = self.exporting {
             exporting.finish().await;
         }
-        // Nothing is decided any more, so nothing is lost.
-        self.snapshots.write().await;
         info!("stopped");
         clean
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Asked, Told, read, told};
 use crate::{
-    limiter::{self, LevelAnswer},
+    limiter::{self, Invalid, LevelAnswer},
     transport::{http::problem::Problem, status::Refused},
 };
 
@@ -34,6 +34,13 @@ fn unchanged() -> f64 {
 /// What a request would be answered now. It is not made.
 pub async fn tell(State(explorer): Asked, request: Request) -> Told {
     let wanted: Wanted = read(request).await?;
+    // Units that are given back are no question.
+    if wanted.cost < 0 {
+        return Err(Problem::from(Refused::from(limiter::CheckError::from(Invalid::field_error(
+            "cost",
+            "cost is at least 0",
+        )))));
+    }
     let refused = |error: limiter::CheckError| Problem::from(Refused::from(error));
     let mut request = limiter::Request::new(&wanted.domain, &wanted.key).map_err(|error| refused(error.into()))?;
     request.set_terms(wanted.cost, None, wanted.factor).map_err(|error| refused(error.into()))?;

@@ -31,6 +31,8 @@ const MAX_ARRIVALS: u64 = 10_000;
 const STEPS: usize = 120;
 /// Longest time that is simulated.
 const MAX_SECONDS: f64 = 31.0 * 86_400.0;
+/// How large a draft may be made by what it repeats.
+const MAX_DRAFT: document::Most = document::Most { nodes: 20_000, repeated_bytes: 1 << 20 };
 /// How long a simulation may take.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
@@ -132,7 +134,8 @@ impl Wanted {
     }
 
     fn run(&self, in_force: &Policy, bounds: &Bounds) -> Result<Course, Problem> {
-        let document = document::parse(&self.draft).map_err(of_draft)?;
+        // What is within this is so when it is read again.
+        let document = document::parse_within(&self.draft, MAX_DRAFT).map_err(of_draft)?;
         let drafted = match document.as_ref().map(|document| &document.value) {
             Some(Value::Map(_)) => Some(policy::parse(&self.draft, bounds).map_err(of_draft)?),
             _ => None,

@@ -2,13 +2,11 @@
 
 use std::sync::LazyLock;
 
-use smallvec::SmallVec;
-
 use super::{Answer, CheckError, Limiter, Request, Snapshot};
 use crate::{
     algorithm::{Params, fixed_window::FixedWindow},
     domain::{Charge, time::SECOND},
-    plan::{Level, Limit, Origin, Plan},
+    plan::{Limit, Origin, Plan},
     store::Store,
 };
 
@@ -39,10 +37,12 @@ impl<S: Store> Limiter<S> {
             }
         }
         // One for each place where states may be decided apart from the others.
-        let mut places: SmallVec<[u8; 4]> = levels.iter().map(|level| level.depth.min(level.anchor)).collect();
-        places.sort_unstable();
-        places.dedup();
-        levels.extend(places.into_iter().map(|depth| Level::new(&request.key, depth, domain.anchor, &CLOSED, 1)));
+        for index in 0..count {
+            let is_first = levels[..index].iter().all(|before| before.anchor_path() != levels[index].anchor_path());
+            if is_first {
+                levels.push(levels[index].beside(&CLOSED));
+            }
+        }
         let mut plan = Plan::new(levels, Charge::AllOrNothing, request.max_wait);
         plan.on_store_failure = domain.on_store_failure;
         plan.domain = Some(domain.index);

@@ -69,6 +69,16 @@ impl<'a> Level<'a> {
         self
     }
 
+    /// A level of `limit` whose state lives where this one's does, and which asks for a unit.
+    #[must_use]
+    pub fn beside<'l>(&self, limit: &'l Limit) -> Level<'l>
+    where
+        'a: 'l,
+    {
+        let beside = Level::new(self.key, self.depth.min(self.anchor), self.anchor, limit, 1);
+        Level { shared: self.shared.clone(), ..beside }
+    }
+
     /// The same level under a request's factor; `None` where 0 lifts it.
     ///
     /// # Errors

@@ -6,10 +6,17 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::problem::{Mark, Problems};
 
-/// Most nodes of a document, those that aliases repeat included.
-const MAX_NODES: usize = 4_000_000;
-/// Most bytes of text that aliases may repeat.
-const MAX_REPEATED_BYTES: usize = 64 << 20;
+/// How large a document may be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Most {
+    /// Nodes, those that aliases repeat included.
+    pub nodes: usize,
+    /// Bytes of text that aliases repeat.
+    pub repeated_bytes: usize,
+}
+
+/// Of an operator's file.
+const MOST: Most = Most { nodes: 4_000_000, repeated_bytes: 64 << 20 };
 /// Deepest nesting of a document.
 const MAX_DEPTH: usize = 128;
 
@@ -65,7 +72,15 @@ impl Node {
 /// # Errors
 /// What is wrong with the text, a key that stands twice, a second document, and bounds on size and depth.
 pub fn parse(text: &str) -> Result<Option<Node>, Problems> {
-    let mut builder = Builder::default();
+    parse_within(text, MOST)
+}
+
+/// The same where less is allowed than in a file of an operator's.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_within(text: &str, most: Most) -> Result<Option<Node>, Problems> {
+    let mut builder = Builder::new(most);
     for event in Parser::new_from_str(text) {
         let step = match event {
             Ok((event, span)) => builder.event(event, span),
@@ -85,8 +100,8 @@ pub fn parse(text: &str) -> Result<Option<Node>, Problems> {
 
 type Step = Result<(), (Mark, String)>;
 
-#[derive(Default)]
 struct Builder {
+    most: Most,
     root: Option<Node>,
     open: Vec<Open>,
     anchors: HashMap<usize, Anchored>,
@@ -119,6 +134,11 @@ struct Open {
 }
 
 impl Builder {
+    fn new(most: Most) -> Self {
+        let (open, anchors) = (Vec::new(), HashMap::new());
+        Self { most, root: None, open, anchors, nodes: 0, repeated_bytes: 0 }
+    }
+
     fn event(&mut self, event: Event<'_>, span: Span) -> Step {
         let mark = Mark { line: span.start.line(), column: span.start.col() + 1 };
         match event {
@@ -166,8 +186,8 @@ impl Builder {
         }
         self.nodes += size.nodes;
         self.repeated_bytes += size.bytes;
-        if self.nodes > MAX_NODES || self.repeated_bytes > MAX_REPEATED_BYTES {
-            return Err((mark, too_many()));
+        if self.nodes > self.most.nodes || self.repeated_bytes > self.most.repeated_bytes {
+            return Err((mark, self.most.passed()));
         }
         let inside = Size { nodes: size.nodes - 1, depth: size.depth - 1, ..*size };
         let node = Node { mark, ..node.clone() };
@@ -178,8 +198,8 @@ impl Builder {
     fn add(&mut self, node: Node, anchor: usize, inside: Size) -> Step {
         let size = Size { nodes: inside.nodes + 1, depth: inside.depth + 1, ..inside };
         self.nodes += if anchor > 0 { size.nodes } else { 1 };
-        if self.nodes > MAX_NODES {
-            return Err((node.mark, too_many()));
+        if self.nodes > self.most.nodes {
+            return Err((node.mark, self.most.passed()));
         }
         if anchor > 0 {
             self.repeated_bytes += size.bytes;
@@ -217,8 +237,11 @@ impl Builder {
     }
 }
 
-fn too_many() -> String {
-    format!("more than {MAX_NODES} values in one file, or aliases that repeat more than {MAX_REPEATED_BYTES} bytes")
+impl Most {
+    fn passed(self) -> String {
+        let Self { nodes, repeated_bytes } = self;
+        format!("more than {nodes} values in one file, or aliases that repeat more than {repeated_bytes} bytes")
+    }
 }
 
 impl From<serde_json::Value> for Node {

@@ -10,6 +10,8 @@ const RELOADS: &str = "weir_tls_reloads_total";
 const EXPIRY: &str = "weir_tls_certificate_expiry_timestamp_seconds";
 const FAILURES: &str = "weir_tls_handshake_failures_total";
 const REVOKED: &str = "weir_tls_connections_revoked_total";
+const IN_FORCE: &str = "weir_tls_last_reload_successful";
+const AUTH_IN_FORCE: &str = "weir_auth_last_reload_successful";
 const AUTH_RELOADS: &str = "weir_auth_reloads_total";
 const REFUSED: &str = "weir_auth_refused_total";
 
@@ -23,7 +25,14 @@ pub const COUNTERS: &[(&str, &str)] = &[
 ];
 
 /// The gauges, with what they mean.
-pub const GAUGES: &[(&str, &str)] = &[(EXPIRY, "When the certificate of a listener ends.")];
+pub const GAUGES: &[(&str, &str)] = &[
+    (EXPIRY, "When the certificate of a listener ends."),
+    (
+        IN_FORCE,
+        "Whether a listener's certificate, key and client authorities on disk are in force (1), or the ones before (0).",
+    ),
+    (AUTH_IN_FORCE, "Whether the file on disk that says who may do what is in force (1), or the one before (0)."),
+];
 
 /// Why handshakes fail.
 const REASONS: [&str; 5] = ["certificate", "closed", "crowded", "protocol", "timeout"];
@@ -34,7 +43,7 @@ pub struct TlsMeter {
     /// Connections ended because their certificate is not accepted any more.
     pub revoked: Counter,
     expiry: Gauge,
-    reloaded: [Counter; 2],
+    reloaded: Reloads,
 }
 
 impl TlsMeter {
@@ -51,7 +60,7 @@ impl TlsMeter {
 
     /// The files were loaded again, or could not be.
     pub fn reload(&self, success: bool) {
-        self.reloaded[usize::from(success)].increment(1);
+        self.reloaded.count(success);
     }
 }
 
@@ -69,14 +78,23 @@ impl AuthMeter {
     }
 }
 
-/// How often the file that says who may do what was loaded again, or could not be; shown from the start, so that the first
-/// time is seen as an increase.
-pub struct AuthReloads([Counter; 2]);
+/// How often files were loaded again, or could not be, and which of it was last; shown from the start, so that the first time is seen
+/// as an increase.
+pub struct Reloads {
+    counted: [Counter; 2],
+    in_force: Gauge,
+}
 
-impl AuthReloads {
-    /// It was loaded again, or could not be.
+impl Reloads {
+    fn new(counted: [Counter; 2], in_force: Gauge) -> Self {
+        in_force.set(1.0);
+        Self { counted, in_force }
+    }
+
+    /// They were loaded again, or could not be.
     pub fn count(&self, success: bool) {
-        self.0[usize::from(success)].increment(1);
+        self.counted[usize::from(success)].increment(1);
+        self.in_force.set(f64::from(u8::from(success)));
     }
 }
 
@@ -88,7 +106,7 @@ impl Metrics {
             failed: REASONS.map(|reason| self.counter(FAILURES, &[("listener", listener), ("reason", reason)])),
             revoked: self.counter(REVOKED, &[("listener", listener)]),
             expiry: self.gauge(EXPIRY, &[("listener", listener)]),
-            reloaded: ["error", "success"].map(reload),
+            reloaded: Reloads::new(["error", "success"].map(reload), self.gauge(IN_FORCE, &[("listener", listener)])),
         }
     }
 
@@ -99,7 +117,8 @@ impl Metrics {
     }
 
     /// The meter of the file that says who may do what.
-    pub fn auth_reloads(&self) -> AuthReloads {
-        AuthReloads(["error", "success"].map(|result| self.counter(AUTH_RELOADS, &[("result", result)])))
+    pub fn auth_reloads(&self) -> Reloads {
+        let counted = ["error", "success"].map(|result| self.counter(AUTH_RELOADS, &[("result", result)]));
+        Reloads::new(counted, self.gauge(AUTH_IN_FORCE, &[]))
     }
 }

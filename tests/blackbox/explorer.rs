@@ -238,6 +238,16 @@ fn on_a_cluster_it_is_the_same_where_levels_have_several_anchors() {
     let server =
         setup().env("WEIR_STORE__URL", &cluster.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s").policy(POLICY);
     look_and_check(&server.start());
+    let shared = "domain: d\ndescriptors: [{ key: f, value: 'a*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 3 } }]";
+    let server = setup()
+        .env("WEIR_STORE__URL", &cluster.url())
+        .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
+        .policy(shared)
+        .start();
+    for _ in 0..2 {
+        let state = told(&server, "key", json!({ "domain": "d", "key": ["f", "a1"] }));
+        assert_eq!(state["levels"][0]["remaining"], 3, "what values share is not charged by a look: {state}");
+    }
 }
 
 #[test]
@@ -275,6 +285,11 @@ fn a_simulation_tells_the_course_of_a_policy_or_a_draft() {
         wrong[field] = value;
         assert_eq!(refused(&server, "simulate", wrong.clone()).0 / 100, 4, "{wrong}");
     }
+    let mut large = simulation();
+    let row = vec!["x"; 1_000].join(",");
+    large["draft"] = json!(format!("schema:\n  a: &a [{row}]\n  b: [{}]\n", vec!["*a"; 30].join(",")));
+    let (status, why) = refused(&server, "simulate", large);
+    assert!(status == 400 && why.contains("more than 20000 values"), "{why}");
     let mut long = simulation();
     long["draft"] = json!("#".repeat(70_000));
     assert_eq!(refused(&server, "simulate", long).0, 413);
@@ -287,6 +302,7 @@ fn bad_questions_are_told_and_the_service_goes_on() {
         (json!({ "domain": "", "key": [] }), 400),
         (json!({ "domain": "", "key": vec!["a"; 33] }), 400),
         (json!({ "domain": "", "key": ["a"], "cost": -(1_i64 << 40) }), 400),
+        (json!({ "domain": "", "key": ["a"], "cost": -1 }), 400),
         (json!({ "domain": "", "key": ["a"], "factor": -1 }), 400),
         (json!({ "domain": "nowhere", "key": ["a"] }), 400),
         (json!({ "key": "a" }), 400),
@@ -299,6 +315,15 @@ fn bad_questions_are_told_and_the_service_goes_on() {
     for kind in ["text/plain", "application/x-www-form-urlencoded"] {
         let answer = client.ask("POST /ui/api/key", &[("content-type", kind)], b"{}").expect("an answer");
         assert_eq!(answer.status, 415, "another site's page cannot send what is not JSON");
+        client = Client::connect(&server.http).expect("it accepts connections");
+    }
+    let foreign = [("content-type", "application/json"), ("origin", "http://elsewhere.example")];
+    for path in ["POST /ui/api/key", "POST /v1/reset"] {
+        assert_eq!(
+            client.ask(path, &foreign, b"{}").expect("an answer").status,
+            403,
+            "another site's page asks nothing"
+        );
         client = Client::connect(&server.http).expect("it accepts connections");
     }
     assert_eq!(told(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));

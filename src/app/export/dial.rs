@@ -15,6 +15,10 @@ use crate::{
     tls::client::{Paths, server_name},
 };
 
+/// How often a collector that is sent something is asked whether it is there, and how long it may take to say so. One whose machine
+/// has gone would else be waited for, batch after batch, until the kernel gives up.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
+
 /// A channel that connects when it is first used, and again when it must. What is asked by it may take so long.
 ///
 /// # Errors
@@ -23,6 +27,7 @@ pub fn channel(settings: &TracingSettings, timeout: Duration) -> Result<Channel,
     let wrong = |error: tonic::transport::Error| format!("tracing.otlp_endpoint: {error}");
     let endpoint = Endpoint::from_shared(settings.otlp_endpoint.clone()).map_err(wrong)?;
     let endpoint = endpoint.connect_timeout(timeout).timeout(timeout);
+    let endpoint = endpoint.http2_keep_alive_interval(KEEPALIVE.0).keep_alive_timeout(KEEPALIVE.1);
     let uri = endpoint.uri();
     if uri.scheme_str() != Some("https") {
         return Ok(endpoint.connect_lazy());
