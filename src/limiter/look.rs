@@ -2,11 +2,13 @@
 
 use std::sync::LazyLock;
 
+use smallvec::SmallVec;
+
 use super::{Answer, CheckError, Limiter, Request, Snapshot};
 use crate::{
     algorithm::{Params, fixed_window::FixedWindow},
     domain::{Charge, time::SECOND},
-    plan::{Limit, Origin, Plan},
+    plan::{Level, Limit, Origin, Plan},
     store::Store,
 };
 
@@ -36,13 +38,7 @@ impl<S: Store> Limiter<S> {
                 level.scaled = Some(Box::new(sparing));
             }
         }
-        // One for each place where states may be decided apart from the others.
-        for index in 0..count {
-            let is_first = levels[..index].iter().all(|before| before.anchor_path() != levels[index].anchor_path());
-            if is_first {
-                levels.push(levels[index].beside(&CLOSED));
-            }
-        }
+        close(&mut levels);
         let mut plan = Plan::new(levels, Charge::AllOrNothing, request.max_wait);
         plan.on_store_failure = domain.on_store_failure;
         plan.domain = Some(domain.index);
@@ -50,6 +46,16 @@ impl<S: Store> Limiter<S> {
         let mut answer = Answer { domain: plan.domain, ..Answer::default() };
         answer.fill(&plan.levels()[..count], &verdict, |_, _| {});
         Ok(answer)
+    }
+}
+
+/// Adds a closed level in each place where states may be decided apart from the others.
+fn close(levels: &mut SmallVec<[Level<'_>; 4]>) {
+    for index in 0..levels.len() {
+        let is_first = levels[..index].iter().all(|before| before.anchor_path() != levels[index].anchor_path());
+        if is_first {
+            levels.push(levels[index].beside(&CLOSED));
+        }
     }
 }
 
@@ -113,6 +119,22 @@ mod tests {
                 if !seen.decision.allowed && !seen.limit.params.charges_denied() {
                     assert_eq!(seen.decision, checked.decision, "turn {turn}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_place_is_closed_also_where_values_share_one() {
+        let shared = "domain: d\ndescriptors: [{ key: f, value: 'a*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 3 } }]";
+        for (text, domain, key, places) in [(POLICY, "", &["a", "x", "b"][..], 2), (shared, "d", &["f", "ab"][..], 1)] {
+            let policy = policy::parse(text, &Bounds::default()).unwrap();
+            let request = Request::new(domain, key).unwrap();
+            let mut levels = request.levels(policy.domain(domain).unwrap()).unwrap();
+            let count = levels.len();
+            close(&mut levels);
+            assert_eq!(levels.len(), count + places);
+            for level in &levels[..count] {
+                assert!(levels[count..].iter().any(|closed| closed.anchor_path() == level.anchor_path()), "{key:?}");
             }
         }
     }

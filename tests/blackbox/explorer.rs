@@ -238,16 +238,6 @@ fn on_a_cluster_it_is_the_same_where_levels_have_several_anchors() {
     let server =
         setup().env("WEIR_STORE__URL", &cluster.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s").policy(POLICY);
     look_and_check(&server.start());
-    let shared = "domain: d\ndescriptors: [{ key: f, value: 'a*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 3 } }]";
-    let server = setup()
-        .env("WEIR_STORE__URL", &cluster.url())
-        .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
-        .policy(shared)
-        .start();
-    for _ in 0..2 {
-        let state = told(&server, "key", json!({ "domain": "d", "key": ["f", "a1"] }));
-        assert_eq!(state["levels"][0]["remaining"], 3, "what values share is not charged by a look: {state}");
-    }
 }
 
 #[test]
