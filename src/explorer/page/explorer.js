@@ -31,6 +31,8 @@ async function begin() {
   }
   if (may("metrics")) await loadPolicy();
   else withoutPolicy();
+  // Another beginning may have come in between.
+  clearInterval(page.timer);
   page.timer = setInterval(poll, POLL_MS);
 }
 
