@@ -68,7 +68,7 @@ fn checks_share_calls_of_the_script_and_nothing_else_is_asked() {
     type Naming = fn(usize) -> String;
     let one: Naming = |_| "alex".to_owned();
     let many: Naming = |number| (number % USERS).to_string();
-    for (keys, key) in [("one key", one), ("many keys", many)] {
+    for (keys, key, shared) in [("one key", one, true), ("many keys", many, false)] {
         redis.cli(&["CONFIG", "RESETSTAT"]);
         runtime.block_on(ask(&service, checks, key));
         let calls = calls(&redis);
@@ -79,6 +79,7 @@ fn checks_share_calls_of_the_script_and_nothing_else_is_asked() {
         let other: Vec<_> = calls.keys().filter(|command| !known.contains(&command.as_str())).collect();
         assert!(other.is_empty(), "{keys}: {other:?} on the way");
         assert_eq!(calls["time"], scripts, "the clock is read once a call");
-        assert_eq!(calls["hmget"], checks, "a check whose levels have one anchor reads once");
+        let reads = if shared { scripts..=scripts } else { scripts..=checks };
+        assert!(reads.contains(&calls["hmget"]), "{keys}: what is read again for the same key was known");
     }
 }

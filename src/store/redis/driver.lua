@@ -6,7 +6,7 @@
 
 -- Globals are slower than these.
 local call, pack, unpacked, unpack = redis.call, cmsgpack.pack, cmsgpack.unpack, unpack
-local floor, ceil = math.floor, math.ceil
+local floor, ceil, format = math.floor, math.ceil, string.format
 
 local input, at = unpacked(ARGV[1]), 4
 local now, least_ttl, task = input[1], input[2], input[3]
@@ -24,18 +24,17 @@ local LOOKS, UPDATES = 4, 16
 
 -- The plans of one call share few limits, so each is read once.
 local limits = {}
+-- Those of the plan at hand, by level.
+local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
 -- by 4 more that is taken back.
 local TELLS, UNDOES = 2, 4
 
-local function limit_of(text)
-  local limit = limits[text]
-  if not limit then
-    local step, flags, params, period = unpack(unpacked(text))
-    limit = {step = steps[step], params = params, shadow = flags % 2 == 1, charges_denied = flags >= 2, period = period}
-    limits[text] = limit
-  end
+local function read_limit(text)
+  local step, flags, params, period = unpack(unpacked(text))
+  local limit = {step = steps[step], params = params, shadow = flags % 2 == 1, charges_denied = flags >= 2, period = period}
+  limits[text] = limit
   return limit
 end
 
@@ -56,6 +55,11 @@ local found, written, counted = {}, {}, {}
 local wrote = false
 local key_count = 0
 
+-- What the hash of the plan before holds, after that plan: its fields and their states in the order of its levels, and for
+-- how many milliseconds it lives on (false: not known). Nobody else writes while a call runs, and checks of a hot key come
+-- together, so that most of them read nothing.
+local held_hash, held_count, held_fields, held_states, held_left = false, 0, {}, {}, false
+
 local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
   at = at + 3
@@ -73,6 +77,8 @@ local function read_plan()
   at = at + 1
   twins = false
   for index = 1, count do
+    local text = input[limits_at + index]
+    rules[index] = limits[text] or read_limit(text)
     if input[places_at + index] ~= index then twins = true end
   end
   if not twins then return end
@@ -87,6 +93,26 @@ local function key_of(index)
   return KEYS[key_count + input[keys_at + index]]
 end
 
+-- Whether what this plan finds is held. One that tells or takes back wants the values too.
+local function is_held()
+  if not (held_hash and one_key and KEYS[key_count + 1] == held_hash) then return false end
+  if count ~= held_count or twins or charge >= TELLS then return false end
+  for index = 1, count do
+    if input[fields_at + index] ~= held_fields[index] then return false end
+  end
+  return true
+end
+
+-- Holds what this plan leaves. To be called when it is written, so that of one that fails nothing is held.
+local function hold()
+  held_hash = one_key and not twins and charge < TELLS and KEYS[key_count + 1]
+  if not held_hash then return end
+  held_count = count
+  for index = 1, count do
+    held_fields[index], held_states[index] = input[fields_at + index], resets[index] ~= 0 and states[index]
+  end
+end
+
 -- The last of the levels that follow `first` under the same key.
 local function last_of_key(first)
   if one_key then return count end
@@ -98,6 +124,11 @@ end
 -- Finds the states. Of those that have expired a store may drop any at any time, so here they are nothing, whatever their
 -- limits have become since.
 local function load()
+  if is_held() then
+    for index = 1, count do states[index], resets[index] = held_states[index], false end
+    return
+  end
+  held_hash, held_left = false, false
   local first = 1
   while first <= count do
     local last = last_of_key(first)
@@ -138,10 +169,19 @@ local function save_key(first, last)
   local hash = key_of(first)
   local added = call('HSET', hash, unpack(arguments, 1, length))
   wrote = true
-  local left, ttl = call('PTTL', hash), ceil(longest / 1000) + 1000
+  local known = hash == held_hash and held_left
+  local left, ttl = known or call('PTTL', hash), ceil(longest / 1000) + 1000
   if ttl < least_ttl then ttl = least_ttl end
-  if left < ttl then call('PEXPIRE', hash, ttl) end
-  if left >= 0 and own_clock and (added > 0 or now % UPDATES == 0) then sweep(hash, (added > 0 and added or 1) * LOOKS) end
+  held_left = left
+  if left < ttl then
+    -- An eighth more, so that of a state that lasts longer with each charge not every one moves this. Redis takes longer to
+    -- write out a number than Lua does.
+    held_left = ttl + floor(ttl / 8)
+    call('PEXPIRE', hash, format('%d', held_left))
+  end
+  if left >= 0 and own_clock and (added > 0 or not known and now % UPDATES == 0) then
+    sweep(hash, (added > 0 and added or 1) * LOOKS)
+  end
 end
 
 local function save()
@@ -159,7 +199,7 @@ local function total_cost(index)
 end
 
 local function step(index, units)
-  local rule, place = limit_of(input[limits_at + index]), input[places_at + index]
+  local rule, place = rules[index], input[places_at + index]
   -- What a level of this plan has emptied is nothing to the next one, as is what has expired.
   local state = resets[place] ~= 0 and states[place]
   return rule.step(rule.params, state, now, units, max_wait, input[phases_at + index])
@@ -170,12 +210,8 @@ local function put(index, state)
   states[place], resets[place], changed = state, decisions[index][5], true
 end
 
-local function is_shadow(index)
-  return limit_of(input[limits_at + index]).shadow
-end
-
 local function charges_anyway(index, units)
-  return units > 0 and limit_of(input[limits_at + index]).charges_denied
+  return units > 0 and rules[index].charges_denied
 end
 
 -- After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged.
@@ -194,7 +230,7 @@ local function all_or_nothing()
   for index = 1, count do
     local decision, state = step(index, twins and total_cost(index) or input[costs_at + index])
     decisions[index], next_states[index] = decision, state or false
-    if decision[1] == 0 and not is_shadow(index) then passes = false end
+    if decision[1] == 0 and not rules[index].shadow then passes = false end
   end
   if not passes then return settle_refusal() end
   for index = 1, count do
@@ -206,7 +242,7 @@ end
 local function independent()
   local allowed, state = true
   for index = 1, count do
-    if not is_shadow(index) then
+    if not rules[index].shadow then
       decisions[index], state = step(index, input[costs_at + index])
       if state then
         put(index, state)
@@ -216,7 +252,7 @@ local function independent()
     end
   end
   for index = 1, count do
-    if is_shadow(index) then
+    if rules[index].shadow then
       decisions[index], state = step(index, input[costs_at + index])
       if allowed or charges_anyway(index, input[costs_at + index]) then
         if state then put(index, state) end
@@ -248,7 +284,7 @@ end
 -- charges fade, while even what was charged before lasts; later, time has given some of it back, and it stays charged. So
 -- it does where a refund would take what the others have charged.
 local function give_back(index)
-  local period, phase = limit_of(input[limits_at + index]).period, input[phases_at + index]
+  local period, phase = rules[index].period, input[phases_at + index]
   if period < 0 then return end
   if period > 0 then
     if floor((charged_at - phase) / period) ~= floor((now - phase) / period) then return end
@@ -282,7 +318,7 @@ local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent,
 -- at most a part is: then the moment until which that lasts, and '-', which no value ever is.
 local function change(index)
   local own = input[places_at + index]
-  if not written[own] or limit_of(input[limits_at + index]).charges_denied then return '', '' end
+  if not written[own] or rules[index].charges_denied then return '', '' end
   if counted[own] then return pack(counted[own]), '-' end
   return found[own] or '', written[own]
 end
@@ -305,6 +341,7 @@ local function run()
   load()
   charges[charge]()
   if changed then save() end
+  hold()
   output[length + 1] = 0
   length = length + 1
   for index = 1, count do
@@ -324,59 +361,10 @@ local function decide_all()
     local done, failure = pcall(run)
     key_count = key_count + key_total
     if not done then
+      held_hash = false
       output[length + 1], output[length + 2] = wrote and 2 or 1, type(failure) == 'table' and failure.err or tostring(failure)
       length = length + 2
     end
   end
   return output
 end
-
--- Forgets the fields of a hash that belong to the key named by `rest`, and with `subtree` to those below it, a page at a
--- time: where the next page begins ('0': nowhere), and whether the key itself had a state that still meant something.
-local function reset()
-  local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
-  local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
-  if not read then
-    local failure = type(page) == 'table' and page.err or tostring(page)
-    if not string.find(failure, 'WRONGTYPE', 1, true) then error(failure) end
-    -- What is no hash is of no use to anyone here.
-    call('UNLINK', hash)
-    return {'0', 1}
-  end
-  local existed, gone = 0, {}
-  for index = 1, #page[2], 2 do
-    local field = page[2][index]
-    if string.sub(field, 1, #rest) == rest then
-      local own = string.byte(field, #rest + 1) == 255
-      local read, expires = pcall(unpacked, page[2][index + 1])
-      if own and not (read and type(expires) == 'number' and expires <= now) then existed = 1 end
-      if own or subtree then gone[#gone + 1] = field end
-    end
-  end
-  if rest == '' and subtree then
-    -- The whole hash goes at once, as soon as the answer is known.
-    if existed == 0 and page[1] ~= '0' then return {page[1], 0} end
-    call('UNLINK', hash)
-    return {'0', existed}
-  end
-  for first = 1, #gone, 1000 do
-    call('HDEL', hash, unpack(gone, first, math.min(first + 999, #gone)))
-  end
-  return {page[1], existed}
-end
-
--- Shows that this server takes writes, and that its user may do all that a check needs.
-local function probe()
-  local hash = KEYS[1]
-  call('HMGET', hash, 'probe')
-  call('PTTL', hash)
-  -- Before all other writes: a server without memory refuses it only where the script has not written yet.
-  call('HSET', hash, 'probe', now)
-  call('HDEL', hash, 'probe')
-  call('PEXPIRE', hash, 1000)
-  call('HRANDFIELD', hash, 1, 'WITHVALUES')
-  return {now}
-end
-
-local tasks = {[0] = decide_all, reset, probe}
-return pack(tasks[task]())

@@ -130,7 +130,7 @@ pub fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, values:
     body.into_vec()
 }
 
-/// A call that forgets what a hash holds of a key; see `reset` in `driver.lua`.
+/// A call that forgets what a hash holds of a key; see `reset` in `tasks.lua`.
 pub fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
     text(&mut body, rest);

@@ -1,4 +1,4 @@
-//! The one script: what the algorithms' Lua halves share, the halves, and the driver that runs them.
+//! The one script: what the algorithms' Lua halves share, the halves, the driver that runs them, and the tasks.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -11,7 +11,8 @@ pub fn text() -> &'static str {
         let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
         let steps = Cow::from(format!("local steps = {{{}}}\n", names.join(", ")));
         let parts = LUA_PRELUDE.iter().map(|part| Cow::from(*part)).chain(halves);
-        parts.chain([steps, include_str!("driver.lua").into()]).collect()
+        let own = [include_str!("driver.lua"), include_str!("tasks.lua")].map(Cow::from);
+        parts.chain([steps]).chain(own).collect()
     });
     &TEXT
 }

@@ -10,6 +10,7 @@ mod memory;
 mod redis;
 mod scene;
 mod tally;
+mod together;
 mod told;
 mod twins;
 

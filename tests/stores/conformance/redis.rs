@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use rmp::{Marker, decode};
 use weir::{
     domain::{Key, ManualClock, Micros},
@@ -50,6 +51,17 @@ impl<'s> OnRedis<'s> {
         let meter = Metrics::new().shared_store();
         let store = RedisStore::start(&url, &settings, Some(clock.clone()), meter).expect("a thread");
         Self { name, masters, clock, store }
+    }
+
+    /// Decides what comes at once.
+    pub async fn decide_together<'i, 'p: 'i>(
+        &self,
+        plans: impl Iterator<Item = &'i Plan<'p>>,
+        now: Micros,
+    ) -> Vec<Decisions> {
+        self.clock.set(now);
+        let verdicts = join_all(plans.map(|plan| self.store.decide(plan))).await;
+        verdicts.into_iter().map(|verdict| verdict.expect("it answers").decisions).collect()
     }
 
     fn run(&self, script: &str) -> Vec<Reply> {

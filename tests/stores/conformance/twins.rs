@@ -14,7 +14,8 @@ use super::{
 };
 use crate::servers::{Options, Server};
 
-const START: Micros = 1_790_000_000_000_000;
+/// When stories of known moments begin.
+pub const START: Micros = 1_790_000_000_000_000;
 
 /// When, in tenths of the limit's window, and what a request's levels ask, which all share one state. What was charged first
 /// is behind the window when the rest is given back, and within it again when the clock has stepped back.

@@ -1,0 +1,102 @@
+//! Checks that come together share calls of the script, which reads once what several of them find. They are decided as if
+//! they had come one after the other.
+
+use weir::{
+    algorithm::{Bounds, LIST},
+    domain::{Charge, Key},
+    plan::{Level, Limit, Origin, Plan},
+};
+
+use super::{
+    LINES,
+    author::{Author, Line, Plot},
+    from_environment,
+    redis::OnRedis,
+    seed_of_the_day,
+    told::{Reference, Told},
+    twins::START,
+};
+use crate::servers::{Options, Server};
+
+/// Checks that come together, at most.
+const CROWD: usize = 12;
+const STORIES: u64 = 100;
+
+/// Tells a story, all checks of a crowd at one moment. Those of several anchors have no order among others.
+async fn tell(seed: u64, store: &mut OnRedis<'_>) {
+    let mut reference = Reference::default();
+    reference.forget().await;
+    store.forget().await;
+    let mut author = Author::new(seed, Plot { back: true, several_anchors: false });
+    for crowd in 0..LINES / CROWD {
+        let (mut checks, mut now) = (Vec::new(), 0);
+        for _ in 0..CROWD {
+            let (moment, line) = author.line();
+            now = moment;
+            if let Line::Check(check) = line {
+                checks.push(check);
+            }
+        }
+        let planned: Vec<_> = checks.iter().filter_map(|it| Some((it, author.scene.plan(it)?))).collect();
+        let mut ours = Vec::new();
+        for (_, plan) in &planned {
+            ours.push(reference.decide(plan, now).await);
+        }
+        let theirs = store.decide_together(planned.iter().map(|(_, plan)| plan), now).await;
+        let told: Vec<_> = planned.iter().map(|(check, _)| check).collect();
+        assert_eq!(theirs, ours, "WEIR_SEED={seed}, crowd {crowd} at {now}\n{:#?}\n{told:#?}", author.scene);
+        assert_eq!(store.states(now).await, reference.states(now).await, "WEIR_SEED={seed}, crowd {crowd}: {told:#?}");
+        drop(planned);
+        if let (Some(check), Some(last)) = (checks.last(), ours.last()) {
+            author.hear(check, last);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_crowd_is_decided_one_after_the_other() {
+    let server = Server::start(Options::socket());
+    let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
+    let only = from_environment("WEIR_SEED");
+    let first = only.unwrap_or_else(seed_of_the_day);
+    let stories = if only.is_some() { 1 } else { from_environment("WEIR_STORIES").unwrap_or(STORIES) };
+    println!("seeds {first} and the {stories} from there");
+    for seed in (0..stories).map(|number| first.wrapping_add(number)) {
+        tell(seed, &mut redis).await;
+    }
+    let calls = |name: &str| {
+        let told = server.cli(&["INFO", "commandstats"]);
+        let line =
+            told.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")).map(str::to_owned));
+        line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).expect("it was called")
+    };
+    assert!(stories < STORIES || 2 * calls("evalsha") < stories * LINES as u64, "hardly any came together");
+}
+
+/// As among twins: what was charged first is behind the window when the rest is given back, and within it again when the
+/// clock has stepped back. The first of a crowd goes alone, the others together.
+#[tokio::test]
+async fn a_state_that_a_check_has_emptied_is_nothing_to_the_next() {
+    let server = Server::start(Options::socket());
+    let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
+    let key = Key::new("", &["user", "alex"]).expect("a key");
+    for (algorithm, example) in LIST.iter().flat_map(|it| it.examples.iter().map(move |example| (it, example))) {
+        let params = (algorithm.parse)(example, &Bounds::default()).expect("an example");
+        let limit = Limit::new(Origin::Policy, None, "*", 0, false, params.clone());
+        let mut reference = Reference::default();
+        redis.forget().await;
+        for (tenths, costs) in [(0, [0, 2, 0]), (5, [0, 2, 0]), (12, [0, -2, -2]), (6, [0, 0, 0])] {
+            let now = START + tenths * (params.window() / 10);
+            let plan = |cost| {
+                Plan::new([Level::new(&key, 2, 2, &limit, cost)].into_iter().collect(), Charge::AllOrNothing, None)
+            };
+            let plans = costs.map(plan);
+            let mut expected = Vec::new();
+            for plan in &plans {
+                expected.push(reference.decide(plan, now).await);
+            }
+            let told = redis.decide_together(plans.iter(), now).await;
+            assert_eq!(told, expected, "{} {}, {tenths}", algorithm.name, params.describe());
+        }
+    }
+}
