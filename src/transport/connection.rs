@@ -48,6 +48,9 @@ use crate::{
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that was told to go may take.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection that has not asked yet is left open when the service ends: its first call may be on its way from a
+/// client that was held up, and a client cannot tell that what it sent to a connection that closes was not carried out.
+const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may let a write wait that its socket has no room for.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
@@ -223,7 +226,12 @@ async fn soon_after(end: impl Future<Output = ()>) {
 async fn cut(why: Why, grace: Duration, drain: &Drain, farewell: &Farewell, asked: &Asked) {
     // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
     if why == Why::Revoked || !asked.anything() {
-        sleep(GOODBYE_TIMEOUT).await;
+        let left_open = if why == Why::Drain { FIRST_CALL_TIMEOUT } else { GOODBYE_TIMEOUT };
+        tokio::select! {
+            biased;
+            () = drain.cut() => return,
+            () = sleep(left_open) => {}
+        }
         if why == Why::Revoked || !asked.anything() {
             return;
         }
