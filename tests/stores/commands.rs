@@ -79,7 +79,8 @@ fn checks_share_calls_of_the_script_and_nothing_else_is_asked() {
         let other: Vec<_> = calls.keys().filter(|command| !known.contains(&command.as_str())).collect();
         assert!(other.is_empty(), "{keys}: {other:?} on the way");
         assert_eq!(calls["time"], scripts, "the clock is read once a call");
-        let reads = if shared { scripts..=scripts } else { scripts..=checks };
+        // Of many keys two checks in a row may, rarely, be of the same.
+        let reads = if shared { scripts..=scripts } else { checks - checks / 100..=checks };
         assert!(reads.contains(&calls["hmget"]), "{keys}: what is read again for the same key was known");
     }
 }

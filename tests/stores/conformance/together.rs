@@ -46,9 +46,10 @@ async fn tell(seed: u64, store: &mut OnRedis<'_>) {
         let told: Vec<_> = planned.iter().map(|(check, _)| check).collect();
         assert_eq!(theirs, ours, "WEIR_SEED={seed}, crowd {crowd} at {now}\n{:#?}\n{told:#?}", author.scene);
         assert_eq!(store.states(now).await, reference.states(now).await, "WEIR_SEED={seed}, crowd {crowd}: {told:#?}");
+        let heard = planned.last().map(|(check, _)| *check).zip(ours.last());
         drop(planned);
-        if let (Some(check), Some(last)) = (checks.last(), ours.last()) {
-            author.hear(check, last);
+        if let Some((check, decisions)) = heard {
+            author.hear(check, decisions);
         }
     }
 }
