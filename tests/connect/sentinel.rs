@@ -1,6 +1,9 @@
 //! The master of the moment.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use weir::{
     settings::Time,
@@ -21,7 +24,7 @@ use crate::server::{PATIENCE, Server, ask, dialer, free_port, patient, redis};
 
 fn pool_through(url: &str, settings: &RedisSettings) -> Pool {
     let Topology::Sentinel { sentinels, master } = redis(url).topology else { panic!("{url}") };
-    let target = Target::Sentinel(Sentinels::new(sentinels, master));
+    let target = Target::Sentinel(Arc::new(Sentinels::new(sentinels, master)));
     Pool::new(Manager::new(target, dialer(url, settings).0), 1, PATIENCE)
 }
 

@@ -10,6 +10,7 @@ mod failover;
 mod harness;
 mod moving_slots;
 mod outages;
+mod planned_failover;
 mod servers;
 mod service;
 mod start;

@@ -14,7 +14,7 @@ use redis_protocol::resp2::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use super::nesting;
+use super::{nesting, term::Term};
 use crate::store::Failure;
 
 /// Longest reply in bytes; a server that sends a longer one is given up.
@@ -37,18 +37,25 @@ pub struct Connection {
     /// False while something is sent or received, and for good once that has failed or was given up midway.
     whole: bool,
     script_sha: Arc<str>,
+    term: Term,
 }
 
 impl Connection {
     /// A connection over an open stream of the system.
     pub fn new(stream: Box<dyn Stream>) -> Self {
-        Self { stream, encrypted: false, input: BytesMut::new(), whole: true, script_sha: Arc::default() }
+        let (input, script_sha, term) = (BytesMut::new(), Arc::default(), Term::default());
+        Self { stream, encrypted: false, input, whole: true, script_sha, term }
     }
 
     /// A connection over a stream of TLS. It cuts what is written into records, and a write that fails at the second has
     /// sent the first: nothing certainly was not sent.
     pub fn encrypted(stream: Box<dyn Stream>) -> Self {
         Self { encrypted: true, ..Self::new(stream) }
+    }
+
+    /// The same, usable for as long as `term` lasts.
+    pub fn during(self, term: Term) -> Self {
+        Self { term, ..self }
     }
 
     /// The name under which the server has the script; empty before it was loaded.
@@ -130,13 +137,13 @@ impl Connection {
         }
     }
 
-    /// Whether commands can be sent, as far as can be told without waiting: it is open, nothing has gone wrong on it, and
-    /// the server has said nothing unasked.
+    /// Whether commands can be sent, as far as can be told without waiting: it is open, nothing has gone wrong on it, the
+    /// server has said nothing unasked, and its term lasts.
     pub fn is_usable(&mut self) -> bool {
         let (mut byte, mut context) = ([0], Context::from_waker(Waker::noop()));
         // Something to read is either a reply that nobody awaits or the end.
         let unasked = Pin::new(&mut self.stream).poll_read(&mut context, &mut ReadBuf::new(&mut byte));
-        self.whole &= self.input.is_empty() && unasked.is_pending();
+        self.whole &= self.input.is_empty() && unasked.is_pending() && !self.term.is_over();
         self.whole
     }
 }

@@ -30,7 +30,7 @@ pub enum Target {
     /// To one server.
     Fixed(Address),
     /// To the master that Sentinels name.
-    Sentinel(Sentinels),
+    Sentinel(Arc<Sentinels>),
 }
 
 /// Makes connections for a pool, and judges those that come back.

@@ -24,6 +24,7 @@ pub mod servers;
 pub mod settings;
 pub mod slots;
 pub mod spread;
+pub mod term;
 pub mod tls;
 
 use std::{sync::Arc, time::Duration};

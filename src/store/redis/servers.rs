@@ -7,6 +7,7 @@ use tokio::{
     sync::Semaphore,
     time::{Instant, timeout, timeout_at},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     breaker::Breaker,
@@ -48,6 +49,8 @@ const MAX_WAITING_SCANS: usize = 16;
 pub struct Servers {
     kind: Kind,
     scans: Scans,
+    /// Asks Sentinels for the master, until it is dropped.
+    _watch: Option<AbortOnDropHandle<()>>,
 }
 
 enum Kind {
@@ -68,14 +71,16 @@ struct Scans {
 impl Servers {
     /// Starts what asks the servers.
     pub fn start(topology: &Topology, maker: Maker) -> Self {
+        let mut watch = None;
         let kind = match topology {
             Topology::Single(address) => {
                 Kind::One(Box::new(maker.one(Target::Fixed(address.clone()), address.clone())))
             }
             Topology::Sentinel { sentinels, master } => {
                 let address = sentinels.first().cloned().unwrap_or_else(|| Address::Unix(master.into()));
-                let target = Target::Sentinel(Sentinels::new(sentinels.clone(), master.clone()));
-                Kind::One(Box::new(maker.one(target, address)))
+                let sentinels = Arc::new(Sentinels::new(sentinels.clone(), master.clone()));
+                watch = Some(maker.watch(Arc::clone(&sentinels)));
+                Kind::One(Box::new(maker.one(Target::Sentinel(sentinels), address)))
             }
             Topology::Cluster { seeds } => {
                 let runtime = maker.runtime.clone();
@@ -83,7 +88,7 @@ impl Servers {
             }
         };
         let scans = Scans { turn: Semaphore::new(1), room: Semaphore::new(1 + MAX_WAITING_SCANS) };
-        Self { kind, scans }
+        Self { kind, scans, _watch: watch }
     }
 
     /// Whether all anchors are on one server, so that a plan over several is one step.
@@ -202,6 +207,11 @@ impl Maker {
     ) -> Self {
         let dialer = Arc::new(Dialer::new(url, settings, script::text().into()));
         Self { dialer, settings: settings.clone(), clock, least_ttl_millis, meter, runtime }
+    }
+
+    fn watch(&self, sentinels: Arc<Sentinels>) -> AbortOnDropHandle<()> {
+        let dialer = Arc::clone(&self.dialer);
+        AbortOnDropHandle::new(self.runtime.spawn(async move { sentinels.watch(&dialer).await }))
     }
 
     fn one(&self, target: Target, address: Address) -> Node {

@@ -85,10 +85,24 @@ impl Sentinels {
 
     /// Has the Sentinels change the roles while both live: the old master becomes a read-only replica. Tells which it is.
     pub fn switch(&self) -> usize {
+        let old = self.promote_the_other();
+        eventually("the old master is a replica", || self.data[old].info("role").and_then(|role| is(&role, "slave")));
+        old
+    }
+
+    /// The same, but for minutes the old master stays one, to which nobody is to go.
+    pub fn leave_behind(&self) -> usize {
+        for sentinel in &self.sentinels {
+            // They wait for four of these before they see to it.
+            sentinel.cli(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "60000"]);
+        }
+        self.promote_the_other()
+    }
+
+    fn promote_the_other(&self) -> usize {
         let old = self.master();
         eventually("a failover begins", || self.sentinels[0].try_cli(&["SENTINEL", "FAILOVER", MASTER]));
         self.wait_for_master(1 - old);
-        eventually("the old master is a replica", || self.data[old].info("role").and_then(|role| is(&role, "slave")));
         old
     }
 
