@@ -54,13 +54,15 @@ pub struct HttpSettings {
 pub struct UiSettings {
     /// Whether there is one.
     pub enabled: bool,
+    /// Names of hosts by which it may be opened over plain HTTP, besides addresses and `localhost`.
+    pub hosts: Vec<String>,
     /// Most busy keys that are followed, and as many near their limits.
     pub max_hot_keys: usize,
 }
 
 impl Default for UiSettings {
     fn default() -> Self {
-        Self { enabled: false, max_hot_keys: 500 }
+        Self { enabled: false, hosts: Vec::new(), max_hot_keys: 500 }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     explorer::Explorer,
     store::AnyStore,
     transport::{
-        http,
+        http::{self, Sites},
         observe::Checks,
         rls::{self, Rls},
     },
@@ -28,6 +28,7 @@ pub fn routes(
     checks: Checks<AnyStore>,
     admin: Admin,
     explorer: Option<Explorer>,
+    sites: Sites,
 ) -> Result<Router, AppError> {
     let control = Handle::current();
     let pages = admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default());
@@ -36,7 +37,7 @@ pub fn routes(
         async { page.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()) }
     }));
     let most = settings.grpc.max_message_bytes;
-    let envoy = rls::json::routes(Rls::new(checks.clone(), settings.envoy.clone()), most)?;
-    let api = http::routes(checks, settings.http.headers, most)?;
+    let envoy = rls::json::routes(Rls::new(checks.clone(), settings.envoy.clone()), most, sites.clone())?;
+    let api = http::routes(checks, settings.http.headers, most, sites)?;
     Ok(api.merge(envoy).merge(pages))
 }

@@ -37,8 +37,12 @@ use crate::{
     },
     telemetry::{HotKeys, Metrics},
     transport::{
-        ConnectionSettings, Drain, Listener, Server, Workers, grpc::Calls, http::Damaged, observe::Checks,
-        watch::Watch, workers::RuntimeKind,
+        ConnectionSettings, Drain, Listener, Server, Workers,
+        grpc::Calls,
+        http::{Damaged, Sites},
+        observe::Checks,
+        watch::Watch,
+        workers::RuntimeKind,
     },
 };
 
@@ -162,8 +166,9 @@ impl App {
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let told = Watch::new(spans, limiter.store().shared().is_some());
         let checks = Checks::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
-        let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds()));
-        let pages = http::routes(&settings, checks.clone(), admin.clone(), explorer)?;
+        let sites = Sites::new(&ui.hosts);
+        let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
+        let pages = http::routes(&settings, checks.clone(), admin.clone(), explorer, sites)?;
         let (routes, health) = {
             let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
             Calls::new(checks, drain.clone(), bytes, envoy).await?

@@ -151,6 +151,9 @@ impl Settings {
         if !(10..=10_000).contains(&self.http.ui.max_hot_keys) {
             return wrong("http.ui.max_hot_keys is 10 to 10000");
         }
+        if let Some(host) = self.http.ui.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', '*'])) {
+            return wrong(&format!("http.ui.hosts has `{host}`: a name is without scheme, port, path and star"));
+        }
         if self.grpc.workers.max(self.http.workers) > 1_024 {
             return wrong("grpc.workers and http.workers are at most 1024; 0 means one for each core");
         }
@@ -263,6 +266,10 @@ mod tests {
             ("WEIR_SERVICE_HOST", "x"),
             ("WEIR_PORT_8081_TCP", "y"),
             ("WEIR_TOKEN", "z"),
+            ("WEIR_ADDR", "https://weir:8081"),
+            ("WEIR_TLS_CA", "ca.crt"),
+            ("WEIR_TLS_SERVER_NAME", "weir"),
+            ("WEIR_DEADLINE_MS", "50"),
         ];
         assert_eq!(load("", &injected).unwrap(), Settings::default());
     }
@@ -274,6 +281,11 @@ mod tests {
             ("a: [", &[], "weir.yaml:2:1: not valid YAML"),
             ("grpc:\n  lisen: x", &[], "weir.yaml:2:3: unknown key `grpc.lisen`; did you mean `grpc.listen`?"),
             ("http: { ui: { enabled: true, max_hot_keys: 9 } }", &[], "http.ui.max_hot_keys is 10 to 10000"),
+            (
+                "http: { ui: { hosts: ['weir:8080'] } }",
+                &[],
+                "http.ui.hosts has `weir:8080`: a name is without scheme, port",
+            ),
             ("grpc: { listen: nowhere }", &[], "`nowhere` is no address"),
             ("", &[("WEIR_GRPC__WORKER", "1")], "WEIR_GRPC__WORKER"),
             ("", &[("WEIR_GRPC__WORKERS", "many")], "grpc.workers"),

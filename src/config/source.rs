@@ -17,8 +17,9 @@ use crate::policy::{
 const PREFIX: &str = "WEIR_";
 /// What Kubernetes sets for a Service called weir.
 const NOT_SETTINGS: [&str; 2] = ["WEIR_PORT", "WEIR_SERVICE_"];
-/// The variables of the command line: the file's name, and a caller's token.
-const OF_COMMANDS: [&str; 2] = ["WEIR_CONFIG", "WEIR_TOKEN"];
+/// The variables of the command line and of the example clients: the file's name, and how a caller gets to a service.
+const OF_COMMANDS: [&str; 6] =
+    ["WEIR_CONFIG", "WEIR_ADDR", "WEIR_TOKEN", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME", "WEIR_DEADLINE_MS"];
 
 /// A set of values from one place.
 pub struct Values {

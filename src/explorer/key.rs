@@ -33,7 +33,7 @@ fn unchanged() -> f64 {
 
 /// What a request would be answered now. It is not made.
 pub async fn tell(State(explorer): Asked, request: Request) -> Told {
-    let wanted: Wanted = read(request).await?;
+    let wanted: Wanted = read(&explorer, request).await?;
     // Units that are given back are no question.
     if wanted.cost < 0 {
         return Err(Problem::from(Refused::from(limiter::CheckError::from(Invalid::field_error(

@@ -19,7 +19,7 @@ struct Wanted {
 /// The counters of a domain since its policy is in force, and its keys that are worth a look. Of limits only those that have
 /// decided anything: number, allowed, limited, limited as a shadow, near.
 pub async fn tell(State(explorer): Asked, request: Request) -> Told {
-    let Wanted { domain } = read(request).await?;
+    let Wanted { domain } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
     let snapshot = limiter.snapshot();
     let domain = snapshot.policy.domain(&domain).ok_or_else(|| no_domain(&domain))?;

@@ -26,7 +26,7 @@ use crate::{
     auth::{Role, Roles},
     limiter::Limiter,
     store::AnyStore,
-    transport::http::{body, problem::Problem},
+    transport::http::{Sites, body, problem::Problem},
 };
 
 /// Longest body of a request to the explorer; it may hold a policy that is to be tried.
@@ -65,16 +65,18 @@ pub struct Explorer(Arc<Service>);
 struct Service {
     limiter: Arc<Limiter<AnyStore>>,
     bounds: Bounds,
+    sites: Sites,
     started: Instant,
     /// Of simulations, one is run at a time.
     simulating: Arc<Semaphore>,
 }
 
 impl Explorer {
-    /// An explorer of the policy in force and the counts of `limiter`; policies to be tried stay within `bounds`.
-    pub fn new(limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
+    /// An explorer of the policy in force and the counts of `limiter`; policies to be tried stay within `bounds`, and `sites` are
+    /// those that its page may be on.
+    pub fn new(limiter: Arc<Limiter<AnyStore>>, bounds: Bounds, sites: Sites) -> Self {
         let (started, simulating) = (Instant::now(), Arc::new(Semaphore::new(1)));
-        Self(Arc::new(Service { limiter, bounds, started, simulating }))
+        Self(Arc::new(Service { limiter, bounds, sites, started, simulating }))
     }
 
     /// The page and what it reads.
@@ -113,8 +115,8 @@ async fn guarded(mut response: Response) -> Response {
 }
 
 /// The body of a request, read as what is asked there.
-async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
-    let text = body::read(request, MAX_BODY_BYTES).await?;
+async fn read<T: DeserializeOwned>(explorer: &Explorer, request: Request) -> Result<T, Problem> {
+    let text = body::read(request, MAX_BODY_BYTES, &explorer.0.sites).await?;
     serde_json::from_str(&text).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
 }
 

@@ -46,7 +46,7 @@ struct Place<'a> {
 
 /// The domains, and the tree of one.
 pub async fn tell(State(explorer): Asked, request: Request) -> Told {
-    let wanted: Wanted = read(request).await?;
+    let wanted: Wanted = read(&explorer, request).await?;
     let snapshot = explorer.0.limiter.snapshot();
     let policy = &snapshot.policy;
     let mut domains: Vec<_> = policy.domains().collect();

@@ -88,7 +88,7 @@ struct Course {
 
 /// Runs a simulation.
 pub async fn tell(State(explorer): Asked, request: Request) -> Told {
-    let wanted: Wanted = read(request).await?;
+    let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
     let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "");
     let busy =

@@ -308,7 +308,7 @@ fn bad_questions_are_told_and_the_service_goes_on() {
         client = Client::connect(&server.http).expect("it accepts connections");
     }
     let foreign = [("content-type", "application/json"), ("origin", "http://elsewhere.example")];
-    for path in ["POST /ui/api/key", "POST /v1/reset"] {
+    for path in ["POST /ui/api/key", "POST /v1/reset", "POST /json"] {
         assert_eq!(
             client.ask(path, &foreign, b"{}").expect("an answer").status,
             403,
@@ -317,6 +317,27 @@ fn bad_questions_are_told_and_the_service_goes_on() {
         client = Client::connect(&server.http).expect("it accepts connections");
     }
     assert_eq!(told(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
+}
+
+/// DNS rebinding: a name first leads a browser to somebody's page, and then here.
+#[test]
+fn a_page_by_a_name_that_may_be_anybodys_reads_and_resets_nothing() {
+    let server = setup().policy(POLICY).env("WEIR_HTTP__UI__HOSTS", "weir.example").start();
+    let status = |request: &str, host: &str| {
+        let origin = format!("http://{host}");
+        let headers = [("content-type", "application/json"), ("sec-fetch-site", "same-origin"), ("origin", &origin)];
+        let body = json!({ "domain": "", "key": ["user", "alex"] }).to_string();
+        let mut client = Client::connect(&server.http).expect("it accepts connections");
+        let answer = client.ask(request, &headers, body.as_bytes()).expect("an answer");
+        (answer.status, answer.body)
+    };
+    for request in ["POST /ui/api/key", "POST /v1/check"] {
+        assert_eq!(status(request, "weir.example:8080").0, 200, "{request}");
+        assert_eq!(status(request, "localhost:8080").0, 200, "{request}");
+        let (status, why) = status(request, "rebound.example:8080");
+        assert!(status == 403 && why.contains("name it in http.ui.hosts"), "{request}: {status} {why}");
+    }
+    assert_eq!(status("POST /v1/reset", "rebound.example").0, 403);
 }
 
 #[test]

@@ -5,24 +5,21 @@ use std::time::Duration;
 use axum::{
     body::{Body, HttpBody},
     extract::Request,
-    http::{HeaderMap, HeaderName, StatusCode, header, uri::Authority},
+    http::{HeaderMap, StatusCode, header},
 };
 use futures_util::StreamExt;
 
-use super::problem::Problem;
+use super::{problem::Problem, site::Sites};
 
 /// How long a body may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a browser says of who makes a request.
-const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
 /// The body of a request, which must be JSON, as a text of at most `most` bytes.
 ///
 /// # Errors
-/// [`Problem`]: 403 for one that another site's page makes, 415 for another kind, 413 for a longer one, 408 for one that takes too long, 400 for no text.
-pub async fn read(request: Request, most: usize) -> Result<String, Problem> {
-    check_site(&request)?;
+/// [`Problem`]: 403 for one of a page that is not of `sites`, 415 for another kind, 413 for a longer one, 408 for one that takes too long, 400 for no text.
+pub async fn read(request: Request, most: usize, sites: &Sites) -> Result<String, Problem> {
+    sites.check(&request)?;
     check_kind(request.headers())?;
     String::from_utf8(bytes(request.into_body(), most).await?)
         .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body is not UTF-8"))
@@ -56,23 +53,6 @@ async fn collect(body: Body, most: usize) -> Result<Option<Vec<u8>>, Problem> {
     Ok(Some(bytes))
 }
 
-/// Nobody's page but Weir's own asks from within a browser: what another's can send there without asking first, must not do
-/// anything. Who is no browser says nothing of it.
-fn check_site(request: &Request) -> Result<(), Problem> {
-    let headers = request.headers();
-    let is_own = match (headers.get(SITE), headers.get(header::ORIGIN)) {
-        (Some(site), _) => site == "same-origin" || site == "none",
-        (None, Some(origin)) => {
-            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-            let host = host.or_else(|| request.uri().authority().map(Authority::as_str));
-            let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-            origin.is_some_and(|(_, origin)| host.is_some_and(|host| host.eq_ignore_ascii_case(origin)))
-        }
-        (None, None) => true,
-    };
-    if is_own { Ok(()) } else { Err(Problem::new(StatusCode::FORBIDDEN, "another site's page asks this")) }
-}
-
 fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
     if let Some(kind) = headers.get(header::CONTENT_TYPE)
         && !kind.to_str().is_ok_and(is_json)
@@ -100,26 +80,6 @@ fn is_json(kind: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pages_of_other_sites_ask_nothing() {
-        let ask = |headers: &[(&str, &str)]| {
-            let asked = headers.iter().fold(Request::builder(), |asked, (name, value)| asked.header(*name, *value));
-            check_site(&asked.body(Body::empty()).unwrap()).is_ok()
-        };
-        let host = ("host", "weir.example:8080");
-        assert!(ask(&[host]));
-        assert!(ask(&[host, ("origin", "http://weir.example:8080")]));
-        assert!(ask(&[("host", "within:1"), ("origin", "https://weir.example"), ("sec-fetch-site", "same-origin")]));
-        assert!(ask(&[host, ("sec-fetch-site", "none")]));
-        for origin in ["null", "http://other.example", "http://weir.example", "http://weir.example:8080.other"] {
-            assert!(!ask(&[host, ("origin", origin)]), "{origin}");
-        }
-        for site in ["cross-site", "same-site", ""] {
-            assert!(!ask(&[host, ("sec-fetch-site", site)]), "{site}");
-        }
-        assert!(!ask(&[("origin", "http://weir.example")]));
-    }
 
     #[test]
     fn json_is_known_by_its_type() {

@@ -3,6 +3,7 @@
 pub mod body;
 pub mod fault;
 pub mod problem;
+pub mod site;
 pub mod transcode;
 
 use std::{
@@ -37,6 +38,7 @@ use crate::{
     telemetry::Transport,
 };
 use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
+pub use site::Sites;
 pub use transcode::{Damaged, Transcoder};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -47,14 +49,20 @@ pub struct Api<S> {
     transcoder: Transcoder,
     style: HeaderStyle,
     max_body_bytes: usize,
+    sites: Sites,
 }
 
-/// The paths of the API. A body is at most `max_body_bytes` long.
+/// The paths of the API. A body is at most `max_body_bytes` long; of pages in browsers those of `sites` may ask.
 ///
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
-pub fn routes<S: Store>(checks: Checks<S>, style: HeaderStyle, max_body_bytes: usize) -> Result<Router, Damaged> {
-    let api = Api { checks, transcoder: Transcoder::new()?, style, max_body_bytes };
+pub fn routes<S: Store>(
+    checks: Checks<S>,
+    style: HeaderStyle,
+    max_body_bytes: usize,
+    sites: Sites,
+) -> Result<Router, Damaged> {
+    let api = Api { checks, transcoder: Transcoder::new()?, style, max_body_bytes, sites };
     Ok(Router::new()
         .route("/v1/check", post(check::<S>).fallback(not_posted))
         .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
@@ -72,7 +80,7 @@ async fn nowhere() -> Problem {
 }
 
 async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
-    let text = body::read(request, api.max_body_bytes).await?;
+    let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
     let snapshot = api.checks.limiter().snapshot();
     let message = api.transcoder.check(&text);
@@ -83,7 +91,7 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
 }
 
 async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
-    let text = body::read(request, api.max_body_bytes).await?;
+    let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
     let checks = api.transcoder.batch(&text).map_err(Refused::from)?;
     if checks.len() > MAX_BATCH {
@@ -102,7 +110,7 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
 }
 
 async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
-    let text = body::read(request, api.max_body_bytes).await?;
+    let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let message = api.transcoder.reset(&text).map_err(Refused::from)?;
     let reset = decode::reset(&message).map_err(Refused::from)?;
     let done = api.checks.reset(&reset, message.subtree).await?;

@@ -1,0 +1,144 @@
+//! Whose pages may ask from within a browser: Weir's own. What another site's page can send here without asking first must
+//! not do anything, and a name that anybody may point here makes no page Weir's own.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    extract::Request,
+    http::{HeaderName, StatusCode, header, uri::Authority},
+};
+
+use super::problem::Problem;
+use crate::auth::Roles;
+
+/// What a browser says of who makes a request.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// The sites that are Weir's own.
+#[derive(Clone, Debug, Default)]
+pub struct Sites {
+    names: Arc<[String]>,
+}
+
+impl Sites {
+    /// Pages opened by an address, as `localhost`, over TLS, or by one of these names of hosts.
+    pub fn new(names: &[String]) -> Self {
+        Self { names: names.into() }
+    }
+
+    /// Lets through what no browser sends, and what Weir's own page asks.
+    ///
+    /// # Errors
+    /// [`Problem`], 403: another site's page asks; or the page was opened, over plain HTTP and where callers are not known,
+    /// by a name that is not one of these. Whoever owns such a name can have it lead to a page of theirs first, and here
+    /// afterwards (DNS rebinding).
+    pub fn check(&self, request: &Request) -> Result<(), Problem> {
+        let forbidden = |detail: String| Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        if !is_same_site(request) {
+            return forbidden("another site's page asks this".to_owned());
+        }
+        let Some(origin) = request.headers().get(header::ORIGIN) else { return Ok(()) };
+        let callers_are_known = request.extensions().get::<Roles>().is_some();
+        let plain = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
+        match plain.map(str::parse::<Authority>) {
+            None => Ok(()),
+            Some(Ok(authority)) if callers_are_known || self.is_own(authority.host()) => Ok(()),
+            Some(authority) => {
+                let name = authority.as_ref().map_or("", Authority::host);
+                forbidden(format!(
+                    "the page was opened by the name `{name}`, which anybody may have lead here: open it by an address or over \
+                     https, or name it in http.ui.hosts"
+                ))
+            }
+        }
+    }
+
+    fn is_own(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        address.parse::<IpAddr>().is_ok()
+            || host == "localhost"
+            || host.ends_with(".localhost")
+            || self.names.iter().any(|name| name.eq_ignore_ascii_case(&host))
+    }
+}
+
+/// Whether the request is from the site that it is for, as far as a browser tells. Who is no browser says nothing of it.
+fn is_same_site(request: &Request) -> bool {
+    let headers = request.headers();
+    match (headers.get(SITE), headers.get(header::ORIGIN)) {
+        (Some(site), _) => site == "same-origin" || site == "none",
+        (None, Some(origin)) => {
+            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+            let host = host.or_else(|| request.uri().authority().map(Authority::as_str));
+            let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+            origin.is_some_and(|(_, origin)| host.is_some_and(|host| host.eq_ignore_ascii_case(origin)))
+        }
+        (None, None) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    fn request(headers: &[(&str, &str)]) -> Request {
+        let asked = headers.iter().fold(Request::builder(), |asked, (name, value)| asked.header(*name, *value));
+        asked.body(Body::empty()).unwrap()
+    }
+
+    fn asks(headers: &[(&str, &str)]) -> bool {
+        Sites::new(&["weir.example".to_owned()]).check(&request(headers)).is_ok()
+    }
+
+    #[test]
+    fn pages_of_other_sites_ask_nothing() {
+        let host = ("host", "weir.example:8080");
+        assert!(asks(&[host]));
+        assert!(asks(&[host, ("origin", "http://weir.example:8080")]));
+        assert!(asks(&[("host", "within:1"), ("origin", "https://other.example"), ("sec-fetch-site", "same-origin")]));
+        assert!(asks(&[host, ("sec-fetch-site", "none")]));
+        for origin in ["null", "http://other.example", "http://weir.example", "http://weir.example:8080.other"] {
+            assert!(!asks(&[host, ("origin", origin)]), "{origin}");
+        }
+        for site in ["cross-site", "same-site", ""] {
+            assert!(!asks(&[host, ("sec-fetch-site", site)]), "{site}");
+        }
+        assert!(!asks(&[("origin", "http://weir.example")]));
+    }
+
+    #[test]
+    fn a_name_that_anybody_may_point_here_is_not_ours() {
+        let opened = |host: &str| [("host", host.to_owned()), ("origin", format!("http://{host}"))];
+        let asks = |host: &str| {
+            let [(_, name), (_, origin)] = opened(host);
+            asks(&[("host", &name), ("origin", &origin)])
+        };
+        for own in [
+            "127.0.0.1:8080",
+            "[::1]:8080",
+            "10.1.2.3",
+            "localhost:8080",
+            "LOCALHOST",
+            "weir.localhost:1",
+            "WEIR.example:8080",
+        ] {
+            assert!(asks(own), "{own}");
+        }
+        for other in [
+            "rebound.example:8080",
+            "localhost.example",
+            "127.0.0.1.example",
+            "weir.example.other",
+            "notlocalhost",
+            "other.weir.example",
+        ] {
+            assert!(!asks(other), "{other}");
+        }
+        let mut known = request(&[("host", "rebound.example"), ("origin", "http://rebound.example")]);
+        known.extensions_mut().insert(Roles::from_iter([]));
+        assert!(Sites::default().check(&known).is_ok(), "its page has no token");
+    }
+}
