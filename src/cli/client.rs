@@ -21,13 +21,13 @@ use crate::{domain::time::parse_duration, settings::Secret, tls::client::Paths};
 #[derive(Args)]
 pub struct Client {
     /// The service: host:port, https://host:port or unix:PATH
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    #[arg(long, env = "WEIR_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
     addr: Address,
     /// How long to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_timeout)]
     timeout: Duration,
     /// Who may vouch for the service, in PEM; without it, whom the system trusts. Encrypts, as https:// does
-    #[arg(long, value_name = "FILE", help_heading = SECURITY)]
+    #[arg(long, env = "WEIR_TLS_CA", value_name = "FILE", help_heading = SECURITY)]
     tls_ca: Option<PathBuf>,
     /// The certificate to show, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = SECURITY)]
@@ -36,7 +36,7 @@ pub struct Client {
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = SECURITY)]
     tls_key: Option<PathBuf>,
     /// The name that the service's certificate must bear, where it is not the host in --addr
-    #[arg(long, value_name = "NAME", help_heading = SECURITY)]
+    #[arg(long, env = "WEIR_TLS_SERVER_NAME", value_name = "NAME", help_heading = SECURITY)]
     tls_server_name: Option<String>,
     /// The bearer token to show. Others on this machine can see an option, but not the variable
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, default_value = "", hide_default_value = true,

@@ -54,6 +54,11 @@ fn a_service_is_believed_by_its_authority_and_its_name() {
         assert_eq!(run.code, 2, "{address} {options:?}: {}", run.out);
         assert!(run.err.contains(told), "{address} {options:?}: {}", run.err);
     }
+    let address = format!("https://{}", server.grpc);
+    let variables =
+        [("WEIR_ADDR", address.as_str()), ("WEIR_TLS_CA", text(&ca)), ("WEIR_TLS_SERVER_NAME", "localhost")];
+    let run = finish(weir().arg("health").envs(variables));
+    assert_eq!((run.code, run.out.as_str()), (0, "SERVING\n"), "{}", run.err);
     let bench = ["bench", "--addr", &by_name, "--tls-ca", text(&ca), "--duration", "100ms", "--warmup", "0s"];
     let run = finish(weir().args(bench));
     assert_eq!(run.code, 0, "{}", run.err);

@@ -1,6 +1,6 @@
 //! Certificates that change while they are in use.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use tonic::{Code, transport::Channel};
 use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
@@ -177,6 +177,16 @@ async fn a_connection_ends_when_nobody_vouches_for_its_client_any_more() {
         Err(_) => false,
     };
     assert!(!let_in(&shown).await && let_in(&kept).await);
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_its_certificate() {
+    let authority = Authority::new("ours");
+    let server = guarded(&authority, &authority, "peers: { roles: [check], certificates: ['*'] }");
+    // Long enough to connect and ask on a busy machine.
+    let shown = authority.sign(Leaf::host("a.example").lasting(Duration::from_secs(15)));
+    let kept = authority.sign(Leaf::host("b.example"));
+    is_revoked(&server, &authority, [&shown, &kept], |_| {}).await;
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use hyper_util::rt::TokioIo;
@@ -63,6 +64,13 @@ impl Leaf {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2100, 1, 1);
         Self { params }
+    }
+
+    /// The same, over so long from now.
+    pub fn lasting(mut self, time: Duration) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch");
+        self.params.not_after = date_time_ymd(1970, 1, 1) + now + time;
+        self
     }
 
     /// The same, over at the beginning of this year.
