@@ -55,7 +55,33 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $snapshot := dict "snapshot" (dict "path" "/var/lib/weir/snapshot" "every" .Values.snapshot.every) }}
 {{- $_ := set $settings "store" (mergeOverwrite (default dict $settings.store) $snapshot) }}
 {{- end }}
+{{- if .Values.tls.secretName }}
+{{- $pair := dict "cert" "/etc/weir/tls/tls.crt" "key" "/etc/weir/tls/tls.key" }}
+{{- $clients := dict }}
+{{- with .Values.tls.clientAuth }}
+{{- $clients = dict "client_ca" "/etc/weir/tls/ca.crt" "client_auth" . }}
+{{- end }}
+{{- $_ := set $settings "grpc" (mergeOverwrite (default dict $settings.grpc) (dict "tls" (merge $clients $pair))) }}
+{{- $_ := set $settings "http" (mergeOverwrite (default dict $settings.http) (dict "tls" $pair)) }}
+{{- end }}
+{{- if .Values.auth.secretName }}
+{{- $_ := set $settings "auth" (dict "file" "/etc/weir/auth/callers.yaml") }}
+{{- end }}
 {{- toYaml $settings }}
+{{- end }}
+
+{{- /* Whether the HTTP port is encrypted, by a value of the chart or by a setting. */}}
+{{- define "weir.https" -}}
+{{- if ((((fromYaml (include "weir.settings" .)).http).tls).cert) }}true{{ end }}
+{{- end }}
+
+{{- /* The same of the gRPC port. */}}
+{{- define "weir.grpcs" -}}
+{{- if ((((fromYaml (include "weir.settings" .)).grpc).tls).cert) }}true{{ end }}
+{{- end }}
+
+{{- define "weir.serverName" -}}
+{{- default (printf "%s.%s.svc" (include "weir.fullname" .) .Release.Namespace) .Values.tls.serverName }}
 {{- end }}
 
 {{- /* What must not be installed, with why. */}}
@@ -68,5 +94,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- if and .Values.store.passwordSecret.name (not .Values.store.url) }}
 {{- fail "store.passwordSecret without store.url: there is no store to show the password to" }}
+{{- end }}
+{{- if and .Values.tls.clientAuth (not .Values.tls.secretName) }}
+{{- fail "tls.clientAuth without tls.secretName: without encryption nobody can be asked for a certificate" }}
+{{- end }}
+{{- if and .Values.serviceMonitor.enabled .Values.tls.clientAuth (not .Values.auth.secretName) }}
+{{- fail "serviceMonitor with tls.clientAuth needs auth.secretName: nobody may read metrics until a file of callers says who" }}
 {{- end }}
 {{- end }}
