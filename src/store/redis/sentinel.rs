@@ -18,8 +18,8 @@ use super::{
 };
 use crate::store::{Failure, url::Address};
 
-/// Between two questions to a Sentinel while connections stand. A master that is replaced while it lives goes on taking
-/// checks for so long, and what they charge is lost.
+/// Between two questions to a Sentinel while connections stand. For so long a master that is replaced while it lives goes on
+/// taking checks after the other is named, and what they charge is lost.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Sentinels that watch one master.
