@@ -1,8 +1,10 @@
 //! Sentinels are asked to fail over while the master is well. They leave it a master for a while: what is charged there in
 //! that time is lost.
 
+use std::time::Duration;
+
 use crate::{
-    servers::{SentinelOptions, Sentinels, Server as Redis, eventually},
+    servers::{Options, SentinelOptions, Sentinels, Server as Redis, eventually},
     service::{patient, runtime, window},
     support::{
         Server, eventually_async,
@@ -14,22 +16,18 @@ const UNITS: u64 = 1_000;
 /// Keys, so that every connection of the service is asked by.
 const KEYS: u64 = 100;
 /// What the service logs.
-const SWITCHED: &str = "the Sentinels name another master";
+const SWITCHED: &str = "connections lead to the master that Sentinels name now";
 
 #[test]
 fn a_master_that_was_replaced_alive_is_left_at_once() {
     let all = Sentinels::start(&SentinelOptions::default());
-    let policy = format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }}", window(UNITS));
-    let setup = || patient(&all.url()).policy(&policy);
+    let setup = || patient(&all.url()).policy(&policy());
     let (service, runtime) = (setup().start(), runtime());
     runtime.block_on(charge_each(&service));
     has_all_of(&all.data[1 - all.master()], &all.data[all.master()]);
 
     let old = all.leave_behind();
-    eventually("the switch is seen", || match service.log().iter().any(|line| line.contains(SWITCHED)) {
-        true => Ok(()),
-        false => Err(format!("{:#?}", service.log())),
-    });
+    eventually("the switch is seen", || times_told(&service, SWITCHED, 1));
     runtime.block_on(charge_each(&service));
 
     // It has never known the old one.
@@ -38,6 +36,56 @@ fn a_master_that_was_replaced_alive_is_left_at_once() {
         assert_eq!(runtime.block_on(left(&other, number)), UNITS - 2, "both charges of key {number}");
     }
     assert_eq!(all.data[old].info("role").as_deref(), Ok("master"), "nobody has told it yet");
+}
+
+/// Sentinels that were cut off, or put in the wrong place, name another master than the rest.
+#[test]
+fn one_sentinel_of_three_leads_nobody_astray() {
+    let (stale, master) = (Redis::start(Options::port()), Redis::start(Options::port()));
+    let sentinels = [&stale, &master, &master].map(watching);
+    let service = patient(&url(&sentinels)).policy(&policy()).start();
+    eventually("the others are followed", || times_told(&service, SWITCHED, 1));
+    let runtime = runtime();
+    // For some rounds, in which the one goes on naming its own.
+    for _ in 0..20 {
+        runtime.block_on(charge_each(&service));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let other = patient(&url(&sentinels[1..])).policy(&policy()).start();
+    assert_eq!(runtime.block_on(left(&other, 7)), UNITS - 20);
+    times_told(&service, SWITCHED, 1).expect("nothing goes back and forth");
+}
+
+#[test]
+fn a_master_that_takes_no_checks_gets_none() {
+    let (master, other) =
+        (Redis::start(Options::port()), Redis::start(Options::port().set("min-replicas-to-write", "1")));
+    let sentinels = [&master, &other, &other].map(watching);
+    // The first of them leads to the master that works.
+    let service = patient(&url(&sentinels)).policy(&policy()).start();
+    eventually("it is told", || times_told(&service, "which takes no checks", 1));
+    runtime().block_on(charge_each(&service));
+    times_told(&service, SWITCHED, 0).expect("it stays");
+}
+
+fn policy() -> String {
+    format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }}", window(UNITS))
+}
+
+fn watching(master: &Redis) -> Redis {
+    Redis::start(Options::sentinel().set("sentinel monitor", &format!("mymaster 127.0.0.1 {} 1", master.port())))
+}
+
+fn url(sentinels: &[Redis]) -> String {
+    let hosts: Vec<_> = sentinels.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+    format!("redis-sentinel://{}/mymaster", hosts.join(","))
+}
+
+/// Whether a line was logged so many times.
+fn times_told(service: &Server, line: &str, times: usize) -> Result<(), String> {
+    let log = service.log();
+    let told = log.iter().filter(|told| told.contains(line)).count();
+    if told == times { Ok(()) } else { Err(format!("{told} times: {log:#?}")) }
 }
 
 async fn charge_each(service: &Server) {

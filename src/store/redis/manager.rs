@@ -111,6 +111,14 @@ impl Pool {
         self.0.as_ref().map_err(Clone::clone)?.get().await.map_err(failure)
     }
 
+    /// A number that changes whenever connections lead to another server than before.
+    pub fn changes(&self) -> u64 {
+        match self.0.as_ref().map(|pool| &pool.manager().target) {
+            Ok(Target::Sentinel(sentinels)) => sentinels.changes(),
+            _ => 0,
+        }
+    }
+
     /// Connections that there are, and those of them that nobody uses.
     pub fn sizes(&self) -> (usize, usize) {
         let status = self.0.as_ref().map(managed::Pool::status);

@@ -150,6 +150,11 @@ impl Node {
         self.course.pool.get().await
     }
 
+    /// A number that changes whenever another server is behind this name.
+    pub fn changes(&self) -> u64 {
+        self.course.pool.changes()
+    }
+
     /// Connections that there are, and those of them that nobody uses.
     pub fn connections(&self) -> (usize, usize) {
         self.course.pool.sizes()

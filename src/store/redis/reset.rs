@@ -13,6 +13,8 @@ use crate::{
     telemetry::trail,
 };
 
+/// The cursor at which a scan begins, and ends. One in between means nothing to another server.
+const START: &[u8] = b"0";
 /// Keys that a server is asked to look at in one page of a scan.
 const PAGE: &[u8] = b"1000";
 /// Attempts at one page in a row.
@@ -56,13 +58,15 @@ pub async fn own(
     timeout: Duration,
     forgotten: &Forgotten,
 ) -> Result<bool, Failure> {
-    let (mut cursor, mut existed) = (b"0".to_vec(), false);
+    let (mut cursor, mut existed) = (START.to_vec(), false);
     loop {
+        let server = servers.changes();
         let call = reset_call(now, &forgotten.rest, forgotten.subtree, &cursor);
         let reply = servers.script(&forgotten.hash, &call, Instant::now() + timeout).await?;
         let (next, found) = Answers::reset(&reply)?;
         existed |= found;
         match next {
+            _ if servers.changes() != server => cursor = START.to_vec(),
             Some(next) => cursor = next,
             None => return Ok(existed),
         }
@@ -75,11 +79,13 @@ pub async fn own(
 /// Why it is not certain that all are gone.
 pub async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
     let pattern = [&escaped(beginning)[..], b"*"].concat();
-    let (mut cursor, mut gone) = (b"0".to_vec(), 0);
+    let (mut cursor, mut gone) = (START.to_vec(), 0);
     let (mut tries, mut pause) = (1, PAGE_PAUSE);
     loop {
+        let server = node.changes();
         match page(servers, node, &pattern, &cursor, &mut gone).await {
-            Ok(next) if next == b"0" => return Ok(gone),
+            Ok(_) if node.changes() != server => cursor = START.to_vec(),
+            Ok(next) if next == START => return Ok(gone),
             Ok(next) => (cursor, tries, pause) = (next, 1, PAGE_PAUSE),
             Err(failure) if tries == PAGE_TRIES || is_for_good(&failure) => return Err(failure),
             Err(failure) => {
@@ -91,7 +97,7 @@ pub async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result
                     "a page of a scan failed"
                 );
                 if !is_of_the_same_server(&failure) {
-                    cursor = b"0".to_vec();
+                    cursor = START.to_vec();
                 }
                 sleep(pause).await;
                 (tries, pause) = (tries + 1, 2 * pause);

@@ -96,6 +96,14 @@ impl Servers {
         matches!(self.kind, Kind::One(_))
     }
 
+    /// A number that changes whenever another server is in the place of one. Those of a Cluster are known by their addresses.
+    pub fn changes(&self) -> u64 {
+        match &self.kind {
+            Kind::One(node) => node.changes(),
+            Kind::Cluster(_) => 0,
+        }
+    }
+
     /// Whether all are asked.
     pub fn is_up(&self) -> bool {
         match &self.kind {
@@ -210,8 +218,8 @@ impl Maker {
     }
 
     fn watch(&self, sentinels: Arc<Sentinels>) -> AbortOnDropHandle<()> {
-        let dialer = Arc::clone(&self.dialer);
-        AbortOnDropHandle::new(self.runtime.spawn(async move { sentinels.watch(&dialer).await }))
+        let (dialer, probe_key) = (Arc::clone(&self.dialer), ProbeKey::new(&self.settings.key_prefix, None));
+        AbortOnDropHandle::new(self.runtime.spawn(async move { sentinels.watch(&dialer, &probe_key).await }))
     }
 
     fn one(&self, target: Target, address: Address) -> Node {

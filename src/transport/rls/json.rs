@@ -8,7 +8,7 @@ use axum::{
     body::Body,
     extract::{Request, State},
     http::{HeaderValue, StatusCode, header},
-    response::{IntoResponse, Response},
+    response::Response,
     routing::any,
 };
 use prost::Message;
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     limiter::descriptors::MAX_DESCRIPTORS,
     store::Store,
-    transport::http::{Damaged, Sites, body, transcode::is_bounded},
+    transport::http::{Damaged, body, transcode::is_bounded},
 };
 
 /// Most values in the JSON of a request: many times what usual descriptors have.
@@ -38,28 +38,24 @@ struct Json<S> {
     request: MessageDescriptor,
     response: MessageDescriptor,
     max_body_bytes: usize,
-    sites: Sites,
 }
 
-/// The path. A body is at most `max_body_bytes` long; of pages in browsers those of `sites` may ask.
+/// The path. A body is at most `max_body_bytes` long.
 ///
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
-pub fn routes<S: Store>(rls: Rls<S>, max_body_bytes: usize, sites: Sites) -> Result<Router, Damaged> {
+pub fn routes<S: Store>(rls: Rls<S>, max_body_bytes: usize) -> Result<Router, Damaged> {
     let pool = DescriptorPool::decode(DESCRIPTORS).map_err(|error| Damaged::new(error.to_string()))?;
     let message = |name: &str| {
         let found = pool.get_message_by_name(&format!("envoy.service.ratelimit.v3.{name}"));
         found.ok_or_else(|| Damaged::new(format!("no {name}")))
     };
     let (request, response) = (message("RateLimitRequest")?, message("RateLimitResponse")?);
-    let json = Json { rls, request, response, max_body_bytes, sites };
+    let json = Json { rls, request, response, max_body_bytes };
     Ok(Router::new().route("/json", any(answer::<S>)).with_state(Arc::new(json)))
 }
 
 async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, request: Request) -> Response {
-    if let Err(problem) = json.sites.check(&request) {
-        return problem.into_response();
-    }
     let body = body::bytes(request.into_body(), json.max_body_bytes).await.ok();
     let Some(request) = body.and_then(|body| json.read(&body)) else {
         json.rls.unreadable();

@@ -61,7 +61,8 @@ impl Options {
         Self { tls: Some(files), ..Self::port() }
     }
 
-    pub(super) fn sentinel() -> Self {
+    /// A Sentinel, which `set("sentinel monitor", …)` tells what to watch.
+    pub fn sentinel() -> Self {
         Self { role: Role::Sentinel, ..Self::port() }
     }
 
