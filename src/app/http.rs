@@ -37,7 +37,7 @@ pub fn routes(
         async { page.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()) }
     }));
     let most = settings.grpc.max_message_bytes;
-    let envoy = rls::json::routes(Rls::new(checks.clone(), settings.envoy.clone()), most, sites.clone())?;
+    let envoy = rls::json::routes(Rls::new(checks.clone(), settings.envoy.clone()), most)?;
     let api = http::routes(checks, settings.http.headers, most, sites)?;
     Ok(api.merge(envoy).merge(pages))
 }

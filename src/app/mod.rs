@@ -166,7 +166,7 @@ impl App {
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let told = Watch::new(spans, limiter.store().shared().is_some());
         let checks = Checks::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
-        let sites = Sites::new(&ui.hosts);
+        let sites = Sites::new(&ui.hosts, security.gate("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
         let pages = http::routes(&settings, checks.clone(), admin.clone(), explorer, sites)?;
         let (routes, health) = {

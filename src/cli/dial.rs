@@ -40,6 +40,13 @@ impl FromStr for Address {
     }
 }
 
+impl Address {
+    /// Whether a connection to it may be encrypted, as far as it says.
+    pub fn may_be_encrypted(&self) -> bool {
+        self.encrypted != Some(false) && matches!(self.listen, Listen::Tcp(_))
+    }
+}
+
 /// What a command trusts, shows and says by an encrypted connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Trust<'a> {

@@ -59,6 +59,17 @@ fn a_service_is_believed_by_its_authority_and_its_name() {
         [("WEIR_ADDR", address.as_str()), ("WEIR_TLS_CA", text(&ca)), ("WEIR_TLS_SERVER_NAME", "localhost")];
     let run = finish(weir().arg("health").envs(variables));
     assert_eq!((run.code, run.out.as_str()), (0, "SERVING\n"), "{}", run.err);
+    let plain = Server::with_policy(POLICY);
+    // An option is about another service than the variables are.
+    for other in [format!("http://{}", plain.grpc), by_name.clone()] {
+        let run = finish(weir().args(["health", "--addr", &other]).envs(variables));
+        assert_eq!(run.code, 0, "{other}: {}", run.err);
+    }
+    let empty = variables.map(|(name, _)| (name, ""));
+    let run = finish(weir().args(["health", "--addr", &plain.grpc]).envs(empty));
+    assert_eq!(run.code, 0, "{}", run.err);
+    let run = finish(weir().arg("health").env("WEIR_ADDR", "nowhere"));
+    assert!(run.code == 2 && run.err.contains("WEIR_ADDR: `nowhere`"), "{}", run.err);
     let bench = ["bench", "--addr", &by_name, "--tls-ca", text(&ca), "--duration", "100ms", "--warmup", "0s"];
     let run = finish(weir().args(bench));
     assert_eq!(run.code, 0, "{}", run.err);

@@ -9,7 +9,6 @@ use axum::{
 };
 
 use super::problem::Problem;
-use crate::auth::Roles;
 
 /// What a browser says of who makes a request.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -18,12 +17,15 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     names: Arc<[String]>,
+    /// A page of somebody else's has no token.
+    callers_are_known: bool,
 }
 
 impl Sites {
-    /// Pages opened by an address, as `localhost`, over TLS, or by one of these names of hosts.
-    pub fn new(names: &[String]) -> Self {
-        Self { names: names.into() }
+    /// Pages opened by an address, as `localhost`, over TLS, or by one of these names of hosts; by any name, where callers are
+    /// known.
+    pub fn new(names: &[String], callers_are_known: bool) -> Self {
+        Self { names: names.into(), callers_are_known }
     }
 
     /// Lets through what no browser sends, and what Weir's own page asks.
@@ -38,19 +40,16 @@ impl Sites {
             return forbidden("another site's page asks this".to_owned());
         }
         let Some(origin) = request.headers().get(header::ORIGIN) else { return Ok(()) };
-        let callers_are_known = request.extensions().get::<Roles>().is_some();
-        let plain = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
-        match plain.map(str::parse::<Authority>) {
-            None => Ok(()),
-            Some(Ok(authority)) if callers_are_known || self.is_own(authority.host()) => Ok(()),
-            Some(authority) => {
-                let name = authority.as_ref().map_or("", Authority::host);
-                forbidden(format!(
-                    "the page was opened by the name `{name}`, which anybody may have lead here: open it by an address or over \
-                     https, or name it in http.ui.hosts"
-                ))
-            }
+        let (scheme, host) = origin.to_str().ok().and_then(|origin| origin.split_once("://")).unwrap_or_default();
+        let authority = host.parse::<Authority>();
+        let name = authority.as_ref().map_or("", Authority::host);
+        if scheme == "https" || scheme == "http" && (self.callers_are_known || self.is_own(name)) {
+            return Ok(());
         }
+        forbidden(format!(
+            "the page was opened by the name `{name}`, which anybody may have lead here: open it by an address or over https, or \
+             name it in http.ui.hosts"
+        ))
     }
 
     fn is_own(&self, host: &str) -> bool {
@@ -90,7 +89,7 @@ mod tests {
     }
 
     fn asks(headers: &[(&str, &str)]) -> bool {
-        Sites::new(&["weir.example".to_owned()]).check(&request(headers)).is_ok()
+        Sites::new(&["weir.example".to_owned()], false).check(&request(headers)).is_ok()
     }
 
     #[test]
@@ -111,11 +110,7 @@ mod tests {
 
     #[test]
     fn a_name_that_anybody_may_point_here_is_not_ours() {
-        let opened = |host: &str| [("host", host.to_owned()), ("origin", format!("http://{host}"))];
-        let asks = |host: &str| {
-            let [(_, name), (_, origin)] = opened(host);
-            asks(&[("host", &name), ("origin", &origin)])
-        };
+        let opened = |host: &str| asks(&[("host", host), ("origin", &format!("http://{host}"))]);
         for own in [
             "127.0.0.1:8080",
             "[::1]:8080",
@@ -125,7 +120,7 @@ mod tests {
             "weir.localhost:1",
             "WEIR.example:8080",
         ] {
-            assert!(asks(own), "{own}");
+            assert!(opened(own), "{own}");
         }
         for other in [
             "rebound.example:8080",
@@ -135,10 +130,11 @@ mod tests {
             "notlocalhost",
             "other.weir.example",
         ] {
-            assert!(!asks(other), "{other}");
+            assert!(!opened(other), "{other}");
         }
-        let mut known = request(&[("host", "rebound.example"), ("origin", "http://rebound.example")]);
-        known.extensions_mut().insert(Roles::from_iter([]));
-        assert!(Sites::default().check(&known).is_ok(), "its page has no token");
+        let rebound = request(&[("host", "rebound.example"), ("origin", "http://rebound.example")]);
+        assert!(Sites::default().check(&rebound).is_err());
+        assert!(Sites::new(&[], true).check(&rebound).is_ok());
+        assert!(!asks(&[("origin", "null"), ("sec-fetch-site", "same-origin")]));
     }
 }

@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $pair := dict "cert" "/etc/weir/tls/tls.crt" "key" "/etc/weir/tls/tls.key" }}
 {{- $clients := dict }}
 {{- with .Values.tls.clientAuth }}
-{{- $clients = dict "client_ca" "/etc/weir/tls/ca.crt" "client_auth" . }}
+{{- $clients = dict "client_ca" (printf "/etc/weir/tls/%s" $.Values.tls.caKey) "client_auth" . }}
 {{- end }}
 {{- $_ := set $settings "grpc" (mergeOverwrite (default dict $settings.grpc) (dict "tls" (merge $clients $pair))) }}
 {{- $_ := set $settings "http" (mergeOverwrite (default dict $settings.http) (dict "tls" $pair)) }}
@@ -80,6 +80,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if ((((fromYaml (include "weir.settings" .)).grpc).tls).cert) }}true{{ end }}
 {{- end }}
 
+{{- /* Whether `helm test` can ask the gRPC port: it has no certificate to show, and knows no other authority than the chart's. */}}
+{{- define "weir.testable" -}}
+{{- $tls := default dict ((fromYaml (include "weir.settings" .)).grpc).tls }}
+{{- $asks := and $tls.client_ca (ne (default "required" $tls.client_auth) "optional") }}
+{{- if and (not $asks) (or .Values.tls.secretName (not $tls.cert)) }}true{{ end }}
+{{- end }}
+
 {{- define "weir.serverName" -}}
 {{- default (printf "%s.%s.svc" (include "weir.fullname" .) .Release.Namespace) .Values.tls.serverName }}
 {{- end }}
@@ -97,6 +104,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- if and .Values.tls.clientAuth (not .Values.tls.secretName) }}
 {{- fail "tls.clientAuth without tls.secretName: without encryption nobody can be asked for a certificate" }}
+{{- end }}
+{{- if and .Values.tls.clientAuth (not .Values.tls.caKey) }}
+{{- fail "tls.clientAuth needs tls.caKey: who vouches for callers" }}
+{{- end }}
+{{- if and .Values.serviceMonitor.enabled .Values.auth.secretName (not .Values.serviceMonitor.tokenSecret.name) }}
+{{- fail "serviceMonitor with auth.secretName needs serviceMonitor.tokenSecret.name: a caller of the role metrics" }}
 {{- end }}
 {{- if and .Values.serviceMonitor.enabled .Values.tls.clientAuth (not .Values.auth.secretName) }}
 {{- fail "serviceMonitor with tls.clientAuth needs auth.secretName: nobody may read metrics until a file of callers says who" }}
