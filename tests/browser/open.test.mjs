@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Service, browser, open, picture, until } from "./service.mjs";
+import { REBOUND, Service, browser, open, picture, until } from "./service.mjs";
 
 const POLICY = `
 schema:
@@ -238,4 +238,26 @@ test("it follows a policy that changes, and says when nobody answers", async () 
   } finally {
     await own.stop();
   }
+});
+
+test("a page by a name that may be anybody's learns nothing and resets nothing", async () => {
+  assert.equal(await service.check(["user", "rae"], { cost: 4 }), 200);
+  const context = await chromium.newContext();
+  const page = await context.newPage();
+  await page.goto(`${service.url.replace("127.0.0.1", REBOUND)}/ui`);
+  const asked = await page.evaluate(async () => {
+    const ask = async (path, body) => {
+      const headers = { "content-type": "application/json" };
+      return (await fetch(path, { method: "POST", headers, body: JSON.stringify(body) })).status;
+    };
+    return [
+      await ask("/v1/reset", { key: ["user", "rae"] }),
+      await ask("/ui/api/key", { domain: "", key: ["user", "rae"] }),
+      await ask("/ui/api/live", { domain: "" }),
+    ];
+  });
+  assert.deepEqual(asked, [403, 403, 403]);
+  const kept = await service.post("/v1/check", { key: ["user", "rae"], cost: 0 });
+  assert.equal((await kept.json()).levels[1].remaining, "6");
+  await context.close();
 });

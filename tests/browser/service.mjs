@@ -69,8 +69,12 @@ export function caller(name, roles) {
   return { token, lines: `  ${name}: { roles: [${roles}], tokens: [{ sha256: ${sha256} }] }\n` };
 }
 
+/** A name of somebody else's, which the browser is told leads to this machine. */
+export const REBOUND = "rebound.example";
+
 export function browser() {
-  return chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox", "--disable-gpu"] });
+  const args = ["--no-sandbox", "--disable-gpu", `--host-resolver-rules=MAP ${REBOUND} 127.0.0.1`];
+  return chromium.launch({ executablePath: CHROMIUM, args });
 }
 
 /** A page of the explorer, and what it has done that it must not. */
