@@ -1,7 +1,9 @@
 //! Sentinels are asked to fail over while the master is well. They leave it a master for a while: what is charged there in
 //! that time is lost.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
+
+use weir::proto::ResetRequest;
 
 use crate::{
     servers::{Options, SentinelOptions, Sentinels, Server as Redis, eventually},
@@ -15,6 +17,8 @@ use crate::{
 const UNITS: u64 = 1_000;
 /// Keys, so that every connection of the service is asked by.
 const KEYS: u64 = 100;
+/// Keys that are no states, beside those.
+const OTHER_KEYS: u64 = 1_000_000;
 /// What the service logs.
 const SWITCHED: &str = "connections lead to the master that Sentinels name now";
 
@@ -49,7 +53,7 @@ fn one_sentinel_of_three_leads_nobody_astray() {
     // For some rounds, in which the one goes on naming its own.
     for _ in 0..20 {
         runtime.block_on(charge_each(&service));
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
     let other = patient(&url(&sentinels[1..])).policy(&policy()).start();
     assert_eq!(runtime.block_on(left(&other, 7)), UNITS - 20);
@@ -65,6 +69,82 @@ fn a_master_that_takes_no_checks_gets_none() {
     eventually("it is told", || times_told(&service, "which takes no checks", 1));
     runtime().block_on(charge_each(&service));
     times_told(&service, SWITCHED, 0).expect("it stays");
+}
+
+#[test]
+fn a_key_is_forgotten_by_who_is_the_master_when_that_is_answered() {
+    let (old, new) = (Redis::start(Options::port()), Redis::start(Options::port()));
+    let (service, sentinel) = charged_on_both(&old, &new);
+    // The connection for resets: to make one would take the master.
+    reset(&service, &["user", "8"], false);
+    old.pause();
+    thread::scope(|scope| {
+        // Whether it comes before the switch or after: nobody is told that it is done while the new master knows better.
+        let reset = scope.spawn(|| reset(&service, &["user", "7"], false));
+        lead(&sentinel, &new);
+        eventually("the switch is seen", || times_told(&service, SWITCHED, 1));
+        old.resume();
+        reset.join().expect("a reset");
+    });
+    assert_eq!(runtime().block_on(left(&service, 7)), UNITS);
+}
+
+#[test]
+fn a_scan_begins_anew_on_another_master() {
+    let (old, new) = (Redis::start(Options::port()), Redis::start(Options::port()));
+    let (service, sentinel) = charged_on_both(&old, &new);
+    // So that the scan is far from its end when the master stops.
+    for server in [&old, &new] {
+        server.cli(&["DEBUG", "POPULATE", &OTHER_KEYS.to_string(), "other"]);
+    }
+    thread::scope(|scope| {
+        let reset = scope.spawn(|| reset(&service, &["user"], true));
+        eventually("the scan has begun", || if scans(&old)? > 100 { Ok(()) } else { Err("not yet".to_owned()) });
+        old.pause();
+        lead(&sentinel, &new);
+        eventually("the switch is seen", || times_told(&service, SWITCHED, 1));
+        old.resume();
+        reset.join().expect("a reset");
+    });
+    let pages = scans(&new).expect("a number");
+    reset(&service, &["user"], true);
+    let all = scans(&new).expect("a number") - pages;
+    assert!(pages > 0 && pages + 50 >= all, "{pages} pages of {all} were looked at");
+    for number in 0..KEYS {
+        assert_eq!(runtime().block_on(left(&service, number)), UNITS, "key {number}");
+    }
+}
+
+/// A service, one Sentinel that leads it to `old`, and the same counts on both servers.
+fn charged_on_both(old: &Redis, new: &Redis) -> (Server, Redis) {
+    let runtime = runtime();
+    for server in [new, old] {
+        let service = patient(&server.url()).policy(&policy()).start();
+        runtime.block_on(charge_each(&service));
+    }
+    let sentinel = watching(old);
+    let service = led_by_the_first(std::slice::from_ref(&sentinel));
+    assert_eq!(runtime.block_on(left(&service, 7)), UNITS - 1);
+    (service, sentinel)
+}
+
+/// From now on the Sentinel names this master.
+fn lead(sentinel: &Redis, master: &Redis) {
+    sentinel.cli(&["SENTINEL", "REMOVE", "mymaster"]);
+    sentinel.cli(&["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &master.port().to_string(), "1"]);
+}
+
+fn reset(service: &Server, key: &[&str], subtree: bool) {
+    let key = key.iter().map(ToString::to_string).collect();
+    let request = ResetRequest { key, subtree, ..Default::default() };
+    runtime().block_on(async { service.client().await.reset(request).await.expect("it is done") });
+}
+
+/// How many pages of a scan a server was asked for.
+fn scans(server: &Redis) -> Result<u64, String> {
+    let told = server.info("cmdstat_scan")?;
+    let calls = told.strip_prefix("calls=").and_then(|rest| rest.split(',').next()).unwrap_or("0");
+    calls.parse().map_err(|_| told.clone())
 }
 
 fn policy() -> String {
