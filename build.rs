@@ -16,14 +16,14 @@ fn main() -> Outcome<()> {
     println!("cargo:rerun-if-changed=proto");
     println!("cargo:rerun-if-changed=Cargo.lock");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    own(&out)?;
+    own()?;
     envoy(&out)
 }
 
-fn own(out: &Path) -> Outcome<()> {
+fn own() -> Outcome<()> {
     let descriptors = protox::compile(["proto/weir/v1/weir.proto"], ["proto"])?;
-    fs::write(out.join("weir_descriptor.bin"), descriptors.encode_to_vec())?;
-    Ok(tonic_prost_build::configure().build_server(false).compile_fds(descriptors)?)
+    let client = tonic_prost_build::configure().build_server(false).extern_path(".weir.v1", "::weir_core::proto");
+    Ok(client.compile_fds(descriptors)?)
 }
 
 /// The descriptors that Envoy's rate-limit service needs, of the hundreds that the crate with the messages has.

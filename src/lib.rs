@@ -8,24 +8,18 @@
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
-/// The messages of `weir.v1`, generated from `proto/weir/v1/weir.proto`, where they are documented.
-#[allow(missing_docs, clippy::all, rustdoc::all)]
+pub use weir_core::{algorithm, domain, plan};
+
+/// The messages of `weir.v1` and a client of its service.
 pub mod proto {
-    tonic::include_proto!("weir.v1");
+    pub use weir_core::proto::*;
 
-    /// The encoded file descriptors, for reflection.
-    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/weir_descriptor.bin"));
+    include!(concat!(env!("OUT_DIR"), "/weir.v1.rs"));
 }
-
-pub mod domain;
 
 pub mod settings;
 
 pub mod tls;
-
-pub mod algorithm;
-
-pub mod plan;
 
 pub mod policy;
 

@@ -35,7 +35,7 @@ fn read(path: &str) -> String {
 
 fn readmes() -> Vec<Readme> {
     let read = |name: &str| {
-        let path = format!("src/algorithm/{name}/README.md");
+        let path = format!("crates/weir-core/src/algorithm/{name}/README.md");
         Readme::parse(name, &read(&path)).unwrap_or_else(|wrong| panic!("{path}: {wrong}"))
     };
     LIST.iter().map(|entry| read(entry.name)).collect()
@@ -101,7 +101,7 @@ fn what_the_manual_quotes_is_valid() {
         quotes::check(path, &text);
     }
     for entry in LIST {
-        let path = format!("src/algorithm/{}/README.md", entry.name);
+        let path = format!("crates/weir-core/src/algorithm/{}/README.md", entry.name);
         let text = read(&path);
         assert_eq!(
             quotes::check(&path, &text).first().map(String::as_str),

@@ -6,8 +6,7 @@ use super::readme::Readme;
 pub const TEMPLATE: &str = "tests/manual/template.md";
 
 /// The line that tells where to change the page.
-const NOTE: &str =
-    "<!-- Written by ./manual from tests/manual/template.md and src/algorithm/*/README.md: change those instead. -->";
+const NOTE: &str = "<!-- Written by ./manual from tests/manual/template.md and crates/weir-core/src/algorithm/*/README.md: change those instead. -->";
 
 /// Fills the template's places.
 pub fn compose(template: &str, readmes: &[Readme]) -> String {

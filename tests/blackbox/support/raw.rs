@@ -15,11 +15,14 @@ const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const CANCEL: u32 = 8;
 /// What is said to those who ask too much.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 const INITIAL_WINDOW_SIZE: u16 = 4;
+/// What gRPC puts before a message: whether it is compressed, and its length.
+const MESSAGE_HEAD_BYTES: usize = 5;
 
 /// A connection whose frames are written one by one.
 pub struct Raw {
@@ -31,15 +34,25 @@ pub struct Raw {
 impl Raw {
     /// Connects and sends the preface; the service may then send at most `window` bytes on each stream.
     pub fn connect(address: &str, window: u32) -> io::Result<Self> {
+        let mut raw = Self::connect_silently(address)?;
+        raw.preface(window)?;
+        Ok(raw)
+    }
+
+    /// Connects and sends nothing.
+    pub fn connect_silently(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut raw = Self { stream, next: 1 };
-        raw.write(PREFACE)?;
+        Ok(Self { stream, next: 1 })
+    }
+
+    /// Sends the preface; the service may then send at most `window` bytes on each stream.
+    pub fn preface(&mut self, window: u32) -> io::Result<()> {
+        self.write(PREFACE)?;
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend_from_slice(&window.to_be_bytes());
-        raw.frame(SETTINGS, 0, 0, &settings)?;
-        Ok(raw)
+        self.frame(SETTINGS, 0, 0, &settings)
     }
 
     /// Opens the next stream, the first time stream 1, as a gRPC call.
@@ -65,13 +78,24 @@ impl Raw {
         self.frame(HEADERS, END_HEADERS, stream, &block)
     }
 
-    /// Sends a message on stream 1.
+    /// Sends a message on stream 1, and more may follow.
     pub fn message(&mut self, message: &impl prost::Message) -> io::Result<()> {
-        let body = message.encode_to_vec();
-        let mut data = vec![0];
-        data.extend_from_slice(&u32::try_from(body.len()).expect("short").to_be_bytes());
-        data.extend_from_slice(&body);
-        self.frame(DATA, 0, 1, &data)
+        self.frame(DATA, 0, 1, &framed(message))
+    }
+
+    /// Sends the only message of stream 1.
+    pub fn only_message(&mut self, message: &impl prost::Message) -> io::Result<()> {
+        self.frame(DATA, END_STREAM, 1, &framed(message))
+    }
+
+    /// Reads the first message that the service sends on any stream.
+    pub fn answer<M: prost::Message + Default>(&mut self) -> io::Result<M> {
+        loop {
+            let (kind, payload) = self.read_frame()?;
+            if kind == DATA && payload.len() >= MESSAGE_HEAD_BYTES {
+                return Ok(M::decode(&payload[MESSAGE_HEAD_BYTES..])?);
+            }
+        }
     }
 
     /// Sends the beginning of a frame that is announced to be longer.
@@ -137,20 +161,22 @@ impl Raw {
     pub fn end(&mut self) -> io::Result<Option<u32>> {
         let mut goodbye = None;
         loop {
-            let mut head = [0; 9];
-            match self.stream.read_exact(&mut head) {
-                Ok(()) => {}
-                Err(error) if is_closed(&error) => return Ok(goodbye),
-                Err(error) => return Err(error),
-            }
-            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-            match self.stream.read_exact(&mut payload) {
-                Ok(()) if head[3] == GOAWAY => goodbye = payload[4..8].try_into().ok().map(u32::from_be_bytes),
-                Ok(()) => {}
+            match self.read_frame() {
+                Ok((GOAWAY, payload)) => goodbye = payload[4..8].try_into().ok().map(u32::from_be_bytes),
+                Ok(_) => {}
                 Err(error) if is_closed(&error) => return Ok(goodbye),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The type of the next frame, and its payload.
+    fn read_frame(&mut self) -> io::Result<(u8, Vec<u8>)> {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head)?;
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        self.stream.read_exact(&mut payload)?;
+        Ok((head[3], payload))
     }
 
     fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
@@ -162,6 +188,15 @@ impl Raw {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
+}
+
+/// A message with its head, uncompressed.
+fn framed(message: &impl prost::Message) -> Vec<u8> {
+    let body = message.encode_to_vec();
+    let mut data = vec![0];
+    data.extend_from_slice(&u32::try_from(body.len()).expect("short").to_be_bytes());
+    data.extend_from_slice(&body);
+    data
 }
 
 fn put_frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {

@@ -11,13 +11,11 @@ use std::{
 
 use smallvec::SmallVec;
 use tempfile::TempDir;
+use weir_core::testing::{Random, cases};
 
 use super::*;
 use crate::{
-    algorithm::{
-        Bounds, LIST,
-        laws::random::{Random, cases},
-    },
+    algorithm::{Bounds, LIST},
     domain::{
         Charge, Key, ManualClock,
         key::domain_name,

@@ -14,10 +14,9 @@ pub mod tat;
 #[cfg(test)]
 pub(crate) mod laws;
 
-use crate::{
-    domain::{Ask, Decision, Micros},
-    proto::limit::Algorithm as Message,
-};
+use crate::domain::{Ask, Decision, Micros};
+#[cfg(feature = "proto")]
+use crate::proto::limit::Algorithm as Message;
 pub use params::{Bounds, ParamError, Source};
 
 /// What the Lua halves share; it stands before them in one script.
@@ -148,6 +147,7 @@ macro_rules! algorithms {
             ///
             /// # Errors
             /// [`ParamError`] names the field that is out of bounds.
+            #[cfg(feature = "proto")]
             pub fn from_proto(message: &Message, bounds: &Bounds) -> Result<Self, ParamError> {
                 match message {
                     $(Message::$variant(message) => {

@@ -1,5 +1,6 @@
 //! Random cases that can be replayed: a failure prints its seed, and `LAWS_SEED=<that>` runs the same case first.
 //! `LAWS_EFFORT=100` runs a hundred times as many cases.
+#![allow(clippy::unwrap_used)]
 
 use std::{env, fmt::Debug, str::FromStr};
 
@@ -65,7 +66,10 @@ fn setting<T: FromStr<Err: Debug>>(name: &str, default: T) -> T {
 }
 
 /// Says where a test stood when it fails within the life of this value.
-pub struct OnPanic<F: Fn() -> String>(pub F);
+pub struct OnPanic<F: Fn() -> String>(
+    /// What is printed.
+    pub F,
+);
 
 impl<F: Fn() -> String> Drop for OnPanic<F> {
     fn drop(&mut self) {

@@ -2,7 +2,7 @@
 
 pub(crate) mod facts;
 mod lua;
-pub(crate) mod random;
+pub(crate) use crate::testing as random;
 mod story;
 mod vectors;
 mod window;

@@ -1,0 +1,58 @@
+//! Rate limits, decided exactly: what a key is, twelve algorithms, and how several limits on one key become one decision.
+//!
+//! Pure: no I/O, no clock, no thread, no transport. Time is a parameter, state goes in and comes out, so any program can keep
+//! the states where it likes. A limiter of your own in twenty lines:
+//!
+//! ```
+//! use std::collections::HashMap;
+//!
+//! use weir_core::{
+//!     algorithm::{Bounds, Params, State, find},
+//!     domain::Ask,
+//! };
+//!
+//! struct Limiter {
+//!     params: Params,
+//!     states: HashMap<String, State>,
+//! }
+//!
+//! impl Limiter {
+//!     fn allows(&mut self, key: &str, now: i64) -> bool {
+//!         let ask = Ask { now, cost: 1, max_wait: None, phase: 0 };
+//!         let (decision, next) = self.params.step(self.states.get(key), &ask);
+//!         if let Some(next) = next {
+//!             self.states.insert(key.to_owned(), next);
+//!         }
+//!         decision.allowed
+//!     }
+//! }
+//!
+//! // Two at once, then one each second; moments are in microseconds.
+//! let fields: &[(&str, &str)] = &[("burst", "1"), ("count", "1"), ("period", "1s")];
+//! let gcra = find("gcra").expect("an algorithm of the list");
+//! let params = (gcra.parse)(&fields, &Bounds::default())?;
+//! let mut limiter = Limiter { params, states: HashMap::new() };
+//! assert!(limiter.allows("alex", 0) && limiter.allows("alex", 0));
+//! assert!(!limiter.allows("alex", 999_999));
+//! assert!(limiter.allows("alex", 1_000_000));
+//! # Ok::<(), weir_core::algorithm::ParamError>(())
+//! ```
+
+/// The messages of `weir.v1`, generated from `proto/weir/v1/weir.proto`, where they are documented.
+#[cfg(feature = "proto")]
+#[allow(missing_docs, clippy::all, clippy::unwrap_used, rustdoc::all)]
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/weir.v1.rs"));
+
+    /// The encoded file descriptors, for reflection.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/weir_descriptor.bin"));
+}
+
+pub mod domain;
+
+pub mod algorithm;
+
+pub mod plan;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
