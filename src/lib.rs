@@ -5,6 +5,7 @@
 //! reading order, each using only those above it; `ARCHITECTURE.md` has the map.
 
 pub use weir_core::{algorithm, domain, plan};
+pub use weir_policy as policy;
 
 /// The messages of `weir.v1` and a client of its service.
 pub mod proto {
@@ -16,8 +17,6 @@ pub mod proto {
 pub mod settings;
 
 pub mod tls;
-
-pub mod policy;
 
 pub mod store;
 

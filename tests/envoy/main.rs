@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used)]
 
 mod beyond;
+mod descriptors;
 mod hits;
 mod lookup;
 mod metrics;
