@@ -4,7 +4,6 @@
 pub mod access;
 mod at_hand;
 pub mod connection;
-pub mod crowd;
 pub mod decode;
 pub mod drain;
 pub mod encode;
@@ -15,6 +14,7 @@ pub mod gate;
 pub mod grpc;
 pub mod headers;
 pub mod http;
+pub mod in_flight;
 pub mod lifetime;
 pub mod listener;
 pub mod message;

@@ -210,7 +210,10 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::transport::{drain::Drain, rate::Rate};
+    use crate::{
+        domain::time::DAY,
+        transport::{drain::Drain, rate::Rate},
+    };
 
     #[test]
     fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
@@ -275,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_is_held_to_the_rate_of_its_connection_and_ends_while_it_waits() {
-        let rate = Rate::every(Duration::from_secs(3_600), NonZeroU32::new(2).unwrap());
+        let rate = Rate::new(NonZeroU32::new(2).unwrap(), DAY);
         let connected = Connected::new(Drain::default(), Some(Arc::new(rate)));
         let message = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"\0\0\0\0\x01a")));
         let endless = StreamBody::new(stream::iter(std::iter::repeat_with(message)));
