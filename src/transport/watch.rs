@@ -11,13 +11,14 @@ use hyper::{
     body::{Body, Frame},
     header::{HeaderName, HeaderValue},
 };
+use opentelemetry::trace::Span as _;
 use tonic::Code;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
 
 use super::{grpc, rls, server::Serve};
 use crate::telemetry::{
     Spans,
-    spans::{Context, Span},
+    spans::{Span, caller},
     trail::{self, Ending, RequestId, Surface, Told, Trail},
 };
 
@@ -25,8 +26,6 @@ use crate::telemetry::{
 const ACCESS: &str = "weir::access";
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Who is told of requests.
@@ -50,6 +49,7 @@ type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 pub struct Watched {
     watch: Arc<Watch>,
     trail: Arc<Trail>,
+    span: Option<Span>,
     ending: Ending,
 }
 
@@ -59,12 +59,13 @@ impl Watched {
         let surface = R::surface(request);
         let headers = request.headers();
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
-        let context = context(headers);
+        let caller = caller(headers);
         let spans = watch.spans.as_ref().filter(|_| surface != Surface::Other);
-        let span = spans.and_then(|spans| spans.begin(context.as_ref()));
-        let (trace, span) = span.map_or((context, None), |(trace, span)| (Some(trace), Some(span)));
-        let trail = Arc::new(Trail::new(surface, given, trace, span));
-        Box::new(Self { watch: Arc::clone(watch), trail, ending: Ending::default() })
+        let span = spans.and_then(|spans| spans.begin(caller.as_ref()));
+        let context = span.as_ref().map(|span| span.span_context()).or(caller.as_ref());
+        let trace = context.map(|context| u128::from_be_bytes(context.trace_id().to_bytes()));
+        let trail = Arc::new(Trail::new(surface, given, trace, span.is_some()));
+        Box::new(Self { watch: Arc::clone(watch), trail, span, ending: Ending::default() })
     }
 
     /// What is said of the request.
@@ -141,7 +142,7 @@ impl Watched {
             degraded = told.degraded,
             duration_us = trail.took().as_micros() as u64,
             request_id = %trail.id(),
-            trace_id = trail.trace().map(Context::trace),
+            trace_id = trail.trace_id(),
             "answered"
         );
     }
@@ -155,11 +156,9 @@ impl Drop for Watched {
         let told = self.trail.take_told();
         self.log(&told);
         if let Some(spans) = &self.watch.spans
-            && let Some((context, id)) = self.trail.span()
+            && let Some(span) = self.span.take()
         {
-            let Trail { surface, start, .. } = *self.trail;
-            let (context, took) = (context.clone(), self.trail.took());
-            spans.end(Span { context, id, surface, start, took, told, ending: self.ending });
+            spans.end(span, self.trail.surface, &told, self.ending);
         }
     }
 }
@@ -171,14 +170,6 @@ fn status(ending: Ending) -> String {
         Ending::Grpc(code) => format!("{:?}", Code::from(code)),
         Ending::Http(status) => status.to_string(),
     }
-}
-
-/// The trace that a request is part of, as its headers say.
-fn context(headers: &HeaderMap) -> Option<Context> {
-    let mut found = headers.get_all(TRACEPARENT).iter();
-    let context = Context::read(found.next()?.to_str().ok()?)?;
-    let states = headers.get_all(TRACESTATE).iter().map(HeaderValue::as_bytes);
-    found.next().is_none().then(|| context.with_state(states))
 }
 
 /// The id that the caller gave this request, to be told where it fails.
@@ -219,22 +210,6 @@ pub fn page(method: &Method, path: &str) -> Surface {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_trace_is_read_where_there_is_one() {
-        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let of = |headers: &[(&HeaderName, &'static str)]| {
-            let headers: HeaderMap =
-                headers.iter().map(|(name, value)| ((*name).clone(), HeaderValue::from_static(value))).collect();
-            context(&headers).map(|context| context.state)
-        };
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[(&TRACESTATE, "a=1")]), None);
-        assert_eq!(of(&[(&TRACEPARENT, parent)]), Some(String::new()));
-        let two = [(&TRACEPARENT, parent), (&TRACESTATE, "a=1"), (&TRACESTATE, "b=2")];
-        assert_eq!(of(&two), Some("a=1,b=2".to_owned()));
-        assert_eq!(of(&[(&TRACEPARENT, parent), (&TRACEPARENT, parent)]), None, "which one?");
-    }
 
     #[test]
     fn what_is_called_is_named_by_us() {
