@@ -9,6 +9,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub use weir_core::{algorithm, domain, plan};
+pub use weir_policy as policy;
 
 /// The messages of `weir.v1` and a client of its service.
 pub mod proto {
@@ -20,8 +21,6 @@ pub mod proto {
 pub mod settings;
 
 pub mod tls;
-
-pub mod policy;
 
 pub mod store;
 

@@ -2,6 +2,7 @@
 
 pub mod histogram;
 pub mod hot_keys;
+pub mod log_limit;
 pub mod meters;
 pub mod metrics;
 pub mod security;
@@ -14,6 +15,7 @@ pub mod trail;
 
 pub use histogram::Histogram;
 pub use hot_keys::{HotKey, HotKeys, Sighting};
+pub use log_limit::LogLimit;
 pub use meters::{Counts, LimitCounts, LimitMeter, Meters, Outcome, Transport};
 pub use metrics::{Metrics, MetricsSettings};
 pub use security::{AuthMeter, TlsMeter};

@@ -3,7 +3,6 @@
 
 mod at_hand;
 pub mod connection;
-pub mod crowd;
 pub mod decode;
 pub mod drain;
 pub mod encode;
@@ -13,6 +12,7 @@ pub mod gate;
 pub mod grpc;
 pub mod headers;
 pub mod http;
+pub mod in_flight;
 pub mod lifetime;
 pub mod listener;
 pub mod message;

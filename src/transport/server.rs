@@ -16,7 +16,6 @@ use tracing::{debug, warn};
 
 use super::{
     connection::{Accepted, Connection},
-    crowd::Crowd,
     drain::Drain,
     farewell::Connected,
     gate::Gate,
@@ -138,7 +137,7 @@ pub struct Server<R> {
 /// How much the connections of a listener may be together.
 struct Room {
     open: Arc<Semaphore>,
-    crowd: Option<Arc<Crowd>>,
+    in_flight: Option<Arc<Semaphore>>,
     meter: Arc<ListenerMeter>,
 }
 
@@ -148,7 +147,7 @@ impl<R: Serve + Clone> Server<R> {
         let most = self.settings.traffic.max_concurrent_requests;
         let room = Room {
             open: Arc::new(Semaphore::new(self.settings.max_connections)),
-            crowd: (most > 0).then(|| Arc::new(Crowd::new(most))),
+            in_flight: (most > 0).then(|| Arc::new(Semaphore::new(most))),
             meter: Arc::new(self.meter.clone()),
         };
         loop {
@@ -186,7 +185,7 @@ impl<R: Serve + Clone> Server<R> {
             tls: self.tls.clone(),
             gate: self.gate.clone(),
             meter: Arc::clone(&room.meter),
-            crowd: room.crowd.clone(),
+            in_flight: room.in_flight.clone(),
             watch: self.watch.clone(),
         };
         let gauge = OpenGauge::new(&room.meter);

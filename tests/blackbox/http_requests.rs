@@ -1,5 +1,7 @@
 //! Requests over HTTP that are not as they should be: each is told so, and the service goes on.
 
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -220,28 +222,18 @@ fn what_is_made_of_a_body_is_bounded() {
     assert_eq!((&answer["results"][0]["error"]["code"], &answer["results"][1]["remaining"]), (&json!(3), &json!("9")));
 }
 
-/// Numbers that look random, and are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-}
-
 /// A body, and what becomes of it when some of it is changed, left out, or doubled.
-fn odd(dice: &mut Dice, seed: &str) -> Vec<u8> {
+fn odd(rng: &mut ChaCha8Rng, seed: &str) -> Vec<u8> {
     const PIECES: [&str; 12] =
         ["\"", "{", "}", "[", "]", ",", ":", "null", "-1e999", "\\u0000", "\u{1f980}", "\"18446744073709551616\""];
     let mut body = seed.as_bytes().to_vec();
-    for _ in 0..=dice.below(4) {
-        let at = dice.below(body.len().max(1)).min(body.len());
-        match dice.below(4) {
+    for _ in 0..=rng.random_range(0..4) {
+        let at = rng.random_range(0..body.len().max(1)).min(body.len());
+        match rng.random_range(0..4) {
             0 => body.truncate(at),
-            1 => drop(body.splice(at..at, PIECES[dice.below(PIECES.len())].bytes())),
-            2 => body.insert(at, dice.below(256) as u8),
-            _ => drop(body.drain(at..(at + dice.below(20)).min(body.len()))),
+            1 => drop(body.splice(at..at, PIECES[rng.random_range(0..PIECES.len())].bytes())),
+            2 => body.insert(at, rng.random()),
+            _ => drop(body.drain(at..(at + rng.random_range(0..20_usize)).min(body.len()))),
         }
     }
     body
@@ -258,11 +250,11 @@ fn odd_bodies_are_answered_and_none_is_the_services_fault() {
         ("/v1/check_batch", json!({ "checks": [check, { "key": ["user", "joan"] }] })),
         ("/v1/reset", json!({ "key": ["user", "alex"], "subtree": false })),
     ];
-    let (mut dice, mut client) = (Dice(7), client(&server));
+    let (mut rng, mut client) = (ChaCha8Rng::seed_from_u64(7), client(&server));
     let mut seen = std::collections::BTreeMap::<u16, u32>::new();
     for turn in 0..3_000 {
         let (path, seed) = &seeds[turn % seeds.len()];
-        let body = odd(&mut dice, &seed.to_string());
+        let body = odd(&mut rng, &seed.to_string());
         let answer = client.ask(&format!("POST {path}"), &[JSON], &body).expect("an answer");
         assert!(matches!(answer.status, 200 | 400 | 404 | 429), "{answer:?} for {}", String::from_utf8_lossy(&body));
         answer.json();

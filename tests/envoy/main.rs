@@ -2,6 +2,7 @@
 //! Cluster; what outsiders may put into a descriptor; and what metrics show.
 
 mod beyond;
+mod descriptors;
 mod hits;
 mod lookup;
 mod metrics;

@@ -1,32 +1,10 @@
 //! Random policies, as text and as the model reads them, and random stories.
 
-/// Dice that fall the same way for the same seed (splitmix64).
-pub struct Dice(u64);
+use rand::{Rng as _, seq::IndexedRandom as _};
+use rand_chacha::ChaCha8Rng;
 
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
+fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
+    *from.choose(rng).expect("something to choose from")
 }
 
 /// A rule with its parameters; times in microseconds.
@@ -93,97 +71,98 @@ const PERIODS: [i64; 7] = [7, 1_000, 99_991, 1_000_000, 1_000_000, 1_500_000, 60
 const COSTS: [i64; 16] = [1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 0, 0, -1, -2, 7, 1 << 32];
 const START: i64 = 1_700_000_000_000_000;
 
-pub fn story(dice: &mut Dice) -> Story {
-    let first = policy(dice);
+pub fn story(rng: &mut ChaCha8Rng) -> Story {
+    let first = policy(rng);
     let mut policies = vec![first];
-    if dice.one_in(3) {
+    if rng.random_ratio(1, 3) {
         let mut changed = policies[0].clone();
-        change(&mut changed.root, dice);
-        changed.independent = dice.one_in(2);
+        change(&mut changed.root, rng);
+        changed.independent = rng.random_ratio(1, 2);
         policies.push(changed);
     }
-    let mut now = if dice.one_in(10) { 0 } else { START + dice.below(1_000_000) as i64 };
+    let mut now = if rng.random_ratio(1, 10) { 0 } else { START + rng.random_range(0..1_000_000) };
     let mut events = Vec::new();
-    for _ in 0..8 + dice.below(24) {
-        now = (now + step(dice)).max(0);
-        events.push((now, event(dice, policies.len())));
+    for _ in 0..rng.random_range(8..32) {
+        now = (now + step(rng)).max(0);
+        events.push((now, event(rng, policies.len())));
     }
     Story { policies, events }
 }
 
-fn step(dice: &mut Dice) -> i64 {
-    let most = dice.pick(&[1, 1, 2, 10, 1_000, 400_000, 2_000_000, 120_000_000]);
-    let step = dice.below(most) as i64;
-    if dice.one_in(12) { -step } else { step }
+fn step(rng: &mut ChaCha8Rng) -> i64 {
+    let most = pick(rng, &[1, 1, 2, 10, 1_000, 400_000, 2_000_000, 120_000_000]);
+    let step = rng.random_range(0..most);
+    if rng.random_ratio(1, 12) { -step } else { step }
 }
 
-fn event(dice: &mut Dice, policies: usize) -> Event {
+fn event(rng: &mut ChaCha8Rng, policies: usize) -> Event {
     let key: Vec<_> =
-        (0..dice.pick(&[1, 2, 2, 3, 3, 3])).map(|_| dice.pick(&["a", "a", "a", "a", "b", "x"]).to_owned()).collect();
-    match dice.below(20) {
-        0 => Event::Reset { key, subtree: dice.one_in(2) },
-        1 if policies > 1 => Event::Reload(dice.below(policies as u64) as usize),
+        (0..pick(rng, &[1, 2, 2, 3, 3, 3])).map(|_| pick(rng, &["a", "a", "a", "a", "b", "x"]).to_owned()).collect();
+    match rng.random_range(0..20) {
+        0 => Event::Reset { key, subtree: rng.random_ratio(1, 2) },
+        1 if policies > 1 => Event::Reload(rng.random_range(0..policies)),
         _ => {
-            let cost = dice.pick(&COSTS);
-            let factor = if dice.one_in(6) { dice.pick(&[0.0, 0.5, 0.5, 2.0, 2.0, 3.0, 0.25, 1e-10]) } else { 1.0 };
-            let independent = dice.one_in(6).then(|| dice.one_in(2));
+            let cost = pick(rng, &COSTS);
+            let factor =
+                if rng.random_ratio(1, 6) { pick(rng, &[0.0, 0.5, 0.5, 2.0, 2.0, 3.0, 0.25, 1e-10]) } else { 1.0 };
+            let independent = rng.random_ratio(1, 6).then(|| rng.random_ratio(1, 2));
             Event::Check(Check { key, cost, factor, independent })
         }
     }
 }
 
-fn policy(dice: &mut Dice) -> Policy {
-    let anchor = dice.one_in(2).then(|| 1 + dice.below(4) as u8);
+fn policy(rng: &mut ChaCha8Rng) -> Policy {
+    let anchor = rng.random_ratio(1, 2).then(|| rng.random_range(1..=4));
     let mut root = Node::default();
-    children(&mut root, dice, 1);
-    Policy { independent: dice.one_in(2), anchor, root }
+    children(&mut root, rng, 1);
+    Policy { independent: rng.random_ratio(1, 2), anchor, root }
 }
 
-fn children(node: &mut Node, dice: &mut Dice, depth: usize) {
+fn children(node: &mut Node, rng: &mut ChaCha8Rng, depth: u32) {
     for name in NAMES {
-        if name == "a" || dice.one_in(4 * depth as u64) {
-            node.children.push((name.to_owned(), self::node(dice, depth)));
+        if name == "a" || rng.random_ratio(1, 4 * depth) {
+            node.children.push((name.to_owned(), self::node(rng, depth)));
         }
     }
-    if dice.one_in(2 * depth as u64) {
-        node.children.push(("*".to_owned(), self::node(dice, depth)));
+    if rng.random_ratio(1, 2 * depth) {
+        node.children.push(("*".to_owned(), self::node(rng, depth)));
     }
 }
 
-fn node(dice: &mut Dice, depth: usize) -> Node {
+fn node(rng: &mut ChaCha8Rng, depth: u32) -> Node {
     let mut node = Node::default();
-    if dice.one_in(6) {
-        node.factor = Some(if dice.one_in(8) { 0.0 } else { dice.pick(&FACTORS) });
+    if rng.random_ratio(1, 6) {
+        node.factor = Some(if rng.random_ratio(1, 8) { 0.0 } else { pick(rng, &FACTORS) });
     }
-    for index in 0..dice.pick(&[0, 1, 1, 1, 2, 3]) {
-        let rule = rule(dice);
-        let name = dice.one_in(3).then(|| format!("n{index}"));
+    for index in 0..pick(rng, &[0, 1, 1, 1, 2, 3]) {
+        let rule = rule(rng);
+        let name = rng.random_ratio(1, 3).then(|| format!("n{index}"));
         let seconds = matches!(rule, Rule::Gcra { period, .. } if period % 1_000_000 == 0);
-        let positional = seconds && name.is_none() && dice.one_in(2);
-        node.limits.push(Limit { name, shadow: !positional && dice.one_in(5), rule, positional });
+        let positional = seconds && name.is_none() && rng.random_ratio(1, 2);
+        node.limits.push(Limit { name, shadow: !positional && rng.random_ratio(1, 5), rule, positional });
     }
     if depth < 3 {
-        children(&mut node, dice, depth + 1);
+        children(&mut node, rng, depth + 1);
     }
     node
 }
 
-fn rule(dice: &mut Dice) -> Rule {
-    let count = 1 + dice.below(9);
-    let size = 1 + dice.below(8);
-    let period = dice.pick(&PERIODS);
-    match dice.below(3) {
+fn rule(rng: &mut ChaCha8Rng) -> Rule {
+    let count = rng.random_range(1..=9);
+    let size = rng.random_range(1..=8);
+    let period = pick(rng, &PERIODS);
+    match rng.random_range(0..3) {
         0 => Rule::Gcra { burst: size - 1, count, period },
         1 => Rule::TokenBucket { capacity: size, count, period },
-        _ => Rule::FixedWindow { count, period, charge_denied: dice.one_in(4) },
+        _ => Rule::FixedWindow { count, period, charge_denied: rng.random_ratio(1, 4) },
     }
 }
 
 /// Other numbers at the same places, as when an operator tunes a policy.
-fn change(node: &mut Node, dice: &mut Dice) {
+fn change(node: &mut Node, rng: &mut ChaCha8Rng) {
     for limit in &mut node.limits {
-        if dice.one_in(2) {
-            limit.rule = match (&limit.rule, rule(dice)) {
+        if rng.random_ratio(1, 2) {
+            limit.rule = match (&limit.rule, rule(rng)) {
                 (Rule::Gcra { .. }, new @ Rule::Gcra { .. }) if !limit.positional => new,
                 (Rule::TokenBucket { .. }, new @ Rule::TokenBucket { .. }) => new,
                 (Rule::FixedWindow { .. }, new @ Rule::FixedWindow { .. }) => new,
@@ -192,7 +171,7 @@ fn change(node: &mut Node, dice: &mut Dice) {
         }
     }
     for (_, child) in &mut node.children {
-        change(child, dice);
+        change(child, rng);
     }
 }
 

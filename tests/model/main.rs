@@ -11,6 +11,8 @@ mod rules;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
 use weir::{
     algorithm::Bounds,
     domain::{Charge, Decision, ManualClock},
@@ -20,7 +22,7 @@ use weir::{
     telemetry::Metrics,
 };
 
-use generate::{Dice, Event, Story};
+use generate::{Event, Story};
 use model::{Model, Told};
 
 /// Policies in a run of the quick tests.
@@ -44,7 +46,7 @@ fn ten_thousand_random_policies_and_stories_agree_with_the_model() {
     let mut tally = Tally::default();
     let metrics = Metrics::new();
     for seed in (0..policies).map(|number| first.wrapping_add(number)) {
-        let story = generate::story(&mut Dice::new(seed));
+        let story = generate::story(&mut ChaCha8Rng::seed_from_u64(seed));
         run(&story, &metrics, &mut tally).unwrap_or_else(|why| panic!("WEIR_SEED={seed}\n{why}"));
     }
     println!("{tally:?}");

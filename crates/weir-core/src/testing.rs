@@ -4,36 +4,34 @@
 
 use std::{env, fmt::Debug, str::FromStr};
 
-/// A small generator (splitmix64): equal seeds, equal numbers, on every machine.
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+/// Random numbers of a seed: the same on every machine and with every version of `rand_chacha`.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(ChaCha8Rng);
 
 impl Random {
     /// The numbers of this seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// Another generator, which depends on this one's seed and on `salt`.
-    pub fn fork(&self, salt: u64) -> Self {
-        Self(Self(self.0 ^ salt.wrapping_mul(0xd605_1b05_c6a3_4f2d)).next())
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    /// Other numbers of the same seed: each `stream` has its own.
+    pub fn fork(&self, stream: u64) -> Self {
+        let mut fork = self.clone();
+        fork.0.set_stream(stream);
+        fork
     }
 
     /// A number from 0 to below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+        self.0.random_range(..bound)
     }
 
     /// A number from `least` to `most`, both possible.
     pub fn within(&mut self, least: i64, most: i64) -> i64 {
-        least + (self.next() % (most - least + 1) as u64) as i64
+        self.0.random_range(least..=most)
     }
 
     /// A number from 0 to `most`, small ones as likely as large ones.
@@ -43,8 +41,8 @@ impl Random {
     }
 
     /// True once in `times`.
-    pub fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
+    pub fn once_in(&mut self, times: u32) -> bool {
+        self.0.random_ratio(1, times)
     }
 
     /// One of these.

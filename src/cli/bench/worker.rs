@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     calls::{OverLine, call},
-    checks::{Asker, Random, Requests},
+    checks::{Asker, Requests},
     talks::Talker,
     tally::Meter,
     turns::{Nanos, Paced, Queue, SECOND, Schedule, Stop, Timer, Turns, Wall},
@@ -200,7 +200,7 @@ impl Thread {
             tokio::spawn(keep);
             for stream in 0..carried.streams {
                 let caller = (self.number * carried.connections + connection) * carried.streams + stream;
-                let asker = Asker::new(Arc::clone(requests), Random::new(carried.seed, caller as u64));
+                let asker = Asker::new(Arc::clone(requests), carried.seed, caller as u64);
                 let (turns, line, head, meter) = (turns.clone(), line.clone(), head.clone(), Arc::clone(&self.meter));
                 let patience = Patience::new(target.timeout());
                 match carried.window {

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 use weir::{
     domain::{
         Charge, Decision, Micros,
@@ -13,7 +15,7 @@ use weir::{
 };
 
 use super::{
-    dice::Dice,
+    draw::Draw as _,
     scene::{Check, Named, Scene},
 };
 
@@ -49,7 +51,7 @@ const EDGES: usize = 12;
 const LEVELS: usize = 6;
 
 pub struct Author {
-    dice: Dice,
+    rng: ChaCha8Rng,
     plot: Plot,
     pub scene: Scene,
     now: Micros,
@@ -61,23 +63,23 @@ pub struct Author {
 
 impl Author {
     pub fn new(seed: u64, plot: Plot) -> Self {
-        let mut dice = Dice::new(seed);
-        let scene = Scene::new(&mut dice);
-        let now = match dice.below(10) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let scene = Scene::new(&mut rng);
+        let now = match rng.random_range(0..10) {
             0 => 0,
-            1 => MAX_MOMENT - dice.magnitude(1 << 40),
-            _ => 1_790_000_000_000_000 + dice.within(0, 1 << 40),
+            1 => MAX_MOMENT - rng.magnitude(1 << 40),
+            _ => 1_790_000_000_000_000 + rng.random_range(0..=1 << 40),
         };
         let last = vec![None; scene.rules.len()];
-        Self { dice, plot, scene, now, edges: Vec::new(), last }
+        Self { rng, plot, scene, now, edges: Vec::new(), last }
     }
 
     /// The next line, and when it is told.
     pub fn line(&mut self) -> (Micros, Line) {
         self.now = self.moment();
-        let line = match self.dice.below(20) {
+        let line = match self.rng.random_range(0..20) {
             0 => self.reset(),
-            1 => Line::Change(self.scene.change(&mut self.dice)),
+            1 => Line::Change(self.scene.change(&mut self.rng)),
             _ => Line::Check(self.check()),
         };
         (self.now, line)
@@ -96,28 +98,28 @@ impl Author {
 
     /// Often the same, often an edge or a microsecond beside it, at times far away; some of them back in time.
     fn moment(&mut self) -> Micros {
-        let (dice, now) = (&mut self.dice, self.now);
-        let edge = if self.edges.is_empty() { now } else { dice.pick(&self.edges) };
-        let moment = match dice.below(20) {
+        let (rng, now) = (&mut self.rng, self.now);
+        let edge = if self.edges.is_empty() { now } else { rng.pick(&self.edges) };
+        let moment = match rng.random_range(0..20) {
             0..7 => now,
-            7..12 => edge + dice.within(-1, 1),
-            12..15 => now + dice.within(0, (edge - now).max(0)),
+            7..12 => edge + rng.random_range(-1..=1),
+            12..15 => now + rng.random_range(0..=(edge - now).max(0)),
             15 => now + 1,
-            16 => now + dice.magnitude(1 << 42),
-            17 => edge + dice.magnitude((edge - now).max(1)),
-            18 => now - dice.magnitude((edge - now).abs().max(1 << 20)),
-            _ if dice.one_in(10) => dice.pick(&[0, MAX_MOMENT]),
-            _ => now - dice.within(0, 2),
+            16 => now + rng.magnitude(1 << 42),
+            17 => edge + rng.magnitude((edge - now).max(1)),
+            18 => now - rng.magnitude((edge - now).abs().max(1 << 20)),
+            _ if rng.random_ratio(1, 10) => rng.pick(&[0, MAX_MOMENT]),
+            _ => now - rng.random_range(0..=2),
         };
         moment.clamp(if self.plot.back { 0 } else { now }, MAX_MOMENT)
     }
 
     fn check(&mut self) -> Check {
-        let key = self.dice.below(self.scene.keys.len());
+        let key = self.rng.random_range(0..self.scene.keys.len());
         let mut levels: Vec<_> = self.scene.rules_of(key).into_iter().map(|rule| (key, rule)).collect();
-        if self.dice.one_in(3) || levels.is_empty() {
+        if self.rng.random_ratio(1, 3) || levels.is_empty() {
             // As Envoy's requests are: about several keys, which may share limits.
-            for _ in 0..self.dice.below(4) + usize::from(levels.is_empty()) {
+            for _ in 0..self.rng.random_range(0..4) + usize::from(levels.is_empty()) {
                 let (key, rule) = self.any_level();
                 levels.push((key, rule));
             }
@@ -128,9 +130,9 @@ impl Author {
             levels.retain(|level| anchor(level) == first);
         }
         levels.truncate(LEVELS);
-        let (_, priced) = self.dice.pick(&levels);
+        let (_, priced) = self.rng.pick(&levels);
         let one_cost = self.cost(priced);
-        let differ = self.dice.one_in(4);
+        let differ = self.rng.random_ratio(1, 4);
         let priced = levels.into_iter().map(|(key, rule)| (key, rule, if differ { self.cost(rule) } else { one_cost }));
         let mut levels: Vec<_> = priced.collect();
         let anchors: BTreeSet<_> = levels.iter().map(|(key, rule, _)| self.scene.anchor_path(*key, *rule)).collect();
@@ -140,48 +142,48 @@ impl Author {
         }
         Check {
             levels,
-            charge: self.dice.pick(&[Charge::AllOrNothing, Charge::AllOrNothing, Charge::Independent]),
-            max_wait: match self.dice.below(4) {
+            charge: self.rng.pick(&[Charge::AllOrNothing, Charge::AllOrNothing, Charge::Independent]),
+            max_wait: match self.rng.random_range(0..4) {
                 0 => Some(0),
-                1 => Some(self.dice.magnitude(MAX_WAIT)),
+                1 => Some(self.rng.magnitude(MAX_WAIT)),
                 _ => None,
             },
-            factor: if self.dice.one_in(10) { self.dice.pick(&[0.5, 2.0, 3.0, 0.1]) } else { 1.0 },
+            factor: if self.rng.random_ratio(1, 10) { self.rng.pick(&[0.5, 2.0, 3.0, 0.1]) } else { 1.0 },
         }
     }
 
     /// A limit, and a key on whose path it is.
     fn any_level(&mut self) -> (usize, usize) {
-        let rule = self.dice.below(self.scene.rules.len());
+        let rule = self.rng.random_range(0..self.scene.rules.len());
         let keys: Vec<_> = (0..self.scene.keys.len()).filter(|key| self.scene.rules_of(*key).contains(&rule)).collect();
-        (self.dice.pick(&keys), rule)
+        (self.rng.pick(&keys), rule)
     }
 
     fn cost(&mut self, rule: usize) -> i64 {
         let (limit, remaining) = self.last[rule].map_or((5, 5), |last| (last.limit as i64, last.remaining as i64));
-        let dice = &mut self.dice;
-        let cost = match dice.below(20) {
+        let rng = &mut self.rng;
+        let cost = match rng.random_range(0..20) {
             0..2 => 0,
             2..7 => 1,
-            7..9 => dice.within(1, 5),
-            9..12 => remaining + dice.within(-1, 1),
-            12 => limit + dice.within(-1, 1),
-            13..15 => dice.within(0, remaining),
-            15 => dice.within(0, 2 * limit),
-            16 => -dice.magnitude(limit),
-            17 => -dice.within(1, 3),
-            18 => dice.within(0, limit),
-            _ => dice.pick(&[MAX_COST, -MAX_COST, MAX_COST - 1, -limit]),
+            7..9 => rng.random_range(1..=5),
+            9..12 => remaining + rng.random_range(-1..=1),
+            12 => limit + rng.random_range(-1..=1),
+            13..15 => rng.random_range(0..=remaining),
+            15 => rng.random_range(0..=2 * limit),
+            16 => -rng.magnitude(limit),
+            17 => -rng.random_range(1..=3),
+            18 => rng.random_range(0..=limit),
+            _ => rng.pick(&[MAX_COST, -MAX_COST, MAX_COST - 1, -limit]),
         };
         cost.clamp(-MAX_COST, MAX_COST)
     }
 
     /// Mostly of a key of the story or one above it; at times of one below, or of one that nobody has asked for.
     fn reset(&mut self) -> Line {
-        let dice = &mut self.dice;
-        let key = &self.scene.keys[dice.below(self.scene.keys.len())];
-        let depth = dice.within(1, key.key.depth() as i64) as usize;
-        let more = if dice.one_in(8) { Some(dice.pick(&["trade", "*", "nobody"])) } else { None };
-        Line::Reset { key: key.prefix(depth, more), subtree: dice.one_in(2) }
+        let rng = &mut self.rng;
+        let key = &self.scene.keys[rng.random_range(0..self.scene.keys.len())];
+        let depth = rng.random_range(1..=key.key.depth());
+        let more = if rng.random_ratio(1, 8) { Some(rng.pick(&["trade", "*", "nobody"])) } else { None };
+        Line::Reset { key: key.prefix(depth, more), subtree: rng.random_ratio(1, 2) }
     }
 }

@@ -5,7 +5,7 @@
 //! `WEIR_SEED=… cargo test --test stores conformance` replays one story; `WEIR_STORIES=…` says how many each store hears.
 
 mod author;
-mod dice;
+mod draw;
 mod memory;
 mod redis;
 mod scene;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rand::Rng as _;
+use rand_chacha::ChaCha8Rng;
 use smallvec::SmallVec;
 use weir::{
     algorithm::{Bounds, Entry, LIST, Params},
@@ -9,7 +11,7 @@ use weir::{
     plan::{Level, Limit, Origin, Plan},
 };
 
-use super::dice::Dice;
+use super::draw::Draw as _;
 
 const LONG: &str = "a segment of over sixty-four bytes, of which names of states hold a hash instead";
 
@@ -112,36 +114,36 @@ pub struct Check {
 }
 
 impl Scene {
-    pub fn new(dice: &mut Dice) -> Self {
+    pub fn new(rng: &mut ChaCha8Rng) -> Self {
         let mut keys = vec![Named::new("", &["user", "alex", "trade"])];
-        for _ in 0..dice.below(4) {
-            let new = Named::new(dice.pick(&DOMAINS), dice.pick(&PATHS));
+        for _ in 0..rng.random_range(0..4) {
+            let new = Named::new(rng.pick(&DOMAINS), rng.pick(&PATHS));
             if keys.iter().all(|key| key.key != new.key) {
                 keys.push(new);
             }
         }
-        let mut scene = Self { anchor: dice.within(1, 4) as u8, keys, rules: Vec::new() };
+        let mut scene = Self { anchor: rng.random_range(1..=4), keys, rules: Vec::new() };
         // A story has few algorithms, so that each is met often enough to get somewhere.
-        let entries = [&LIST[dice.below(LIST.len())], &LIST[dice.below(LIST.len())]];
-        for _ in 0..2 + dice.below(6) {
-            let entry = dice.pick(&entries);
-            scene.add_rule(entry, dice);
+        let entries = [&LIST[rng.random_range(0..LIST.len())], &LIST[rng.random_range(0..LIST.len())]];
+        for _ in 0..2 + rng.random_range(0..6) {
+            let entry = rng.pick(&entries);
+            scene.add_rule(entry, rng);
         }
         scene
     }
 
-    fn add_rule(&mut self, entry: &'static Entry, dice: &mut Dice) {
-        let key = &self.keys[dice.below(self.keys.len())].key;
-        let depth = dice.within(1, key.depth() as i64) as usize;
-        let params = example(entry, dice);
+    fn add_rule(&mut self, entry: &'static Entry, rng: &mut ChaCha8Rng) {
+        let key = &self.keys[rng.random_range(0..self.keys.len())].key;
+        let depth = rng.random_range(1..=key.depth());
+        let params = example(entry, rng);
         let mut rule = Rule {
             entry,
             path: key.prefix(depth).to_vec(),
             depth: depth as u8,
-            origin: if dice.one_in(4) { Origin::Request } else { Origin::Policy },
-            name: if dice.one_in(2) { Some(dice.pick(&["per-user", "b"])) } else { None },
-            ordinal: dice.below(2),
-            shadow: dice.one_in(4),
+            origin: if rng.random_ratio(1, 4) { Origin::Request } else { Origin::Policy },
+            name: if rng.random_ratio(1, 2) { Some(rng.pick(&["per-user", "b"])) } else { None },
+            ordinal: rng.random_range(0..2),
+            shadow: rng.random_ratio(1, 4),
             limit: Limit::new(Origin::Policy, None, "*", 0, false, params.clone()),
             params,
             factor: 1.0,
@@ -157,12 +159,12 @@ impl Scene {
 
     /// Other parameters for a limit, as when a policy is edited: mostly those that keep its counts. Tells which limits have
     /// changed: it and those with the same state.
-    pub fn change(&mut self, dice: &mut Dice) -> Vec<usize> {
-        let changed = dice.below(self.rules.len());
+    pub fn change(&mut self, rng: &mut ChaCha8Rng) -> Vec<usize> {
+        let changed = rng.random_range(0..self.rules.len());
         let rule = &self.rules[changed];
-        let (mut params, mut factor) = (example(rule.entry, dice), 1.0);
-        if dice.one_in(2) {
-            (params, factor) = (rule.params.clone(), dice.pick(&FACTORS));
+        let (mut params, mut factor) = (example(rule.entry, rng), 1.0);
+        if rng.random_ratio(1, 2) {
+            (params, factor) = (rule.params.clone(), rng.pick(&FACTORS));
         }
         let Some(limit) = rule.limit(&params, factor) else { return Vec::new() };
         let all: Vec<_> = (0..self.rules.len()).filter(|index| self.rules[*index].is_state_of(rule)).collect();
@@ -205,6 +207,6 @@ impl Scene {
     }
 }
 
-fn example(entry: &Entry, dice: &mut Dice) -> Params {
-    (entry.parse)(&dice.pick(entry.examples), &Bounds::default()).expect("an example")
+fn example(entry: &Entry, rng: &mut ChaCha8Rng) -> Params {
+    (entry.parse)(&rng.pick(entry.examples), &Bounds::default()).expect("an example")
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::cli::bench::{
-    checks::{Asked, Distribution, Keys, Random, Requests},
+    checks::{Asked, Distribution, Keys, Requests},
     tally::Tally,
     turns::{Alarm, Nanos, Paced, Queue, Schedule, Stop},
 };
@@ -140,7 +140,7 @@ impl Load {
             summary_only: false,
         };
         let requests = Requests::new(&asked, Kind::Check, 1, Keys::new(9, Distribution::Uniform, 1.0), 9, 0.0);
-        Asker::new(Arc::new(requests), Random::new(1, caller))
+        Asker::new(Arc::new(requests), 1, caller)
     }
 
     fn callers<'a>(

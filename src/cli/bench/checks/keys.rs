@@ -2,7 +2,8 @@
 
 use clap::ValueEnum;
 
-use super::random::Random;
+use rand::Rng as _;
+use rand_chacha::ChaCha8Rng;
 
 /// How often each key is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,11 +33,11 @@ impl Keys {
     }
 
     /// The next one.
-    pub fn draw(&self, random: &mut Random) -> u64 {
+    pub fn draw(&self, rng: &mut ChaCha8Rng) -> u64 {
         match self {
             Self::Uniform(1) => 0,
-            Self::Uniform(count) => random.below(*count),
-            Self::Zipf(zipf) => zipf.draw(random),
+            Self::Uniform(count) => rng.random_range(..*count),
+            Self::Zipf(zipf) => zipf.draw(rng),
         }
     }
 }
@@ -66,10 +67,10 @@ impl Zipf {
         zipf
     }
 
-    fn draw(&self, random: &mut Random) -> u64 {
+    fn draw(&self, rng: &mut ChaCha8Rng) -> u64 {
         let (first, last) = self.area;
         loop {
-            let under = last + random.share() * (first - last);
+            let under = last + rng.random::<f64>() * (first - last);
             let at = self.inverse(under);
             let rank = at.round().clamp(1.0, self.count);
             if rank - at <= self.surely_within || under >= self.integral(rank + 0.5) - self.height(rank) {
@@ -99,15 +100,17 @@ impl Zipf {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng as _;
+
     use super::*;
 
     /// How often each of `count` keys is drawn in 200,000 draws, as a share.
     fn shares(count: u64, exponent: f64) -> Vec<f64> {
         const DRAWS: usize = 200_000;
-        let (keys, mut random) = (Keys::new(count, Distribution::Zipf, exponent), Random::new(1, 0));
+        let (keys, mut rng) = (Keys::new(count, Distribution::Zipf, exponent), ChaCha8Rng::seed_from_u64(1));
         let mut counts = vec![0.0; count as usize];
         for _ in 0..DRAWS {
-            counts[keys.draw(&mut random) as usize] += 1.0 / DRAWS as f64;
+            counts[keys.draw(&mut rng) as usize] += 1.0 / DRAWS as f64;
         }
         counts
     }
@@ -128,8 +131,8 @@ mod tests {
 
     #[test]
     fn zipf_reaches_the_last_of_many() {
-        let (keys, mut random) = (Keys::new(1_000_000, Distribution::Zipf, 0.1), Random::new(1, 0));
-        let drawn: Vec<_> = (0..10_000).map(|_| keys.draw(&mut random)).collect();
+        let (keys, mut rng) = (Keys::new(1_000_000, Distribution::Zipf, 0.1), ChaCha8Rng::seed_from_u64(1));
+        let drawn: Vec<_> = (0..10_000).map(|_| keys.draw(&mut rng)).collect();
         assert!(drawn.iter().all(|number| *number < 1_000_000));
         assert!(drawn.iter().any(|number| *number > 990_000));
     }

@@ -1,7 +1,6 @@
 //! What is asked: the messages of checks, framed as gRPC carries them.
 
 mod keys;
-mod random;
 mod template;
 
 use std::{fmt, sync::Arc};
@@ -12,12 +11,11 @@ use envoy_types::pb::envoy::{
     service::ratelimit::v3::RateLimitRequest,
 };
 use prost::Message;
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 
+pub use self::keys::{Distribution, Keys};
 use self::template::Template;
-pub use self::{
-    keys::{Distribution, Keys},
-    random::Random,
-};
 use super::wire::{PREFIX, answers::Kind};
 use crate::domain::time::{DAY, format_duration};
 use crate::proto::{CheckBatchRequest, CheckRequest, Gcra, Limit, LimitSpec, limit::Algorithm};
@@ -167,12 +165,12 @@ impl Requests {
         Self { kind, checks, live: (keys, template(count, false)), spent }
     }
 
-    fn write_one(&self, random: &mut Random, out: &mut BytesMut) {
+    fn write_one(&self, rng: &mut ChaCha8Rng, out: &mut BytesMut) {
         let (keys, template) = match &self.spent {
-            Some((keys, template, share)) if random.share() < *share => (keys, template),
+            Some((keys, template, share)) if rng.random::<f64>() < *share => (keys, template),
             _ => (&self.live.0, &self.live.1),
         };
-        template.write(keys.draw(random), out);
+        template.write(keys.draw(rng), out);
     }
 }
 
@@ -184,13 +182,16 @@ pub fn spent_keys(keys: u64) -> u64 {
 /// Makes bodies, with random numbers of its own.
 pub struct Asker {
     requests: Arc<Requests>,
-    random: Random,
+    rng: ChaCha8Rng,
     buffer: BytesMut,
 }
 
 impl Asker {
-    pub fn new(requests: Arc<Requests>, random: Random) -> Self {
-        Self { requests, random, buffer: BytesMut::new() }
+    /// Of one of several callers, each of whom has random numbers of his own from the same seed.
+    pub fn new(requests: Arc<Requests>, seed: u64, caller: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.set_stream(caller);
+        Self { requests, rng, buffer: BytesMut::new() }
     }
 
     /// How many checks a call has, and how its answer is read.
@@ -206,7 +207,7 @@ impl Asker {
         self.reserve(self.requests.checks);
         self.buffer.put_bytes(0, PREFIX);
         for _ in 0..self.requests.checks {
-            self.requests.write_one(&mut self.random, &mut self.buffer);
+            self.requests.write_one(&mut self.rng, &mut self.buffer);
         }
         let length = (self.buffer.len() - PREFIX) as u32;
         self.buffer[1..PREFIX].copy_from_slice(&length.to_be_bytes());
@@ -217,7 +218,7 @@ impl Asker {
     pub fn messages(&mut self, count: usize) -> Bytes {
         self.reserve(count);
         for _ in 0..count {
-            self.requests.write_one(&mut self.random, &mut self.buffer);
+            self.requests.write_one(&mut self.rng, &mut self.buffer);
         }
         self.buffer.split().freeze()
     }
@@ -249,7 +250,7 @@ mod tests {
     fn requests(kind: Kind, checks: usize, refusals: f64) -> Asker {
         let keys = Keys::new(1_000, Distribution::Uniform, 1.0);
         let requests = Requests::new(&asked(), kind, checks, keys, 1_000, refusals);
-        Asker::new(Arc::new(requests), Random::new(1, 0))
+        Asker::new(Arc::new(requests), 1, 0)
     }
 
     /// The messages within a body.

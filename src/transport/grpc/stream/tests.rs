@@ -1,4 +1,4 @@
-use std::{cell::RefCell, collections::VecDeque, num::NonZeroU32, rc::Rc, task::Waker, time::Duration};
+use std::{cell::RefCell, collections::VecDeque, num::NonZeroU32, rc::Rc, task::Waker};
 
 use futures_util::stream;
 use hyper::HeaderMap;
@@ -6,7 +6,10 @@ use tokio::sync::oneshot;
 use tonic::Code;
 
 use super::*;
-use crate::transport::{drain::Drain, farewell::Farewell, grpc::deadline::Deadline, rate::Rate};
+use crate::{
+    domain::time::DAY,
+    transport::{drain::Drain, farewell::Farewell, grpc::deadline::Deadline, rate::Rate},
+};
 
 type Read = Poll<Option<Result<BytesMut, Code>>>;
 
@@ -146,7 +149,7 @@ async fn a_stream_ends_at_its_deadline_whether_its_client_pauses_or_not() {
 
 #[tokio::test]
 async fn a_stream_is_held_to_the_rate_of_its_connection_and_ends_while_it_waits() {
-    let (rate, farewell) = (Rate::every(Duration::from_secs(3_600), NonZeroU32::new(2).unwrap()), farewell());
+    let (rate, farewell) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), farewell());
     let ending = Ending::new(farewell.clone(), None, None);
     let messages = Messages::new(endless(), ending, Some(Pace::new(Arc::new(rate))));
     let mut answers = Answers::new(messages, echo, None);

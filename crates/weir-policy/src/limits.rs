@@ -7,7 +7,7 @@ use super::{
     problem::{Mark, Problems},
     suggest,
 };
-use crate::algorithm::{self, Bounds, Params, Source};
+use weir_core::algorithm::{self, Bounds, Params, Source};
 
 /// Longest name of a limit, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;

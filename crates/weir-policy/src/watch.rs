@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::load::files;
-use crate::settings::Watch;
+use weir_settings::Watch;
 
 /// Watches the files of the policy at `path`.
 pub fn watch(path: &Path) -> Watch {

@@ -2,6 +2,12 @@
 
 use super::file::is_theirs;
 use crate::{
+    document::{Entry, Node, Value},
+    limits::{MAX_NAME_BYTES, is_name, read_limits, scalar},
+    problem::{Mark, Problems},
+    suggest,
+};
+use weir_core::{
     algorithm::{
         self, Bounds, Params, Source,
         fixed_window::FixedWindow,
@@ -10,12 +16,6 @@ use crate::{
     domain::{
         Micros, Unit,
         time::{format_duration, parse_duration},
-    },
-    policy::{
-        document::{Entry, Node, Value},
-        limits::{MAX_NAME_BYTES, is_name, read_limits, scalar},
-        problem::{Mark, Problems},
-        suggest,
     },
 };
 

@@ -4,7 +4,7 @@ use super::{
     Policy,
     tree::{Domain, Found, NodeId},
 };
-use crate::plan::Limit;
+use weir_core::plan::Limit;
 
 /// A node of a domain with the pattern that leads to it.
 pub struct Place<'a> {

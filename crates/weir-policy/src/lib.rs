@@ -1,19 +1,16 @@
-//! Floor 4, policies: what operators write, compiled into a tree that a key is walked down.
+//! Policies: what operators write, compiled into a tree that a key is walked down.
 //!
-//! [`document`] reads YAML with positions, [`mod@file`], [`limits`] and [`legacy`] give it meaning, [`descriptors`] that of
+//! [`mod@file`], [`limits`] and [`legacy`] give it meaning, [`descriptors`] that of
 //! Envoy's rate-limit service, [`tree`] is what checks use, [`mod@load`] reads a file or a directory, [`watch`] notices changes,
 //! [`lint`] tells what a person should know, [`spec`] is for limits that a request brings along.
 
 pub mod descriptors;
-pub mod document;
 pub mod file;
 pub mod legacy;
 pub mod limits;
 pub mod lint;
 pub mod load;
-pub mod problem;
 pub mod spec;
-pub mod suggest;
 pub mod tree;
 pub mod watch;
 
@@ -21,11 +18,11 @@ use std::collections::HashMap;
 
 pub use limits::WrittenLimit;
 pub use load::{Loaded, load, load_merging, parse};
-pub use problem::{Problem, Problems};
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;
+pub use weir_settings::{Problem, Problems, document, problem, suggest};
 
-use crate::plan::Limit;
+use weir_core::plan::Limit;
 
 /// Every domain that is served.
 #[derive(Debug)]

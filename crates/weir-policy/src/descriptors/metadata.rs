@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value as Json};
 
-use crate::policy::{
+use crate::{
     document::{Node, Value},
     problem::Mark,
 };

@@ -9,7 +9,7 @@ use super::{
     limits::scalar,
     problem::{Mark, Problems},
 };
-use crate::algorithm::{self, Bounds, Params};
+use weir_core::algorithm::{self, Bounds, Params};
 
 /// The algorithm that a bucket becomes.
 const BECOMES: &str = "leaky_bucket";
@@ -235,7 +235,7 @@ mod tests {
         super::{document, limits::read_limits},
         *,
     };
-    use crate::policy::WrittenLimit;
+    use crate::WrittenLimit;
 
     fn written(map: &str) -> Result<Vec<WrittenLimit>, Problems> {
         let (node, mut problems) = (document::parse(map).unwrap().unwrap(), Problems::default());

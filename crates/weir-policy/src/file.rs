@@ -9,7 +9,7 @@ use super::{
     suggest,
     tree::{Domain, NodeId},
 };
-use crate::{
+use weir_core::{
     algorithm::Bounds,
     domain::{
         Charge, OnStoreFailure,

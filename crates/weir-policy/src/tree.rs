@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::Range};
 use smallvec::SmallVec;
 
 use super::descriptors::Descriptors;
-use crate::{
+use weir_core::{
     algorithm::ParamError,
     domain::{Charge, Key, OnStoreFailure},
     plan::{Level, Limit},

@@ -7,12 +7,12 @@ use super::{
     rule::{Rule, RuleLimit, Written},
 };
 use crate::{
+    document::{Entry, Node, Value},
+    tree::{NodeId, Pattern},
+};
+use weir_core::{
     domain::{Charge, ask::MAX_LEVELS, key::MAX_SEGMENTS},
     plan::{Limit, Origin},
-    policy::{
-        document::{Entry, Node, Value},
-        tree::{NodeId, Pattern},
-    },
 };
 
 /// Deepest nesting: no key has more segments, two for each entry.

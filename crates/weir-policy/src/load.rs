@@ -11,7 +11,7 @@ use super::{
     document::{self, Node},
     file,
 };
-use crate::algorithm::Bounds;
+use weir_core::algorithm::Bounds;
 
 /// Largest policy file, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;

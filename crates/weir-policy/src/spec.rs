@@ -9,7 +9,7 @@ use super::{
     limits::{MAX_NAME_BYTES, WrittenLimit, is_name},
     tree::DEFAULT_ANCHOR,
 };
-use crate::{
+use weir_core::{
     algorithm::ParamError,
     domain::{Charge, Key, ask::MAX_LEVELS},
     plan::{Level, Limit, Origin},

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::{Rule, Written, file, resolve};
-use crate::{
+use crate::{Domain, document, load, load_merging};
+use weir_core::{
     algorithm::Bounds,
     domain::{Charge, OnStoreFailure},
-    policy::{Domain, document, load, load_merging},
 };
 
 fn read(text: &str) -> Result<Domain, String> {
@@ -14,15 +14,15 @@ fn read(text: &str) -> Result<Domain, String> {
     file::read(&document, &Bounds::default()).map_err(|problems| told(&problems))
 }
 
-fn told(problems: &crate::policy::Problems) -> String {
-    let line = |problem: &crate::policy::Problem| format!("{}: {}", problem.mark.line, problem.message);
+fn told(problems: &crate::Problems) -> String {
+    let line = |problem: &crate::Problem| format!("{}: {}", problem.mark.line, problem.message);
     problems.0.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The limits that a descriptor meets, each as its name with what it says.
 fn limits(domain: &Domain, entries: &[(&str, &str)]) -> Vec<String> {
     let met = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied());
-    let shown = |limit: &crate::plan::Limit| format!("{} {}", limit.name, limit.params.describe());
+    let shown = |limit: &weir_core::plan::Limit| format!("{} {}", limit.name, limit.params.describe());
     met.into_iter().flat_map(|met| met.limits.iter().map(shown)).collect()
 }
 

@@ -3,13 +3,10 @@
 use std::{collections::HashMap, path::Path};
 
 use crate::{
-    domain::Key,
-    plan::Limit,
-    policy::{
-        problem::{Problem, Problems},
-        tree::{Domain, NodeId},
-    },
+    problem::{Problem, Problems},
+    tree::{Domain, NodeId},
 };
+use weir_core::{domain::Key, plan::Limit};
 
 /// What a file of descriptors says of its domain.
 #[derive(Clone, Debug, Default)]
@@ -92,7 +89,7 @@ impl Descriptors {
     }
 
     /// Says that what was noted without a file stands in this one.
-    pub(in crate::policy) fn noted_in(&mut self, file: &Path) {
+    pub(crate) fn noted_in(&mut self, file: &Path) {
         for note in self.notes.0.iter_mut().filter(|note| note.file.as_os_str().is_empty()) {
             note.file = file.to_owned();
         }
@@ -119,7 +116,7 @@ impl Rule {
 impl Domain {
     /// The key under which `key` counts together with others; `None` where that is its own. It has the same way through the
     /// tree: a pattern fits itself, and one before it that did would have fitted the value.
-    pub(in crate::policy) fn shared_key(&self, key: &Key) -> Option<Key> {
+    pub(crate) fn shared_key(&self, key: &Key) -> Option<Key> {
         let descriptors = self.descriptors.as_ref().filter(|descriptors| descriptors.shares)?;
         let (mut segments, mut shares) = (Vec::new(), false);
         let mut walk = self.walk(key).map(|(_, _, node)| descriptors.rule(node).and_then(Rule::shared));
@@ -132,7 +129,7 @@ impl Domain {
     }
 
     /// Gives the copies of limits the numbers of what they are copies of.
-    pub(in crate::policy) fn number_copies(&mut self) {
+    pub(crate) fn number_copies(&mut self) {
         let Some(mut descriptors) = self.descriptors.take() else { return };
         for (node, rule) in &mut descriptors.rules {
             for (copy, limit) in rule.among_others.iter_mut().flatten().zip(self.limits_at(*node)) {

@@ -3,11 +3,8 @@
 use smallvec::SmallVec;
 
 use super::rule::{Descriptors, Rule};
-use crate::{
-    domain::Key,
-    plan::Limit,
-    policy::tree::{Domain, Found, NodeId},
-};
+use crate::tree::{Domain, Found, NodeId};
+use weir_core::{domain::Key, plan::Limit};
 
 /// What a descriptor meets.
 #[derive(Debug)]

@@ -3,17 +3,17 @@
 
 use super::{descriptor::Above, rate_limit, rule::Descriptors};
 use crate::{
+    document::{Entry, Node, Value},
+    limits::{read_choice, scalar},
+    problem::{Mark, Problems},
+    suggest,
+    tree::Domain,
+};
+use weir_core::{
     algorithm::Bounds,
     domain::{
         Charge, OnStoreFailure,
         key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
-    },
-    policy::{
-        document::{Entry, Node, Value},
-        limits::{read_choice, scalar},
-        problem::{Mark, Problems},
-        suggest,
-        tree::Domain,
     },
 };
 
