@@ -11,6 +11,9 @@ use crate::{
     transport::{drain::Drain, farewell::Farewell, grpc::deadline::Deadline, rate::Rate},
 };
 
+/// Checks that wait, by their numbers.
+type Waiting = Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>>;
+
 type Read = Poll<Option<Result<BytesMut, Code>>>;
 
 fn next<M, B>(answers: &mut Answers<M, B>) -> Read
@@ -49,7 +52,7 @@ fn endless() -> impl Stream<Item = Result<Bytes, Status>> + Unpin {
 
 #[test]
 fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
-    let begun: Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>> = Rc::default();
+    let begun = Waiting::default();
     let begin = {
         let begun = Rc::clone(&begun);
         move |message: Bytes, since| {
