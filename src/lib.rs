@@ -4,10 +4,6 @@
 //! the key's path, the [`store`] decides them in one step, the answer is aggregated and encoded. The modules below are in
 //! reading order, each using only those above it; `ARCHITECTURE.md` has the map.
 
-#![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
-
 pub use weir_core::{algorithm, domain, plan};
 pub use weir_policy as policy;
 

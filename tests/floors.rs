@@ -1,5 +1,7 @@
 //! The order of the modules, read from their imports, and the shape of the code: no file too long, no algorithm in part.
 
+#![allow(clippy::expect_used)]
+
 use std::{
     collections::BTreeSet,
     fs,

@@ -2,6 +2,8 @@
 //!
 //! `./manual` writes what the first test compares.
 
+#![allow(clippy::expect_used)]
+
 mod page;
 mod picture;
 mod quotes;
