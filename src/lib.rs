@@ -6,6 +6,7 @@
 
 pub use weir_core::{algorithm, domain, plan};
 pub use weir_policy as policy;
+pub use weir_server::tls;
 
 /// The messages of `weir.v1` and a client of its service.
 pub mod proto {
@@ -15,8 +16,6 @@ pub mod proto {
 }
 
 pub mod settings;
-
-pub mod tls;
 
 pub mod store;
 

@@ -75,7 +75,7 @@ class Bench:
         return Case(start, ask, lambda server, seconds: load.spread(programs, server, service, keys, seconds))
 
     def bench(self, start, ask, key, **more):
-        """`weir bench` on a key in which {} stands for a number."""
+        """`weir-bench` on a key in which {} stands for a number."""
         programs = self.programs
         return Case(start, ask, lambda server, seconds: load.bench(programs, server, key, seconds=seconds, **more))
 

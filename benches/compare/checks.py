@@ -103,17 +103,17 @@ def spread(bench):
         cases[f"{THROTTLECRAB}, by one client"] = bench.spread(bench.throttlecrab(), throttle, "throttlecrab")
     if bench.options.bench:
         key, pair = "many/{}", "duos/{}/trade"
-        cases[f"{BASELINE}, by weir bench"] = bench.bench(bench.baseline(1), ONE, key, keys=100_000)
-        cases[f"{WEIR}, by weir bench"] = bench.bench(bench.weir(), many, key, keys=100_000)
-        cases[f"{BASELINE_PAIR}, by weir bench"] = bench.bench(bench.baseline(2), NESTED, pair, keys=100_000)
-        cases[f"{WEIR_PAIR}, by weir bench"] = bench.bench(bench.weir(), duos, pair, keys=100_000)
+        cases[f"{BASELINE}, by weir-bench"] = bench.bench(bench.baseline(1), ONE, key, keys=100_000)
+        cases[f"{WEIR}, by weir-bench"] = bench.bench(bench.weir(), many, key, keys=100_000)
+        cases[f"{BASELINE_PAIR}, by weir-bench"] = bench.bench(bench.baseline(2), NESTED, pair, keys=100_000)
+        cases[f"{WEIR_PAIR}, by weir-bench"] = bench.bench(bench.weir(), duos, pair, keys=100_000)
     taken = bench.rounds(cases)
     aims = []
     if bench.options.throttlecrab:
         values = ratios(taken, *list(cases)[:2])
         aims.append(Aim("one level, 100,000 keys: Weir's throughput over throttlecrab-server's", values, 1.6))
     if bench.options.bench:
-        names = [f"{name}, by weir bench" for name in (WEIR, BASELINE, WEIR_PAIR, BASELINE_PAIR)]
+        names = [f"{name}, by weir-bench" for name in (WEIR, BASELINE, WEIR_PAIR, BASELINE_PAIR)]
         aims.append(Aim("one level, 100,000 keys: over the baseline's", ratios(taken, *names[:2]), 0.92))
         aims.append(Aim("nested pair, 100,000 keys: over the baseline's", ratios(taken, *names[2:]), 0.88))
     return Section([throughput(taken)], aims)

@@ -8,7 +8,7 @@ from report import Aim, Section, spread, table, whole
 
 
 def latency(bench):
-    """p50, p99 and p99.9 at half of the maximum: by `weir bench`, from the moment at which each check was due; and by
+    """p50, p99 and p99.9 at half of the maximum: by `weir-bench`, from the moment at which each check was due; and by
     h2load's own pace, which speaks to throttlecrab-server as well."""
     section = Section()
     if bench.options.bench:
@@ -31,7 +31,7 @@ def by_bench(bench, section):
         WEIR_PAIR: bench.bench(bench.weir(), NESTED, pair, per_second=rate),
     }
     taken = bench.rounds(cases, bench.options.latency_rounds)
-    section.tables.append(quantiles(f"by weir bench, {rate:,.0f}/s", taken))
+    section.tables.append(quantiles(f"by weir-bench, {rate:,.0f}/s", taken))
     section.aims.append(Aim("one level: Weir's p99 over the baseline's", ratios_of(taken, "p99_us"), 1.25, False))
 
 

@@ -3,12 +3,10 @@
 use std::str::FromStr;
 
 use clap::{Args, value_parser};
+use weir_settings::parse_duration;
 
 use super::{Call, parse_number};
-use crate::{
-    cli::bench::checks::{Asked, Distribution, Keys, NUMBER, OwnLimit, Requests},
-    domain::time::parse_duration,
-};
+use crate::checks::{Asked, Distribution, Keys, NUMBER, OwnLimit, Requests};
 
 /// How many keys there are where nothing is said.
 const KEYS: u64 = 1_000;

@@ -120,7 +120,7 @@ pub fn read(kind: Kind, checks: u64, message: &[u8]) -> Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{CheckBatchResponse, CheckResponse, Error, LevelResult};
+    use weir_core::proto::{CheckBatchResponse, CheckResponse, Error, LevelResult};
 
     fn check(allowed: bool) -> CheckResponse {
         let levels = vec![LevelResult { name: "a".to_owned(), allowed: !allowed, ..Default::default() }];

@@ -33,9 +33,9 @@ impl Live {
         // Nobody may be there to see it, which is no reason to stop.
         let _ = if self.on_terminal {
             self.is_shown = true;
-            write!(io::stderr(), "{CLEAR}weir: {text}")
+            write!(io::stderr(), "{CLEAR}weir-bench: {text}")
         } else {
-            writeln!(io::stderr(), "weir: {text}")
+            writeln!(io::stderr(), "weir-bench: {text}")
         };
     }
 

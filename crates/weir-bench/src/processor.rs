@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::cli::Failure;
+use crate::Failure;
 
 /// The unit in which Linux tells the processor time of a process; it is the same on all its usual machines.
 const TICK: Duration = Duration::from_millis(10);

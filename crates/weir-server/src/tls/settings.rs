@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::NamePattern;
-use crate::{
-    domain::time::SECOND,
-    settings::{Listen, Time},
-};
+use weir_settings::{SECOND, Time};
+
+use crate::Listen;
 
 /// How a port is encrypted, and who may connect. Without a certificate it is not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

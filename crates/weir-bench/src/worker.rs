@@ -26,7 +26,7 @@ use super::{
         patience::Patience,
     },
 };
-use crate::cli::Failure;
+use crate::Failure;
 
 /// Connections that a thread makes at once.
 const DIALS: usize = 32;

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::cli::bench::{
+use crate::{
     checks::{Asked, Distribution, Keys, Requests},
     tally::Tally,
     turns::{Alarm, Nanos, Paced, Queue, Schedule, Stop},

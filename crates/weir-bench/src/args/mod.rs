@@ -1,14 +1,14 @@
-//! What `weir bench` is told, and whether it makes sense.
+//! What `weir-bench` is told, and whether it makes sense.
 
 mod checks;
 mod load;
 
-use clap::{Args, ValueEnum};
+use clap::{Parser, ValueEnum};
+use weir_server::dial::Options;
 
 pub use self::load::Call;
 use self::{checks::CheckArgs, load::LoadArgs};
 use super::{checks::Distribution, report::Made, worker::Carried};
-use crate::cli::client::Client;
 
 /// How a report is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,7 +27,8 @@ pub enum Format {
 ///
 /// Exit code 0, or 2 where the service cannot be reached or answers nothing but errors. SIGINT ends the load early, with
 /// its report.
-#[derive(Args)]
+#[derive(Parser)]
+#[command(name = "weir-bench", version)]
 pub struct Bench {
     #[command(flatten)]
     pub load: LoadArgs,
@@ -43,7 +44,7 @@ pub struct Bench {
     #[arg(long, value_name = "PID", help_heading = REPORT)]
     pub server_pid: Option<u32>,
     #[command(flatten)]
-    pub client: Client,
+    pub client: Options,
 }
 
 /// The options of the report in the help.

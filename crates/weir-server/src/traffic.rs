@@ -1,10 +1,6 @@
 //! How long the connections of a port last, and how much may be asked of it.
 
-use super::Time;
-use crate::domain::{
-    Micros,
-    time::{DAY, SECOND},
-};
+use weir_settings::{DAY, Micros, SECOND, Time};
 
 /// Shortest time that a connection may be given, where it is given one.
 const SHORTEST: Micros = SECOND / 10;

@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
 use prost::Message;
 use tokio::time::Instant;
 use tonic::Code;
+use weir_core::proto::{CheckRequest, CheckResponse};
 
 use super::{
     checks::{Asked, framed, spent_keys},
@@ -17,10 +18,7 @@ use super::{
         patience::Patience,
     },
 };
-use crate::{
-    cli::Failure,
-    proto::{CheckRequest, CheckResponse},
-};
+use crate::Failure;
 
 /// How often a key is asked at most: a limit that gives back faster than it is asked is never used up.
 const MAX_ROUNDS: usize = 8;

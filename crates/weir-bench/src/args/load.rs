@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, value_parser};
+use weir_settings::{DAY, parse_duration};
 
 use super::parse_number;
-use crate::{
-    cli::bench::{wire::answers::Kind, worker::Carried},
-    domain::time::{DAY, parse_duration},
-};
+use crate::{wire::answers::Kind, worker::Carried};
 
 /// What callers send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -10,7 +10,7 @@ use hyper::{
 };
 use tokio::time::timeout;
 
-use crate::cli::dial::{Destination, Transport};
+use weir_server::dial::{Destination, Transport};
 
 /// What the service may send before it hears that it was read: of one call, and of a connection.
 const STREAM_WINDOW: u32 = 1 << 20;

@@ -17,8 +17,8 @@ use rand_chacha::ChaCha8Rng;
 pub use self::keys::{Distribution, Keys};
 use self::template::Template;
 use super::wire::{PREFIX, answers::Kind};
-use crate::domain::time::{DAY, format_duration};
-use crate::proto::{CheckBatchRequest, CheckRequest, Gcra, Limit, LimitSpec, limit::Algorithm};
+use weir_core::domain::time::{DAY, format_duration};
+use weir_core::proto::{CheckBatchRequest, CheckRequest, Gcra, Limit, LimitSpec, limit::Algorithm};
 
 /// How much is allocated at once for bodies.
 const CHUNK: usize = 64 << 10;

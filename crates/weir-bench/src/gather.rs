@@ -14,7 +14,7 @@ use super::{
     wire::line::Losses,
     worker::{Carried, Running, Work, Worker},
 };
-use crate::cli::{Failure, signals::Signals};
+use crate::{Failure, signals::Signals};
 
 /// How often what was counted is taken from the threads.
 const EVERY: Duration = Duration::from_secs(1);

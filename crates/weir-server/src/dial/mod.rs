@@ -1,5 +1,8 @@
 //! How a command reaches a service: the one place where connections to it are made.
 
+#[cfg(feature = "cli")]
+mod options;
+
 use std::{fmt, io, path::Path, str::FromStr, sync::Arc};
 
 use hyper::header::HeaderValue;
@@ -10,8 +13,13 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
+use weir_settings::Secret;
+
+#[cfg(feature = "cli")]
+pub use options::Options;
+
 use crate::{
-    settings::{Listen, Secret},
+    Listen,
     tls::client::{Paths, server_name},
 };
 
