@@ -5,6 +5,9 @@ const MAX_STATE_BYTES: usize = 512;
 /// The flag of a caller that has a span itself.
 const SAMPLED: u8 = 1;
 
+/// The number of a span.
+pub type SpanId = [u8; 8];
+
 /// A trace, and the caller's place in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {

@@ -4,6 +4,8 @@
 //! A request has a trail only where somebody will be told of it: see `transport::watch`.
 
 mod id;
+mod outcome;
+mod trace;
 
 use std::{
     fmt,
@@ -14,11 +16,8 @@ use std::{
 use parking_lot::Mutex;
 
 pub use id::RequestId;
-
-use super::{
-    meters::{OTHER, Outcome},
-    spans::{Context, SpanId},
-};
+pub use outcome::{OTHER, Outcome};
+pub use trace::{Context, SpanId};
 
 /// What was called. These names stand in the code: nothing of them is the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

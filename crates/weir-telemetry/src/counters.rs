@@ -8,50 +8,50 @@ use std::sync::{
 
 use metrics::Counter;
 
-use super::stripes::{self, STRIPES};
+use crate::thread_shard::{self, SHARDS};
 
 /// Numbers that move between processors together.
 const LINE: usize = 16;
 
 /// What stands in for [`Counter`]s, by their positions.
-pub struct Tallies {
+pub struct ShardedCounters {
     counters: Box<[Counter]>,
     /// What the counters were told of here.
     totals: Box<[AtomicU64]>,
     /// What each thread has added since it was last settled; nothing where it has not counted yet.
-    stripes: [OnceLock<Box<[Line]>>; STRIPES],
+    shards: [OnceLock<Box<[Line]>>; SHARDS],
 }
 
 #[derive(Default)]
 #[repr(align(128))]
 struct Line([AtomicU64; LINE]);
 
-impl Tallies {
+impl ShardedCounters {
     /// Nothing added yet to any of `counters`.
     pub fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
         let counters: Box<[_]> = counters.into_iter().collect();
         let totals = counters.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { counters, totals, stripes: [const { OnceLock::new() }; STRIPES] }
+        Self { counters, totals, shards: [const { OnceLock::new() }; SHARDS] }
     }
 
     /// Adds one to the counter at `index`. One that is not there is not counted.
     #[inline]
     pub fn add(&self, index: usize) {
-        let stripe = self.stripes[stripes::mine()].get_or_init(|| self.stripe());
-        if let Some(line) = stripe.get(index / LINE) {
+        let shard = self.shards[thread_shard::mine()].get_or_init(|| self.shard());
+        if let Some(line) = shard.get(index / LINE) {
             line.0[index % LINE].fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[cold]
-    fn stripe(&self) -> Box<[Line]> {
+    fn shard(&self) -> Box<[Line]> {
         (0..self.counters.len().div_ceil(LINE)).map(|_| Line::default()).collect()
     }
 
     /// Tells the counters what was added since the last time.
     pub fn settle(&self) {
-        for stripe in self.stripes.iter().filter_map(OnceLock::get) {
-            let numbers = stripe.iter().flat_map(|line| &line.0);
+        for shard in self.shards.iter().filter_map(OnceLock::get) {
+            let numbers = shard.iter().flat_map(|line| &line.0);
             for (number, (counter, total)) in numbers.zip(self.counters.iter().zip(&self.totals)) {
                 // Read first: most are idle, and writing would take their lines from who counts there.
                 if number.load(Ordering::Relaxed) > 0 {
@@ -70,7 +70,7 @@ impl Tallies {
     }
 }
 
-impl Drop for Tallies {
+impl Drop for ShardedCounters {
     fn drop(&mut self) {
         self.settle();
     }
@@ -89,26 +89,26 @@ mod tests {
     fn nothing_is_lost_or_counted_twice_while_others_read() {
         const TIMES: u64 = 10_000;
         let targets: Vec<_> = (0..20).map(|_| Arc::new(AtomicU64::new(0))).collect();
-        let tallies = Tallies::new(targets.iter().map(|target| Counter::from_arc(Arc::clone(target))));
+        let sharded = ShardedCounters::new(targets.iter().map(|target| Counter::from_arc(Arc::clone(target))));
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    tallies.settle();
+                    sharded.settle();
                 }
             });
             let counting = || {
-                (0..TIMES).for_each(|_| tallies.add(19));
-                tallies.add(3);
-                tallies.add(20);
+                (0..TIMES).for_each(|_| sharded.add(19));
+                sharded.add(3);
+                sharded.add(20);
             };
             let threads: Vec<_> = (0..3).map(|_| scope.spawn(counting)).collect();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             done.store(true, Ordering::Relaxed);
             reader.join().unwrap();
         });
-        let totals = tallies.totals();
-        drop(tallies);
+        let totals = sharded.totals();
+        drop(sharded);
         let told: Vec<_> = targets.iter().map(|target| target.load(Ordering::Relaxed)).collect();
         assert_eq!((told[19], told[3]), (3 * TIMES, 3));
         assert_eq!(told.iter().sum::<u64>(), 3 * TIMES + 3);

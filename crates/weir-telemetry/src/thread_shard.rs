@@ -3,16 +3,16 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many threads count apart; more share.
-pub const STRIPES: usize = 64;
+pub const SHARDS: usize = 64;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
+    static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
 }
 
-/// The stripe of the calling thread, below [`STRIPES`].
+/// The shard of the calling thread, below [`SHARDS`].
 #[inline]
 pub fn mine() -> usize {
-    MINE.with(|stripe| *stripe)
+    MINE.with(|shard| *shard)
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::stripes::{self, STRIPES};
+use crate::thread_shard::{self, SHARDS};
 
 /// How many bounds a histogram has; one more bucket holds what is above them all.
 const BOUNDS: usize = 19;
@@ -55,12 +55,12 @@ pub const SIZES: Scale =
 #[derive(Debug)]
 pub struct Histogram {
     scale: Scale,
-    stripes: Box<[Stripe; STRIPES]>,
+    shards: Box<[Shard; SHARDS]>,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Stripe {
+struct Shard {
     buckets: [AtomicU64; BOUNDS + 1],
     sum: AtomicU64,
 }
@@ -68,7 +68,7 @@ struct Stripe {
 impl Histogram {
     /// An empty histogram of such numbers.
     pub fn new(scale: Scale) -> Self {
-        Self { scale, stripes: Box::new(std::array::from_fn(|_| Stripe::default())) }
+        Self { scale, shards: Box::new(std::array::from_fn(|_| Shard::default())) }
     }
 
     /// Counts one duration.
@@ -79,24 +79,24 @@ impl Histogram {
     /// Counts one number.
     pub fn record_number(&self, number: u64) {
         let bucket = self.scale.bounds.iter().position(|bound| number <= *bound).unwrap_or(BOUNDS);
-        let stripe = &self.stripes[stripes::mine()];
-        stripe.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        stripe.sum.fetch_add(number, Ordering::Relaxed);
+        let shard = &self.shards[thread_shard::mine()];
+        shard.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        shard.sum.fetch_add(number, Ordering::Relaxed);
     }
 
     /// Writes the series of `name{labels}` in Prometheus text.
     pub fn render(&self, name: &str, labels: &str, out: &mut String) {
-        let total = |of: &dyn Fn(&Stripe) -> &AtomicU64| -> u64 {
-            self.stripes.iter().map(|stripe| of(stripe).load(Ordering::Relaxed)).sum()
+        let total = |of: &dyn Fn(&Shard) -> &AtomicU64| -> u64 {
+            self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
         };
         let mut count = 0;
         for (index, bound) in self.scale.bounds.iter().enumerate() {
-            count += total(&|stripe| &stripe.buckets[index]);
+            count += total(&|shard| &shard.buckets[index]);
             let bound = *bound as f64 / self.scale.unit;
             let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
         }
-        count += total(&|stripe| &stripe.buckets[BOUNDS]);
-        let sum = total(&|stripe| &stripe.sum) as f64 / self.scale.unit;
+        count += total(&|shard| &shard.buckets[BOUNDS]);
+        let sum = total(&|shard| &shard.sum) as f64 / self.scale.unit;
         let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
         let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}");
     }
