@@ -129,7 +129,7 @@ class Programs:
     def build(self):
         print("building", file=sys.stderr)
         build = ["cargo", "build", "--quiet", "--release", "--workspace", "--bin", "weir", "--bin", "weir-bench"]
-        build += ["--example", "floor", "--example", "spread"]
+        build += ["--example", "baseline", "--example", "spread"]
         subprocess.run(build, cwd=REPOSITORY, check=True)
 
     def find_all(self, throttlecrab, redis, bench):
@@ -167,10 +167,10 @@ class Programs:
         log.close()
         return Server(name, address, process, **more)
 
-    def floor(self, levels=1, *arguments):
+    def baseline(self, levels=1, *arguments):
         address = f"127.0.0.1:{free_port()}"
-        command = [self.release / "examples/floor", "--listen", address, "--levels", levels, *arguments]
-        return self.start("floor", command, address)
+        command = [self.release / "examples/baseline", "--listen", address, "--levels", levels, *arguments]
+        return self.start("baseline", command, address)
 
     def weir(self, limits=None, store=None, beside=(), **settings):
         """Weir with its default settings, but for the given ones: `store__max_keys` for `store.max_keys`."""

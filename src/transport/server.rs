@@ -15,16 +15,16 @@ use tower::Service as _;
 use tracing::{debug, warn};
 
 use super::{
-    access,
     connection::{Accepted, Connection},
     drain::Drain,
     farewell::Connected,
     gate::Gate,
     http::problem::Problem,
     listener::Listener,
+    routes,
     status::Refused,
     tls::Tls,
-    watch::{self, Watch, given_id, tell_id},
+    watch::{Watch, given_id, tell_id},
     workers::Worker,
 };
 use crate::{
@@ -100,11 +100,11 @@ impl Serve for Router {
     }
 
     fn access(path: &str) -> Access {
-        access::of_page(path)
+        routes::access_of_page(path)
     }
 
     fn surface<B>(request: &Request<B>) -> Surface {
-        watch::page(request.method(), request.uri().path())
+        routes::surface_of_page(request.method(), request.uri().path())
     }
 
     fn refuse(refused: Refused) -> Response<axum::body::Body> {

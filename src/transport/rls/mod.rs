@@ -14,7 +14,7 @@ pub mod settings;
 pub mod wire;
 
 pub use envoy_types::pb::envoy::service::ratelimit::v3 as pb;
-pub use service::{HEALTH_NAME, Rls, SERVICE};
+pub use service::Rls;
 pub use settings::{EnvoySettings, Headers};
 
 /// The descriptors of the service and of what its messages hold: those of the protos that `envoy-types` is generated from
