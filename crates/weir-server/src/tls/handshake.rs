@@ -20,11 +20,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::{
-    auth::Auth,
-    telemetry::{LogLimit, TlsMeter},
-    tls::{Bearer, ListenerTls, Loaded},
-};
+use weir_telemetry::LogLimit;
+
+use super::{Bearer, ListenerTls, Loaded};
+use crate::metrics::TlsMeter;
 
 /// How long a wait for the end of a certificate lasts before the clock is read again: it may have been set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -37,6 +36,15 @@ pub struct Tls {
     timeout: Duration,
     meter: TlsMeter,
     warnings: LogLimit,
+}
+
+/// The clients that a service knows by their certificates.
+pub trait Clients: Send + Sync {
+    /// Told whenever [`Clients::knows`] may say something else.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Whether a client has a certificate that says this.
+    fn knows(&self, bearer: &Bearer) -> bool;
 }
 
 /// Why a connection was not made.
@@ -107,9 +115,9 @@ impl Tls {
 
     /// Waits until the certificate of a connection is not accepted any more: it has ended, those who vouch for clients have
     /// changed and do not vouch for it, or a name by which it was a caller's is nobody's any more.
-    pub async fn until_revoked(&self, shown: Shown, auth: Option<&Auth>, listener: &str) {
+    pub async fn until_revoked(&self, shown: Shown, clients: Option<&dyn Clients>, listener: &str) {
         let bearer = Arc::clone(&shown.bearer);
-        let why = shown.lost(self, auth).await;
+        let why = shown.lost(self, clients).await;
         info!(listener, certificate = %bearer, why, "a connection is ended: its certificate is not accepted any more");
         self.meter.revoked.increment(1);
     }
@@ -209,11 +217,11 @@ impl Shown {
     }
 
     /// Waits until it is not accepted any more, and tells why.
-    async fn lost(mut self, tls: &Tls, auth: Option<&Auth>) -> &'static str {
+    async fn lost(mut self, tls: &Tls, clients: Option<&dyn Clients>) -> &'static str {
         let mut files = tls.changes.subscribe();
-        let mut callers = auth.map(Auth::changes);
+        let mut known_clients = clients.map(|clients| clients.changes());
         let bearer = Arc::clone(&self.bearer);
-        let is_known = || auth.is_some_and(|auth| auth.callers().certificate(&bearer).is_some());
+        let is_known = || clients.is_some_and(|clients| clients.knows(&bearer));
         let mut known = is_known();
         loop {
             let loaded = tls.loaded();
@@ -227,13 +235,13 @@ impl Shown {
             known = is_known();
             let Ok(left) = self.bearer.end.duration_since(SystemTime::now()) else { return "it has ended" };
             let changed = async {
-                match &mut callers {
-                    Some(callers) => drop(callers.changed().await),
+                match &mut known_clients {
+                    Some(known) => drop(known.changed().await),
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                // Who changes them lives as long as `tls` and `auth`.
+                // The senders live as long as `tls` and `clients`.
                 _ = files.changed() => {}
                 () = changed => {}
                 () = sleep(left.min(LONGEST_WAIT)) => {}

@@ -3,7 +3,6 @@
 use std::{
     convert::Infallible,
     future::{pending, poll_fn},
-    num::NonZeroU32,
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -21,29 +20,21 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::Semaphore,
     time::sleep,
 };
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    at_hand::{CallsAtHand, Leave},
-    drain::Drain,
-    farewell::{Connected, Farewell},
-    gate::{Gate, Visitor},
-    in_flight::{Counted, Held},
-    lifetime::{Activity, Asked, Lifetime, Why},
-    rate::Rate,
-    server::{ConnectionSettings, Serve},
-    status::Refused,
-    tls::Tls,
-    watch::{Watch, Watched, given_id, tell_id},
-};
 use crate::{
-    auth::{Access, Role},
-    domain::time::SECOND,
-    telemetry::{metrics::ListenerMeter, trail},
+    at_hand::{CallsAtHand, Leave},
+    close::CloseSignal,
+    connected::Connected,
+    drain::Drain,
+    lifetime::{Asked, CloseReason, Lifetime},
+    metrics::ListenerMeter,
+    server::{ConnectionSettings, Serve},
+    tls::{Bearer, Clients, Tls},
 };
 
 /// How long a client may take for the head of an HTTP/1 request.
@@ -77,21 +68,19 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// What a connection is served with.
 pub struct Connection<R> {
     /// What answers.
-    pub routes: R,
+    pub service: R,
     /// The bounds of its listener.
     pub settings: ConnectionSettings,
     /// When the service ends.
     pub drain: Drain,
     /// How it is encrypted.
     pub tls: Option<Arc<Tls>>,
-    /// Who may call.
-    pub gate: Option<Gate>,
+    /// The clients that are known by their certificates.
+    pub clients: Option<Arc<dyn Clients>>,
     /// What is counted.
     pub meter: Arc<ListenerMeter>,
     /// The requests in flight that its listener permits, where they are bounded.
     pub in_flight: Option<Arc<Semaphore>>,
-    /// Who is told of requests, where anybody is.
-    pub watch: Option<Arc<Watch>>,
 }
 
 /// An accepted connection, not yet bound to a runtime.
@@ -101,9 +90,6 @@ pub enum Accepted {
     /// By a unix socket.
     Unix(std::os::unix::net::UnixStream),
 }
-
-/// What a request is answered with.
-type Answer<R> = Response<Counted<<R as Serve>::Body>>;
 
 type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -127,8 +113,7 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let visitor = self.gate.as_ref().map(|gate| gate.visitor(None, CancellationToken::new()));
-        self.http(io, visitor, pending()).await
+        self.http(io, None, CancellationToken::new(), pending()).await
     }
 
     async fn encrypted(self, stream: tokio::net::TcpStream) -> Served {
@@ -141,56 +126,56 @@ impl<R: Serve> Connection<R> {
         let Some((stream, shown)) = accepted else { return Ok(()) };
         let revoked = CancellationToken::new();
         let bearer = shown.as_ref().map(|shown| Arc::clone(&shown.bearer));
-        let visitor = self.gate.as_ref().map(|gate| gate.visitor(bearer, revoked.clone()));
-        let auth = self.gate.as_ref().map(|gate| Arc::clone(&gate.auth));
-        let name = self.settings.name;
+        let (name, clients, told) = (self.settings.name, self.clients.clone(), revoked.clone());
         let until_revoked = async move {
             let Some(shown) = shown else { return pending().await };
-            tls.until_revoked(shown, auth.as_deref(), name).await;
-            revoked.cancel();
+            tls.until_revoked(shown, clients.as_deref(), name).await;
+            told.cancel();
         };
-        self.http(stream, visitor, until_revoked).await
+        self.http(stream, bearer, revoked, until_revoked).await
     }
 
-    /// Serves until the connection ends, or something tells it to: the drain, its own time, or `revoked`, which ends it soon.
-    async fn http<I>(self, io: I, visitor: Option<Visitor>, revoked: impl Future<Output = ()>) -> Served
+    /// Serves until the connection ends, or something closes it: the drain, its own time, or `until_revoked`, which ends it soon.
+    async fn http<I>(
+        self,
+        io: I,
+        bearer: Option<Arc<Bearer>>,
+        revoked: CancellationToken,
+        until_revoked: impl Future<Output = ()>,
+    ) -> Served
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { routes, settings, drain, meter, in_flight, watch, .. } = self;
+        let Self { service, settings, drain, meter, in_flight, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic);
-        let rate =
-            NonZeroU32::new(settings.traffic.max_requests_per_second).map(|most| Arc::new(Rate::new(most, SECOND)));
-        let connected = Connected::new(drain.clone(), rate.clone());
-        let farewell = connected.farewell.clone();
-        let routes = Arc::new(routes.on(connected));
-        let asked = Arc::clone(lifetime.asked());
+        let connected = Connected::new(drain.clone()).shown(bearer, revoked);
         let activity = lifetime.activity().cloned();
-        let desk = Desk { visitor, rate, in_flight, watch, activity, meter: Arc::clone(&meter) };
-        let service = desk.service(routes, asked);
+        let connected = connected.bounded(&settings.traffic, in_flight, activity, Arc::clone(&meter));
+        let close = connected.close.clone();
+        let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.asked()));
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let calls = CallsAtHand::new();
         let builder = builder(&settings, calls.leave());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
-        let mut revoked = pin!(revoked);
+        let mut revoked = pin!(until_revoked);
         let mut why = tokio::select! {
             biased;
             result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return result,
-            () = drain.begun() => Why::Drain,
+            () = drain.begun() => CloseReason::Drain,
             why = lifetime.over() => why,
-            () = revoked.as_mut() => Why::Revoked,
+            () = revoked.as_mut() => CloseReason::Revoked,
         };
         count(why, &meter);
         let mut grace = settings.traffic.max_connection_age_grace.duration();
-        if why == Why::Age && lifetime.asked().by_http1() {
+        if why == CloseReason::Age && lifetime.asked().by_http1() {
             // Closed between two requests, it might lose the second. So the answer to the next one says that it is the last.
             lifetime.asked().end();
             tokio::select! {
                 biased;
                 result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return result,
-                () = drain.begun() => why = Why::Drain,
-                () = revoked.as_mut() => why = Why::Revoked,
+                () = drain.begun() => why = CloseReason::Drain,
+                () = revoked.as_mut() => why = CloseReason::Revoked,
                 () = sleep(grace) => grace = Duration::ZERO,
             }
         }
@@ -198,23 +183,17 @@ impl<R: Serve> Connection<R> {
         tokio::select! {
             biased;
             result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => result,
-            () = cut(why, grace, &drain, &farewell, lifetime.asked()) => Ok(()),
-            () = soon_after(revoked), if why != Why::Revoked => Ok(()),
+            () = cut(why, grace, &drain, &close, lifetime.asked()) => Ok(()),
+            () = soon_after(revoked), if why != CloseReason::Revoked => Ok(()),
         }
     }
 }
 
-fn refuse<R: Serve>(refused: Refused, id: Option<HeaderValue>) -> Response<R::Body> {
-    let mut response = R::refuse(refused);
-    tell_id(id, response.headers_mut());
-    response
-}
-
-fn count(why: Why, meter: &ListenerMeter) {
+fn count(why: CloseReason, meter: &ListenerMeter) {
     match why {
-        Why::Age => meter.aged.increment(1),
-        Why::Idle => meter.idle.increment(1),
-        Why::Drain | Why::Revoked | Why::Silent => {}
+        CloseReason::Age => meter.aged.increment(1),
+        CloseReason::Idle => meter.idle.increment(1),
+        CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }
 
@@ -224,26 +203,26 @@ async fn soon_after(end: impl Future<Output = ()>) {
     sleep(GOODBYE_TIMEOUT).await;
 }
 
-/// Waits until a connection that was told to go is to be cut, and says farewell to its streams before.
-async fn cut(why: Why, grace: Duration, drain: &Drain, farewell: &Farewell, asked: &Asked) {
+/// Waits until a connection that was told to go is to be cut, and closes its streams before.
+async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, asked: &Asked) {
     // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
-    if why == Why::Revoked || !asked.anything() {
-        let left_open = if why == Why::Drain { FIRST_CALL_TIMEOUT } else { GOODBYE_TIMEOUT };
+    if why == CloseReason::Revoked || !asked.anything() {
+        let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOODBYE_TIMEOUT };
         tokio::select! {
             biased;
             () = drain.cut() => return,
             () = sleep(left_open) => {}
         }
-        if why == Why::Revoked || !asked.anything() {
+        if why == CloseReason::Revoked || !asked.anything() {
             return;
         }
     }
     let alone = async {
-        if !matches!(why, Why::Age | Why::Idle) {
+        if !matches!(why, CloseReason::Age | CloseReason::Idle) {
             pending::<()>().await;
         }
         sleep(grace).await;
-        farewell.say();
+        close.close();
         sleep(GOODBYE_TIMEOUT).await;
     };
     tokio::select! {
@@ -253,97 +232,27 @@ async fn cut(why: Why, grace: Duration, drain: &Drain, farewell: &Farewell, aske
     }
 }
 
-/// Where the requests of a connection come in: what of it is bounded, and who may ask.
-struct Desk {
-    visitor: Option<Visitor>,
-    rate: Option<Arc<Rate>>,
-    in_flight: Option<Arc<Semaphore>>,
-    watch: Option<Arc<Watch>>,
-    activity: Option<Arc<Activity>>,
-    meter: Arc<ListenerMeter>,
-}
-
-impl Desk {
-    /// What answers the requests of the connection.
-    fn service<R: Serve>(
-        self,
-        routes: Arc<R>,
-        asked: Arc<Asked>,
-    ) -> impl Service<
-        Request<Incoming>,
-        Response = Answer<R>,
-        Error = Infallible,
-        Future = impl Future<Output = Result<Answer<R>, Infallible>> + Send,
-    > {
-        service_fn(move |mut request: Request<Incoming>| {
-            let last = asked.note(request.version()).then(|| Arc::clone(&asked));
-            let (watched, admitted) = self.receive::<R>(&mut request);
-            let answer = match admitted {
-                Ok(held) => Ok((held, Arc::clone(&routes).serve(request))),
-                Err(refused) => Err((refused, given_id(request.headers()))),
-            };
-            async {
-                let (mut response, mut held) = match (answer, &watched) {
-                    (Ok((held, answer)), None) => (answer.await, held),
-                    // Boxed, so that those that nobody is told of do not carry the room for it around.
-                    (Ok((held, answer)), Some(watched)) => (Box::pin(watched.within(answer)).await, held),
-                    (Err((refused, id)), _) => (refuse::<R>(refused, id), Held::default()),
-                };
-                if let Some(mut watched) = watched {
-                    watched.answered(&mut response);
-                    held.watched = Some(watched);
-                }
-                let mut response = response.map(|body| Counted::new(body, held));
-                if last.is_some_and(|asked| asked.is_last()) {
-                    response.headers_mut().insert(CONNECTION, CLOSE);
-                }
-                Ok::<_, Infallible>(response)
+/// What answers the requests of a connection.
+fn answering<R: Serve>(
+    service: Arc<R>,
+    asked: Arc<Asked>,
+) -> impl Service<
+    Request<Incoming>,
+    Response = Response<R::Body>,
+    Error = Infallible,
+    Future = impl Future<Output = Result<Response<R::Body>, Infallible>> + Send,
+> {
+    service_fn(move |request: Request<Incoming>| {
+        let last = asked.note(request.version()).then(|| Arc::clone(&asked));
+        let answer = Arc::clone(&service).serve(request);
+        async {
+            let mut response = answer.await;
+            if last.is_some_and(|asked| asked.is_last()) {
+                response.headers_mut().insert(CONNECTION, CLOSE);
             }
-        })
-    }
-
-    /// Who is to be told of a request, and whether it is let in.
-    #[inline]
-    fn receive<R: Serve>(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<Held, Refused>) {
-        let Some(watch) = &self.watch else { return (None, self.admit::<R>(request)) };
-        let watched = Watched::begin::<R, _>(watch, request);
-        let admitted = trail::enter(watched.trail(), || self.admit::<R>(request));
-        (Some(watched), admitted)
-    }
-
-    /// Lets a request in, with what it holds while it is under way.
-    #[inline]
-    fn admit<R: Serve>(&self, request: &mut Request<Incoming>) -> Result<Held, Refused> {
-        if let Some(rate) = &self.rate {
-            rate.take().map_err(|wait| {
-                self.meter.too_fast.increment(1);
-                Refused::too_fast(wait)
-            })?;
+            Ok(response)
         }
-        if let Some(visitor) = &self.visitor {
-            let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
-            visitor.admit(request, access, lasts)?;
-        }
-        let permit = match &self.in_flight {
-            Some(in_flight) => self.permit::<R>(in_flight, request.uri().path())?,
-            None => None,
-        };
-        Ok(Held { permit, busy: self.activity.as_ref().map(Activity::begin), watched: None })
-    }
-
-    /// A permit for a request of this path. Health and metrics need none: they are wanted most when there is none left.
-    fn permit<R: Serve>(
-        &self,
-        in_flight: &Arc<Semaphore>,
-        path: &str,
-    ) -> Result<Option<OwnedSemaphorePermit>, Refused> {
-        let permit = Arc::clone(in_flight).try_acquire_owned().ok();
-        if permit.is_none() && matches!(R::access(path), Access::Role(Role::Check | Role::Reset)) {
-            self.meter.too_many.increment(1);
-            return Err(Refused::too_many());
-        }
-        Ok(permit)
-    }
+    })
 }
 
 fn builder(settings: &ConnectionSettings, leave: Leave) -> auto::Builder<Leave> {

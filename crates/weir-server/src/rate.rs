@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::{
+use weir_core::{
     algorithm::{
         span,
         tat::{Meter, Tat},
@@ -87,7 +87,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use crate::domain::time::{DAY, SECOND};
+    use weir_settings::{DAY, SECOND};
 
     use super::*;
 

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 
-use crate::settings::Listen;
+use crate::Listen;
 
 /// Backlog of connections that the system accepts before we do.
 const BACKLOG: i32 = 4_096;

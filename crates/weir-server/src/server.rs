@@ -2,7 +2,6 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use axum::{Router, response::IntoResponse};
 use hyper::{
     Request, Response,
     body::{Body, Bytes, Incoming},
@@ -11,26 +10,16 @@ use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
 };
-use tower::Service as _;
 use tracing::{debug, warn};
 
-use super::{
+use crate::{
+    Listener, Traffic,
+    connected::Connected,
     connection::{Accepted, Connection},
     drain::Drain,
-    farewell::Connected,
-    gate::Gate,
-    http::problem::Problem,
-    listener::Listener,
-    routes,
-    status::Refused,
-    tls::Tls,
-    watch::{Watch, given_id, tell_id},
+    metrics::ListenerMeter,
+    tls::{Clients, Tls},
     workers::Worker,
-};
-use crate::{
-    auth::Access,
-    settings::Traffic,
-    telemetry::{metrics::ListenerMeter, trail::Surface},
 };
 
 /// How long to wait when the system has no more sockets to give.
@@ -53,63 +42,17 @@ pub struct ConnectionSettings {
     pub traffic: Traffic,
 }
 
-/// What answers requests.
-pub trait Serve: Send + Sync + 'static {
+/// What answers the requests of a listener.
+pub trait Serve: Clone + Send + Sync + 'static {
     /// The body of its answers.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
 
-    /// The same for the requests of this connection.
+    /// The same for the requests of this connection, which it admits by [`Connected::pace`] and [`Connected::admit`].
     #[must_use]
-    fn on(self, _connected: Connected) -> Self
-    where
-        Self: Sized,
-    {
-        self
-    }
+    fn on(self, connected: Connected) -> Self;
 
-    /// Answers one request. `self` is the connection's own, so that to count who holds it concerns no other thread.
+    /// Answers one request. `self` is the connection's own, so that to count its owners concerns no other thread.
     fn serve(self: Arc<Self>, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
-
-    /// What a request of this path needs, where callers are known.
-    fn access(path: &str) -> Access;
-
-    /// What a request asks for.
-    fn surface<B>(_request: &Request<B>) -> Surface {
-        Surface::Other
-    }
-
-    /// Whether what is under this path goes on for long, so that it is to end when its caller is not known any more.
-    fn lasts(_path: &str) -> bool {
-        false
-    }
-
-    /// Answers a request that is refused before anybody looks at it.
-    fn refuse(refused: Refused) -> Response<Self::Body>;
-}
-
-impl Serve for Router {
-    type Body = axum::body::Body;
-
-    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<axum::body::Body> {
-        let id = given_id(request.headers());
-        let Ok(mut response) = Self::clone(&self).call(request).await;
-        if response.status().as_u16() >= 400 {
-            tell_id(id, response.headers_mut());
-        }
-        response
-    }
-
-    fn access(path: &str) -> Access {
-        routes::access_of_page(path)
-    }
-
-    fn surface<B>(request: &Request<B>) -> Surface {
-        routes::surface_of_page(request.method(), request.uri().path())
-    }
-
-    fn refuse(refused: Refused) -> Response<axum::body::Body> {
-        Problem::from(refused).into_response()
-    }
 }
 
 /// One listener with all that serves it.
@@ -117,7 +60,7 @@ pub struct Server<R> {
     /// What listens.
     pub listener: Listener,
     /// What answers.
-    pub routes: R,
+    pub service: R,
     /// Who does the work.
     pub workers: Vec<Worker>,
     /// The bounds.
@@ -128,10 +71,8 @@ pub struct Server<R> {
     pub drain: Drain,
     /// How connections are encrypted, where they are.
     pub tls: Option<Arc<Tls>>,
-    /// Who may call, where callers are known.
-    pub gate: Option<Gate>,
-    /// Who is told of requests, where anybody is.
-    pub watch: Option<Arc<Watch>>,
+    /// The clients that are known by their certificates, where there are any.
+    pub clients: Option<Arc<dyn Clients>>,
 }
 
 /// How much the connections of a listener may be together.
@@ -141,7 +82,7 @@ struct Room {
     meter: Arc<ListenerMeter>,
 }
 
-impl<R: Serve + Clone> Server<R> {
+impl<R: Serve> Server<R> {
     /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
     pub async fn run(self) {
         let most = self.settings.traffic.max_concurrent_requests;
@@ -179,14 +120,13 @@ impl<R: Serve + Clone> Server<R> {
             return;
         };
         let served = Connection {
-            routes: self.routes.clone(),
+            service: self.service.clone(),
             settings: self.settings,
             drain: self.drain.clone(),
             tls: self.tls.clone(),
-            gate: self.gate.clone(),
+            clients: self.clients.clone(),
             meter: Arc::clone(&room.meter),
             in_flight: room.in_flight.clone(),
-            watch: self.watch.clone(),
         };
         let gauge = OpenGauge::new(&room.meter);
         let connection = self.drain.track(async move {

@@ -13,16 +13,18 @@ use std::{
 use hyper::Version;
 use tokio::time::{Instant, sleep_until};
 
-use crate::settings::{Time, Traffic};
+use weir_settings::Time;
+
+use crate::Traffic;
 
 /// How long a client may hold a connection without ever asking anything.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// By how much of its age a connection may end sooner or later than others, so that those of one moment do not come back in one.
 const JITTER: f64 = 0.1;
 
-/// Why a connection is told to go.
+/// Why a connection is closed gracefully.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum CloseReason {
     /// The service ends.
     Drain,
     /// Its certificate is not accepted any more.
@@ -151,7 +153,7 @@ impl Lifetime {
     }
 
     /// Waits until it is over, and tells why.
-    pub async fn over(&self) -> Why {
+    pub async fn over(&self) -> CloseReason {
         loop {
             let now = Instant::now();
             match self.next_end(now) {
@@ -163,14 +165,14 @@ impl Lifetime {
     }
 
     /// The next moment at which it may be over.
-    fn next_end(&self, now: Instant) -> Option<(Instant, Why)> {
+    fn next_end(&self, now: Instant) -> Option<(Instant, CloseReason)> {
         let asked = self.asked.anything();
-        let silent = (!asked).then(|| (self.begun + FIRST_REQUEST_TIMEOUT, Why::Silent));
-        let old = self.age.map(|age| (self.begun + age, Why::Age));
+        let silent = (!asked).then(|| (self.begun + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
+        let old = self.age.map(|age| (self.begun + age, CloseReason::Age));
         let idle = self.idle.as_ref().map(|(timeout, activity)| {
             // Until something was asked, it is only time to look again.
             let since = if asked { activity.quiet_since(now) } else { now };
-            (since + *timeout, Why::Idle)
+            (since + *timeout, CloseReason::Idle)
         });
         [silent, old, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
@@ -197,7 +199,7 @@ mod tests {
     }
 
     /// When it is over and why, of who looks from `since` on, each time as late as he is told to.
-    fn over(lifetime: &Lifetime, since: Instant) -> Option<(Why, Duration)> {
+    fn over(lifetime: &Lifetime, since: Instant) -> Option<(CloseReason, Duration)> {
         let mut now = since;
         for _ in 0..1_000 {
             let (at, why) = lifetime.next_end(now)?;
@@ -222,7 +224,7 @@ mod tests {
     fn who_never_asks_goes_after_half_a_minute() {
         for idle in [0, 1] {
             let silent = lifetime(0, idle);
-            assert_eq!(over(&silent, silent.begun), Some((Why::Silent, FIRST_REQUEST_TIMEOUT)));
+            assert_eq!(over(&silent, silent.begun), Some((CloseReason::Silent, FIRST_REQUEST_TIMEOUT)));
         }
     }
 
@@ -232,7 +234,7 @@ mod tests {
         assert!(old.asked().note(Version::HTTP_11) && old.asked().by_http1());
         assert!(!old.asked().note(Version::HTTP_2) && !old.asked().by_http1());
         let (why, after) = over(&old, old.begun).unwrap();
-        assert!(why == Why::Age && (90..=110).contains(&after.as_secs()), "{why:?} after {after:?}");
+        assert!(why == CloseReason::Age && (90..=110).contains(&after.as_secs()), "{why:?} after {after:?}");
         let ageless = lifetime(0, 0);
         ageless.asked().note(Version::HTTP_2);
         assert_eq!(over(&ageless, ageless.begun), None);
@@ -249,7 +251,7 @@ mod tests {
         activity.ended(begun + seconds(50));
         assert_eq!(over(&idle, begun + seconds(50)), None);
         activity.ended(begun + seconds(60));
-        assert_eq!(over(&idle, begun + seconds(60)), Some((Why::Idle, seconds(10))));
+        assert_eq!(over(&idle, begun + seconds(60)), Some((CloseReason::Idle, seconds(10))));
         drop(activity.begin());
         assert!(idle.next_end(begun + seconds(65)).is_some_and(|(at, _)| at == begun + seconds(70)), "time goes on");
     }
@@ -258,11 +260,11 @@ mod tests {
     fn a_first_request_that_comes_late_does_not_hide_that_it_was_the_only_one() {
         let idle = lifetime(0, 1);
         let begun = idle.begun;
-        assert_eq!(idle.next_end(begun), Some((begun + seconds(1), Why::Idle)), "when to look again");
+        assert_eq!(idle.next_end(begun), Some((begun + seconds(1), CloseReason::Idle)), "when to look again");
         idle.asked().note(Version::HTTP_2);
         let activity = Arc::clone(idle.activity().unwrap());
         std::mem::forget(activity.begin());
         activity.ended(activity.begun + seconds(9));
-        assert_eq!(over(&idle, activity.begun + seconds(9)), Some((Why::Idle, seconds(1))));
+        assert_eq!(over(&idle, activity.begun + seconds(9)), Some((CloseReason::Idle, seconds(1))));
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::settings::Time;
+use weir_settings::Time;
 
 /// How the service ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
