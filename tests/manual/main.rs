@@ -4,6 +4,7 @@
 
 #![allow(clippy::expect_used)]
 
+mod links;
 mod page;
 mod picture;
 mod quotes;
