@@ -2,13 +2,14 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
+use http_body_util::Full;
 use hyper::{
     Request, Response,
     body::{Bytes, Incoming},
 };
-use http_body_util::Full;
 use weir_server::{
-    Connected, ConnectionSettings, Drain, Listener, RuntimeKind, Serve, Server, Traffic, Workers, metrics::ListenerMeter,
+    Connected, ConnectionSettings, Drain, Listener, RuntimeKind, Serve, Server, Traffic, Workers,
+    metrics::ListenerMeter,
 };
 use weir_telemetry::Registry;
 

@@ -8,7 +8,8 @@ fn main() {
     let Value::Map(entries) = document.value else { return };
     for entry in entries {
         let known = ["limits", "limits_poll"];
-        let note = if known.contains(&&*entry.key) { String::new() } else { suggest::unknown("key", &entry.key, &known) };
+        let note =
+            if known.contains(&&*entry.key) { String::new() } else { suggest::unknown("key", &entry.key, &known) };
         println!("{}:{} {} {note}", entry.mark.line, entry.mark.column, entry.key);
     }
 }
