@@ -1,6 +1,6 @@
 //! Random cases that can be replayed: a failure prints its seed, and `LAWS_SEED=<that>` runs the same case first.
 //! `LAWS_EFFORT=100` runs a hundred times as many cases.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::disallowed_macros)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{env, fmt::Debug, str::FromStr};
 

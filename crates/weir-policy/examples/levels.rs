@@ -18,7 +18,7 @@ schema:
 fn main() -> Result<(), Box<dyn Error>> {
     let document = document::parse(POLICY)?.ok_or("an empty document")?;
     let domain = file::read(&document, &Bounds::default())?;
-    let key = Key::new("", ["user", "alex", "trade"])?;
+    let key = Key::new("", &["user", "alex", "trade"])?;
     for level in domain.levels(&key, 1, 1.0)? {
         println!("{} covers {} segments: {}", level.limit.name, level.depth, level.params().describe());
     }
