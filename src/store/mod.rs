@@ -8,7 +8,6 @@ pub mod near;
 pub mod redis;
 pub mod settings;
 pub mod shared;
-pub mod throttle;
 pub mod url;
 
 use thiserror::Error;

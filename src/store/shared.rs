@@ -9,12 +9,11 @@ use super::{
     Failure, MemoryStore, ResetDone, Store, StoreError, SystemClock, Verdict,
     near::{Learned, NearCache, NearCacheSettings},
     redis::RedisStore,
-    throttle::Throttle,
 };
 use crate::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
     plan::{Level, Plan},
-    telemetry::{Metrics, trail},
+    telemetry::{LogLimit, Metrics, trail},
 };
 
 /// When to come back to a store that is not asked. An estimate.
@@ -26,7 +25,7 @@ pub struct SharedStore {
     local: MemoryStore<SystemClock>,
     near: Option<Near>,
     metrics: Arc<Metrics>,
-    warnings: Throttle,
+    warnings: LogLimit,
 }
 
 /// The near cache, where it is wanted, with what it counts.
@@ -49,7 +48,7 @@ impl SharedStore {
             let (hits, full) = metrics.near_cache();
             Near { cache: NearCache::new(near, SystemClock::new()), hits, full }
         });
-        Self { redis, local, near, metrics, warnings: Throttle::default() }
+        Self { redis, local, near, metrics, warnings: LogLimit::default() }
     }
 
     /// The store that replicas share.
@@ -68,7 +67,7 @@ impl SharedStore {
             StoreError::Unavailable(failure) => {
                 self.metrics.store_error(failure.kind()).increment(1);
                 // While a server is not asked at all, that has been told.
-                if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.lets_through(Instant::now()) {
+                if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {
                     let error = &failure as &dyn std::error::Error;
                     warn!(
                         request_id = trail::request_id(),

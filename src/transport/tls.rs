@@ -22,8 +22,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     auth::Auth,
-    store::throttle::Throttle,
-    telemetry::TlsMeter,
+    telemetry::{LogLimit, TlsMeter},
     tls::{Bearer, ListenerTls, Loaded},
 };
 
@@ -37,7 +36,7 @@ pub struct Tls {
     handshakes: Handshakes,
     timeout: Duration,
     meter: TlsMeter,
-    warnings: Throttle,
+    warnings: LogLimit,
 }
 
 /// Why a connection was not made.
@@ -85,7 +84,7 @@ impl Tls {
             handshakes: Handshakes { most: settings.max_handshakes, open: Mutex::default() },
             timeout: settings.handshake_timeout.duration(),
             meter,
-            warnings: Throttle::default(),
+            warnings: LogLimit::default(),
         }
     }
 
@@ -139,7 +138,7 @@ impl Tls {
             Err(failed) => {
                 self.meter.failed(failed.reason()).increment(1);
                 let loud = matches!(failed, Failed::Certificate(_) | Failed::Crowded);
-                if loud && self.warnings.lets_through(Instant::now()) {
+                if loud && self.warnings.allows(Instant::now()) {
                     warn!(listener, error = %failed, "a TLS handshake failed");
                 } else {
                     debug!(listener, error = %failed, "a TLS handshake failed");

@@ -1,0 +1,201 @@
+//! One descriptor of a file, and those in it.
+
+use super::{
+    file::Reader,
+    metadata,
+    rate_limit::{self, RateLimit},
+    rule::{Rule, RuleLimit, Written},
+};
+use crate::{
+    document::{Entry, Node, Value},
+    tree::{NodeId, Pattern},
+};
+use weir_core::{
+    domain::{Charge, ask::MAX_LEVELS, key::MAX_SEGMENTS},
+    plan::{Limit, Origin},
+};
+
+/// Deepest nesting: no key has more segments, two for each entry.
+const MAX_ENTRIES: usize = MAX_SEGMENTS / 2;
+
+const DESCRIPTOR_KEYS: &[&str] = &[
+    "key",
+    "value",
+    "rate_limit",
+    "descriptors",
+    "shadow_mode",
+    "quota_mode",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+];
+/// The place of a list of descriptors.
+pub(super) struct Above<'a> {
+    node: NodeId,
+    pattern: &'a str,
+    depth: usize,
+}
+
+impl Above<'_> {
+    /// That of the file itself.
+    pub const ROOT: Self = Self { node: 0, pattern: "", depth: 0 };
+}
+
+impl Reader {
+    /// Reads a list of descriptors.
+    pub fn descriptors(&mut self, node: &Node, above: &Above<'_>) {
+        match &node.value {
+            Value::Null => {}
+            Value::List(items) => items.iter().for_each(|item| self.descriptor(item, above)),
+            _ => {
+                let message = format!("descriptors is a list of maps, not {}", node.kind());
+                self.problem(node.mark, "descriptors", message);
+            }
+        }
+    }
+
+    fn descriptor(&mut self, node: &Node, above: &Above<'_>) {
+        let Some(entries) = self.map(node, "a descriptor", DESCRIPTOR_KEYS) else { return };
+        let find = |key: &str| entries.iter().find(|entry| entry.key == key);
+        let key = self.text(find("key"));
+        let value = self.text(find("value"));
+        let (Some(key), Some(value)) = (key, value) else { return };
+        if key.is_empty() {
+            return self.problem(node.mark, "key", "a descriptor has a key, and it is not empty");
+        }
+        if above.depth == MAX_ENTRIES {
+            return self.problem(node.mark, "descriptors", format!("descriptors nest at most {MAX_ENTRIES} deep"));
+        }
+        if key.contains('*') {
+            self.note(node.mark, format!("the key `{key}` is an exact one; only a value may be a pattern"));
+        }
+        let value = match value {
+            "" => Written::Any,
+            _ if value.contains('*') => Written::Pattern(value.into()),
+            _ => Written::Exact(value.into()),
+        };
+        let slash = if above.depth > 0 { "/" } else { "" };
+        let pattern = format!("{}{slash}{key}/{}", above.pattern, value.text());
+        let Some(place) = self.add_node(above.node, key, &value) else {
+            let shown = if value == Written::Any { format!("{key} without a value") } else { pattern.clone() };
+            return self.problem(node.mark, "key", format!("the descriptor `{shown}` stands twice at this place"));
+        };
+        let rule = self.rule(node, entries, value, (place, &pattern));
+        self.rules.rules.insert(place, rule);
+        if let Some(entry) = find("descriptors") {
+            self.descriptors(&entry.value, &Above { node: place, pattern: &pattern, depth: above.depth + 1 });
+        }
+    }
+
+    /// The node of a descriptor; `None` where there is one already.
+    fn add_node(&mut self, above: NodeId, key: &str, value: &Written) -> Option<NodeId> {
+        let below = self.domain.add_exact(above, key);
+        let node = match value {
+            Written::Any => self.domain.add_any(below),
+            Written::Exact(value) => self.domain.add_exact(below, value),
+            Written::Pattern(value) if self.domain.has_pattern(below, value) => return None,
+            Written::Pattern(value) => self.domain.add_pattern(below, Pattern::new(value)),
+        };
+        (!self.rules.rules.contains_key(&node)).then_some(node)
+    }
+
+    /// Reads what a descriptor says, and gives its node the limits.
+    fn rule(&mut self, node: &Node, entries: &[Entry], value: Written, place: (NodeId, &str)) -> Rule {
+        let find = |key: &str| entries.iter().find(|entry| entry.key == key);
+        let mut flag = |key: &str| find(key).is_some_and(|entry| self.flag(entry));
+        let (shadow, quota) = (flag("shadow_mode"), flag("quota_mode"));
+        let (detailed_metric, value_to_metric) = (flag("detailed_metric"), flag("value_to_metric"));
+        let share_threshold = flag("share_threshold");
+        if share_threshold && !matches!(value, Written::Pattern(_)) {
+            let message = format!("share_threshold is for values with a `*`; that of `{}` has none", place.1);
+            self.problem(node.mark, "share_threshold", message);
+        }
+        let metadata = find("metadata").and_then(|entry| match metadata::read(&entry.value) {
+            Ok(metadata) => metadata,
+            Err((mark, message)) => {
+                self.problem(mark, "metadata", message);
+                None
+            }
+        });
+        let read = find("rate_limit").map(|entry| self.rate_limits(entry)).unwrap_or_default();
+        let unlimited = read.iter().any(|limit| limit.params.is_none());
+        let (limits, tree): (Vec<_>, Vec<_>) = self.limits(read, place.1, shadow).into_iter().unzip();
+        let tree: Vec<_> = tree.into_iter().flatten().collect();
+        let shadow_among_others = self.domain.charge == Charge::AllOrNothing && (shadow || quota);
+        let copy = |limit: &Limit| {
+            let mut copy = limit.clone();
+            copy.shadow = shadow_among_others;
+            copy
+        };
+        let among_others = (shadow_among_others != shadow).then(|| tree.iter().map(copy).collect());
+        self.domain.set_limits(place.0, tree);
+        Rule {
+            value,
+            limits: limits.into(),
+            unlimited,
+            shadow,
+            quota,
+            share_threshold,
+            detailed_metric,
+            value_to_metric,
+            metadata,
+            among_others,
+        }
+    }
+
+    fn rate_limits(&mut self, entry: &Entry) -> Vec<RateLimit> {
+        let node = &entry.value;
+        let items = match &node.value {
+            Value::Null => return Vec::new(),
+            Value::List(items) => items.as_slice(),
+            _ => std::slice::from_ref(node),
+        };
+        let charge_denied = self.domain.charge == Charge::Independent;
+        let mut found = Vec::new();
+        for item in items {
+            if let Some(limit) = rate_limit::read(item, charge_denied, &self.bounds, &mut self.problems) {
+                if limit.says_no_number {
+                    self.note(item.mark, "requests_per_unit is not said, so nothing passes");
+                }
+                self.misplaced(item, rate_limit::KEYS);
+                found.push(limit);
+            }
+        }
+        if found.len() > 1 && found.iter().any(|limit| limit.params.is_none()) {
+            self.problem(node.mark, "rate_limit", "a descriptor that is unlimited has no other limit");
+        }
+        if found.len() > MAX_LEVELS {
+            let message = format!("{} limits on one descriptor; at most {MAX_LEVELS}", found.len());
+            self.problem(node.mark, "rate_limit", message);
+        }
+        let names: Vec<_> = found.iter().filter_map(|limit| limit.name.clone()).collect();
+        for limit in &found {
+            if limit.replaces.iter().any(|name| names.contains(name)) {
+                self.problem(limit.mark, "replaces", "a limit does not replace one of its own descriptor");
+            }
+        }
+        found
+    }
+
+    /// What is said of each limit, and the limit itself where it is one.
+    fn limits(&mut self, read: Vec<RateLimit>, pattern: &str, shadow: bool) -> Vec<(RuleLimit, Option<Limit>)> {
+        let mut made: Vec<(RuleLimit, Option<Limit>)> = Vec::new();
+        let mut algorithms = Vec::new();
+        for RateLimit { mark, name, replaces, params, .. } in read {
+            let Some(params) = params else {
+                made.push((RuleLimit { name, kind: "unlimited".into(), replaces }, None));
+                continue;
+            };
+            let ordinal = algorithms.iter().filter(|name| **name == params.name()).count();
+            algorithms.push(params.name());
+            let kind = name.clone().unwrap_or_else(|| format!("{}{ordinal}", params.name()).into());
+            if made.iter().any(|(other, _)| other.kind == kind) {
+                self.problem(mark, "name", format!("two limits of one descriptor are named `{kind}`"));
+            }
+            let limit = Limit::new(Origin::Policy, name.as_deref(), pattern, ordinal, shadow, params);
+            made.push((RuleLimit { name, kind, replaces }, Some(limit)));
+        }
+        made
+    }
+}

@@ -1,0 +1,205 @@
+//! A file of descriptors as a whole. A key that their service knows may stand anywhere, as there, and means nothing in a wrong
+//! place; lint tells of it.
+
+use super::{descriptor::Above, rate_limit, rule::Descriptors};
+use crate::{
+    document::{Entry, Node, Value},
+    limits::{read_choice, scalar},
+    problem::{Mark, Problems},
+    suggest,
+    tree::Domain,
+};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{
+        Charge, OnStoreFailure,
+        key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
+    },
+};
+
+const FILE_KEYS: &[&str] = &["domain", "descriptors", "charge", "on_store_failure", "anchor"];
+/// What may stand anywhere.
+const THEIR_KEYS: &[&str] = &[
+    "domain",
+    "descriptors",
+    "key",
+    "value",
+    "rate_limit",
+    "shadow_mode",
+    "quota_mode",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+    "unit",
+    "requests_per_unit",
+    "unlimited",
+    "name",
+    "replaces",
+];
+
+/// Whether a document is in this format.
+pub fn is_one(document: &Node) -> bool {
+    find(document, "descriptors").is_some()
+}
+
+/// The domain that a document names.
+pub fn domain_of(document: &Node) -> Option<&str> {
+    scalar(&find(document, "domain")?.value)
+}
+
+fn find<'a>(document: &'a Node, key: &str) -> Option<&'a Entry> {
+    let Value::Map(entries) = &document.value else { return None };
+    entries.iter().find(|entry| entry.key == key)
+}
+
+/// Reads one file's document into its domain.
+///
+/// # Errors
+/// All that is wrong with it, each with its place.
+pub fn read(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
+    let mut domain = Domain::new(domain_of(document).unwrap_or_default());
+    domain.descriptors = Some(Box::default());
+    // No two limits of one key count together, so nothing is gained by keeping more than a key together.
+    domain.anchor = MAX_SEGMENTS as u8;
+    (domain.charge, domain.on_store_failure) = (Charge::Independent, OnStoreFailure::default());
+    let mut reader = Reader::new(domain, bounds);
+    reader.head(document, true);
+    reader.finish(document)
+}
+
+/// Adds the descriptors of another file of the same domain, which says the same of the domain as a whole.
+///
+/// # Errors
+/// All that is wrong with it, each with its place. Then the domain is of no use.
+pub fn add(domain: Domain, document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
+    let mut reader = Reader::new(domain, bounds);
+    reader.head(document, false);
+    reader.finish(document)
+}
+
+/// Reads one file into a domain.
+pub(super) struct Reader {
+    pub domain: Domain,
+    pub rules: Descriptors,
+    pub bounds: Bounds,
+    pub problems: Problems,
+}
+
+impl Reader {
+    fn new(mut domain: Domain, bounds: &Bounds) -> Self {
+        let rules = domain.descriptors.take().map(|rules| *rules).unwrap_or_default();
+        Self { domain, rules, bounds: *bounds, problems: Problems::default() }
+    }
+
+    fn finish(mut self, document: &Node) -> Result<Domain, Problems> {
+        if let Some(entry) = find(document, "descriptors") {
+            self.descriptors(&entry.value, &Above::ROOT);
+        }
+        if !self.problems.0.is_empty() {
+            return Err(self.problems);
+        }
+        self.rules.shares = self.rules.rules.values().any(|rule| rule.share_threshold);
+        self.rules.shows_values = self.rules.rules.values().any(|rule| rule.detailed_metric || rule.value_to_metric);
+        self.domain.descriptors = Some(Box::new(self.rules));
+        Ok(self.domain)
+    }
+
+    /// What the file says of its domain; `first`: before any other file.
+    fn head(&mut self, document: &Node, first: bool) {
+        let entries = self.map(document, "a file of descriptors", FILE_KEYS).unwrap_or_default();
+        match domain_of(document) {
+            None | Some("") => self.problem(document.mark, "domain", "a file of descriptors names its domain"),
+            Some(name) if name.len() > MAX_SEGMENT_BYTES => {
+                self.problem(document.mark, "domain", format!("domain is a text of at most {MAX_SEGMENT_BYTES} bytes"));
+            }
+            Some(_) => {}
+        }
+        let (mut charge, mut rule, mut anchor) = (Charge::Independent, OnStoreFailure::default(), MAX_SEGMENTS as u8);
+        for entry in entries {
+            let text = scalar(&entry.value);
+            match entry.key.as_str() {
+                "charge" => {
+                    let known = &[("all_or_nothing", Charge::AllOrNothing), ("independent", Charge::Independent)];
+                    charge = self.choice(entry, known);
+                }
+                "on_store_failure" => {
+                    rule = self.choice(entry, &OnStoreFailure::ALL.map(|rule| (rule.name(), rule)));
+                }
+                "anchor" => match text.and_then(|text| text.parse().ok()) {
+                    Some(segments) if (1..=MAX_SEGMENTS as u8).contains(&segments) => anchor = segments,
+                    _ => {
+                        let message = format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}");
+                        self.problem(entry.value.mark, "anchor", message);
+                    }
+                },
+                _ => {}
+            }
+        }
+        let said = (charge, rule, anchor);
+        if first {
+            (self.domain.charge, self.domain.on_store_failure, self.domain.anchor) = said;
+        } else if said != (self.domain.charge, self.domain.on_store_failure, self.domain.anchor) {
+            let message = "the files of one domain say the same charge, on_store_failure and anchor";
+            self.problem(document.mark, "charge", message);
+        }
+    }
+
+    pub fn flag(&mut self, entry: &Entry) -> bool {
+        rate_limit::flag(entry, &mut self.problems)
+    }
+
+    /// The text of a key that may be missing or hold nothing; `None` where it is no single value.
+    pub fn text<'a>(&mut self, entry: Option<&'a Entry>) -> Option<&'a str> {
+        let Some(entry) = entry else { return Some("") };
+        match &entry.value.value {
+            Value::Null => Some(""),
+            Value::Scalar(text) => Some(text),
+            _ => {
+                let message = format!("{} is a text, not {}", entry.key, entry.value.kind());
+                self.problem(entry.value.mark, &entry.key, message);
+                None
+            }
+        }
+    }
+
+    fn choice<T: Copy>(&mut self, entry: &Entry, known: &[(&str, T)]) -> T {
+        read_choice(entry, known, &mut self.problems)
+    }
+
+    /// The entries of a map; its unknown keys are told, and noted those that mean nothing here.
+    pub fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
+        let Value::Map(entries) = &node.value else {
+            self.problem(node.mark, "", format!("{what} is a map with {}; this is {}", known.join(", "), node.kind()));
+            return None;
+        };
+        for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+            if !THEIR_KEYS.contains(&entry.key.as_str()) {
+                self.problem(entry.mark, &entry.key, suggest::unknown("key", &entry.key, known));
+            }
+        }
+        self.misplaced(node, known);
+        Some(entries)
+    }
+
+    pub fn misplaced(&mut self, node: &Node, known: &[&str]) {
+        let Value::Map(entries) = &node.value else { return };
+        let wrong = |entry: &&Entry| THEIR_KEYS.contains(&entry.key.as_str()) && !known.contains(&entry.key.as_str());
+        for entry in entries.iter().filter(wrong) {
+            self.note(entry.mark, format!("`{}` means nothing here", entry.key));
+        }
+    }
+
+    pub fn note(&mut self, mark: Mark, message: impl Into<String>) {
+        self.rules.notes.add(mark, "", message);
+    }
+
+    pub fn problem(&mut self, mark: Mark, field: &str, message: impl Into<String>) {
+        self.problems.add(mark, field, message);
+    }
+}
+
+/// Whether a key that their service knows may stand anywhere.
+pub(super) fn is_theirs(key: &str) -> bool {
+    THEIR_KEYS.contains(&key)
+}

@@ -1,0 +1,46 @@
+//! What a file says of a descriptor for others to read.
+
+use serde_json::{Map, Number, Value as Json};
+
+use crate::{
+    document::{Node, Value},
+    problem::Mark,
+};
+
+/// A map of anything, as JSON; `None` where it holds nothing.
+///
+/// # Errors
+/// Where something else stands in its place.
+pub fn read(node: &Node) -> Result<Option<Json>, (Mark, String)> {
+    match &node.value {
+        Value::Null => Ok(None),
+        Value::Map(_) => Ok(Some(json(node))),
+        _ => Err((node.mark, format!("metadata is a map, not {}", node.kind()))),
+    }
+}
+
+fn json(node: &Node) -> Json {
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Scalar(text) if node.plain => plain(text),
+        Value::Scalar(text) => Json::String(text.clone()),
+        Value::List(items) => Json::Array(items.iter().map(json).collect()),
+        Value::Map(entries) => {
+            Json::Object(entries.iter().map(|entry| (entry.key.clone(), json(&entry.value))).collect::<Map<_, _>>())
+        }
+    }
+}
+
+/// What a text without quotes means.
+fn plain(text: &str) -> Json {
+    let is_number = text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '-' | '+' | '.'));
+    match text {
+        "true" | "True" | "TRUE" => Json::Bool(true),
+        "false" | "False" | "FALSE" => Json::Bool(false),
+        _ => match (text.parse::<i64>(), text.parse::<f64>().ok().and_then(Number::from_f64)) {
+            (Ok(number), _) if is_number => Json::Number(number.into()),
+            (Err(_), Some(number)) if is_number => Json::Number(number),
+            _ => Json::String(text.to_owned()),
+        },
+    }
+}

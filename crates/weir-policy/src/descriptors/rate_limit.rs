@@ -1,0 +1,313 @@
+//! One `rate_limit` of a descriptor: how many in which time, and by which algorithm.
+
+use super::file::is_theirs;
+use crate::{
+    document::{Entry, Node, Value},
+    limits::{MAX_NAME_BYTES, is_name, read_limits, scalar},
+    problem::{Mark, Problems},
+    suggest,
+};
+use weir_core::{
+    algorithm::{
+        self, Bounds, Params, Source,
+        fixed_window::FixedWindow,
+        params::{MAX_PERIOD, check_period},
+    },
+    domain::{
+        Micros, Unit,
+        time::{format_duration, parse_duration},
+    },
+};
+
+/// What may stand in it, beside the parameters of an algorithm that it names.
+pub const KEYS: &[&str] =
+    &["unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "period", "algorithm"];
+
+/// A `rate_limit` before it has a place.
+pub struct RateLimit {
+    pub mark: Mark,
+    pub name: Option<Box<str>>,
+    pub replaces: Box<[Box<str>]>,
+    /// `None`: unlimited.
+    pub params: Option<Params>,
+    /// How many pass is not said, which means none.
+    pub says_no_number: bool,
+}
+
+/// Reads one. What is wrong goes to `problems`, and makes it `None`. Without an algorithm it is a window, which charges what
+/// is denied if `charge_denied`.
+pub fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: &mut Problems) -> Option<RateLimit> {
+    let Value::Map(entries) = &node.value else {
+        problems.add(node.mark, "rate_limit", format!("rate_limit is a map or a list of them, not {}", node.kind()));
+        return None;
+    };
+    let before = problems.0.len();
+    let mut reader = Reader { mark: node.mark, entries, charge_denied, bounds, problems };
+    reader.keys();
+    let (name, replaces) = (reader.name(), reader.replaces());
+    let unlimited = reader.entry("unlimited").is_some_and(|entry| flag(entry, reader.problems));
+    let params = if unlimited { reader.nothing_else() } else { reader.params() };
+    let says_no_number = reader.entry("requests_per_unit").is_none() && matches!(params, Some(Params::FixedWindow(_)));
+    let says_no_number = says_no_number && reader.entry("algorithm").is_none();
+    (problems.0.len() == before && (unlimited || params.is_some())).then_some(RateLimit {
+        mark: node.mark,
+        name,
+        replaces,
+        params,
+        says_no_number,
+    })
+}
+
+/// Reads a truth, in any of the words that YAML has for one.
+pub fn flag(entry: &Entry, problems: &mut Problems) -> bool {
+    let text = scalar(&entry.value).map(str::to_ascii_lowercase);
+    match (&entry.value.value, text.as_deref()) {
+        (_, Some("true" | "yes" | "on")) => true,
+        (Value::Null, _) | (_, Some("false" | "no" | "off")) => false,
+        _ => {
+            problems.add(entry.value.mark, &entry.key, format!("{} is true or false", entry.key));
+            false
+        }
+    }
+}
+
+struct Reader<'a> {
+    mark: Mark,
+    entries: &'a [Entry],
+    charge_denied: bool,
+    bounds: &'a Bounds,
+    problems: &'a mut Problems,
+}
+
+/// The parameters of an algorithm that stand beside its name.
+struct Beside<'a> {
+    entries: &'a [Entry],
+    count: &'a str,
+    period: String,
+}
+
+impl Source for Beside<'_> {
+    fn text(&self, field: &str) -> Option<&str> {
+        match field {
+            "count" => Some(self.count),
+            "period" => Some(&self.period),
+            _ => self.entries.iter().find(|entry| entry.key == field).and_then(|entry| scalar(&entry.value)),
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// A key that holds something.
+    fn entry(&self, key: &str) -> Option<&'a Entry> {
+        self.entries.iter().find(|entry| entry.key == key && !matches!(entry.value.value, Value::Null))
+    }
+
+    /// The algorithm that is named, without parameters of its own.
+    fn named(&self) -> Option<&'static algorithm::Entry> {
+        self.entry("algorithm").and_then(|entry| algorithm::find(scalar(&entry.value)?))
+    }
+
+    fn keys(&mut self) {
+        let parameters = self.named().map_or(&[][..], |named| named.fields);
+        for entry in self.entries {
+            let key = entry.key.as_str();
+            if KEYS.contains(&key) || is_theirs(key) || parameters.contains(&key) {
+                continue;
+            }
+            let known = [KEYS, parameters].concat();
+            let is_parameter = algorithm::LIST.iter().any(|algorithm| algorithm.fields.contains(&key));
+            let message = match self.entry("algorithm") {
+                None if is_parameter => format!("`{key}` is for an algorithm; name it, as in `algorithm: gcra`"),
+                _ => suggest::unknown("key", key, &known),
+            };
+            self.problems.add(entry.mark, key, message);
+        }
+    }
+
+    fn name(&mut self) -> Option<Box<str>> {
+        let entry = self.entry("name")?;
+        match scalar(&entry.value) {
+            Some("") => None,
+            Some(name) if is_name(name) => Some(name.into()),
+            _ => {
+                let message = format!("a name is 1 to {MAX_NAME_BYTES} bytes without control characters");
+                self.problems.add(entry.value.mark, "name", message);
+                None
+            }
+        }
+    }
+
+    fn replaces(&mut self) -> Box<[Box<str>]> {
+        let Some(entry) = self.entry("replaces") else { return Box::default() };
+        let Value::List(items) = &entry.value.value else {
+            self.problems.add(entry.value.mark, "replaces", "replaces is a list of maps, each with a name");
+            return Box::default();
+        };
+        let mut names = Vec::new();
+        for item in items {
+            let Value::Map(entries) = &item.value else {
+                self.problems.add(
+                    item.mark,
+                    "replaces",
+                    format!("what is replaced is a map with a name, not {}", item.kind()),
+                );
+                continue;
+            };
+            for unknown in entries.iter().filter(|entry| !is_theirs(&entry.key)) {
+                self.problems.add(unknown.mark, "replaces", suggest::unknown("key", &unknown.key, &["name"]));
+            }
+            let name = entries.iter().find(|entry| entry.key == "name").and_then(|entry| scalar(&entry.value));
+            match name {
+                Some(name) if !name.is_empty() => names.push(name.into()),
+                _ => self.problems.add(item.mark, "replaces", "what is replaced has a name, and it is not empty"),
+            }
+        }
+        names.into()
+    }
+
+    /// Unlimited, and so without a time. A unit that is none is passed over, as there.
+    fn nothing_else(&mut self) -> Option<Params> {
+        let unit =
+            self.entry("unit").filter(|entry| scalar(&entry.value).is_some_and(|name| Unit::named(name).is_some()));
+        let others = ["unit_multiplier", "period", "algorithm"].into_iter().filter_map(|key| self.entry(key));
+        for entry in unit.into_iter().chain(others).collect::<Vec<_>>() {
+            self.problems.add(entry.mark, &entry.key, format!("what is unlimited has no {}", entry.key));
+        }
+        None
+    }
+
+    fn params(&mut self) -> Option<Params> {
+        let Some(entry) = self.entry("algorithm") else {
+            let count = self.count()?.unwrap_or(0);
+            let (period, _) = self.period()?;
+            return Some(Params::FixedWindow(FixedWindow::in_unit(count, period, self.charge_denied)));
+        };
+        match &entry.value.value {
+            Value::Map(inner) => self.in_full(entry, inner),
+            _ => self.by_name(entry),
+        }
+    }
+
+    /// `algorithm: { gcra: { burst: 5, count: 10, period: 1s } }`
+    fn in_full(&mut self, entry: &Entry, inner: &[Entry]) -> Option<Params> {
+        for key in ["unit", "requests_per_unit", "unit_multiplier", "period"] {
+            if let Some(other) = self.entry(key) {
+                self.problems.add(other.mark, key, format!("the algorithm is written in full; leave {key} out"));
+            }
+        }
+        if inner.len() != 1 || algorithm::find(&inner[0].key).is_none() {
+            let name = inner.iter().find(|entry| algorithm::find(&entry.key).is_none()).map_or("", |entry| &entry.key);
+            let message = match name {
+                "" => "algorithm is a name, or a map from one name to its parameters".to_owned(),
+                name => suggest::unknown("algorithm", name, &names()),
+            };
+            self.problems.add(entry.value.mark, "algorithm", message);
+            return None;
+        }
+        let list = Node { mark: entry.value.mark, value: Value::List(vec![entry.value.clone()]), plain: false };
+        read_limits(&list, "algorithm", false, self.bounds, self.problems).pop().map(|written| written.params)
+    }
+
+    /// `algorithm: sliding_log`, with what else it takes beside it.
+    fn by_name(&mut self, entry: &Entry) -> Option<Params> {
+        let Some(algorithm) = self.named() else {
+            let message = suggest::unknown("algorithm", scalar(&entry.value).unwrap_or_default(), &names());
+            self.problems.add(entry.value.mark, "algorithm", message);
+            return None;
+        };
+        let name = algorithm.name;
+        if !["count", "period"].iter().all(|field| algorithm.fields.contains(field)) {
+            let message =
+                format!("{name} has no count in a period; write it in full: `algorithm: {{ {name}: {{ … }} }}`");
+            self.problems.add(entry.value.mark, "algorithm", message);
+            return None;
+        }
+        let Some(count) = self.count()? else {
+            self.problems.add(self.mark, "requests_per_unit", format!("{name} needs requests_per_unit"));
+            return None;
+        };
+        let (period, bounds) = self.period()?;
+        let source = Beside { entries: self.entries, count: &count.to_string(), period: format_duration(period) };
+        match (algorithm.parse)(&source, &bounds) {
+            Ok(params) => Some(params),
+            Err(error) => {
+                let key = match error.field.as_str() {
+                    "count" => "requests_per_unit",
+                    "period" if self.entry("period").is_none() => "unit",
+                    field => field,
+                };
+                let mark = self.entry(key).map_or(self.mark, |entry| entry.value.mark);
+                self.problems.add(mark, key, format!("{name}: {}", error.reason));
+                None
+            }
+        }
+    }
+
+    /// How many in each period, where that is said.
+    fn count(&mut self) -> Option<Option<u32>> {
+        let Some(entry) = self.entry("requests_per_unit") else { return Some(None) };
+        let count = scalar(&entry.value).and_then(|text| text.replace('_', "").parse().ok());
+        if count.is_none() {
+            let message = "requests_per_unit is a whole number from 0 to 4294967295";
+            self.problems.add(entry.value.mark, "requests_per_unit", message);
+        }
+        count.map(Some)
+    }
+
+    /// The period, and the bounds that hold for it: units may be longer than the service's own.
+    fn period(&mut self) -> Option<(Micros, Bounds)> {
+        if let Some(entry) = self.entry("period") {
+            for key in ["unit", "unit_multiplier"] {
+                if let Some(other) = self.entry(key) {
+                    self.problems.add(other.mark, key, format!("period stands in place of {key}; leave one out"));
+                    return None;
+                }
+            }
+            let period = parse_duration(scalar(&entry.value).unwrap_or_default());
+            let checked = period.and_then(|period| {
+                check_period("period", period, self.bounds).map_err(|error| error.reason).map(|()| period)
+            });
+            return match checked {
+                Ok(period) => Some((period, *self.bounds)),
+                Err(message) => {
+                    self.problems.add(entry.value.mark, "period", message);
+                    None
+                }
+            };
+        }
+        let unit = self.unit()?;
+        let times = self.entry("unit_multiplier");
+        let length = match times {
+            None => Some(unit.micros()),
+            Some(entry) => scalar(&entry.value)
+                .and_then(|text| text.parse::<Micros>().ok())
+                .filter(|times| *times > 0)
+                .and_then(|times| unit.micros().checked_mul(times))
+                .filter(|length| *length <= MAX_PERIOD),
+        };
+        if let (None, Some(entry)) = (length, times) {
+            let message = "unit_multiplier is a whole number from 1, and the time that it makes at most 366d";
+            self.problems.add(entry.value.mark, "unit_multiplier", message);
+        }
+        length.map(|length| (length, Bounds { max_period: MAX_PERIOD }))
+    }
+
+    fn unit(&mut self) -> Option<Unit> {
+        let entry = self.entry("unit");
+        let text = entry.and_then(|entry| scalar(&entry.value)).unwrap_or_default();
+        let unit = Unit::named(text);
+        if unit.is_none() {
+            let names = Unit::ALL.map(Unit::name);
+            let message = match entry {
+                None => format!("a rate_limit has a unit ({}), a period, or is unlimited", names.join(", ")),
+                Some(_) => suggest::unknown("unit", text, &names),
+            };
+            self.problems.add(entry.map_or(self.mark, |entry| entry.value.mark), "unit", message);
+        }
+        unit
+    }
+}
+
+fn names() -> Vec<&'static str> {
+    algorithm::LIST.iter().map(|entry| entry.name).collect()
+}

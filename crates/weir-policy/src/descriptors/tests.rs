@@ -1,0 +1,380 @@
+//! What a file may say, and what is wrong with one.
+
+use serde_json::json;
+
+use super::{Rule, Written, file, resolve};
+use crate::{Domain, document, load, load_merging};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Charge, OnStoreFailure},
+};
+
+fn read(text: &str) -> Result<Domain, String> {
+    let document = document::parse(text).map_err(|problems| told(&problems))?.expect("a document");
+    file::read(&document, &Bounds::default()).map_err(|problems| told(&problems))
+}
+
+fn told(problems: &crate::Problems) -> String {
+    let line = |problem: &crate::Problem| format!("{}: {}", problem.mark.line, problem.message);
+    problems.0.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The limits that a descriptor meets, each as its name with what it says.
+fn limits(domain: &Domain, entries: &[(&str, &str)]) -> Vec<String> {
+    let met = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied());
+    let shown = |limit: &weir_core::plan::Limit| format!("{} {}", limit.name, limit.params.describe());
+    met.into_iter().flat_map(|met| met.limits.iter().map(shown)).collect()
+}
+
+fn rule<'a>(domain: &'a Domain, entries: &'a [(&str, &str)]) -> &'a Rule {
+    resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied()).expect("a rule").rule
+}
+
+/// One `rate_limit`, in one line.
+fn one(rate_limit: &str) -> String {
+    format!("domain: d\ndescriptors:\n  - key: k\n    rate_limit: {rate_limit}")
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line() {
+    let minute = "{ unit: minute, requests_per_unit: 1 }";
+    let nested = |depth: usize| {
+        let open: String = (0..depth)
+            .map(|level| format!("{}- key: k\n{}  descriptors:\n", "  ".repeat(level), "  ".repeat(level)))
+            .collect();
+        format!("domain: d\ndescriptors:\n{open}")
+    };
+    for (text, expected) in [
+        // Their errors.
+        ("domain: d\ndescriptors: [".to_owned(), "not valid YAML"),
+        ("domain: d\ndescriptors:\n  - ke: k".to_owned(), "3: unknown key `ke`; did you mean `key`?"),
+        ("domain: d\ndescriptors:\n  - 7: k".to_owned(), "3: unknown key `7`"),
+        (
+            "domain: d\ndescriptors:\n  - key: k\n    rate_limit: { unit: day, rpu: 1 }".to_owned(),
+            "4: unknown key `rpu`",
+        ),
+        ("domain: d\ndescriptors:\n  - key".to_owned(), "3: a descriptor is a map"),
+        ("domain: d\ndescriptors:\n  - [key]".to_owned(), "3: a descriptor is a map"),
+        ("domain: d\ndescriptors: { key: k }".to_owned(), "2: descriptors is a list of maps, not a map"),
+        ("descriptors:\n  - key: k".to_owned(), "1: a file of descriptors names its domain"),
+        ("domain: ''\ndescriptors:\n  - key: k".to_owned(), "1: a file of descriptors names its domain"),
+        ("domain: d\ndescriptors:\n  - value: v".to_owned(), "3: a descriptor has a key, and it is not empty"),
+        ("domain: d\ndescriptors:\n  - key: ''".to_owned(), "3: a descriptor has a key, and it is not empty"),
+        (
+            "domain: d\ndescriptors:\n  - key: k\n  - key: k".to_owned(),
+            "4: the descriptor `k without a value` stands twice",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - { key: k, value: v }\n  - { key: k, value: v }".to_owned(),
+            "4: the descriptor `k/v` stands twice",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - { key: k, value: v* }\n  - { key: k, value: v* }".to_owned(),
+            "4: the descriptor `k/v*` stands twice",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - key: k\n    descriptors:\n      - key: l\n      - key: l".to_owned(),
+            "6: the descriptor `l without a value` stands twice",
+        ),
+        (one("{ unit: fortnight, requests_per_unit: 1 }"), "4: unknown unit `fortnight`; known are second, minute"),
+        (one("{ unit: unknown, requests_per_unit: 1 }"), "4: unknown unit `unknown`"),
+        (one("{ unit: '', requests_per_unit: 1 }"), "4: unknown unit ``"),
+        (
+            one("{ requests_per_unit: 1 }"),
+            "4: a rate_limit has a unit (second, minute, hour, day, week, month, year), a period",
+        ),
+        (one("{ unlimited: true, unit: day }"), "4: what is unlimited has no unit"),
+        (one("{ unit: day, requests_per_unit: 1, replaces: [{ name: '' }] }"), "4: what is replaced has a name"),
+        (one("{ unit: day, requests_per_unit: 1, replaces: [{ }] }"), "4: what is replaced has a name"),
+        (
+            one("{ unit: day, requests_per_unit: 1, replaces: [{ nam: a }] }"),
+            "4: unknown key `nam`; did you mean `name`?",
+        ),
+        (one("{ unit: day, requests_per_unit: 1, replaces: [a] }"), "4: what is replaced is a map with a name"),
+        (one("{ unit: day, requests_per_unit: 1, replaces: a }"), "4: replaces is a list of maps"),
+        (
+            one("{ unit: day, requests_per_unit: 1, name: a, replaces: [{ name: a }] }"),
+            "4: a limit does not replace one of its own descriptor",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - { key: k, share_threshold: true }".to_owned(),
+            "3: share_threshold is for values with a `*`",
+        ),
+        (
+            "domain: d\ndescriptors:\n  - { key: k, value: v, share_threshold: true }".to_owned(),
+            "3: share_threshold is for values with a `*`; that of `k/v` has none",
+        ),
+        ("domain: d\ndescriptors:\n  - { key: k, metadata: [1] }".to_owned(), "3: metadata is a map, not a list"),
+        (one("{ unit: day, requests_per_unit: -1 }"), "4: requests_per_unit is a whole number from 0 to 4294967295"),
+        (one("{ unit: day, requests_per_unit: 4294967296 }"), "4: requests_per_unit is a whole number"),
+        (one("{ unit: day, requests_per_unit: 1.5 }"), "4: requests_per_unit is a whole number"),
+        (one("{ unit: day, requests_per_unit: many }"), "4: requests_per_unit is a whole number"),
+        ("domain: d\ndescriptors:\n  - { key: k, shadow_mode: perhaps }".to_owned(), "3: shadow_mode is true or false"),
+        ("domain: d\ndescriptors:\n  - { key: [k] }".to_owned(), "3: key is a text, not a list"),
+        ("domain: d\ndescriptors:\n  - { key: k, value: { a: b } }".to_owned(), "3: value is a text, not a map"),
+        (one("5"), "4: rate_limit is a map or a list of them, not a single value"),
+        // What is only ours.
+        (format!("domain: {}\ndescriptors: []", "d".repeat(1_025)), "1: domain is a text of at most 1024 bytes"),
+        (
+            "domain: d\ncharge: all\ndescriptors: []".to_owned(),
+            "2: unknown value of charge: `all`; known are all_or_nothing",
+        ),
+        (
+            "domain: d\non_store_failure: alow\ndescriptors: []".to_owned(),
+            "2: unknown value of on_store_failure: `alow`; did you mean `allow`?",
+        ),
+        ("domain: d\nanchor: 33\ndescriptors: []".to_owned(), "2: anchor is a number of segments, 1 to 32"),
+        ("domain: d\nschema: {}\ndescriptors: []".to_owned(), "2: unknown key `schema`"),
+        (nested(17), "descriptors nest at most 16 deep"),
+        (one(&format!("[{}]", vec![minute; 17].join(", "))), "4: 17 limits on one descriptor; at most 16"),
+        (one(&format!("[{minute}, {{ unlimited: true }}]")), "4: a descriptor that is unlimited has no other limit"),
+        (
+            one("[{ unit: day, requests_per_unit: 1, name: a }, { unit: hour, requests_per_unit: 1, name: a }]"),
+            "4: two limits of one descriptor are named `a`",
+        ),
+        (
+            one("{ unit: day, requests_per_unit: 1, name: \"a\\tb\" }"),
+            "4: a name is 1 to 256 bytes without control characters",
+        ),
+        (one("{ unit: day, requests_per_unit: 1, unit_multiplier: 0 }"), "4: unit_multiplier is a whole number from 1"),
+        (
+            one("{ unit: year, requests_per_unit: 1, unit_multiplier: 2 }"),
+            "4: unit_multiplier is a whole number from 1",
+        ),
+        (one("{ unit: day, requests_per_unit: 1, period: 1d }"), "4: period stands in place of unit"),
+        (
+            one("{ unit_multiplier: 2, requests_per_unit: 1, period: 1d }"),
+            "4: period stands in place of unit_multiplier",
+        ),
+        (one("{ requests_per_unit: 1, period: soon }"), "4: `soon` is not a length of time"),
+        (one("{ requests_per_unit: 1, period: 32d }"), "4: period is 1us to 31d (the setting max_period"),
+        (one("{ unit: day, requests_per_unit: 1, burst: 5 }"), "4: `burst` is for an algorithm; name it"),
+        (
+            one("{ unit: day, requests_per_unit: 1, algorithm: gcr }"),
+            "4: unknown algorithm `gcr`; did you mean `gcra`?",
+        ),
+        (one("{ unit: day, requests_per_unit: 1, algorithm: [gcra] }"), "4: unknown algorithm ``"),
+        (
+            one("{ unit: day, requests_per_unit: 1, algorithm: sliding_buckets }"),
+            "4: sliding_buckets: resolution is missing",
+        ),
+        (
+            one("{ unit: day, requests_per_unit: 1, algorithm: gcra, brst: 1 }"),
+            "4: unknown key `brst`; did you mean `burst`?",
+        ),
+        (one("{ unit: day, algorithm: gcra, burst: 1 }"), "4: gcra needs requests_per_unit"),
+        (one("{ unit: day, requests_per_unit: 0, algorithm: gcra, burst: 1 }"), "4: gcra: count is 1 to 2^32"),
+        (one("{ unlimited: true, algorithm: gcra }"), "4: what is unlimited has no algorithm"),
+        (
+            one("{ algorithm: { gcra: { burst: 1, count: 1, period: 1s } }, unit: day }"),
+            "4: the algorithm is written in full; leave unit out",
+        ),
+        (one("{ algorithm: { gcra: { burst: 1, count: 1 } } }"), "4: gcra: period is missing"),
+        (one("{ algorithm: { gcrb: { burst: 1, count: 1 } } }"), "4: unknown algorithm `gcrb`; did you mean `gcra`?"),
+        (one("{ algorithm: { } }"), "4: algorithm is a name, or a map from one name to its parameters"),
+    ] {
+        let error = read(&text).expect_err(&text);
+        assert!(error.contains(expected), "{text}\n{error}\nexpected {expected}");
+    }
+}
+
+#[test]
+fn windows_are_theirs() {
+    for (rate_limit, expected) in [
+        ("{ unit: second, requests_per_unit: 7 }", "k/*#fixed_window0 { count: 7, period: 1s, charge_denied: true }"),
+        ("{ unit: MINUTE, requests_per_unit: 7 }", "k/*#fixed_window0 { count: 7, period: 1m, charge_denied: true }"),
+        ("{ unit: Hour, requests_per_unit: 7 }", "k/*#fixed_window0 { count: 7, period: 1h, charge_denied: true }"),
+        ("{ unit: day, requests_per_unit: 7 }", "k/*#fixed_window0 { count: 7, period: 1d, charge_denied: true }"),
+        ("{ unit: week, requests_per_unit: 7 }", "k/*#fixed_window0 { count: 7, period: 7d, charge_denied: true }"),
+        ("{ unit: month, requests_per_unit: 7 }", "k/*#fixed_window0 { count: 7, period: 30d, charge_denied: true }"),
+        (
+            "{ unit: year, requests_per_unit: 4294967295 }",
+            "k/*#fixed_window0 { count: 4294967295, period: 365d, charge_denied: true }",
+        ),
+        ("{ unit: day, requests_per_unit: 1_000, name: n }", "n { count: 1000, period: 1d, charge_denied: true }"),
+        (
+            "{ unit: day, requests_per_unit: 1, name: '' }",
+            "k/*#fixed_window0 { count: 1, period: 1d, charge_denied: true }",
+        ),
+        ("{ unit: day }", "k/*#fixed_window0 { count: 0, period: 1d, charge_denied: true }"),
+        (
+            "{ unit: minute, requests_per_unit: 1, unit_multiplier: 5 }",
+            "k/*#fixed_window0 { count: 1, period: 5m, charge_denied: true }",
+        ),
+        (
+            "{ unit: month, requests_per_unit: 1, unit_multiplier: 12 }",
+            "k/*#fixed_window0 { count: 1, period: 360d, charge_denied: true }",
+        ),
+        ("{ requests_per_unit: 1, period: 30s }", "k/*#fixed_window0 { count: 1, period: 30s, charge_denied: true }"),
+        (
+            "{ unit: minute, requests_per_unit: 9, algorithm: fixed_window }",
+            "k/*#fixed_window0 { count: 9, period: 1m }",
+        ),
+        (
+            "{ unit: minute, requests_per_unit: 9, algorithm: fixed_window, per_key_phase: true }",
+            "k/*#fixed_window0 { count: 9, period: 1m, per_key_phase: true }",
+        ),
+        (
+            "{ unit: minute, requests_per_unit: 9, algorithm: gcra, burst: 5 }",
+            "k/*#gcra0 { burst: 5, count: 9, period: 1m }",
+        ),
+        (
+            "{ unit: year, requests_per_unit: 9, algorithm: token_bucket, capacity: 2 }",
+            "k/*#token_bucket0 { capacity: 2, count: 9, period: 365d }",
+        ),
+        (
+            "{ period: 10s, requests_per_unit: 9, algorithm: token_bucket, capacity: 2 }",
+            "k/*#token_bucket0 { capacity: 2, count: 9, period: 10s }",
+        ),
+        (
+            "{ algorithm: { gcra: { burst: 5, count: 10, period: 1s } }, name: n }",
+            "n { burst: 5, count: 10, period: 1s }",
+        ),
+    ] {
+        let domain = read(&one(rate_limit)).unwrap_or_else(|error| panic!("{rate_limit}: {error}"));
+        assert_eq!(limits(&domain, &[("k", "v")]), [expected], "{rate_limit}");
+    }
+}
+
+#[test]
+fn several_limits_stand_on_one_descriptor() {
+    let domain =
+        read(&one("[{ unit: second, requests_per_unit: 1 }, { unit: day, requests_per_unit: 9, name: daily }]"))
+            .unwrap();
+    assert_eq!(
+        limits(&domain, &[("k", "v")]),
+        [
+            "k/*#fixed_window0 { count: 1, period: 1s, charge_denied: true }",
+            "daily { count: 9, period: 1d, charge_denied: true }"
+        ]
+    );
+    let rule = rule(&domain, &[("k", "v")]);
+    assert_eq!(rule.limits.iter().map(|limit| &*limit.kind).collect::<Vec<_>>(), ["fixed_window0", "daily"]);
+}
+
+#[test]
+fn what_is_said_beside_limits_is_kept() {
+    let text = "
+domain: d
+charge: independent
+on_store_failure: deny
+descriptors:
+  - key: k
+    value: a*b
+    shadow_mode: yes
+    quota_mode: TRUE
+    detailed_metric: on
+    value_to_metric: true
+    share_threshold: true
+    rate_limit: { unit: day, requests_per_unit: 1, name: n, replaces: [{ name: x }, { name: y }] }
+    metadata:
+      number: 5
+      real: 1.5
+      text: '5'
+      name: five
+      truth: true
+      nothing: ~
+      list: [1, { key: unknown }]
+  - { key: 7, value: 8, rate_limit: { unlimited: true, unit: whatever } }
+  - { key: k, value: true }
+  - { key: k, value: ~, rate_limit: ~, metadata: ~, descriptors: ~ }
+";
+    let domain = read(text).unwrap();
+    assert_eq!(
+        (domain.charge, domain.on_store_failure, &*domain.name),
+        (Charge::Independent, OnStoreFailure::Deny, "d")
+    );
+    let rule_of = |entries| rule(&domain, entries).clone();
+    let all = rule_of(&[("k", "a-b")]);
+    assert_eq!(all.value, Written::Pattern("a*b".into()));
+    assert!(all.shadow && all.quota && all.detailed_metric && all.value_to_metric && all.share_threshold);
+    assert_eq!(all.limits[0].replaces.iter().map(|name| &**name).collect::<Vec<_>>(), ["x", "y"]);
+    assert_eq!(
+        all.metadata,
+        Some(json!({ "number": 5, "real": 1.5, "text": "5", "name": "five", "truth": true, "nothing": null,
+            "list": [1, { "key": "unknown" }] }))
+    );
+    let unlimited = rule_of(&[("7", "8")]);
+    assert!(unlimited.unlimited && limits(&domain, &[("7", "8")]).is_empty());
+    assert_eq!(rule_of(&[("k", "true")]).value, Written::Exact("true".into()));
+    let none = rule_of(&[("k", "else")]);
+    assert!(none.value == Written::Any && none.limits.is_empty() && none.metadata.is_none());
+}
+
+#[test]
+fn keys_in_wrong_places_mean_nothing_and_are_noted() {
+    let domain = read("domain: d\nunit: day\ndescriptors:\n  - key: k*\n    unit: day\n    rate_limit: { unit: day, shadow_mode: true }").unwrap();
+    let notes = domain.descriptors.as_ref().unwrap().notes();
+    let notes: Vec<_> = notes.iter().map(|note| format!("{}: {}", note.mark.line, note.message)).collect();
+    assert_eq!(
+        notes,
+        [
+            "2: `unit` means nothing here",
+            "5: `unit` means nothing here",
+            "4: the key `k*` is an exact one; only a value may be a pattern",
+            "6: requests_per_unit is not said, so nothing passes",
+            "6: `shadow_mode` means nothing here",
+        ]
+    );
+}
+
+#[test]
+fn a_refusal_charges_nothing_where_the_file_says_so() {
+    let text = "domain: d\ncharge: all_or_nothing\ndescriptors:\n  - { key: a, quota_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }\n  - { key: b, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }";
+    let domain = read(text).unwrap();
+    assert_eq!(limits(&domain, &[("a", "")]), ["a/*#fixed_window0 { count: 1, period: 1d }"]);
+    let shadows = |entries, domain: &Domain| {
+        let met = resolve(domain, domain.descriptors.as_deref().unwrap(), <[_]>::iter(entries).copied()).unwrap();
+        (met.limits[0].shadow, met.rule.among_others(met.limits)[0].shadow)
+    };
+    assert_eq!((shadows(&[("a", "")], &domain), shadows(&[("b", "")], &domain)), ((false, true), (true, true)));
+    let theirs = read(&text.replace("all_or_nothing", "independent")).unwrap();
+    assert_eq!((shadows(&[("a", "")], &theirs), shadows(&[("b", "")], &theirs)), ((false, false), (true, false)));
+}
+
+#[test]
+fn files_of_one_domain_are_merged_where_that_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let merged = || load_merging(dir.path(), &Bounds::default(), true).map_err(|problems| problems.to_string());
+    write(
+        "a.yaml",
+        "domain: d\ndescriptors:\n  - { key: k, value: a, rate_limit: { unit: day, requests_per_unit: 1 } }",
+    );
+    write(
+        "b.yaml",
+        "domain: d\nname: odd\ndescriptors:\n  - { key: k, rate_limit: { unit: day, requests_per_unit: 2 } }",
+    );
+    write("c.yaml", "domain: e\ndescriptors: []");
+    let refused = load(dir.path(), &Bounds::default()).unwrap_err().to_string();
+    assert!(refused.contains("b.yaml: domain `d` stands in") && refused.contains("envoy.merge_domains"), "{refused}");
+    let loaded = merged().unwrap();
+    assert_eq!((loaded.policy.domains().count(), loaded.policy.limit_count()), (2, 2));
+    let domain = loaded.policy.domain("d").unwrap();
+    assert_eq!(limits(domain, &[("k", "a")]).len() + limits(domain, &[("k", "b")]).len(), 2);
+    let notes = domain.descriptors.as_ref().unwrap().notes();
+    assert!(notes.len() == 1 && notes[0].to_string().contains("b.yaml:2:1: `name` means"), "{notes:?}");
+
+    write("b.yaml", "domain: d\ndescriptors:\n  - key: l\n  - { key: k, value: a, descriptors: [{ key: l }] }");
+    let error = merged().unwrap_err();
+    assert!(error.contains("b.yaml:4:5: the descriptor `k/a` stands twice"), "{error}");
+    write("b.yaml", "domain: d\ncharge: all_or_nothing\ndescriptors: []");
+    assert!(merged().unwrap_err().contains("b.yaml:1:1: the files of one domain say the same charge"));
+    write("b.yaml", "domain: d\nschema: {}");
+    let error = merged().unwrap_err();
+    assert!(error.contains("one file a domain") && !error.contains("merge_domains"), "{error}");
+}
+
+#[test]
+fn limits_among_others_have_the_numbers_of_those_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "domain: d\ndescriptors:\n  - { key: a, rate_limit: { unit: day } }\n  - { key: b, shadow_mode: true, rate_limit: { unit: day } }";
+    std::fs::write(dir.path().join("a.yaml"), text).unwrap();
+    let policy = load(dir.path(), &Bounds::default()).unwrap().policy;
+    let domain = policy.domain("d").unwrap();
+    for (key, index) in [("a", 0), ("b", 1)] {
+        let entries = [(key, "")];
+        let met = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied()).unwrap();
+        assert_eq!(met.rule.among_others(met.limits)[0].index, index);
+    }
+}

@@ -1,0 +1,182 @@
+//! The native policy file: what its keys mean.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    document::{Entry, Node, Value},
+    limits::{read_choice, read_limits, scalar},
+    problem::{Mark, Problems},
+    suggest,
+    tree::{Domain, NodeId},
+};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{
+        Charge, OnStoreFailure,
+        ask::MAX_LEVELS,
+        key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
+    },
+    plan::{Limit, Origin},
+};
+
+const FILE_KEYS: &[&str] = &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "schema"];
+const NODE_KEYS: &[&str] = &["limits", "children", "factor"];
+
+/// Reads one file's document into its domain.
+///
+/// # Errors
+/// All that is wrong with it, each with its place.
+pub fn read(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
+    let mut reader = Reader { domain: Domain::new(""), bounds: *bounds, problems: Problems::default() };
+    reader.file(document);
+    if reader.problems.0.is_empty() { Ok(reader.domain) } else { Err(reader.problems) }
+}
+
+struct Reader {
+    domain: Domain,
+    bounds: Bounds,
+    problems: Problems,
+}
+
+/// What a node inherits on the way down.
+struct Place<'a> {
+    node: NodeId,
+    pattern: &'a str,
+    depth: usize,
+    limits: usize,
+    factor: f64,
+}
+
+impl Reader {
+    fn file(&mut self, document: &Node) {
+        let Some(entries) = self.map(document, "a policy file", FILE_KEYS) else { return };
+        for entry in entries {
+            let (mark, text) = (entry.value.mark, scalar(&entry.value));
+            match entry.key.as_str() {
+                "domain" => match text {
+                    Some(text) if text.len() <= MAX_SEGMENT_BYTES => self.domain.name = text.into(),
+                    _ => self.problem(mark, "domain", format!("domain is a text of at most {MAX_SEGMENT_BYTES} bytes")),
+                },
+                "charge" => {
+                    let known = &[("all_or_nothing", Charge::AllOrNothing), ("independent", Charge::Independent)];
+                    self.domain.charge = self.choice(entry, known);
+                }
+                "on_store_failure" => {
+                    let known = OnStoreFailure::ALL.map(|rule| (rule.name(), rule));
+                    self.domain.on_store_failure = self.choice(entry, &known);
+                }
+                "limit_spec" => self.domain.allows_spec = self.choice(entry, &[("allow", true), ("deny", false)]),
+                "anchor" => match text.and_then(|text| text.parse().ok()) {
+                    Some(anchor) if (1..=MAX_SEGMENTS as u8).contains(&anchor) => self.domain.anchor = anchor,
+                    _ => self.problem(mark, "anchor", format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}")),
+                },
+                _ => {}
+            }
+        }
+        if let Some(schema) = entries.iter().find(|entry| entry.key == "schema") {
+            let root = Place { node: 0, pattern: "", depth: 0, limits: 0, factor: 1.0 };
+            self.children(&schema.value, "schema", &root);
+        }
+    }
+
+    fn children(&mut self, node: &Node, what: &str, above: &Place<'_>) {
+        let entries = match &node.value {
+            Value::Null => return,
+            Value::Map(entries) => entries,
+            _ => {
+                self.problem(node.mark, what, format!("{what} maps names to nodes; it is {}", node.kind()));
+                return;
+            }
+        };
+        for entry in entries {
+            let depth = above.depth + 1;
+            if depth > MAX_SEGMENTS {
+                let message = format!("no key is that deep: at most {MAX_SEGMENTS} segments");
+                self.problem(entry.mark, what, message);
+            } else if entry.key.is_empty() || entry.key.len() > MAX_SEGMENT_BYTES {
+                self.problem(entry.mark, what, format!("a segment has 1 to {MAX_SEGMENT_BYTES} bytes"));
+            } else {
+                let slash = if depth > 1 { "/" } else { "" };
+                let pattern = format!("{}{slash}{}", above.pattern, entry.key);
+                let node = self.domain.add_child(above.node, &entry.key);
+                self.node(&entry.value, &Place { node, pattern: &pattern, depth, ..*above });
+            }
+        }
+    }
+
+    fn node(&mut self, node: &Node, place: &Place<'_>) {
+        if matches!(node.value, Value::Null) {
+            return;
+        }
+        let Some(entries) = self.map(node, "a node", NODE_KEYS) else { return };
+        let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
+        let factor = find("factor").map_or(place.factor, |node| self.factor(node, place.factor));
+        let mut limits = place.limits;
+        if let Some(node) = find("limits") {
+            let compiled = self.limits(node, place, factor);
+            limits += compiled.len();
+            if limits > MAX_LEVELS {
+                self.problem(node.mark, "limits", format!("{limits} limits on the way to here; at most {MAX_LEVELS}"));
+            }
+            self.domain.set_limits(place.node, compiled);
+        }
+        if let Some(children) = find("children") {
+            self.children(children, "children", &Place { limits, factor, ..*place });
+        }
+    }
+
+    fn limits(&mut self, node: &Node, place: &Place<'_>, factor: f64) -> Vec<Limit> {
+        let written = read_limits(node, "limits", false, &self.bounds, &mut self.problems);
+        let (mut ordinals, mut seen) = (HashMap::new(), HashSet::new());
+        let mut limits = Vec::with_capacity(written.len());
+        for written in written {
+            let ordinal = ordinals.entry(written.params.name()).or_insert(0);
+            let name = written.name.as_deref();
+            let limit = Limit::new(Origin::Policy, name, place.pattern, *ordinal, written.shadow, written.params);
+            *ordinal += 1;
+            if !seen.insert(limit.name.clone()) {
+                self.problem(written.mark, "name", format!("two limits of one node are named `{}`", limit.name));
+                continue;
+            }
+            match limit.under_policy_factor(factor) {
+                Ok(limit) => limits.extend(limit),
+                Err(error) => self.problem(written.mark, "factor", format!("under factor {factor}: {}", error.reason)),
+            }
+        }
+        limits
+    }
+
+    /// The factor of a node below others whose product is `above`.
+    fn factor(&mut self, node: &Node, above: f64) -> f64 {
+        let own: Option<f64> = scalar(node).and_then(|text| text.parse().ok());
+        match own.filter(|own| *own >= 0.0).map(|own| own * above) {
+            Some(factor) if factor.is_finite() => factor,
+            _ => {
+                self.problem(node.mark, "factor", "factor is a number from 0");
+                1.0
+            }
+        }
+    }
+
+    fn choice<T: Copy>(&mut self, entry: &Entry, known: &[(&str, T)]) -> T {
+        read_choice(entry, known, &mut self.problems)
+    }
+
+    /// The entries of a map whose keys are all known; the unknown ones are told.
+    fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
+        let Value::Map(entries) = &node.value else {
+            self.problem(node.mark, "", format!("{what} is a map with {}; this is {}", known.join(", "), node.kind()));
+            return None;
+        };
+        for entry in entries {
+            if !known.contains(&entry.key.as_str()) {
+                self.problem(entry.mark, &entry.key, suggest::unknown("key", &entry.key, known));
+            }
+        }
+        Some(entries)
+    }
+
+    fn problem(&mut self, mark: Mark, field: &str, message: impl Into<String>) {
+        self.problems.add(mark, field, message);
+    }
+}

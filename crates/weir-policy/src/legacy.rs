@@ -1,0 +1,363 @@
+//! Buckets as Sharkey's `SkRateLimiterService` and Misskey before it define them: limit maps without an algorithm's name,
+//! with plain numbers, and times in milliseconds.
+//!
+//! `{ size, drip_size, drip_rate }` is a `leaky_bucket`. `{ max, duration, min_interval }` is translated to one as that
+//! service does; where its `min_interval` would be lost on the way, a `gcra` beside it keeps requests so far apart.
+
+use super::{
+    document::Entry,
+    limits::scalar,
+    problem::{Mark, Problems},
+};
+use weir_core::algorithm::{self, Bounds, Params};
+
+/// The algorithm that a bucket becomes.
+const BECOMES: &str = "leaky_bucket";
+/// Every key, with how it is called here.
+const KEYS: [(&str, &str); 9] = [
+    ("max", "max"),
+    ("duration", "duration"),
+    ("min_interval", "min_interval"),
+    ("minInterval", "min_interval"),
+    ("size", "size"),
+    ("drip_size", "drip_size"),
+    ("dripSize", "drip_size"),
+    ("drip_rate", "drip_rate"),
+    ("dripRate", "drip_rate"),
+];
+/// The keys of one form; the others are those of the other.
+const BUCKET: [&str; 3] = ["size", "drip_size", "drip_rate"];
+/// The forms, as errors tell them.
+const FORMS: &str = "max, duration and min_interval, or size, drip_size and drip_rate";
+
+/// The largest number.
+const LARGEST: f64 = (1u64 << 53) as f64;
+const DEFAULT_DRIP_SIZE: f64 = 1.0;
+const DEFAULT_DRIP_RATE_MS: f64 = 1_000.0;
+
+/// The key as it is called here; `None`: it is no key of a bucket.
+pub fn known(key: &str) -> Option<&'static str> {
+    KEYS.iter().find(|(spelling, _)| *spelling == key).map(|(_, name)| *name)
+}
+
+/// The keys as they are called here.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().filter(|(spelling, name)| spelling == name).map(|(_, name)| *name)
+}
+
+/// What to say of a key of the older form among the parameters of an algorithm, where that is the one it becomes.
+pub fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
+    let meant = algorithm.name == BECOMES && known(key).is_some_and(|name| !is_bucket(name));
+    meant.then(|| format!("`{key}` does not stand within {BECOMES}, but in its place: {{ max: 10, duration: 60000 }}"))
+}
+
+/// Reads the entries of a limit map whose keys are [`known`], at least one: the `leaky_bucket`, and the `gcra` that keeps
+/// requests `min_interval` apart where the bucket does not.
+pub fn read(
+    entries: &[&Entry],
+    field: &str,
+    bounds: &Bounds,
+    problems: &mut Problems,
+) -> Option<(Params, Option<Params>)> {
+    let before = problems.0.len();
+    let numbers = Numbers::read(entries, field, problems);
+    let translated = if problems.0.len() > before { None } else { numbers.translate(field, problems) }?;
+    let bucket = numbers.parse(BECOMES, &translated.bucket(), field, bounds, problems);
+    let interval = translated.interval_us.map(|period| {
+        let parameters = [("burst", "0".to_owned()), ("count", "1".to_owned()), ("period", format!("{period}us"))];
+        numbers.parse("gcra", &parameters, field, bounds, problems)
+    });
+    if problems.0.len() > before { None } else { Some((bucket?, interval.flatten())) }
+}
+
+/// The numbers of a map.
+struct Numbers<'a>(Vec<Number<'a>>);
+
+struct Number<'a> {
+    name: &'static str,
+    value: f64,
+    entry: &'a Entry,
+}
+
+/// The parameters of the limits that it becomes. Whole numbers; what is too large for them is beyond every bound.
+#[derive(Debug, PartialEq)]
+struct Translated {
+    size: u64,
+    drip_size: u64,
+    drip_rate_ms: u64,
+    interval_us: Option<u64>,
+}
+
+impl<'a> Numbers<'a> {
+    fn read(entries: &[&'a Entry], field: &str, problems: &mut Problems) -> Self {
+        let mut numbers: Vec<Number<'_>> = Vec::new();
+        for entry in entries {
+            let Some(name) = known(&entry.key) else { continue };
+            let field = format!("{field}.{}", entry.key);
+            let twin = numbers.iter().find(|other| other.name == name);
+            let stranger = numbers.iter().find(|other| is_bucket(other.name) != is_bucket(name));
+            let value = match (twin, stranger) {
+                (Some(twin), _) => {
+                    Err((entry.mark, format!("`{}` stands here too, as `{}`", entry.key, twin.entry.key)))
+                }
+                (_, Some(other)) => {
+                    let message =
+                        format!("`{}` does not go with `{}`; a bucket has {FORMS}", entry.key, other.entry.key);
+                    Err((entry.mark, message))
+                }
+                _ => number(entry, name).map_err(|message| (entry.value.mark, message)),
+            };
+            match value {
+                Ok(value) => numbers.push(Number { name, value, entry }),
+                Err((mark, message)) => problems.add(mark, field, message),
+            }
+        }
+        Self(numbers)
+    }
+
+    fn find(&self, name: &str) -> Option<&Number<'a>> {
+        self.0.iter().find(|number| number.name == name)
+    }
+
+    fn get(&self, name: &str) -> Option<f64> {
+        self.find(name).map(|number| number.value)
+    }
+
+    fn translate(&self, field: &str, problems: &mut Problems) -> Option<Translated> {
+        if let Some(size) = self.get("size") {
+            let drip_size = self.get("drip_size").unwrap_or(DEFAULT_DRIP_SIZE);
+            return Some(bucket(size, drip_size, self.get("drip_rate").unwrap_or(DEFAULT_DRIP_RATE_MS)));
+        }
+        // 0 says nothing, as in the service whose form it is.
+        let min_interval = self.get("min_interval").filter(|interval| *interval > 0.0);
+        match (self.get("max"), self.get("duration"), min_interval) {
+            (Some(max), Some(duration), min_interval) => Some(translate(max, duration, min_interval)),
+            (None, None, Some(min_interval)) => Some(bucket(1.0, 1.0, min_interval.round().max(1.0))),
+            (max, ..) => {
+                let missing = match max {
+                    _ if self.0.iter().any(|number| is_bucket(number.name)) => "size",
+                    Some(_) => "duration",
+                    None => "max",
+                };
+                let message = format!("{missing} is missing; a bucket has {FORMS}");
+                problems.add(self.mark(""), format!("{field}.{missing}"), message);
+                None
+            }
+        }
+    }
+
+    /// Where `name` stands, or else the first of all.
+    fn mark(&self, name: &str) -> Mark {
+        let first = || self.0.first().map(|number| number.entry.mark);
+        self.find(name).map(|number| number.entry.value.mark).or_else(first).unwrap_or_default()
+    }
+
+    fn parse(
+        &self,
+        name: &str,
+        parameters: &[(&str, String)],
+        field: &str,
+        bounds: &Bounds,
+        problems: &mut Problems,
+    ) -> Option<Params> {
+        let parameters: Vec<_> = parameters.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let parsed = (algorithm::find(name)?.parse)(&parameters.as_slice(), bounds);
+        parsed
+            .map_err(|error| {
+                // The number that this parameter comes from.
+                let sources: &[&str] = match error.field.as_str() {
+                    "size" => &["size", "max", "min_interval"],
+                    "drip_size" => &["drip_size", "max"],
+                    "drip_rate" => &["drip_rate", "duration", "min_interval"],
+                    _ => &["min_interval"],
+                };
+                let source = sources.iter().find(|name| self.get(name).is_some()).copied().unwrap_or_default();
+                let message = format!("as a {name}: {}", error.reason);
+                problems.add(self.mark(source), format!("{field}.{source}"), message);
+            })
+            .ok()
+    }
+}
+
+fn is_bucket(name: &str) -> bool {
+    BUCKET.contains(&name)
+}
+
+fn number(entry: &Entry, name: &str) -> Result<f64, String> {
+    let (key, is_time) = (&entry.key, matches!(name, "duration" | "min_interval" | "drip_rate"));
+    let what = if is_time { "a number of milliseconds" } else { "a number" };
+    let Some(text) = scalar(&entry.value) else {
+        return Err(format!("{key} is {what}, not {}", entry.value.kind()));
+    };
+    let (or_nothing, range) = match name {
+        "min_interval" => (true, "from 0 to 2^53"),
+        _ => (false, "above 0 and at most 2^53"),
+    };
+    match text.parse::<f64>() {
+        Ok(number) if number <= LARGEST && (number > 0.0 || number == 0.0 && or_nothing) => Ok(number),
+        Ok(_) => Err(format!("{key} is {what} {range}, not {text}")),
+        Err(_) if is_time => {
+            Err(format!("{key} is {what} here, not `{text}`; `leaky_bucket: {{ … }}` takes times with a unit"))
+        }
+        Err(_) => Err(format!("{key} is {what}, not `{text}`")),
+    }
+}
+
+/// Fractions round up, as in the service whose form it is.
+fn bucket(size: f64, drip_size: f64, drip_rate_ms: f64) -> Translated {
+    let [size, drip_size, drip_rate_ms] = [size, drip_size, drip_rate_ms].map(|number| number.ceil() as u64);
+    Translated { size, drip_size, drip_rate_ms, interval_us: None }
+}
+
+/// A bucket that is as near to `max` per `duration` as whole milliseconds allow, with ticks `min_interval` apart where
+/// that is not less than what one unit takes. Where it is less the ticks come one by one, and the interval is a limit of its own.
+fn translate(max: f64, duration: f64, min_interval: Option<f64>) -> Translated {
+    let tick = min_interval.unwrap_or_else(|| (duration / max).round()).max(1.0);
+    let drip_size = (max / (duration / tick)).round().max(1.0);
+    let drip_rate = (duration / (max / drip_size)).round().max(1.0);
+    let interval = min_interval.filter(|interval| *interval < duration / max);
+    Translated { interval_us: interval.map(|ms| (ms * 1_000.0).ceil() as u64), ..bucket(max, drip_size, drip_rate) }
+}
+
+impl Translated {
+    fn bucket(&self) -> [(&'static str, String); 3] {
+        [
+            ("size", self.size.to_string()),
+            ("drip_size", self.drip_size.to_string()),
+            ("drip_rate", format!("{}ms", self.drip_rate_ms)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{document, limits::read_limits},
+        *,
+    };
+    use crate::WrittenLimit;
+
+    fn written(map: &str) -> Result<Vec<WrittenLimit>, Problems> {
+        let (node, mut problems) = (document::parse(map).unwrap().unwrap(), Problems::default());
+        let limits = read_limits(&node, "limits", true, &Bounds::default(), &mut problems);
+        if problems.0.is_empty() { Ok(limits) } else { Err(problems) }
+    }
+
+    /// The limits that a map becomes, as a file would write them.
+    fn becomes(map: &str) -> Vec<String> {
+        let limits = written(&format!("[{{ {map} }}]")).unwrap_or_else(|problems| panic!("{map}: {problems}"));
+        limits.iter().map(|limit| format!("{} {}", limit.params.name(), limit.params.describe())).collect()
+    }
+
+    #[test]
+    fn maximum_and_duration_become_a_bucket() {
+        for (map, expected) in [
+            ("max: 10, duration: 10000", "{ size: 10 }"),
+            ("max: 10, duration: 5000, min_interval: 1000", "{ size: 10, drip_size: 2 }"),
+            ("max: 10, duration: 5000, minInterval: 1000", "{ size: 10, drip_size: 2 }"),
+            ("max: 4096, duration: 2000", "{ size: 4096, drip_size: 2, drip_rate: 1ms }"),
+            ("min_interval: 250", "{ size: 1, drip_rate: 250ms }"),
+            ("min_interval: 2.5", "{ size: 1, drip_rate: 3ms }"),
+            ("min_interval: 0.2", "{ size: 1, drip_rate: 1ms }"),
+            ("max: 300, duration: 3600000", "{ size: 300, drip_rate: 12s }"),
+            ("max: 3, duration: 1000", "{ size: 3, drip_rate: 333ms }"),
+            ("max: 2, duration: 3, min_interval: 0", "{ size: 2, drip_rate: 2ms }"),
+            ("max: 2.5, duration: 5000.0", "{ size: 3, drip_rate: 2s }"),
+            // The interval is exactly what one unit takes.
+            ("max: 10, duration: 10000, min_interval: 1000", "{ size: 10 }"),
+        ] {
+            assert_eq!(becomes(map), [format!("leaky_bucket {expected}")], "{map}");
+        }
+    }
+
+    #[test]
+    fn an_interval_that_the_bucket_loses_is_a_limit_beside_it() {
+        assert_eq!(
+            becomes("max: 10, duration: 10000, min_interval: 500"),
+            ["leaky_bucket { size: 10 }", "gcra { burst: 0, count: 1, period: 500ms }"]
+        );
+        assert_eq!(
+            becomes("max: 1, duration: 1000, min_interval: 999.9995"),
+            ["leaky_bucket { size: 1 }", "gcra { burst: 0, count: 1, period: 1s }"],
+            "to the microsecond, rounded up"
+        );
+    }
+
+    #[test]
+    fn buckets_have_milliseconds_and_defaults() {
+        for (map, expected) in [
+            ("size: 3", "{ size: 3 }"),
+            ("size: 3, dripRate: 1000, dripSize: 1", "{ size: 3 }"),
+            ("size: 60, drip_rate: 250.1, drip_size: 1.5", "{ size: 60, drip_size: 2, drip_rate: 251ms }"),
+            ("size: 0.1, dripRate: 1e3", "{ size: 1 }"),
+        ] {
+            assert_eq!(becomes(map), [format!("leaky_bucket {expected}")], "{map}");
+        }
+    }
+
+    #[test]
+    fn name_shadow_and_depth_are_those_of_both_limits_and_the_second_one_stands_behind_the_others() {
+        let limits = "[{ max: 9, duration: 9000, min_interval: 5, name: posts, shadow: true, depth: 2 }, [0, 1, 60]]";
+        let seen: Vec<_> = written(limits)
+            .unwrap()
+            .into_iter()
+            .map(|limit| (limit.params.name(), limit.name, limit.shadow, limit.depth))
+            .collect();
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(
+            seen,
+            [
+                ("leaky_bucket", named("posts"), true, 2),
+                ("gcra", None, false, 0),
+                ("gcra", named("posts-interval"), true, 2)
+            ]
+        );
+        assert_eq!(written("[{ max: 9, duration: 9000, min_interval: 5 }]").unwrap()[1].name, None);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place_and_field() {
+        let too_long = format!("max: 9, duration: 9000, min_interval: 5, name: {}", "n".repeat(248));
+        // The map, from where on it is at fault, the field, and what is said.
+        for (map, place, field, message) in [
+            ("max: 0, duration: 1", "0,", "max", "max is a number above 0 and at most 2^53, not 0"),
+            ("max: ten, duration: 1", "ten", "max", "max is a number, not `ten`"),
+            ("max: [1], duration: 1", "[1]", "max", "max is a number, not a list"),
+            ("max: 1, duration: 1s", "1s", "duration", "duration is a number of milliseconds here, not `1s`"),
+            ("max: 1, duration: -1", "-1", "duration", "milliseconds above 0 and at most 2^53, not -1"),
+            ("max: 1, duration: NaN", "NaN", "duration", "milliseconds above 0 and at most 2^53, not NaN"),
+            ("minInterval: -1", "-1", "minInterval", "milliseconds from 0 to 2^53, not -1"),
+            ("minInterval: ~", "~", "minInterval", "minInterval is a number of milliseconds, not nothing"),
+            ("max: 1", "max", "duration", "duration is missing; a bucket has max, duration and min_interval, or size,"),
+            ("duration: 1, min_interval: 1", "duration", "max", "max is missing"),
+            ("min_interval: 0", "min_interval", "max", "max is missing"),
+            ("drip_rate: 1", "drip_rate", "size", "size is missing"),
+            ("max: 1, size: 1", "size", "size", "`size` does not go with `max`; a bucket has max, duration"),
+            ("drip_size: 1, size: 1, dripSize: 1", "dripSize", "dripSize", "stands here too, as `drip_size`"),
+            ("max: 1, duratoin: 1", "duratoin", "duratoin", "unknown key `duratoin`; did you mean `duration`?"),
+            ("siez: 1", "siez", "siez", "unknown key `siez`; did you mean `size`?"),
+            ("size: 4294967297", "4294967297", "size", "as a leaky_bucket: size is 1 to 2^32, not 4294967297"),
+            ("max: 1e300, duration: 1", "1e300", "max", "max is a number above 0 and at most 2^53, not 1e300"),
+            ("max: 1e15, duration: 1e6", "1e15", "max", "as a leaky_bucket: size is 1 to 2^32"),
+            ("max: 1, duration: 2678400001", "26784", "duration", "as a leaky_bucket: drip_rate is 1us to 31d"),
+            (
+                "min_interval: 1e13",
+                "1e13",
+                "min_interval",
+                "as a leaky_bucket: drip_rate: `10000000000000ms` is too long",
+            ),
+            ("gcra: { burst: 1, count: 1, period: 1s }, size: 1", "size", "size", "`size` has no place beside `gcra`"),
+            ("leaky_bucket: { max: 9 }", "max", "leaky_bucket.max", "`max` does not stand within leaky_bucket"),
+            ("leaky_bucket: { dripRate: 9 }", "dripRate", "leaky_bucket.dripRate", "did you mean `drip_rate`?"),
+            (&too_long, "nnn", "name", "with min_interval a name is at most 247 bytes"),
+        ] {
+            let problems = written(&format!("[{{ {map} }}]")).expect_err(map);
+            let problem = &problems.0[0];
+            let column = "[{ ".len() + map.find(place).unwrap() + 1;
+            assert_eq!((problem.mark.line, problem.mark.column), (1, column), "{map}: {problem}");
+            assert_eq!(problem.field, format!("limits[0].{field}"), "{map}");
+            assert!(problem.message.contains(message), "{map}: {problem}");
+            assert_eq!(problems.0.len(), 1, "{problems}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Policies: what operators write, compiled into a tree that a key is walked down.
+//!
+//! [`mod@file`], [`limits`] and [`legacy`] give it meaning, [`descriptors`] that of
+//! Envoy's rate-limit service, [`tree`] is what checks use, [`mod@load`] reads a file or a directory, [`watch`] notices changes,
+//! [`lint`] tells what a person should know, [`spec`] is for limits that a request brings along.
+
+pub mod descriptors;
+pub mod file;
+pub mod legacy;
+pub mod limits;
+pub mod lint;
+pub mod load;
+pub mod spec;
+pub mod tree;
+pub mod watch;
+
+use std::collections::HashMap;
+
+pub use limits::WrittenLimit;
+pub use load::{Loaded, load, load_merging, parse};
+pub use spec::{Spec, SpecError};
+pub use tree::Domain;
+pub use weir_settings::{Problem, Problems, document, problem, suggest};
+
+use weir_core::plan::Limit;
+
+/// Every domain that is served.
+#[derive(Debug)]
+pub struct Policy {
+    default: Option<Domain>,
+    domains: HashMap<Box<str>, Domain, foldhash::fast::RandomState>,
+    limits: u32,
+}
+
+impl Policy {
+    /// The policy without any limit: the default domain, in which everything passes.
+    pub fn empty() -> Self {
+        Self::new([Domain::new("")])
+    }
+
+    /// A policy of these domains, whose names differ.
+    pub fn new(domains: impl IntoIterator<Item = Domain>) -> Self {
+        let mut domains: Vec<_> = domains.into_iter().collect();
+        // So that limits have the same numbers in every run.
+        domains.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut limits = 0;
+        let (mut default, mut named) = (None, HashMap::default());
+        for (index, mut domain) in domains.into_iter().enumerate() {
+            domain.index = index as u32;
+            for limit in domain.limits_mut() {
+                limit.index = limits;
+                limits += 1;
+            }
+            domain.number_copies();
+            if domain.name.is_empty() {
+                default = Some(domain);
+            } else {
+                named.insert(domain.name.clone(), domain);
+            }
+        }
+        Self { default, domains: named, limits }
+    }
+
+    /// The domain of this name.
+    pub fn domain(&self, name: &str) -> Option<&Domain> {
+        // No look-up for the usual one: to compare empty names, libc reads nothing from an address that is none, and that
+        // takes some processors 100 ns.
+        if name.is_empty() { self.default.as_ref() } else { self.domains.get(name) }
+    }
+
+    /// The domains, in no order; [`Domain::index`] numbers them from 0 without a gap.
+    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
+        self.default.iter().chain(self.domains.values())
+    }
+
+    /// Every limit with its domain; [`Limit::index`] numbers them from 0 without a gap.
+    pub fn limits(&self) -> impl Iterator<Item = (&Domain, &Limit)> {
+        self.domains().flat_map(|domain| domain.limits().map(move |limit| (domain, limit)))
+    }
+
+    /// How many limits there are.
+    pub fn limit_count(&self) -> usize {
+        self.limits as usize
+    }
+}

@@ -1,0 +1,298 @@
+//! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`; or a bucket of the
+//! older form that [`legacy`] knows.
+
+use super::{
+    document::{Entry, Node, Value},
+    legacy,
+    problem::{Mark, Problems},
+    suggest,
+};
+use weir_core::algorithm::{self, Bounds, Params, Source};
+
+/// Longest name of a limit, in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+/// What is added to the name of a bucket of the older form for the second limit that it makes.
+const INTERVAL: &str = "-interval";
+
+/// A limit as it was written, before it has a place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrittenLimit {
+    /// Where in the file; nowhere for that of a message.
+    pub mark: Mark,
+    /// Its name, where it was given one.
+    pub name: Option<String>,
+    /// How many segments it covers, 0 for all; only in requests.
+    pub depth: u32,
+    /// Whether it only watches.
+    pub shadow: bool,
+    /// The rule.
+    pub params: Params,
+}
+
+/// Reads `limits`: a list of limit maps, of positional triples, or one bare triple. With `with_depth` a map may say its
+/// depth, as in a request. What is wrong goes to `problems`, and is left out.
+///
+/// A bucket of the older form may become two limits. The second ones stand behind all others, so that those are numbered as
+/// they are written.
+pub fn read_limits(
+    node: &Node,
+    field: &str,
+    with_depth: bool,
+    bounds: &Bounds,
+    problems: &mut Problems,
+) -> Vec<WrittenLimit> {
+    let items = match &node.value {
+        Value::Null => return Vec::new(),
+        Value::List(items) => items,
+        _ => {
+            problems.add(node.mark, field, format!("{field} is a list of limits, not {}", node.kind()));
+            return Vec::new();
+        }
+    };
+    if items.iter().any(|item| matches!(item.value, Value::Scalar(_))) {
+        return read_triple(node, items, field, bounds, problems).into_iter().collect();
+    }
+    let (mut limits, mut behind) = (Vec::new(), Vec::new());
+    for (index, item) in items.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        match &item.value {
+            Value::Map(entries) => {
+                let mut read = read_map(item, entries, &field, with_depth, bounds, problems).into_iter();
+                limits.extend(read.next());
+                behind.extend(read);
+            }
+            Value::List(items) => limits.extend(read_triple(item, items, &field, bounds, problems)),
+            _ => problems.add(
+                item.mark,
+                field,
+                format!("a limit is a map or [max_burst, count, seconds], not {}", item.kind()),
+            ),
+        }
+    }
+    limits.append(&mut behind);
+    limits
+}
+
+/// `[max_burst, count, seconds]`: one `gcra`.
+fn read_triple(
+    node: &Node,
+    items: &[Node],
+    field: &str,
+    bounds: &Bounds,
+    problems: &mut Problems,
+) -> Option<WrittenLimit> {
+    let texts: Vec<_> = items.iter().filter_map(scalar).collect();
+    let (&[burst, count, period], 3) = (texts.as_slice(), items.len()) else {
+        problems.add(node.mark, field, "a positional limit is [max_burst, count, seconds]");
+        return None;
+    };
+    let source: &[(&str, &str)] = &[("burst", burst), ("count", count), ("period", period)];
+    let entry = algorithm::find("gcra")?;
+    match (entry.parse)(&source, bounds) {
+        Ok(params) => Some(WrittenLimit { mark: node.mark, name: None, depth: 0, shadow: false, params }),
+        Err(error) => {
+            let place = entry.fields.iter().position(|name| *name == error.field).and_then(|index| items.get(index));
+            problems.add(place.unwrap_or(node).mark, format!("{field}.{}", error.field), error.reason);
+            None
+        }
+    }
+}
+
+struct Map<'a>(&'a [Entry]);
+
+impl Source for Map<'_> {
+    fn text(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|entry| entry.key == field).and_then(|entry| scalar(&entry.value))
+    }
+}
+
+/// A limit map as its limit; a bucket of the older form may be two.
+fn read_map(
+    node: &Node,
+    entries: &[Entry],
+    field: &str,
+    with_depth: bool,
+    bounds: &Bounds,
+    problems: &mut Problems,
+) -> Vec<WrittenLimit> {
+    let before = problems.0.len();
+    let (mut name, mut depth, mut shadow) = (None, 0, false);
+    let mut keys = Keys::default();
+    for entry in entries {
+        let field = format!("{field}.{}", entry.key);
+        match entry.key.as_str() {
+            "name" => name = read_name(entry, &field, problems),
+            "shadow" => shadow = read_flag(&entry.value, &field, problems),
+            "depth" if with_depth => depth = read_depth(&entry.value, &field, problems),
+            key => match algorithm::find(key) {
+                Some(algorithm) => keys.rules.push((entry, algorithm)),
+                None if legacy::known(key).is_some() => keys.bucket.push(entry),
+                None => keys.unknown.push(entry),
+            },
+        }
+    }
+    let rules = keys.read(node, field, with_depth, bounds, problems);
+    let second_name = name.as_ref().map(|name| format!("{name}{INTERVAL}"));
+    let has_second = rules.as_ref().is_some_and(|(_, second)| second.is_some());
+    if has_second && second_name.as_deref().is_some_and(|name| !is_name(name)) {
+        let most = MAX_NAME_BYTES - INTERVAL.len();
+        let message = format!("with min_interval a name is at most {most} bytes, since a second limit adds {INTERVAL}");
+        let place = entries.iter().find(|entry| entry.key == "name").map_or(node.mark, |entry| entry.value.mark);
+        problems.add(place, format!("{field}.name"), message);
+    }
+    let Some((first, second)) = rules.filter(|_| problems.0.len() == before) else { return Vec::new() };
+    let written = |name, params| WrittenLimit { mark: node.mark, name, depth, shadow, params };
+    let second = second.map(|params| written(second_name, params));
+    [written(name, first)].into_iter().chain(second).collect()
+}
+
+/// The keys of a limit map that say what its rule is.
+#[derive(Default)]
+struct Keys<'a> {
+    rules: Vec<(&'a Entry, &'static algorithm::Entry)>,
+    bucket: Vec<&'a Entry>,
+    unknown: Vec<&'a Entry>,
+}
+
+impl Keys<'_> {
+    /// The rule, and the second one that a bucket of the older form may need.
+    fn read(
+        &self,
+        node: &Node,
+        field: &str,
+        with_depth: bool,
+        bounds: &Bounds,
+        problems: &mut Problems,
+    ) -> Option<(Params, Option<Params>)> {
+        for entry in &self.unknown {
+            let message = unknown_key(&entry.key, with_depth, self.rules.is_empty());
+            problems.add(entry.mark, format!("{field}.{}", entry.key), message);
+        }
+        match (self.rules.as_slice(), self.bucket.as_slice()) {
+            ([(entry, algorithm)], []) => {
+                let field = format!("{field}.{}", entry.key);
+                return read_params(entry, algorithm, &field, bounds, problems).map(|params| (params, None));
+            }
+            ([_, (second, _), ..], _) => {
+                problems.add(second.mark, field, "a limit has one algorithm; write a limit for each");
+            }
+            ([(rule, _)], [stray, ..]) => {
+                let message = format!("`{}` has no place beside `{}`", stray.key, rule.key);
+                problems.add(stray.mark, format!("{field}.{}", stray.key), message);
+            }
+            ([], _) if !self.unknown.is_empty() => {}
+            ([], []) => {
+                problems.add(node.mark, field, format!("a limit needs an algorithm: {}", names().join(", ")));
+            }
+            ([], bucket) => return legacy::read(bucket, field, bounds, problems),
+        }
+        None
+    }
+}
+
+fn read_params(
+    entry: &Entry,
+    algorithm: &algorithm::Entry,
+    field: &str,
+    bounds: &Bounds,
+    problems: &mut Problems,
+) -> Option<Params> {
+    let Value::Map(entries) = &entry.value.value else {
+        let example: Vec<_> = algorithm.examples[0].iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        let message = format!("{} takes a map, such as {{ {} }}", algorithm.name, example.join(", "));
+        problems.add(entry.value.mark, field, message);
+        return None;
+    };
+    let before = problems.0.len();
+    for parameter in entries {
+        let field = format!("{field}.{}", parameter.key);
+        if !algorithm.fields.contains(&parameter.key.as_str()) {
+            let what = format!("parameter of {}", algorithm.name);
+            let message = legacy::misplaced(algorithm, &parameter.key)
+                .unwrap_or_else(|| suggest::unknown(&what, &parameter.key, algorithm.fields));
+            problems.add(parameter.mark, field, message);
+        } else if scalar(&parameter.value).is_none() {
+            let message = format!("{} is a single value, not {}", parameter.key, parameter.value.kind());
+            problems.add(parameter.value.mark, field, message);
+        }
+    }
+    if problems.0.len() > before {
+        return None;
+    }
+    match (algorithm.parse)(&Map(entries), bounds) {
+        Ok(params) => Some(params),
+        Err(error) => {
+            let place = entries.iter().find(|entry| entry.key == error.field);
+            let mark = place.map_or(entry.mark, |place| place.value.mark);
+            problems.add(mark, format!("{field}.{}", error.field), format!("{}: {}", algorithm.name, error.reason));
+            None
+        }
+    }
+}
+
+/// One of the `known` values, by its name; the first where it is none, which is told.
+pub fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems: &mut Problems) -> T {
+    let text = scalar(&entry.value);
+    if let Some((_, value)) = known.iter().find(|(name, _)| Some(*name) == text) {
+        return *value;
+    }
+    let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+    let message = suggest::unknown(&format!("value of {}:", entry.key), text.unwrap_or_default(), &names);
+    problems.add(entry.value.mark, &entry.key, message);
+    known[0].1
+}
+
+/// The text of a single value.
+pub fn scalar(node: &Node) -> Option<&str> {
+    match &node.value {
+        Value::Scalar(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Whether a name may be shown: 1 to 256 bytes, none of them a control character.
+pub fn is_name(text: &str) -> bool {
+    (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+fn read_name(entry: &Entry, field: &str, problems: &mut Problems) -> Option<String> {
+    let name = scalar(&entry.value).filter(|text| is_name(text));
+    if name.is_none() {
+        problems.add(
+            entry.value.mark,
+            field,
+            format!("a name is 1 to {MAX_NAME_BYTES} bytes without control characters"),
+        );
+    }
+    name.map(str::to_owned)
+}
+
+/// Reads `true` or `false`.
+fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bool {
+    let flag = scalar(node).and_then(|text| text.parse().ok());
+    if flag.is_none() {
+        problems.add(node.mark, field, format!("{field} is true or false"));
+    }
+    flag.unwrap_or_default()
+}
+
+fn read_depth(node: &Node, field: &str, problems: &mut Problems) -> u32 {
+    let depth = scalar(node).and_then(|text| text.parse().ok());
+    if depth.is_none() {
+        problems.add(node.mark, field, "depth is a whole number from 0");
+    }
+    depth.unwrap_or_default()
+}
+
+fn names() -> Vec<&'static str> {
+    algorithm::LIST.iter().map(|entry| entry.name).collect()
+}
+
+/// `bare`: no algorithm stands beside it, so that it may have been meant as a key of a bucket.
+fn unknown_key(key: &str, with_depth: bool, bare: bool) -> String {
+    let mut known = names();
+    known.extend(["name", "shadow"]);
+    known.extend(with_depth.then_some("depth"));
+    known.extend(legacy::names().filter(|_| bare));
+    suggest::unknown("key", key, &known)
+}

@@ -1,0 +1,145 @@
+//! What a person should know about a policy that is valid.
+
+use super::{
+    Policy,
+    tree::{Domain, Found, NodeId},
+};
+use weir_core::plan::Limit;
+
+/// A node of a domain with the pattern that leads to it.
+pub struct Place<'a> {
+    /// The segments from the root, `*` where any name fits.
+    pub pattern: Vec<&'a str>,
+    /// The node.
+    pub node: NodeId,
+}
+
+/// Every node of a domain but the root, in the order of their patterns.
+pub fn places(domain: &Domain) -> Vec<Place<'_>> {
+    let mut found = Vec::new();
+    let mut open = vec![Place { pattern: Vec::new(), node: 0 }];
+    while let Some(place) = open.pop() {
+        for (name, node) in domain.children(place.node) {
+            let mut pattern = place.pattern.clone();
+            pattern.push(name);
+            open.push(Place { pattern, node });
+        }
+        if place.node != 0 {
+            found.push(place);
+        }
+    }
+    found.sort_by(|a, b| a.pattern.cmp(&b.pattern));
+    found
+}
+
+/// What is valid but may surprise: in files of descriptors what means nothing where it stands; in others limits above the anchor with others below them, which a store that is spread over
+/// several nodes cannot decide in one step, and names with a `*` that is no pattern.
+pub fn warnings(policy: &Policy) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for domain in policy.domains() {
+        let shown = shown(&domain.name);
+        if let Some(descriptors) = &domain.descriptors {
+            // Their patterns are patterns, and no request meets limits of two nodes on one way.
+            warnings.extend(descriptors.notes().iter().map(|note| format!("{shown}: {note}")));
+            continue;
+        }
+        let places = places(domain);
+        for place in &places {
+            if let Some(name) = place.pattern.last().filter(|name| name.len() > 1 && name.contains('*')) {
+                warnings.push(format!("{shown}: `{name}` is an exact name here; only a `*` alone stands for any name"));
+            }
+        }
+        // Sorted by pattern, what is below a place comes right behind it.
+        let limited: Vec<_> = places.iter().filter(|place| !domain.limits_at(place.node).is_empty()).collect();
+        for pair in limited.windows(2) {
+            let (above, below) = (&pair[0].pattern, &pair[1].pattern);
+            if above.len() < usize::from(domain.anchor) && below.len() > above.len() && below.starts_with(above) {
+                let (above, below, anchor) = (above.join("/"), below.join("/"), domain.anchor);
+                warnings.push(format!(
+                    "{shown}: `{above}` is above the anchor ({anchor} segments) of `{below}`; on a Redis Cluster they \
+                     are not one step"
+                ));
+            }
+        }
+    }
+    warnings.sort();
+    warnings
+}
+
+/// The counts that `new` would forget: limits of `old` whose states no limit of `new` would find again.
+pub fn forgotten(old: &Policy, new: &Policy) -> Vec<String> {
+    let mut forgotten = Vec::new();
+    for before in old.domains() {
+        for place in places(before) {
+            for limit in before.limits_at(place.node) {
+                if let Some(why) = why_forgotten(before, &place, limit, new) {
+                    forgotten.push(format!("{}: `{}`: {why}", shown(&before.name), limit.name));
+                }
+            }
+        }
+    }
+    forgotten.sort();
+    forgotten
+}
+
+fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy) -> Option<String> {
+    let Some(after) = new.domain(&before.name) else { return Some("its domain is gone".to_owned()) };
+    let depth = place.pattern.len();
+    let at = |anchor: u8| depth.min(usize::from(anchor));
+    if at(before.anchor) != at(after.anchor) {
+        return Some(format!("anchor goes from {} to {}, so its count is kept elsewhere", before.anchor, after.anchor));
+    }
+    let goes_on = |node: NodeId| after.limits_at(node).iter().any(|other| other.ident() == limit.ident());
+    let reached = reached(before, after, &place.pattern);
+    let counted_together = |domain: &Domain, node: NodeId| {
+        domain.descriptors.as_ref().and_then(|all| all.rule(node)).is_some_and(|rule| rule.share_threshold)
+    };
+    let together = counted_together(before, place.node);
+    let other_count = |(_, node): &&(String, Option<NodeId>)| {
+        node.is_some_and(|node| goes_on(node) && counted_together(after, node) != together)
+    };
+    if let Some((path, _)) = reached.iter().find(other_count) {
+        return Some(format!("share_threshold of `{path}` changes, and with it what is counted together"));
+    }
+    let (path, node) = reached.iter().find(|(_, node)| !node.is_some_and(goes_on))?;
+    if node.is_none() {
+        return Some(format!("`{path}` is gone"));
+    }
+    Some(no_limit_goes_on(path, limit))
+}
+
+fn no_limit_goes_on(path: &str, limit: &Limit) -> String {
+    let ident = limit.ident_text();
+    format!("no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then name or ordinal)")
+}
+
+/// The nodes of `after` that the keys of a pattern of `before` lead to, each with its path. A `*` also stands for names that
+/// only `after` knows; those that `before` knew had a place of their own.
+fn reached(before: &Domain, after: &Domain, pattern: &[&str]) -> Vec<(String, Option<NodeId>)> {
+    let mut ends = vec![(String::new(), Some(0), Some(0))];
+    for segment in pattern {
+        let mut next = Vec::new();
+        for (path, old, new) in ends {
+            let step = |name: &str, node: Option<NodeId>, domain: &Domain| {
+                node.and_then(|node| domain.child(node, name.as_bytes())).map(|(_, id)| id)
+            };
+            let known = |name: &str| {
+                old.is_some_and(|old| matches!(before.child(old, name.as_bytes()), Some((Found::Exact, _))))
+            };
+            let slash = if path.is_empty() { "" } else { "/" };
+            if *segment == "*" {
+                let only_new = new.into_iter().flat_map(|new| after.children(new)).filter(|(name, _)| !known(name));
+                next.extend(
+                    only_new.map(|(name, id)| (format!("{path}{slash}{name}"), step("*", old, before), Some(id))),
+                );
+            }
+            next.push((format!("{path}{slash}{segment}"), step(segment, old, before), step(segment, new, after)));
+        }
+        ends = next;
+    }
+    ends.into_iter().map(|(path, _, new)| (path, new)).collect()
+}
+
+fn shown(domain: &str) -> String {
+    if domain.is_empty() { "default domain".to_owned() } else { format!("domain `{domain}`") }
+}

@@ -1,0 +1,114 @@
+//! Limits that a request brings along.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use super::{
+    limits::{MAX_NAME_BYTES, WrittenLimit, is_name},
+    tree::DEFAULT_ANCHOR,
+};
+use weir_core::{
+    algorithm::ParamError,
+    domain::{Charge, Key, ask::MAX_LEVELS},
+    plan::{Level, Limit, Origin},
+};
+
+/// A request's own limits, made fit for its key.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Root first, each with its depth.
+    limits: Vec<(u8, Limit)>,
+    /// What a refusal by one limit does to the others.
+    pub charge: Charge,
+}
+
+/// Why a request's limits cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SpecError {
+    /// More than [`MAX_LEVELS`].
+    #[error("at most {MAX_LEVELS} limits on one path, not {0}")]
+    Count(usize),
+    /// A limit covers more segments than the key has.
+    #[error("depth {depth} is beyond the key's {segments} segments")]
+    Depth {
+        /// Which limit.
+        index: usize,
+        /// Its depth.
+        depth: u32,
+        /// The key's depth.
+        segments: usize,
+    },
+    /// A name cannot be shown.
+    #[error("a name is at most {MAX_NAME_BYTES} bytes without control characters")]
+    Name(usize),
+    /// Two limits would share a count but do not agree.
+    #[error("two limits of that name at that depth share their count, so they must be the same")]
+    Clash(usize),
+}
+
+impl SpecError {
+    /// The field at fault, within the message that holds the limits.
+    pub fn field(&self) -> String {
+        match self {
+            Self::Count(_) => "limits".to_owned(),
+            Self::Depth { index, .. } => format!("limits[{index}].depth"),
+            Self::Name(index) | Self::Clash(index) => format!("limits[{index}].name"),
+        }
+    }
+}
+
+impl Spec {
+    /// The limits as they apply to `key`.
+    ///
+    /// # Errors
+    /// [`SpecError`] for more limits than one path may have, a depth beyond the key, a bad name, or two limits that
+    /// share a count and differ.
+    pub fn new(written: Vec<WrittenLimit>, charge: Charge, key: &Key) -> Result<Self, SpecError> {
+        if written.len() > MAX_LEVELS {
+            return Err(SpecError::Count(written.len()));
+        }
+        let mut ordinals = HashMap::new();
+        let mut limits: Vec<(u8, Limit)> = Vec::with_capacity(written.len());
+        for (index, WrittenLimit { name, depth, shadow, params, .. }) in written.into_iter().enumerate() {
+            if depth as usize > key.depth() {
+                return Err(SpecError::Depth { index, depth, segments: key.depth() });
+            }
+            if name.as_deref().is_some_and(|name| !is_name(name)) {
+                return Err(SpecError::Name(index));
+            }
+            let depth = if depth == 0 { key.depth() } else { depth as usize };
+            let ordinal = ordinals.entry((depth, params.name())).or_insert(0);
+            let pattern = vec!["*"; depth].join("/");
+            let limit = Limit::new(Origin::Request, name.as_deref(), &pattern, *ordinal, shadow, params);
+            *ordinal += 1;
+            let twin = limits.iter().find(|(at, other)| *at == depth as u8 && other.ident() == limit.ident());
+            if twin.is_some_and(|(_, other)| other != &limit) {
+                return Err(SpecError::Clash(index));
+            }
+            limits.push((depth as u8, limit));
+        }
+        limits.sort_by_key(|(depth, _)| *depth);
+        Ok(Self { limits, charge })
+    }
+
+    /// The levels of a request with these limits, root first; see [`super::Domain::levels`].
+    ///
+    /// # Errors
+    /// [`ParamError`] when `factor` takes a limit beyond its bounds.
+    pub fn levels<'a>(
+        &'a self,
+        key: &'a Key,
+        anchor: Option<u8>,
+        cost: i64,
+        factor: f64,
+    ) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
+        let mut levels = SmallVec::new();
+        for (depth, limit) in &self.limits {
+            let level = Level::new(key, *depth, anchor.unwrap_or(DEFAULT_ANCHOR), limit, cost);
+            levels.extend(level.under_factor(factor)?);
+        }
+        Ok(levels)
+    }
+}

@@ -1,0 +1,289 @@
+//! A compiled domain: a tree that a key walks down, meeting limits.
+
+use std::{collections::HashMap, ops::Range};
+
+use smallvec::SmallVec;
+
+use super::descriptors::Descriptors;
+use weir_core::{
+    algorithm::ParamError,
+    domain::{Charge, Key, OnStoreFailure},
+    plan::{Level, Limit},
+};
+
+/// How many segments name the place where states live, where a policy does not say.
+pub const DEFAULT_ANCHOR: u8 = 2;
+
+/// A named policy.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    /// Its name; the default domain's is empty.
+    pub name: Box<str>,
+    /// Its number among the domains of its policy.
+    pub index: u32,
+    /// What a refusal by one limit does to the others.
+    pub charge: Charge,
+    /// What answers while the shared store does not.
+    pub on_store_failure: OnStoreFailure,
+    /// Whether requests may bring limits of their own.
+    pub allows_spec: bool,
+    /// How many segments name the place where states live; above 0.
+    pub anchor: u8,
+    /// What a file of descriptors says beside its limits. In such a domain only the limits of the node that the whole key
+    /// reaches count, not those on the way.
+    pub descriptors: Option<Box<Descriptors>>,
+    nodes: Vec<Node>,
+    limits: Vec<Limit>,
+}
+
+/// A node's number in its domain. The root is 0.
+pub type NodeId = u32;
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    children: HashMap<Box<[u8]>, NodeId, foldhash::fast::RandomState>,
+    patterns: Vec<(Pattern, NodeId)>,
+    any: Option<NodeId>,
+    limits: Range<u32>,
+}
+
+/// A segment with `*` in it, each standing for any bytes.
+#[derive(Clone, Debug)]
+pub struct Pattern(Box<str>);
+
+impl Pattern {
+    /// A pattern as it is written.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether the whole segment fits.
+    pub fn matches(&self, segment: &[u8]) -> bool {
+        let mut parts = self.0.as_bytes().split(|byte| *byte == b'*');
+        let Some(mut rest) = parts.next().and_then(|first| segment.strip_prefix(first)) else { return false };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            match rest.windows(part.len().max(1)).position(|window| part.is_empty() || window == part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None if part.is_empty() => {}
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+/// How a segment found its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// By its own name.
+    Exact,
+    /// By a pattern.
+    Pattern,
+    /// By `*`.
+    Any,
+}
+
+impl Domain {
+    /// A domain of this name without limits.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            index: 0,
+            charge: Charge::default(),
+            on_store_failure: OnStoreFailure::default(),
+            allows_spec: true,
+            anchor: DEFAULT_ANCHOR,
+            descriptors: None,
+            nodes: vec![Node::default()],
+            limits: Vec::new(),
+        }
+    }
+
+    /// Adds a child of that exact name, or for `*` the one for every other name. Returns the one that is already there.
+    pub fn add_child(&mut self, parent: NodeId, segment: &str) -> NodeId {
+        match segment {
+            "*" => self.add_any(parent),
+            _ => self.add_exact(parent, segment),
+        }
+    }
+
+    /// Adds the child for every name that no other fits. Returns the one that is already there.
+    pub fn add_any(&mut self, parent: NodeId) -> NodeId {
+        let next = self.nodes.len() as NodeId;
+        let id = *self.nodes[parent as usize].any.get_or_insert(next);
+        self.grow_to(id)
+    }
+
+    /// Adds a child of exactly that name, `*` too. Returns the one that is already there.
+    pub fn add_exact(&mut self, parent: NodeId, segment: &str) -> NodeId {
+        let next = self.nodes.len() as NodeId;
+        let id = *self.nodes[parent as usize].children.entry(segment.as_bytes().into()).or_insert(next);
+        self.grow_to(id)
+    }
+
+    fn grow_to(&mut self, id: NodeId) -> NodeId {
+        if id as usize == self.nodes.len() {
+            self.nodes.push(Node::default());
+        }
+        id
+    }
+
+    /// Adds a child for the segments that fit a pattern. Patterns are tried in the order in which they were added, after
+    /// the exact names and before `*`.
+    pub fn add_pattern(&mut self, parent: NodeId, pattern: Pattern) -> NodeId {
+        let next = self.nodes.len() as NodeId;
+        self.nodes[parent as usize].patterns.push((pattern, next));
+        self.nodes.push(Node::default());
+        next
+    }
+
+    /// Whether a node has a child for this pattern.
+    pub fn has_pattern(&self, parent: NodeId, text: &str) -> bool {
+        self.nodes[parent as usize].patterns.iter().any(|(pattern, _)| &*pattern.0 == text)
+    }
+
+    /// Gives a node its limits.
+    pub fn set_limits(&mut self, node: NodeId, limits: impl IntoIterator<Item = Limit>) {
+        let start = self.limits.len() as u32;
+        self.limits.extend(limits);
+        self.nodes[node as usize].limits = start..self.limits.len() as u32;
+    }
+
+    /// Every limit.
+    pub fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.limits.iter()
+    }
+
+    pub(super) fn limits_mut(&mut self) -> impl Iterator<Item = &mut Limit> {
+        self.limits.iter_mut()
+    }
+
+    /// The limits of one node.
+    pub fn limits_at(&self, node: NodeId) -> &[Limit] {
+        let Range { start, end } = self.nodes[node as usize].limits.clone();
+        &self.limits[start as usize..end as usize]
+    }
+
+    /// The child that a segment leads to: of its own name, else by the first pattern that fits, else `*`.
+    pub fn child(&self, node: NodeId, segment: &[u8]) -> Option<(Found, NodeId)> {
+        let node = &self.nodes[node as usize];
+        if let Some(id) = node.children.get(segment) {
+            return Some((Found::Exact, *id));
+        }
+        if let Some((_, id)) = node.patterns.iter().find(|(pattern, _)| pattern.matches(segment)) {
+            return Some((Found::Pattern, *id));
+        }
+        node.any.map(|id| (Found::Any, id))
+    }
+
+    /// The nodes on a key's way, until none fits: depth, how it was found, and which it is. Without backtracking.
+    pub fn walk(&self, key: &Key) -> impl Iterator<Item = (usize, Found, NodeId)> {
+        self.walk_along(key.segments())
+    }
+
+    /// The same for the segments of a key.
+    pub fn walk_along<'s>(
+        &self,
+        segments: impl Iterator<Item = &'s [u8]>,
+    ) -> impl Iterator<Item = (usize, Found, NodeId)> {
+        let mut node = 0;
+        segments.enumerate().map_while(move |(index, segment)| {
+            let (found, id) = self.child(node, segment)?;
+            node = id;
+            Some((index + 1, found, id))
+        })
+    }
+
+    /// The limits that a request meets, root first; those that a factor of 0 lifts are left out. Allocates nothing
+    /// for a factor of 1 and up to four limits.
+    ///
+    /// # Errors
+    /// [`ParamError`] when `factor` takes a limit beyond its bounds.
+    #[inline]
+    pub fn levels<'a>(&'a self, key: &'a Key, cost: i64, factor: f64) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
+        if self.descriptors.is_some() {
+            return self.levels_of_last(key, cost, factor);
+        }
+        let mut levels = SmallVec::new();
+        for (depth, _, node) in self.walk(key) {
+            for limit in self.limits_at(node) {
+                let level = Level::new(key, depth as u8, self.anchor, limit, cost);
+                match factor {
+                    1.0 => levels.push(level),
+                    _ => levels.extend(level.under_factor(factor)?),
+                }
+            }
+        }
+        Ok(levels)
+    }
+
+    /// The same in a domain of descriptors.
+    fn levels_of_last<'a>(
+        &'a self,
+        key: &'a Key,
+        cost: i64,
+        factor: f64,
+    ) -> Result<SmallVec<[Level<'a>; 4]>, ParamError> {
+        let shared = self.shared_key(key);
+        let last = self.walk(key).last().filter(|(depth, ..)| *depth == key.depth());
+        let mut levels = SmallVec::new();
+        for limit in last.map_or(&[][..], |(_, _, node)| self.limits_at(node)) {
+            let level = Level::new(key, key.depth() as u8, self.anchor, limit, cost);
+            let level = match &shared {
+                None => level,
+                Some(shared) => level.counted_under(shared.clone()),
+            };
+            levels.extend(level.under_factor(factor)?);
+        }
+        Ok(levels)
+    }
+
+    /// How many nodes there are; they are numbered from 0 without a gap.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The children of a node with the names under which they are found.
+    pub fn children(&self, node: NodeId) -> impl Iterator<Item = (&str, NodeId)> {
+        let node = &self.nodes[node as usize];
+        let exact = node.children.iter().filter_map(|(name, id)| Some((std::str::from_utf8(name).ok()?, *id)));
+        let patterns = node.patterns.iter().map(|(pattern, id)| (&*pattern.0, *id));
+        exact.chain(patterns).chain(node.any.map(|id| ("*", id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_segments() {
+        for (pattern, fits, fails) in [
+            ("img/*", &["img/", "img/a"][..], &["img", "ximg/a"][..]),
+            ("*a*b*", &["ab", "xaxbx", "aab"], &["ba", "a"]),
+            ("a*a", &["aa", "aba"], &["a", "ab"]),
+            ("a**b", &["ab", "axb"], &["a"]),
+        ] {
+            let pattern = Pattern::new(pattern);
+            assert!(fits.iter().all(|segment| pattern.matches(segment.as_bytes())), "{pattern:?}");
+            assert!(!fails.iter().any(|segment| pattern.matches(segment.as_bytes())), "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn exact_beats_pattern_beats_any_and_there_is_no_way_back() {
+        let mut domain = Domain::new("");
+        let any = domain.add_child(0, "*");
+        let first = domain.add_pattern(0, Pattern::new("a*"));
+        domain.add_pattern(0, Pattern::new("*x"));
+        let exact = domain.add_child(0, "abc");
+        domain.add_child(any, "below");
+        let find = |segment: &str| domain.child(0, segment.as_bytes());
+        assert_eq!(find("abc"), Some((Found::Exact, exact)));
+        assert_eq!(find("ax"), Some((Found::Pattern, first)));
+        assert_eq!(find("zzz"), Some((Found::Any, any)));
+        let key = Key::new("", &["abc", "below"]).unwrap();
+        assert_eq!(domain.walk(&key).count(), 1);
+    }
+}

@@ -1,0 +1,86 @@
+//! Watches the files of a policy.
+
+use std::path::Path;
+
+use super::load::files;
+use weir_settings::Watch;
+
+/// Watches the files of the policy at `path`.
+pub fn watch(path: &Path) -> Watch {
+    let path = path.to_owned();
+    Watch::new(move || files(&path).map(|(files, _)| files).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, time::Duration};
+
+    use super::*;
+
+    /// Looks until a change has settled or twice nothing was new.
+    fn changed(watch: &mut Watch) -> bool {
+        watch.settled_change() || watch.settled_change()
+    }
+
+    #[test]
+    fn a_rename_over_the_file_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("limits.yaml");
+        fs::write(&file, "schema: {}").unwrap();
+        let mut watch = super::watch(&file);
+        assert!(!changed(&mut watch));
+        fs::write(dir.path().join("limits.yaml.swp"), "schema: {a: }").unwrap();
+        fs::rename(dir.path().join("limits.yaml.swp"), &file).unwrap();
+        assert!(changed(&mut watch));
+        assert!(!changed(&mut watch));
+    }
+
+    #[test]
+    fn very_many_files_are_looked_at_less_often() {
+        let dir = tempfile::tempdir().unwrap();
+        let poll = Duration::from_millis(10);
+        assert_eq!(watch(dir.path()).pause(poll), poll);
+        (0..50).for_each(|file| fs::write(dir.path().join(format!("{file}.yaml")), "").unwrap());
+        assert_eq!(watch(dir.path()).pause(poll), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_swapped_data_link_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for version in ["..1", "..2"] {
+            fs::create_dir(at(version)).unwrap();
+            fs::write(at(version).join("a.yaml"), "schema: {}").unwrap();
+        }
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/a.yaml", at("a.yaml")).unwrap();
+        let mut watch = super::watch(dir.path());
+        symlink("..2", at("..new")).unwrap();
+        fs::rename(at("..new"), at("..data")).unwrap();
+        assert!(changed(&mut watch));
+    }
+
+    #[test]
+    fn what_was_loaded_because_somebody_asked_is_no_change_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("limits.yaml");
+        let mut watch = super::watch(&file);
+        fs::write(&file, "a").unwrap();
+        assert!(!watch.settled_change());
+        watch.load_anyway();
+        assert!(!changed(&mut watch));
+    }
+
+    #[test]
+    fn a_file_still_being_written_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("limits.yaml");
+        fs::write(&file, "a").unwrap();
+        let mut watch = super::watch(&file);
+        for length in 2..5 {
+            fs::write(&file, "a".repeat(length)).unwrap();
+            assert!(!watch.settled_change());
+        }
+        assert!(watch.settled_change());
+    }
+}

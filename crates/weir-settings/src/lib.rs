@@ -1,0 +1,18 @@
+//! What operators' files are read with: YAML whose nodes know their line and column, durations, secrets that are never
+//! printed, and the check whether a file has changed.
+
+pub mod document;
+pub mod problem;
+mod secret;
+pub mod suggest;
+mod time;
+mod watch;
+
+pub use problem::{Problem, Problems};
+pub use secret::Secret;
+pub use time::Time;
+pub use watch::Watch;
+pub use weir_core::domain::{
+    Micros,
+    time::{DAY, SECOND, format_duration, parse_duration},
+};

@@ -1,0 +1,47 @@
+//! Rate limit of log lines about what may happen with every request.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+/// The least time between two lines.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Lets one log line through a second.
+#[derive(Debug)]
+pub struct LogLimit {
+    start: Instant,
+    /// Milliseconds after the start from which the next line may be logged.
+    next_millis: AtomicU64,
+}
+
+impl Default for LogLimit {
+    fn default() -> Self {
+        Self { start: Instant::now(), next_millis: AtomicU64::new(0) }
+    }
+}
+
+impl LogLimit {
+    /// Whether a line may be logged now; if so, the next one has to wait.
+    pub fn allows(&self, now: Instant) -> bool {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let now = millis(now.saturating_duration_since(self.start));
+        let earliest = self.next_millis.load(Ordering::Relaxed);
+        let next = now.saturating_add(millis(PAUSE));
+        now >= earliest
+            && self.next_millis.compare_exchange(earliest, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_a_second() {
+        let limit = LogLimit::default();
+        let allowed = |millis| limit.allows(limit.start + Duration::from_millis(millis));
+        assert_eq!([0, 1, 999, 1_000, 1_001, 5_000].map(allowed), [true, false, false, true, false, true]);
+    }
+}
