@@ -16,9 +16,9 @@ pub mod params;
 pub(crate) mod properties;
 mod runs;
 mod sliding;
-mod span;
+pub mod span;
 mod state;
-mod tat;
+pub mod tat;
 
 use crate::domain::{Ask, Decision, Micros};
 #[cfg(feature = "proto")]

@@ -58,14 +58,19 @@ pub struct Meter {
 }
 
 impl Meter {
+    /// `most` units at once, then `rate`.
+    pub fn new(most: u64, rate: Rate) -> Self {
+        Self { most, rate, depth: rate.span(most) }
+    }
+
     /// `most` units at once, then `count` per `period`.
     ///
     /// # Errors
     /// [`ParamError`] names `field`, where `most` comes from, when that is too much to stay exact.
-    pub fn new(field: &str, most: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
+    pub fn checked(field: &str, most: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
         let rate = Rate::new(count, period);
         check_span(field, most, rate)?;
-        Ok(Self { most, rate, depth: rate.span(most) })
+        Ok(Self::new(most, rate))
     }
 
     /// One decision by the generic cell rate algorithm: a request passes while the arrival time that it would leave

@@ -44,7 +44,7 @@ impl Algorithm for Gcra {
     type State = Tat;
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
-        let meter = Meter::new("burst", fields.burst + 1, fields.count, fields.period)?;
+        let meter = Meter::checked("burst", fields.burst + 1, fields.count, fields.period)?;
         Ok(Self { fields, meter })
     }
 

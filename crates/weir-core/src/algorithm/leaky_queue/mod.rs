@@ -61,7 +61,7 @@ impl Algorithm for LeakyQueue {
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
         let Fields { count, period, burst, delay, max_wait } = fields;
-        let whole = Meter::new("burst", burst + 1, count, period)?;
+        let whole = Meter::checked("burst", burst + 1, count, period)?;
         if delay > burst {
             return Err(ParamError::new("delay", format!("delay is 0 to the burst of {burst}, not {delay}")));
         }

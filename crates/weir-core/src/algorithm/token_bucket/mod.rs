@@ -40,7 +40,7 @@ impl Algorithm for TokenBucket {
     type State = Tat;
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
-        let meter = Meter::new("capacity", fields.capacity, fields.count, fields.period)?;
+        let meter = Meter::checked("capacity", fields.capacity, fields.count, fields.period)?;
         Ok(Self { fields, meter })
     }
 
