@@ -1,5 +1,5 @@
-//! How a stream ends that its client would go on with: with its connection, with the service, with its deadline, or with the
-//! credentials that it was begun with.
+//! How a stream ends that its client would go on with: with its connection, with the service, with the credentials that it was
+//! begun with, or with its deadline.
 
 use std::{
     future::pending,
@@ -12,6 +12,7 @@ use hyper::{
     body::{Body, Bytes, Frame},
 };
 use tonic::Status;
+use tower::BoxError;
 
 use super::deadline::Deadline;
 use crate::transport::{farewell::Farewell, gate::Standing, status::Refused};
@@ -69,9 +70,8 @@ pub struct EndingBody<B> {
 }
 
 /// Whose body it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The client's. Reflection reads it on a task of its own, which would hold the connection.
+    /// The client's, which fails with the status. Reflection reads it on a task of its own, which would hold the connection.
     Request,
     /// The service's, which tells the status in its trailers.
     Answer,
@@ -84,19 +84,22 @@ impl<B> EndingBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for EndingBody<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for EndingBody<B> {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Self { body, ending, side } = &mut *self;
         let Some(at) = ending else { return Poll::Ready(None) };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
-            return Poll::Ready(frame);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         at.poll(cx).map(|status| {
             *ending = None;
-            (*side == Side::Answer).then(|| Ok(Frame::trailers(trailers(&status))))
+            Some(match side {
+                Side::Request => Err(status.into()),
+                Side::Answer => Ok(Frame::trailers(trailers(&status))),
+            })
         })
     }
 

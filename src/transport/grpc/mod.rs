@@ -205,10 +205,11 @@ impl<S: Store> Calls<S> {
     async fn check_stream(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
             let id = given_id(request.metadata().as_ref());
-            let ending = Ending::new(self.connected.farewell.clone(), deadline, request.extensions_mut().remove());
+            let standing = request.extensions_mut().remove();
+            let ending = Ending::new(self.connected.farewell.clone(), None, standing);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), ending, pace);
-            let answers = Answers::new(messages, stream::begin(self.checks.clone()), id);
+            let answers = Answers::new(messages, stream::begin(self.checks.clone()), deadline, id);
             ready(Ok::<_, Status>(tonic::Response::new(answers)))
         });
         codec::streaming(self.max_message_bytes).streaming(call, request).await

@@ -66,7 +66,7 @@ fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
         }
     };
     let numbers = stream::iter((0..=u8::MAX).map(|number| Ok(Bytes::copy_from_slice(&[number]))));
-    let mut answers = Answers::new(messages(numbers, farewell()), begin, None);
+    let mut answers = Answers::new(messages(numbers, farewell()), begin, None, None);
     assert_eq!(next(&mut answers), Poll::Pending);
     let waiting = || begun.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
     let expected = |most: u8| (0..most).filter(|number| number % 10 != 9).collect::<Vec<_>>();
@@ -91,7 +91,7 @@ async fn a_stream_ends_with_its_client_or_with_a_message_that_cannot_be_read() {
     let too_long = Err(Status::out_of_range("too long"));
     let read = |all: Vec<_>| {
         let id = Some(HeaderValue::from_static("id-1"));
-        let mut answers = Answers::new(messages(stream::iter(all), farewell()), echo, id);
+        let mut answers = Answers::new(messages(stream::iter(all), farewell()), echo, None, id);
         assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("b")));
         answers
     };
@@ -108,8 +108,8 @@ async fn a_stream_ends_with_its_client_or_with_a_message_that_cannot_be_read() {
 #[tokio::test]
 async fn a_stream_ends_at_the_farewell_whether_its_client_pauses_or_not() {
     let farewell = farewell();
-    let mut silent = Answers::new(messages(stream::pending(), farewell.clone()), echo, None);
-    let mut busy = Answers::new(messages(endless(), farewell.clone()), echo, None);
+    let mut silent = Answers::new(messages(stream::pending(), farewell.clone()), echo, None, None);
+    let mut busy = Answers::new(messages(endless(), farewell.clone()), echo, None, None);
     assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Pending, ready("a")));
     farewell.say();
     assert_eq!((next(&mut silent), next(&mut busy)), (ended(Code::Unavailable), ended(Code::Unavailable)));
@@ -126,7 +126,7 @@ async fn checks_under_way_at_the_farewell_are_answered_before_the_end() {
         Begun::Waiting(async { receiver.await.unwrap() }.boxed())
     };
     let one = stream::iter([Ok(Bytes::new())]).chain(stream::pending());
-    let mut answers = Answers::new(messages(one, farewell.clone()), wait, None);
+    let mut answers = Answers::new(messages(one, farewell.clone()), wait, None, None);
     assert_eq!(next(&mut answers), Poll::Pending);
     farewell.say();
     assert_eq!(next(&mut answers), Poll::Pending);
@@ -137,10 +137,14 @@ async fn checks_under_way_at_the_farewell_are_answered_before_the_end() {
 #[tokio::test]
 async fn a_stream_ends_at_its_deadline_whether_its_client_pauses_or_not() {
     let timeout = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), HeaderValue::from_static("1n"))]);
-    let ending = || Ending::new(farewell(), Deadline::of(&timeout), None);
-    let mut silent = Answers::new(Messages::new(stream::pending(), ending(), None), echo, None);
+    let deadline = Deadline::of(&timeout);
+    let waiting = |_, _| Begun::Waiting(future::pending().boxed());
+    let one = stream::iter([Ok(Bytes::new())]);
+    let mut waiting = Answers::new(messages(one, farewell()), waiting, deadline, None);
+    assert_eq!(waiting.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+    let mut silent = Answers::new(messages(stream::pending(), farewell()), echo, deadline, None);
     assert_eq!(silent.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
-    let mut busy = Answers::new(Messages::new(endless(), ending(), None), echo, None);
+    let mut busy = Answers::new(messages(endless(), farewell()), echo, deadline, None);
     let status = loop {
         match busy.next().await.unwrap() {
             Ok(_) => tokio::task::yield_now().await,
@@ -155,7 +159,7 @@ async fn a_stream_is_held_to_the_rate_of_its_connection_and_ends_while_it_waits(
     let (rate, farewell) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), farewell());
     let ending = Ending::new(farewell.clone(), None, None);
     let messages = Messages::new(endless(), ending, Some(Pace::new(Arc::new(rate))));
-    let mut answers = Answers::new(messages, echo, None);
+    let mut answers = Answers::new(messages, echo, None, None);
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("a")));
     assert_eq!(next(&mut answers), Poll::Pending);
     farewell.say();
