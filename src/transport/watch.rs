@@ -7,7 +7,7 @@ use std::{
 };
 
 use hyper::{
-    HeaderMap, Request, Response,
+    HeaderMap, Response,
     body::{Body, Frame},
     header::{HeaderName, HeaderValue},
 };
@@ -15,7 +15,6 @@ use opentelemetry::trace::Span as _;
 use tonic::Code;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
 
-use super::server::Serve;
 use crate::telemetry::{
     Spans,
     spans::{Span, caller},
@@ -55,9 +54,7 @@ pub struct Watched {
 
 impl Watched {
     /// A request begins. Only those that ask for a decision or a reset have a span and a line of their own in the log.
-    pub fn begin<R: Serve, B>(watch: &Arc<Watch>, request: &Request<B>) -> Box<Self> {
-        let surface = R::surface(request);
-        let headers = request.headers();
+    pub fn begin(watch: &Arc<Watch>, surface: Surface, headers: &HeaderMap) -> Box<Self> {
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
         let caller = caller(headers);
         let spans = watch.spans.as_ref().filter(|_| surface != Surface::Other);
