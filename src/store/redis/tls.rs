@@ -7,10 +7,9 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio_rustls::TlsConnector;
 
 use super::settings::TlsSettings;
-use crate::{
-    store::url::Address,
-    tls::client::{Paths, Texts, server_name},
-};
+use weir_settings::tls::{Paths, Texts, server_name};
+
+use crate::store::url::Address;
 
 /// Makes encrypted connections.
 pub struct Tls {
