@@ -9,7 +9,7 @@ use crate::{
         memory::snapshot::SnapshotSettings,
         near::NearCacheSettings,
         redis::{
-            login::Login,
+            credentials::CredentialsSource,
             settings::{RedisSettings, TlsSettings},
             tls::Tls,
         },
@@ -72,13 +72,13 @@ fn passwords(redis: &RedisSettings) -> Result<(), String> {
 }
 
 fn redis(url: &RedisUrl, redis: &RedisSettings) -> Result<(), String> {
-    let login = Login::to_servers(url.credentials.as_ref(), redis);
-    holds(!login.lacks_password(), "store.redis.username or the user in store.url has no password")?;
-    login.check_file().map_err(|error| format!("store.redis.password_file: {error}"))?;
-    let login = Login::to_sentinels(&redis.sentinel);
-    holds(!login.lacks_password(), "store.redis.sentinel.username has no password")?;
+    let source = CredentialsSource::of_servers(url.credentials.as_ref(), redis);
+    holds(!source.lacks_password(), "store.redis.username or the user in store.url has no password")?;
+    source.read().map_err(|error| format!("store.redis.password_file: {error}"))?;
+    let source = CredentialsSource::of_sentinels(&redis.sentinel);
+    holds(!source.lacks_password(), "store.redis.sentinel.username has no password")?;
     if matches!(url.topology, Topology::Sentinel { .. }) {
-        login.check_file().map_err(|error| format!("store.redis.sentinel.password_file: {error}"))?;
+        source.read().map_err(|error| format!("store.redis.sentinel.password_file: {error}"))?;
     }
     tls(url, &redis.tls)
 }

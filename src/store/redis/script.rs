@@ -2,7 +2,13 @@
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use crate::algorithm::{LIST, LUA_PRELUDE};
+use deadpool_redis::redis::{Cmd, Script, Value, aio::MultiplexedConnection};
+
+use super::command::{command, query};
+use crate::{
+    algorithm::{LIST, LUA_PRELUDE},
+    store::{Failure, failure::RefusalCode},
+};
 
 /// The script's text, the same on every replica of one version.
 pub fn text() -> &'static str {
@@ -17,6 +23,12 @@ pub fn text() -> &'static str {
     &TEXT
 }
 
+/// The name under which servers have the script: its SHA-1.
+pub fn sha() -> &'static str {
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(text()));
+    SCRIPT.get_hash()
+}
+
 /// What a call of the script does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
@@ -26,4 +38,33 @@ pub enum Task {
     Reset = 1,
     /// Shows that the server runs the script and takes writes.
     Probe = 2,
+}
+
+/// The command that gives a server the script.
+pub fn load_command() -> Cmd {
+    command(&[b"SCRIPT", b"LOAD", text().as_bytes()])
+}
+
+/// Gives a server the script.
+///
+/// # Errors
+/// Why that is not certain.
+pub async fn load(connection: &MultiplexedConnection) -> Result<(), Failure> {
+    query(connection, load_command(), false).await.map(drop)
+}
+
+/// Runs the script outside the pipelines of checks, with one key, whose slot may be migrating to this server (`asking`). A
+/// server that has lost the script gets it again.
+///
+/// # Errors
+/// Why there is no reply, or the server's refusal.
+pub async fn run(connection: &MultiplexedConnection, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
+    let run = || query(connection, command(&[b"EVALSHA", sha().as_bytes(), b"1", key, call]), asking);
+    match run().await {
+        Err(failure) if failure.refusal() == Some(RefusalCode::NoScript) => {
+            load(connection).await?;
+            run().await
+        }
+        other => other,
+    }
 }

@@ -1,48 +1,40 @@
-//! Encrypted connections: whom to trust and what to show, from files that may be replaced while Weir runs.
+//! TLS for connections: certificates from files that may be replaced while Weir runs.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 
-use parking_lot::Mutex;
-use rustls::{ClientConfig, pki_types::ServerName};
-use tokio_rustls::TlsConnector;
+use deadpool_redis::redis::{
+    ClientTlsConfig, ErrorKind, RedisError, RedisFuture, TlsCertificates, io::AsyncDNSResolver,
+};
+use tokio::net::lookup_host;
 
 use super::settings::TlsSettings;
-use crate::{
-    store::url::Address,
-    tls::client::{Paths, Texts, server_name},
-};
+use crate::tls::client::{Paths, Texts, server_name};
 
-/// Makes encrypted connections.
+/// The certificates of encrypted connections.
 pub struct Tls {
     settings: TlsSettings,
-    /// What the files said when they were last read, and what was made of it.
-    latest: Mutex<Option<(Texts, Arc<ClientConfig>)>>,
 }
 
 impl Tls {
-    /// With these files, not read before a connection is made.
+    /// Of these files, which are not read before a connection is made.
     pub fn new(settings: TlsSettings) -> Self {
-        Self { settings, latest: Mutex::new(None) }
+        Self { settings }
     }
 
-    /// What the files, as they are now, make of connections. Blocks while it reads them. Without a file of authorities the
-    /// system's are read, once for as long as the other files stay the same.
+    /// The files as they are now, which can be used. Blocks while it reads them.
     ///
     /// # Errors
     /// A sentence that names the file.
-    pub fn connector(&self) -> Result<TlsConnector, String> {
+    pub fn read(&self) -> Result<Texts, String> {
         let TlsSettings { ca, cert, key, .. } = &self.settings;
         let paths = Paths { ca, cert, key };
         let texts = paths.read()?;
-        if let Some((_, config)) = self.latest.lock().as_ref().filter(|(latest, _)| *latest == texts) {
-            return Ok(Arc::clone(config).into());
-        }
-        let config = Arc::new(paths.config(&texts)?);
-        *self.latest.lock() = Some((texts, Arc::clone(&config)));
-        Ok(config.into())
+        // What the crate makes of them does not tell which file is wrong.
+        paths.config(&texts)?;
+        Ok(texts)
     }
 
-    /// Whether the files can be used.
+    /// Whether the files can be used, and the name of the servers.
     ///
     /// # Errors
     /// A sentence that names the file, or what the name of the servers should be.
@@ -51,18 +43,39 @@ impl Tls {
         if !name.is_empty() {
             server_name(name)?;
         }
-        self.connector().map(drop)
+        self.read().map(drop)
     }
 
-    /// The name that the certificate of the server at `address` must bear.
-    ///
-    /// # Errors
-    /// A sentence when there is no such name.
-    pub fn name_of(&self, address: &Address) -> Result<ServerName<'static>, String> {
-        match address {
-            _ if !self.settings.server_name.is_empty() => server_name(&self.settings.server_name),
-            Address::Tcp { host, .. } => server_name(host),
-            Address::Unix(_) => Err("a unix socket is not encrypted".to_owned()),
-        }
+    /// The name that the certificates of servers must bear, where it is not the host that is called.
+    pub fn server_name(&self) -> Option<&str> {
+        Some(self.settings.server_name.as_str()).filter(|name| !name.is_empty())
+    }
+}
+
+/// The files' texts as the crate takes them. Without a CA certificate it trusts those of the system.
+pub fn certificates(texts: &Texts) -> TlsCertificates {
+    let client_tls = texts.cert.clone().zip(texts.key.clone());
+    TlsCertificates {
+        client_tls: client_tls.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
+        root_cert: texts.ca.clone(),
+    }
+}
+
+/// Finds one host whatever name is looked up: the crate calls the host by the name that its certificate must bear.
+pub struct Host(pub String);
+
+impl AsyncDNSResolver for Host {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async move {
+            let found: Vec<_> = lookup_host((self.0.as_str(), port)).await?.collect();
+            if found.is_empty() {
+                return Err(RedisError::from((ErrorKind::InvalidClientConfig, "the host has no address")));
+            }
+            Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
+        })
     }
 }

@@ -1,17 +1,22 @@
 //! The master as Sentinels name it: asked of one for each connection, and of all over and over while connections stand.
+//!
+//! The crate's own Sentinel client has no deadlines for look-ups, and does not notice that a master was replaced alive.
 
 mod watch;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    iter,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
+use deadpool_redis::redis::{aio::MultiplexedConnection, from_redis_value};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    connection::{Connection, Reply},
-    dial::{Dialer, Purpose, Step},
-    greeting::text,
-    term::Term,
+    command::{command, query},
+    connector::{Connector, at},
+    epoch::ConnectionEpoch,
 };
 use crate::store::{Failure, url::Address};
 
@@ -22,47 +27,61 @@ pub struct Sentinels {
     master: String,
     /// Who led to the master last, and is asked first.
     first: AtomicUsize,
-    led: Mutex<Led>,
+    connected: Mutex<Connected>,
 }
 
 /// Where connections lead.
 #[derive(Debug, Default)]
-struct Led {
-    /// Masters, each with the term of the connections to it: one, but while a master is replaced.
-    terms: Vec<(Address, Term)>,
-    /// How often there was another.
+struct Connected {
+    /// Masters, each with the epoch of connections to it: one, but while a master or the secrets are replaced.
+    epochs: Vec<(Address, ConnectionEpoch)>,
+    /// How often there was another master.
     changes: u64,
 }
 
-impl Led {
-    /// The term of connections to `master`.
-    fn to(&mut self, master: &Address) -> Term {
-        if let Some((_, term)) = self.terms.iter().find(|(led, _)| led == master) {
-            return term.clone();
+impl Connected {
+    /// A connection of this epoch leads to `master`.
+    fn add(&mut self, master: &Address, epoch: &ConnectionEpoch) {
+        self.epochs.retain(|(_, known)| known.is_shared());
+        if self.epochs.iter().any(|(_, known)| known.is(epoch)) {
+            return;
         }
-        let term = Term::default();
-        self.terms.push((master.clone(), term.clone()));
-        self.changes += 1;
-        term
+        self.changes += u64::from(!self.epochs.iter().any(|(known, _)| known == master));
+        self.epochs.push((master.clone(), epoch.clone()));
     }
 
-    /// Ends the connections to all other masters; tells which.
+    /// Ends the epochs of all other masters; returns which.
     fn only_to(&mut self, master: &Address) -> Vec<Address> {
-        let ended = self.terms.extract_if(.., |(led, _)| led != master);
-        let ended = ended.map(|(led, term)| {
-            term.end();
-            led
-        });
-        let ended: Vec<_> = ended.collect();
+        let ended = self.epochs.extract_if(.., |(known, _)| known != master);
+        let mut ended: Vec<_> = ended.inspect(|(_, epoch)| epoch.end()).map(|(known, _)| known).collect();
+        ended.dedup();
         self.changes += ended.len() as u64;
         ended
+    }
+}
+
+/// One question to one Sentinel, of several that have to be done before a deadline.
+pub struct Lookup<'a> {
+    /// Whom to ask.
+    pub sentinel: &'a Address,
+    /// Its place among the Sentinels.
+    pub index: usize,
+    /// Sentinels that are left, with this one.
+    left: u32,
+}
+
+impl Lookup<'_> {
+    /// Until when this one may take: its share of the time that is left.
+    pub fn share_of(&self, deadline: Instant) -> Instant {
+        let now = Instant::now();
+        now + deadline.saturating_duration_since(now) / self.left
     }
 }
 
 impl Sentinels {
     /// Those at these addresses, about the master that they know by this name.
     pub fn new(addresses: Vec<Address>, master: String) -> Self {
-        Self { addresses, master, first: AtomicUsize::new(0), led: Mutex::default() }
+        Self { addresses, master, first: AtomicUsize::new(0), connected: Mutex::default() }
     }
 
     /// What they call the master.
@@ -72,66 +91,57 @@ impl Sentinels {
 
     /// A number that changes whenever connections lead elsewhere than before.
     pub fn changes(&self) -> u64 {
-        self.led.lock().changes
+        self.connected.lock().changes
     }
 
-    /// A connection to the master. A Sentinel that is down, knows nothing, or names a server that is no master (any more)
-    /// leaves the word to the next; each gets its share of the time that is left.
+    /// Whom to ask, in this order. One that is down, knows nothing, or names a server that is not a master (any more) leaves
+    /// the word to the next.
+    pub fn lookups(&self) -> impl Iterator<Item = Lookup<'_>> {
+        let (count, first) = (self.addresses.len(), self.first.load(Ordering::Relaxed));
+        let left = (1..=u32::try_from(count).unwrap_or(u32::MAX)).rev();
+        let sentinels = self.addresses.iter().enumerate().cycle().skip(first);
+        iter::zip(left, sentinels).map(|(left, (index, sentinel))| Lookup { sentinel, index, left })
+    }
+
+    /// The next connection begins with this Sentinel.
+    pub fn ask_first(&self, index: usize) {
+        self.first.store(index, Ordering::Relaxed);
+    }
+
+    /// The next connection begins with another Sentinel than this one.
+    pub fn ask_next_first(&self) {
+        self.ask_first((self.first.load(Ordering::Relaxed) + 1) % self.addresses.len().max(1));
+    }
+
+    /// A connection of this epoch leads to `master`.
+    pub fn connected(&self, master: &Address, epoch: &ConnectionEpoch) {
+        self.connected.lock().add(master, epoch);
+    }
+
+    /// The master that a Sentinel names.
     ///
     /// # Errors
-    /// The last one's [`Failure`].
-    pub async fn dial(&self, dialer: &Dialer) -> Result<Connection, Failure> {
-        let (deadline, count) = (dialer.deadline(), self.addresses.len());
-        let first = self.first.load(Ordering::Relaxed);
-        let mut failure = Failure::Connect("no Sentinel is named".into());
-        for (left, sentinel) in (1..=count).rev().zip(self.addresses.iter().cycle().skip(first)) {
-            let share = u32::try_from(left).unwrap_or(u32::MAX);
-            match self.dial_through(sentinel, dialer, part(deadline, share)).await {
-                Ok(connection) => {
-                    self.first.store((first + count - left) % count, Ordering::Relaxed);
-                    return Ok(connection);
-                }
-                Err(next) => failure = next,
-            }
-        }
-        // Another begins next time: the first may have led astray so slowly that the others had little time.
-        self.first.store((first + 1) % count.max(1), Ordering::Relaxed);
-        Err(failure)
-    }
-
-    async fn dial_through(
+    /// Why it names none.
+    pub async fn look_up(
         &self,
-        sentinel: &Address,
-        dialer: &Dialer,
-        deadline: Instant,
-    ) -> Result<Connection, Failure> {
-        let mut asked = dialer.dial_sentinel(sentinel, deadline).await?;
-        let master = self.ask(&mut asked, sentinel, deadline).await?;
-        let connection = dialer.dial_by(&master, Purpose::Checks, deadline).await?;
-        Ok(connection.during(self.led.lock().to(&master)))
-    }
-
-    async fn ask(
-        &self,
-        connection: &mut Connection,
+        connector: &Connector,
         sentinel: &Address,
         deadline: Instant,
     ) -> Result<Address, Failure> {
-        let question: [&[u8]; 3] = [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()];
-        let step = Step { address: sentinel, deadline };
-        let reply = step.answered("asking the Sentinel", connection.command(&question)).await?;
-        let unknown = || Failure::Connect(format!("the Sentinel {sentinel} knows no master `{}`", self.master).into());
-        let Reply::Array(parts) = reply else { return Err(unknown()) };
-        let [host, port] = parts.as_slice() else { return Err(unknown()) };
-        match (text(host), text(port).and_then(|port| port.parse().ok())) {
-            (Some(host), Some(port)) => Ok(Address::Tcp { host, port }),
-            _ => Err(unknown()),
+        let connection = connector.to_sentinel(sentinel, deadline).await?;
+        connector.in_time(sentinel, deadline, self.ask(&connection, sentinel)).await?
+    }
+
+    async fn ask(&self, connection: &MultiplexedConnection, sentinel: &Address) -> Result<Address, Failure> {
+        let question = command(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()]);
+        let reply = query(connection, question, false).await;
+        let reply = reply.map_err(|failure| at("asking the Sentinel", sentinel, failure))?;
+        match from_redis_value(reply) {
+            Ok((host, port)) => Ok(Address::Tcp { host, port }),
+            Err(_) => {
+                let why = format!("the Sentinel {sentinel} knows no master `{}`", self.master);
+                Err(Failure::Connect(why.into()))
+            }
         }
     }
-}
-
-/// The moment at which the first of so many equal parts of the time that is left is over.
-fn part(deadline: Instant, parts: u32) -> Instant {
-    let now = Instant::now();
-    now + deadline.saturating_duration_since(now) / parts
 }

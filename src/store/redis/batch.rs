@@ -1,11 +1,14 @@
-//! One round trip of a lane: those who waited, as one pipeline of script calls, and their answers one by one.
+//! One round trip of a pipeline worker: a batch of waiting checks as a pipeline of script calls, answered one by one.
 
 use std::{collections::HashMap, ops::Range};
 
+use bytes::BufMut;
+use deadpool_redis::redis::{Cmd, RedisWrite, aio::MultiplexedConnection};
+use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::time::Instant;
 
 use super::{
-    connection::{Connection, encode_command},
+    command::send,
     encode::call_head,
     queue::Waiter,
     reply::Answers,
@@ -16,7 +19,7 @@ use crate::{
     store::{Failure, failure::RefusalCode},
 };
 
-/// How the parts of a flight become script calls.
+/// How the parts of a batch become script calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
     /// Any of them together.
@@ -27,7 +30,7 @@ pub enum Grouping {
 
 /// What all calls of a store have in common.
 #[derive(Clone, Copy, Debug)]
-pub struct CallTerms {
+pub struct CallSettings {
     /// How parts become calls.
     pub grouping: Grouping,
     /// Most parts of one call.
@@ -38,24 +41,26 @@ pub struct CallTerms {
     pub least_ttl_millis: i64,
 }
 
-/// Those who are on the way together.
+/// Parts that are sent together.
 #[derive(Debug)]
-pub struct Flight {
+pub struct Batch {
     waiters: Vec<Waiter>,
     /// The waiters of each call, in the order in which calls are sent.
     calls: Vec<Range<usize>>,
 }
 
-impl Flight {
-    /// A flight of these, in calls.
-    pub fn new(mut waiters: Vec<Waiter>, terms: &CallTerms) -> Self {
-        if terms.grouping == Grouping::SameKey {
+impl Batch {
+    /// A batch of these, in calls.
+    pub fn new(mut waiters: Vec<Waiter>, settings: &CallSettings) -> Self {
+        if settings.grouping == Grouping::SameKey {
             bring_together(&mut waiters);
         }
         let mut calls: Vec<Range<usize>> = Vec::new();
         for index in 0..waiters.len() {
             match calls.last_mut() {
-                Some(call) if call.len() < terms.max_batch && fits(&waiters[call.start], &waiters[index], terms) => {
+                Some(call)
+                    if call.len() < settings.max_batch && fits(&waiters[call.start], &waiters[index], settings) =>
+                {
                     call.end += 1;
                 }
                 _ => calls.push(index..index + 1),
@@ -70,7 +75,7 @@ impl Flight {
     }
 
     /// How many parts each call holds.
-    pub fn batch_sizes(&self) -> impl Iterator<Item = usize> {
+    pub fn call_sizes(&self) -> impl Iterator<Item = usize> {
         self.calls.iter().map(Range::len)
     }
 
@@ -79,24 +84,28 @@ impl Flight {
         self.waiters.iter_mut().for_each(|waiter| waiter.answer(Err(failure.clone())));
     }
 
-    /// Sends all calls and gives each waiter its answer: the refusals met, if any. A server that has lost the script gets
-    /// it again, and the calls that it did not run for that once more.
+    /// Sends all calls and gives each waiter its answer as soon as it comes: the last refusal, if any. A server that has lost
+    /// the script gets it again, and the calls that it did not run for that once more.
     ///
     /// # Errors
-    /// [`Failure::Closed`] when nothing was sent, else [`Failure::Lost`]: the answers that are missing will not come.
+    /// [`Failure::Lost`]: the answers that are missing will not come.
     pub async fn exchange(
         &mut self,
-        connection: &mut Connection,
-        terms: &CallTerms,
+        connection: &MultiplexedConnection,
+        settings: &CallSettings,
     ) -> Result<Option<Failure>, Failure> {
         let all: Vec<usize> = (0..self.calls.len()).collect();
-        let mut round = self.round(connection, terms, &all, false).await?;
+        let mut round = self.round(connection, settings, &all, false).await?;
         if !round.without_script.is_empty() {
             let again = std::mem::take(&mut round.without_script);
-            match self.again(connection, terms, &again).await {
+            let second = match script::load(connection).await {
+                Ok(()) => self.round(connection, settings, &again, true).await,
+                Err(failure) => Err(failure),
+            };
+            match second {
                 Ok(second) => round.refused = second.refused.or(round.refused),
                 Err(failure) => {
-                    // Some have their answers, so that the flight as a whole was not without effect.
+                    // Some have their answers, so that the batch as a whole was not without effect.
                     self.fail(&failure);
                     return Err(Failure::Lost(failure.to_string().into()));
                 }
@@ -105,36 +114,25 @@ impl Flight {
         Ok(round.refused)
     }
 
-    async fn again(
-        &mut self,
-        connection: &mut Connection,
-        terms: &CallTerms,
-        calls: &[usize],
-    ) -> Result<Round, Failure> {
-        connection.load_script(script::text()).await?;
-        self.round(connection, terms, calls, true).await
-    }
-
     async fn round(
         &mut self,
-        connection: &mut Connection,
-        terms: &CallTerms,
+        connection: &MultiplexedConnection,
+        settings: &CallSettings,
         calls: &[usize],
         last: bool,
     ) -> Result<Round, Failure> {
-        let mut commands = Vec::new();
-        for call in calls {
-            self.write(&mut commands, &self.calls[*call], connection.script_sha(), terms);
-        }
-        connection.send(&commands).await?;
+        // Each call has a reply of its own, so that neither an error nor a slow one concerns the others. They are written in
+        // their order.
+        let send = |call: &usize| {
+            let waiters = &self.waiters[self.calls[*call].clone()];
+            let asking = waiters.first().is_some_and(|waiter| waiter.asking);
+            send(connection.clone(), command(waiters, settings), asking)
+        };
+        let mut replies: FuturesOrdered<_> = calls.iter().map(send).collect();
         let mut round = Round::default();
         for call in calls {
-            let waiters = &mut self.waiters[self.calls[*call].clone()];
-            if waiters.first().is_some_and(|waiter| waiter.asking) {
-                // What it says to ASKING, it says again to the call.
-                connection.receive().await?;
-            }
-            let reply = connection.receive().await?;
+            let Some(reply) = replies.next().await else { break };
+            let reply = reply?;
             let mut answers = Answers::new(&reply);
             if let Err(failure) = &answers
                 && failure.refusal() == Some(RefusalCode::NoScript)
@@ -143,7 +141,7 @@ impl Flight {
                 round.without_script.push(*call);
                 continue;
             }
-            for waiter in waiters {
+            for waiter in &mut self.waiters[self.calls[*call].clone()] {
                 let answer = match &mut answers {
                     Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
                     Err(failure) => Err(failure.clone()),
@@ -156,24 +154,23 @@ impl Flight {
         }
         Ok(round)
     }
+}
 
-    fn write(&self, commands: &mut Vec<u8>, call: &Range<usize>, sha: &str, terms: &CallTerms) {
-        let waiters = &self.waiters[call.clone()];
-        let values: u32 = waiters.iter().map(|waiter| waiter.part.values).sum();
-        let mut body = call_head(terms.now, terms.least_ttl_millis, Task::Decide, values as usize);
-        waiters.iter().for_each(|waiter| body.extend_from_slice(&waiter.part.body));
-        let key_count: usize = waiters.iter().map(|waiter| waiter.part.keys.len()).sum();
-        let key_count = key_count.to_string();
-        let mut arguments: Vec<&[u8]> = vec![b"EVALSHA", sha.as_bytes(), key_count.as_bytes()];
-        for waiter in waiters {
-            arguments.extend(waiter.part.keys.iter().map(Vec::as_slice));
-        }
-        arguments.push(&body);
-        if waiters.first().is_some_and(|waiter| waiter.asking) {
-            encode_command(commands, &[b"ASKING"]);
-        }
-        encode_command(commands, &arguments);
-    }
+/// The call of the script for these.
+fn command(waiters: &[Waiter], settings: &CallSettings) -> Cmd {
+    let parts = || waiters.iter().map(|waiter| &waiter.part);
+    let values: u32 = parts().map(|part| part.values).sum();
+    let head = call_head(settings.now, settings.least_ttl_millis, Task::Decide, values as usize);
+    let (keys, key_bytes) = parts().flat_map(|part| &part.keys).fold((0, 0), |(n, sum), key| (n + 1, sum + key.len()));
+    let body_bytes = head.len() + parts().map(|part| part.body.len()).sum::<usize>();
+    let mut command = Cmd::with_capacity(4 + keys, 64 + key_bytes + body_bytes);
+    command.arg("EVALSHA").arg(script::sha()).arg(keys);
+    parts().flat_map(|part| &part.keys).for_each(|key| command.write_arg(key));
+    let mut body = command.bufmut_for_next_arg(body_bytes);
+    body.put_slice(&head);
+    parts().for_each(|part| body.put_slice(&part.body));
+    drop(body);
+    command
 }
 
 /// What became of a pipeline.
@@ -184,8 +181,8 @@ struct Round {
     refused: Option<Failure>,
 }
 
-fn fits(first: &Waiter, other: &Waiter, terms: &CallTerms) -> bool {
-    match terms.grouping {
+fn fits(first: &Waiter, other: &Waiter, settings: &CallSettings) -> bool {
+    match settings.grouping {
         Grouping::Any => true,
         Grouping::SameKey => first.part.keys == other.part.keys && !first.asking && !other.asking,
     }
