@@ -68,14 +68,13 @@ pub fn words(error: &ServerError) -> String {
 pub fn trouble(error: &RedisError) -> String {
     match error.kind() {
         ErrorKind::Parse => format!("not the Redis protocol: {error}"),
-        ErrorKind::Io if error.is_timeout() => "no answer in time".to_owned(),
+        ErrorKind::Io if error.is_connection_dropped() && !error.is_connection_refusal() => {
+            "the connection was closed".to_owned()
+        }
         _ => error.to_string(),
     }
 }
 
 fn lost(error: RedisError) -> Failure {
-    if error.is_connection_dropped() {
-        return Failure::Lost("the connection was closed".into());
-    }
     Failure::Lost(trouble(&error).into())
 }

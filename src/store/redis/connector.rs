@@ -4,8 +4,8 @@
 use std::{fmt::Display, sync::Arc, time::Duration};
 
 use deadpool_redis::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Pipeline,
-    ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult, ServerError, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo, RedisError, RedisResult, ServerError,
     aio::MultiplexedConnection,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::{
-    command::{answered, query, send_all, trouble, words},
+    command::{command, query, trouble, words},
     credentials::CredentialsSource,
     hello::{self, Hello, ServerMode},
     probe::{ProbeKey, probe},
@@ -132,22 +132,12 @@ impl Connector {
         address: &Address,
         probe_key: &ProbeKey,
     ) -> Result<(), Failure> {
-        let mut pipeline = Pipeline::new();
-        pipeline.add_command(hello::command());
+        hello(connection, address).await?.check(address, self.mode, true)?;
         if self.database != 0 {
-            pipeline.cmd("SELECT").arg(self.database);
+            let select = command(&[b"SELECT", self.database.to_string().as_bytes()]);
+            query(connection, select, false).await.map_err(|failure| at("SELECT on", address, failure))?;
         }
-        pipeline.add_command(script::load_command());
-        let replies = send_all(connection, &pipeline).await.map_err(|failure| at("HELLO to", address, failure))?;
-        let mut replies = replies.into_iter();
-        let mut next =
-            |step| answered(replies.next().unwrap_or_default()).map_err(|failure| at(step, address, failure));
-        let greeting = next("HELLO to")?;
-        hello_of(&greeting, address)?.check(address, self.mode, true)?;
-        if self.database != 0 {
-            next("SELECT on")?;
-        }
-        next("SCRIPT LOAD on")?;
+        script::load(connection).await.map_err(|failure| at("SCRIPT LOAD on", address, failure))?;
         probe(connection, &probe_key.get()).await.map_err(|failure| at("trying the script on", address, failure))
     }
 
@@ -286,12 +276,9 @@ impl Connector {
 }
 
 async fn hello(connection: &MultiplexedConnection, address: &Address) -> Result<Hello, Failure> {
-    let reply = query(connection, hello::command(), false).await.map_err(|failure| at("HELLO to", address, failure))?;
-    hello_of(&reply, address)
-}
-
-fn hello_of(reply: &Value, address: &Address) -> Result<Hello, Failure> {
-    Hello::read(reply).map_err(|why| at("HELLO to", address, Failure::Server(why.into())))
+    let reply = query(connection, hello::command(), false).await;
+    let hello = reply.and_then(|reply| Hello::read(&reply).map_err(|why| Failure::Server(why.into())));
+    hello.map_err(|failure| at("HELLO to", address, failure))
 }
 
 /// A step of making a connection, or of asking who is the master, has failed. Refusals of the server keep their code.

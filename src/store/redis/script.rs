@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use deadpool_redis::redis::{Cmd, Script, Value, aio::MultiplexedConnection};
+use deadpool_redis::redis::{Script, Value, aio::MultiplexedConnection};
 
 use super::command::{command, query};
 use crate::{
@@ -40,17 +40,12 @@ pub enum Task {
     Probe = 2,
 }
 
-/// The command that gives a server the script.
-pub fn load_command() -> Cmd {
-    command(&[b"SCRIPT", b"LOAD", text().as_bytes()])
-}
-
 /// Gives a server the script.
 ///
 /// # Errors
 /// Why that is not certain.
 pub async fn load(connection: &MultiplexedConnection) -> Result<(), Failure> {
-    query(connection, load_command(), false).await.map(drop)
+    query(connection, command(&[b"SCRIPT", b"LOAD", text().as_bytes()]), false).await.map(drop)
 }
 
 /// Runs the script outside the pipelines of checks, with one key, whose slot may be migrating to this server (`asking`). A
