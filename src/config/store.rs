@@ -11,7 +11,7 @@ use crate::{
         redis::{
             credentials::CredentialsSource,
             settings::{RedisSettings, TlsSettings},
-            tls::Tls,
+            tls as store_tls,
         },
         url::{Address, RedisUrl, Topology},
     },
@@ -95,8 +95,7 @@ fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
     let unix = matches!(url.topology, Topology::Single(Address::Unix(_)));
     holds(!unix, "store.redis.tls.enabled: a unix socket is not encrypted")?;
     holds(set(cert) == set(key), "store.redis.tls.cert and store.redis.tls.key: either both are set or none")?;
-    let tls = Tls::new(tls.clone());
-    tls.check().map_err(|error| format!("store.redis.tls: {error}"))
+    store_tls::check(tls).map_err(|error| format!("store.redis.tls: {error}"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,10 @@ use std::{
 
 use weir::{
     settings::Time,
-    store::{failure::RefusalCode, redis::settings::RedisSettings},
+    store::{
+        failure::RefusalCode,
+        redis::{connector::Purpose, settings::RedisSettings},
+    },
 };
 
 use crate::server::{PATIENCE, Server, ask, connect, connector, free_port, patient, refused, text};
@@ -66,7 +69,7 @@ async fn any_node_tells_of_a_cluster() {
     let url = format!("redis-cluster://127.0.0.1:{}", replica.port);
     assert_eq!(refused(&url, &patient()).await.refusal(), Some(RefusalCode::ReadOnly));
     let (connector, address) = connector(&url, &patient());
-    let connection = connector.to_any_node(&address, connector.deadline()).await;
+    let connection = connector.connect(&address, Purpose::Topology, connector.deadline()).await;
     ask(&connection.expect("a replica knows its Cluster"), "CLUSTER SLOTS").await.expect("an answer");
 }
 

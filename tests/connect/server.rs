@@ -16,7 +16,7 @@ use weir::{
     store::{
         Failure, StoreUrl,
         redis::{
-            command::{command, query},
+            command::{command, failure, query},
             connector::Connector,
             pool::{Pool, Pooled, Target},
             probe::ProbeKey,
@@ -144,7 +144,8 @@ pub fn free_port() -> u16 {
 
 /// The answer to a command, whose parts stand between spaces.
 pub async fn ask(connection: &MultiplexedConnection, words: &str) -> Result<Value, Failure> {
-    query(connection, command(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>()), false).await
+    let command = command(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    query(connection, &command, false).await.map_err(failure)
 }
 
 /// A reply that is a text.

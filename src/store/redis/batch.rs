@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::time::Instant;
 
 use super::{
-    command::send,
+    command::{failure, send},
     encode::call_head,
     queue::Waiter,
     reply::Answers,
@@ -100,7 +100,7 @@ impl Batch {
             let again = std::mem::take(&mut round.without_script);
             let second = match script::load(connection).await {
                 Ok(()) => self.round(connection, settings, &again, true).await,
-                Err(failure) => Err(failure),
+                Err(error) => Err(failure(error)),
             };
             match second {
                 Ok(second) => round.refused = second.refused.or(round.refused),
@@ -126,13 +126,14 @@ impl Batch {
         let send = |call: &usize| {
             let waiters = &self.waiters[self.calls[*call].clone()];
             let asking = waiters.first().is_some_and(|waiter| waiter.asking);
-            send(connection.clone(), command(waiters, settings), asking)
+            let (connection, command) = (connection.clone(), command(waiters, settings));
+            async move { send(connection, &command, asking).await }
         };
         let mut replies: FuturesOrdered<_> = calls.iter().map(send).collect();
         let mut round = Round::default();
         for call in calls {
             let Some(reply) = replies.next().await else { break };
-            let reply = reply?;
+            let reply = reply.map_err(failure)?;
             let mut answers = Answers::new(&reply);
             if let Err(failure) = &answers
                 && failure.refusal() == Some(RefusalCode::NoScript)

@@ -1,7 +1,7 @@
-//! Commands on a connection, and what its errors say of whether they ran.
+//! Commands on a connection, and what an error says of whether one has run.
 
 use deadpool_redis::redis::{
-    Cmd, ErrorKind, Pipeline, RedisError, RedisWrite, ServerError, Value, aio::MultiplexedConnection,
+    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, RedisWrite, ServerError, Value, aio::MultiplexedConnection,
 };
 
 use crate::store::Failure;
@@ -17,43 +17,32 @@ pub fn command(words: &[&[u8]]) -> Cmd {
 /// migrated to this server, `ASKING` goes right before it.
 ///
 /// # Errors
-/// [`Failure::Lost`]: the crate does not tell whether a command was sent before its connection failed.
-pub async fn send(mut connection: MultiplexedConnection, command: Cmd, asking: bool) -> Result<Value, Failure> {
+/// There is no reply.
+pub async fn send(mut connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     if !asking {
-        return connection.send_packed_command(&command).await.map_err(lost);
+        return connection.send_packed_command(command).await;
     }
     let mut pipeline = Pipeline::with_capacity(2);
-    pipeline.cmd("ASKING").add_command(command);
+    pipeline.cmd("ASKING").add_command(command.clone());
     // What is wrong with ASKING is wrong with the command too, and its reply says so.
-    let mut replies = send_all(&connection, &pipeline).await?;
-    replies.pop().ok_or_else(|| Failure::Lost("a reply is missing".into()))
+    let replies = send_all(connection, &pipeline).await?;
+    Ok(replies.into_iter().next_back().unwrap_or_default())
+}
+
+/// [`send`] where a server's error is an error.
+///
+/// # Errors
+/// There is no reply, or the server's error.
+pub async fn query(connection: &MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    send(connection.clone(), command, asking).await?.extract_error()
 }
 
 /// Sends commands together and awaits their replies, in order, each of which may be an error of the server.
 ///
 /// # Errors
-/// [`Failure::Lost`] when some replies are missing.
-pub async fn send_all(connection: &MultiplexedConnection, pipeline: &Pipeline) -> Result<Vec<Value>, Failure> {
-    connection.clone().send_packed_commands(pipeline, 0, pipeline.len()).await.map_err(lost)
-}
-
-/// [`send`] where a server's error is one.
-///
-/// # Errors
-/// [`Failure::Lost`], or what [`Failure::of_server`] makes of the server's error.
-pub async fn query(connection: &MultiplexedConnection, command: Cmd, asking: bool) -> Result<Value, Failure> {
-    answered(send(connection.clone(), command, asking).await?)
-}
-
-/// A reply, unless it is an error.
-///
-/// # Errors
-/// What [`Failure::of_server`] makes of it.
-pub fn answered(reply: Value) -> Result<Value, Failure> {
-    match reply {
-        Value::ServerError(error) => Err(Failure::of_server(&words(&error))),
-        reply => Ok(reply),
-    }
+/// Some replies are missing.
+pub async fn send_all(mut connection: MultiplexedConnection, pipeline: &Pipeline) -> RedisResult<Vec<Value>> {
+    connection.send_packed_commands(pipeline, 0, pipeline.len()).await
 }
 
 /// A server's error in the server's words.
@@ -64,17 +53,23 @@ pub fn words(error: &ServerError) -> String {
     }
 }
 
-/// What is wrong with a connection.
-pub fn trouble(error: &RedisError) -> String {
-    match error.kind() {
-        ErrorKind::Parse => format!("not the Redis protocol: {error}"),
-        ErrorKind::Io if error.is_connection_dropped() && !error.is_connection_refusal() => {
-            "the connection was closed".to_owned()
-        }
-        _ => error.to_string(),
+/// Why a command has no reply. Where that is not the server's word, it may have run: the crate does not tell whether it was
+/// sent before the connection failed.
+pub fn failure(error: RedisError) -> Failure {
+    match ServerError::try_from(error) {
+        Ok(error) => Failure::of_server(&words(&error)),
+        Err(error) => Failure::Lost(trouble(&error).into()),
     }
 }
 
-fn lost(error: RedisError) -> Failure {
-    Failure::Lost(trouble(&error).into())
+/// What is wrong with a connection.
+pub fn trouble(error: &RedisError) -> String {
+    match (error.kind(), error.detail()) {
+        (ErrorKind::Parse, _) => format!("not the Redis protocol: {error}"),
+        (ErrorKind::Io, _) if error.is_connection_dropped() && !error.is_connection_refusal() => {
+            "the connection was closed".to_owned()
+        }
+        (ErrorKind::InvalidClientConfig, Some(why)) => why.to_owned(),
+        _ => error.to_string(),
+    }
 }

@@ -1,13 +1,16 @@
-//! Making a connection by the crate `redis`: to which address, as whom, over TLS or not, and whether the server at the other
-//! end is the one that is meant. All before one deadline.
+//! Making a connection by the crate `redis`: to which address, as whom, over TLS or not, and whether the server there is the
+//! one that the URL means. All before one deadline.
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
-use deadpool_redis::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError, RedisResult, ServerError,
-    aio::MultiplexedConnection,
-    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+use deadpool_redis::{
+    HookError, PoolError, TimeoutType,
+    redis::{
+        AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+        RedisConnectionInfo, RedisError, RedisResult,
+        aio::MultiplexedConnection,
+        io::tcp::{TcpSettings, socket2::TcpKeepalive},
+    },
 };
 use tokio::{
     runtime::Handle,
@@ -16,13 +19,13 @@ use tokio::{
 };
 
 use super::{
-    command::{command, query, trouble, words},
+    command::{command, failure, query, trouble},
     credentials::CredentialsSource,
     hello::{self, Hello, ServerMode},
     probe::{ProbeKey, probe},
     script,
-    settings::RedisSettings,
-    tls::{Host, Tls, certificates},
+    settings::{RedisSettings, TlsSettings},
+    tls::{self, Host},
 };
 use crate::{
     store::{
@@ -38,7 +41,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const SEND_BUFFER_MESSAGES: usize = 1_024;
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// What is said of a server without the command that every connection begins with.
+/// What is said of a server without a command that is needed. The server's own words repeat what was sent, with the password.
 const TOO_OLD: &str = "the server does not know the command; Redis 6.2 or Valkey is needed";
 
 /// Makes connections as the settings say. One serves all servers of a store.
@@ -47,8 +50,19 @@ pub struct Connector {
     database: u32,
     credentials: CredentialsSource,
     sentinel_credentials: CredentialsSource,
-    tls: Option<Arc<Tls>>,
+    tls: Option<TlsSettings>,
     timeout: Duration,
+}
+
+/// What a connection is for.
+#[derive(Clone)]
+pub enum Purpose {
+    /// Checks and resets: to a master that takes them, which is tried with this key.
+    Checks(Arc<ProbeKey>),
+    /// Asking any node of a Cluster which nodes there are.
+    Topology,
+    /// Asking a Sentinel for the master.
+    Sentinel,
 }
 
 /// What the files of passwords and certificates say when a connection is made.
@@ -66,7 +80,7 @@ impl Connector {
             database: url.database,
             credentials: CredentialsSource::of_servers(url.credentials.as_ref(), settings),
             sentinel_credentials: CredentialsSource::of_sentinels(&settings.sentinel),
-            tls: (url.tls || settings.tls.enabled).then(|| Arc::new(Tls::new(settings.tls.clone()))),
+            tls: (url.tls || settings.tls.enabled).then(|| settings.tls.clone()),
             timeout: settings.connect_timeout.duration(),
         }
     }
@@ -76,134 +90,95 @@ impl Connector {
         Instant::now() + self.timeout
     }
 
-    /// A connection to a server, outside every pool, which takes checks.
+    /// A connection outside every pool.
     ///
     /// # Errors
-    /// [`Failure::Connect`] says what was being done. [`Failure::Refused`] is the server's own word: credentials, rights,
-    /// a replica, or data still being read.
-    pub async fn to_master(
-        &self,
+    /// [`Failure::Refused`] is the server's own word: credentials, rights, a replica, or data still being read. [`Failure::Late`]
+    /// is too many connections in use; [`Failure::Connect`] is what else is wrong.
+    pub async fn connect(
+        self: &Arc<Self>,
         address: &Address,
-        probe_key: &ProbeKey,
+        purpose: Purpose,
         deadline: Instant,
     ) -> Result<MultiplexedConnection, Failure> {
-        let connected = async {
-            let connection = self.connect(address, &self.credentials, deadline).await?;
-            self.prepare(&connection, address, probe_key).await?;
+        let secrets = self.secrets(address, &purpose, deadline).await?;
+        let (connector, info) = (Arc::clone(self), self.info(address, &secrets));
+        let config = self.config(address);
+        let connect = async move {
+            let client = Client::open(info?)?;
+            let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+            connector.prepare(&connection, &purpose).await?;
             Ok(connection)
         };
-        self.in_time(address, deadline, connected).await?
+        self.in_time(address, deadline, async { connect.await.map_err(PoolError::Backend) }).await
     }
 
-    /// A connection to any node of a Cluster, which tells what nodes there are.
+    /// What follows on a new connection: whether the server is what the URL says, and for checks the database, the script, and
+    /// whether all works that a check does.
     ///
     /// # Errors
-    /// As of [`Self::to_master`].
-    pub async fn to_any_node(&self, address: &Address, deadline: Instant) -> Result<MultiplexedConnection, Failure> {
-        let connected = async {
-            let connection = self.connect(address, &self.credentials, deadline).await?;
-            hello(&connection, address).await?.check(address, self.mode, false)?;
-            Ok(connection)
+    /// What is wrong with the server.
+    pub async fn prepare(&self, connection: &MultiplexedConnection, purpose: &Purpose) -> RedisResult<()> {
+        let hello = Hello::read(&query(connection, &hello::command(), false).await?)?;
+        let probe_key = match purpose {
+            Purpose::Sentinel => return hello.check(ServerMode::Sentinel, false),
+            Purpose::Topology => return hello.check(self.mode, false),
+            Purpose::Checks(probe_key) => probe_key,
         };
-        self.in_time(address, deadline, connected).await?
-    }
-
-    /// A connection to a Sentinel.
-    ///
-    /// # Errors
-    /// As of [`Self::to_master`].
-    pub async fn to_sentinel(&self, address: &Address, deadline: Instant) -> Result<MultiplexedConnection, Failure> {
-        let connected = async {
-            let connection = self.connect(address, &self.sentinel_credentials, deadline).await?;
-            hello(&connection, address).await?.check(address, ServerMode::Sentinel, false)?;
-            Ok(connection)
-        };
-        self.in_time(address, deadline, connected).await?
-    }
-
-    /// What a new connection to a server needs before checks go there: that it is a master of the kind that the URL says, the
-    /// database, the script, and whether all works that checks do.
-    ///
-    /// # Errors
-    /// As of [`Self::to_master`].
-    pub async fn prepare(
-        &self,
-        connection: &MultiplexedConnection,
-        address: &Address,
-        probe_key: &ProbeKey,
-    ) -> Result<(), Failure> {
-        hello(connection, address).await?.check(address, self.mode, true)?;
+        hello.check(self.mode, true)?;
         if self.database != 0 {
-            let select = command(&[b"SELECT", self.database.to_string().as_bytes()]);
-            query(connection, select, false).await.map_err(|failure| at("SELECT on", address, failure))?;
+            query(connection, &command(&[b"SELECT", self.database.to_string().as_bytes()]), false).await?;
         }
-        script::load(connection).await.map_err(|failure| at("SCRIPT LOAD on", address, failure))?;
-        probe(connection, &probe_key.get()).await.map_err(|failure| at("trying the script on", address, failure))
+        script::load(connection).await?;
+        probe(connection, &probe_key.get()).await
     }
 
-    /// The credentials and certificates of connections to servers, as the files say now.
+    /// The credentials and certificates of connections, as the files say now.
     ///
     /// # Errors
     /// [`Failure::Connect`] names the file.
-    pub async fn secrets(&self, address: &Address) -> Result<Secrets, Failure> {
-        self.read(address, &self.credentials).await
-    }
-
-    async fn read(&self, address: &Address, source: &CredentialsSource) -> Result<Secrets, Failure> {
+    pub async fn secrets(&self, address: &Address, purpose: &Purpose, deadline: Instant) -> Result<Secrets, Failure> {
+        let of_sentinel = matches!(purpose, Purpose::Sentinel);
+        let source = if of_sentinel { &self.sentinel_credentials } else { &self.credentials };
         let (source, tls) = (source.clone(), self.tls.clone());
         let read = move || -> Result<Secrets, String> {
-            Ok(Secrets { credentials: source.read()?, certificates: tls.map(|tls| tls.read()).transpose()? })
+            Ok(Secrets { credentials: source.read()?, certificates: tls.as_ref().map(tls::read).transpose()? })
         };
-        let read = spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()));
+        let read = match timeout_at(deadline, spawn_blocking(read)).await {
+            Ok(read) => read.unwrap_or_else(|error| Err(error.to_string())),
+            Err(_) => Err("the files of passwords and certificates are not read in time".to_owned()),
+        };
         read.map_err(|error| self.failed(address, error))
     }
 
-    async fn connect(
-        &self,
-        address: &Address,
-        source: &CredentialsSource,
-        deadline: Instant,
-    ) -> Result<MultiplexedConnection, Failure> {
-        let secrets = self.read(address, source).await?;
-        let info = self.info(address, &secrets).map_err(|error| self.not_connected(address, &error))?;
-        let config = self.config(address);
-        let connect = async move { Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await };
-        self.made(address, deadline, connect).await?.map_err(|error| self.not_connected(address, &error))
-    }
-
-    /// What the crate has to know of a server to connect to it.
+    /// What the crate has to know of a server.
     ///
     /// # Errors
-    /// Certificates cannot be used.
+    /// It cannot use the certificates.
     pub fn info(&self, address: &Address, secrets: &Secrets) -> RedisResult<ConnectionInfo> {
+        let place = match (address, &self.tls) {
+            (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
+            (Address::Tcp { host, port }, None) => ConnectionAddr::Tcp(host.clone(), *port),
+            (Address::Tcp { host, port }, Some(TlsSettings { server_name, .. })) => {
+                let name = if server_name.is_empty() { host } else { server_name };
+                ConnectionAddr::TcpTls { host: name.clone(), port: *port, insecure: false, tls_params: None }
+            }
+        };
         let mut redis = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         if let Some(Credentials { user, password }) = &secrets.credentials {
-            redis = redis.set_password(password.reveal());
-            if !user.is_empty() {
-                redis = redis.set_username(user);
-            }
+            let user = if user.is_empty() { "default" } else { user };
+            redis = redis.set_username(user).set_password(password.reveal());
         }
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
         let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-        let info = self.place(address).into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(redis);
+        let info = place.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(redis);
         match &secrets.certificates {
             None => Ok(info),
-            Some(texts) => Ok(Client::build_with_tls(info, certificates(texts))?.get_connection_info().clone()),
+            Some(texts) => Ok(Client::build_with_tls(info, tls::certificates(texts))?.get_connection_info().clone()),
         }
     }
 
-    fn place(&self, address: &Address) -> ConnectionAddr {
-        match (address, &self.tls) {
-            (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
-            (Address::Tcp { host, port }, None) => ConnectionAddr::Tcp(host.clone(), *port),
-            (Address::Tcp { host, port }, Some(tls)) => {
-                let host = tls.server_name().unwrap_or(host).to_owned();
-                ConnectionAddr::TcpTls { host, port: *port, insecure: false, tls_params: None }
-            }
-        }
-    }
-
-    /// How the crate connects to a server. Deadlines are ours.
+    /// How the crate connects. Deadlines are ours.
     pub fn config(&self, address: &Address) -> AsyncConnectionConfig {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -216,75 +191,58 @@ impl Connector {
         }
     }
 
-    /// Awaits what makes a connection. With TLS that happens on a thread of its own, as the crate reads the system's
-    /// certificates for each connection, which blocks.
+    /// Awaits what makes a connection. With TLS that happens on a thread of its own: the crate reads the system's certificates
+    /// for each connection, and blocks meanwhile.
     ///
     /// # Errors
-    /// [`Failure::Connect`] when the deadline passes.
-    pub async fn made<T: Send + 'static>(
+    /// As of [`Self::connect`].
+    pub async fn in_time<T: Send + 'static>(
         &self,
         address: &Address,
         deadline: Instant,
-        work: impl Future<Output = T> + Send + 'static,
+        work: impl Future<Output = Result<T, PoolError>> + Send + 'static,
     ) -> Result<T, Failure> {
-        if self.tls.is_none() {
-            return self.in_time(address, deadline, work).await;
-        }
-        let (work, runtime) = (timeout_at(deadline, work), Handle::current());
-        match spawn_blocking(move || runtime.block_on(work)).await {
-            Ok(made) => made.map_err(|_| self.late(address)),
-            Err(error) => Err(self.failed(address, error)),
+        let work = timeout_at(deadline, work);
+        let done = match self.tls {
+            None => work.await,
+            Some(_) => {
+                let runtime = Handle::current();
+                let done = spawn_blocking(move || runtime.block_on(work)).await;
+                done.map_err(|error| self.failed(address, error))?
+            }
+        };
+        match done {
+            Ok(done) => done.map_err(|error| self.not_connected(address, error)),
+            Err(_) => Err(self.failed(address, "no answer in time")),
         }
     }
 
-    /// Awaits a part of making a connection.
-    ///
-    /// # Errors
-    /// [`Failure::Connect`] when the deadline passes.
-    pub async fn in_time<T>(
-        &self,
-        address: &Address,
-        deadline: Instant,
-        work: impl Future<Output = T>,
-    ) -> Result<T, Failure> {
-        timeout_at(deadline, work).await.map_err(|_| self.late(address))
+    fn not_connected(&self, address: &Address, error: PoolError) -> Failure {
+        let error = match error {
+            PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => error,
+            PoolError::Timeout(TimeoutType::Wait) => return Failure::Late,
+            PoolError::Closed => return Failure::Closed,
+            other => return self.failed(address, other),
+        };
+        self.refused(address, error)
     }
 
-    fn late(&self, address: &Address) -> Failure {
-        self.failed(address, "no answer in time")
+    /// Why there is no connection: the server's refusal, or what else is wrong.
+    pub fn refused(&self, address: &Address, error: RedisError) -> Failure {
+        if error.kind() == ErrorKind::RESP3NotSupported {
+            return self.failed(address, TOO_OLD);
+        }
+        let why = trouble(&error);
+        match failure(error) {
+            Failure::Server(words) if words.contains("unknown command") => self.failed(address, TOO_OLD),
+            Failure::Server(words) => self.failed(address, words),
+            Failure::Lost(_) => self.failed(address, why),
+            failure => failure,
+        }
     }
 
     fn failed(&self, address: &Address, why: impl Display) -> Failure {
         let how = if self.tls.is_some() { " over TLS" } else { "" };
         Failure::Connect(format!("connecting to {address}{how}: {why}").into())
-    }
-
-    /// Why the crate has made no connection, `HELLO` with the credentials included.
-    pub fn not_connected(&self, address: &Address, error: &RedisError) -> Failure {
-        if error.kind() == ErrorKind::RESP3NotSupported {
-            return at("HELLO to", address, Failure::Server(TOO_OLD.into()));
-        }
-        let Ok(told) = ServerError::try_from(error.clone()) else { return self.failed(address, trouble(error)) };
-        match Failure::of_server(&words(&told)) {
-            // Servers repeat what they do not know, and with it the password.
-            Failure::Server(text) if text.contains("unknown command") => {
-                at("HELLO to", address, Failure::Server(TOO_OLD.into()))
-            }
-            failure => at("HELLO to", address, failure),
-        }
-    }
-}
-
-async fn hello(connection: &MultiplexedConnection, address: &Address) -> Result<Hello, Failure> {
-    let reply = query(connection, hello::command(), false).await;
-    let hello = reply.and_then(|reply| Hello::read(&reply).map_err(|why| Failure::Server(why.into())));
-    hello.map_err(|failure| at("HELLO to", address, failure))
-}
-
-/// A step of making a connection, or of asking who is the master, has failed. Refusals of the server keep their code.
-pub fn at(step: &str, address: &Address, failure: Failure) -> Failure {
-    match failure {
-        Failure::Lost(why) | Failure::Server(why) => Failure::Connect(format!("{step} {address}: {why}").into()),
-        failure => failure,
     }
 }

@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 
-use deadpool_redis::redis::{Cmd, Value, from_redis_value_ref};
-
-use crate::store::{
-    Failure,
-    failure::{RefusalCode, ServerError},
-    url::{Address, Topology},
+use deadpool_redis::redis::{
+    Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value_ref, make_extension_error,
 };
+
+use crate::store::url::Topology;
 
 /// The oldest Redis that has all that is needed: `HELLO` on servers and Sentinels, and their ACLs.
 const OLDEST: (u32, u32) = (6, 2);
@@ -55,10 +53,10 @@ impl Hello {
     /// Reads the answer.
     ///
     /// # Errors
-    /// A sentence when this is none.
-    pub fn read(reply: &Value) -> Result<Self, &'static str> {
+    /// This is none.
+    pub fn read(reply: &Value) -> RedisResult<Self> {
         let fields: HashMap<String, Value> =
-            from_redis_value_ref(reply).map_err(|_| "HELLO is answered by something else")?;
+            from_redis_value_ref(reply).map_err(|_| wrong("HELLO is answered by something else"))?;
         let text = |name| fields.get(name).and_then(|value| from_redis_value_ref(value).ok()).unwrap_or_default();
         Ok(Self { server: text("server"), version: text("version"), mode: text("mode"), role: text("role") })
     }
@@ -66,28 +64,29 @@ impl Hello {
     /// Whether this is a server of such a kind, new enough, and with `as_master` one that takes writes.
     ///
     /// # Errors
-    /// [`Failure::Connect`] when it is another server than the settings say; [`Failure::Refused`] when it is a replica,
-    /// for that may change.
-    pub fn check(&self, address: &Address, mode: ServerMode, as_master: bool) -> Result<(), Failure> {
-        let wrong = |what: &str| Err(Failure::Connect(format!("{address} {what}").into()));
+    /// What it is instead; `READONLY` when it is a replica, for that may change.
+    pub fn check(&self, mode: ServerMode, as_master: bool) -> RedisResult<()> {
         if self.server == "redis" && version(&self.version).is_some_and(|version| version < OLDEST) {
-            return wrong(&format!("runs Redis {}; Redis {}.{} or Valkey is needed", self.version, OLDEST.0, OLDEST.1));
+            let (version, (major, minor)) = (&self.version, OLDEST);
+            return Err(wrong(&format!("it runs Redis {version}; Redis {major}.{minor} or Valkey is needed")));
         }
-        match (mode, self.mode.as_str()) {
-            (ServerMode::Standalone, "cluster") => return wrong("is part of a Cluster; use redis-cluster://"),
-            (ServerMode::Cluster, "standalone") => return wrong("is not part of a Cluster; use redis://"),
-            (ServerMode::Standalone | ServerMode::Cluster, "sentinel") => {
-                return wrong("is a Sentinel; use redis-sentinel://");
+        let other = match (mode, self.mode.as_str()) {
+            (ServerMode::Standalone, "cluster") => "it is part of a Cluster; use redis-cluster://",
+            (ServerMode::Cluster, "standalone") => "it is not part of a Cluster; use redis://",
+            (ServerMode::Standalone | ServerMode::Cluster, "sentinel") => "it is a Sentinel; use redis-sentinel://",
+            (ServerMode::Sentinel, "standalone" | "cluster") => "it is not a Sentinel but a server of data",
+            _ if as_master && !matches!(self.role.as_str(), "master" | "primary") => {
+                let why = format!("the server is a {}, not a master", self.role);
+                return Err(make_extension_error("READONLY".to_owned(), Some(why)));
             }
-            (ServerMode::Sentinel, "standalone" | "cluster") => return wrong("is not a Sentinel but a server of data"),
-            _ => {}
-        }
-        if as_master && !matches!(self.role.as_str(), "master" | "primary") {
-            let text = format!("READONLY {address} is a {}, not a master", self.role).into();
-            return Err(Failure::Refused(ServerError { code: RefusalCode::ReadOnly, text }));
-        }
-        Ok(())
+            _ => return Ok(()),
+        };
+        Err(wrong(other))
     }
+}
+
+fn wrong(why: &str) -> RedisError {
+    (ErrorKind::InvalidClientConfig, "another server", why.to_owned()).into()
 }
 
 fn version(text: &str) -> Option<(u32, u32)> {
@@ -98,6 +97,7 @@ fn version(text: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::command::trouble;
 
     fn told(server: &str, version: &str, mode: &str, role: &str) -> Hello {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
@@ -108,8 +108,7 @@ mod tests {
     }
 
     fn judged(hello: &Hello, mode: ServerMode) -> Result<(), String> {
-        let address = Address::Tcp { host: "h".to_owned(), port: 1 };
-        hello.check(&address, mode, mode != ServerMode::Sentinel).map_err(|failure| failure.to_string())
+        hello.check(mode, mode != ServerMode::Sentinel).map_err(|error| trouble(&error))
     }
 
     #[test]
@@ -124,18 +123,18 @@ mod tests {
     #[test]
     fn others_are_told_apart() {
         for (hello, wanted, expected) in [
-            (told("redis", "6.0.16", "standalone", "master"), ServerMode::Standalone, "h:1 runs Redis 6.0.16"),
+            (told("redis", "6.0.16", "standalone", "master"), ServerMode::Standalone, "runs Redis 6.0.16"),
             (told("redis", "7.0.1", "cluster", "master"), ServerMode::Standalone, "use redis-cluster://"),
             (told("redis", "7.0.1", "standalone", "master"), ServerMode::Cluster, "use redis://"),
             (told("redis", "7.0.1", "sentinel", ""), ServerMode::Standalone, "use redis-sentinel://"),
             (told("redis", "7.0.1", "standalone", "master"), ServerMode::Sentinel, "not a Sentinel"),
-            (told("redis", "7.0.1", "standalone", "replica"), ServerMode::Standalone, "READONLY h:1 is a replica"),
+            (told("redis", "7.0.1", "standalone", "replica"), ServerMode::Standalone, "is a replica, not a master"),
         ] {
             let error = judged(&hello, wanted).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
         let replica = told("redis", "7.0.1", "standalone", "replica");
-        assert_eq!(replica.check(&Address::Unix("/s".into()), ServerMode::Standalone, false), Ok(()));
-        assert!(Hello::read(&Value::Nil).is_err());
+        assert_eq!(replica.check(ServerMode::Standalone, false), Ok(()));
+        assert!(Hello::read(&Value::Okay).is_err());
     }
 }

@@ -8,7 +8,6 @@ pub mod connector;
 pub mod credentials;
 pub mod cross_slot;
 pub mod encode;
-pub mod epoch;
 pub mod hello;
 pub mod io;
 pub mod node;

@@ -6,19 +6,19 @@ use std::{
     time::Duration,
 };
 
-use deadpool_redis::redis::{Cmd, Pipeline, Value};
+use deadpool_redis::redis::{Cmd, Pipeline, RedisResult, Value};
 use foldhash::fast::RandomState;
 use tokio::{
     runtime::Handle,
     task::JoinHandle,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, error::Elapsed, sleep, timeout, timeout_at},
 };
 use tracing::{info, warn};
 
 use super::{
-    command::{query, send_all},
+    command::{failure, query, send_all},
     encode::Part,
-    pool::Pooled,
+    pool::{Pool, Pooled},
     probe::{ProbeKey, probe},
     queue::Queue,
     reply::Decided,
@@ -122,7 +122,7 @@ impl Node {
     /// Why there are no replies.
     pub async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let connection = self.connection().await?;
-        let done = timeout(self.command_timeout, send_all(&connection, commands)).await;
+        let done = timeout(self.command_timeout, send_all(connection.clone(), commands)).await;
         settle(connection, done)
     }
 
@@ -133,7 +133,7 @@ impl Node {
     /// Why there is no reply, or the server's refusal.
     pub async fn command(&self, command: Cmd, asking: bool) -> Result<Value, Failure> {
         let connection = self.connection().await?;
-        let done = timeout(self.command_timeout, query(&connection, command, asking)).await;
+        let done = timeout(self.command_timeout, query(&connection, &command, asking)).await;
         settle(connection, done)
     }
 
@@ -151,6 +151,11 @@ impl Node {
     async fn connection(&self) -> Result<Pooled, Failure> {
         self.context.breaker.instead().map_or(Ok(()), Err)?;
         self.context.pool.get().await
+    }
+
+    /// Its connections.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.context.pool
     }
 
     /// A number that changes whenever another server is behind this name.
@@ -241,8 +246,8 @@ impl Watcher {
 }
 
 /// The result of what was done on a connection, which goes back to its pool if all went well.
-fn settle<T, E>(connection: Pooled, done: Result<Result<T, Failure>, E>) -> Result<T, Failure> {
-    let done = done.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
+fn settle<T>(connection: Pooled, done: Result<RedisResult<T>, Elapsed>) -> Result<T, Failure> {
+    let done = done.map_err(|_| Failure::Lost("no reply in time".into())).and_then(|done| done.map_err(failure));
     if done.is_err() {
         connection.discard();
     }

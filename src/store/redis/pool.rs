@@ -1,24 +1,23 @@
 //! Connections to one server, or to the master that Sentinels name, in pools of `deadpool-redis`.
 //!
-//! A pool of the crate makes all its connections alike, so there is another one whenever the master, a password file or a
-//! certificate has changed. What is idle answers a `PING` before it is given out again.
+//! A pool of the crate makes all its connections alike. So there is a new one, a new epoch of connections, when the master, a
+//! password file or a certificate has changed. An idle connection answers a `PING` before it is given out again.
 
 use std::{
     fmt,
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use deadpool_redis::{
-    Connection, Hook, HookError, Manager, PoolError, Runtime, TimeoutType, Timeouts,
+    Connection, Hook, HookError, Manager, Runtime, Timeouts,
     redis::{
         PushInfo, PushKind,
         aio::{MultiplexedConnection, SendError},
-        make_extension_error,
     },
 };
 use parking_lot::Mutex;
@@ -26,9 +25,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
-    command::words,
-    connector::{Connector, Secrets},
-    epoch::ConnectionEpoch,
+    connector::{Connector, Purpose, Secrets},
     probe::ProbeKey,
     sentinel::Sentinels,
 };
@@ -38,11 +35,13 @@ use crate::store::{Failure, url::Address};
 pub struct Pool {
     connector: Arc<Connector>,
     target: Target,
-    probe_key: Arc<ProbeKey>,
+    purpose: Purpose,
     max_size: usize,
     ping_timeout: Duration,
-    /// The last is the one that connections are made by.
-    generations: Mutex<Vec<Arc<Generation>>>,
+    /// The last one makes connections; the others have some that are still in use.
+    epochs: Mutex<Vec<Arc<Epoch>>>,
+    /// How often connections began to lead to another server.
+    changes: AtomicU64,
     /// What went wrong last, so that the log tells of changes only.
     trouble: Mutex<Option<Failure>>,
 }
@@ -57,10 +56,11 @@ pub enum Target {
 }
 
 /// Connections that were made alike.
-struct Generation {
+struct Epoch {
     address: Address,
     secrets: Secrets,
-    epoch: ConnectionEpoch,
+    /// None of them is used for anything new.
+    is_over: AtomicBool,
     disconnections: Arc<AtomicU64>,
     pool: deadpool_redis::Pool,
 }
@@ -68,8 +68,8 @@ struct Generation {
 /// A connection out of a pool, to which it goes back when it is dropped.
 pub struct Pooled {
     connection: Connection,
-    generation: Arc<Generation>,
-    /// The generation's disconnections before this connection was given out.
+    epoch: Arc<Epoch>,
+    /// The epoch's disconnections before this connection was given out.
     disconnections: u64,
 }
 
@@ -83,8 +83,9 @@ impl Pool {
         max_size: usize,
         ping_timeout: Duration,
     ) -> Self {
-        let (generations, trouble) = Default::default();
-        Self { connector, target, probe_key, max_size, ping_timeout, generations, trouble }
+        let (epochs, changes, trouble) = Default::default();
+        let purpose = Purpose::Checks(probe_key);
+        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, trouble }
     }
 
     /// A connection that is ready for commands: an idle one that answers, or a new one.
@@ -101,93 +102,61 @@ impl Pool {
     }
 
     async fn idle(&self) -> Option<Pooled> {
-        let latest = self.generations.lock().last().map(Arc::clone)?;
-        if latest.pool.status().available == 0 {
+        let epoch = self.epochs.lock().last().map(Arc::clone)?;
+        if epoch.pool.status().available == 0 {
             return None;
         }
-        let timeouts = Timeouts {
-            wait: Some(Duration::ZERO),
-            // None is made: that begins with the files, and with Sentinels.
-            create: Some(Duration::ZERO),
-            recycle: Some(self.ping_timeout),
-        };
-        let disconnections = latest.disconnections();
-        let connection = latest.pool.timeout_get(&timeouts).await.ok()?;
-        Some(Pooled { connection, generation: latest, disconnections }).filter(Pooled::is_usable)
+        // It makes none: that begins with the files, and with Sentinels.
+        let (wait, create) = (Some(Duration::ZERO), Some(Duration::ZERO));
+        let timeouts = Timeouts { wait, create, recycle: Some(self.ping_timeout) };
+        let disconnections = epoch.disconnections();
+        let connection = epoch.pool.timeout_get(&timeouts).await.ok()?;
+        Some(Pooled { connection, epoch, disconnections }).filter(Pooled::is_usable)
     }
 
     async fn connect(&self) -> Result<Pooled, Failure> {
         let deadline = self.connector.deadline();
-        let sentinels = match &self.target {
-            Target::Fixed(address) => return self.connect_to(address, deadline).await,
-            Target::Sentinel(sentinels) => sentinels,
-        };
-        let mut failure = Failure::Connect("no Sentinel is named".into());
-        for lookup in sentinels.lookups() {
-            let deadline = lookup.share_of(deadline);
-            match self.connect_through(sentinels, lookup.sentinel, deadline).await {
-                Ok(connection) => {
-                    sentinels.ask_first(lookup.index);
-                    return Ok(connection);
-                }
-                Err(next) => failure = next,
+        match &self.target {
+            Target::Fixed(address) => self.connect_to(address, deadline).await,
+            Target::Sentinel(sentinels) => {
+                let connect = |master: Address, deadline| async move { self.connect_to(&master, deadline).await };
+                sentinels.connect_to_master(&self.connector, deadline, connect).await
             }
         }
-        // Another begins next time: the first may have led astray so slowly that the others had little time.
-        sentinels.ask_next_first();
-        Err(failure)
-    }
-
-    async fn connect_through(
-        &self,
-        sentinels: &Sentinels,
-        sentinel: &Address,
-        deadline: Instant,
-    ) -> Result<Pooled, Failure> {
-        let master = sentinels.look_up(&self.connector, sentinel, deadline).await?;
-        let pooled = self.connect_to(&master, deadline).await?;
-        sentinels.connected(&master, &pooled.generation.epoch);
-        Ok(pooled)
     }
 
     async fn connect_to(&self, address: &Address, deadline: Instant) -> Result<Pooled, Failure> {
-        let secrets = self.connector.in_time(address, deadline, self.connector.secrets(address)).await??;
-        let generation = self.generation(address, secrets)?;
-        let disconnections = generation.disconnections();
-        let (status, pool) = (generation.pool.status(), generation.pool.clone());
-        let is_full = status.size == status.max_size && status.available == 0;
-        let get = async move { pool.get().await };
-        let connection = match self.connector.made(address, deadline, get).await {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(PoolError::Backend(error))) => return Err(self.connector.not_connected(address, &error)),
-            Ok(Err(error)) => return Err(failure(error)),
-            Err(_) if is_full => return Err(Failure::Late),
-            Err(late) => return Err(late),
-        };
-        Ok(Pooled { connection, generation, disconnections })
+        let secrets = self.connector.secrets(address, &self.purpose, deadline).await?;
+        let epoch = self.epoch(address, secrets)?;
+        let (disconnections, pool) = (epoch.disconnections(), epoch.pool.clone());
+        // Of the time that is left, half for one of the connections in use to come back, and half to make one.
+        let wait = deadline.saturating_duration_since(Instant::now()) / 2;
+        let timeouts = Timeouts { wait: Some(wait), create: None, recycle: Some(self.ping_timeout) };
+        let get = async move { pool.timeout_get(&timeouts).await };
+        let connection = self.connector.in_time(address, deadline, get).await?;
+        Ok(Pooled { connection, epoch, disconnections })
     }
 
-    /// What makes connections to `address` with these secrets: the latest, or else a new one, after which the older ones only
-    /// take back what they have given out.
-    fn generation(&self, address: &Address, secrets: Secrets) -> Result<Arc<Generation>, Failure> {
-        let mut generations = self.generations.lock();
-        if let Some(latest) = generations.last()
-            && latest.address == *address
-            && latest.secrets == secrets
-            && !latest.epoch.is_over()
-        {
-            return Ok(Arc::clone(latest));
+    /// The epoch of connections to `address` by these secrets: the last, or else a new one, after which the older ones give
+    /// out no more.
+    fn epoch(&self, address: &Address, secrets: Secrets) -> Result<Arc<Epoch>, Failure> {
+        let mut epochs = self.epochs.lock();
+        let last = epochs.last();
+        if let Some(last) = last.filter(|last| last.is_of(address) && last.secrets == secrets && !last.is_over()) {
+            return Ok(Arc::clone(last));
         }
-        generations.iter().for_each(|older| older.pool.close());
-        generations.retain(|older| older.pool.status().size > 0);
-        let generation = Arc::new(self.new_generation(address, secrets)?);
-        generations.push(Arc::clone(&generation));
-        Ok(generation)
+        if last.is_some_and(|last| !last.is_of(address)) {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        epochs.iter().for_each(|older| older.pool.close());
+        epochs.retain(|older| older.is_in_use());
+        let epoch = Arc::new(self.new_epoch(address, secrets)?);
+        epochs.push(Arc::clone(&epoch));
+        Ok(epoch)
     }
 
-    fn new_generation(&self, address: &Address, secrets: Secrets) -> Result<Generation, Failure> {
-        let not_connected = |error| self.connector.not_connected(address, &error);
-        let (disconnections, epoch) = (Arc::new(AtomicU64::new(0)), ConnectionEpoch::default());
+    fn new_epoch(&self, address: &Address, secrets: Secrets) -> Result<Epoch, Failure> {
+        let disconnections = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&disconnections);
         let config = self.connector.config(address).set_push_sender(move |push: PushInfo| {
             if push.kind == PushKind::Disconnection {
@@ -195,28 +164,18 @@ impl Pool {
             }
             Ok::<(), SendError>(())
         });
-        let info = self.connector.info(address, &secrets).map_err(not_connected)?;
-        let manager = Manager::new_with_config(info, config).map_err(not_connected)?;
-        let pool = deadpool_redis::Pool::builder(manager)
-            .max_size(self.max_size)
-            .recycle_timeout(Some(self.ping_timeout))
-            .runtime(Runtime::Tokio1)
-            .post_create(self.preparation(address))
-            .build()
-            .map_err(|error| Failure::Connect(error.to_string().into()))?;
-        Ok(Generation { address: address.clone(), secrets, epoch, disconnections, pool })
-    }
-
-    fn preparation(&self, address: &Address) -> Hook {
-        let (connector, probe_key) = (Arc::clone(&self.connector), Arc::clone(&self.probe_key));
-        let address = address.clone();
-        Hook::async_fn(move |connection: &mut MultiplexedConnection, _| {
-            let (connector, probe_key, address) = (Arc::clone(&connector), Arc::clone(&probe_key), address.clone());
-            Box::pin(async move {
-                let prepared = connector.prepare(connection, &address, &probe_key).await;
-                prepared.map_err(hook_error)
-            })
-        })
+        let info = self.connector.info(address, &secrets);
+        let manager = info.and_then(|info| Manager::new_with_config(info, config));
+        let manager = manager.map_err(|error| self.connector.refused(address, error))?;
+        let (connector, purpose) = (Arc::clone(&self.connector), self.purpose.clone());
+        let prepare = Hook::async_fn(move |connection: &mut MultiplexedConnection, _| {
+            let (connector, purpose) = (Arc::clone(&connector), purpose.clone());
+            Box::pin(async move { connector.prepare(connection, &purpose).await.map_err(HookError::Backend) })
+        });
+        let builder = deadpool_redis::Pool::builder(manager).max_size(self.max_size).post_create(prepare);
+        let pool =
+            builder.runtime(Runtime::Tokio1).build().map_err(|error| Failure::Connect(error.to_string().into()))?;
+        Ok(Epoch { address: address.clone(), secrets, is_over: AtomicBool::new(false), disconnections, pool })
     }
 
     fn log_change(&self, trouble: Option<&Failure>) {
@@ -228,32 +187,62 @@ impl Pool {
         }
     }
 
-    /// A number that changes whenever connections lead to another server than before.
-    pub fn changes(&self) -> u64 {
-        match &self.target {
-            Target::Sentinel(sentinels) => sentinels.changes(),
-            Target::Fixed(_) => 0,
+    /// Whether there are connections to another server.
+    pub fn leads_elsewhere(&self, master: &Address) -> bool {
+        self.epochs.lock().iter().any(|epoch| epoch.leads_elsewhere(master))
+    }
+
+    /// Ends the connections to all other servers: returns which.
+    pub fn leave_others(&self, master: &Address) -> Vec<Address> {
+        let mut left = Vec::new();
+        for epoch in self.epochs.lock().iter().filter(|epoch| epoch.leads_elsewhere(master)) {
+            epoch.is_over.store(true, Ordering::Relaxed);
+            epoch.pool.close();
+            left.push(epoch.address.clone());
         }
+        self.changes.fetch_add(left.len() as u64, Ordering::Relaxed);
+        left
+    }
+
+    /// A number that changes whenever connections begin to lead to another server.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// Connections that there are, and those of them that are idle.
     pub fn sizes(&self) -> (usize, usize) {
-        let all: Vec<_> = self.generations.lock().iter().map(|generation| generation.pool.status()).collect();
-        all.iter().fold((0, 0), |(open, idle), status| (open + status.size, idle + status.available))
+        let statuses = self.epochs.lock().iter().map(|epoch| epoch.pool.status()).collect::<Vec<_>>();
+        statuses.iter().fold((0, 0), |(open, idle), status| (open + status.size, idle + status.available))
     }
 }
 
-impl Generation {
+impl Epoch {
+    fn is_of(&self, address: &Address) -> bool {
+        self.address == *address
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.pool.status().size > 0
+    }
+
+    fn leads_elsewhere(&self, master: &Address) -> bool {
+        !self.is_of(master) && !self.is_over() && self.is_in_use()
+    }
+
     fn disconnections(&self) -> u64 {
         self.disconnections.load(Ordering::Relaxed)
     }
 }
 
 impl Pooled {
-    /// Whether a command may be sent on it: its master is still the one, and no connection like it has ended since it was
-    /// given out, which may have been this one. Back in its pool, it shows by a `PING`.
+    /// Whether a command may be sent on it: its epoch is not over, and no connection of it has ended since this one was given
+    /// out, which may have been this one. Back in its pool, a `PING` shows which.
     pub fn is_usable(&self) -> bool {
-        !self.generation.epoch.is_over() && self.generation.disconnections() == self.disconnections
+        !self.epoch.is_over() && self.epoch.disconnections() == self.disconnections
     }
 
     /// Closes it instead of giving it back.
@@ -267,31 +256,6 @@ impl Deref for Pooled {
 
     fn deref(&self) -> &MultiplexedConnection {
         &self.connection
-    }
-}
-
-/// A failure as the pool carries it; [`failure`] makes the same of it again.
-fn hook_error(failure: Failure) -> HookError {
-    match failure {
-        Failure::Refused(error) => {
-            let mut words = error.text.splitn(2, ' ').map(str::to_owned);
-            HookError::Backend(make_extension_error(words.next().unwrap_or_default(), words.next()))
-        }
-        Failure::Connect(why) => HookError::message(why.to_string()),
-        failure => HookError::message(failure.to_string()),
-    }
-}
-
-fn failure(error: PoolError) -> Failure {
-    match error {
-        PoolError::PostCreateHook(HookError::Backend(error)) => match error.try_into() {
-            Ok(error) => Failure::of_server(&words(&error)),
-            Err(error) => Failure::Connect(error.to_string().into()),
-        },
-        PoolError::PostCreateHook(HookError::Message(why)) => Failure::Connect(why.into()),
-        PoolError::Timeout(TimeoutType::Wait) => Failure::Late,
-        PoolError::Closed => Failure::Closed,
-        other => Failure::Connect(other.to_string().into()),
     }
 }
 

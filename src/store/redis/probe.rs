@@ -2,7 +2,7 @@
 
 use std::{io::Write, sync::Arc};
 
-use deadpool_redis::redis::aio::MultiplexedConnection;
+use deadpool_redis::redis::{ErrorKind, RedisResult, ServerErrorKind, aio::MultiplexedConnection};
 use parking_lot::Mutex;
 
 use super::{
@@ -10,8 +10,6 @@ use super::{
     script::{self, Task},
     slots::slot_of,
 };
-use crate::store::{Failure, failure::RefusalCode};
-
 /// Numbers that are tried for a probe's key; sixty of them are in each slot.
 const MOST_PROBE_KEYS: u32 = 1_000_000;
 
@@ -74,10 +72,12 @@ impl ProbeKey {
 ///
 /// # Errors
 /// What stands in the way.
-pub async fn probe(connection: &MultiplexedConnection, key: &[u8]) -> Result<(), Failure> {
+pub async fn probe(connection: &MultiplexedConnection, key: &[u8]) -> RedisResult<()> {
     match script::run(connection, key, &call_head(None, 0, Task::Probe, 0), false).await {
         // The slot is another server's by now, but this one answers.
-        Err(failure) if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask)) => Ok(()),
+        Err(error) if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
+            Ok(())
+        }
         other => other.map(drop),
     }
 }

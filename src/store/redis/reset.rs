@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use super::{
-    command::{answered, command},
+    command::{command, failure},
     encode::reset_call,
     node::Node,
     reply::Answers,
@@ -148,7 +148,7 @@ async fn page(
     });
     let replies = node.commands(&unlinks).await?;
     for (key, reply) in keys.iter().zip(replies) {
-        match answered(reply) {
+        match reply.extract_error().map_err(failure) {
             Ok(Value::Int(removed)) => *gone += usize::from(removed > 0),
             Ok(_) => return Err(Failure::Server("the reply to UNLINK cannot be read".into())),
             // Its slot is being migrated, or was.

@@ -2,13 +2,10 @@
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use deadpool_redis::redis::{Script, Value, aio::MultiplexedConnection};
+use deadpool_redis::redis::{RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use super::command::{command, query};
-use crate::{
-    algorithm::{LIST, LUA_PRELUDE},
-    store::{Failure, failure::RefusalCode},
-};
+use crate::algorithm::{LIST, LUA_PRELUDE};
 
 /// The script's text, the same on every replica of one version.
 pub fn text() -> &'static str {
@@ -44,21 +41,21 @@ pub enum Task {
 ///
 /// # Errors
 /// Why that is not certain.
-pub async fn load(connection: &MultiplexedConnection) -> Result<(), Failure> {
-    query(connection, command(&[b"SCRIPT", b"LOAD", text().as_bytes()]), false).await.map(drop)
+pub async fn load(connection: &MultiplexedConnection) -> RedisResult<()> {
+    query(connection, &command(&[b"SCRIPT", b"LOAD", text().as_bytes()]), false).await.map(drop)
 }
 
 /// Runs the script outside the pipelines of checks, with one key, whose slot may be migrating to this server (`asking`). A
 /// server that has lost the script gets it again.
 ///
 /// # Errors
-/// Why there is no reply, or the server's refusal.
-pub async fn run(connection: &MultiplexedConnection, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
-    let run = || query(connection, command(&[b"EVALSHA", sha().as_bytes(), b"1", key, call]), asking);
-    match run().await {
-        Err(failure) if failure.refusal() == Some(RefusalCode::NoScript) => {
+/// There is no reply, or the server's error.
+pub async fn run(connection: &MultiplexedConnection, key: &[u8], call: &[u8], asking: bool) -> RedisResult<Value> {
+    let command = command(&[b"EVALSHA", sha().as_bytes(), b"1", key, call]);
+    match query(connection, &command, asking).await {
+        Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
             load(connection).await?;
-            run().await
+            query(connection, &command, asking).await
         }
         other => other,
     }

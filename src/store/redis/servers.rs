@@ -15,7 +15,7 @@ use super::{
     breaker::Breaker,
     cluster::{Cluster, Connect},
     command::{command, query},
-    connector::{Connector, at},
+    connector::{Connector, Purpose},
     encode::Part,
     node::{Node, NodeSettings},
     pool::{Pool, Target},
@@ -23,7 +23,7 @@ use super::{
     reply::Decided,
     reset,
     retry::retried,
-    sentinel::Sentinels,
+    sentinel::{Sentinels, watch::watch},
     settings::RedisSettings,
     slots::slot_of,
     worker::Context,
@@ -79,8 +79,9 @@ impl Servers {
             Topology::Sentinel { sentinels, master } => {
                 let address = sentinels.first().cloned().unwrap_or_else(|| Address::Unix(master.into()));
                 let sentinels = Arc::new(Sentinels::new(sentinels.clone(), master.clone()));
-                watch = Some(maker.watch(Arc::clone(&sentinels)));
-                Kind::One(Box::new(maker.one(Target::Sentinel(sentinels), address)))
+                let node = maker.one(Target::Sentinel(Arc::clone(&sentinels)), address);
+                watch = Some(maker.watch(sentinels, Arc::clone(node.pool())));
+                Kind::One(Box::new(node))
             }
             Topology::Cluster { seeds } => {
                 let runtime = maker.runtime.clone();
@@ -217,9 +218,10 @@ impl Maker {
         Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime }
     }
 
-    fn watch(&self, sentinels: Arc<Sentinels>) -> AbortOnDropHandle<()> {
+    fn watch(&self, sentinels: Arc<Sentinels>, pool: Arc<Pool>) -> AbortOnDropHandle<()> {
         let (connector, probe_key) = (Arc::clone(&self.connector), ProbeKey::new(&self.settings.key_prefix, None));
-        AbortOnDropHandle::new(self.runtime.spawn(async move { sentinels.watch(&connector, &probe_key).await }))
+        let watch = async move { watch(&sentinels, &pool, &connector, &Arc::new(probe_key)).await };
+        AbortOnDropHandle::new(self.runtime.spawn(watch))
     }
 
     fn one(&self, target: Target, address: Address) -> Node {
@@ -232,7 +234,7 @@ impl Maker {
         let command_timeout = settings.command_timeout.duration();
         let (connector, key) = (Arc::clone(&self.connector), Arc::clone(&probe_key));
         let context = Context {
-            pool: Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout),
+            pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
             breaker: Breaker::default(),
             call_settings: CallSettings {
                 grouping,
@@ -263,9 +265,11 @@ impl Connect for Maker {
 
     async fn slots(&self, address: &Address) -> Result<Value, Failure> {
         let deadline = self.connector.deadline();
-        let connection = self.connector.to_any_node(address, deadline).await?;
-        let asked = query(&connection, command(&[b"CLUSTER", b"SLOTS"]), false);
-        let told = self.connector.in_time(address, deadline, asked).await?;
-        told.map_err(|failure| at("CLUSTER SLOTS of", address, failure))
+        let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
+        let question = command(&[b"CLUSTER", b"SLOTS"]);
+        match timeout_at(deadline, query(&connection, &question, false)).await {
+            Ok(told) => told.map_err(|error| self.connector.refused(address, error)),
+            Err(_) => Err(Failure::Connect(format!("CLUSTER SLOTS of {address}: no answer in time").into())),
+        }
     }
 }

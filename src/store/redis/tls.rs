@@ -10,46 +10,27 @@ use tokio::net::lookup_host;
 use super::settings::TlsSettings;
 use crate::tls::client::{Paths, Texts, server_name};
 
-/// The certificates of encrypted connections.
-pub struct Tls {
-    settings: TlsSettings,
+/// The files as they are now, if they can be used. Blocks while it reads them.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn read(TlsSettings { ca, cert, key, .. }: &TlsSettings) -> Result<Texts, String> {
+    let paths = Paths { ca, cert, key };
+    let texts = paths.read()?;
+    // Tried here, because the crate's errors do not name the file.
+    paths.config(&texts)?;
+    Ok(texts)
 }
 
-impl Tls {
-    /// Of these files, which are not read before a connection is made.
-    pub fn new(settings: TlsSettings) -> Self {
-        Self { settings }
+/// Whether the files can be used, and the name of the servers.
+///
+/// # Errors
+/// A sentence that names the file, or what the name of the servers should be.
+pub fn check(settings: &TlsSettings) -> Result<(), String> {
+    if !settings.server_name.is_empty() {
+        server_name(&settings.server_name)?;
     }
-
-    /// The files as they are now, which can be used. Blocks while it reads them.
-    ///
-    /// # Errors
-    /// A sentence that names the file.
-    pub fn read(&self) -> Result<Texts, String> {
-        let TlsSettings { ca, cert, key, .. } = &self.settings;
-        let paths = Paths { ca, cert, key };
-        let texts = paths.read()?;
-        // What the crate makes of them does not tell which file is wrong.
-        paths.config(&texts)?;
-        Ok(texts)
-    }
-
-    /// Whether the files can be used, and the name of the servers.
-    ///
-    /// # Errors
-    /// A sentence that names the file, or what the name of the servers should be.
-    pub fn check(&self) -> Result<(), String> {
-        let name = &self.settings.server_name;
-        if !name.is_empty() {
-            server_name(name)?;
-        }
-        self.read().map(drop)
-    }
-
-    /// The name that the certificates of servers must bear, where it is not the host that is called.
-    pub fn server_name(&self) -> Option<&str> {
-        Some(self.settings.server_name.as_str()).filter(|name| !name.is_empty())
-    }
+    read(settings).map(drop)
 }
 
 /// The files' texts as the crate takes them. Without a CA certificate it trusts those of the system.
@@ -61,7 +42,7 @@ pub fn certificates(texts: &Texts) -> TlsCertificates {
     }
 }
 
-/// Finds one host whatever name is looked up: the crate calls the host by the name that its certificate must bear.
+/// Resolves this host whatever name is asked for: the crate asks for the name that the server's certificate must bear.
 pub struct Host(pub String);
 
 impl AsyncDNSResolver for Host {

@@ -23,7 +23,7 @@ const MAX_BATCH_PARTS: usize = 1_024;
 /// What all workers of a server share.
 pub struct Context {
     /// Where connections come from.
-    pub pool: Pool,
+    pub pool: Arc<Pool>,
     /// Whether the server is asked at all.
     pub breaker: Breaker,
     /// How calls are made.

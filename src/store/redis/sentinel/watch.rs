@@ -1,6 +1,9 @@
 //! Whether the master is still the same, while connections to it stand.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use futures_util::future::join_all;
@@ -11,7 +14,11 @@ use tracing::{info, warn};
 use super::Sentinels;
 use crate::store::{
     Failure,
-    redis::{connector::Connector, probe::ProbeKey},
+    redis::{
+        connector::{Connector, Purpose},
+        pool::Pool,
+        probe::ProbeKey,
+    },
     url::Address,
 };
 
@@ -24,18 +31,19 @@ const SILENT_ROUNDS: u32 = 8;
 /// What a Sentinel said last; `None`: it did not answer.
 type Said = Option<Address>;
 
-impl Sentinels {
-    /// Asks all Sentinels for ever who the master is, and ends the connections to every other one once more than half of them
-    /// name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
-    /// about ten seconds, and a Sentinel that was cut off may name it for longer.
-    pub async fn watch(&self, connector: &Connector, probe_key: &ProbeKey) {
-        let said: Vec<_> = self.addresses.iter().map(|_| Mutex::default()).collect();
-        let asked = self.addresses.iter().zip(&said).map(|(sentinel, said)| self.listen(sentinel, connector, said));
-        tokio::join!(join_all(asked), self.judge(&said, connector, probe_key));
-    }
+/// Asks all Sentinels for ever who the master is, and ends the connections of `pool` to every other one once more than half of
+/// them name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
+/// about ten seconds, and a Sentinel that was cut off may name it for longer.
+pub async fn watch(sentinels: &Sentinels, pool: &Pool, connector: &Arc<Connector>, probe_key: &Arc<ProbeKey>) {
+    let said: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
+    let asked =
+        sentinels.addresses.iter().zip(&said).map(|(sentinel, said)| sentinels.listen(sentinel, connector, said));
+    tokio::join!(join_all(asked), sentinels.judge(&said, pool, connector, probe_key));
+}
 
+impl Sentinels {
     /// Asks one.
-    async fn listen(&self, sentinel: &Address, connector: &Connector, said: &Mutex<Said>) {
+    async fn listen(&self, sentinel: &Address, connector: &Arc<Connector>, said: &Mutex<Said>) {
         let mut kept = None;
         loop {
             let answer = self.ask_again(&mut kept, sentinel, connector).await;
@@ -49,38 +57,38 @@ impl Sentinels {
         &self,
         kept: &mut Option<MultiplexedConnection>,
         sentinel: &Address,
-        connector: &Connector,
+        connector: &Arc<Connector>,
     ) -> Result<Address, Failure> {
         let deadline = connector.deadline();
         if let Some(connection) = kept.take()
-            && let Ok(Ok(master)) = connector.in_time(sentinel, deadline, self.ask(&connection, sentinel)).await
+            && let Ok(master) = self.ask(&connection, sentinel, connector, deadline).await
         {
             *kept = Some(connection);
             return Ok(master);
         }
-        let connection = connector.to_sentinel(sentinel, deadline).await?;
-        let master = connector.in_time(sentinel, deadline, self.ask(&connection, sentinel)).await??;
+        let connection = connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        let master = self.ask(&connection, sentinel, connector, deadline).await?;
         *kept = Some(connection);
         Ok(master)
     }
 
-    async fn judge(&self, said: &[Mutex<Said>], connector: &Connector, probe_key: &ProbeKey) {
+    async fn judge(&self, said: &[Mutex<Said>], pool: &Pool, connector: &Arc<Connector>, probe_key: &Arc<ProbeKey>) {
         let (mut silent, mut told) = (0, None);
         loop {
             sleep(PAUSE).await;
             let said: Vec<Said> = said.iter().map(|said| said.lock().clone()).collect();
             self.log_silence(&said, &mut silent);
             let Some(master) = majority(&said) else { continue };
-            if !self.connected.lock().epochs.iter().any(|(known, _)| known != master) {
+            if !pool.leads_elsewhere(master) {
                 told = None;
                 self.begin_with_one_that_names(&said, master);
                 continue;
             }
             // Not before it takes checks: those that go to the old one are worth more than those that go nowhere.
-            match connector.to_master(master, probe_key, connector.deadline()).await {
+            match connector.connect(master, Purpose::Checks(Arc::clone(probe_key)), connector.deadline()).await {
                 Ok(_) => {
                     self.begin_with_one_that_names(&said, master);
-                    for before in self.connected.lock().only_to(master) {
+                    for before in pool.leave_others(master) {
                         info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
                     }
                 }
@@ -104,7 +112,7 @@ impl Sentinels {
         if !names(self.first.load(Ordering::Relaxed))
             && let Some(index) = (0..said.len()).find(|index| names(*index))
         {
-            self.ask_first(index);
+            self.first.store(index, Ordering::Relaxed);
         }
     }
 
