@@ -107,10 +107,11 @@ impl Pool {
             return None;
         }
         // It makes none: that begins with the files, and with Sentinels.
-        let (wait, create) = (Some(Duration::ZERO), Some(Duration::ZERO));
-        let timeouts = Timeouts { wait, create, recycle: Some(self.ping_timeout) };
-        let disconnections = epoch.disconnections();
-        let connection = epoch.pool.timeout_get(&timeouts).await.ok()?;
+        let timeouts = Timeouts { wait: Some(Duration::ZERO), create: Some(Duration::ZERO), recycle: None };
+        let (disconnections, pool) = (epoch.disconnections(), epoch.pool.clone());
+        let get = async move { pool.timeout_get(&timeouts).await };
+        let deadline = Instant::now() + self.ping_timeout;
+        let connection = self.connector.in_time(&epoch.address, deadline, get).await.ok()?;
         Some(Pooled { connection, epoch, disconnections }).filter(Pooled::is_usable)
     }
 
