@@ -7,20 +7,23 @@
 ARG BUILD_BASE=docker.io/library/rust:1.95-slim-bookworm
 ARG BASE=gcr.io/distroless/cc-debian12
 
+# The manifests of the workspace, and an empty program for each target that they name: the same until a manifest changes.
+FROM ${BUILD_BASE} AS manifests
+WORKDIR /src
+COPY . .
+RUN find . -type f ! -name Cargo.toml ! -name Cargo.lock ! -name build.rs ! -path './benches/*.rs' \
+        ! -path '*/src/lib.rs' ! -path '*/src/main.rs' -delete \
+    && find . -name '*.rs' -exec sh -c 'echo "fn main() { }" > "$1"' _ {} \;
+
 FROM ${BUILD_BASE} AS build
 WORKDIR /src
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols
-# The dependencies make a layer of their own, which stands until they change. Cargo wants every target that its manifest
-# names to be there, hence the benches.
-COPY Cargo.toml Cargo.lock ./
-COPY benches benches
-RUN mkdir src \
-    && echo 'fn main() {}' | tee build.rs > src/main.rs \
-    && touch src/lib.rs \
-    && cargo build --locked --release --bin weir
+# The dependencies make a layer of their own, which stands until they change.
+COPY --from=manifests /src .
+RUN cargo build --locked --release --bin weir
 COPY . .
 # Cargo tells what has changed by the time of a file, and a source may be older than the layer above.
-RUN touch build.rs src/main.rs src/lib.rs \
+RUN find . -name '*.rs' -not -path './target/*' -exec touch {} + \
     && cargo build --locked --release --bin weir
 RUN mkdir -p /image/etc/weir/limits /image/usr/local/bin /image/var/lib /state \
     && cp target/release/weir /image/usr/local/bin/ \

@@ -4,6 +4,8 @@
 //! A case is the limits of the key, how many users take turns (1: a hot key), and whether the requests pass. The keys of
 //! the other users are drawn at random, so that every decision goes to memory that is not in the processor's cache.
 
+#![allow(clippy::expect_used)]
+
 mod support;
 
 use std::{

@@ -2,6 +2,8 @@
 //!
 //! Each case runs in a process of its own, so that one does not use what another gave back.
 
+#![allow(clippy::expect_used)]
+
 mod support;
 
 use std::{env, process::Command};

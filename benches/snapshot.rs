@@ -1,6 +1,8 @@
 //! A snapshot of a million keys of 24 bytes: how long it takes to write and to load, how long the file is, and how long
 //! decisions take meanwhile.
 
+#![allow(clippy::expect_used)]
+
 mod support;
 
 use std::{

@@ -3,6 +3,8 @@
 //!
 //! Needs redis-server. In memory each algorithm has a process of its own, so that one does not use what another gave back.
 
+#![allow(clippy::expect_used)]
+
 #[path = "../tests/stores/servers/mod.rs"]
 mod servers;
 mod support;

@@ -3,6 +3,8 @@
 //!
 //! It wants a policy with the keys `flood/*`.
 
+#![allow(clippy::expect_used)]
+
 use std::{
     error::Error,
     io::ErrorKind,

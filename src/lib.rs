@@ -4,12 +4,9 @@
 //! the key's path, the [`store`] decides them in one step, the answer is aggregated and encoded. The modules below are in
 //! reading order, each using only those above it; `ARCHITECTURE.md` has the map.
 
-#![forbid(unsafe_code)]
-#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
-
 pub use weir_core::{algorithm, domain, plan};
 pub use weir_policy as policy;
+pub use weir_server::tls;
 
 /// The messages of `weir.v1` and a client of its service.
 pub mod proto {
@@ -19,8 +16,6 @@ pub mod proto {
 }
 
 pub mod settings;
-
-pub mod tls;
 
 pub mod store;
 

@@ -1,5 +1,7 @@
 //! What a check may not do on its way: allocate.
 
+#![allow(clippy::expect_used)]
+
 use std::sync::Arc;
 
 use allocation_counter::measure;

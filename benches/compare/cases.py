@@ -16,8 +16,10 @@ THROTTLE = wire.throttle("user/alex", 1_000_000_000, 1_000, 1)
 NOTHING = wire.unary(wire.check("nobody"), levels=0)
 
 # Names that several parts use.
-FLOOR, WEIR = "floor, one level", "Weir, one level"
-FLOOR_PAIR, WEIR_PAIR = "floor, nested pair", "Weir, nested pair"
+BASELINE, WEIR = "baseline, one level", "Weir, one level"
+BASELINE_PAIR, WEIR_PAIR = "baseline, nested pair", "Weir, nested pair"
+# The same server with generated messages, by tonic's codec.
+TONIC, TONIC_PAIR = "tonic baseline, one level", "tonic baseline, nested pair"
 THROTTLECRAB = "throttlecrab-server"
 
 
@@ -73,7 +75,7 @@ class Bench:
         return Case(start, ask, lambda server, seconds: load.spread(programs, server, service, keys, seconds))
 
     def bench(self, start, ask, key, **more):
-        """`weir bench` on a key in which {} stands for a number."""
+        """`weir-bench` on a key in which {} stands for a number."""
         programs = self.programs
         return Case(start, ask, lambda server, seconds: load.bench(programs, server, key, seconds=seconds, **more))
 
@@ -100,8 +102,8 @@ class Bench:
                 self.say(f"  round {number + 1}: {name}: {describe(taken[name][-1])}")
         return taken
 
-    def floor(self, levels=1, *arguments):
-        return lambda: self.programs.floor(levels, *arguments)
+    def baseline(self, levels=1, *arguments):
+        return lambda: self.programs.baseline(levels, *arguments)
 
     def weir(self, **settings):
         return lambda: self.programs.weir(**settings)

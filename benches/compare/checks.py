@@ -4,12 +4,14 @@ import random
 
 import wire
 from cases import (
-    FLOOR,
-    FLOOR_PAIR,
+    BASELINE,
+    BASELINE_PAIR,
     NESTED,
     ONE,
     THROTTLE,
     THROTTLECRAB,
+    TONIC,
+    TONIC_PAIR,
     WEIR,
     WEIR_PAIR,
     sizes_agree,
@@ -27,31 +29,34 @@ def processor(sample):
 
 
 def unary(bench):
-    """A call for each check, one hot key: the floor, Weir, throttlecrab-server."""
+    """A call for each check, one hot key: the baselines, Weir, throttlecrab-server."""
     cases = {
-        FLOOR: bench.hot(bench.floor(1), ONE),
+        TONIC: bench.hot(bench.baseline(1, "--generated"), ONE),
+        BASELINE: bench.hot(bench.baseline(1), ONE),
         WEIR: bench.hot(bench.weir(), ONE),
-        FLOOR_PAIR: bench.hot(bench.floor(2), NESTED),
+        TONIC_PAIR: bench.hot(bench.baseline(2, "--generated"), NESTED),
+        BASELINE_PAIR: bench.hot(bench.baseline(2), NESTED),
         WEIR_PAIR: bench.hot(bench.weir(), NESTED),
     }
     if bench.options.throttlecrab:
         cases[THROTTLECRAB] = bench.hot(bench.throttlecrab(), THROTTLE)
     taken = bench.rounds(cases)
-    aims = [Aim("one level: Weir's throughput over the floor's", ratios(taken, WEIR, FLOOR), 0.92)]
+    aims = [Aim("one level: Weir's throughput over the baseline's", ratios(taken, WEIR, BASELINE), 0.92)]
     if bench.options.throttlecrab:
         aims.append(Aim("one level: over throttlecrab-server's", ratios(taken, WEIR, THROTTLECRAB), 1.6))
     aims += [
-        Aim("nested pair: Weir's throughput over the floor's", ratios(taken, WEIR_PAIR, FLOOR_PAIR), 0.88),
+        Aim("nested pair: Weir's throughput over the baseline's", ratios(taken, WEIR_PAIR, BASELINE_PAIR), 0.88),
         Aim(
-            "one level: Weir's processor time a check above the floor's",
-            differences(taken, WEIR, FLOOR, processor),
+            "one level: Weir's processor time a check above the baseline's",
+            differences(taken, WEIR, BASELINE, processor),
             0.8,
             False,
             " µs",
         ),
-        Aim("nested pair: the same", differences(taken, WEIR_PAIR, FLOOR_PAIR, processor), 0.8, False, " µs"),
+        Aim("nested pair: the same", differences(taken, WEIR_PAIR, BASELINE_PAIR, processor), 0.8, False, " µs"),
     ]
-    notes = [sizes_agree(taken, WEIR, FLOOR) + " " + sizes_agree(taken, WEIR_PAIR, FLOOR_PAIR)]
+    pairs = ((WEIR, BASELINE), (TONIC, BASELINE), (WEIR_PAIR, BASELINE_PAIR), (TONIC_PAIR, BASELINE_PAIR))
+    notes = [" ".join(sizes_agree(taken, *pair) for pair in pairs)]
     return Section([throughput(taken)], aims, bars(taken), notes)
 
 
@@ -67,7 +72,8 @@ def forms(bench):
             "streams": (wire.stream(check, STREAM, levels=levels), 4),
         }
         for call, (ask, streams) in asks.items():
-            cases[f"floor, {call}, {form}"] = bench.hot(bench.floor(1), ask, streams)
+            cases[f"tonic baseline, {call}, {form}"] = bench.hot(bench.baseline(1, "--generated"), ask, streams)
+            cases[f"baseline, {call}, {form}"] = bench.hot(bench.baseline(1), ask, streams)
             cases[f"Weir, {call}, {form}"] = bench.hot(bench.weir(), ask, streams)
         if bench.options.bench:
             more = {"call": "stream", "summary_only": summary}
@@ -97,28 +103,28 @@ def spread(bench):
         cases[f"{THROTTLECRAB}, by one client"] = bench.spread(bench.throttlecrab(), throttle, "throttlecrab")
     if bench.options.bench:
         key, pair = "many/{}", "duos/{}/trade"
-        cases[f"{FLOOR}, by weir bench"] = bench.bench(bench.floor(1), ONE, key, keys=100_000)
-        cases[f"{WEIR}, by weir bench"] = bench.bench(bench.weir(), many, key, keys=100_000)
-        cases[f"{FLOOR_PAIR}, by weir bench"] = bench.bench(bench.floor(2), NESTED, pair, keys=100_000)
-        cases[f"{WEIR_PAIR}, by weir bench"] = bench.bench(bench.weir(), duos, pair, keys=100_000)
+        cases[f"{BASELINE}, by weir-bench"] = bench.bench(bench.baseline(1), ONE, key, keys=100_000)
+        cases[f"{WEIR}, by weir-bench"] = bench.bench(bench.weir(), many, key, keys=100_000)
+        cases[f"{BASELINE_PAIR}, by weir-bench"] = bench.bench(bench.baseline(2), NESTED, pair, keys=100_000)
+        cases[f"{WEIR_PAIR}, by weir-bench"] = bench.bench(bench.weir(), duos, pair, keys=100_000)
     taken = bench.rounds(cases)
     aims = []
     if bench.options.throttlecrab:
         values = ratios(taken, *list(cases)[:2])
         aims.append(Aim("one level, 100,000 keys: Weir's throughput over throttlecrab-server's", values, 1.6))
     if bench.options.bench:
-        names = [f"{name}, by weir bench" for name in (WEIR, FLOOR, WEIR_PAIR, FLOOR_PAIR)]
-        aims.append(Aim("one level, 100,000 keys: over the floor's", ratios(taken, *names[:2]), 0.92))
-        aims.append(Aim("nested pair, 100,000 keys: over the floor's", ratios(taken, *names[2:]), 0.88))
+        names = [f"{name}, by weir-bench" for name in (WEIR, BASELINE, WEIR_PAIR, BASELINE_PAIR)]
+        aims.append(Aim("one level, 100,000 keys: over the baseline's", ratios(taken, *names[:2]), 0.92))
+        aims.append(Aim("nested pair, 100,000 keys: over the baseline's", ratios(taken, *names[2:]), 0.88))
     return Section([throughput(taken)], aims)
 
 
 def listener(bench):
-    """Connections dealt to the thread that has the fewest, or shared out by the system (SO_REUSEPORT): the floor."""
+    """Connections dealt to the thread that has the fewest, or shared out by the system (SO_REUSEPORT): the baseline."""
     cases = {}
     for connections, streams in ((1, 100), (3, 100), (8, 100), (64, 12)):
         for name, arguments in (("dealt", ()), ("by the system", ("--reuse-port",))):
-            start = bench.floor(1, *arguments)
+            start = bench.baseline(1, *arguments)
             cases[f"{connections} connections, {name}"] = bench.hot(start, ONE, streams, connections)
     return Section([throughput(bench.rounds(cases))])
 
@@ -170,7 +176,7 @@ def scale(bench):
 
 
 def envoy(bench):
-    """Envoy's RPC, one hot descriptor: the floor, Weir, and the peers that were named."""
+    """Envoy's RPC, one hot descriptor: the baselines, Weir, and the peers that were named."""
     options = bench.options
     ask = wire.envoy(options.peer_domain, options.peer_descriptor)
     key, value = options.peer_descriptor[-1]
@@ -179,11 +185,15 @@ def envoy(bench):
         rule = f'key: "{key}"\nvalue: "{value}"\ndescriptors:\n  - ' + rule.replace("\n", "\n    ")
     text = f'domain: "{options.peer_domain}"\ndescriptors:\n  - ' + rule.replace("\n", "\n    ") + "\n"
     limits = bench.programs.write_policy("envoy", {"envoy": text})
-    cases = {FLOOR: bench.hot(bench.floor(1), ask), WEIR: bench.hot(bench.weir(limits=limits), ask)}
+    cases = {
+        TONIC: bench.hot(bench.baseline(1, "--generated"), ask),
+        BASELINE: bench.hot(bench.baseline(1), ask),
+        WEIR: bench.hot(bench.weir(limits=limits), ask),
+    }
     for name, address, pid in options.peers:
         cases[name] = bench.hot(lambda peer=(name, address, None, pid): Server(*peer), ask)
     taken = bench.rounds(cases)
-    aims = [Aim("Weir's throughput over the floor's", ratios(taken, WEIR, FLOOR), 0.92)]
+    aims = [Aim("Weir's throughput over the baseline's", ratios(taken, WEIR, BASELINE), 0.92)]
     aims += [
         Aim(f"Weir's throughput over that of {name}", ratios(taken, WEIR, name), 1) for name, _, _ in options.peers
     ]

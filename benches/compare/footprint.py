@@ -64,7 +64,7 @@ def idle(bench):
     """Processor time of a server that nobody asks."""
     options = bench.options
     cases = {
-        "floor": (bench.floor(1), ONE, None),
+        "baseline": (bench.baseline(1), ONE, None),
         "Weir": (bench.weir(), NOTHING, None),
         f"Weir, {options.many:,} keys": (bench.weir(store__max_keys=options.many), NOTHING, "weir"),
     }
@@ -104,7 +104,7 @@ def start(bench):
     length = (programs.directory / "snapshot").stat().st_size
     snapshot = f"Weir, with a snapshot of {count:,} keys ({length / 1e6:,.0f} MB)"
     cases = {
-        "floor": (bench.floor(1), ONE),
+        "baseline": (bench.baseline(1), ONE),
         "Weir": (bench.weir(), NOTHING),
         snapshot: (bench.weir(**keeps), NOTHING),
     }

@@ -3,12 +3,12 @@
 import statistics
 
 import load
-from cases import Case, FLOOR, NESTED, ONE, THROTTLE, THROTTLECRAB, WEIR, WEIR_PAIR
+from cases import Case, BASELINE, NESTED, ONE, THROTTLE, THROTTLECRAB, WEIR, WEIR_PAIR
 from report import Aim, Section, spread, table, whole
 
 
 def latency(bench):
-    """p50, p99 and p99.9 at half of the maximum: by `weir bench`, from the moment at which each check was due; and by
+    """p50, p99 and p99.9 at half of the maximum: by `weir-bench`, from the moment at which each check was due; and by
     h2load's own pace, which speaks to throttlecrab-server as well."""
     section = Section()
     if bench.options.bench:
@@ -26,18 +26,18 @@ def by_bench(bench, section):
     key, pair = "user/alex", "pair/alex/trade"
     rate = maximum(bench, bench.bench(bench.weir(), ONE, key)) / 2
     cases = {
-        FLOOR: bench.bench(bench.floor(1), ONE, key, per_second=rate),
+        BASELINE: bench.bench(bench.baseline(1), ONE, key, per_second=rate),
         WEIR: bench.bench(bench.weir(), ONE, key, per_second=rate),
         WEIR_PAIR: bench.bench(bench.weir(), NESTED, pair, per_second=rate),
     }
     taken = bench.rounds(cases, bench.options.latency_rounds)
-    section.tables.append(quantiles(f"by weir bench, {rate:,.0f}/s", taken))
-    section.aims.append(Aim("one level: Weir's p99 over the floor's", ratios_of(taken, "p99_us"), 1.25, False))
+    section.tables.append(quantiles(f"by weir-bench, {rate:,.0f}/s", taken))
+    section.aims.append(Aim("one level: Weir's p99 over the baseline's", ratios_of(taken, "p99_us"), 1.25, False))
 
 
 def by_h2load(bench, section):
     directory = bench.programs.directory
-    starts = {FLOOR: (bench.floor(1), ONE), WEIR: (bench.weir(), ONE)}
+    starts = {BASELINE: (bench.baseline(1), ONE), WEIR: (bench.weir(), ONE)}
     if bench.options.throttlecrab:
         starts[THROTTLECRAB] = (bench.throttlecrab(), THROTTLE)
     cases, half = {}, maximum(bench, bench.hot(bench.weir(), ONE)) / 2
@@ -53,7 +53,7 @@ def by_h2load(bench, section):
 
 
 def ratios_of(taken, quantile):
-    return [weir.more[quantile] / floor.more[quantile] for weir, floor in zip(taken[WEIR], taken[FLOOR])]
+    return [weir.more[quantile] / baseline.more[quantile] for weir, baseline in zip(taken[WEIR], taken[BASELINE])]
 
 
 def quantiles(head, taken):

@@ -147,10 +147,9 @@ def expect(sample, allowed=True):
 
 
 def bench(programs, server, key, call="unary", keys=1, per_second=None, seconds=5, summary_only=False):
-    """`weir bench`, which reads every answer; with `per_second` (checks) as an open loop."""
+    """`weir-bench`, which reads every answer; with `per_second` (checks) as an open loop."""
     command = [
-        programs.release / "weir",
-        "bench",
+        programs.release / "weir-bench",
         "--addr",
         server.address,
         "--call",
@@ -167,6 +166,6 @@ def bench(programs, server, key, call="unary", keys=1, per_second=None, seconds=
     output, used = run(command)
     told = json.loads(output)
     if told["errors"]["total"] or told["refused"] or told["degraded"]:
-        raise LoadFailed(f"weir bench against {server.name}: {output.strip()}")
+        raise LoadFailed(f"weir-bench against {server.name}: {output.strip()}")
     more = {f"p{name}_us": told["latency_us"][f"p{name}"] for name in QUANTILES}
     return Done(told["checks"], told["checks_per_s"], used, more)

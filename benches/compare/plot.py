@@ -10,7 +10,7 @@ INK, BLUE, GREEN, RED = "#767e87", "#3b82f6", "#2c9c4b", "#dc4f4a"
 
 
 def colour_of(name):
-    return INK if name.startswith("floor") else BLUE if name.startswith("Weir") else RED
+    return INK if "baseline" in name else BLUE if name.startswith("Weir") else RED
 
 
 def label(value):

@@ -128,7 +128,8 @@ class Programs:
 
     def build(self):
         print("building", file=sys.stderr)
-        build = ["cargo", "build", "--quiet", "--release", "--bin", "weir", "--example", "floor", "--example", "spread"]
+        build = ["cargo", "build", "--quiet", "--release", "--workspace", "--bin", "weir", "--bin", "weir-bench"]
+        build += ["--example", "baseline", "--example", "spread"]
         subprocess.run(build, cwd=REPOSITORY, check=True)
 
     def find_all(self, throttlecrab, redis, bench):
@@ -146,8 +147,8 @@ class Programs:
         for program, how in needed.items():
             if not shutil.which(program):
                 raise Missing(f"{program} is missing ({how})")
-        if bench and subprocess.run([self.release / "weir", "bench", "--help"], capture_output=True).returncode:
-            raise Missing("this weir has no `weir bench`; say --skip-bench")
+        if bench and not shutil.which(self.release / "weir-bench"):
+            raise Missing("there is no weir-bench beside this weir; say --skip-bench")
 
     policy = staticmethod(policy)
 
@@ -166,10 +167,10 @@ class Programs:
         log.close()
         return Server(name, address, process, **more)
 
-    def floor(self, levels=1, *arguments):
+    def baseline(self, levels=1, *arguments):
         address = f"127.0.0.1:{free_port()}"
-        command = [self.release / "examples/floor", "--listen", address, "--levels", levels, *arguments]
-        return self.start("floor", command, address)
+        command = [self.release / "examples/baseline", "--listen", address, "--levels", levels, *arguments]
+        return self.start("baseline", command, address)
 
     def weir(self, limits=None, store=None, beside=(), **settings):
         """Weir with its default settings, but for the given ones: `store__max_keys` for `store.max_keys`."""

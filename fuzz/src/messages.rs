@@ -14,8 +14,6 @@ use weir::{
 
 use super::scene;
 
-/// Bytes before a message in a call.
-const HEAD: usize = 5;
 /// The field of a check that holds limits.
 const LIMIT_SPEC: u64 = 3;
 
@@ -23,7 +21,7 @@ const LIMIT_SPEC: u64 = 3;
 pub fn check(bytes: &[u8]) {
     compare(bytes);
     if let Ok(answer) = call::check_at_once(&scene::checks(), bytes) {
-        CheckResponse::decode(&answer[HEAD..]).expect("an answer");
+        CheckResponse::decode(&answer[..]).expect("an answer");
     }
 }
 
@@ -41,7 +39,7 @@ pub fn batch(bytes: &[u8]) {
     let service = scene::checks();
     let answers = call::check_batch(&service, Bytes::copy_from_slice(bytes));
     if let Ok(answers) = answers.now_or_never().expect("memory answers at once") {
-        let answers = CheckBatchResponse::decode(&answers[HEAD..]).expect("answers");
+        let answers = CheckBatchResponse::decode(&answers[..]).expect("answers");
         assert_eq!(answers.results.len(), checks.len());
     }
 }
@@ -60,7 +58,7 @@ pub fn reset(bytes: &[u8]) {
     let service = scene::checks();
     let done = call::reset(&service, Bytes::copy_from_slice(bytes));
     if let Ok(done) = done.now_or_never().expect("memory answers at once") {
-        let done = ResetResponse::decode(&done[HEAD..]).expect("an answer");
+        let done = ResetResponse::decode(&done[..]).expect("an answer");
         assert!(!done.existed, "nobody has asked anything");
     }
 }

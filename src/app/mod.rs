@@ -2,6 +2,7 @@
 
 mod export;
 mod http;
+mod policy;
 mod readiness;
 mod reload;
 mod security;
@@ -11,16 +12,15 @@ use std::{io, sync::Arc};
 
 use axum::Router;
 use thiserror::Error;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::MissedTickBehavior,
-};
+use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 
 use export::Exporting;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use policy::{PolicyInForce, load};
 use readiness::Readiness;
-use reload::{Reload, load};
+use reload::Reload;
 use security::Security;
 use snapshots::{Snapshots, open_store};
 
@@ -112,7 +112,8 @@ pub enum AppError {
 pub struct App {
     settings: Settings,
     limiter: Arc<Limiter<AnyStore>>,
-    reload: Reload,
+    /// What keeps files in force as they change.
+    reloads: Vec<BoxFuture<'static, ()>>,
     snapshots: Arc<Snapshots>,
     readiness: Readiness,
     security: Security,
@@ -131,20 +132,20 @@ impl App {
     /// # Errors
     /// [`AppError`] says what stands in the way.
     pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
-        let hangup = signal(SignalKind::hangup()).ok();
-        let watch = (!settings.limits.as_os_str().is_empty()).then(|| watch(&settings.limits));
-        let (policy, empty) = match &watch {
-            Some(_) => load(&settings).map_err(AppError::Policy)?,
-            None => {
-                warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
-                (Policy::empty(), Vec::new())
-            }
+        let has_policy = !settings.limits.as_os_str().is_empty();
+        // Also without a policy, which has no files then: SIGHUP would end a process that does not listen to it.
+        let reload = Reload::new(watch(&settings.limits));
+        let (policy, empty) = if has_policy {
+            load(&settings).map_err(AppError::Policy)?
+        } else {
+            warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
+            (Policy::empty(), Vec::new())
         };
         let metrics = Metrics::with_settings(&settings.metrics);
         metrics.policy_loaded();
         metrics.max_keys(settings.store.max_keys);
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
-        let security = Security::open(&settings, &metrics)?;
+        let mut security = Security::open(&settings, &metrics)?;
         let memory = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, &metrics).map_err(AppError::Threads)?;
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
@@ -210,7 +211,10 @@ impl App {
             gate: security.gate("http"),
             watch: told,
         };
-        let reload = Reload { limiter: Arc::clone(&limiter), settings: settings.clone(), watch, hangup, empty };
+        let mut in_force = PolicyInForce { limiter: Arc::clone(&limiter), settings: settings.clone(), empty };
+        let load = move || if has_policy { in_force.reload() } else { info!("no policy to reload") };
+        let mut reloads = std::mem::take(&mut security.reloads);
+        reloads.push(Box::pin(reload.run(settings.limits_poll.duration(), load)));
         let snapshots = Snapshots {
             limiter: Arc::clone(&limiter),
             settings: settings.store.snapshot.clone(),
@@ -219,7 +223,7 @@ impl App {
         let snapshots = Arc::new(snapshots);
         let readiness = Readiness { admin, health };
         let workers = [grpc_workers, http_workers];
-        Ok(Self { settings, limiter, reload, snapshots, readiness, security, drain, exporting, workers, grpc, http })
+        Ok(Self { settings, limiter, reloads, snapshots, readiness, security, drain, exporting, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -237,12 +241,9 @@ impl App {
             self.readiness.await_store().await;
         }
         let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
-        let background = [
-            tokio::spawn(self.reload.run()),
-            tokio::spawn(self.security.run(self.settings.limits_poll.duration())),
-            tokio::spawn(sweep(Arc::clone(&self.limiter))),
-            tokio::spawn(Arc::clone(&self.snapshots).run()),
-        ];
+        let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
+        background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
+        background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
         let following = follow.then(|| tokio::spawn(self.readiness.clone().follow_store(Arc::clone(&self.limiter))));
         shutdown.await;
         info!("shutting down: health says no, calls are still served");

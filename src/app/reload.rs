@@ -1,54 +1,31 @@
-//! Puts a changed policy in force; a bad one changes nothing.
+//! What was loaded from files is loaded again when they have changed, or when the operator asks for it by SIGHUP.
 
-use std::{future::pending, path::PathBuf, sync::Arc};
+use std::{future::pending, time::Duration};
 
-use tokio::{signal::unix::Signal, time::sleep};
-use tracing::{error, info, warn};
-
-use crate::{
-    config::Settings,
-    limiter::Limiter,
-    policy::{self, Policy, Problems},
-    settings::Watch,
-    store::AnyStore,
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::sleep,
 };
+use tracing::error;
 
-/// What it takes to keep a policy up to date.
+use crate::settings::Watch;
+
+/// Files to load again. Made before they are loaded first, so that no change and no signal is missed.
 pub struct Reload {
-    pub limiter: Arc<Limiter<AnyStore>>,
-    pub settings: Settings,
-    /// Without a policy there is nothing to watch.
-    pub watch: Option<Watch>,
-    pub hangup: Option<Signal>,
-    /// The files that held nothing when the policy in force was loaded.
-    pub empty: Vec<PathBuf>,
-}
-
-/// Loads the policy of these settings, and tells what a person should know of it: the policy, and its files that hold
-/// nothing.
-pub fn load(settings: &Settings) -> Result<(Policy, Vec<PathBuf>), Problems> {
-    let loaded = policy::load_merging(&settings.limits, &settings.bounds(), settings.envoy.merge_domains)?;
-    for skipped in &loaded.skipped {
-        info!(path = %skipped.display(), "no policy file, passed over");
-    }
-    for empty in &loaded.empty {
-        warn!(path = %empty.display(), "the policy file holds nothing, and so limits nothing");
-    }
-    Ok((loaded.policy, loaded.empty))
+    watch: Watch,
+    hangup: Option<Signal>,
 }
 
 impl Reload {
-    /// Looks for changes, and listens to SIGHUP, for ever.
-    pub async fn run(mut self) {
-        let mut hangup = self.hangup.take();
-        let Some(mut watch) = self.watch.take() else {
-            // SIGHUP would end a process that does not listen to it.
-            loop {
-                next(&mut hangup).await;
-                info!("no policy to reload");
-            }
-        };
-        let poll = self.settings.limits_poll.duration();
+    /// Of the files of this watch.
+    pub fn new(watch: Watch) -> Self {
+        Self { watch, hangup: signal(SignalKind::hangup()).ok() }
+    }
+
+    /// Looks at the files every `poll`, or less often where they are very many, for ever. `load` puts what they say in force, or
+    /// reports why it does not.
+    pub async fn run(self, poll: Duration, mut load: impl FnMut() + Send + 'static) {
+        let Self { mut watch, mut hangup } = self;
         loop {
             let asked = tokio::select! {
                 () = next(&mut hangup) => true,
@@ -60,49 +37,23 @@ impl Reload {
                     watch.load_anyway();
                 }
                 if changed || asked {
-                    self.put_in_force();
+                    load();
                 }
-                (self, watch)
+                (watch, load)
             });
             match looked.await {
-                Ok(back) => (self, watch) = back,
+                Ok(back) => (watch, load) = back,
                 Err(cause) => {
-                    error!(%cause, "the policy is not watched any more");
+                    error!(%cause, "files are not watched any more");
                     return;
                 }
             }
         }
     }
-
-    fn put_in_force(&mut self) {
-        match self.load_again() {
-            Ok(policy) => {
-                info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy reloaded");
-                self.limiter.replace_policy(policy);
-                self.limiter.metrics().policy_reload(true);
-            }
-            Err(problems) => {
-                for problem in &problems.0 {
-                    error!(%problem, "the policy on disk is not valid; the one before stays in force");
-                }
-                self.limiter.metrics().policy_reload(false);
-            }
-        }
-    }
-
-    /// A file that has become empty is taken for one that is being written.
-    fn load_again(&mut self) -> Result<Policy, Problems> {
-        let (policy, empty) = load(&self.settings)?;
-        if let Some(emptied) = empty.iter().find(|path| !self.empty.contains(path)) {
-            return Err(Problems::of_file(emptied, "the file holds nothing; to lift all limits write `schema: {}`"));
-        }
-        self.empty = empty;
-        Ok(policy)
-    }
 }
 
 /// Waits for the signal, for ever where there is none.
-pub async fn next(signal: &mut Option<Signal>) {
+async fn next(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),
         None => pending().await,

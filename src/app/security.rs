@@ -2,13 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::sleep,
-};
+use futures_util::future::BoxFuture;
 use tracing::{error, info, warn};
 
-use super::{AppError, reload::next};
+use super::{AppError, reload::Reload};
 use crate::{
     auth::{Auth, Callers, file},
     config::Settings,
@@ -26,14 +23,10 @@ pub struct Security {
     auth: Option<Arc<Auth>>,
     grpc: Option<Arc<Tls>>,
     http: Option<Arc<Tls>>,
-    watched: Vec<Watched>,
+    /// What keeps it up to date, to be run beside the service.
+    pub reloads: Vec<BoxFuture<'static, ()>>,
+    poll: Duration,
     metrics: Arc<Metrics>,
-}
-
-/// Files that are looked at, and what puts them in force again.
-struct Watched {
-    watch: Watch,
-    reload: Box<dyn Fn() + Send>,
 }
 
 impl Security {
@@ -42,8 +35,14 @@ impl Security {
     /// # Errors
     /// [`AppError`] names the setting and the file.
     pub fn open(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Self, AppError> {
-        let mut security =
-            Self { auth: None, grpc: None, http: None, watched: Vec::new(), metrics: Arc::clone(metrics) };
+        let mut security = Self {
+            auth: None,
+            grpc: None,
+            http: None,
+            reloads: Vec::new(),
+            poll: settings.limits_poll.duration(),
+            metrics: Arc::clone(metrics),
+        };
         security.grpc = security.tls("grpc", &settings.grpc.tls, GRPC)?;
         security.http = security.tls("http", &settings.http.tls, HTTP)?;
         let path = &settings.auth.file;
@@ -68,32 +67,32 @@ impl Security {
             return Ok(None);
         }
         let files = settings.files();
-        let watch = Watch::new(move || files.clone());
+        let reload = Reload::new(Watch::new(move || files.clone()));
         let wrong = |cause| AppError::Tls { setting: format!("{listener}.tls"), cause };
         let loaded = Loaded::read(settings, protocols, None).map_err(wrong)?;
         if loaded.has_ended() {
             warn!(listener, file = %settings.cert.display(), "the certificate has expired");
         }
         let tls = Arc::new(Tls::new(settings, loaded, self.metrics.tls(listener)));
-        let reload = {
+        let load = {
             let (tls, settings) = (Arc::clone(&tls), settings.clone());
-            Box::new(move || reload_tls(&tls, listener, &settings, protocols))
+            move || reload_tls(&tls, listener, &settings, protocols)
         };
-        self.watched.push(Watched { watch, reload });
+        self.reloads.push(Box::pin(reload.run(self.poll, load)));
         Ok(Some(tls))
     }
 
     fn callers(&mut self, path: PathBuf) -> Result<Arc<Auth>, AppError> {
-        let watch = Watch::new({
+        let reload = Reload::new(Watch::new({
             let path = path.clone();
             move || vec![path.clone()]
-        });
+        }));
         let callers = file::load(&path).map_err(AppError::Auth)?;
         info!(callers = callers.count(), "callers loaded");
         let auth = Arc::new(Auth::new(callers));
-        let reload = {
+        let load = {
             let (auth, reloads) = (Arc::clone(&auth), self.metrics.auth_reloads());
-            Box::new(move || match file::load(&path) {
+            move || match file::load(&path) {
                 Ok(callers) => {
                     info!(callers = callers.count(), "callers reloaded");
                     auth.replace(callers);
@@ -105,9 +104,9 @@ impl Security {
                     }
                     reloads.count(false);
                 }
-            })
+            }
         };
-        self.watched.push(Watched { watch, reload });
+        self.reloads.push(Box::pin(reload.run(self.poll, load)));
         Ok(auth)
     }
 
@@ -145,40 +144,6 @@ impl Security {
                     address,
                     "{name}.listen is beyond loopback, and whoever reaches it may do everything: set auth.file, or {name}.tls.client_ca"
                 );
-            }
-        }
-    }
-
-    /// Looks for changes, and listens to SIGHUP, for ever.
-    pub async fn run(self, poll: Duration) {
-        let mut watched = self.watched;
-        if watched.is_empty() {
-            return;
-        }
-        let mut hangup = signal(SignalKind::hangup()).ok();
-        loop {
-            let asked = tokio::select! {
-                () = next(&mut hangup) => true,
-                () = sleep(poll) => false,
-            };
-            let looked = tokio::task::spawn_blocking(move || {
-                for Watched { watch, reload } in &mut watched {
-                    let changed = watch.settled_change();
-                    if asked {
-                        watch.load_anyway();
-                    }
-                    if changed || asked {
-                        reload();
-                    }
-                }
-                watched
-            });
-            match looked.await {
-                Ok(back) => watched = back,
-                Err(cause) => {
-                    error!(%cause, "certificates and callers are not watched any more");
-                    return;
-                }
             }
         }
     }

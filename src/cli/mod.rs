@@ -1,9 +1,7 @@
 //! Floor 9, the command line: one file a command.
 
-mod bench;
 mod check;
 mod client;
-mod dial;
 mod explain;
 mod health;
 mod lint;
@@ -43,7 +41,6 @@ enum Command {
     #[command(subcommand)]
     Limits(Limits),
     Simulate(simulate::Simulate),
-    Bench(Box<bench::Bench>),
     /// Come over from another service
     #[command(subcommand)]
     Migrate(Migrate),
@@ -75,7 +72,6 @@ pub fn run() -> ExitCode {
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
         Some(Command::Simulate(command)) => command.run(),
-        Some(Command::Bench(command)) => command.run(),
         Some(Command::Migrate(Migrate::EnvoyRatelimit(command))) => command.run(),
     };
     match outcome {

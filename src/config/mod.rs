@@ -114,7 +114,7 @@ impl Settings {
         }
         figment = figment.merge(source::environment(environment, &defaults).map_err(ConfigError::Environment)?);
         figment = figment.merge(source::Values::new("flags", flags.dict()));
-        let settings: Self = figment.select(Profile::Default).extract().map_err(|error| told(&error))?;
+        let settings: Self = figment.select(Profile::Default).extract_lossy().map_err(|error| told(&error))?;
         settings.checked()
     }
 
@@ -227,6 +227,19 @@ mod tests {
         assert_eq!(load("", &[("WEIR_LIMITS", "0123")]).unwrap().limits, PathBuf::from("0123"));
         assert_eq!(load("", &[("WEIR_SHUTDOWN__TIMEOUT", "5")]).unwrap().shutdown.timeout, Time::seconds(5));
         assert_eq!(load("shutdown: { timeout: 5 }", &[]).unwrap().shutdown.timeout, Time::seconds(5));
+    }
+
+    #[test]
+    fn numbers_and_switches_are_read_from_texts() {
+        let variables =
+            [("WEIR_TRACING__SAMPLE_RATIO", "0.25"), ("WEIR_GRPC__WORKERS", "3"), ("WEIR_HTTP__UI__ENABLED", "yes")];
+        let settings = load("", &variables).unwrap();
+        assert_eq!((settings.tracing.sample_ratio, settings.grpc.workers, settings.http.ui.enabled), (0.25, 3, true));
+        for (name, value) in
+            [("WEIR_GRPC__WORKERS", "1.5"), ("WEIR_GRPC__WORKERS", "-1"), ("WEIR_HTTP__UI__ENABLED", "")]
+        {
+            assert!(load("", &[(name, value)]).is_err(), "{name}={value}");
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use figment::{
-    Metadata, Profile, Provider,
+    Figment, Metadata, Profile, Provider,
+    util::nest,
     value::{Dict, Map, Value},
 };
 
@@ -139,43 +140,34 @@ fn list(items: &[Node], key: &str, problems: &mut Problems) -> Value {
 }
 
 /// The values of the variables that begin with `WEIR_`; `__` stands between the levels of a key.
-pub fn environment(variables: impl IntoIterator<Item = (String, String)>, defaults: &Dict) -> Result<Values, String> {
-    let mut values = Dict::new();
+///
+/// figment's own `Env` does not serve: it reads `0123` as the number 123 before anybody knows that a password is meant, and
+/// skips a name with an empty level instead of refusing it.
+pub fn environment(variables: impl IntoIterator<Item = (String, String)>, defaults: &Dict) -> Result<Figment, String> {
+    let mut values = Figment::new();
     for (name, text) in variables {
         let ignored =
             OF_COMMANDS.contains(&name.as_str()) || NOT_SETTINGS.iter().any(|prefix| name.starts_with(prefix));
         let Some(key) = name.strip_prefix(PREFIX).filter(|_| !ignored) else { continue };
-        let parts: Vec<_> = key.to_lowercase().split("__").map(str::to_owned).collect();
-        if !insert(&mut values, &parts, &text, defaults) {
+        let levels: Vec<_> = key.to_lowercase().split("__").map(str::to_owned).collect();
+        let Some(default) = setting(&levels, defaults) else {
             let mut known = Vec::new();
             names(PREFIX, defaults, &mut known);
             let known: Vec<_> = known.iter().map(String::as_str).collect();
             return Err(suggest::unknown("variable", &name, &known));
-        }
+        };
+        let value = nest(&levels.join("."), typed(&text, default));
+        values = values.merge(Values::new("the environment", value.into_dict().unwrap_or_default()));
     }
-    Ok(Values::new("the environment", values))
+    Ok(values)
 }
 
-fn insert(values: &mut Dict, parts: &[String], text: &str, defaults: &Dict) -> bool {
-    match parts {
-        [key] => match defaults.get(key) {
-            None | Some(Value::Dict(..)) => false,
-            Some(default) => {
-                values.insert(key.clone(), typed(text, default));
-                true
-            }
-        },
-        [key, rest @ ..] => match defaults.get(key) {
-            Some(Value::Dict(_, defaults)) => {
-                let entry = values.entry(key.clone()).or_insert_with(|| Value::from(Dict::new()));
-                match entry {
-                    Value::Dict(_, values) => insert(values, rest, text, defaults),
-                    _ => false,
-                }
-            }
-            _ => false,
-        },
-        [] => false,
+/// The default of a setting; `None` where there is no such setting.
+fn setting<'d>(levels: &[String], defaults: &'d Dict) -> Option<&'d Value> {
+    match (defaults.get(levels.first()?)?, &levels[1..]) {
+        (Value::Dict(..), []) => None,
+        (Value::Dict(_, below), rest) => setting(rest, below),
+        (default, rest) => rest.is_empty().then_some(default),
     }
 }
 
@@ -189,18 +181,10 @@ fn names(prefix: &str, defaults: &Dict, known: &mut Vec<String>) {
     }
 }
 
-/// A number, or what is none for the error to show.
-fn number(text: &str) -> Value {
-    let whole = text.parse::<u64>().map(Value::from);
-    whole.or_else(|_| text.parse::<f64>().map(Value::from)).unwrap_or_else(|_| Value::from(text))
-}
-
-/// A text as the kind that its default has: a password of digits stays a text, a count becomes a number, and what is between
-/// commas a list.
+/// A text as it is, so that a password of digits stays one (figment makes numbers and switches of texts where those are
+/// wanted), and what is between commas as a list.
 fn typed(text: &str, default: &Value) -> Value {
     match default {
-        Value::Num(..) => number(text),
-        Value::Bool(..) => text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from),
         Value::Array(..) => {
             let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
             Value::from(parts.map(str::to_owned).collect::<Vec<_>>())

@@ -1,5 +1,5 @@
 //! Floor 7, the explorer: a page at `/ui` and the paths that it reads. It holds no state of its own; who may read what is
-//! for [`access`](crate::transport::access) to say.
+//! for [`routes`](crate::transport::routes) to say.
 
 mod key;
 mod live;

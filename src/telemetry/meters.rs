@@ -3,15 +3,11 @@
 use std::sync::Arc;
 
 use metrics::Counter;
+use weir_telemetry::ShardedCounters;
+pub use weir_telemetry::request::{OTHER, Outcome};
 
-use super::{
-    metrics::{CHECKS, DECISIONS, DEGRADED, Metrics, NEAR_LIMIT},
-    tallies::Tallies,
-};
+use super::metrics::{CHECKS, DECISIONS, DEGRADED, Metrics, NEAR_LIMIT};
 use crate::domain::OnStoreFailure;
-
-/// The label of what has no name of its own here: unknown domains, limits of requests, what is beyond the bound.
-pub const OTHER: &str = "other";
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,30 +40,6 @@ impl Transport {
             Self::Envoy => "envoy",
             Self::Http => "http",
             Self::HttpBatch => "http_batch",
-        }
-    }
-}
-
-/// How a check went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It passed.
-    Allowed,
-    /// It was refused.
-    Limited,
-    /// It could not be decided.
-    Error,
-}
-
-impl Outcome {
-    const ALL: [Self; 3] = [Self::Allowed, Self::Limited, Self::Error];
-
-    /// Its label.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Limited => "limited",
-            Self::Error => "error",
         }
     }
 }
@@ -126,7 +98,7 @@ impl LimitMeter {
 
 /// The counters of one policy.
 pub struct Meters {
-    tallies: Arc<Tallies>,
+    counters: Arc<ShardedCounters>,
     /// Where the counters of each domain and limit begin, by their numbers.
     domains: Vec<usize>,
     limits: Vec<usize>,
@@ -201,27 +173,27 @@ impl Meters {
         }
         let others = domain_starts.iter().filter(|start| **start == OTHER_DOMAIN).count();
         metrics.without_series(others + limit_starts.iter().filter(|start| **start == OTHER_LIMIT).count());
-        Self { tallies: metrics.tallies(counters), domains: domain_starts, limits: limit_starts }
+        Self { counters: metrics.sharded(counters), domains: domain_starts, limits: limit_starts }
     }
 
     /// Counts one check in the domain of this number; without one, in all that have none.
     #[inline]
     pub fn check(&self, domain: Option<u32>, transport: Transport, outcome: Outcome) {
-        self.tallies.add(self.domain(domain) + transport as usize * Outcome::ALL.len() + outcome as usize);
+        self.counters.add(self.domain(domain) + transport as usize * Outcome::ALL.len() + outcome as usize);
     }
 
     /// Counts one check that was decided without the shared store.
     pub fn degraded(&self, domain: Option<u32>, rule: OnStoreFailure) {
-        self.tallies.add(self.domain(domain) + Transport::ALL.len() * Outcome::ALL.len() + rule as usize);
+        self.counters.add(self.domain(domain) + Transport::ALL.len() * Outcome::ALL.len() + rule as usize);
     }
 
     /// Counts one decision of the limit of this number; without one, of all limits that have none.
     #[inline]
     pub fn limit(&self, limit: Option<u32>, allowed: bool, shadow: bool, near: bool) {
         let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
-        self.tallies.add(start + decided(allowed, shadow));
+        self.counters.add(start + decided(allowed, shadow));
         if allowed && near {
-            self.tallies.add(start + NEAR);
+            self.counters.add(start + NEAR);
         }
     }
 
@@ -232,7 +204,7 @@ impl Meters {
 
     /// What was counted since these meters were made.
     pub fn counts(&self) -> Counts<'_> {
-        Counts { meters: self, totals: self.tallies.totals() }
+        Counts { meters: self, totals: self.counters.totals() }
     }
 
     fn domain(&self, domain: Option<u32>) -> usize {

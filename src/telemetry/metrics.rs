@@ -1,24 +1,20 @@
 //! Every metric, once: its name, what it means, and the handles that count it.
 
 use std::{
-    borrow::Cow,
     collections::{HashMap, HashSet},
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime},
 };
 
-use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder, Unit};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use weir_telemetry::{Histogram, Registry, ShardedCounters, histogram::DURATIONS};
 
 use super::{
-    Histogram,
-    histogram::DURATIONS,
     meters::{LimitMeter, OTHER, Transport},
     security, spans,
     store::{self, ERRORS, StoreMeter},
-    tallies::Tallies,
 };
 
 /// Checks answered.
@@ -97,14 +93,11 @@ type Name = (Box<str>, Option<Box<str>>);
 
 /// The registry of one service, and its own metrics.
 pub struct Metrics {
-    recorder: PrometheusRecorder,
-    handle: PrometheusHandle,
+    registry: Registry,
     named: Mutex<HashSet<Name>>,
     max_named: usize,
     without_series: Gauge,
     valued: Mutex<Valued>,
-    /// The tallies of policies in use, told to the recorder before it is read.
-    tallies: Mutex<Vec<Weak<Tallies>>>,
     check_durations: [Histogram; Transport::ALL.len()],
     keys: Gauge,
     snapshot_failures: Counter,
@@ -165,35 +158,30 @@ impl Metrics {
 
     /// A registry with nothing counted.
     pub fn with_settings(settings: &MetricsSettings) -> Arc<Self> {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        for (name, text) in COUNTERS.iter().chain(security::COUNTERS).chain(spans::COUNTERS) {
-            recorder.describe_counter((*name).into(), None::<Unit>, (*text).into());
-        }
-        for (name, text) in GAUGES.iter().chain(security::GAUGES) {
-            recorder.describe_gauge((*name).into(), None::<Unit>, (*text).into());
-        }
-        gauge(&recorder, BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+        let registry = Registry::default();
+        registry.describe(COUNTERS, GAUGES);
+        registry.describe(security::COUNTERS, security::GAUGES);
+        registry.describe(spans::COUNTERS, &[]);
+        registry.gauge(BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Arc::new(Self {
-            handle: recorder.handle(),
             named: Mutex::default(),
             max_named: settings.max_limit_series,
-            without_series: gauge(&recorder, WITHOUT_SERIES, &[]),
+            without_series: registry.gauge(WITHOUT_SERIES, &[]),
             valued: Mutex::new(Valued {
                 meters: HashMap::default(),
                 most: settings.max_series,
-                refused: counter(&recorder, SERIES_REFUSED, &[]),
+                refused: registry.counter(SERIES_REFUSED, &[]),
             }),
-            tallies: Mutex::default(),
             check_durations: std::array::from_fn(|_| Histogram::new(DURATIONS)),
-            keys: gauge(&recorder, KEYS, &[]),
-            snapshot_failures: counter(&recorder, SNAPSHOT_FAILURES, &[]),
-            descriptors_passed_over: counter(&recorder, DESCRIPTORS_PASSED_OVER, &[]),
-            reloaded: counter(&recorder, RELOADS, &[("result", "success")]),
-            not_reloaded: counter(&recorder, RELOADS, &[("result", "error")]),
-            last_reload: gauge(&recorder, LAST_RELOAD, &[]),
-            reload_successful: gauge(&recorder, RELOAD_SUCCESSFUL, &[]),
+            keys: registry.gauge(KEYS, &[]),
+            snapshot_failures: registry.counter(SNAPSHOT_FAILURES, &[]),
+            descriptors_passed_over: registry.counter(DESCRIPTORS_PASSED_OVER, &[]),
+            reloaded: registry.counter(RELOADS, &[("result", "success")]),
+            not_reloaded: registry.counter(RELOADS, &[("result", "error")]),
+            last_reload: registry.gauge(LAST_RELOAD, &[]),
+            reload_successful: registry.gauge(RELOAD_SUCCESSFUL, &[]),
             store: OnceLock::new(),
-            recorder,
+            registry,
         })
     }
 
@@ -247,21 +235,17 @@ impl Metrics {
 
     /// A counter of this service.
     pub(super) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
-        counter(&self.recorder, name, labels)
+        self.registry.counter(name, labels)
     }
 
-    /// Tallies that stand in for these counters of the service.
-    pub(super) fn tallies(&self, counters: Vec<Counter>) -> Arc<Tallies> {
-        let tallies = Arc::new(Tallies::new(counters));
-        let mut all = self.tallies.lock();
-        all.retain(|one| one.strong_count() > 0);
-        all.push(Arc::downgrade(&tallies));
-        tallies
+    /// Counts for these counters of the service, without threads sharing a cache line.
+    pub(super) fn sharded(&self, counters: Vec<Counter>) -> Arc<ShardedCounters> {
+        self.registry.sharded(counters)
     }
 
     /// A gauge of this service.
     pub(super) fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
-        gauge(&self.recorder, name, labels)
+        self.registry.gauge(name, labels)
     }
 
     /// The meter of a listener.
@@ -269,7 +253,7 @@ impl Metrics {
         let ended = |reason| self.counter(CONNECTIONS_ENDED, &[("listener", listener), ("reason", reason)]);
         let refused = |reason| self.counter(REQUESTS_REFUSED, &[("listener", listener), ("reason", reason)]);
         ListenerMeter {
-            open: gauge(&self.recorder, CONNECTIONS, &[("listener", listener)]),
+            open: self.registry.gauge(CONNECTIONS, &[("listener", listener)]),
             refused: self.counter(CONNECTIONS_REFUSED, &[("listener", listener)]),
             aged: ended("age"),
             idle: ended("idle"),
@@ -296,7 +280,7 @@ impl Metrics {
 
     /// The memory store has room for so many states.
     pub fn max_keys(&self, most: usize) {
-        gauge(&self.recorder, MAX_KEYS, &[]).set(most as f64);
+        self.registry.gauge(MAX_KEYS, &[]).set(most as f64);
     }
 
     /// A policy serves from now on.
@@ -317,7 +301,7 @@ impl Metrics {
 
     /// A snapshot of so many bytes stands whole on disk.
     pub fn snapshot_written(&self, bytes: u64, took: Duration) {
-        let set = |name, value| gauge(&self.recorder, name, &[]).set(value);
+        let set = |name, value| self.registry.gauge(name, &[]).set(value);
         set(SNAPSHOT_LAST_SUCCESS, unix_seconds());
         set(SNAPSHOT_DURATION, took.as_secs_f64());
         set(SNAPSHOT_BYTES, bytes as f64);
@@ -330,9 +314,7 @@ impl Metrics {
 
     /// All of it in Prometheus text.
     pub fn render(&self) -> String {
-        self.tallies.lock().iter().filter_map(Weak::upgrade).for_each(|tallies| tallies.settle());
-        self.handle.run_upkeep();
-        let mut text = self.handle.render();
+        let mut text = self.registry.render();
         text.push_str(&format!(
             "# HELP {CHECK_DURATION} Time to answer a check, by transport; a batch counts once.\n# TYPE {CHECK_DURATION} histogram\n"
         ));
@@ -349,21 +331,4 @@ impl Metrics {
 
 fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
-fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
-    let labels: Vec<_> = labels.iter().map(|(label, value)| Label::new(*label, (*value).to_owned())).collect();
-    Key::from_parts(Cow::Borrowed(name), labels)
-}
-
-fn metadata() -> Metadata<'static> {
-    Metadata::new(module_path!(), Level::INFO, None)
-}
-
-fn counter(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
-    recorder.register_counter(&key(name, labels), &metadata())
-}
-
-fn gauge(recorder: &PrometheusRecorder, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
-    recorder.register_gauge(&key(name, labels), &metadata())
 }

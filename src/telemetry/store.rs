@@ -11,10 +11,12 @@ use std::{
 use metrics::Counter;
 use parking_lot::Mutex;
 
-use super::{
-    Histogram, Metrics,
+use weir_telemetry::{
+    Histogram,
     histogram::{DURATIONS, SIZES},
 };
+
+use super::Metrics;
 
 const DURATION: &str = "weir_store_duration_seconds";
 const BATCH_SIZE: &str = "weir_store_batch_size";

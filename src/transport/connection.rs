@@ -21,6 +21,7 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::sleep,
 };
 use tokio_io_timeout::TimeoutStream;
@@ -28,10 +29,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     at_hand::{CallsAtHand, Leave},
-    crowd::{Counted, Crowd, Held, Place},
     drain::Drain,
     farewell::{Connected, Farewell},
     gate::{Gate, Visitor},
+    in_flight::{Counted, Held},
     lifetime::{Activity, Asked, Lifetime, Why},
     rate::Rate,
     server::{ConnectionSettings, Serve},
@@ -41,6 +42,7 @@ use super::{
 };
 use crate::{
     auth::{Access, Role},
+    domain::time::SECOND,
     telemetry::{metrics::ListenerMeter, trail},
 };
 
@@ -86,8 +88,8 @@ pub struct Connection<R> {
     pub gate: Option<Gate>,
     /// What is counted.
     pub meter: Arc<ListenerMeter>,
-    /// The requests of its listener, where they are bounded.
-    pub crowd: Option<Arc<Crowd>>,
+    /// The requests in flight that its listener permits, where they are bounded.
+    pub in_flight: Option<Arc<Semaphore>>,
     /// Who is told of requests, where anybody is.
     pub watch: Option<Arc<Watch>>,
 }
@@ -155,16 +157,16 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { routes, settings, drain, meter, crowd, watch, .. } = self;
+        let Self { routes, settings, drain, meter, in_flight, watch, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic);
         let rate =
-            NonZeroU32::new(settings.traffic.max_requests_per_second).map(|most| Arc::new(Rate::per_second(most)));
+            NonZeroU32::new(settings.traffic.max_requests_per_second).map(|most| Arc::new(Rate::new(most, SECOND)));
         let connected = Connected::new(drain.clone(), rate.clone());
         let farewell = connected.farewell.clone();
         let routes = Arc::new(routes.on(connected));
         let asked = Arc::clone(lifetime.asked());
         let activity = lifetime.activity().cloned();
-        let desk = Desk { visitor, rate, crowd, watch, activity, meter: Arc::clone(&meter) };
+        let desk = Desk { visitor, rate, in_flight, watch, activity, meter: Arc::clone(&meter) };
         let service = desk.service(routes, asked);
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
@@ -255,7 +257,7 @@ async fn cut(why: Why, grace: Duration, drain: &Drain, farewell: &Farewell, aske
 struct Desk {
     visitor: Option<Visitor>,
     rate: Option<Arc<Rate>>,
-    crowd: Option<Arc<Crowd>>,
+    in_flight: Option<Arc<Semaphore>>,
     watch: Option<Arc<Watch>>,
     activity: Option<Arc<Activity>>,
     meter: Arc<ListenerMeter>,
@@ -322,22 +324,25 @@ impl Desk {
             let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
             visitor.admit(request, access, lasts)?;
         }
-        let place = match &self.crowd {
-            Some(crowd) => self.place::<R>(crowd, request.uri().path())?,
+        let permit = match &self.in_flight {
+            Some(in_flight) => self.permit::<R>(in_flight, request.uri().path())?,
             None => None,
         };
-        Ok(Held { place, busy: self.activity.as_ref().map(Activity::begin), watched: None })
+        Ok(Held { permit, busy: self.activity.as_ref().map(Activity::begin), watched: None })
     }
 
-    /// A place for a request of this path. Who asks for health or metrics needs none: they are wanted most when there is no
-    /// room.
-    fn place<R: Serve>(&self, crowd: &Arc<Crowd>, path: &str) -> Result<Option<Place>, Refused> {
-        let place = crowd.enter();
-        if place.is_none() && matches!(R::access(path), Access::Role(Role::Check | Role::Reset)) {
+    /// A permit for a request of this path. Health and metrics need none: they are wanted most when there is none left.
+    fn permit<R: Serve>(
+        &self,
+        in_flight: &Arc<Semaphore>,
+        path: &str,
+    ) -> Result<Option<OwnedSemaphorePermit>, Refused> {
+        let permit = Arc::clone(in_flight).try_acquire_owned().ok();
+        if permit.is_none() && matches!(R::access(path), Access::Role(Role::Check | Role::Reset)) {
             self.meter.too_many.increment(1);
             return Err(Refused::too_many());
         }
-        Ok(place)
+        Ok(permit)
     }
 }
 

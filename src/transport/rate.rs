@@ -1,44 +1,39 @@
-//! How many requests a connection may make a second: a second's worth at once, then evenly.
+//! How many requests a connection may make a second: a second's worth at once, then evenly. The limit is a GCRA of ours.
 
 use std::{
     num::NonZeroU32,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep};
 
-const NANOS_A_SECOND: u64 = 1_000_000_000;
+use crate::{
+    algorithm::{
+        span,
+        tat::{Meter, Tat},
+    },
+    domain::{Ask, Micros},
+};
 
 /// The requests that one connection may make.
 #[derive(Debug)]
 pub struct Rate {
+    meter: Meter,
+    /// Moments of `state` are counted from here.
     begun: Instant,
-    /// From one request to the next, in nanoseconds.
-    interval: u64,
-    /// How far requests may be ahead of their time, in nanoseconds.
-    ahead: u64,
-    /// When the next one is in time, in nanoseconds since `begun`.
-    next: AtomicU64,
+    state: Mutex<Option<Tat>>,
 }
 
 impl Rate {
-    /// So many a second, and as many at once.
-    pub fn per_second(count: NonZeroU32) -> Self {
-        // Rounded up, so that there are never more.
-        Self::every(Duration::from_nanos(NANOS_A_SECOND.div_ceil(u64::from(count.get()))), count)
-    }
-
-    /// So many at once, then one each time that this has passed; all of it is at most some hundred years long.
-    pub fn every(interval: Duration, at_once: NonZeroU32) -> Self {
-        let interval = nanos(interval);
-        let ahead = interval.saturating_mul(u64::from(at_once.get() - 1));
-        Self { begun: Instant::now(), interval, ahead, next: AtomicU64::new(0) }
+    /// So many in this time, and as many at once.
+    pub fn new(count: NonZeroU32, period: Micros) -> Self {
+        let count = u64::from(count.get());
+        let meter = Meter::new(count, span::Rate::new(count, period));
+        Self { meter, begun: Instant::now(), state: Mutex::default() }
     }
 
     /// Makes a request.
@@ -46,22 +41,20 @@ impl Rate {
     /// # Errors
     /// How long until one may be made.
     pub fn take(&self) -> Result<(), Duration> {
-        self.take_at(self.begun.elapsed())
+        self.take_at(|| self.begun.elapsed().as_micros() as Micros)
     }
 
-    /// The same so long after the beginning.
-    fn take_at(&self, now: Duration) -> Result<(), Duration> {
-        let now = nanos(now);
-        let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
-            let next = next.max(now);
-            (next - now <= self.ahead).then(|| next.saturating_add(self.interval))
-        });
-        taken.map(|_| ()).map_err(|next| Duration::from_nanos(next - now - self.ahead))
+    /// The clock is read under the lock, so that moments come in order.
+    fn take_at(&self, now: impl FnOnce() -> Micros) -> Result<(), Duration> {
+        let mut state = self.state.lock();
+        let ask = Ask { now: now(), cost: 1, max_wait: None, phase: 0 };
+        let (decision, next) = self.meter.step(state.as_ref(), &ask);
+        if let Some(wait) = decision.retry_after {
+            return Err(Duration::from_micros(wait.unsigned_abs()));
+        }
+        *state = next;
+        Ok(())
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Holds a stream to the rate of its connection: what is beyond it is not read before its time.
@@ -94,10 +87,14 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use crate::domain::time::{DAY, SECOND};
+
     use super::*;
 
-    fn rate(count: u32) -> Rate {
-        Rate::per_second(NonZeroU32::new(count).unwrap())
+    const MS: Micros = 1_000;
+
+    fn per_second(count: u32) -> Rate {
+        Rate::new(NonZeroU32::new(count).unwrap(), SECOND)
     }
 
     fn ms(millis: u64) -> Duration {
@@ -106,28 +103,27 @@ mod tests {
 
     #[test]
     fn a_seconds_worth_passes_at_once_then_one_at_a_time() {
-        let rate = rate(4);
-        let taken = |at: Duration| (0..10).take_while(|_| rate.take_at(at).is_ok()).count();
-        assert_eq!(taken(ms(0)), 4);
-        assert_eq!(rate.take_at(ms(0)), Err(ms(250)));
-        assert_eq!(rate.take_at(ms(249)), Err(ms(1)));
-        assert_eq!(taken(ms(250)), 1);
-        assert_eq!(taken(ms(3_600_000)), 4, "what was not used does not pile up");
+        let rate = per_second(4);
+        let taken = |at: Micros| (0..10).take_while(|_| rate.take_at(|| at).is_ok()).count();
+        assert_eq!(taken(0), 4);
+        assert_eq!(rate.take_at(|| 0), Err(ms(250)));
+        assert_eq!(rate.take_at(|| 249 * MS), Err(ms(1)));
+        assert_eq!(taken(250 * MS), 1);
+        assert_eq!(taken(3_600 * SECOND), 4, "what was not used does not pile up");
     }
 
     #[test]
     fn one_a_second_is_one_and_an_odd_one_is_never_more() {
-        let slow = rate(1);
-        assert_eq!((slow.take_at(ms(0)), slow.take_at(ms(0))), (Ok(()), Err(ms(1_000))));
-        let odd = rate(3);
-        let passed = (0..3_000).filter(|at| odd.take_at(ms(*at)).is_ok()).count();
+        let slow = per_second(1);
+        assert_eq!((slow.take_at(|| 0), slow.take_at(|| 0)), (Ok(()), Err(ms(1_000))));
+        let odd = per_second(3);
+        let passed = (0..3_000).filter(|at| odd.take_at(|| at * MS).is_ok()).count();
         assert_eq!(passed, 3 + 8, "three at once, and those of three seconds but for the last, due at their end");
     }
 
     #[test]
-    fn the_longest_times_do_no_harm() {
-        let rare = Rate::every(Duration::MAX, NonZeroU32::MAX);
-        assert_eq!((rare.take_at(ms(0)), rare.take_at(Duration::MAX)), (Ok(()), Ok(())));
-        assert!(rate(u32::MAX).take_at(ms(0)).is_ok());
+    fn the_highest_rate_and_a_long_time_do_no_harm() {
+        let highest = per_second(u32::MAX);
+        assert_eq!((highest.take_at(|| 0), highest.take_at(|| 100_000 * DAY)), (Ok(()), Ok(())));
     }
 }

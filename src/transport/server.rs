@@ -15,17 +15,16 @@ use tower::Service as _;
 use tracing::{debug, warn};
 
 use super::{
-    access,
     connection::{Accepted, Connection},
-    crowd::Crowd,
     drain::Drain,
     farewell::Connected,
     gate::Gate,
     http::problem::Problem,
     listener::Listener,
+    routes,
     status::Refused,
     tls::Tls,
-    watch::{self, Watch, given_id, tell_id},
+    watch::{Watch, given_id, tell_id},
     workers::Worker,
 };
 use crate::{
@@ -101,11 +100,11 @@ impl Serve for Router {
     }
 
     fn access(path: &str) -> Access {
-        access::of_page(path)
+        routes::access_of_page(path)
     }
 
     fn surface<B>(request: &Request<B>) -> Surface {
-        watch::page(request.method(), request.uri().path())
+        routes::surface_of_page(request.method(), request.uri().path())
     }
 
     fn refuse(refused: Refused) -> Response<axum::body::Body> {
@@ -138,7 +137,7 @@ pub struct Server<R> {
 /// How much the connections of a listener may be together.
 struct Room {
     open: Arc<Semaphore>,
-    crowd: Option<Arc<Crowd>>,
+    in_flight: Option<Arc<Semaphore>>,
     meter: Arc<ListenerMeter>,
 }
 
@@ -148,7 +147,7 @@ impl<R: Serve + Clone> Server<R> {
         let most = self.settings.traffic.max_concurrent_requests;
         let room = Room {
             open: Arc::new(Semaphore::new(self.settings.max_connections)),
-            crowd: (most > 0).then(|| Arc::new(Crowd::new(most))),
+            in_flight: (most > 0).then(|| Arc::new(Semaphore::new(most))),
             meter: Arc::new(self.meter.clone()),
         };
         loop {
@@ -186,7 +185,7 @@ impl<R: Serve + Clone> Server<R> {
             tls: self.tls.clone(),
             gate: self.gate.clone(),
             meter: Arc::clone(&room.meter),
-            crowd: room.crowd.clone(),
+            in_flight: room.in_flight.clone(),
             watch: self.watch.clone(),
         };
         let gauge = OpenGauge::new(&room.meter);

@@ -7,14 +7,14 @@ use std::{
 };
 
 use hyper::{
-    HeaderMap, Method, Request, Response,
+    HeaderMap, Request, Response,
     body::{Body, Frame},
     header::{HeaderName, HeaderValue},
 };
 use tonic::Code;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
 
-use super::{grpc, rls, server::Serve};
+use super::server::Serve;
 use crate::telemetry::{
     Spans,
     spans::{Context, Span},
@@ -193,29 +193,6 @@ pub fn tell_id(id: Option<HeaderValue>, headers: &mut HeaderMap) {
     }
 }
 
-/// What is called by a path of the gRPC port.
-pub fn call(path: &str) -> Surface {
-    use grpc::path;
-    let weir = |method| Surface::Grpc { service: grpc::SERVICE, method };
-    match path {
-        path::CHECK => weir("Check"),
-        path::CHECK_BATCH => weir("CheckBatch"),
-        path::CHECK_STREAM => weir("CheckStream"),
-        path::RESET => weir("Reset"),
-        path::SHOULD_RATE_LIMIT => Surface::Grpc { service: rls::SERVICE, method: "ShouldRateLimit" },
-        _ => Surface::Other,
-    }
-}
-
-/// What is asked for by a path of the HTTP port.
-pub fn page(method: &Method, path: &str) -> Surface {
-    let known = ["/v1/check", "/v1/check_batch", "/v1/reset", "/json"].into_iter().find(|route| *route == path);
-    let Some(route) = known else { return Surface::Other };
-    let methods = ["POST", "GET", "PUT", "PATCH", "DELETE"];
-    let method = methods.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
-    Surface::Http { method, route }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,14 +211,5 @@ mod tests {
         let two = [(&TRACEPARENT, parent), (&TRACESTATE, "a=1"), (&TRACESTATE, "b=2")];
         assert_eq!(of(&two), Some("a=1,b=2".to_owned()));
         assert_eq!(of(&[(&TRACEPARENT, parent), (&TRACEPARENT, parent)]), None, "which one?");
-    }
-
-    #[test]
-    fn what_is_called_is_named_by_us() {
-        assert_eq!(call(grpc::path::RESET).to_string(), "weir.v1.RateLimiter/Reset");
-        assert_eq!(call("/weir.v1.RateLimiter/Secret"), Surface::Other);
-        assert_eq!(page(&Method::POST, "/v1/check").to_string(), "POST /v1/check");
-        assert_eq!(page(&Method::OPTIONS, "/json").to_string(), "_OTHER /json");
-        assert_eq!(page(&Method::GET, "/v1/check/secret"), Surface::Other);
     }
 }

@@ -1,4 +1,4 @@
-//! `weir bench` against a running service: what it counts is what the service has counted.
+//! `weir-bench` against a running service: what it counts is what the service has counted.
 
 use std::{
     io::Read,
@@ -8,7 +8,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Run, Server, eventually, run, server::Setup, weir};
+use crate::support::{Run, Server, eventually, finish, server::Setup, weir_bench};
 
 /// Five checks of each user in a day.
 const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: [[4, 5, 86400]] } } } }";
@@ -24,7 +24,7 @@ fn json_of(run: &Run) -> Value {
 
 /// A short load, and its report.
 fn bench(server: &Server, args: &[&str]) -> Value {
-    let run = server.run(&[&["bench", "--domain", "api", "--format", "json"], &SHORT[..], args].concat());
+    let run = server.bench(&[&["--domain", "api", "--format", "json"], &SHORT[..], args].concat());
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{args:?}: {}", run.out);
     json_of(&run)
 }
@@ -98,9 +98,9 @@ fn every_call_is_counted_exactly_in_an_open_loop() {
 #[test]
 fn what_is_not_measured_is_told() {
     let server = Server::with_policy(POLICY);
-    let load = ["bench", "--rate", "2000", "--warmup", "100ms", "--duration", "200ms", "--format", "json"];
+    let load = ["--rate", "2000", "--warmup", "100ms", "--duration", "200ms", "--format", "json"];
     let checks = ["--domain", "api", "--limit", "1000000/1000000/1s", "--refusals", "0.25", "--keys", "10"];
-    let report = json_of(&server.run(&[&load[..], &checks].concat()));
+    let report = json_of(&server.bench(&[&load[..], &checks].concat()));
     let [before, warm_up] = ["/not_measured/before", "/not_measured/warm_up"].map(|pointer| number(&report, pointer));
     assert_eq!(before, 20, "each of ten keys is asked until it is refused");
     assert!(warm_up > 0);
@@ -160,8 +160,8 @@ fn the_json_has_what_the_load_was_and_what_it_came_to() {
 #[test]
 fn the_text_has_the_same_for_a_person() {
     let server = Server::with_policy(POLICY);
-    let args = ["bench", "--domain", "api", "--limit", "15/30/1m", "--rate", "500", "--live"];
-    let run = server.run(&[&args[..], &["--duration", "1200ms", "--warmup", "0s"]].concat());
+    let args = ["--domain", "api", "--limit", "15/30/1m", "--rate", "500", "--live"];
+    let run = server.bench(&[&args[..], &["--duration", "1200ms", "--warmup", "0s"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
     for line in [
         &format!("unary to {}, open loop of 500 checks/s\n", server.grpc),
@@ -172,7 +172,11 @@ fn the_text_has_the_same_for_a_person() {
     ] {
         assert!(run.out.contains(line), "{line} in {}", run.out);
     }
-    assert!(run.err.lines().any(|line| line.starts_with("weir: 1s  ") && line.contains(" checks/s  ")), "{}", run.err);
+    assert!(
+        run.err.lines().any(|line| line.starts_with("weir-bench: 1s  ") && line.contains(" checks/s  ")),
+        "{}",
+        run.err
+    );
 }
 
 #[test]
@@ -184,7 +188,7 @@ fn errors_are_counted_by_their_code_and_where_there_is_nothing_else_the_exit_cod
         (&["--domain", "nowhere", "--call", "batch", "--batch", "9"], "NOT_FOUND", 9),
         (&["--key", "user//{}", "--domain", "api"], "INVALID_ARGUMENT", 1),
     ] {
-        let run = server.run(&[&["bench", "--format", "json"], &SHORT[..], args].concat());
+        let run = server.bench(&[&["--format", "json"], &SHORT[..], args].concat());
         assert_eq!(run.code, 2, "{args:?}: {run:?}");
         let report = json_of(&run);
         let errors = number(&report, &format!("/errors/by_code/{code}/count"));
@@ -198,8 +202,8 @@ fn a_service_that_does_not_answer_is_not_waited_for_forever() {
     let server = Server::with_policy(POLICY);
     server.signal(Signal::STOP);
     for call in ["unary", "stream"] {
-        let args = ["bench", "--domain", "api", "--call", call, "--timeout", "100ms", "--format", "json"];
-        let run = server.run(&[&args[..], &SHORT].concat());
+        let args = ["--domain", "api", "--call", call, "--timeout", "100ms", "--format", "json"];
+        let run = server.bench(&[&args[..], &SHORT].concat());
         assert_eq!(run.code, 2, "{run:?}");
         let report = json_of(&run);
         let errors = number(&report, "/errors/by_code/DEADLINE_EXCEEDED/count");
@@ -213,10 +217,8 @@ fn a_service_that_does_not_answer_is_not_waited_for_forever() {
 fn who_is_not_there_cannot_be_measured() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = format!("unix:{}", dir.path().join("nobody").display());
-    for args in
-        [&["bench", "--addr", &socket][..], &["bench", "--addr", &socket, "--limit", "1/1/1s", "--refusals", "0.5"]]
-    {
-        let run = run(args);
+    for args in [&["--addr", &socket][..], &["--addr", &socket, "--limit", "1/1/1s", "--refusals", "0.5"]] {
+        let run = finish(weir_bench().args(args));
         assert_eq!((run.code, run.out.as_str()), (2, ""));
         assert!(run.err.contains("cannot reach a service at unix:"), "{}", run.err);
     }
@@ -242,7 +244,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--call", "stream", "--connections", "10000", "--streams", "10000"], "may be under way"),
         (&["--server-pid", "4294967295"], "/proc/4294967295/stat"),
     ] {
-        let run = run(&[&["bench"], args].concat());
+        let run = finish(weir_bench().args(args));
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{args:?}");
         assert!(run.err.contains(told), "{args:?}: {}", run.err);
     }
@@ -252,7 +254,7 @@ fn what_makes_no_sense_is_refused() {
 fn limits_cannot_be_used_up_where_there_are_none() {
     let server = Server::with_policy(POLICY);
     for call in ["unary", "envoy"] {
-        let run = server.run(&["bench", "--domain", "api", "--call", call, "--key", "group/{}", "--refusals", "0.5"]);
+        let run = server.bench(&["--domain", "api", "--call", call, "--key", "group/{}", "--refusals", "0.5"]);
         assert_eq!((run.code, run.out.as_str()), (2, ""));
         assert!(run.err.contains("nothing limits the key"), "{}", run.err);
     }
@@ -263,8 +265,8 @@ struct Endless(Child);
 
 impl Endless {
     fn start(address: &str, args: &[&str]) -> Self {
-        let mut command = weir();
-        command.args(["bench", "--domain", "api", "--format", "json", "--duration", "1d", "--warmup", "0s"]);
+        let mut command = weir_bench();
+        command.args(["--domain", "api", "--format", "json", "--duration", "1d", "--warmup", "0s"]);
         let child = command.args(["--addr", address]).args(args).stdout(Stdio::piped()).spawn();
         Self(child.expect("the program starts"))
     }

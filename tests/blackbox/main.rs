@@ -1,5 +1,7 @@
 //! The `weir` program from outside: every test starts the real binary and sees what a user sees.
 
+#![allow(clippy::expect_used)]
+
 mod abuse;
 mod bad_peers;
 mod bad_requests;

@@ -10,7 +10,7 @@ use crate::support::{
     pki::{Authority, Leaf, Pair, channel, http_client},
     requests::check,
     server::Setup,
-    weir,
+    weir, weir_bench,
 };
 
 const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
@@ -70,8 +70,8 @@ fn a_service_is_believed_by_its_authority_and_its_name() {
     assert_eq!(run.code, 0, "{}", run.err);
     let run = finish(weir().arg("health").env("WEIR_ADDR", "nowhere"));
     assert!(run.code == 2 && run.err.contains("WEIR_ADDR: `nowhere`"), "{}", run.err);
-    let bench = ["bench", "--addr", &by_name, "--tls-ca", text(&ca), "--duration", "100ms", "--warmup", "0s"];
-    let run = finish(weir().args(bench));
+    let bench = ["--addr", &by_name, "--tls-ca", text(&ca), "--duration", "100ms", "--warmup", "0s"];
+    let run = finish(weir_bench().args(bench));
     assert_eq!(run.code, 0, "{}", run.err);
 
     let mut pages = http_client(&server.http, &authority, None).expect("it accepts connections");

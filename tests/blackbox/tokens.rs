@@ -12,7 +12,7 @@ use crate::support::{
     requests::check,
     run,
     server::Setup,
-    weir,
+    weir, weir_bench,
 };
 
 const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
@@ -166,9 +166,9 @@ fn commands_say_who_calls() {
     };
     assert_eq!(variable("WEIR_TOKEN", &token.token, &["check", "a"]).code, 0);
     assert_eq!(variable("WEIR_TOKEN", "", &["health"]).code, 0);
-    let bench = ["bench", "--duration", "100ms", "--warmup", "0s"];
-    assert_eq!(variable("WEIR_TOKEN", &token.token, &bench).code, 0);
-    assert_eq!(variable("WEIR_TOKEN", "geheim", &bench).code, 2);
+    let load = ["--duration", "100ms", "--warmup", "0s", "--addr", &server.grpc];
+    let bench = |token: &str| finish(weir_bench().args(load).env("WEIR_TOKEN", token));
+    assert_eq!((bench(&token.token).code, bench("geheim").code), (0, 2));
     for (run, told) in [
         (server.run(&["check", "a"]), "this needs a bearer token, or the certificate of a caller (Unauthenticated)"),
         (variable("WEIR_TOKEN", "geheim", &["check", "a"]), "the bearer token is not known (Unauthenticated)"),

@@ -1,5 +1,7 @@
 //! Reaching Redis: real servers of each kind, and what is told of those that cannot be used.
 
+#![allow(clippy::expect_used)]
+
 mod auth;
 mod kinds;
 mod pool;

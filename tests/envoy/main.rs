@@ -1,7 +1,10 @@
 //! What Envoy asks, answered: the rules of the file format and of statuses as a table, told to memory, to a Redis and to a
 //! Cluster; what outsiders may put into a descriptor; and what metrics show.
 
+#![allow(clippy::expect_used)]
+
 mod beyond;
+mod descriptors;
 mod hits;
 mod lookup;
 mod metrics;

@@ -2,6 +2,8 @@
 //!
 //! `./test` installs Envoy where it is missing; `examples/envoy/get-envoy` does so alone.
 
+#![allow(clippy::expect_used)]
+
 mod client;
 mod config;
 mod crowd;

@@ -1,6 +1,8 @@
 //! Each target of `fuzz/` over its corpus, and over what becomes of that when it is changed at random. `FUZZ_SEED` chooses
 //! other changes, `FUZZ_RUNS` more of them.
 
+#![allow(clippy::expect_used)]
+
 mod change;
 // What of it programs of libFuzzer use alone is not used here.
 #[allow(dead_code)]

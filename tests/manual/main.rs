@@ -2,6 +2,9 @@
 //!
 //! `./manual` writes what the first test compares.
 
+#![allow(clippy::expect_used)]
+
+mod links;
 mod page;
 mod picture;
 mod quotes;

@@ -3,6 +3,8 @@
 //!
 //! `WEIR_SEED=… cargo test --test model` replays one seed; `WEIR_POLICIES=…` says how many policies to try.
 
+#![allow(clippy::expect_used)]
+
 mod fraction;
 mod generate;
 mod model;

@@ -1,5 +1,7 @@
 //! The stores against real servers, which the tests start and stop themselves.
 
+#![allow(clippy::expect_used)]
+
 mod anchors;
 mod cluster_nodes;
 mod commands;

@@ -1,6 +1,5 @@
 //! Spans of requests, for a collector: whose are made, and the queue in which they wait to be sent.
 
-pub mod context;
 mod settings;
 
 use std::time::{Duration, SystemTime};
@@ -8,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use metrics::Counter;
 use tokio::sync::mpsc;
 
-pub use context::Context;
 pub use settings::TracingSettings;
+pub use weir_telemetry::request::{Context, SpanId};
 
 use super::{
     Metrics,
@@ -23,9 +22,6 @@ pub const COUNTERS: &[(&str, &str)] = &[(
     SPANS,
     "Spans made for the collector, by what became of them: exported, dropped (the queue was full), failed (not taken).",
 )];
-
-/// The number of a span.
-pub type SpanId = [u8; 8];
 
 /// One request, as a collector is told of it.
 #[derive(Debug)]

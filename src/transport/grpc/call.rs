@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;
 use prost::{Message, encoding::encode_varint};
 
-use super::{answer, frames};
+use super::answer;
 use crate::{
     limiter::{Answer, Snapshot},
     proto::ResetResponse,
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Room for an answer of two levels, with what stands before it.
+/// Room for an answer of two levels.
 const USUAL_ANSWER: usize = 256;
 
 /// What stands before each answer of a batch: its field and kind.
@@ -30,7 +30,7 @@ const RESULT: u8 = 1 << 3 | 2;
 ///
 /// # Errors
 /// [`Refused`] when there is no decision.
-pub async fn check<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<Bytes, Refused> {
+pub async fn check<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<BytesMut, Refused> {
     if checks.answers_at_once() {
         check_at_once(checks, &message)
     } else {
@@ -45,44 +45,39 @@ pub async fn check<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<Bytes
 /// [`Refused`] when there is no decision.
 // Apart from what may wait: what a future holds is moved with it.
 #[inline(never)]
-pub fn check_at_once<S: Store>(checks: &Checks<S>, message: &[u8]) -> Result<Bytes, Refused> {
+pub fn check_at_once<S: Store>(checks: &Checks<S>, message: &[u8]) -> Result<BytesMut, Refused> {
     let since = Instant::now();
     let snapshot = checks.limiter().current();
     let mut out = BytesMut::with_capacity(USUAL_ANSWER);
-    let start = frames::begin(&mut out);
     let write = |answer: &Answer<'_>, summary_only| answer::write(answer, summary_only, &mut out);
     let answered = checks.check_at_once(&snapshot, CheckMessage::read(message), Transport::Grpc, write);
     checks.timed(Transport::Grpc, since);
     answered?;
-    frames::finish(&mut out, start);
-    Ok(out.freeze())
+    Ok(out)
 }
 
-async fn check_by_waiting<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<Bytes, Refused> {
+async fn check_by_waiting<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<BytesMut, Refused> {
     let since = Instant::now();
     let snapshot = checks.limiter().snapshot();
     let mut out = BytesMut::with_capacity(USUAL_ANSWER);
-    let start = frames::begin(&mut out);
     let write = |answer: &Answer<'_>, summary_only| answer::write(answer, summary_only, &mut out);
     let answered = checks.check(&snapshot, CheckMessage::read(&message), Transport::Grpc, write).await;
     checks.timed(Transport::Grpc, since);
     answered?;
-    frames::finish(&mut out, start);
-    Ok(out.freeze())
+    Ok(out)
 }
 
 /// `CheckBatch`: each check is answered for itself, in their order. Those of one key are decided in it too.
 ///
 /// # Errors
 /// [`Refused`] for what is no batch, or has too many checks.
-pub async fn check_batch<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<Bytes, Refused> {
+pub async fn check_batch<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<BytesMut, Refused> {
     let since = Instant::now();
     let batch = message::batch(&message)?;
     if batch.clone().take(MAX_BATCH + 1).count() > MAX_BATCH {
         return Err(decode::too_many_checks().into());
     }
     let mut out = BytesMut::new();
-    let start = frames::begin(&mut out);
     if checks.answers_at_once() {
         answer_at_once(checks, batch, &mut out);
     } else {
@@ -97,8 +92,7 @@ pub async fn check_batch<S: Store>(checks: &Checks<S>, message: Bytes) -> Result
         join_all(answers).await.iter().for_each(|answer| put_result(answer, &mut out));
     }
     checks.timed(Transport::GrpcBatch, since);
-    frames::finish(&mut out, start);
-    Ok(out.freeze())
+    Ok(out)
 }
 
 fn answer_at_once<'m, S: Store>(checks: &Checks<S>, batch: impl Iterator<Item = &'m [u8]>, out: &mut BytesMut) {
@@ -149,18 +143,16 @@ pub fn in_place_at_once<S: Store>(
 ///
 /// # Errors
 /// [`Refused`] for what is no request, and where the store cannot tell.
-pub async fn reset<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<Bytes, Refused> {
+pub async fn reset<S: Store>(checks: &Checks<S>, message: Bytes) -> Result<BytesMut, Refused> {
     let message = message::reset(&message)?;
     let done = checks.reset(&decode::reset(&message)?, message.subtree).await?;
     Ok(encoded(&ResetResponse { existed: done.existed, scanned: done.scanned }))
 }
 
-/// A message with what stands before it.
-pub fn encoded(message: &impl Message) -> Bytes {
+/// The bytes of a message.
+pub fn encoded(message: &impl Message) -> BytesMut {
     let mut out = BytesMut::with_capacity(USUAL_ANSWER);
-    let start = frames::begin(&mut out);
     // It fails where there is no room, and this makes its own.
     let _ = message.encode(&mut out);
-    frames::finish(&mut out, start);
-    out.freeze()
+    out
 }

@@ -1,32 +1,32 @@
-//! The gRPC port. The calls that decide are read from and written to the bytes of their messages (`frames`, `call`,
-//! `answer`, `stream`, `body`); health and reflection are tonic's.
+//! The gRPC port, served by tonic. The calls that decide pass through its server as the bytes of their messages (`codec`,
+//! `call`, `stream`); health and reflection are tonic's own.
 
 mod answer;
-pub mod body;
 pub mod call;
-pub mod frames;
+pub mod codec;
+mod deadline;
+mod ending;
 mod stream;
 
-use std::sync::Arc;
+use std::{convert::Infallible, future::ready, sync::Arc};
 
-use axum::Router;
-use bytes::Bytes;
-use hyper::{HeaderMap, Request, Response, body::Incoming};
+use bytes::{Bytes, BytesMut};
+use hyper::{Request, Response, body::Incoming};
 use serde::{Deserialize, Serialize};
-use tonic::{Status, service::Routes};
+use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_health::server::HealthReporter;
-use tower::Service;
+use tower::{Service, service_fn};
 
 use super::{
-    access,
     drain::Drain,
-    ending::Ending,
     farewell::Connected,
     observe::Checks,
+    rate::Pace,
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
+    routes::{self, path, service},
     server::Serve,
     status::Refused,
-    watch::{self, given_id, tell_id},
+    watch::{given_id, tell_id},
     workers::RuntimeKind,
 };
 use crate::{
@@ -37,11 +37,9 @@ use crate::{
     telemetry::trail::Surface,
     tls::ListenerTls,
 };
-use body::CallBody;
-use frames::Messages;
-
-/// The service's full name, as health checks ask for it.
-pub const SERVICE: &str = "weir.v1.RateLimiter";
+use deadline::Deadline;
+use ending::{Ending, EndingBody, Side};
+use stream::{Answers, Messages};
 
 /// The gRPC port's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,25 +104,11 @@ impl GrpcSettings {
     }
 }
 
-/// The paths of the calls that are answered here; all others are tonic's.
-pub mod path {
-    /// One check.
-    pub const CHECK: &str = "/weir.v1.RateLimiter/Check";
-    /// Many checks in one call.
-    pub const CHECK_BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
-    /// Checks as they come.
-    pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
-    /// Forget a key.
-    pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
-    /// What Envoy asks.
-    pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-}
-
 /// The gRPC port over one limiter: the calls of `weir.v1.RateLimiter` and Envoy's, with health and reflection beside them.
 pub struct Calls<S> {
     checks: Checks<S>,
     rls: Rls<S>,
-    others: Router,
+    others: Routes,
     connected: Connected,
     max_message_bytes: usize,
 }
@@ -160,124 +144,126 @@ impl<S: Store> Calls<S> {
                 .register_encoded_file_descriptor_set(rls::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
-        let others = Routes::new(Ending::new(health))
-            .add_service(Ending::new(reflection().build_v1()?))
-            .add_service(Ending::new(reflection().build_v1alpha()?));
-        let others = others.prepare().into_axum_router();
+        /// With the bounds and the compression of all calls.
+        macro_rules! bounded {
+            ($server:expr) => {
+                $server.accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(max_message_bytes)
+            };
+        }
+        let others = Routes::new(bounded!(health))
+            .add_service(bounded!(reflection().build_v1()?))
+            .add_service(bounded!(reflection().build_v1alpha()?))
+            .prepare();
         let rls = Rls::new(checks.clone(), envoy);
         let connected = Connected::new(drain, None);
         Ok((Self { checks, rls, others, connected, max_message_bytes }, reporter))
     }
 
-    async fn message(&self, body: Incoming) -> Result<Bytes, Status> {
-        Messages::new(body, self.max_message_bytes).only().await
-    }
-
-    async fn check(&self, body: Incoming) -> Result<Bytes, Status> {
-        Ok(call::check(&self.checks, self.message(body).await?).await?)
-    }
-
-    async fn should_rate_limit(&self, body: Incoming) -> Result<Bytes, Status> {
-        let request = RateLimitRequest::read(&self.message(body).await?).inspect_err(|_| self.rls.unreadable())?;
-        Ok(call::encoded(&self.rls.answer(&request).await?))
-    }
-
-    async fn check_batch(&self, body: Incoming) -> Result<Bytes, Status> {
-        Ok(call::check_batch(&self.checks, self.message(body).await?).await?)
-    }
-
-    async fn reset(&self, body: Incoming) -> Result<Bytes, Status> {
-        Ok(call::reset(&self.checks, self.message(body).await?).await?)
-    }
-
-    fn check_stream(&self, mut request: Request<Incoming>) -> Response<CallBody> {
-        let id = given_id(request.headers());
-        let ending = stream::Ending::new(&self.connected, request.extensions_mut().remove());
-        let checks = self.checks.clone();
-        let messages = Messages::new(request.into_body(), self.max_message_bytes);
-        if checks.answers_at_once() {
-            body::many(id, stream::at_once(checks, messages, ending))
-        } else {
-            body::many(id, stream::by_waiting(checks, messages, ending))
+    async fn call(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        match request.uri().path() {
+            path::CHECK => self.unary(request, deadline, |message| call::check(&self.checks, message)).await,
+            // Boxed, so that a check does not carry the room for them around.
+            path::SHOULD_RATE_LIMIT => {
+                Box::pin(self.unary(request, deadline, |message| self.should_rate_limit(message))).await
+            }
+            path::CHECK_BATCH => {
+                Box::pin(self.unary(request, deadline, |message| call::check_batch(&self.checks, message))).await
+            }
+            path::RESET => Box::pin(self.unary(request, deadline, |message| call::reset(&self.checks, message))).await,
+            path::CHECK_STREAM => Box::pin(self.check_stream(request, deadline)).await,
+            _ => Box::pin(self.other(request, deadline)).await,
         }
     }
 
-    async fn other(&self, mut request: Request<Incoming>) -> Response<CallBody> {
-        request.extensions_mut().insert(self.connected.farewell.clone());
-        let Ok(response) = self.others.clone().call(request).await;
-        response.map(CallBody::Other)
+    /// Serves a call that has one message and one answer. `answer` is not begun once its deadline has passed.
+    #[inline]
+    async fn unary<F, E>(
+        &self,
+        request: Request<Incoming>,
+        deadline: Option<Deadline>,
+        answer: impl Fn(Bytes) -> F,
+    ) -> Response<Body>
+    where
+        F: Future<Output = Result<BytesMut, E>>,
+        Status: From<E>,
+    {
+        let call = service_fn(|request: tonic::Request<Bytes>| {
+            let answer = answer(request.into_inner());
+            async move {
+                deadline.map_or(Ok(()), Deadline::check)?;
+                Ok::<_, Status>(tonic::Response::new(answer.await?))
+            }
+        });
+        codec::unary(self.max_message_bytes).unary(call, request).await
+    }
+
+    async fn should_rate_limit(&self, message: Bytes) -> Result<BytesMut, Status> {
+        let request = RateLimitRequest::read(&message).inspect_err(|_| self.rls.unreadable())?;
+        Ok(call::encoded(&self.rls.answer(&request).await?))
+    }
+
+    async fn check_stream(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
+            let id = given_id(request.metadata().as_ref());
+            let ending = Ending::new(self.connected.farewell.clone(), deadline, request.extensions_mut().remove());
+            let pace = self.connected.rate.clone().map(Pace::new);
+            let messages = Messages::new(request.into_inner(), ending, pace);
+            let answers = Answers::new(messages, stream::begin(self.checks.clone()), id);
+            ready(Ok::<_, Status>(tonic::Response::new(answers)))
+        });
+        codec::streaming(self.max_message_bytes).streaming(call, request).await
+    }
+
+    /// Serves health and reflection.
+    async fn other(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let ending = || Ending::new(self.connected.farewell.clone(), deadline, None);
+        let request = request.map(|body| EndingBody::new(body, ending(), Side::Request));
+        let Ok::<_, Infallible>(response) = self.others.clone().call(request).await;
+        response.map(|body| Body::new(EndingBody::new(body, ending(), Side::Answer)))
     }
 }
 
 impl<S: Store> Serve for Calls<S> {
-    type Body = CallBody;
+    type Body = Body;
 
     fn on(self, connected: Connected) -> Self {
         Self { connected, ..self }
     }
 
-    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<CallBody> {
-        match request.uri().path() {
-            path::CHECK => {
-                let (headers, body) = opened(request);
-                answer(self.check(body).await, &headers)
-            }
-            // Boxed, so that a check does not carry the room for them around.
-            path::SHOULD_RATE_LIMIT => {
-                let (headers, body) = opened(request);
-                answer(Box::pin(self.should_rate_limit(body)).await, &headers)
-            }
-            path::CHECK_BATCH => {
-                let (headers, body) = opened(request);
-                answer(Box::pin(self.check_batch(body)).await, &headers)
-            }
-            path::CHECK_STREAM => self.check_stream(request),
-            path::RESET => {
-                let (headers, body) = opened(request);
-                answer(Box::pin(self.reset(body)).await, &headers)
-            }
-            _ => Box::pin(self.other(request)).await,
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let id = given_id(request.headers());
+        let mut response = match Deadline::of(request.headers()) {
+            None => self.call(request, None).await,
+            Some(deadline) => Box::pin(deadline.bound(self.call(request, Some(deadline)))).await,
+        };
+        // A call that fails before its first message has its status in its headers.
+        if id.is_some() && response.headers().contains_key(Status::GRPC_STATUS) {
+            tell_id(id, response.headers_mut());
         }
+        response
     }
 
     fn access(path: &str) -> Access {
-        access::of_call(path)
+        routes::access_of_call(path)
     }
 
     fn surface<B>(request: &Request<B>) -> Surface {
-        watch::call(request.uri().path())
+        routes::surface_of_call(request.uri().path())
     }
 
     fn lasts(path: &str) -> bool {
         path == path::CHECK_STREAM
     }
 
-    fn refuse(refused: Refused) -> Response<CallBody> {
-        body::unary(Err(refused.into()))
+    fn refuse(refused: Refused) -> Response<Body> {
+        Status::from(refused).into_http()
     }
-}
-
-/// What a request brings; of its headers nothing is looked up before the call has failed.
-#[inline]
-fn opened(mut request: Request<Incoming>) -> (HeaderMap, Incoming) {
-    (std::mem::take(request.headers_mut()), request.into_body())
-}
-
-/// The answer to a unary call; one that failed bears the id that its caller gave it.
-#[inline]
-fn answer(answer: Result<Bytes, Status>, asked: &HeaderMap) -> Response<CallBody> {
-    let has_failed = answer.is_err();
-    let mut response = body::unary(answer);
-    if has_failed {
-        tell_id(given_id(asked), response.headers_mut());
-    }
-    response
 }
 
 /// Tells those who ask for health whether this service is to be called.
 pub async fn report_serving(reporter: &HealthReporter, serving: bool) {
     use tonic_health::ServingStatus::{NotServing, Serving};
-    for service in ["", SERVICE, rls::SERVICE, rls::HEALTH_NAME] {
+    for service in ["", service::RATE_LIMITER, service::ENVOY, service::ENVOY_HEALTH] {
         reporter.set_service_status(service, if serving { Serving } else { NotServing }).await;
     }
 }

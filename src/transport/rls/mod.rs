@@ -14,8 +14,9 @@ pub mod settings;
 pub mod wire;
 
 pub use envoy_types::pb::envoy::service::ratelimit::v3 as pb;
-pub use service::{HEALTH_NAME, Rls, SERVICE};
+pub use service::Rls;
 pub use settings::{EnvoySettings, Headers};
 
-/// The descriptors of the service and of what its messages hold.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/envoy_descriptor.bin"));
+/// The descriptors of the service and of what its messages hold: those of the protos that `envoy-types` is generated from
+/// (held by `tests/envoy`).
+pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.binpb");

@@ -10,12 +10,6 @@ use crate::{
     transport::{observe::Checks, status::Refused},
 };
 
-/// The service's full name, as health checks ask for it.
-pub const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
-
-/// The name under which envoyproxy/ratelimit answers health checks.
-pub const HEALTH_NAME: &str = "ratelimit";
-
 /// The RPC over one limiter.
 pub struct Rls<S> {
     checks: Checks<S>,

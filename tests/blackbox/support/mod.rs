@@ -4,6 +4,7 @@ pub mod collector;
 pub mod crowd;
 pub mod envoy;
 pub mod http;
+mod load;
 pub mod pki;
 pub mod raw;
 pub mod requests;
@@ -16,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub use load::weir_bench;
 pub use server::Server;
 
 /// How long anything may take before a test fails; far above what is needed, for machines that are busy.

@@ -230,6 +230,11 @@ impl Server {
         super::finish(weir().args(args).args(["--addr", &self.grpc]))
     }
 
+    /// Puts it under load.
+    pub fn bench(&self, args: &[&str]) -> super::Run {
+        super::finish(super::weir_bench().args(args).args(["--addr", &self.grpc]))
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it lives");

@@ -1,0 +1,128 @@
+//! What callers send, how many they are, and for how long.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, value_parser};
+use weir_settings::{DAY, parse_duration};
+
+use super::parse_number;
+use crate::{wire::answers::Kind, worker::Carried};
+
+/// What callers send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Call {
+    /// Check: a call for each check
+    Unary,
+    /// CheckBatch: --batch checks a call
+    Batch,
+    /// CheckStream: up to --window checks under way on each stream
+    Stream,
+    /// Envoy's ShouldRateLimit with one descriptor, of any service that has it
+    Envoy,
+}
+
+/// Most checks that may be under way.
+const MAX_UNDER_WAY: usize = 10_000_000;
+
+#[derive(Args)]
+#[command(next_help_heading = "Load")]
+pub struct LoadArgs {
+    /// What is called
+    #[arg(long, value_enum, default_value = "unary")]
+    pub call: Call,
+    /// Checks of a batch, with --call batch
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = value_parser!(u16).range(1..=1_000))]
+    pub batch: u16,
+    /// Connections
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u16).range(1..=10_000))]
+    pub connections: u16,
+    /// Concurrent calls on each connection
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u16).range(1..=10_000))]
+    pub streams: u16,
+    /// Checks under way on each stream, with --call stream
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..=10_000))]
+    pub window: u16,
+    /// Checks a second of an open loop; without it the loop is closed
+    #[arg(long, value_name = "CHECKS", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+    /// How long to measure
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub duration: Duration,
+    /// How long to load the service before
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    pub warmup: Duration,
+    /// Threads of the generator, at most one for each connection
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=256))]
+    pub threads: u16,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        micros if micros <= DAY => Ok(Duration::from_micros(micros.unsigned_abs())),
+        _ => Err("a load lasts at most a day".to_owned()),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    parse_number(text, |rate| (0.001..=1e8).contains(&rate), "a rate is 0.001 to 100000000 checks a second")
+}
+
+impl Call {
+    /// The method that is called.
+    pub fn method(self) -> &'static str {
+        match self {
+            Call::Unary | Call::Envoy => self.single_method(),
+            Call::Batch => "/weir.v1.RateLimiter/CheckBatch",
+            Call::Stream => "/weir.v1.RateLimiter/CheckStream",
+        }
+    }
+
+    /// The method that asks for one check.
+    pub fn single_method(self) -> &'static str {
+        match self {
+            Call::Envoy => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            Call::Unary | Call::Batch | Call::Stream => "/weir.v1.RateLimiter/Check",
+        }
+    }
+
+    /// How answers are read.
+    pub fn kind(self) -> Kind {
+        match self {
+            Call::Unary | Call::Stream => Kind::Check,
+            Call::Batch => Kind::Batch,
+            Call::Envoy => Kind::Envoy,
+        }
+    }
+}
+
+impl LoadArgs {
+    /// The checks of one call.
+    pub fn checks(&self) -> usize {
+        if self.call == Call::Batch { usize::from(self.batch) } else { 1 }
+    }
+
+    /// How the load is carried, with random numbers from this seed.
+    ///
+    /// # Errors
+    /// A sentence, for more than can be under way.
+    pub fn carried(&self, seed: u64) -> Result<Carried, String> {
+        let window = (self.call == Call::Stream).then_some(usize::from(self.window));
+        let (connections, streams) = (usize::from(self.connections), usize::from(self.streams));
+        if connections * streams * window.unwrap_or(1) > MAX_UNDER_WAY {
+            return Err(format!("at most {MAX_UNDER_WAY} checks may be under way: connections x streams x window"));
+        }
+        if self.duration.is_zero() {
+            return Err("a load takes some time: --duration is 0".to_owned());
+        }
+        Ok(Carried {
+            threads: usize::from(self.threads).min(connections),
+            connections,
+            streams,
+            window,
+            rate: self.rate.map(|rate| rate / self.checks() as f64),
+            warm_up: self.warmup,
+            duration: self.duration,
+            seed,
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! Loops in virtual time: what is real is all but the clock and the service.
+
+use std::{
+    collections::BTreeMap,
+    future::poll_fn,
+    io,
+    pin::Pin,
+    sync::atomic::{AtomicBool, Ordering},
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{
+    checks::{Asked, Distribution, Keys, Requests},
+    tally::Tally,
+    turns::{Alarm, Nanos, Paced, Queue, Schedule, Stop},
+};
+
+const MS: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000 * MS;
+
+/// Time that goes on when nothing else does.
+#[derive(Clone, Default)]
+struct Virtual(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    now: Nanos,
+    alarms: BTreeMap<(Nanos, u64), Waker>,
+    set: u64,
+}
+
+impl Virtual {
+    async fn sleep_until(&self, at: Nanos) {
+        let mut is_set = false;
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if state.now >= at {
+                return Poll::Ready(());
+            }
+            if !std::mem::replace(&mut is_set, true) {
+                state.set += 1;
+                let number = state.set;
+                state.alarms.insert((at, number), context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Goes on to the next alarm.
+    fn advance(&self) {
+        let mut state = self.0.lock();
+        let ((at, _), waker) = state.alarms.pop_first().expect("something is waited for");
+        state.now = state.now.max(at);
+        drop(state);
+        waker.wake();
+    }
+
+    fn run(&self, futures: Vec<Pin<Box<dyn Future<Output = ()> + '_>>>) {
+        struct Flag(AtomicBool);
+        impl Wake for Flag {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let woken = Arc::new(Flag(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut all = join_all(futures);
+        while Pin::new(&mut all).poll(&mut Context::from_waker(&waker)).is_pending() {
+            if !woken.0.swap(false, Ordering::Relaxed) {
+                self.advance();
+            }
+        }
+    }
+}
+
+impl Watch for Virtual {
+    fn now(&self) -> Nanos {
+        self.0.lock().now
+    }
+}
+
+impl Alarm for Virtual {
+    async fn until(&mut self, at: Nanos) -> io::Result<()> {
+        self.sleep_until(at).await;
+        Ok(())
+    }
+}
+
+/// A service that says when it answers what was sent at a moment.
+struct Service {
+    time: Virtual,
+    answers_at: fn(Nanos) -> Nanos,
+    is_reachable: bool,
+}
+
+impl Carrier for Service {
+    async fn is_ready(&mut self) -> bool {
+        self.is_reachable
+    }
+
+    async fn carry(&mut self, _: &Bytes, checks: u64, _: Kind) -> Option<Answers> {
+        self.time.sleep_until((self.answers_at)(self.time.now())).await;
+        Some(Answers { allowed: checks, ..Answers::default() })
+    }
+}
+
+/// A load of one thread.
+struct Load {
+    callers: usize,
+    measured_from: Nanos,
+    end: Nanos,
+    /// When it is interrupted.
+    interrupted: Option<Nanos>,
+    answers_at: fn(Nanos) -> Nanos,
+    is_reachable: bool,
+}
+
+const LOAD: Load = Load {
+    callers: 50,
+    measured_from: 0,
+    end: SECOND,
+    interrupted: None,
+    answers_at: |sent| sent + MS,
+    is_reachable: true,
+};
+
+impl Load {
+    fn asker(&self, caller: u64) -> Asker {
+        let asked = Asked {
+            domain: String::new(),
+            key: vec!["{}".to_owned()],
+            cost: None,
+            limit: None,
+            levels: 1,
+            summary_only: false,
+        };
+        let requests = Requests::new(&asked, Kind::Check, 1, Keys::new(9, Distribution::Uniform, 1.0), 9, 0.0);
+        Asker::new(Arc::new(requests), 1, caller)
+    }
+
+    fn callers<'a>(
+        &self,
+        turns: &Turns<Virtual>,
+        time: &Virtual,
+        meter: &Arc<Meter>,
+    ) -> Vec<Pin<Box<dyn Future<Output = ()> + 'a>>> {
+        let one = |caller| -> Pin<Box<dyn Future<Output = ()>>> {
+            let service = Service { time: time.clone(), answers_at: self.answers_at, is_reachable: self.is_reachable };
+            Box::pin(call(turns.clone(), service, self.asker(caller), Arc::clone(meter)))
+        };
+        (0..self.callers as u64).map(one).collect()
+    }
+
+    fn closed(self) -> Tally {
+        let (time, meter) = (Virtual::default(), Arc::new(Meter::new(self.measured_from).unwrap()));
+        let turns = Turns::closed(time.clone(), self.end, Stop::default());
+        time.run(self.callers(&turns, &time, &meter));
+        taken(&meter)
+    }
+
+    fn open(self, rate: f64) -> (Tally, Paced) {
+        let (time, meter) = (Virtual::default(), Arc::new(Meter::new(self.measured_from).unwrap()));
+        let queue = Arc::new(Queue::new(Schedule::new(rate, 0, 1, self.end)));
+        let (stop, mut paced) = (Stop::default(), Paced::new().unwrap());
+        let turns = Turns::open(time.clone(), Arc::clone(&queue), stop.clone());
+        let mut all = self.callers(&turns, &time, &meter);
+        let pace = queue.pace(time.clone(), time.clone(), (self.measured_from, self.end), stop.clone(), &mut paced);
+        all.push(Box::pin(async { pace.await.unwrap() }));
+        if let Some(at) = self.interrupted {
+            let (time, stop) = (time.clone(), stop.clone());
+            all.push(Box::pin(async move {
+                time.sleep_until(at).await;
+                stop.set();
+            }));
+        }
+        time.run(all);
+        paced.unsent = queue.unsent().min(paced.due);
+        (taken(&meter), paced)
+    }
+}
+
+fn taken(meter: &Meter) -> Tally {
+    let mut tally = Tally::new().unwrap();
+    meter.swap(&mut tally);
+    tally
+}
+
+fn assert_about(found_ns: Nanos, wanted_ns: Nanos) {
+    assert!(found_ns.abs_diff(wanted_ns) <= wanted_ns / 20, "{found_ns} is not about {wanted_ns}");
+}
+
+/// The service answers in a millisecond, but for the second second, in which it answers nothing.
+const STALLS: Load = Load {
+    measured_from: SECOND,
+    end: 2 * SECOND + 50 * MS,
+    answers_at: |sent| if (SECOND..2 * SECOND).contains(&sent) { 2 * SECOND + MS } else { sent + MS },
+    ..LOAD
+};
+
+#[test]
+fn a_stall_is_in_the_latencies_of_all_who_would_have_asked_meanwhile() {
+    let (tally, paced) = STALLS.open(1_000.0);
+    assert_eq!((tally.warm_up, tally.calls, paced.due, paced.unsent), (1_000, 1_050, 1_050, 0));
+    assert_about(tally.latency.value_at_percentile(50.0), 500 * MS);
+    assert_about(tally.latency.value_at_percentile(99.0), 990 * MS);
+    assert_about(tally.latency.max(), 1_001 * MS);
+    assert_about(tally.late.max(), 950 * MS);
+    assert_about(paced.most_waiting, 950);
+    assert_eq!(paced.behind.max(), 0, "the generator itself was never late");
+}
+
+#[test]
+fn a_closed_loop_hides_the_same_stall() {
+    let tally = STALLS.closed();
+    assert_about(tally.latency.value_at_percentile(50.0), MS);
+    assert_about(tally.latency.max(), 1_001 * MS);
+}
+
+#[test]
+fn a_service_that_keeps_up_has_its_own_latency() {
+    let (tally, paced) = LOAD.open(1_000.0);
+    assert_eq!((tally.calls, tally.allowed, paced.due, paced.unsent, paced.most_waiting), (1_000, 1_000, 1_000, 0, 0));
+    assert_about(tally.latency.value_at_percentile(50.0), MS);
+    assert_about(tally.latency.max(), MS);
+    let closed = LOAD.closed();
+    assert_eq!(closed.calls, 50 * 1_000, "each asks when it has its answer");
+}
+
+#[test]
+fn what_a_slow_service_left_no_time_for_is_told() {
+    let (tally, paced) = Load { callers: 10, answers_at: |sent| sent + 101 * MS, ..LOAD }.open(1_000.0);
+    assert_eq!((tally.calls, paced.due), (100, 1_000));
+    assert_eq!(tally.calls + paced.unsent, paced.due);
+    assert_about(tally.latency.max(), 910 * MS);
+}
+
+#[test]
+fn what_could_not_be_sent_is_no_answer() {
+    let (tally, paced) = Load { is_reachable: false, ..LOAD }.open(100.0);
+    assert_eq!((tally.calls, paced.due, paced.unsent), (0, 100, 100));
+}
+
+#[test]
+fn an_interrupted_load_has_what_was_due_by_then() {
+    let (tally, paced) = Load { interrupted: Some(250 * MS + MS / 2), measured_from: 50 * MS, ..LOAD }.open(1_000.0);
+    assert_eq!((tally.warm_up, tally.calls, paced.due, paced.unsent), (50, 201, 201, 0));
+}

@@ -1,0 +1,198 @@
+//! How a command reaches a service: the one place where connections to it are made.
+
+#[cfg(feature = "cli")]
+mod options;
+
+use std::{fmt, io, path::Path, str::FromStr, sync::Arc};
+
+use hyper::header::HeaderValue;
+use rustls::pki_types::ServerName;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+};
+use tokio_rustls::TlsConnector;
+
+use weir_settings::Secret;
+
+#[cfg(feature = "cli")]
+pub use options::Options;
+
+use crate::{
+    Listen,
+    tls::client::{Paths, server_name},
+};
+
+/// An address as a person gives it: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
+#[derive(Clone, Debug)]
+pub struct Address {
+    listen: Listen,
+    /// Whether it says that it is encrypted; `None`: it does not say.
+    encrypted: Option<bool>,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (encrypted, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (Some(true), rest.trim_end_matches('/')),
+            (_, Some(rest)) => (Some(false), rest.trim_end_matches('/')),
+            _ => (None, text),
+        };
+        let listen = rest.parse()?;
+        if encrypted.is_some() && matches!(listen, Listen::Unix(_)) {
+            return Err(format!("`{text}`: a unix socket is written unix:PATH"));
+        }
+        Ok(Self { listen, encrypted })
+    }
+}
+
+impl Address {
+    /// Whether a connection to it may be encrypted, as far as it says.
+    pub fn may_be_encrypted(&self) -> bool {
+        self.encrypted != Some(false) && matches!(self.listen, Listen::Tcp(_))
+    }
+}
+
+/// What a command trusts, shows and says by an encrypted connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Trust<'a> {
+    /// Its PEM files.
+    pub paths: Paths<'a>,
+    /// The name to expect, where it is not the host that is called; empty: that host.
+    pub server_name: &'a str,
+}
+
+impl Trust<'_> {
+    fn is_set(&self) -> bool {
+        let Paths { ca, cert, key } = self.paths;
+        [ca, cert, key].iter().any(|path| *path != Path::new("")) || !self.server_name.is_empty()
+    }
+}
+
+/// A service, and the way to it.
+#[derive(Clone)]
+pub struct Destination {
+    listen: Listen,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// What carries bytes.
+pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
+
+impl Destination {
+    /// The service at this address. It is encrypted where the address or anything of `trust` says so. Reads files.
+    ///
+    /// # Errors
+    /// A sentence that names the option or the file.
+    pub fn new(address: &Address, trust: Trust<'_>) -> Result<Self, String> {
+        let listen = address.listen.clone();
+        if !address.encrypted.unwrap_or(trust.is_set()) {
+            return if trust.is_set() {
+                Err(format!("http://{listen} is not encrypted; write https:// where --tls-… is to count"))
+            } else {
+                Ok(Self { listen, tls: None })
+            };
+        }
+        let Listen::Tcp(host) = &listen else { return Err("--tls-…: a unix socket is not encrypted".to_owned()) };
+        let host = host.rsplit_once(':').map_or(host.as_str(), |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = server_name(if trust.server_name.is_empty() { host } else { trust.server_name })?;
+        let mut config = trust.paths.read().and_then(|texts| trust.paths.config(&texts))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self { tls: Some((Arc::new(config).into(), name)), listen })
+    }
+
+    /// A new connection.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn connect(&self) -> io::Result<Box<dyn Transport>> {
+        let stream = match &self.listen {
+            Listen::Tcp(address) => TcpStream::connect(address).await?,
+            Listen::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+        };
+        stream.set_nodelay(true)?;
+        Ok(match &self.tls {
+            Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
+            None => Box::new(stream),
+        })
+    }
+
+    /// The scheme of its URIs.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// The authority of its URIs.
+    pub fn authority(&self) -> &str {
+        match &self.listen {
+            Listen::Tcp(address) => address,
+            // A unix socket has no authority; HTTP/2 must carry one.
+            Listen::Unix(_) => "localhost",
+        }
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.tls.is_some() { "https://" } else { "" })?;
+        self.listen.fmt(f)
+    }
+}
+
+/// What a call says of who makes it; `None` where there is no token.
+///
+/// # Errors
+/// A sentence where no header can hold the token, without it.
+pub fn authorization(token: &Secret) -> Result<Option<HeaderValue>, String> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let value = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+    let mut value = value.map_err(|_| "the token has characters that no header can hold".to_owned())?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn destination(address: &str, name: &str) -> Result<String, String> {
+        let none = Path::new("");
+        let trust = Trust { paths: Paths { ca: none, cert: none, key: none }, server_name: name };
+        Ok(Destination::new(&address.parse()?, trust)?.to_string())
+    }
+
+    #[test]
+    fn the_address_or_an_option_says_whether_it_is_encrypted() {
+        for (address, expected) in
+            [("h:1", "h:1"), ("http://h:1/", "h:1"), ("unix:/s", "unix:/s"), ("[::1]:2", "[::1]:2")]
+        {
+            assert_eq!(destination(address, "").as_deref(), Ok(expected));
+        }
+        for (address, name, told) in [
+            ("http://h:1", "n", "http://h:1 is not encrypted"),
+            ("unix:/s", "n", "a unix socket is not encrypted"),
+            ("https://unix:/s", "", "a unix socket is written unix:PATH"),
+            ("https://h", "", "`h` is no address"),
+            ("https://h:1", "a b", "`a b` is no name of a host"),
+        ] {
+            let error = destination(address, name).unwrap_err();
+            assert!(error.contains(told), "{address}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_never_shown() {
+        let value = authorization(&Secret::from("geheim".to_owned())).unwrap().unwrap();
+        assert_eq!((value.as_bytes(), format!("{value:?}").as_str()), (&b"Bearer geheim"[..], "Sensitive"));
+        assert_eq!(authorization(&Secret::default()), Ok(None));
+        let error = authorization(&Secret::from("geheim\n".to_owned())).unwrap_err();
+        assert!(!error.contains("geheim"), "{error}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The options by which a command says which service it means, for every command alike.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use hyper::header::HeaderValue;
+use weir_settings::{Secret, parse_duration};
+
+use super::{Address, Destination, Trust, authorization};
+use crate::tls::client::Paths;
+
+/// A service, and how to get there.
+#[derive(Args)]
+pub struct Options {
+    /// The service: host:port, https://host:port or unix:PATH; without it WEIR_ADDR, or 127.0.0.1:8081
+    #[arg(long, value_name = "ADDRESS")]
+    addr: Option<Address>,
+    /// How long to wait for an answer
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_timeout)]
+    timeout: Duration,
+    /// Who may vouch for the service, in PEM; without it WEIR_TLS_CA, or whom the system trusts. Encrypts, as https:// does
+    #[arg(long, value_name = "FILE", help_heading = SECURITY)]
+    tls_ca: Option<PathBuf>,
+    /// The certificate to show, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = SECURITY)]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = SECURITY)]
+    tls_key: Option<PathBuf>,
+    /// The name that the service's certificate must bear, where it is not the host in --addr; without --addr,
+    /// WEIR_TLS_SERVER_NAME
+    #[arg(long, value_name = "NAME", help_heading = SECURITY)]
+    tls_server_name: Option<String>,
+    /// The bearer token to show. Others on this machine can see an option, but not the variable
+    #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, default_value = "", hide_default_value = true,
+        value_parser = parse_token, help_heading = SECURITY)]
+    token: Secret,
+}
+
+const DEFAULT_ADDRESS: &str = "127.0.0.1:8081";
+
+/// A variable of the environment; an empty one is not set.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// The options of security in the help.
+const SECURITY: &str = "TLS and authorization";
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map(|micros| Duration::from_micros(micros.unsigned_abs()))
+}
+
+fn parse_token(text: &str) -> Result<Secret, String> {
+    Ok(Secret::from(text.to_owned()))
+}
+
+impl Options {
+    /// Where the service is, and how to get there.
+    ///
+    /// Options override variables: those say how to get to a service that no option names, and no more than who vouches for
+    /// one that an option names without saying that it is not encrypted.
+    ///
+    /// # Errors
+    /// A sentence that names the option, the variable or the file.
+    pub fn destination(&self) -> Result<Destination, String> {
+        let address = match &self.addr {
+            Some(address) => address.clone(),
+            None => {
+                let text = variable("WEIR_ADDR");
+                let text = text.as_deref().unwrap_or(DEFAULT_ADDRESS);
+                text.parse().map_err(|why| format!("WEIR_ADDR: {why}"))?
+            }
+        };
+        let path = |path: &Option<PathBuf>| path.clone().unwrap_or_default();
+        let (mut ca, cert, key) = (path(&self.tls_ca), path(&self.tls_cert), path(&self.tls_key));
+        let mut server_name = self.tls_server_name.clone().unwrap_or_default();
+        if address.may_be_encrypted() {
+            if self.tls_ca.is_none() {
+                ca = variable("WEIR_TLS_CA").unwrap_or_default().into();
+            }
+            if self.tls_server_name.is_none() && self.addr.is_none() {
+                server_name = variable("WEIR_TLS_SERVER_NAME").unwrap_or_default();
+            }
+        }
+        let trust = Trust { paths: Paths { ca: &ca, cert: &cert, key: &key }, server_name: &server_name };
+        Destination::new(&address, trust)
+    }
+
+    /// What calls say of who makes them.
+    ///
+    /// # Errors
+    /// A sentence where no header can hold the token.
+    pub fn authorization(&self) -> Result<Option<HeaderValue>, String> {
+        authorization(&self.token)
+    }
+
+    /// How long to wait for an answer.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+}

@@ -1,0 +1,102 @@
+//! How a port is encrypted.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::NamePattern;
+use weir_settings::{SECOND, Time};
+
+use crate::Listen;
+
+/// How a port is encrypted, and who may connect. Without a certificate it is not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenerTls {
+    /// The certificate (PEM), with what leads to its issuer.
+    pub cert: PathBuf,
+    /// The certificate's private key (PEM).
+    pub key: PathBuf,
+    /// Who may vouch for clients (PEM); without it they are not asked for certificates.
+    pub client_ca: PathBuf,
+    /// Whether clients need a certificate, where they are asked for one.
+    pub client_auth: ClientAuth,
+    /// The names of which a client's certificate must bear one; none: any name will do.
+    pub client_names: Vec<NamePattern>,
+    /// How long a handshake may take.
+    pub handshake_timeout: Time,
+    /// Most handshakes under way; for a further one the oldest is given up.
+    pub max_handshakes: usize,
+}
+
+/// Whether clients need a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAuth {
+    /// Without one nobody connects.
+    #[default]
+    Required,
+    /// Who shows one must show a good one.
+    Optional,
+}
+
+impl Default for ListenerTls {
+    fn default() -> Self {
+        Self {
+            cert: PathBuf::new(),
+            key: PathBuf::new(),
+            client_ca: PathBuf::new(),
+            client_auth: ClientAuth::default(),
+            client_names: Vec::new(),
+            handshake_timeout: Time::seconds(10),
+            max_handshakes: 256,
+        }
+    }
+}
+
+fn set(path: &Path) -> bool {
+    !path.as_os_str().is_empty()
+}
+
+impl ListenerTls {
+    /// Whether the port is encrypted.
+    pub fn is_on(&self) -> bool {
+        set(&self.cert)
+    }
+
+    /// Whether clients are asked for certificates.
+    pub fn asks_clients(&self) -> bool {
+        self.is_on() && set(&self.client_ca)
+    }
+
+    /// The files that are named.
+    pub fn files(&self) -> Vec<PathBuf> {
+        [&self.cert, &self.key, &self.client_ca].into_iter().filter(|path| set(path)).cloned().collect()
+    }
+
+    /// Checks bounds, and what contradicts itself, for a port that listens there and has so many connections;
+    /// `section` is where these settings stand.
+    ///
+    /// # Errors
+    /// A sentence that names the key.
+    pub fn check(&self, section: &str, listen: &Listen, max_connections: usize) -> Result<(), String> {
+        let holds = |condition: bool, otherwise: &str| {
+            if condition { Ok(()) } else { Err(format!("{section}.{otherwise}")) }
+        };
+        holds(set(&self.cert) == set(&self.key), "cert and key: either both are set or none")?;
+        holds(
+            self.is_on() || !set(&self.client_ca),
+            "client_ca is set, but no certificate of the port's own (cert, key)",
+        )?;
+        let names = self.client_names.is_empty() || self.asks_clients();
+        holds(names, "client_names is set, but client_ca is not, so no client is asked for its certificate")?;
+        let unix = matches!(listen, Listen::Unix(_));
+        holds(!(unix && self.is_on()), "cert: a unix socket is not encrypted; the rights of its directory guard it")?;
+        let times = SECOND / 10..=60 * SECOND;
+        holds(times.contains(&self.handshake_timeout.0), "handshake_timeout is 100ms to 60s")?;
+        holds((1..=100_000).contains(&self.max_handshakes), "max_handshakes is 1 to 100000")?;
+        // Else those who say nothing could take all there are.
+        let room = !self.is_on() || self.max_handshakes < max_connections;
+        holds(room, "max_handshakes is less than max_connections of the port")
+    }
+}

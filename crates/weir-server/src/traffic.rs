@@ -1,0 +1,63 @@
+//! How long the connections of a port last, and how much may be asked of it.
+
+use weir_settings::{DAY, Micros, SECOND, Time};
+
+/// Shortest time that a connection may be given, where it is given one.
+const SHORTEST: Micros = SECOND / 10;
+/// Longest time of every kind.
+const LONGEST: Micros = 366 * DAY;
+/// Most requests that a bound may let pass, in a second and at once: beyond it there is no telling it from none.
+const MAX_REQUESTS: usize = 10_000_000;
+
+/// Bounds on connections in time, and on requests in number. 0 means none.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
+    /// How old a connection gets, a tenth more or less.
+    pub max_connection_age: Time,
+    /// How long what is under way on it may take then.
+    pub max_connection_age_grace: Time,
+    /// How long a connection that has asked something may ask nothing more.
+    pub idle_timeout: Time,
+    /// Most requests of one connection a second.
+    pub max_requests_per_second: u32,
+    /// Most requests of all connections that are under way at once.
+    pub max_concurrent_requests: usize,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self {
+            max_connection_age: Time::seconds(3_600),
+            max_connection_age_grace: Time::seconds(30),
+            idle_timeout: Time(0),
+            max_requests_per_second: 0,
+            max_concurrent_requests: 0,
+        }
+    }
+}
+
+impl Traffic {
+    /// Checks bounds; `section` is where these settings stand.
+    ///
+    /// # Errors
+    /// A sentence that names the key.
+    pub fn check(&self, section: &str) -> Result<(), String> {
+        let lasts = |time: Time| time.0 == 0 || (SHORTEST..=LONGEST).contains(&time.0);
+        let requests = 0..=MAX_REQUESTS;
+        for (holds, otherwise) in [
+            (lasts(self.max_connection_age), "max_connection_age is 100ms to 366d, or 0 for none"),
+            ((0..=DAY).contains(&self.max_connection_age_grace.0), "max_connection_age_grace is 0 to 1d"),
+            (lasts(self.idle_timeout), "idle_timeout is 100ms to 366d, or 0 for none"),
+            (
+                requests.contains(&(self.max_requests_per_second as usize)),
+                "max_requests_per_second is 1 to 10000000, or 0 for none",
+            ),
+            (requests.contains(&self.max_concurrent_requests), "max_concurrent_requests is 0 to 10000000"),
+        ] {
+            if !holds {
+                return Err(format!("{section}.{otherwise}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! What every crate of Weir reports with, whatever it reports: counters and histograms whose threads share no cache line, the
+//! registry that renders them as Prometheus text, the context of the request at hand, and a rate limit for log lines.
+
+pub mod counters;
+pub mod histogram;
+mod log_limit;
+pub mod registry;
+pub mod request;
+mod thread_shard;
+
+pub use counters::ShardedCounters;
+pub use histogram::Histogram;
+pub use log_limit::LogLimit;
+pub use registry::{Registry, Render};

@@ -1,0 +1,275 @@
+//! What is told of one request while it is answered: its id, its trace, what was decided. Whoever writes a log line about a request
+//! asks here whose it is, however deep below the surface.
+//!
+//! A request has a trail only where somebody will be told of it: see `transport::watch`.
+
+mod id;
+mod outcome;
+mod trace;
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant, SystemTime},
+};
+
+use parking_lot::Mutex;
+
+pub use id::RequestId;
+pub use outcome::{OTHER, Outcome};
+pub use trace::{Context, SpanId};
+
+/// What was called. These names stand in the code: nothing of them is the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surface {
+    /// A call over gRPC.
+    Grpc {
+        /// The service's full name.
+        service: &'static str,
+        /// The method's.
+        method: &'static str,
+    },
+    /// A request over HTTP.
+    Http {
+        /// Its method.
+        method: &'static str,
+        /// Its path.
+        route: &'static str,
+    },
+    /// Something else than a decision or a reset.
+    Other,
+}
+
+impl fmt::Display for Surface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Grpc { service, method } => write!(f, "{service}/{method}"),
+            Self::Http { method, route } => write!(f, "{method} {route}"),
+            Self::Other => f.write_str("other"),
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// Whoever asked has gone before there was an answer.
+    #[default]
+    Abandoned,
+    /// With this code of gRPC.
+    Grpc(i32),
+    /// With this status of HTTP.
+    Http(u16),
+}
+
+impl Ending {
+    /// Whether there was another answer than what was asked for; a refusal over HTTP is one.
+    pub fn has_failed(self) -> bool {
+        match self {
+            Self::Abandoned => false,
+            Self::Grpc(code) => code != 0,
+            Self::Http(status) => status >= 400,
+        }
+    }
+}
+
+/// What was decided for one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The domain, where all checks are of one: its name in the policy, or `other`.
+    pub domain: Option<Box<str>>,
+    /// The limit that decided, where it was one check: its name in the policy, or `other`.
+    pub limit: Option<Box<str>>,
+    /// A check was decided without the shared store.
+    pub degraded: bool,
+    /// Checks.
+    pub checks: u32,
+    /// Those refused.
+    pub limited: u32,
+    /// Those that could not be decided.
+    pub failed: u32,
+    /// When the shared store was asked, until when, and whether it did not answer.
+    pub store: Option<(SystemTime, SystemTime, bool)>,
+}
+
+impl Told {
+    /// A check in this domain went so; `None`: the policy has no such domain. `limit` is the one that decided, if any.
+    pub fn check(&mut self, domain: Option<&str>, limit: Option<&str>, outcome: Outcome, degraded: bool) {
+        let domain = domain.unwrap_or(OTHER);
+        if self.checks == 0 {
+            (self.domain, self.limit) = (Some(domain.into()), limit.map(Box::from));
+        } else {
+            self.limit = None;
+            self.domain.take_if(|before| **before != *domain);
+        }
+        self.checks = self.checks.saturating_add(1);
+        self.limited = self.limited.saturating_add(u32::from(outcome == Outcome::Limited));
+        self.failed = self.failed.saturating_add(u32::from(outcome == Outcome::Error));
+        self.degraded |= degraded;
+    }
+
+    /// How a request went that ended so: as its checks did, or else it is an error where it failed.
+    pub fn outcome_of(&self, ending: Ending) -> Option<&'static str> {
+        let failed = || ending.has_failed().then_some(Outcome::Error);
+        self.outcome().or_else(failed).map(Outcome::name)
+    }
+
+    /// How the checks went together, where there are any: refused if one was.
+    pub fn outcome(&self) -> Option<Outcome> {
+        match self {
+            Self { checks: 0, .. } => None,
+            Self { limited: 1.., .. } => Some(Outcome::Limited),
+            Self { failed: 1.., .. } => Some(Outcome::Error),
+            _ => Some(Outcome::Allowed),
+        }
+    }
+}
+
+/// One request that somebody will be told of.
+#[derive(Debug)]
+pub struct Trail {
+    /// What was called.
+    pub surface: Surface,
+    /// When it came.
+    pub start: SystemTime,
+    since: Instant,
+    id: OnceLock<RequestId>,
+    /// The caller's trace, or the one that begins with this request.
+    trace: Option<Context>,
+    span: Option<SpanId>,
+    told: Mutex<Told>,
+}
+
+impl Trail {
+    /// Of a request that begins, under the id that its caller gave it. `trace` is the one that it is part of; it has this span there.
+    pub fn new(surface: Surface, given: Option<RequestId>, trace: Option<Context>, span: Option<SpanId>) -> Self {
+        let (start, since) = (SystemTime::now(), Instant::now());
+        let id = given.map_or_else(OnceLock::new, OnceLock::from);
+        Self { surface, start, since, id, trace, span, told: Mutex::default() }
+    }
+
+    /// The request's id, made where it has none.
+    pub fn id(&self) -> &RequestId {
+        self.id.get_or_init(RequestId::make)
+    }
+
+    /// The request's id, where it was given or a log line has told it.
+    pub fn known_id(&self) -> Option<&RequestId> {
+        self.id.get()
+    }
+
+    /// The trace that it is part of.
+    pub fn trace(&self) -> Option<&Context> {
+        self.trace.as_ref()
+    }
+
+    /// Its span, where it has one, and the trace that this is in.
+    pub fn span(&self) -> Option<(&Context, SpanId)> {
+        self.trace.as_ref().zip(self.span)
+    }
+
+    /// How long it has taken.
+    pub fn took(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// What was decided so far, taken away.
+    pub fn take_told(&self) -> Told {
+        std::mem::take(&mut self.told.lock())
+    }
+}
+
+tokio::task_local! {
+    static CURRENT: Arc<Trail>;
+}
+
+/// What `future` does is done for the request of this trail.
+pub fn within<F: Future>(trail: Arc<Trail>, future: F) -> impl Future<Output = F::Output> {
+    CURRENT.scope(trail, future)
+}
+
+/// What `work` does is done for the request of this trail.
+pub fn enter<T>(trail: &Arc<Trail>, work: impl FnOnce() -> T) -> T {
+    CURRENT.sync_scope(Arc::clone(trail), work)
+}
+
+/// What `future` does on another task is done for the request at hand, where there is one.
+pub fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    let trail = CURRENT.try_with(Arc::clone).ok();
+    async {
+        match trail {
+            Some(trail) => within(trail, future).await,
+            None => future.await,
+        }
+    }
+}
+
+/// The id of the request at hand, for a log line about it.
+pub fn request_id() -> Option<String> {
+    CURRENT.try_with(|trail| trail.id().to_string()).ok()
+}
+
+/// The trace of the request at hand, where it has one.
+pub fn trace_id() -> Option<String> {
+    CURRENT.try_with(|trail| trail.trace().map(Context::trace)).ok().flatten()
+}
+
+/// Tells something of the request at hand, where there is one with a trail.
+pub fn tell(tell: impl FnOnce(&mut Told)) {
+    let _ = CURRENT.try_with(|trail| tell(&mut trail.told.lock()));
+}
+
+/// The moment at which the shared store is asked, where the request at hand has a span.
+pub fn asking() -> Option<SystemTime> {
+    CURRENT.try_with(|trail| trail.span.is_some()).unwrap_or_default().then(SystemTime::now)
+}
+
+/// The shared store was asked at that moment, and has answered or failed. Of several that are asked together, the whole time counts.
+pub fn asked(at: Option<SystemTime>, failed: bool) {
+    let Some(at) = at else { return };
+    tell(|told| {
+        let (first, before) = told.store.map_or((at, false), |(first, _, before)| (first.min(at), before));
+        told.store = Some((first, SystemTime::now(), before || failed));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_checks_it_is_told_what_they_have_in_common() {
+        let mut told = Told::default();
+        assert_eq!(told.outcome(), None);
+        told.check(Some("a"), Some("l"), Outcome::Allowed, false);
+        assert_eq!(
+            (told.outcome(), told.domain.as_deref(), told.limit.as_deref()),
+            (Some(Outcome::Allowed), Some("a"), Some("l"))
+        );
+        told.check(Some("a"), Some("l"), Outcome::Error, true);
+        assert_eq!(
+            (told.outcome(), told.domain.as_deref(), told.limit.as_deref()),
+            (Some(Outcome::Error), Some("a"), None)
+        );
+        told.check(None, None, Outcome::Limited, false);
+        assert_eq!((told.outcome(), told.domain.as_deref()), (Some(Outcome::Limited), None));
+        told.check(None, None, Outcome::Allowed, false);
+        assert_eq!((told.domain.as_deref(), told.degraded), (None, true));
+        assert_eq!((told.checks, told.limited, told.failed), (4, 1, 1));
+    }
+
+    #[tokio::test]
+    async fn an_id_is_made_once_for_whoever_asks_below() {
+        assert_eq!((request_id(), trace_id(), asking()), (None, None, None));
+        let surface = Surface::Http { method: "POST", route: "/v1/check" };
+        let trail = Arc::new(Trail::new(surface, None, None, None));
+        let (first, there) = within(Arc::clone(&trail), async {
+            tell(|told| told.degraded = true);
+            (request_id(), tokio::spawn(carried(async { request_id() })).await.unwrap())
+        })
+        .await;
+        assert!(first.is_some() && first == there && first == enter(&trail, request_id));
+        assert_eq!(trail.known_id().map(ToString::to_string), first);
+        assert!(trail.take_told().degraded);
+    }
+}

@@ -1,0 +1,62 @@
+//! The policy in force: a changed one replaces it, a bad one changes nothing.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tracing::{error, info, warn};
+
+use crate::{
+    config::Settings,
+    limiter::Limiter,
+    policy::{self, Policy, Problems},
+    store::AnyStore,
+};
+
+/// The policy as it was loaded last.
+pub struct PolicyInForce {
+    pub limiter: Arc<Limiter<AnyStore>>,
+    pub settings: Settings,
+    /// The files that held nothing then.
+    pub empty: Vec<PathBuf>,
+}
+
+/// Loads the policy of these settings, and logs what a person should know of it: the policy, and its files that hold
+/// nothing.
+pub fn load(settings: &Settings) -> Result<(Policy, Vec<PathBuf>), Problems> {
+    let loaded = policy::load_merging(&settings.limits, &settings.bounds(), settings.envoy.merge_domains)?;
+    for skipped in &loaded.skipped {
+        info!(path = %skipped.display(), "no policy file, passed over");
+    }
+    for empty in &loaded.empty {
+        warn!(path = %empty.display(), "the policy file holds nothing, and so limits nothing");
+    }
+    Ok((loaded.policy, loaded.empty))
+}
+
+impl PolicyInForce {
+    /// Puts what the files say now in force.
+    pub fn reload(&mut self) {
+        match self.load() {
+            Ok(policy) => {
+                info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy reloaded");
+                self.limiter.replace_policy(policy);
+                self.limiter.metrics().policy_reload(true);
+            }
+            Err(problems) => {
+                for problem in &problems.0 {
+                    error!(%problem, "the policy on disk is not valid; the one before stays in force");
+                }
+                self.limiter.metrics().policy_reload(false);
+            }
+        }
+    }
+
+    /// A file that has become empty is taken for one that is being written.
+    fn load(&mut self) -> Result<Policy, Problems> {
+        let (policy, empty) = load(&self.settings)?;
+        if let Some(emptied) = empty.iter().find(|path| !self.empty.contains(path)) {
+            return Err(Problems::of_file(emptied, "the file holds nothing; to lift all limits write `schema: {}`"));
+        }
+        self.empty = empty;
+        Ok(policy)
+    }
+}

@@ -1,0 +1,114 @@
+//! The deadline of a call: the header `grpc-timeout` of gRPC over HTTP/2.
+
+use std::time::Duration;
+
+use hyper::{HeaderMap, Response, header::HeaderName};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::{Status, body::Body};
+
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// Most digits that a timeout may have.
+const MAX_DIGITS: usize = 8;
+
+/// When the client stops waiting for a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// That of a call which begins now. A timeout that gRPC does not define is ignored.
+    #[inline]
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let timeout = timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())?;
+        Instant::now().checked_add(timeout).map(Self)
+    }
+
+    /// Whether it has passed, so that what was not begun must not be.
+    ///
+    /// # Errors
+    /// DEADLINE_EXCEEDED.
+    pub fn check(self) -> Result<(), Status> {
+        if Instant::now() < self.0 { Ok(()) } else { Err(exceeded()) }
+    }
+
+    /// Waits until it has passed; the status to end with.
+    pub async fn passed(self) -> Status {
+        sleep_until(self.0).await;
+        exceeded()
+    }
+
+    /// Ends a call where it is when the deadline passes.
+    pub async fn bound(self, call: impl Future<Output = Response<Body>>) -> Response<Body> {
+        timeout_at(self.0, call).await.unwrap_or_else(|_| exceeded().into_http())
+    }
+}
+
+fn exceeded() -> Status {
+    Status::deadline_exceeded("the deadline of the call has passed")
+}
+
+/// A `TimeoutValue` of up to eight digits, and its `TimeoutUnit`.
+fn timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > MAX_DIGITS {
+        return None;
+    }
+    let number = digits
+        .iter()
+        .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))?;
+    Some(match unit {
+        b'H' => Duration::from_secs(number * 3_600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    fn headers(timeout: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(GRPC_TIMEOUT, hyper::header::HeaderValue::from_static(timeout))])
+    }
+
+    #[test]
+    fn a_timeout_has_up_to_eight_digits_and_a_unit() {
+        for (value, expected) in [
+            ("3H", Some(Duration::from_secs(3 * 3_600))),
+            ("1M", Some(Duration::from_secs(60))),
+            ("42S", Some(Duration::from_secs(42))),
+            ("13m", Some(Duration::from_millis(13))),
+            ("2u", Some(Duration::from_micros(2))),
+            ("0n", Some(Duration::ZERO)),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3_600))),
+            ("000000001S", None),
+            ("+1S", None),
+            ("-1S", None),
+            ("1.5S", None),
+            ("1s", None),
+            ("1", None),
+            ("S", None),
+            ("", None),
+        ] {
+            assert_eq!(timeout(value.as_bytes()), expected, "{value}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_ends_with_its_deadline_unless_it_is_done() {
+        let (far, passed) = (Deadline::of(&headers("99999999H")).unwrap(), Deadline::of(&headers("0n")).unwrap());
+        assert!(far.check().is_ok());
+        assert_eq!(passed.check().unwrap_err().code(), Code::DeadlineExceeded);
+        let done = async || Response::new(Body::empty());
+        assert!(far.bound(done()).await.headers().is_empty());
+        assert!(passed.bound(done()).await.headers().is_empty(), "done is done");
+        assert_eq!(passed.bound(std::future::pending()).await.headers()["grpc-status"], "4");
+        assert_eq!(passed.passed().await.code(), Code::DeadlineExceeded);
+        assert!(Deadline::of(&headers("5 years")).is_none());
+    }
+}

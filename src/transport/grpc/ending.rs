@@ -1,0 +1,114 @@
+//! How a stream ends that its client would go on with: with its connection, with the service, with its deadline, or with the
+//! credentials that it was begun with.
+
+use std::{
+    future::pending,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use hyper::{
+    HeaderMap,
+    body::{Body, Bytes, Frame},
+};
+use tonic::Status;
+
+use super::deadline::Deadline;
+use crate::transport::{farewell::Farewell, gate::Standing, status::Refused};
+
+/// Resolves to the status that a stream ends with.
+pub struct Ending {
+    farewell: Farewell,
+    ended: Pin<Box<dyn Future<Output = Status> + Send>>,
+}
+
+impl Ending {
+    /// At this farewell; at the deadline and when the credentials are lost, where there are any.
+    pub fn new(farewell: Farewell, deadline: Option<Deadline>, standing: Option<Standing>) -> Self {
+        let said = farewell.clone().wait();
+        let lost = async move {
+            match standing {
+                Some(standing) => Refused::from(standing.lost().await).into(),
+                None => pending().await,
+            }
+        };
+        let passed = async move {
+            match deadline {
+                Some(deadline) => deadline.passed().await,
+                None => pending().await,
+            }
+        };
+        let ended = Box::pin(async move {
+            tokio::select! {
+                biased;
+                status = said => status,
+                status = lost => status,
+                status = passed => status,
+            }
+        });
+        Self { farewell, ended }
+    }
+
+    /// The end, where the farewell brings it: at the price of a look, so that a client that never pauses is told too.
+    #[inline]
+    pub fn said(&self) -> Option<Status> {
+        self.farewell.said()
+    }
+
+    /// Waits for the end. It must not be polled again after that.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        self.ended.as_mut().poll(cx)
+    }
+}
+
+/// The body of a call that others serve, health or reflection: it goes on until its own end or the [`Ending`].
+pub struct EndingBody<B> {
+    body: B,
+    ending: Option<Ending>,
+    side: Side,
+}
+
+/// Whose body it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The client's. Reflection reads it on a task of its own, which would hold the connection.
+    Request,
+    /// The service's, which tells the status in its trailers.
+    Answer,
+}
+
+impl<B> EndingBody<B> {
+    /// Ends `body` at `ending`.
+    pub fn new(body: B, ending: Ending, side: Side) -> Self {
+        Self { body, ending: Some(ending), side }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for EndingBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let Self { body, ending, side } = &mut *self;
+        let Some(at) = ending else { return Poll::Ready(None) };
+        if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
+            return Poll::Ready(frame);
+        }
+        at.poll(cx).map(|status| {
+            *ending = None;
+            (*side == Side::Answer).then(|| Ok(Frame::trailers(trailers(&status))))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // An answer without a body has its status in its headers, and must end with them.
+        self.ending.is_none() || self.body.is_end_stream()
+    }
+}
+
+fn trailers(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    // It fails for a text that no header can hold, and ours are fixed.
+    let _ = status.add_header(&mut trailers);
+    trailers
+}

@@ -1,0 +1,163 @@
+use std::{cell::RefCell, collections::VecDeque, num::NonZeroU32, rc::Rc, task::Waker};
+
+use futures_util::stream;
+use hyper::HeaderMap;
+use tokio::sync::oneshot;
+use tonic::Code;
+
+use super::*;
+use crate::{
+    domain::time::DAY,
+    transport::{drain::Drain, farewell::Farewell, grpc::deadline::Deadline, rate::Rate},
+};
+
+/// Checks that wait, by their numbers.
+type Waiting = Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>>;
+
+type Read = Poll<Option<Result<BytesMut, Code>>>;
+
+fn next<M, B>(answers: &mut Answers<M, B>) -> Read
+where
+    M: Stream<Item = Result<Bytes, Status>> + Unpin,
+    B: FnMut(Bytes, Instant) -> Begun + Unpin,
+{
+    let next = answers.poll_next_unpin(&mut Context::from_waker(Waker::noop()));
+    next.map_err(|status| status.code())
+}
+
+fn ready(answer: &'static str) -> Read {
+    Poll::Ready(Some(Ok(answer.into())))
+}
+
+fn ended(code: Code) -> Read {
+    Poll::Ready(Some(Err(code)))
+}
+
+/// Answers each message by itself at once.
+fn echo(message: Bytes, since: Instant) -> Begun {
+    Begun::Ready(BytesMut::from(&message[..]), since)
+}
+
+fn farewell() -> Farewell {
+    Farewell::new(Drain::default())
+}
+
+fn messages<M: Stream<Item = Result<Bytes, Status>> + Unpin>(messages: M, farewell: Farewell) -> Messages<M> {
+    Messages::new(messages, Ending::new(farewell, None, None), None)
+}
+
+fn endless() -> impl Stream<Item = Result<Bytes, Status>> + Unpin {
+    stream::repeat_with(|| Ok(Bytes::from_static(b"a")))
+}
+
+#[test]
+fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
+    let begun = Waiting::default();
+    let begin = {
+        let begun = Rc::clone(&begun);
+        move |message: Bytes, since| {
+            // Every tenth is answered at once, which must not bring it before the others.
+            if message[0] % 10 == 9 {
+                return echo(message, since);
+            }
+            let (sender, receiver) = oneshot::channel();
+            begun.borrow_mut().push_back((message[0], sender));
+            Begun::Waiting(async { receiver.await.unwrap() }.boxed())
+        }
+    };
+    let numbers = stream::iter((0..=u8::MAX).map(|number| Ok(Bytes::copy_from_slice(&[number]))));
+    let mut answers = Answers::new(messages(numbers, farewell()), begin, None);
+    assert_eq!(next(&mut answers), Poll::Pending);
+    let waiting = || begun.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
+    let expected = |most: u8| (0..most).filter(|number| number % 10 != 9).collect::<Vec<_>>();
+    assert_eq!(waiting(), expected(MAX_UNDER_WAY as u8), "each begins in its turn");
+    let finish = |at: usize| {
+        let (number, sender) = begun.borrow_mut().remove(at).unwrap();
+        sender.send(BytesMut::from(&[number][..])).unwrap();
+    };
+    finish(1);
+    assert_eq!(next(&mut answers), Poll::Pending, "the second waits for the first");
+    finish(0);
+    for number in 0..2_u8 {
+        assert_eq!(next(&mut answers), Poll::Ready(Some(Ok(BytesMut::from(&[number][..])))));
+    }
+    assert_eq!(next(&mut answers), Poll::Pending);
+    assert_eq!(waiting(), expected(MAX_UNDER_WAY as u8 + 2)[2..]);
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_client_or_with_a_message_that_cannot_be_read() {
+    let two = [Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))];
+    let too_long = Err(Status::out_of_range("too long"));
+    let read = |all: Vec<_>| {
+        let id = Some(HeaderValue::from_static("id-1"));
+        let mut answers = Answers::new(messages(stream::iter(all), farewell()), echo, id);
+        assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("b")));
+        answers
+    };
+    assert_eq!(next(&mut read(two.to_vec())), Poll::Ready(None));
+    let mut broken = read(two.into_iter().chain([too_long]).collect());
+    let error = broken.next().await.expect("an error").expect_err("an error");
+    assert_eq!(
+        (error.code(), error.metadata().get("x-request-id").unwrap().as_bytes()),
+        (Code::OutOfRange, &b"id-1"[..])
+    );
+    assert_eq!(next(&mut broken), Poll::Ready(None));
+}
+
+#[tokio::test]
+async fn a_stream_ends_at_the_farewell_whether_its_client_pauses_or_not() {
+    let farewell = farewell();
+    let mut silent = Answers::new(messages(stream::pending(), farewell.clone()), echo, None);
+    let mut busy = Answers::new(messages(endless(), farewell.clone()), echo, None);
+    assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Pending, ready("a")));
+    farewell.say();
+    assert_eq!((next(&mut silent), next(&mut busy)), (ended(Code::Unavailable), ended(Code::Unavailable)));
+    assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Ready(None), Poll::Ready(None)));
+}
+
+#[tokio::test]
+async fn checks_under_way_at_the_farewell_are_answered_before_the_end() {
+    let farewell = farewell();
+    let (sender, receiver) = oneshot::channel();
+    let mut receiver = Some(receiver);
+    let wait = move |_, _| {
+        let receiver = receiver.take().expect("one message");
+        Begun::Waiting(async { receiver.await.unwrap() }.boxed())
+    };
+    let one = stream::iter([Ok(Bytes::new())]).chain(stream::pending());
+    let mut answers = Answers::new(messages(one, farewell.clone()), wait, None);
+    assert_eq!(next(&mut answers), Poll::Pending);
+    farewell.say();
+    assert_eq!(next(&mut answers), Poll::Pending);
+    sender.send("late".into()).unwrap();
+    assert_eq!((next(&mut answers), next(&mut answers)), (ready("late"), ended(Code::Unavailable)));
+}
+
+#[tokio::test]
+async fn a_stream_ends_at_its_deadline_whether_its_client_pauses_or_not() {
+    let timeout = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), HeaderValue::from_static("1n"))]);
+    let ending = || Ending::new(farewell(), Deadline::of(&timeout), None);
+    let mut silent = Answers::new(Messages::new(stream::pending(), ending(), None), echo, None);
+    assert_eq!(silent.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+    let mut busy = Answers::new(Messages::new(endless(), ending(), None), echo, None);
+    let status = loop {
+        match busy.next().await.unwrap() {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn a_stream_is_held_to_the_rate_of_its_connection_and_ends_while_it_waits() {
+    let (rate, farewell) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), farewell());
+    let ending = Ending::new(farewell.clone(), None, None);
+    let messages = Messages::new(endless(), ending, Some(Pace::new(Arc::new(rate))));
+    let mut answers = Answers::new(messages, echo, None);
+    assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("a")));
+    assert_eq!(next(&mut answers), Poll::Pending);
+    farewell.say();
+    assert_eq!(next(&mut answers), ended(Code::Unavailable));
+}

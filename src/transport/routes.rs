@@ -1,0 +1,97 @@
+//! What both ports serve: the paths, the access that each needs where authentication is enabled, and the name that each has
+//! in the log and in spans.
+
+use hyper::Method;
+
+use crate::{
+    auth::{Access, Role},
+    telemetry::trail::Surface,
+};
+
+/// The full names of services, as health checks and reflection ask for them.
+pub mod service {
+    /// Weir's own.
+    pub const RATE_LIMITER: &str = "weir.v1.RateLimiter";
+    /// Envoy's.
+    pub const ENVOY: &str = "envoy.service.ratelimit.v3.RateLimitService";
+    /// The name under which envoyproxy/ratelimit answers health checks.
+    pub const ENVOY_HEALTH: &str = "ratelimit";
+}
+
+/// The paths of the calls that decide or reset.
+pub mod path {
+    /// One check.
+    pub const CHECK: &str = "/weir.v1.RateLimiter/Check";
+    /// Many checks in one call.
+    pub const CHECK_BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
+    /// Checks as they come.
+    pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
+    /// Forget a key.
+    pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
+    /// What Envoy asks.
+    pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    /// Where the paths of health checks begin.
+    pub const HEALTH: &str = "/grpc.health.v1.Health/";
+}
+
+/// The access that a call of the gRPC port needs. Reflection, and what is not named here, needs an authenticated client.
+#[inline]
+pub fn access_of_call(called: &str) -> Access {
+    match called {
+        path::CHECK | path::CHECK_BATCH | path::CHECK_STREAM | path::SHOULD_RATE_LIMIT => Access::Role(Role::Check),
+        path::RESET => Access::Role(Role::Reset),
+        health if health.starts_with(path::HEALTH) => Access::Open,
+        _ => Access::Known,
+    }
+}
+
+/// The same for a page of the HTTP port.
+pub fn access_of_page(page: &str) -> Access {
+    match page {
+        "/v1/check" | "/v1/check_batch" | "/json" => Access::Role(Role::Check),
+        "/v1/reset" => Access::Role(Role::Reset),
+        "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/simulate" => Access::Role(Role::Metrics),
+        "/ui/api/key" => Access::Role(Role::Check),
+        "/healthz" | "/readyz" | "/healthcheck" => Access::Open,
+        // The explorer's page holds no data; what it reads is below the other.
+        "/ui" => Access::Open,
+        page if page.starts_with("/ui/") && !page.starts_with("/ui/api/") => Access::Open,
+        _ => Access::Known,
+    }
+}
+
+/// The name of a call of the gRPC port.
+pub fn surface_of_call(called: &str) -> Surface {
+    let weir = |method| Surface::Grpc { service: service::RATE_LIMITER, method };
+    match called {
+        path::CHECK => weir("Check"),
+        path::CHECK_BATCH => weir("CheckBatch"),
+        path::CHECK_STREAM => weir("CheckStream"),
+        path::RESET => weir("Reset"),
+        path::SHOULD_RATE_LIMIT => Surface::Grpc { service: service::ENVOY, method: "ShouldRateLimit" },
+        _ => Surface::Other,
+    }
+}
+
+/// The name of a page of the HTTP port.
+pub fn surface_of_page(method: &Method, page: &str) -> Surface {
+    let known = ["/v1/check", "/v1/check_batch", "/v1/reset", "/json"].into_iter().find(|route| *route == page);
+    let Some(route) = known else { return Surface::Other };
+    let methods = ["POST", "GET", "PUT", "PATCH", "DELETE"];
+    let method = methods.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
+    Surface::Http { method, route }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_surface_has_no_text_of_the_request() {
+        assert_eq!(surface_of_call(path::RESET).to_string(), "weir.v1.RateLimiter/Reset");
+        assert_eq!(surface_of_call("/weir.v1.RateLimiter/Secret"), Surface::Other);
+        assert_eq!(surface_of_page(&Method::POST, "/v1/check").to_string(), "POST /v1/check");
+        assert_eq!(surface_of_page(&Method::OPTIONS, "/json").to_string(), "_OTHER /json");
+        assert_eq!(surface_of_page(&Method::GET, "/v1/check/secret"), Surface::Other);
+    }
+}

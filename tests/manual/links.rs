@@ -1,0 +1,97 @@
+//! Links between the documents: each leads to a file that is there, and to a heading of it.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{page, root};
+
+/// Directories whose documents are not this project's.
+const FOREIGN: [&str; 2] = ["target", "node_modules"];
+/// Each of these names every document of its directory.
+const INDEXES: [(&str, &str); 2] = [("README.md", "docs"), ("docs/decisions/README.md", "docs/decisions")];
+
+/// Every document, by its path from the root.
+fn documents() -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![root().to_owned()]);
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+            if path.is_dir() && !path.is_symlink() && !name.starts_with('.') && !FOREIGN.contains(&name) {
+                open.push(path);
+            } else if name.ends_with(".md") && !path.ends_with(page::TEMPLATE) {
+                found.push(path.strip_prefix(root()).expect("below the root").to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The lines of a document outside its blocks of code.
+fn prose(document: &Path) -> String {
+    let text = fs::read_to_string(root().join(document)).expect("a text");
+    text.split("```").step_by(2).collect::<Vec<_>>().join("\n")
+}
+
+/// The targets of links that stay within the repository.
+fn links(prose: &str) -> impl Iterator<Item = &str> {
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+}
+
+/// What a link to a heading says, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+fn anchors(prose: &str) -> BTreeSet<String> {
+    let headings = prose.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#'))).collect()
+}
+
+/// Where a link of a document leads, without `.` and `..`.
+fn target(document: &Path, path: &str) -> PathBuf {
+    let mut target = document.parent().expect("a directory").to_owned();
+    for part in Path::new(path).components() {
+        match part {
+            Component::ParentDir => drop(target.pop()),
+            Component::CurDir => {}
+            part => target.push(part),
+        }
+    }
+    target
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        for link in links(&prose(&document)) {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { document.clone() } else { target(&document, path) };
+            let is_there = root().join(&target).exists();
+            if !is_there || (!heading.is_empty() && !anchors(&prose(&target)).contains(heading)) {
+                wrong.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_indexes_name_every_document() {
+    for (index, folder) in INDEXES {
+        let index = Path::new(index);
+        let text = prose(index);
+        let named: BTreeSet<_> = links(&text).map(|link| target(index, link)).collect();
+        let in_folder =
+            documents().into_iter().filter(|path| path.parent() == Some(Path::new(folder)) && path != index);
+        let missing: Vec<_> = in_folder.filter(|path| !named.contains(path)).collect();
+        assert!(missing.is_empty(), "{} does not name {missing:?}", index.display());
+    }
+}
