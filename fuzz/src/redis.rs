@@ -24,7 +24,7 @@ pub fn reply(bytes: &[u8]) {
         answers(&reply);
         map(&reply);
         if let Ok(hello) = Hello::read(&reply) {
-            let _ = hello.check(&asked(), ServerMode::Standalone, true);
+            let _ = hello.check(ServerMode::Standalone, true);
         }
         if let Value::ServerError(error) = &reply {
             // What is no refusal for sure is never sent again.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use bytes::BufMut;
-use deadpool_redis::redis::{Cmd, RedisWrite, aio::MultiplexedConnection};
+use deadpool_redis::redis::{Cmd, RedisResult, RedisWrite, Value, aio::MultiplexedConnection};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::time::Instant;
 
@@ -121,39 +121,52 @@ impl Batch {
         calls: &[usize],
         last: bool,
     ) -> Result<Round, Failure> {
-        // Each call has a reply of its own, so that neither an error nor a slow one concerns the others. They are written in
-        // their order.
-        let send = |call: &usize| {
-            let waiters = &self.waiters[self.calls[*call].clone()];
-            let asking = waiters.first().is_some_and(|waiter| waiter.asking);
-            let (connection, command) = (connection.clone(), command(waiters, settings));
-            async move { send(connection, &command, asking).await }
-        };
-        let mut replies: FuturesOrdered<_> = calls.iter().map(send).collect();
         let mut round = Round::default();
+        if let [call] = calls {
+            let reply = self.send(*call, connection, settings).await.map_err(failure)?;
+            self.answer(*call, &reply, last, &mut round);
+            return Ok(round);
+        }
+        // They are written in their order, and each is answered as soon as its reply is there.
+        let mut replies: FuturesOrdered<_> = calls.iter().map(|call| self.send(*call, connection, settings)).collect();
         for call in calls {
             let Some(reply) = replies.next().await else { break };
-            let reply = reply.map_err(failure)?;
-            let mut answers = Answers::new(&reply);
-            if let Err(failure) = &answers
-                && failure.refusal() == Some(RefusalCode::NoScript)
-                && !last
-            {
-                round.without_script.push(*call);
-                continue;
-            }
-            for waiter in &mut self.waiters[self.calls[*call].clone()] {
-                let answer = match &mut answers {
-                    Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
-                    Err(failure) => Err(failure.clone()),
-                };
-                if let Err(failure @ Failure::Refused(_)) = &answer {
-                    round.refused = Some(failure.clone());
-                }
-                waiter.answer(answer);
-            }
+            self.answer(*call, &reply.map_err(failure)?, last, &mut round);
         }
         Ok(round)
+    }
+
+    fn send(
+        &self,
+        call: usize,
+        connection: &MultiplexedConnection,
+        settings: &CallSettings,
+    ) -> impl Future<Output = RedisResult<Value>> + use<> {
+        let waiters = &self.waiters[self.calls[call].clone()];
+        let asking = waiters.first().is_some_and(|waiter| waiter.asking);
+        let (connection, command) = (connection.clone(), command(waiters, settings));
+        async move { send(connection, &command, asking).await }
+    }
+
+    fn answer(&mut self, call: usize, reply: &Value, last: bool, round: &mut Round) {
+        let mut answers = Answers::new(reply);
+        if let Err(failure) = &answers
+            && failure.refusal() == Some(RefusalCode::NoScript)
+            && !last
+        {
+            round.without_script.push(call);
+            return;
+        }
+        for waiter in &mut self.waiters[self.calls[call].clone()] {
+            let answer = match &mut answers {
+                Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
+                Err(failure) => Err(failure.clone()),
+            };
+            if let Err(failure @ Failure::Refused(_)) = &answer {
+                round.refused = Some(failure.clone());
+            }
+            waiter.answer(answer);
+        }
     }
 }
 

@@ -19,14 +19,14 @@ pub fn command(words: &[&[u8]]) -> Cmd {
 /// # Errors
 /// There is no reply.
 pub async fn send(mut connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
-    if !asking {
-        return connection.send_packed_command(command).await;
+    if asking {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").add_command(command.clone());
+        // What is wrong with ASKING is wrong with the command too, and its reply says so. Boxed, as it is rare.
+        let replies = Box::pin(send_all(connection, &pipeline)).await?;
+        return Ok(replies.into_iter().next_back().unwrap_or_default());
     }
-    let mut pipeline = Pipeline::with_capacity(2);
-    pipeline.cmd("ASKING").add_command(command.clone());
-    // What is wrong with ASKING is wrong with the command too, and its reply says so.
-    let replies = send_all(connection, &pipeline).await?;
-    Ok(replies.into_iter().next_back().unwrap_or_default())
+    connection.send_packed_command(command).await
 }
 
 /// [`send`] where a server's error is an error.
