@@ -1,17 +1,17 @@
 //! The masters of a Cluster: which one to ask, and where to go when it is another one.
 
-mod looks;
+mod refresh;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use deadpool_redis::redis::{Cmd, Value};
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use tracing::debug;
 
-use self::looks::Looks;
+use self::refresh::Refresh;
 use super::{
-    connection::Reply,
     encode::Part,
     node::Node,
     reply::Decided,
@@ -31,7 +31,7 @@ pub trait Connect: Send + Sync + 'static {
     fn node(&self, address: &Address, slot: u16) -> Node;
 
     /// What any node says to `CLUSTER SLOTS`, or why it does not, in bounded time.
-    fn slots(&self, address: &Address) -> impl Future<Output = Result<Reply, Failure>> + Send;
+    fn slots(&self, address: &Address) -> impl Future<Output = Result<Value, Failure>> + Send;
 }
 
 /// A Cluster.
@@ -46,15 +46,15 @@ struct Shared<C> {
     map: ArcSwap<SlotMap<Node>>,
     /// One change of the map at a time.
     change: Mutex<()>,
-    looks: Looks,
+    refresh: Refresh,
 }
 
 impl<C: Connect> Cluster<C> {
     /// A Cluster that is found through `seeds`; a task on `runtime` keeps its map true.
     pub fn start(seeds: Vec<Address>, connect: C, runtime: &Handle) -> Self {
-        let (map, change, looks) = (ArcSwap::default(), Mutex::default(), Looks::default());
-        let shared = Arc::new(Shared { connect, seeds, map, change, looks });
-        let task = runtime.spawn(looks::keep(Arc::clone(&shared)));
+        let (map, change, refresh) = (ArcSwap::default(), Mutex::default(), Refresh::default());
+        let shared = Arc::new(Shared { connect, seeds, map, change, refresh });
+        let task = runtime.spawn(refresh::run(Arc::clone(&shared)));
         Self { shared, task }
     }
 
@@ -89,21 +89,22 @@ impl<C: Connect> Cluster<C> {
         self.carry(slot, deadline, |node, asking| async move { node.ask(part(), deadline, asking).await }).await
     }
 
-    /// Runs the script beside the lanes on the master of a key in `slot`, until `deadline`. On the Cluster's runtime.
+    /// Runs the script outside the pipelines on the master of a key in `slot`, until `deadline`. On the Cluster's runtime.
     ///
     /// # Errors
     /// Why there is no reply.
-    pub async fn script(&self, slot: u16, key: &[u8], call: &[u8], deadline: Instant) -> Result<Reply, Failure> {
+    pub async fn script(&self, slot: u16, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
         self.carry(slot, deadline, |node, asking| async move { node.script(key, call, asking).await }).await
     }
 
-    /// Runs a command beside the lanes on the master of its key, which is in `slot`, until `deadline`. On the Cluster's
+    /// Runs a command outside the pipelines on the master of its key, which is in `slot`, until `deadline`. On the Cluster's
     /// runtime.
     ///
     /// # Errors
     /// Why there is no reply.
-    pub async fn command(&self, slot: u16, command: &[&[u8]], deadline: Instant) -> Result<Reply, Failure> {
-        self.carry(slot, deadline, |node, asking| async move { node.command(command, asking).await }).await
+    pub async fn command(&self, slot: u16, command: impl Fn() -> Cmd, deadline: Instant) -> Result<Value, Failure> {
+        let command = &command;
+        self.carry(slot, deadline, |node, asking| async move { node.command(command(), asking).await }).await
     }
 
     /// Sends a request to the node that serves a slot, and elsewhere as nodes say, until one answers. `send` is told whether
@@ -146,7 +147,7 @@ impl<C: Connect> Shared<C> {
     fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         let found = self.map.load().owner(slot).map(Arc::clone);
         if found.is_none() {
-            self.looks.soon();
+            self.refresh.soon();
         }
         found
     }
@@ -171,7 +172,7 @@ impl<C: Connect> Shared<C> {
         debug!(slot, to = %address, moved, "redirected");
         if moved {
             self.moved(&address, slot);
-            self.looks.after_move(address);
+            self.refresh.after_move(address);
             return Some(None);
         }
         self.importer(&address, slot).map(Some)
@@ -179,7 +180,7 @@ impl<C: Connect> Shared<C> {
 
     /// After a failure the map may be what is wrong.
     fn doubted(&self, failure: Failure) -> Failure {
-        self.looks.soon();
+        self.refresh.soon();
         failure
     }
 

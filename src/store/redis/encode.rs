@@ -3,7 +3,7 @@
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::SmallVec;
 
-use super::{script::Task, spread::Undo};
+use super::{cross_slot::Undo, script::Task};
 use crate::{
     algorithm::TakesBack,
     domain::{Charge, Micros},

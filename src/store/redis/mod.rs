@@ -1,31 +1,29 @@
 //! States in Redis or Valkey, shared by every replica: one script decides plans where their states are.
 
+pub mod batch;
 pub mod breaker;
 pub mod cluster;
-pub mod connection;
-pub mod dial;
+pub mod command;
+pub mod connector;
+pub mod credentials;
+pub mod cross_slot;
 pub mod encode;
-pub mod flight;
-pub mod greeting;
+pub mod hello;
 pub mod io;
-pub mod lane;
-pub mod login;
-pub mod manager;
-mod nesting;
 pub mod node;
+pub mod pool;
+pub mod probe;
 pub mod queue;
 pub mod reply;
 pub mod reset;
 pub mod retry;
-mod run;
 pub mod script;
 pub mod sentinel;
 pub mod servers;
 pub mod settings;
 pub mod slots;
-pub mod spread;
-pub mod term;
 pub mod tls;
+pub mod worker;
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,6 +31,7 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use self::{
+    cross_slot::{Group, Undo, groups, is_undone, merge, undos},
     encode::{Mode, Part, call_head},
     io::IoThread,
     reply::Decided,
@@ -41,7 +40,6 @@ use self::{
     servers::{Maker, Servers},
     settings::RedisSettings,
     slots::slot_of,
-    spread::{Group, Undo, groups, is_undone, merge, undos},
 };
 use super::{Failure, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use crate::{
@@ -119,12 +117,12 @@ impl RedisStore {
                 Ok((decided.decisions, decided.at))
             }
             // Boxed, so that the usual case does not carry the room for it around.
-            groups => Box::pin(self.decide_spread(plan, groups, deadline)).await,
+            groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
         }
     }
 
     /// Decides a plan whose anchors are asked each for itself; the moment is the last of theirs.
-    async fn decide_spread(
+    async fn decide_cross_slot(
         &self,
         plan: &Plan<'_>,
         groups: &[Group],

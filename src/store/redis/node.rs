@@ -1,4 +1,4 @@
-//! One server that keeps states: its lanes, its connections, and what keeps requests from it while it fails.
+//! One server that keeps states: its pipeline workers, its connections, and its circuit breaker.
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -6,22 +6,24 @@ use std::{
     time::Duration,
 };
 
+use deadpool_redis::redis::{Cmd, Pipeline, RedisResult, Value};
 use foldhash::fast::RandomState;
 use tokio::{
     runtime::Handle,
     task::JoinHandle,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, error::Elapsed, sleep, timeout, timeout_at},
 };
 use tracing::{info, warn};
 
 use super::{
-    connection::Reply,
+    command::{failure, query, send_all},
     encode::Part,
-    lane::{self, Course},
-    manager::{Pooled, discard},
+    pool::{Pool, Pooled},
+    probe::{ProbeKey, probe},
     queue::Queue,
     reply::Decided,
-    run::{self, ProbeKey},
+    script,
+    worker::{self, Context},
 };
 use crate::store::{Failure, url::Address};
 
@@ -35,7 +37,7 @@ const RELAPSE: Duration = Duration::from_secs(5);
 pub struct Node {
     name: String,
     address: Address,
-    course: Arc<Course>,
+    context: Arc<Context>,
     queues: Vec<Arc<Queue>>,
     hasher: RandomState,
     command_timeout: Duration,
@@ -43,18 +45,18 @@ pub struct Node {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What a node is made of besides its course.
+/// How a node is made, besides its context.
 #[derive(Clone, Debug)]
-pub struct NodeTerms {
+pub struct NodeSettings {
     /// What it is called in logs and metrics.
     pub name: String,
     /// Where it is, or by whom it is found.
     pub address: Address,
-    /// How many lanes.
-    pub lanes: usize,
-    /// How many parts may wait, in each lane.
+    /// How many pipeline workers.
+    pub workers: usize,
+    /// How many parts may wait for each of them.
     pub max_queue: usize,
-    /// The longest that one round trip outside the lanes may take.
+    /// The longest that one round trip outside the pipelines may take.
     pub command_timeout: Duration,
     /// A key that lives on this server, for probes.
     pub probe_key: Arc<ProbeKey>,
@@ -62,20 +64,20 @@ pub struct NodeTerms {
 
 impl Node {
     /// Starts the node's tasks on `runtime`; they end when it is dropped.
-    pub fn start(terms: NodeTerms, course: Course, runtime: &Handle) -> Self {
-        let course = Arc::new(course);
-        let queues: Vec<_> = (0..terms.lanes).map(|_| Arc::new(Queue::new(terms.max_queue))).collect();
-        let lanes = queues.iter().map(|queue| runtime.spawn(lane::run(Arc::clone(queue), Arc::clone(&course))));
-        let mut tasks: Vec<_> = lanes.collect();
-        let NodeTerms { name, address, command_timeout, probe_key, .. } = terms;
+    pub fn start(settings: NodeSettings, context: Context, runtime: &Handle) -> Self {
+        let context = Arc::new(context);
+        let queues: Vec<_> = (0..settings.workers).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
+        let workers = queues.iter().map(|queue| runtime.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
+        let mut tasks: Vec<_> = workers.collect();
+        let NodeSettings { name, address, command_timeout, probe_key, .. } = settings;
         let watcher = Watcher {
             server: name.clone(),
-            course: Arc::clone(&course),
+            context: Arc::clone(&context),
             command_timeout,
             probe_key: Arc::clone(&probe_key),
         };
         tasks.push(runtime.spawn(watcher.run()));
-        Self { name, address, course, queues, hasher: RandomState::default(), command_timeout, probe_key, tasks }
+        Self { name, address, context, queues, hasher: RandomState::default(), command_timeout, probe_key, tasks }
     }
 
     /// What it is called: its address, or the name by which Sentinels know it.
@@ -95,7 +97,7 @@ impl Node {
 
     /// Whether it is asked at all.
     pub fn is_up(&self) -> bool {
-        !self.course.breaker.is_open()
+        !self.context.breaker.is_open()
     }
 
     /// Asks for one part. What concerns one key is carried out in the order in which it is asked.
@@ -103,7 +105,7 @@ impl Node {
     /// # Errors
     /// Why there is no answer.
     pub async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
-        self.course.breaker.instead().map_or(Ok(()), Err)?;
+        self.context.breaker.instead().map_or(Ok(()), Err)?;
         let mut hasher = self.hasher.build_hasher();
         hasher.write(part.keys.first().map(Vec::as_slice).unwrap_or_default());
         let queue = &self.queues[(hasher.finish() % self.queues.len() as u64) as usize];
@@ -114,50 +116,56 @@ impl Node {
         }
     }
 
-    /// Runs commands beside the lanes, in one round trip: the reply to each, refusals too. On the node's runtime.
+    /// Runs commands outside the pipelines of checks, in one round trip: the reply to each, errors too. On the node's runtime.
     ///
     /// # Errors
     /// Why there are no replies.
-    pub async fn commands(&self, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, Failure> {
-        let mut connection = self.connection().await?;
-        let done = timeout(self.command_timeout, run::all(&mut connection, commands)).await;
+    pub async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let connection = self.connection().await?;
+        let done = timeout(self.command_timeout, send_all(connection.clone(), commands)).await;
         settle(connection, done)
     }
 
-    /// Runs one command beside the lanes, whose key's slot may be on its way here (`asking`). On the node's runtime.
-    ///
-    /// # Errors
-    /// Why there is no reply, or the server's refusal.
-    pub async fn command(&self, command: &[&[u8]], asking: bool) -> Result<Reply, Failure> {
-        let mut connection = self.connection().await?;
-        let done = timeout(self.command_timeout, run::one(&mut connection, command, asking)).await;
-        settle(connection, done)
-    }
-
-    /// Runs the script beside the lanes, with one key, whose slot may be on its way here (`asking`). On the node's
+    /// Runs one command outside the pipelines, whose key's slot may be migrating to this node (`asking`). On the node's
     /// runtime.
     ///
     /// # Errors
     /// Why there is no reply, or the server's refusal.
-    pub async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Reply, Failure> {
-        let mut connection = self.connection().await?;
-        let done = timeout(self.command_timeout, run::script(&mut connection, key, call, asking)).await;
+    pub async fn command(&self, command: Cmd, asking: bool) -> Result<Value, Failure> {
+        let connection = self.connection().await?;
+        let done = timeout(self.command_timeout, query(&connection, &command, asking)).await;
+        settle(connection, done)
+    }
+
+    /// Runs the script outside the pipelines, with one key, whose slot may be migrating to this node (`asking`). On the
+    /// node's runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply, or the server's refusal.
+    pub async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
+        let connection = self.connection().await?;
+        let done = timeout(self.command_timeout, script::run(&connection, key, call, asking)).await;
         settle(connection, done)
     }
 
     async fn connection(&self) -> Result<Pooled, Failure> {
-        self.course.breaker.instead().map_or(Ok(()), Err)?;
-        self.course.pool.get().await
+        self.context.breaker.instead().map_or(Ok(()), Err)?;
+        self.context.pool.get().await
+    }
+
+    /// Its connections.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.context.pool
     }
 
     /// A number that changes whenever another server is behind this name.
     pub fn changes(&self) -> u64 {
-        self.course.pool.changes()
+        self.context.pool.changes()
     }
 
-    /// Connections that there are, and those of them that nobody uses.
+    /// Connections that there are, and those of them that are idle.
     pub fn connections(&self) -> (usize, usize) {
-        self.course.pool.sizes()
+        self.context.pool.sizes()
     }
 
     /// How many parts wait.
@@ -176,14 +184,14 @@ impl Drop for Node {
 /// Probes the server while it fails, and lets requests to it again when it is well.
 struct Watcher {
     server: String,
-    course: Arc<Course>,
+    context: Arc<Context>,
     command_timeout: Duration,
     probe_key: Arc<ProbeKey>,
 }
 
 impl Watcher {
     async fn run(self) {
-        let (server, breaker) = (&self.server, &self.course.breaker);
+        let (server, breaker) = (&self.server, &self.context.breaker);
         loop {
             breaker.wait_until_open().await;
             let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
@@ -231,18 +239,17 @@ impl Watcher {
     }
 
     async fn probe(&self) -> Result<(), Failure> {
-        let mut connection = self.course.pool.get().await?;
-        let key = self.probe_key.get();
-        let done = timeout(self.command_timeout, run::probe(&mut connection, &key)).await;
+        let connection = self.context.pool.get().await?;
+        let done = timeout(self.command_timeout, probe(&connection, &self.probe_key.get())).await;
         settle(connection, done)
     }
 }
 
-/// What was done on a connection, which goes back to its pool if all went well.
-fn settle<T, E>(connection: Pooled, done: Result<Result<T, Failure>, E>) -> Result<T, Failure> {
-    let done = done.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
+/// The result of what was done on a connection, which goes back to its pool if all went well.
+fn settle<T>(connection: Pooled, done: Result<RedisResult<T>, Elapsed>) -> Result<T, Failure> {
+    let done = done.map_err(|_| Failure::Lost("no reply in time".into())).and_then(|done| done.map_err(failure));
     if done.is_err() {
-        discard(connection);
+        connection.discard();
     }
     done
 }

@@ -1,9 +1,9 @@
 //! What the script answers.
 
-use redis_protocol::resp2::types::OwnedFrame;
+use deadpool_redis::redis::Value;
 use rmp::decode::{read_array_len, read_int, read_str_len};
 
-use super::connection::Reply;
+use super::command::words;
 use crate::{
     domain::{Decision, Micros},
     plan::Decisions,
@@ -51,7 +51,7 @@ impl<'a> Answers<'a> {
     ///
     /// # Errors
     /// What the server says instead, or [`Failure::Lost`] for what is no answer of the script.
-    pub fn new(reply: &'a Reply) -> Result<Self, Failure> {
+    pub fn new(reply: &'a Value) -> Result<Self, Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
         let mut answers = Self { rest, at: 0 };
@@ -87,7 +87,7 @@ impl<'a> Answers<'a> {
     ///
     /// # Errors
     /// What the server says instead.
-    pub fn reset(reply: &'a Reply) -> Result<(Option<Vec<u8>>, bool), Failure> {
+    pub fn reset(reply: &'a Value) -> Result<(Option<Vec<u8>>, bool), Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
         let mut answers = Self { rest, at: 0 };
@@ -131,10 +131,10 @@ fn time(number: i64) -> Result<Micros, Failure> {
     if (0..=MAX_TIME).contains(&number) { Ok(number) } else { Err(unreadable()) }
 }
 
-fn payload(reply: &Reply) -> Result<&[u8], Failure> {
+fn payload(reply: &Value) -> Result<&[u8], Failure> {
     match reply {
-        OwnedFrame::BulkString(bytes) => Ok(bytes),
-        OwnedFrame::Error(text) => Err(Failure::of_server(text)),
+        Value::BulkString(bytes) => Ok(bytes),
+        Value::ServerError(error) => Err(Failure::of_server(&words(error))),
         _ => Err(unreadable()),
     }
 }
@@ -150,7 +150,7 @@ mod tests {
             bytes.push(0xd3);
             bytes.extend(number.to_be_bytes());
         }
-        let reply = Reply::BulkString(bytes);
+        let reply = Value::BulkString(bytes);
         Answers::new(&reply)?.next(1, false)
     }
 

@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
-use redis_protocol::resp2::types::OwnedFrame;
+use deadpool_redis::redis::{Pipeline, Value, from_redis_value};
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 
-use super::{connection::Reply, encode::reset_call, node::Node, reply::Answers, servers::Servers};
+use super::{
+    command::{command, failure},
+    encode::reset_call,
+    node::Node,
+    reply::Answers,
+    servers::Servers,
+};
 use crate::{
     domain::{Key, Micros},
     store::{Failure, failure::RefusalCode},
@@ -129,46 +135,33 @@ async fn page(
     cursor: &[u8],
     gone: &mut usize,
 ) -> Result<Vec<u8>, Failure> {
-    let page = node.command(&[b"SCAN", cursor, b"MATCH", pattern, b"COUNT", PAGE], false).await?;
-    let (next, keys) = scan_page(page).ok_or_else(|| Failure::Server("the reply to SCAN cannot be read".into()))?;
+    let page = node.command(command(&[b"SCAN", cursor, b"MATCH", pattern, b"COUNT", PAGE]), false).await?;
+    let unreadable = |_| Failure::Server("the reply to SCAN cannot be read".into());
+    let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = from_redis_value(page).map_err(unreadable)?;
     if keys.is_empty() {
         return Ok(next);
     }
     // One by one, because on a Cluster each may be in a slot of its own, but in one round trip.
-    let unlinks: Vec<Vec<&[u8]>> = keys.iter().map(|key| vec![b"UNLINK".as_slice(), key.as_slice()]).collect();
+    let mut unlinks = Pipeline::with_capacity(keys.len());
+    keys.iter().for_each(|key| {
+        unlinks.add_command(command(&[b"UNLINK", key]));
+    });
     let replies = node.commands(&unlinks).await?;
-    for (key, reply) in keys.iter().zip(&replies) {
-        match reply {
-            OwnedFrame::Integer(removed) => *gone += usize::from(*removed > 0),
-            OwnedFrame::Error(text) => {
-                let failure = Failure::of_server(text);
-                // Its slot is on its way, or has gone.
-                if !matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain)) {
-                    return Err(failure);
-                }
+    for (key, reply) in keys.iter().zip(replies) {
+        match reply.extract_error().map_err(failure) {
+            Ok(Value::Int(removed)) => *gone += usize::from(removed > 0),
+            Ok(_) => return Err(Failure::Server("the reply to UNLINK cannot be read".into())),
+            // Its slot is being migrated, or was.
+            Err(failure)
+                if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain)) =>
+            {
                 servers.unlink(key, Instant::now() + KEY_TIMEOUT).await?;
                 *gone += 1;
             }
-            _ => return Err(Failure::Server("the reply to UNLINK cannot be read".into())),
+            Err(failure) => return Err(failure),
         }
     }
     Ok(next)
-}
-
-fn scan_page(page: Reply) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
-    let bytes = |frame| match frame {
-        OwnedFrame::BulkString(bytes) => Some(bytes),
-        _ => None,
-    };
-    match page {
-        OwnedFrame::Array(parts) => match <[OwnedFrame; 2]>::try_from(parts) {
-            Ok([cursor, OwnedFrame::Array(keys)]) => {
-                Some((bytes(cursor)?, keys.into_iter().map(bytes).collect::<Option<_>>()?))
-            }
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 /// A text that a pattern matches as it is.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use deadpool_redis::redis::Value;
 use tokio::{
     runtime::Handle,
     sync::Semaphore,
@@ -10,23 +11,22 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    batch::{CallSettings, Grouping},
     breaker::Breaker,
     cluster::{Cluster, Connect},
-    connection::Reply,
-    dial::{Dialer, Purpose, Step},
+    command::{command, query},
+    connector::{Connector, Purpose},
     encode::Part,
-    flight::{CallTerms, Grouping},
-    lane::Course,
-    manager::{Manager, Pool, Target},
-    node::{Node, NodeTerms},
+    node::{Node, NodeSettings},
+    pool::{Pool, Target},
+    probe::ProbeKey,
     reply::Decided,
     reset,
     retry::retried,
-    run::ProbeKey,
-    script,
-    sentinel::Sentinels,
+    sentinel::{Sentinels, watch::watch},
     settings::RedisSettings,
     slots::slot_of,
+    worker::Context,
 };
 use crate::{
     domain::Clock,
@@ -37,7 +37,7 @@ use crate::{
     telemetry::StoreMeter,
 };
 
-/// Connections to a server besides those of its lanes: for probes, resets and scans.
+/// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
 const MORE_CONNECTIONS: usize = 2;
 
 /// The longest that a scan may take, and the longest that it may wait for another.
@@ -79,8 +79,9 @@ impl Servers {
             Topology::Sentinel { sentinels, master } => {
                 let address = sentinels.first().cloned().unwrap_or_else(|| Address::Unix(master.into()));
                 let sentinels = Arc::new(Sentinels::new(sentinels.clone(), master.clone()));
-                watch = Some(maker.watch(Arc::clone(&sentinels)));
-                Kind::One(Box::new(maker.one(Target::Sentinel(sentinels), address)))
+                let node = maker.one(Target::Sentinel(Arc::clone(&sentinels)), address);
+                watch = Some(maker.watch(sentinels, Arc::clone(node.pool())));
+                Kind::One(Box::new(node))
             }
             Topology::Cluster { seeds } => {
                 let runtime = maker.runtime.clone();
@@ -136,11 +137,11 @@ impl Servers {
         }
     }
 
-    /// Runs the script beside the lanes, with one key. On the store's thread.
+    /// Runs the script outside the pipelines of checks, with one key. On the store's thread.
     ///
     /// # Errors
     /// Why there is no reply.
-    pub async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Reply, Failure> {
+    pub async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
         match &self.kind {
             Kind::One(node) => retried(deadline, || node.script(key, call, false)).await,
             Kind::Cluster(cluster) => cluster.script(slot_of(key), key, call, deadline).await,
@@ -185,17 +186,17 @@ impl Servers {
     /// # Errors
     /// Why it is not certain that it is gone.
     pub async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
-        let command = [b"UNLINK".as_slice(), key];
+        let unlink = || command(&[b"UNLINK", key]);
         match &self.kind {
-            Kind::One(node) => node.command(&command, false).await.map(drop),
-            Kind::Cluster(cluster) => cluster.command(slot_of(key), &command, deadline).await.map(drop),
+            Kind::One(node) => node.command(unlink(), false).await.map(drop),
+            Kind::Cluster(cluster) => cluster.command(slot_of(key), unlink, deadline).await.map(drop),
         }
     }
 }
 
 /// Makes nodes.
 pub struct Maker {
-    dialer: Arc<Dialer>,
+    connector: Arc<Connector>,
     settings: RedisSettings,
     clock: Option<Arc<dyn Clock>>,
     least_ttl_millis: i64,
@@ -213,13 +214,14 @@ impl Maker {
         meter: Arc<StoreMeter>,
         runtime: Handle,
     ) -> Self {
-        let dialer = Arc::new(Dialer::new(url, settings, script::text().into()));
-        Self { dialer, settings: settings.clone(), clock, least_ttl_millis, meter, runtime }
+        let connector = Arc::new(Connector::new(url, settings));
+        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime }
     }
 
-    fn watch(&self, sentinels: Arc<Sentinels>) -> AbortOnDropHandle<()> {
-        let (dialer, probe_key) = (Arc::clone(&self.dialer), ProbeKey::new(&self.settings.key_prefix, None));
-        AbortOnDropHandle::new(self.runtime.spawn(async move { sentinels.watch(&dialer, &probe_key).await }))
+    fn watch(&self, sentinels: Arc<Sentinels>, pool: Arc<Pool>) -> AbortOnDropHandle<()> {
+        let (connector, probe_key) = (Arc::clone(&self.connector), ProbeKey::new(&self.settings.key_prefix, None));
+        let watch = async move { watch(&sentinels, &pool, &connector, &Arc::new(probe_key)).await };
+        AbortOnDropHandle::new(self.runtime.spawn(watch))
     }
 
     fn one(&self, target: Target, address: Address) -> Node {
@@ -229,30 +231,30 @@ impl Maker {
     fn make(&self, target: Target, address: Address, slot: Option<u16>, grouping: Grouping) -> Node {
         let (settings, name) = (&self.settings, target.to_string());
         let probe_key = Arc::new(ProbeKey::new(&settings.key_prefix, slot));
-        let manager = Manager::new(target, Arc::clone(&self.dialer)).probing(Arc::clone(&probe_key));
-        let pool = Pool::new(manager, settings.pool_size + MORE_CONNECTIONS, settings.connect_timeout.duration());
-        let course = Course {
-            pool,
+        let command_timeout = settings.command_timeout.duration();
+        let (connector, key) = (Arc::clone(&self.connector), Arc::clone(&probe_key));
+        let context = Context {
+            pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
             breaker: Breaker::default(),
-            terms: CallTerms {
+            call_settings: CallSettings {
                 grouping,
                 max_batch: settings.max_batch,
                 now: None,
                 least_ttl_millis: self.least_ttl_millis,
             },
             clock: self.clock.clone(),
-            command_timeout: settings.command_timeout.duration(),
+            command_timeout,
             meter: Arc::clone(&self.meter),
         };
-        let terms = NodeTerms {
+        let settings = NodeSettings {
             name,
             address,
-            lanes: settings.pool_size,
+            workers: settings.pool_size,
             max_queue: settings.max_queue,
-            command_timeout: settings.command_timeout.duration(),
+            command_timeout,
             probe_key,
         };
-        Node::start(terms, course, &self.runtime)
+        Node::start(settings, context, &self.runtime)
     }
 }
 
@@ -261,10 +263,13 @@ impl Connect for Maker {
         self.make(Target::Fixed(address.clone()), address.clone(), Some(slot), Grouping::SameKey)
     }
 
-    async fn slots(&self, address: &Address) -> Result<Reply, Failure> {
-        let deadline = self.dialer.deadline();
-        let mut connection = self.dialer.dial_by(address, Purpose::Topology, deadline).await?;
-        let asked = connection.command(&[b"CLUSTER", b"SLOTS"]);
-        Step { address, deadline }.answered("CLUSTER SLOTS of", asked).await
+    async fn slots(&self, address: &Address) -> Result<Value, Failure> {
+        let deadline = self.connector.deadline();
+        let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
+        let question = command(&[b"CLUSTER", b"SLOTS"]);
+        match timeout_at(deadline, query(&connection, &question, false)).await {
+            Ok(told) => told.map_err(|error| self.connector.refused(address, error)),
+            Err(_) => Err(Failure::Connect(format!("CLUSTER SLOTS of {address}: no answer in time").into())),
+        }
     }
 }

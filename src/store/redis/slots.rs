@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-pub use redis_protocol::redis_keyslot as slot_of;
-use redis_protocol::resp2::types::OwnedFrame;
+use crc16::{State, XMODEM};
+use deadpool_redis::redis::Value;
 
-use super::connection::Reply;
 use crate::store::url::Address;
 
 /// Slots of a Cluster.
@@ -14,6 +13,16 @@ pub const SLOTS: usize = 16_384;
 const MAX_MASTERS: usize = 1_000;
 /// In the place of a master's number: no one.
 const NOBODY: u16 = u16::MAX;
+
+/// The slot of a key: of what stands between its first braces, if anything does.
+pub fn slot_of(key: &[u8]) -> u16 {
+    let tag = || {
+        let from = key.iter().position(|byte| *byte == b'{')? + 1;
+        let length = key[from..].iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &key[from..from + length])
+    };
+    State::<XMODEM>::calculate(tag().unwrap_or(key)) % SLOTS as u16
+}
 
 /// A map of slots to masters, each of which is a `T`.
 #[derive(Debug)]
@@ -89,20 +98,20 @@ pub type Range = (u16, u16, Address);
 
 /// The ranges in a reply to `CLUSTER SLOTS`; `None` where it cannot be read. A server that does not know its own host
 /// leaves it empty, and is then where it was `asked`.
-pub fn ranges(reply: &Reply, asked: &Address) -> Option<Vec<Range>> {
-    let OwnedFrame::Array(ranges) = reply else { return None };
+pub fn ranges(reply: &Value, asked: &Address) -> Option<Vec<Range>> {
+    let Value::Array(ranges) = reply else { return None };
     ranges.iter().map(|range| self::range(range, asked)).collect()
 }
 
-fn range(range: &OwnedFrame, asked: &Address) -> Option<Range> {
-    let OwnedFrame::Array(parts) = range else { return None };
-    let [OwnedFrame::Integer(first), OwnedFrame::Integer(last), OwnedFrame::Array(master), ..] = &parts[..] else {
+fn range(range: &Value, asked: &Address) -> Option<Range> {
+    let Value::Array(parts) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
         return None;
     };
-    let [host, OwnedFrame::Integer(port), ..] = &master[..] else { return None };
+    let [host, Value::Int(port), ..] = &master[..] else { return None };
     let host = match host {
-        OwnedFrame::BulkString(host) => std::str::from_utf8(host).ok()?,
-        OwnedFrame::SimpleString(host) => std::str::from_utf8(host).ok()?,
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
         _ => "",
     };
     let slot = |number: i64| u16::try_from(number).ok().filter(|slot| usize::from(*slot) < SLOTS);
@@ -140,6 +149,23 @@ mod tests {
         assert_eq!(redirect("MOVED 3999 :6381", &asked), Some(tcp("10.0.0.1", 6381)), "the one that was asked");
         for text in ["MOVED", "MOVED 1 host", "MOVED 1 host:port", "ASK 1 host:99999"] {
             assert_eq!(redirect(text, &asked), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_stands_in_braces_decides_the_slot() {
+        // What CLUSTER KEYSLOT answers.
+        for (key, slot) in [
+            ("123456789", 12_739),
+            ("foo{123456789}bar", 12_739),
+            ("{123456789}", 12_739),
+            ("{123456789}{other}", 12_739),
+            ("8xjx7vWrfPq54mKfFD3Y1CcjjofpnAcQ", 5_458),
+        ] {
+            assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
+        }
+        for (key, whole) in [("foo{}{bar}", 8_363), ("foo{bar", 15_278), ("", 0)] {
+            assert_eq!(slot_of(key.as_bytes()), whole, "{key}");
         }
     }
 

@@ -1,67 +1,62 @@
-//! Encrypted connections: whom to trust and what to show, from files that may be replaced while Weir runs.
+//! TLS for connections: certificates from files that may be replaced while Weir runs.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 
-use parking_lot::Mutex;
-use rustls::{ClientConfig, pki_types::ServerName};
-use tokio_rustls::TlsConnector;
+use deadpool_redis::redis::{
+    ClientTlsConfig, ErrorKind, RedisError, RedisFuture, TlsCertificates, io::AsyncDNSResolver,
+};
+use tokio::net::lookup_host;
 
 use super::settings::TlsSettings;
 use weir_settings::tls::{Paths, Texts, server_name};
 
-use crate::store::url::Address;
-
-/// Makes encrypted connections.
-pub struct Tls {
-    settings: TlsSettings,
-    /// What the files said when they were last read, and what was made of it.
-    latest: Mutex<Option<(Texts, Arc<ClientConfig>)>>,
+/// The files as they are now, if they can be used. Blocks while it reads them.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn read(TlsSettings { ca, cert, key, .. }: &TlsSettings) -> Result<Texts, String> {
+    let paths = Paths { ca, cert, key };
+    let texts = paths.read()?;
+    // Tried here, because the crate's errors do not name the file.
+    paths.config(&texts)?;
+    Ok(texts)
 }
 
-impl Tls {
-    /// With these files, not read before a connection is made.
-    pub fn new(settings: TlsSettings) -> Self {
-        Self { settings, latest: Mutex::new(None) }
+/// Whether the files can be used, and the name of the servers.
+///
+/// # Errors
+/// A sentence that names the file, or what the name of the servers should be.
+pub fn check(settings: &TlsSettings) -> Result<(), String> {
+    if !settings.server_name.is_empty() {
+        server_name(&settings.server_name)?;
     }
+    read(settings).map(drop)
+}
 
-    /// What the files, as they are now, make of connections. Blocks while it reads them. Without a file of authorities the
-    /// system's are read, once for as long as the other files stay the same.
-    ///
-    /// # Errors
-    /// A sentence that names the file.
-    pub fn connector(&self) -> Result<TlsConnector, String> {
-        let TlsSettings { ca, cert, key, .. } = &self.settings;
-        let paths = Paths { ca, cert, key };
-        let texts = paths.read()?;
-        if let Some((_, config)) = self.latest.lock().as_ref().filter(|(latest, _)| *latest == texts) {
-            return Ok(Arc::clone(config).into());
-        }
-        let config = Arc::new(paths.config(&texts)?);
-        *self.latest.lock() = Some((texts, Arc::clone(&config)));
-        Ok(config.into())
+/// The files' texts as the crate takes them. Without a CA certificate it trusts those of the system.
+pub fn certificates(texts: &Texts) -> TlsCertificates {
+    let client_tls = texts.cert.clone().zip(texts.key.clone());
+    TlsCertificates {
+        client_tls: client_tls.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
+        root_cert: texts.ca.clone(),
     }
+}
 
-    /// Whether the files can be used.
-    ///
-    /// # Errors
-    /// A sentence that names the file, or what the name of the servers should be.
-    pub fn check(&self) -> Result<(), String> {
-        let name = &self.settings.server_name;
-        if !name.is_empty() {
-            server_name(name)?;
-        }
-        self.connector().map(drop)
-    }
+/// Resolves this host whatever name is asked for: the crate asks for the name that the server's certificate must bear.
+pub struct Host(pub String);
 
-    /// The name that the certificate of the server at `address` must bear.
-    ///
-    /// # Errors
-    /// A sentence when there is no such name.
-    pub fn name_of(&self, address: &Address) -> Result<ServerName<'static>, String> {
-        match address {
-            _ if !self.settings.server_name.is_empty() => server_name(&self.settings.server_name),
-            Address::Tcp { host, .. } => server_name(host),
-            Address::Unix(_) => Err("a unix socket is not encrypted".to_owned()),
-        }
+impl AsyncDNSResolver for Host {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _: &'b str,
+        port: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        Box::pin(async move {
+            let found: Vec<_> = lookup_host((self.0.as_str(), port)).await?.collect();
+            if found.is_empty() {
+                return Err(RedisError::from((ErrorKind::InvalidClientConfig, "the host has no address")));
+            }
+            Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
+        })
     }
 }

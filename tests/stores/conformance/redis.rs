@@ -112,7 +112,7 @@ impl Told for OnRedis<'_> {
 fn items(reply: Reply) -> Vec<Reply> {
     match reply {
         Reply::Array(items) => items,
-        Reply::Null => Vec::new(),
+        Reply::Nil => Vec::new(),
         other => panic!("{other:?} is no list"),
     }
 }

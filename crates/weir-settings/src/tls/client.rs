@@ -20,9 +20,12 @@ pub struct Paths<'a> {
 /// What the files said when they were read.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Texts {
-    ca: Option<Vec<u8>>,
-    cert: Option<Vec<u8>>,
-    key: Option<Vec<u8>>,
+    /// Of the CA certificates.
+    pub ca: Option<Vec<u8>>,
+    /// Of the certificate that is shown.
+    pub cert: Option<Vec<u8>>,
+    /// Of its private key.
+    pub key: Option<Vec<u8>>,
 }
 
 impl Paths<'_> {

@@ -1,17 +1,23 @@
 //! The master as Sentinels name it: asked of one for each connection, and of all over and over while connections stand.
+//!
+//! The crate's own Sentinel client has no deadlines for look-ups, and does not notice that a master was replaced alive.
 
-mod watch;
+pub mod watch;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    iter::zip,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use deadpool_redis::redis::{aio::MultiplexedConnection, from_redis_value};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
-    connection::{Connection, Reply},
-    dial::{Dialer, Purpose, Step},
-    greeting::text,
-    term::Term,
+    command::{command, query},
+    connector::{Connector, Purpose},
 };
 use crate::store::{Failure, url::Address};
 
@@ -22,47 +28,12 @@ pub struct Sentinels {
     master: String,
     /// Who led to the master last, and is asked first.
     first: AtomicUsize,
-    led: Mutex<Led>,
-}
-
-/// Where connections lead.
-#[derive(Debug, Default)]
-struct Led {
-    /// Masters, each with the term of the connections to it: one, but while a master is replaced.
-    terms: Vec<(Address, Term)>,
-    /// How often there was another.
-    changes: u64,
-}
-
-impl Led {
-    /// The term of connections to `master`.
-    fn to(&mut self, master: &Address) -> Term {
-        if let Some((_, term)) = self.terms.iter().find(|(led, _)| led == master) {
-            return term.clone();
-        }
-        let term = Term::default();
-        self.terms.push((master.clone(), term.clone()));
-        self.changes += 1;
-        term
-    }
-
-    /// Ends the connections to all other masters; tells which.
-    fn only_to(&mut self, master: &Address) -> Vec<Address> {
-        let ended = self.terms.extract_if(.., |(led, _)| led != master);
-        let ended = ended.map(|(led, term)| {
-            term.end();
-            led
-        });
-        let ended: Vec<_> = ended.collect();
-        self.changes += ended.len() as u64;
-        ended
-    }
 }
 
 impl Sentinels {
     /// Those at these addresses, about the master that they know by this name.
     pub fn new(addresses: Vec<Address>, master: String) -> Self {
-        Self { addresses, master, first: AtomicUsize::new(0), led: Mutex::default() }
+        Self { addresses, master, first: AtomicUsize::new(0) }
     }
 
     /// What they call the master.
@@ -70,25 +41,33 @@ impl Sentinels {
         &self.master
     }
 
-    /// A number that changes whenever connections lead elsewhere than before.
-    pub fn changes(&self) -> u64 {
-        self.led.lock().changes
-    }
-
-    /// A connection to the master. A Sentinel that is down, knows nothing, or names a server that is no master (any more)
-    /// leaves the word to the next; each gets its share of the time that is left.
+    /// Connects to the master that one of them names. A Sentinel that is down, knows nothing, or names a server that is not a
+    /// master (any more) leaves the word to the next; each gets its share of the time that is left.
     ///
     /// # Errors
     /// The last one's [`Failure`].
-    pub async fn dial(&self, dialer: &Dialer) -> Result<Connection, Failure> {
-        let (deadline, count) = (dialer.deadline(), self.addresses.len());
-        let first = self.first.load(Ordering::Relaxed);
+    pub async fn connect_to_master<T, F>(
+        &self,
+        connector: &Arc<Connector>,
+        deadline: Instant,
+        connect: impl Fn(Address, Instant) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let (count, first) = (self.addresses.len(), self.first.load(Ordering::Relaxed));
         let mut failure = Failure::Connect("no Sentinel is named".into());
-        for (left, sentinel) in (1..=count).rev().zip(self.addresses.iter().cycle().skip(first)) {
-            let share = u32::try_from(left).unwrap_or(u32::MAX);
-            match self.dial_through(sentinel, dialer, part(deadline, share)).await {
+        for (left, place) in zip((1..=count).rev(), first..) {
+            let place = place % count;
+            let now = Instant::now();
+            let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX);
+            let connected = match self.look_up(&self.addresses[place], connector, now + share).await {
+                Ok(master) => connect(master, now + share).await,
+                Err(failure) => Err(failure),
+            };
+            match connected {
                 Ok(connection) => {
-                    self.first.store((first + count - left) % count, Ordering::Relaxed);
+                    self.first.store(place, Ordering::Relaxed);
                     return Ok(connection);
                 }
                 Err(next) => failure = next,
@@ -99,39 +78,31 @@ impl Sentinels {
         Err(failure)
     }
 
-    async fn dial_through(
+    async fn look_up(
         &self,
         sentinel: &Address,
-        dialer: &Dialer,
+        connector: &Arc<Connector>,
         deadline: Instant,
-    ) -> Result<Connection, Failure> {
-        let mut asked = dialer.dial_sentinel(sentinel, deadline).await?;
-        let master = self.ask(&mut asked, sentinel, deadline).await?;
-        let connection = dialer.dial_by(&master, Purpose::Checks, deadline).await?;
-        Ok(connection.during(self.led.lock().to(&master)))
+    ) -> Result<Address, Failure> {
+        let connection = connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        self.ask(&connection, sentinel, connector, deadline).await
     }
 
     async fn ask(
         &self,
-        connection: &mut Connection,
+        connection: &MultiplexedConnection,
         sentinel: &Address,
+        connector: &Connector,
         deadline: Instant,
     ) -> Result<Address, Failure> {
-        let question: [&[u8]; 3] = [b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()];
-        let step = Step { address: sentinel, deadline };
-        let reply = step.answered("asking the Sentinel", connection.command(&question)).await?;
-        let unknown = || Failure::Connect(format!("the Sentinel {sentinel} knows no master `{}`", self.master).into());
-        let Reply::Array(parts) = reply else { return Err(unknown()) };
-        let [host, port] = parts.as_slice() else { return Err(unknown()) };
-        match (text(host), text(port).and_then(|port| port.parse().ok())) {
-            (Some(host), Some(port)) => Ok(Address::Tcp { host, port }),
-            _ => Err(unknown()),
+        let told = |why: &str| Failure::Connect(format!("the Sentinel {sentinel} {why}").into());
+        let question = command(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()]);
+        let asked = timeout_at(deadline, query(connection, &question, false)).await;
+        let reply = asked.map_err(|_| told("does not answer in time"))?;
+        let reply = reply.map_err(|error| connector.refused(sentinel, error))?;
+        match from_redis_value(reply) {
+            Ok((host, port)) => Ok(Address::Tcp { host, port }),
+            Err(_) => Err(told(&format!("knows no master `{}`", self.master))),
         }
     }
-}
-
-/// The moment at which the first of so many equal parts of the time that is left is over.
-fn part(deadline: Instant, parts: u32) -> Instant {
-    let now = Instant::now();
-    now + deadline.saturating_duration_since(now) / parts
 }

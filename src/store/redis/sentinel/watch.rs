@@ -1,19 +1,23 @@
 //! Whether the master is still the same, while connections to it stand.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
+use deadpool_redis::redis::aio::MultiplexedConnection;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::Sentinels;
 use crate::store::{
     Failure,
     redis::{
-        connection::Connection,
-        dial::{Dialer, Purpose},
-        run::{self, ProbeKey},
+        connector::{Connector, Purpose},
+        pool::Pool,
+        probe::ProbeKey,
     },
     url::Address,
 };
@@ -27,61 +31,64 @@ const SILENT_ROUNDS: u32 = 8;
 /// What a Sentinel said last; `None`: it did not answer.
 type Said = Option<Address>;
 
-impl Sentinels {
-    /// Asks all Sentinels for ever who the master is, and ends the connections to every other one once more than half of them
-    /// name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
-    /// about ten seconds, and a Sentinel that was cut off may name it for longer.
-    pub async fn watch(&self, dialer: &Dialer, probe_key: &ProbeKey) {
-        let said: Vec<_> = self.addresses.iter().map(|_| Mutex::default()).collect();
-        let asked = self.addresses.iter().zip(&said).map(|(sentinel, said)| self.listen(sentinel, dialer, said));
-        tokio::join!(join_all(asked), self.judge(&said, dialer, probe_key));
-    }
+/// Asks all Sentinels for ever who the master is, and ends the connections of `pool` to every other one once more than half of
+/// them name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
+/// about ten seconds, and a Sentinel that was cut off may name it for longer.
+pub async fn watch(sentinels: &Sentinels, pool: &Pool, connector: &Arc<Connector>, probe_key: &Arc<ProbeKey>) {
+    let said: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
+    let asked =
+        sentinels.addresses.iter().zip(&said).map(|(sentinel, said)| sentinels.listen(sentinel, connector, said));
+    tokio::join!(join_all(asked), sentinels.judge(&said, pool, connector, probe_key));
+}
 
+impl Sentinels {
     /// Asks one.
-    async fn listen(&self, sentinel: &Address, dialer: &Dialer, said: &Mutex<Said>) {
+    async fn listen(&self, sentinel: &Address, connector: &Arc<Connector>, said: &Mutex<Said>) {
         let mut kept = None;
         loop {
-            let answer = self.ask_again(&mut kept, sentinel, dialer).await;
+            let answer = self.ask_again(&mut kept, sentinel, connector).await;
             *said.lock() = answer.ok();
             sleep(PAUSE).await;
         }
     }
 
-    /// Asks by the connection of the last time, if that is good for it.
+    /// Asks by the connection of the last time, or by a new one.
     async fn ask_again(
         &self,
-        kept: &mut Option<Connection>,
+        kept: &mut Option<MultiplexedConnection>,
         sentinel: &Address,
-        dialer: &Dialer,
+        connector: &Arc<Connector>,
     ) -> Result<Address, Failure> {
-        let deadline = dialer.deadline();
-        let usable = kept.take().and_then(|mut connection| connection.is_usable().then_some(connection));
-        let mut connection = match usable {
-            Some(connection) => connection,
-            None => dialer.dial_sentinel(sentinel, deadline).await?,
-        };
-        let master = self.ask(&mut connection, sentinel, deadline).await?;
+        let deadline = connector.deadline();
+        if let Some(connection) = kept.take()
+            && let Ok(master) = self.ask(&connection, sentinel, connector, deadline).await
+        {
+            *kept = Some(connection);
+            return Ok(master);
+        }
+        let connection = connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        let master = self.ask(&connection, sentinel, connector, deadline).await?;
         *kept = Some(connection);
         Ok(master)
     }
 
-    async fn judge(&self, said: &[Mutex<Said>], dialer: &Dialer, probe_key: &ProbeKey) {
+    async fn judge(&self, said: &[Mutex<Said>], pool: &Pool, connector: &Arc<Connector>, probe_key: &Arc<ProbeKey>) {
         let (mut silent, mut told) = (0, None);
         loop {
             sleep(PAUSE).await;
             let said: Vec<Said> = said.iter().map(|said| said.lock().clone()).collect();
-            self.tell_of_silence(&said, &mut silent);
+            self.log_silence(&said, &mut silent);
             let Some(master) = majority(&said) else { continue };
-            if !self.led.lock().terms.iter().any(|(led, _)| led != master) {
+            if !pool.leads_elsewhere(master) {
                 told = None;
-                self.ask_first(&said, master);
+                self.begin_with_one_that_names(&said, master);
                 continue;
             }
             // Not before it takes checks: those that go to the old one are worth more than those that go nowhere.
-            match takes_checks(master, dialer, probe_key).await {
-                Ok(()) => {
-                    self.ask_first(&said, master);
-                    for before in self.led.lock().only_to(master) {
+            match connector.connect(master, Purpose::Checks(Arc::clone(probe_key)), connector.deadline()).await {
+                Ok(_) => {
+                    self.begin_with_one_that_names(&said, master);
+                    for before in pool.leave_others(master) {
                         info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
                     }
                 }
@@ -99,8 +106,8 @@ impl Sentinels {
         }
     }
 
-    /// Has connections be led by one of those who name the `master`.
-    fn ask_first(&self, said: &[Said], master: &Address) {
+    /// New connections begin with a Sentinel that names the `master`.
+    fn begin_with_one_that_names(&self, said: &[Said], master: &Address) {
         let names = |index: usize| said.get(index).and_then(Option::as_ref) == Some(master);
         if !names(self.first.load(Ordering::Relaxed))
             && let Some(index) = (0..said.len()).find(|index| names(*index))
@@ -109,7 +116,7 @@ impl Sentinels {
         }
     }
 
-    fn tell_of_silence(&self, said: &[Said], silent: &mut u32) {
+    fn log_silence(&self, said: &[Said], silent: &mut u32) {
         let answered = said.iter().flatten().count();
         if 2 * answered > said.len() {
             if *silent >= SILENT_ROUNDS {
@@ -133,13 +140,6 @@ impl Sentinels {
 fn majority(said: &[Said]) -> Option<&Address> {
     let count = |named: &Address| said.iter().flatten().filter(|other| *other == named).count();
     said.iter().flatten().find(|named| 2 * count(named) > said.len())
-}
-
-async fn takes_checks(master: &Address, dialer: &Dialer, probe_key: &ProbeKey) -> Result<(), Failure> {
-    let deadline = dialer.deadline();
-    let mut connection = dialer.dial_by(master, Purpose::Checks, deadline).await?;
-    let tried = timeout_at(deadline, run::probe(&mut connection, &probe_key.get())).await;
-    tried.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())))
 }
 
 #[cfg(test)]

@@ -1,37 +1,15 @@
-//! Runs of the script beside the lanes, on one connection.
+//! Probes: whether a server can do all that a check needs, tried on a key of its own.
 
 use std::{io::Write, sync::Arc};
 
+use deadpool_redis::redis::{ErrorKind, RedisResult, ServerErrorKind, aio::MultiplexedConnection};
 use parking_lot::Mutex;
 
 use super::{
-    connection::{Connection, Reply, encode_command},
     encode::call_head,
     script::{self, Task},
     slots::slot_of,
 };
-use crate::store::{Failure, failure::RefusalCode};
-
-/// Runs the script with one key, whose slot may be on its way to this server (`asking`). A server that has lost the script
-/// gets it again.
-///
-/// # Errors
-/// Why there is no reply, or the server's refusal.
-pub async fn script(connection: &mut Connection, key: &[u8], call: &[u8], asking: bool) -> Result<Reply, Failure> {
-    match once(connection, key, call, asking).await {
-        Err(failure) if failure.refusal() == Some(RefusalCode::NoScript) => {
-            connection.load_script(script::text()).await?;
-            once(connection, key, call, asking).await
-        }
-        other => other,
-    }
-}
-
-async fn once(connection: &mut Connection, key: &[u8], call: &[u8], asking: bool) -> Result<Reply, Failure> {
-    let sha = connection.script_sha().to_owned();
-    one(connection, &[b"EVALSHA", sha.as_bytes(), b"1", key, call], asking).await
-}
-
 /// Numbers that are tried for a probe's key; sixty of them are in each slot.
 const MOST_PROBE_KEYS: u32 = 1_000_000;
 
@@ -94,38 +72,14 @@ impl ProbeKey {
 ///
 /// # Errors
 /// What stands in the way.
-pub async fn probe(connection: &mut Connection, key: &[u8]) -> Result<(), Failure> {
-    match script(connection, key, &call_head(None, 0, Task::Probe, 0), false).await {
+pub async fn probe(connection: &MultiplexedConnection, key: &[u8]) -> RedisResult<()> {
+    match script::run(connection, key, &call_head(None, 0, Task::Probe, 0), false).await {
         // The slot is another server's by now, but this one answers.
-        Err(failure) if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask)) => Ok(()),
+        Err(error) if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
+            Ok(())
+        }
         other => other.map(drop),
     }
-}
-
-/// Sends commands together and awaits their replies: in their order, each the server's own, refusals too.
-///
-/// # Errors
-/// Why some replies are missing.
-pub async fn all(connection: &mut Connection, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, Failure> {
-    let mut bytes = Vec::new();
-    commands.iter().for_each(|command| encode_command(&mut bytes, command));
-    connection.send(&bytes).await?;
-    let mut replies = Vec::with_capacity(commands.len());
-    for _ in commands {
-        replies.push(connection.receive().await?);
-    }
-    Ok(replies)
-}
-
-/// Sends one command, whose key's slot may be on its way to this server (`asking`).
-///
-/// # Errors
-/// Why there is no reply, or the server's refusal.
-pub async fn one(connection: &mut Connection, command: &[&[u8]], asking: bool) -> Result<Reply, Failure> {
-    if asking {
-        connection.command(&[b"ASKING"]).await?;
-    }
-    connection.command(command).await
 }
 
 #[cfg(test)]

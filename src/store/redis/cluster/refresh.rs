@@ -1,4 +1,4 @@
-//! Keeping the map of a Cluster true: when to look, whom to ask, what to believe.
+//! Topology refresh: when to ask for the slot map of a Cluster, whom, and what to believe.
 
 use std::{
     collections::BTreeSet,
@@ -27,27 +27,27 @@ use crate::store::{
     url::Address,
 };
 
-/// The least time between two looks at the map.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// The least time between two looks for no more than a slot that has moved: the map knows of that slot already.
-const LOOK_PAUSE_AFTER_MOVE: Duration = Duration::from_secs(1);
-/// How often to look while something is wrong with a master.
-const LOOK_WHEN_DOWN: Duration = Duration::from_millis(200);
+/// The least time between two refreshes.
+const REFRESH_PAUSE: Duration = Duration::from_millis(50);
+/// The least time between two refreshes for no more than a slot that has moved: the map knows of that slot already.
+const REFRESH_PAUSE_AFTER_MOVE: Duration = Duration::from_secs(1);
+/// How often to refresh while something is wrong with a master.
+const REFRESH_WHEN_DOWN: Duration = Duration::from_millis(200);
 
-/// What asks for looks, and what is remembered between them.
+/// What asks for refreshes, and what is remembered between them.
 #[derive(Default)]
-pub struct Looks {
+pub struct Refresh {
     doubted: Notify,
     moved: Notify,
     /// Who said of itself, or of whom was said, that a slot has moved there: it knows the latest.
     named: Mutex<Option<Address>>,
-    /// Looks so far, so that each asks another node first.
+    /// Refreshes so far, so that each asks another node first.
     turn: AtomicUsize,
-    /// The last look was not believed.
+    /// The last refresh was not believed.
     disbelieved: AtomicBool,
 }
 
-impl Looks {
+impl Refresh {
     /// The map may be wrong.
     pub fn soon(&self) {
         self.doubted.notify_one();
@@ -60,11 +60,11 @@ impl Looks {
     }
 }
 
-/// Looks at the map whenever it may be out of date, and while a master is not well.
-pub async fn keep<C: Connect>(shared: Arc<Shared<C>>) {
+/// Refreshes the map whenever it may be out of date, and while a master is not well.
+pub async fn run<C: Connect>(shared: Arc<Shared<C>>) {
     let mut trouble = None;
     loop {
-        let failure = shared.look().await.err();
+        let failure = shared.refresh().await.err();
         match &failure {
             // The log tells of changes only.
             Some(now) if trouble.as_ref() != Some(now) => {
@@ -74,23 +74,23 @@ pub async fn keep<C: Connect>(shared: Arc<Shared<C>>) {
             _ => {}
         }
         trouble = failure;
-        let looked = Instant::now();
-        sleep(LOOK_PAUSE).await;
+        let refreshed = Instant::now();
+        sleep(REFRESH_PAUSE).await;
         let moved = async {
-            sleep_until(looked + LOOK_PAUSE_AFTER_MOVE).await;
-            shared.looks.moved.notified().await;
+            sleep_until(refreshed + REFRESH_PAUSE_AFTER_MOVE).await;
+            shared.refresh.moved.notified().await;
         };
         tokio::select! {
-            () = shared.looks.doubted.notified() => {}
+            () = shared.refresh.doubted.notified() => {}
             () = moved => {}
-            () = sleep(LOOK_WHEN_DOWN), if !shared.is_up() => {}
+            () = sleep(REFRESH_WHEN_DOWN), if !shared.is_up() => {}
         }
     }
 }
 
 impl<C: Connect> Shared<C> {
     /// Asks one node after the other for the map until one tells it.
-    async fn look(&self) -> Result<(), Failure> {
+    async fn refresh(&self) -> Result<(), Failure> {
         let mut last = Failure::Connect("no node of the Cluster is known".into());
         for address in self.whom_to_ask() {
             match self.ranges(&address).await {
@@ -109,11 +109,11 @@ impl<C: Connect> Shared<C> {
     fn whom_to_ask(&self) -> Vec<Address> {
         let map = self.map.load();
         let (mut up, down): (Vec<_>, Vec<_>) = map.masters().partition(|(_, node)| node.is_up());
-        let turn = self.looks.turn.fetch_add(1, Ordering::Relaxed);
+        let turn = self.refresh.turn.fetch_add(1, Ordering::Relaxed);
         let first = turn.checked_rem(up.len()).unwrap_or_default();
         up.rotate_left(first);
         let masters = up.into_iter().chain(down).map(|(address, _)| address.clone());
-        let named = self.looks.named.lock().take();
+        let named = self.refresh.named.lock().take();
         let mut all: Vec<Address> = Vec::new();
         for address in named.into_iter().chain(masters).chain(self.seeds.iter().cloned()) {
             if !all.contains(&address) {
@@ -133,7 +133,7 @@ impl<C: Connect> Shared<C> {
     }
 
     /// Makes the map anew; the nodes that it had stay those that they are. A map that knows of fewer slots is believed when
-    /// the next look, at another node, tells no more either.
+    /// the next refresh, by another node, tells no more either.
     fn take(&self, ranges: Vec<slots::Range>) {
         let _change = self.change.lock();
         let (before, mut next) = (self.map.load(), SlotMap::default());
@@ -142,11 +142,11 @@ impl<C: Connect> Shared<C> {
             next.give(first..=last, &address, make);
         }
         let fewer = next.covered() < before.covered();
-        if fewer && !self.looks.disbelieved.swap(true, Ordering::Relaxed) {
-            self.looks.soon();
+        if fewer && !self.refresh.disbelieved.swap(true, Ordering::Relaxed) {
+            self.refresh.soon();
             return;
         }
-        self.looks.disbelieved.store(false, Ordering::Relaxed);
+        self.refresh.disbelieved.store(false, Ordering::Relaxed);
         // Sorted, since nodes need not tell them in the same order.
         let names = |map: &SlotMap<Node>| {
             map.masters()
