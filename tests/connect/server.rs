@@ -145,7 +145,7 @@ pub fn free_port() -> u16 {
 /// The answer to a command, whose parts stand between spaces.
 pub async fn ask(connection: &MultiplexedConnection, words: &str) -> Result<Value, Failure> {
     let command = command(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>());
-    query(connection, &command, false).await.map_err(failure)
+    query(connection.clone(), &command, false).await.map_err(failure)
 }
 
 /// A reply that is a text.
@@ -184,7 +184,9 @@ pub fn connector(url: &str, settings: &RedisSettings) -> (Arc<Connector>, Addres
 pub fn pool(url: &str, settings: &RedisSettings, size: usize) -> Pool {
     let (connector, address) = connector(url, settings);
     let target = match redis(url).topology {
-        Topology::Sentinel { sentinels, master } => Target::Sentinel(Arc::new(Sentinels::new(sentinels, master))),
+        Topology::Sentinel { sentinels, master } => {
+            Target::Sentinel(Arc::new(Sentinels::new(sentinels, master, Arc::clone(&connector))))
+        }
         _ => Target::Fixed(address),
     };
     Pool::new(connector, target, Arc::new(ProbeKey::new("weir:", None)), size, PATIENCE)

@@ -98,7 +98,7 @@ impl Batch {
         let mut round = self.round(connection, settings, &all, false).await?;
         if !round.without_script.is_empty() {
             let again = std::mem::take(&mut round.without_script);
-            let second = match script::load(connection).await {
+            let second = match script::load(connection.clone()).await {
                 Ok(()) => self.round(connection, settings, &again, true).await,
                 Err(error) => Err(failure(error)),
             };

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use deadpool_redis::redis::{Cmd, Value};
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
+use tokio::{task::JoinHandle, time::Instant};
 use tracing::debug;
 
 use self::refresh::Refresh;
 use super::{
     encode::Part,
+    factory::NodeFactory,
     node::Node,
     reply::Decided,
     retry::Retry,
@@ -25,23 +26,14 @@ const MAX_REDIRECTS: u32 = 8;
 /// Why nobody can be asked.
 const UNKNOWN: &str = "it is not known yet who serves the Cluster's slots";
 
-/// Makes what a Cluster is asked through.
-pub trait Connect: Send + Sync + 'static {
-    /// The node at an address, where this slot is to be found. Called under a lock: it must take no time.
-    fn node(&self, address: &Address, slot: u16) -> Node;
-
-    /// What any node says to `CLUSTER SLOTS`, or why it does not, in bounded time.
-    fn slots(&self, address: &Address) -> impl Future<Output = Result<Value, Failure>> + Send;
-}
-
 /// A Cluster.
-pub struct Cluster<C: Connect> {
-    shared: Arc<Shared<C>>,
+pub struct Cluster {
+    shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
 
-struct Shared<C> {
-    connect: C,
+struct Shared {
+    factory: NodeFactory,
     seeds: Vec<Address>,
     map: ArcSwap<SlotMap<Node>>,
     /// One change of the map at a time.
@@ -49,11 +41,12 @@ struct Shared<C> {
     refresh: Refresh,
 }
 
-impl<C: Connect> Cluster<C> {
-    /// A Cluster that is found through `seeds`; a task on `runtime` keeps its map true.
-    pub fn start(seeds: Vec<Address>, connect: C, runtime: &Handle) -> Self {
+impl Cluster {
+    /// A Cluster that is found through `seeds`; a task keeps its map true.
+    pub fn start(seeds: Vec<Address>, factory: NodeFactory) -> Self {
         let (map, change, refresh) = (ArcSwap::default(), Mutex::default(), Refresh::default());
-        let shared = Arc::new(Shared { connect, seeds, map, change, refresh });
+        let runtime = factory.runtime.clone();
+        let shared = Arc::new(Shared { factory, seeds, map, change, refresh });
         let task = runtime.spawn(refresh::run(Arc::clone(&shared)));
         Self { shared, task }
     }
@@ -104,7 +97,7 @@ impl<C: Connect> Cluster<C> {
     /// Why there is no reply.
     pub async fn command(&self, slot: u16, command: impl Fn() -> Cmd, deadline: Instant) -> Result<Value, Failure> {
         let command = &command;
-        self.carry(slot, deadline, |node, asking| async move { node.command(command(), asking).await }).await
+        self.carry(slot, deadline, |node, asking| async move { node.command(&command(), asking).await }).await
     }
 
     /// Sends a request to the node that serves a slot, and elsewhere as nodes say, until one answers. `send` is told whether
@@ -137,13 +130,13 @@ impl<C: Connect> Cluster<C> {
     }
 }
 
-impl<C: Connect> Drop for Cluster<C> {
+impl Drop for Cluster {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl<C: Connect> Shared<C> {
+impl Shared {
     fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         let found = self.map.load().owner(slot).map(Arc::clone);
         if found.is_none() {
@@ -194,7 +187,7 @@ impl<C: Connect> Shared<C> {
         let _change = self.change.lock();
         if !serves() {
             let mut next = SlotMap::clone(&self.map.load());
-            next.give([slot].into_iter(), address, || Arc::new(self.connect.node(address, slot)));
+            next.give([slot].into_iter(), address, || Arc::new(self.factory.master(address, slot)));
             self.set(next);
         }
     }
@@ -223,7 +216,7 @@ impl<C: Connect> Shared<C> {
             return Some(node);
         }
         let mut next = SlotMap::clone(&self.map.load());
-        next.give(std::iter::empty(), address, || Arc::new(self.connect.node(address, slot)));
+        next.give(std::iter::empty(), address, || Arc::new(self.factory.master(address, slot)));
         let node = next.at(address).map(Arc::clone);
         self.set(next);
         node

@@ -33,8 +33,8 @@ pub async fn send(mut connection: MultiplexedConnection, command: &Cmd, asking: 
 ///
 /// # Errors
 /// There is no reply, or the server's error.
-pub async fn query(connection: &MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
-    send(connection.clone(), command, asking).await?.extract_error()
+pub async fn query(connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    send(connection, command, asking).await?.extract_error()
 }
 
 /// Sends commands together and awaits their replies, in order, each of which may be an error of the server.

@@ -119,7 +119,7 @@ impl Connector {
     /// # Errors
     /// What is wrong with the server.
     pub async fn prepare(&self, connection: &MultiplexedConnection, purpose: &Purpose) -> RedisResult<()> {
-        let hello = Hello::read(&query(connection, &hello::command(), false).await?)?;
+        let hello = Hello::read(&query(connection.clone(), &hello::command(), false).await?)?;
         let probe_key = match purpose {
             Purpose::Sentinel => return hello.check(ServerMode::Sentinel, false),
             Purpose::Topology => return hello.check(self.mode, false),
@@ -127,10 +127,10 @@ impl Connector {
         };
         hello.check(self.mode, true)?;
         if self.database != 0 {
-            query(connection, &command(&[b"SELECT", self.database.to_string().as_bytes()]), false).await?;
+            query(connection.clone(), &command(&[b"SELECT", self.database.to_string().as_bytes()]), false).await?;
         }
-        script::load(connection).await?;
-        probe(connection, &probe_key.get()).await
+        script::load(connection.clone()).await?;
+        probe(connection.clone(), &probe_key.get()).await
     }
 
     /// The credentials and certificates of connections, as the files say now.

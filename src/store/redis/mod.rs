@@ -8,6 +8,7 @@ pub mod connector;
 pub mod credentials;
 pub mod cross_slot;
 pub mod encode;
+pub mod factory;
 pub mod hello;
 pub mod io;
 pub mod node;
@@ -33,11 +34,12 @@ use tokio::time::Instant;
 use self::{
     cross_slot::{Group, Undo, groups, is_undone, merge, undos},
     encode::{Mode, Part, call_head},
+    factory::NodeFactory,
     io::IoThread,
     reply::Decided,
     reset::Forgotten,
     script::Task,
-    servers::{Maker, Servers},
+    servers::Servers,
     settings::RedisSettings,
     slots::slot_of,
 };
@@ -76,9 +78,10 @@ impl RedisStore {
     ) -> std::io::Result<Self> {
         let io = IoThread::start()?;
         let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
-        let maker = Maker::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), io.handle().clone());
+        let factory =
+            NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), io.handle().clone());
         Ok(Self {
-            servers: Arc::new(Servers::start(&url.topology, maker)),
+            servers: Arc::new(Servers::start(&url.topology, factory)),
             prefix: settings.key_prefix.as_bytes().into(),
             command_timeout: settings.command_timeout.duration(),
             clock,

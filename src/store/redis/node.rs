@@ -6,19 +6,19 @@ use std::{
     time::Duration,
 };
 
-use deadpool_redis::redis::{Cmd, Pipeline, RedisResult, Value};
+use deadpool_redis::redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
 use foldhash::fast::RandomState;
 use tokio::{
     runtime::Handle,
     task::JoinHandle,
-    time::{Instant, error::Elapsed, sleep, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tracing::{info, warn};
 
 use super::{
-    command::{failure, query, send_all},
+    command::{query, send_all},
     encode::Part,
-    pool::{Pool, Pooled},
+    pool::Pool,
     probe::{ProbeKey, probe},
     queue::Queue,
     reply::Decided,
@@ -40,7 +40,6 @@ pub struct Node {
     context: Arc<Context>,
     queues: Vec<Arc<Queue>>,
     hasher: RandomState,
-    command_timeout: Duration,
     probe_key: Arc<ProbeKey>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -56,8 +55,6 @@ pub struct NodeSettings {
     pub workers: usize,
     /// How many parts may wait for each of them.
     pub max_queue: usize,
-    /// The longest that one round trip outside the pipelines may take.
-    pub command_timeout: Duration,
     /// A key that lives on this server, for probes.
     pub probe_key: Arc<ProbeKey>,
 }
@@ -69,15 +66,11 @@ impl Node {
         let queues: Vec<_> = (0..settings.workers).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
         let workers = queues.iter().map(|queue| runtime.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
         let mut tasks: Vec<_> = workers.collect();
-        let NodeSettings { name, address, command_timeout, probe_key, .. } = settings;
-        let watcher = Watcher {
-            server: name.clone(),
-            context: Arc::clone(&context),
-            command_timeout,
-            probe_key: Arc::clone(&probe_key),
-        };
+        let NodeSettings { name, address, probe_key, .. } = settings;
+        let watcher =
+            Watcher { server: name.clone(), context: Arc::clone(&context), probe_key: Arc::clone(&probe_key) };
         tasks.push(runtime.spawn(watcher.run()));
-        Self { name, address, context, queues, hasher: RandomState::default(), command_timeout, probe_key, tasks }
+        Self { name, address, context, queues, hasher: RandomState::default(), probe_key, tasks }
     }
 
     /// What it is called: its address, or the name by which Sentinels know it.
@@ -121,9 +114,7 @@ impl Node {
     /// # Errors
     /// Why there are no replies.
     pub async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let connection = self.connection().await?;
-        let done = timeout(self.command_timeout, send_all(connection.clone(), commands)).await;
-        settle(connection, done)
+        self.run(|connection| send_all(connection, commands)).await
     }
 
     /// Runs one command outside the pipelines, whose key's slot may be migrating to this node (`asking`). On the node's
@@ -131,10 +122,8 @@ impl Node {
     ///
     /// # Errors
     /// Why there is no reply, or the server's refusal.
-    pub async fn command(&self, command: Cmd, asking: bool) -> Result<Value, Failure> {
-        let connection = self.connection().await?;
-        let done = timeout(self.command_timeout, query(&connection, &command, asking)).await;
-        settle(connection, done)
+    pub async fn command(&self, command: &Cmd, asking: bool) -> Result<Value, Failure> {
+        self.run(|connection| query(connection, command, asking)).await
     }
 
     /// Runs the script outside the pipelines, with one key, whose slot may be migrating to this node (`asking`). On the
@@ -143,14 +132,15 @@ impl Node {
     /// # Errors
     /// Why there is no reply, or the server's refusal.
     pub async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
-        let connection = self.connection().await?;
-        let done = timeout(self.command_timeout, script::run(&connection, key, call, asking)).await;
-        settle(connection, done)
+        self.run(|connection| script::run(connection, key, call, asking)).await
     }
 
-    async fn connection(&self) -> Result<Pooled, Failure> {
+    async fn run<T, F>(&self, work: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
         self.context.breaker.instead().map_or(Ok(()), Err)?;
-        self.context.pool.get().await
+        self.context.run(work).await
     }
 
     /// Its connections.
@@ -185,7 +175,6 @@ impl Drop for Node {
 struct Watcher {
     server: String,
     context: Arc<Context>,
-    command_timeout: Duration,
     probe_key: Arc<ProbeKey>,
 }
 
@@ -239,17 +228,7 @@ impl Watcher {
     }
 
     async fn probe(&self) -> Result<(), Failure> {
-        let connection = self.context.pool.get().await?;
-        let done = timeout(self.command_timeout, probe(&connection, &self.probe_key.get())).await;
-        settle(connection, done)
+        let key = self.probe_key.get();
+        self.context.run(|connection| probe(connection, &key)).await
     }
-}
-
-/// The result of what was done on a connection, which goes back to its pool if all went well.
-fn settle<T>(connection: Pooled, done: Result<RedisResult<T>, Elapsed>) -> Result<T, Failure> {
-    let done = done.map_err(|_| Failure::Lost("no reply in time".into())).and_then(|done| done.map_err(failure));
-    if done.is_err() {
-        connection.discard();
-    }
-    done
 }

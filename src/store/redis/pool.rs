@@ -47,7 +47,6 @@ pub struct Pool {
 }
 
 /// Where a pool's connections lead.
-#[derive(Debug)]
 pub enum Target {
     /// To one server.
     Fixed(Address),
@@ -121,7 +120,7 @@ impl Pool {
             Target::Fixed(address) => self.connect_to(address, deadline).await,
             Target::Sentinel(sentinels) => {
                 let connect = |master: Address, deadline| async move { self.connect_to(&master, deadline).await };
-                sentinels.connect_to_master(&self.connector, deadline, connect).await
+                sentinels.connect_to_master(deadline, connect).await
             }
         }
     }
@@ -188,6 +187,14 @@ impl Pool {
         }
     }
 
+    /// Tries whether a server takes checks, by a connection of its own.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn try_checks(&self, address: &Address) -> Result<(), Failure> {
+        self.connector.connect(address, self.purpose.clone(), self.connector.deadline()).await.map(drop)
+    }
+
     /// Whether there are connections to another server.
     pub fn leads_elsewhere(&self, master: &Address) -> bool {
         self.epochs.lock().iter().any(|epoch| epoch.leads_elsewhere(master))
@@ -199,7 +206,9 @@ impl Pool {
         for epoch in self.epochs.lock().iter().filter(|epoch| epoch.leads_elsewhere(master)) {
             epoch.is_over.store(true, Ordering::Relaxed);
             epoch.pool.close();
-            left.push(epoch.address.clone());
+            if !left.contains(&epoch.address) {
+                left.push(epoch.address.clone());
+            }
         }
         self.changes.fetch_add(left.len() as u64, Ordering::Relaxed);
         left

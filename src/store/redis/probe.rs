@@ -72,7 +72,7 @@ impl ProbeKey {
 ///
 /// # Errors
 /// What stands in the way.
-pub async fn probe(connection: &MultiplexedConnection, key: &[u8]) -> RedisResult<()> {
+pub async fn probe(connection: MultiplexedConnection, key: &[u8]) -> RedisResult<()> {
     match script::run(connection, key, &call_head(None, 0, Task::Probe, 0), false).await {
         // The slot is another server's by now, but this one answers.
         Err(error) if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask)) => {

@@ -135,7 +135,7 @@ async fn page(
     cursor: &[u8],
     gone: &mut usize,
 ) -> Result<Vec<u8>, Failure> {
-    let page = node.command(command(&[b"SCAN", cursor, b"MATCH", pattern, b"COUNT", PAGE]), false).await?;
+    let page = node.command(&command(&[b"SCAN", cursor, b"MATCH", pattern, b"COUNT", PAGE]), false).await?;
     let unreadable = |_| Failure::Server("the reply to SCAN cannot be read".into());
     let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = from_redis_value(page).map_err(unreadable)?;
     if keys.is_empty() {

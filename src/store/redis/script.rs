@@ -41,7 +41,7 @@ pub enum Task {
 ///
 /// # Errors
 /// Why that is not certain.
-pub async fn load(connection: &MultiplexedConnection) -> RedisResult<()> {
+pub async fn load(connection: MultiplexedConnection) -> RedisResult<()> {
     query(connection, &command(&[b"SCRIPT", b"LOAD", text().as_bytes()]), false).await.map(drop)
 }
 
@@ -50,11 +50,11 @@ pub async fn load(connection: &MultiplexedConnection) -> RedisResult<()> {
 ///
 /// # Errors
 /// There is no reply, or the server's error.
-pub async fn run(connection: &MultiplexedConnection, key: &[u8], call: &[u8], asking: bool) -> RedisResult<Value> {
+pub async fn run(connection: MultiplexedConnection, key: &[u8], call: &[u8], asking: bool) -> RedisResult<Value> {
     let command = command(&[b"EVALSHA", sha().as_bytes(), b"1", key, call]);
-    match query(connection, &command, asking).await {
+    match query(connection.clone(), &command, asking).await {
         Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-            load(connection).await?;
+            load(connection.clone()).await?;
             query(connection, &command, asking).await
         }
         other => other,

@@ -4,41 +4,28 @@ use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::Value;
 use tokio::{
-    runtime::Handle,
     sync::Semaphore,
     time::{Instant, timeout, timeout_at},
 };
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    batch::{CallSettings, Grouping},
-    breaker::Breaker,
-    cluster::{Cluster, Connect},
-    command::{command, query},
-    connector::{Connector, Purpose},
+    cluster::Cluster,
+    command::command,
     encode::Part,
-    node::{Node, NodeSettings},
-    pool::{Pool, Target},
-    probe::ProbeKey,
+    factory::NodeFactory,
+    node::Node,
+    pool::Target,
     reply::Decided,
     reset,
     retry::retried,
     sentinel::{Sentinels, watch::watch},
-    settings::RedisSettings,
     slots::slot_of,
-    worker::Context,
 };
-use crate::{
-    domain::Clock,
-    store::{
-        Failure,
-        url::{Address, RedisUrl, Topology},
-    },
-    telemetry::StoreMeter,
+use crate::store::{
+    Failure,
+    url::{Address, Topology},
 };
-
-/// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
-const MORE_CONNECTIONS: usize = 2;
 
 /// The longest that a scan may take, and the longest that it may wait for another.
 const MAX_SCAN_TIME: Duration = Duration::from_secs(600);
@@ -57,7 +44,7 @@ enum Kind {
     /// One, or the master of the moment.
     One(Box<Node>),
     /// The masters of a Cluster.
-    Cluster(Cluster<Maker>),
+    Cluster(Cluster),
 }
 
 /// Who may scan.
@@ -70,26 +57,26 @@ struct Scans {
 
 impl Servers {
     /// Starts what asks the servers.
-    pub fn start(topology: &Topology, maker: Maker) -> Self {
-        let mut watch = None;
+    pub fn start(topology: &Topology, factory: NodeFactory) -> Self {
+        let mut watching = None;
         let kind = match topology {
             Topology::Single(address) => {
-                Kind::One(Box::new(maker.one(Target::Fixed(address.clone()), address.clone())))
+                Kind::One(Box::new(factory.only(Target::Fixed(address.clone()), address.clone())))
             }
             Topology::Sentinel { sentinels, master } => {
                 let address = sentinels.first().cloned().unwrap_or_else(|| Address::Unix(master.into()));
-                let sentinels = Arc::new(Sentinels::new(sentinels.clone(), master.clone()));
-                let node = maker.one(Target::Sentinel(Arc::clone(&sentinels)), address);
-                watch = Some(maker.watch(sentinels, Arc::clone(node.pool())));
+                let connector = Arc::clone(&factory.connector);
+                let sentinels = Arc::new(Sentinels::new(sentinels.clone(), master.clone(), connector));
+                let node = factory.only(Target::Sentinel(Arc::clone(&sentinels)), address);
+                let pool = Arc::clone(node.pool());
+                let watch = factory.runtime.spawn(async move { watch(&sentinels, &pool).await });
+                watching = Some(AbortOnDropHandle::new(watch));
                 Kind::One(Box::new(node))
             }
-            Topology::Cluster { seeds } => {
-                let runtime = maker.runtime.clone();
-                Kind::Cluster(Cluster::start(seeds.clone(), maker, &runtime))
-            }
+            Topology::Cluster { seeds } => Kind::Cluster(Cluster::start(seeds.clone(), factory)),
         };
         let scans = Scans { turn: Semaphore::new(1), room: Semaphore::new(1 + MAX_WAITING_SCANS) };
-        Self { kind, scans, _watch: watch }
+        Self { kind, scans, _watch: watching }
     }
 
     /// Whether all anchors are on one server, so that a plan over several is one step.
@@ -188,88 +175,8 @@ impl Servers {
     pub async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
         let unlink = || command(&[b"UNLINK", key]);
         match &self.kind {
-            Kind::One(node) => node.command(unlink(), false).await.map(drop),
+            Kind::One(node) => node.command(&unlink(), false).await.map(drop),
             Kind::Cluster(cluster) => cluster.command(slot_of(key), unlink, deadline).await.map(drop),
-        }
-    }
-}
-
-/// Makes nodes.
-pub struct Maker {
-    connector: Arc<Connector>,
-    settings: RedisSettings,
-    clock: Option<Arc<dyn Clock>>,
-    least_ttl_millis: i64,
-    meter: Arc<StoreMeter>,
-    runtime: Handle,
-}
-
-impl Maker {
-    /// Of nodes whose tasks run on `runtime`.
-    pub fn new(
-        url: &RedisUrl,
-        settings: &RedisSettings,
-        clock: Option<Arc<dyn Clock>>,
-        least_ttl_millis: i64,
-        meter: Arc<StoreMeter>,
-        runtime: Handle,
-    ) -> Self {
-        let connector = Arc::new(Connector::new(url, settings));
-        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime }
-    }
-
-    fn watch(&self, sentinels: Arc<Sentinels>, pool: Arc<Pool>) -> AbortOnDropHandle<()> {
-        let (connector, probe_key) = (Arc::clone(&self.connector), ProbeKey::new(&self.settings.key_prefix, None));
-        let watch = async move { watch(&sentinels, &pool, &connector, &Arc::new(probe_key)).await };
-        AbortOnDropHandle::new(self.runtime.spawn(watch))
-    }
-
-    fn one(&self, target: Target, address: Address) -> Node {
-        self.make(target, address, None, Grouping::Any)
-    }
-
-    fn make(&self, target: Target, address: Address, slot: Option<u16>, grouping: Grouping) -> Node {
-        let (settings, name) = (&self.settings, target.to_string());
-        let probe_key = Arc::new(ProbeKey::new(&settings.key_prefix, slot));
-        let command_timeout = settings.command_timeout.duration();
-        let (connector, key) = (Arc::clone(&self.connector), Arc::clone(&probe_key));
-        let context = Context {
-            pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
-            breaker: Breaker::default(),
-            call_settings: CallSettings {
-                grouping,
-                max_batch: settings.max_batch,
-                now: None,
-                least_ttl_millis: self.least_ttl_millis,
-            },
-            clock: self.clock.clone(),
-            command_timeout,
-            meter: Arc::clone(&self.meter),
-        };
-        let settings = NodeSettings {
-            name,
-            address,
-            workers: settings.pool_size,
-            max_queue: settings.max_queue,
-            command_timeout,
-            probe_key,
-        };
-        Node::start(settings, context, &self.runtime)
-    }
-}
-
-impl Connect for Maker {
-    fn node(&self, address: &Address, slot: u16) -> Node {
-        self.make(Target::Fixed(address.clone()), address.clone(), Some(slot), Grouping::SameKey)
-    }
-
-    async fn slots(&self, address: &Address) -> Result<Value, Failure> {
-        let deadline = self.connector.deadline();
-        let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
-        let question = command(&[b"CLUSTER", b"SLOTS"]);
-        match timeout_at(deadline, query(&connection, &question, false)).await {
-            Ok(told) => told.map_err(|error| self.connector.refused(address, error)),
-            Err(_) => Err(Failure::Connect(format!("CLUSTER SLOTS of {address}: no answer in time").into())),
         }
     }
 }

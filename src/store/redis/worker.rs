@@ -3,11 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use deadpool_redis::redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     batch::{Batch, CallSettings},
     breaker::Breaker,
+    command::failure,
     pool::{Pool, Pooled},
     queue::Queue,
 };
@@ -34,6 +36,26 @@ pub struct Context {
     pub command_timeout: Duration,
     /// What is counted.
     pub meter: Arc<StoreMeter>,
+}
+
+impl Context {
+    /// Runs what goes outside the pipelines of checks, on a connection that goes back to the pool if all goes well.
+    ///
+    /// # Errors
+    /// Why there is no reply, or the server's refusal.
+    pub async fn run<T, F>(&self, work: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let connection = self.pool.get().await?;
+        let done = timeout(self.command_timeout, work(connection.clone())).await;
+        let late = |_| Failure::Lost("no reply in time".into());
+        let done = done.map_err(late).and_then(|done| done.map_err(failure));
+        if done.is_err() {
+            connection.discard();
+        }
+        done
+    }
 }
 
 /// Carries what waits in `queue`, for ever.

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Connect, Shared};
+use super::Shared;
 use crate::store::{
     Failure,
     redis::{
@@ -61,7 +61,7 @@ impl Refresh {
 }
 
 /// Refreshes the map whenever it may be out of date, and while a master is not well.
-pub async fn run<C: Connect>(shared: Arc<Shared<C>>) {
+pub async fn run(shared: Arc<Shared>) {
     let mut trouble = None;
     loop {
         let failure = shared.refresh().await.err();
@@ -88,7 +88,7 @@ pub async fn run<C: Connect>(shared: Arc<Shared<C>>) {
     }
 }
 
-impl<C: Connect> Shared<C> {
+impl Shared {
     /// Asks one node after the other for the map until one tells it.
     async fn refresh(&self) -> Result<(), Failure> {
         let mut last = Failure::Connect("no node of the Cluster is known".into());
@@ -124,7 +124,7 @@ impl<C: Connect> Shared<C> {
     }
 
     async fn ranges(&self, address: &Address) -> Result<Vec<slots::Range>, Failure> {
-        let reply = self.connect.slots(address).await?;
+        let reply = self.factory.cluster_slots(address).await?;
         match slots::ranges(&reply, address) {
             Some(ranges) if !ranges.is_empty() => Ok(ranges),
             Some(_) => Err(Failure::Server("the Cluster serves no slot".into())),
@@ -138,7 +138,8 @@ impl<C: Connect> Shared<C> {
         let _change = self.change.lock();
         let (before, mut next) = (self.map.load(), SlotMap::default());
         for (first, last, address) in ranges {
-            let make = || before.at(&address).map_or_else(|| Arc::new(self.connect.node(&address, first)), Arc::clone);
+            let make =
+                || before.at(&address).map_or_else(|| Arc::new(self.factory.master(&address, first)), Arc::clone);
             next.give(first..=last, &address, make);
         }
         let fewer = next.covered() < before.covered();

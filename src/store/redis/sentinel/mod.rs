@@ -22,18 +22,18 @@ use super::{
 use crate::store::{Failure, url::Address};
 
 /// Sentinels that watch one master.
-#[derive(Debug)]
 pub struct Sentinels {
     addresses: Vec<Address>,
     master: String,
+    connector: Arc<Connector>,
     /// Who led to the master last, and is asked first.
     first: AtomicUsize,
 }
 
 impl Sentinels {
     /// Those at these addresses, about the master that they know by this name.
-    pub fn new(addresses: Vec<Address>, master: String) -> Self {
-        Self { addresses, master, first: AtomicUsize::new(0) }
+    pub fn new(addresses: Vec<Address>, master: String, connector: Arc<Connector>) -> Self {
+        Self { addresses, master, connector, first: AtomicUsize::new(0) }
     }
 
     /// What they call the master.
@@ -48,7 +48,6 @@ impl Sentinels {
     /// The last one's [`Failure`].
     pub async fn connect_to_master<T, F>(
         &self,
-        connector: &Arc<Connector>,
         deadline: Instant,
         connect: impl Fn(Address, Instant) -> F,
     ) -> Result<T, Failure>
@@ -61,7 +60,7 @@ impl Sentinels {
             let place = place % count;
             let now = Instant::now();
             let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX);
-            let connected = match self.look_up(&self.addresses[place], connector, now + share).await {
+            let connected = match self.look_up(&self.addresses[place], now + share).await {
                 Ok(master) => connect(master, now + share).await,
                 Err(failure) => Err(failure),
             };
@@ -78,28 +77,22 @@ impl Sentinels {
         Err(failure)
     }
 
-    async fn look_up(
-        &self,
-        sentinel: &Address,
-        connector: &Arc<Connector>,
-        deadline: Instant,
-    ) -> Result<Address, Failure> {
-        let connection = connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
-        self.ask(&connection, sentinel, connector, deadline).await
+    async fn look_up(&self, sentinel: &Address, deadline: Instant) -> Result<Address, Failure> {
+        let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        self.ask(&connection, sentinel, deadline).await
     }
 
     async fn ask(
         &self,
         connection: &MultiplexedConnection,
         sentinel: &Address,
-        connector: &Connector,
         deadline: Instant,
     ) -> Result<Address, Failure> {
         let told = |why: &str| Failure::Connect(format!("the Sentinel {sentinel} {why}").into());
         let question = command(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()]);
-        let asked = timeout_at(deadline, query(connection, &question, false)).await;
+        let asked = timeout_at(deadline, query(connection.clone(), &question, false)).await;
         let reply = asked.map_err(|_| told("does not answer in time"))?;
-        let reply = reply.map_err(|error| connector.refused(sentinel, error))?;
+        let reply = reply.map_err(|error| self.connector.refused(sentinel, error))?;
         match from_redis_value(reply) {
             Ok((host, port)) => Ok(Address::Tcp { host, port }),
             Err(_) => Err(told(&format!("knows no master `{}`", self.master))),

@@ -1,9 +1,6 @@
 //! Whether the master is still the same, while connections to it stand.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
 use futures_util::future::join_all;
@@ -14,11 +11,7 @@ use tracing::{info, warn};
 use super::Sentinels;
 use crate::store::{
     Failure,
-    redis::{
-        connector::{Connector, Purpose},
-        pool::Pool,
-        probe::ProbeKey,
-    },
+    redis::{connector::Purpose, pool::Pool},
     url::Address,
 };
 
@@ -34,19 +27,18 @@ type Said = Option<Address>;
 /// Asks all Sentinels for ever who the master is, and ends the connections of `pool` to every other one once more than half of
 /// them name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
 /// about ten seconds, and a Sentinel that was cut off may name it for longer.
-pub async fn watch(sentinels: &Sentinels, pool: &Pool, connector: &Arc<Connector>, probe_key: &Arc<ProbeKey>) {
+pub async fn watch(sentinels: &Sentinels, pool: &Pool) {
     let said: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
-    let asked =
-        sentinels.addresses.iter().zip(&said).map(|(sentinel, said)| sentinels.listen(sentinel, connector, said));
-    tokio::join!(join_all(asked), sentinels.judge(&said, pool, connector, probe_key));
+    let asked = sentinels.addresses.iter().zip(&said).map(|(sentinel, said)| sentinels.listen(sentinel, said));
+    tokio::join!(join_all(asked), sentinels.judge(&said, pool));
 }
 
 impl Sentinels {
     /// Asks one.
-    async fn listen(&self, sentinel: &Address, connector: &Arc<Connector>, said: &Mutex<Said>) {
+    async fn listen(&self, sentinel: &Address, said: &Mutex<Said>) {
         let mut kept = None;
         loop {
-            let answer = self.ask_again(&mut kept, sentinel, connector).await;
+            let answer = self.ask_again(&mut kept, sentinel).await;
             *said.lock() = answer.ok();
             sleep(PAUSE).await;
         }
@@ -57,22 +49,21 @@ impl Sentinels {
         &self,
         kept: &mut Option<MultiplexedConnection>,
         sentinel: &Address,
-        connector: &Arc<Connector>,
     ) -> Result<Address, Failure> {
-        let deadline = connector.deadline();
+        let deadline = self.connector.deadline();
         if let Some(connection) = kept.take()
-            && let Ok(master) = self.ask(&connection, sentinel, connector, deadline).await
+            && let Ok(master) = self.ask(&connection, sentinel, deadline).await
         {
             *kept = Some(connection);
             return Ok(master);
         }
-        let connection = connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
-        let master = self.ask(&connection, sentinel, connector, deadline).await?;
+        let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        let master = self.ask(&connection, sentinel, deadline).await?;
         *kept = Some(connection);
         Ok(master)
     }
 
-    async fn judge(&self, said: &[Mutex<Said>], pool: &Pool, connector: &Arc<Connector>, probe_key: &Arc<ProbeKey>) {
+    async fn judge(&self, said: &[Mutex<Said>], pool: &Pool) {
         let (mut silent, mut told) = (0, None);
         loop {
             sleep(PAUSE).await;
@@ -85,8 +76,8 @@ impl Sentinels {
                 continue;
             }
             // Not before it takes checks: those that go to the old one are worth more than those that go nowhere.
-            match connector.connect(master, Purpose::Checks(Arc::clone(probe_key)), connector.deadline()).await {
-                Ok(_) => {
+            match pool.try_checks(master).await {
+                Ok(()) => {
                     self.begin_with_one_that_names(&said, master);
                     for before in pool.leave_others(master) {
                         info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
