@@ -148,7 +148,7 @@ impl App {
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
         let mut security = Security::open(&settings, &metrics)?;
         let memory = open_store(&settings.store, &policy, start_empty)?;
-        let store = AnyStore::start(memory, &settings.store, &metrics).map_err(AppError::Threads)?;
+        let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
         let ui = &settings.http.ui;
         let limiter = Arc::new(if ui.enabled { limiter.following(HotKeys::new(ui.max_hot_keys)) } else { limiter });
@@ -159,7 +159,7 @@ impl App {
                 let evictions = [("expired", expired), ("evicted", evicted), ("snapshot", left_out)];
                 metrics.memory(keys, &evictions, (rule, lacked_room));
                 if let Some(shared) = limiter.store().shared() {
-                    metrics.shared_store().servers(shared.redis().status());
+                    shared.redis().report_servers();
                 }
             }
         });
