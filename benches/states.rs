@@ -11,7 +11,6 @@ mod support;
 
 use std::{env, process::Command, sync::Arc};
 
-use futures_util::FutureExt;
 use servers::{Options, Reply, Server};
 use smallvec::smallvec;
 use support::{Shape, resident};
@@ -21,7 +20,7 @@ use weir::{
     plan::{Level, Limit, Origin, Plan},
     settings::Time,
     store::{
-        MemoryStore, Store, StoreUrl,
+        Decide, MemoryStore, Store, StoreUrl,
         memory::MemorySettings,
         redis::{RedisStore, settings::RedisSettings},
     },
@@ -77,13 +76,11 @@ fn use_up(entry: &Entry, limit: &Limit, store: &impl Store, clock: &ManualClock,
     for unit in 0..units(entry) {
         clock.set(NOW + unit as Micros * APART);
         let plan = Plan::new(smallvec![Level::new(&key, 2, 2, limit, 1)], Charge::AllOrNothing, None);
-        let decided = store.decide(&plan);
-        let decided = if store.decides_at_once() {
-            decided.now_or_never().expect("memory does not wait")
-        } else {
-            runtime().block_on(decided)
+        let verdict = match store.decide(&plan) {
+            Decide::Ready(verdict) => verdict,
+            Decide::Waiting(store) => runtime().block_on(store.verdict(&plan)).expect("decisions"),
         };
-        assert_eq!(decided.expect("decisions").decisions.len(), 1);
+        assert_eq!(verdict.decisions.len(), 1);
     }
 }
 

@@ -60,7 +60,7 @@ impl<'s> OnRedis<'s> {
         now: Micros,
     ) -> Vec<Decisions> {
         self.clock.set(now);
-        let verdicts = join_all(plans.map(|plan| self.store.decide(plan))).await;
+        let verdicts = join_all(plans.map(|plan| self.store.verdict(plan))).await;
         verdicts.into_iter().map(|verdict| verdict.expect("it answers").decisions).collect()
     }
 
@@ -82,7 +82,7 @@ impl Told for OnRedis<'_> {
 
     async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions {
         self.clock.set(now);
-        let verdict = self.store.decide(plan).await.expect("it answers");
+        let verdict = self.store.verdict(plan).await.expect("it answers");
         assert!(!verdict.degraded);
         verdict.decisions
     }
