@@ -40,9 +40,9 @@ use crate::{
     telemetry::{HotKeys, Metrics},
     transport::{
         Guarded, Pages,
+        check_service::CheckService,
         grpc::Calls,
         http::{Damaged, Sites},
-        observe::Checks,
         watch::Watch,
     },
 };
@@ -167,13 +167,13 @@ impl App {
         let drain = Drain::default();
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let told = Watch::new(spans, limiter.store().shared().is_some());
-        let checks = Checks::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
+        let service = CheckService::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
         let sites = Sites::new(&ui.hosts, security.gate("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
-        let pages = http::routes(&settings, checks.clone(), admin.clone(), explorer, sites)?;
+        let pages = http::routes(&settings, service.clone(), admin.clone(), explorer, sites)?;
         let (routes, health) = {
             let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
-            Calls::new(checks, drain.clone(), bytes, envoy).await?
+            Calls::new(service, drain.clone(), bytes, envoy).await?
         };
         // Apart, so that one who asks over HTTP does not stand in the way of those who ask over gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use super::{
-    MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict, redis::RedisStore,
+    Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, redis::RedisStore,
     shared::SharedStore,
 };
 use weir_core::{domain::Key, plan::Plan};
@@ -59,19 +59,11 @@ impl AnyStore {
 }
 
 impl Store for AnyStore {
-    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        match self {
-            Self::Memory(memory) => memory.decide(plan).await,
-            // Boxed, so that what memory decides does not carry the room for it around.
-            Self::Shared(shared) => Box::pin(shared.decide(plan)).await,
-        }
-    }
-
     #[inline]
-    fn decide_at_once(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> bool {
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
         match self {
-            Self::Memory(memory) => memory.decide_at_once(plan, verdict),
-            Self::Shared(_) => false,
+            Self::Memory(memory) => memory.decide(plan),
+            Self::Shared(shared) => Decide::Waiting(&**shared),
         }
     }
 
@@ -80,9 +72,5 @@ impl Store for AnyStore {
             Self::Memory(memory) => memory.reset(key, anchor, subtree).await,
             Self::Shared(shared) => shared.reset(key, anchor, subtree).await,
         }
-    }
-
-    fn decides_at_once(&self) -> bool {
-        matches!(self, Self::Memory(_))
     }
 }

@@ -12,6 +12,7 @@ pub mod settings;
 pub mod shared;
 pub mod url;
 
+use futures_util::future::BoxFuture;
 use thiserror::Error;
 
 use weir_core::{
@@ -28,17 +29,8 @@ pub use url::StoreUrl;
 
 /// Keeps states and decides plans over them.
 pub trait Store: Send + Sync + 'static {
-    /// Decides a plan: all its levels at one moment of the store's clock, in one step.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store cannot tell. A refusal is no error.
-    fn decide(&self, plan: &Plan<'_>) -> impl Future<Output = Result<Verdict, StoreError>> + Send;
-
-    /// Decides a plan where that needs no waiting; else `false`, and nothing is done. See [`Store::decides_at_once`].
-    // The verdict is filled in where it is, as that of a call is: to move it takes as long as a part of the decision.
-    fn decide_at_once(&self, _plan: &Plan<'_>, _verdict: &mut Verdict) -> bool {
-        false
-    }
+    /// Decides a plan, all its levels at one moment of the store's clock, in one step; or names the remote store that does.
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_>;
 
     /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's.
     ///
@@ -46,9 +38,25 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError`] when the store cannot tell.
     fn reset(&self, key: &Key, anchor: u8, subtree: bool)
     -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
+}
 
-    /// Whether [`Store::decide_at_once`] decides every plan, so that several gain nothing by being decided together.
-    fn decides_at_once(&self) -> bool;
+/// A store's answer to a plan.
+#[must_use = "a plan that waits is not decided yet"]
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated for each decision in memory")]
+pub enum Decide<'a> {
+    /// Decided.
+    Ready(Verdict),
+    /// Not begun: this store decides it.
+    Waiting(&'a dyn Remote),
+}
+
+/// A store in another process.
+pub trait Remote: Send + Sync {
+    /// Decides a plan, in one round trip where one is enough.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell. A refusal is a verdict.
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>>;
 }
 
 /// What a store says of a plan.

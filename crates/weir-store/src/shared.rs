@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
+use futures_util::future::BoxFuture;
 use metrics::Counter;
 use tracing::warn;
 
 use super::{
-    Failure, MemoryStore, ResetDone, Store, StoreError, SystemClock, Verdict,
+    Failure, MemoryStore, Remote, ResetDone, Store, StoreError, SystemClock, Verdict,
     metrics::{error_counter, near_cache_counters},
     near::{Learned, NearCache, NearCacheSettings},
     redis::RedisStore,
@@ -98,7 +99,7 @@ impl SharedStore {
 
     async fn ask(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         let at = trail::asking();
-        let decided = self.redis.decide(plan).await;
+        let decided = self.redis.verdict(plan).await;
         trail::asked(at, decided.is_err());
         match decided {
             Ok(verdict) => Ok(verdict),
@@ -126,17 +127,12 @@ impl SharedStore {
         }
         verdict
     }
-}
 
-impl Store for SharedStore {
-    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        match &self.near {
-            None => self.ask(plan).await,
-            Some(near) => self.ask_unless_known(near, plan).await,
-        }
-    }
-
-    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+    /// Forgets states, here and in the store that replicas share; see [`Store::reset`].
+    ///
+    /// # Errors
+    /// [`StoreError`] when that store cannot tell.
+    pub async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         // What was counted here while the shared store failed would come back at its next failure.
         self.local.reset_now(key, anchor, subtree);
         let at = trail::asking();
@@ -150,9 +146,14 @@ impl Store for SharedStore {
             Err(error) => Err(StoreError::Unavailable(self.counted(error)?)),
         }
     }
+}
 
-    fn decides_at_once(&self) -> bool {
-        false
+impl Remote for SharedStore {
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
+        match &self.near {
+            None => Box::pin(self.ask(plan)),
+            Some(near) => Box::pin(self.ask_unless_known(near, plan)),
+        }
     }
 }
 

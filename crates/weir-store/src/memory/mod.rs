@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-use super::{ResetDone, Store, StoreError, Verdict};
+use super::{Decide, ResetDone, Store, StoreError, Verdict};
 pub use full::WhenFull;
 use horizon::Horizon;
 use locate::hash;
@@ -208,21 +208,13 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        Ok(self.verdict(plan))
-    }
-
     #[inline]
-    fn decide_at_once(&self, plan: &Plan<'_>, verdict: &mut Verdict) -> bool {
-        verdict.decisions = self.decide_and_tell(plan, &mut verdict.at);
-        true
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
+        let mut at = 0;
+        Decide::Ready(Verdict { decisions: self.decide_and_tell(plan, &mut at), degraded: false, at })
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         Ok(ResetDone { existed: self.reset_now(key, anchor, subtree), scanned: false })
-    }
-
-    fn decides_at_once(&self) -> bool {
-        true
     }
 }

@@ -28,7 +28,7 @@ pub mod worker;
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::time::Instant;
 
 use self::{
@@ -43,7 +43,7 @@ use self::{
     settings::RedisSettings,
     slots::slot_of,
 };
-use super::{Failure, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
+use super::{Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use weir_core::{
     domain::{Clock, Decision, Key, Micros, OnStoreFailure},
     plan::{Decisions, Plan},
@@ -111,6 +111,15 @@ impl RedisStore {
             all.push(ServerStatus { server, up, open, idle, waiting });
         });
         all
+    }
+
+    /// Decides a plan.
+    ///
+    /// # Errors
+    /// Why it is not decided, or not known to be.
+    pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        let (decisions, at) = self.decide_plan(plan).await?;
+        Ok(Verdict { decisions, degraded: false, at })
     }
 
     async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Failure> {
@@ -228,10 +237,15 @@ impl RedisStore {
     }
 }
 
+impl Remote for RedisStore {
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
+        Box::pin(RedisStore::verdict(self, plan))
+    }
+}
+
 impl Store for RedisStore {
-    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        let (decisions, at) = self.decide_plan(plan).await?;
-        Ok(Verdict { decisions, degraded: false, at })
+    fn decide(&self, _: &Plan<'_>) -> Decide<'_> {
+        Decide::Waiting(self)
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
@@ -249,9 +263,5 @@ impl Store for RedisStore {
         let done = done.await?;
         self.meter.took(StoreOp::Reset, since.elapsed());
         Ok(done)
-    }
-
-    fn decides_at_once(&self) -> bool {
-        false
     }
 }
