@@ -13,20 +13,25 @@ use hyper::{
 };
 use tonic::Status;
 use tower::BoxError;
+use weir_server::CloseSignal;
 
 use super::deadline::Deadline;
-use crate::transport::{farewell::Farewell, gate::Standing, status::Refused};
+
+use crate::transport::{
+    gate::Standing,
+    status::{Refused, closed},
+};
 
 /// Resolves to the status that a stream ends with.
 pub struct Ending {
-    farewell: Farewell,
+    close: CloseSignal,
     ended: Pin<Box<dyn Future<Output = Status> + Send>>,
 }
 
 impl Ending {
-    /// At this farewell; at the deadline and when the credentials are lost, where there are any.
-    pub fn new(farewell: Farewell, deadline: Option<Deadline>, standing: Option<Standing>) -> Self {
-        let said = farewell.clone().wait();
+    /// At this signal; at the deadline and when the credentials are lost, where there are any.
+    pub fn new(close: CloseSignal, deadline: Option<Deadline>, standing: Option<Standing>) -> Self {
+        let said = close.clone().wait();
         let lost = async move {
             match standing {
                 Some(standing) => Refused::from(standing.lost().await).into(),
@@ -42,18 +47,18 @@ impl Ending {
         let ended = Box::pin(async move {
             tokio::select! {
                 biased;
-                status = said => status,
+                reason = said => closed(reason),
                 status = lost => status,
                 status = passed => status,
             }
         });
-        Self { farewell, ended }
+        Self { close, ended }
     }
 
-    /// The end, where the farewell brings it: at the price of a look, so that a client that never pauses is told too.
+    /// The end, where the connection brings it: at the price of a look, so that a client that never pauses is told too.
     #[inline]
     pub fn said(&self) -> Option<Status> {
-        self.farewell.said()
+        self.close.closed().map(closed)
     }
 
     /// Waits for the end. It must not be polled again after that.

@@ -15,6 +15,7 @@ use futures_util::{
 };
 use hyper::header::HeaderValue;
 use tonic::Status;
+use weir_server::Pace;
 
 use super::{
     call,
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     store::Store,
     telemetry::Transport,
-    transport::{observe::Checks, rate::Pace, watch::tell_id},
+    transport::{observe::Checks, watch::tell_id},
 };
 
 /// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
