@@ -24,12 +24,8 @@ use tonic::{Status, Streaming, body::Body, server::Grpc};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 use weir::{
-    auth::Access,
     proto::{CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, LevelResult},
-    settings::Listen,
-    telemetry::Metrics,
     transport::{
-        ConnectionSettings, Drain, Listener, Server, Workers,
         grpc::{GrpcSettings, codec},
         message::{self, CheckMessage},
         rls::{
@@ -40,11 +36,13 @@ use weir::{
             wire,
         },
         routes::path,
-        server::Serve,
-        status::Refused,
-        workers::{RuntimeKind, Worker},
     },
 };
+use weir_server::{
+    Connected, ConnectionSettings, Drain, Listen, Listener, RuntimeKind, Serve, Server, Worker, Workers,
+    metrics::ListenerMeter,
+};
+use weir_telemetry::Registry;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -93,7 +91,7 @@ fn server(listener: Listener, workers: Vec<Worker>, args: &Args) -> Server<Basel
     let defaults = GrpcSettings::default();
     Server {
         listener,
-        routes: Baseline { answers: Arc::new(Answers::new(args.levels)), generated: args.generated },
+        service: Baseline { answers: Arc::new(Answers::new(args.levels)), generated: args.generated },
         workers,
         settings: ConnectionSettings {
             name: "grpc",
@@ -102,11 +100,10 @@ fn server(listener: Listener, workers: Vec<Worker>, args: &Args) -> Server<Basel
             max_streams: defaults.max_streams,
             traffic: defaults.traffic(),
         },
-        meter: Metrics::new().listener("grpc"),
+        meter: ListenerMeter::new(&Registry::default(), "grpc"),
         drain: Drain::default(),
         tls: None,
-        gate: None,
-        watch: None,
+        clients: None,
     }
 }
 
@@ -276,15 +273,11 @@ impl Baseline {
 impl Serve for Baseline {
     type Body = Body;
 
+    fn on(self, _connected: Connected) -> Self {
+        self
+    }
+
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         if self.generated { Box::pin(self.messages(request)).await } else { self.bytes(request).await }
-    }
-
-    fn access(_path: &str) -> Access {
-        Access::Open
-    }
-
-    fn refuse(refused: Refused) -> Response<Body> {
-        Status::from(refused).into_http()
     }
 }

@@ -1,40 +1,38 @@
-//! Sends spans to a collector, by OTLP over gRPC. It has a task of its own: a collector that is slow or away costs spans, never a check.
+//! Sends spans to a collector by OpenTelemetry's SDK, on a thread of its own: a collector that is slow or away costs spans, never a check.
 
 mod dial;
-mod message;
 
-use std::{error::Error, pin::pin, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use opentelemetry_proto::tonic::{
-    collector::trace::v1::{ExportTraceServiceRequest, trace_service_client::TraceServiceClient},
-    resource::v1::Resource,
-    trace::v1::{ResourceSpans, ScopeSpans},
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithTonicConfig as _};
+use opentelemetry_sdk::{
+    Resource,
+    error::OTelSdkResult,
+    trace::{
+        BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, Span, SpanData, SpanExporter as Export,
+        SpanProcessor,
+    },
 };
-use tokio::{
-    sync::mpsc::{self, Receiver},
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
-use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
+use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
-use crate::telemetry::{
-    Metrics, Spans, TracingSettings,
-    spans::{Span, SpanMeter},
-};
+use crate::telemetry::{Metrics, Spans, TracingSettings, spans::SpanMeter};
 
 /// Most spans that are sent together.
 const MAX_BATCH: usize = 512;
 /// How long a span waits for others at most.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long nothing is sent after the collector has not taken something.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// What sends spans while the service runs.
 pub struct Exporting {
-    end: CancellationToken,
-    task: JoinHandle<()>,
+    provider: SdkTracerProvider,
     timeout: Duration,
 }
 
@@ -49,111 +47,110 @@ impl Exporting {
         }
         let timeout = settings.timeout.duration();
         let channel = dial::channel(settings, timeout)?;
-        let meter = metrics.spans();
-        let (spans, arrived) = Spans::new(settings, &meter);
-        let exporter = Exporter {
-            client: TraceServiceClient::new(channel),
-            resource: message::resource(&settings.service_name),
-            arrived,
-            meter,
-            end: CancellationToken::new(),
-            has_failed: false,
-        };
-        let end = exporter.end.clone();
-        Ok((Some(Self { end, task: tokio::spawn(exporter.run()), timeout }), Some(spans)))
+        let exporter = SpanExporter::builder().with_tonic().with_channel(channel).with_timeout(timeout).build();
+        let exporter = exporter.map_err(|error| format!("tracing: {error}"))?;
+        let queue = Queue::new(exporter, settings.max_queue, metrics.spans());
+        let provider = SdkTracerProvider::builder().with_span_processor(queue).with_resource(resource(settings));
+        let (spans, provider) = Spans::new(provider, settings.sample_ratio);
+        Ok((Some(Self { provider, timeout }), Some(spans)))
     }
 
     /// Sends what is left, for as long as a batch may take, and ends.
-    pub async fn finish(mut self) {
-        self.end.cancel();
-        if timeout(self.timeout, &mut self.task).await.is_err() {
+    pub async fn finish(self) {
+        let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(self.timeout)).await;
+        if !matches!(ended, Ok(Ok(()))) {
             warn!("the collector did not take the last spans in time");
-            self.task.abort();
         }
     }
 }
 
-struct Exporter {
-    client: TraceServiceClient<Channel>,
-    resource: Resource,
-    arrived: Receiver<Span>,
+/// Who makes the spans.
+fn resource(settings: &TracingSettings) -> Resource {
+    let instance = format!("{:032x}", rand::random::<u128>());
+    let attributes =
+        [KeyValue::new("service.version", env!("CARGO_PKG_VERSION")), KeyValue::new("service.instance.id", instance)];
+    Resource::builder_empty().with_service_name(settings.service_name.clone()).with_attributes(attributes).build()
+}
+
+/// The queue of spans that wait to be sent. The SDK's own drops what it has no room for without telling.
+#[derive(Debug)]
+struct Queue {
+    batches: BatchSpanProcessor,
+    /// A permit for each span that may wait or be on its way.
+    room: Arc<Semaphore>,
     meter: SpanMeter,
-    end: CancellationToken,
+}
+
+impl Queue {
+    fn new(exporter: SpanExporter, max_queue: usize, meter: SpanMeter) -> Self {
+        let room = Arc::new(Semaphore::new(max_queue));
+        let exporter =
+            Counted { exporter, room: Arc::clone(&room), meter: meter.clone(), has_failed: AtomicBool::new(false) };
+        let config = BatchConfigBuilder::default()
+            .with_max_queue_size(max_queue)
+            .with_max_export_batch_size(MAX_BATCH)
+            .with_scheduled_delay(EVERY)
+            .build();
+        Self { batches: BatchSpanProcessor::new(exporter, config), room, meter }
+    }
+}
+
+impl SpanProcessor for Queue {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        match self.room.try_acquire() {
+            Ok(permit) => {
+                permit.forget();
+                self.batches.on_end(span);
+            }
+            Err(_) => self.meter.dropped.increment(1),
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.batches.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.batches.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.batches.set_resource(resource);
+    }
+}
+
+/// An exporter whose spans are counted.
+#[derive(Debug)]
+struct Counted {
+    exporter: SpanExporter,
+    room: Arc<Semaphore>,
+    meter: SpanMeter,
     /// The last batch was not taken.
-    has_failed: bool,
+    has_failed: AtomicBool,
 }
 
-impl Exporter {
-    async fn run(mut self) {
-        loop {
-            let batch = self.batch().await;
-            if batch.is_empty() {
-                return;
-            }
-            self.export(&batch).await;
-            if self.has_failed {
-                let _ = timeout(PAUSE, self.end.cancelled()).await;
-            }
+impl Export for Counted {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let count = batch.len();
+        let taken = self.exporter.export(batch).await;
+        self.room.add_permits(count);
+        let result = if taken.is_ok() { &self.meter.exported } else { &self.meter.failed };
+        result.increment(count as u64);
+        match (&taken, self.has_failed.swap(taken.is_err(), Ordering::Relaxed)) {
+            (Err(error), false) => warn!(%error, "the collector does not take spans; they are lost until it does"),
+            (Ok(()), true) => info!("the collector takes spans again"),
+            _ => {}
         }
+        taken
     }
 
-    /// The next spans, once there are many or the first has waited long enough; none when it is time to end.
-    async fn batch(&mut self) -> Vec<Span> {
-        let mut batch = Vec::new();
-        if more(&mut self.arrived, &self.end, &mut batch).await {
-            let mut over = pin!(sleep(EVERY));
-            while batch.len() < MAX_BATCH {
-                tokio::select! {
-                    biased;
-                    () = over.as_mut() => break,
-                    came = more(&mut self.arrived, &self.end, &mut batch) => if !came { break },
-                }
-            }
-        }
-        batch
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
     }
 
-    async fn export(&mut self, batch: &[Span]) {
-        let (count, sent) = (batch.len() as u64, message::spans(batch));
-        let scope_spans = vec![ScopeSpans { scope: Some(message::scope()), spans: sent, ..Default::default() }];
-        let resource = Some(self.resource.clone());
-        let request = ExportTraceServiceRequest {
-            resource_spans: vec![ResourceSpans { resource, scope_spans, ..Default::default() }],
-        };
-        match self.client.export(request).await {
-            Ok(answer) => {
-                let partial = answer.into_inner().partial_success.unwrap_or_default();
-                // A span of ours may be two of theirs.
-                let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0).min(count);
-                self.meter.exported.increment(count - rejected);
-                self.meter.failed.increment(rejected);
-                if std::mem::take(&mut self.has_failed) {
-                    info!("the collector takes spans again");
-                }
-            }
-            Err(status) => {
-                self.meter.failed.increment(count);
-                if !std::mem::replace(&mut self.has_failed, true) {
-                    warn!(
-                        error = &status as &dyn Error,
-                        "the collector does not take spans; they are lost until it does"
-                    );
-                }
-            }
-        }
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
     }
-}
-
-/// Waits for more spans; `false` when there will be none.
-async fn more(arrived: &mut mpsc::Receiver<Span>, end: &CancellationToken, batch: &mut Vec<Span>) -> bool {
-    let room = MAX_BATCH - batch.len();
-    if !end.is_cancelled() {
-        tokio::select! {
-            biased;
-            () = end.cancelled() => {}
-            came = arrived.recv_many(batch, room) => return came > 0,
-        }
-    }
-    arrived.close();
-    arrived.recv_many(batch, room).await > 0
 }

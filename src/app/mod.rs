@@ -10,10 +10,12 @@ mod snapshots;
 
 use std::{io, sync::Arc};
 
-use axum::Router;
 use thiserror::Error;
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
+use weir_server::{
+    Connected, ConnectionSettings, Drain, Listener, RuntimeKind, Server, Workers, metrics::ListenerMeter,
+};
 
 use export::Exporting;
 use futures_util::future::BoxFuture;
@@ -37,12 +39,11 @@ use crate::{
     },
     telemetry::{HotKeys, Metrics},
     transport::{
-        ConnectionSettings, Drain, Listener, Server, Workers,
+        Guarded, Pages,
         grpc::Calls,
         http::{Damaged, Sites},
         observe::Checks,
         watch::Watch,
-        workers::RuntimeKind,
     },
 };
 
@@ -121,8 +122,8 @@ pub struct App {
     exporting: Option<Exporting>,
     /// The threads that serve checks, by port.
     workers: [Workers; 2],
-    grpc: Server<Calls<AnyStore>>,
-    http: Server<Router>,
+    grpc: Server<Guarded<Calls<AnyStore>>>,
+    http: Server<Guarded<Pages>>,
 }
 
 impl App {
@@ -179,7 +180,7 @@ impl App {
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc = Server {
             listener: listen("grpc.listen", &settings.grpc.listen).await?,
-            routes,
+            service: Guarded::new(routes, security.gate("grpc"), told.clone(), Connected::new(drain.clone())),
             workers: grpc_workers.handles(),
             settings: ConnectionSettings {
                 name: "grpc",
@@ -188,15 +189,14 @@ impl App {
                 max_streams: settings.grpc.max_streams,
                 traffic: bounded(settings.grpc.traffic(), limiter.store().shared().is_some()),
             },
-            meter: metrics.listener("grpc"),
+            meter: ListenerMeter::new(metrics.registry(), "grpc"),
             drain: drain.clone(),
             tls: security.grpc(),
-            gate: security.gate("grpc"),
-            watch: told.clone(),
+            clients: security.clients(),
         };
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
-            routes: pages,
+            service: Guarded::new(Pages(pages), security.gate("http"), told, Connected::new(drain.clone())),
             workers: http_workers.handles(),
             settings: ConnectionSettings {
                 name: "http",
@@ -205,11 +205,10 @@ impl App {
                 max_streams: 128,
                 traffic: bounded(settings.http.traffic(), limiter.store().shared().is_some()),
             },
-            meter: metrics.listener("http"),
+            meter: ListenerMeter::new(metrics.registry(), "http"),
             drain: drain.clone(),
             tls: security.http(),
-            gate: security.gate("http"),
-            watch: told,
+            clients: security.clients(),
         };
         let mut in_force = PolicyInForce { limiter: Arc::clone(&limiter), settings: settings.clone(), empty };
         let load = move || if has_policy { in_force.reload() } else { info!("no policy to reload") };

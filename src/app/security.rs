@@ -4,6 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tracing::{error, info, warn};
+use weir_server::{
+    metrics::TlsMeter,
+    tls::{Clients, ListenerTls, Loaded, Tls},
+};
 
 use super::{AppError, reload::Reload};
 use crate::{
@@ -11,8 +15,7 @@ use crate::{
     config::Settings,
     settings::Watch,
     telemetry::Metrics,
-    tls::{ListenerTls, Loaded},
-    transport::{Gate, Tls},
+    transport::Gate,
 };
 
 const GRPC: &[&[u8]] = &[b"h2"];
@@ -73,7 +76,7 @@ impl Security {
         if loaded.has_ended() {
             warn!(listener, file = %settings.cert.display(), "the certificate has expired");
         }
-        let tls = Arc::new(Tls::new(settings, loaded, self.metrics.tls(listener)));
+        let tls = Arc::new(Tls::new(settings, loaded, TlsMeter::new(self.metrics.registry(), listener)));
         let load = {
             let (tls, settings) = (Arc::clone(&tls), settings.clone());
             move || reload_tls(&tls, listener, &settings, protocols)
@@ -118,6 +121,11 @@ impl Security {
     /// How the connections of the HTTP port are encrypted.
     pub fn http(&self) -> Option<Arc<Tls>> {
         self.http.clone()
+    }
+
+    /// The clients that are known by their certificates.
+    pub fn clients(&self) -> Option<Arc<dyn Clients>> {
+        self.auth.clone().map(|auth| auth as Arc<dyn Clients>)
     }
 
     /// What asks who calls at a listener.

@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::sync::watch;
+use weir_server::tls::{Bearer, Clients};
 
 pub use callers::{Callers, Grant};
 pub use role::{Access, Role, Roles};
@@ -84,15 +85,20 @@ impl Auth {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Tells when they are replaced.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
-    }
-
     /// Puts other callers in force. Only one may do so at a time.
     pub fn replace(&self, callers: Callers) {
         self.callers.store(Arc::new(callers));
         let generation = self.generation.fetch_add(1, Ordering::Release) + 1;
         self.changes.send_replace(generation);
+    }
+}
+
+impl Clients for Auth {
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn knows(&self, bearer: &Bearer) -> bool {
+        self.callers().certificate(bearer).is_some()
     }
 }

@@ -14,6 +14,8 @@ use figment::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use weir_server::ShutdownSettings;
+
 use crate::{
     admin::HttpSettings,
     algorithm::{Bounds, params::MAX_PERIOD},
@@ -22,7 +24,7 @@ use crate::{
     settings::Time,
     store::StoreSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
-    transport::{drain::ShutdownSettings, grpc::GrpcSettings, rls::EnvoySettings},
+    transport::{grpc::GrpcSettings, rls::EnvoySettings},
 };
 
 /// All settings. `config/weir.yaml` explains each.

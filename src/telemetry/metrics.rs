@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use weir_telemetry::{Histogram, Registry, ShardedCounters, histogram::DURATIONS};
 
 use super::{
+    auth,
     meters::{LimitMeter, OTHER, Transport},
-    security, spans,
+    spans,
     store::{self, ERRORS, StoreMeter},
 };
 
@@ -37,10 +38,6 @@ const SNAPSHOT_BYTES: &str = "weir_snapshot_bytes";
 const RELOADS: &str = "weir_policy_reloads_total";
 const LAST_RELOAD: &str = "weir_policy_last_reload_success_timestamp_seconds";
 const RELOAD_SUCCESSFUL: &str = "weir_policy_last_reload_successful";
-const CONNECTIONS: &str = "weir_connections";
-const CONNECTIONS_REFUSED: &str = "weir_connections_refused_total";
-const CONNECTIONS_ENDED: &str = "weir_connections_ended_total";
-const REQUESTS_REFUSED: &str = "weir_requests_refused_total";
 const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
 const WITHOUT_SERIES: &str = "weir_limits_without_series";
 const DESCRIPTORS_PASSED_OVER: &str = "weir_descriptors_passed_over_total";
@@ -63,9 +60,6 @@ const COUNTERS: &[(&str, &str)] = &[
     (RELOADS, "Reloads of the policy, by result (success, error)."),
     (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series series show values of requests already."),
     (DESCRIPTORS_PASSED_OVER, "Descriptors left without a limit because their request met too many limits."),
-    (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
-    (CONNECTIONS_ENDED, "Connections told to go, by listener and reason (age, idle)."),
-    (REQUESTS_REFUSED, "Requests refused because there were too many, by listener and reason (rate, concurrency)."),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
@@ -81,7 +75,6 @@ const GAUGES: &[(&str, &str)] = &[
          have series already.",
     ),
     (RELOAD_SUCCESSFUL, "Whether the policy on disk is in force; 0 after a change that is not valid."),
-    (CONNECTIONS, "Open connections, by listener."),
     (BUILD_INFO, "Always 1; the labels tell the build."),
 ];
 
@@ -133,23 +126,6 @@ struct Valued {
     refused: Counter,
 }
 
-/// What a listener counts.
-#[derive(Clone)]
-pub struct ListenerMeter {
-    /// Open connections.
-    pub open: Gauge,
-    /// Connections closed because there were too many.
-    pub refused: Counter,
-    /// Connections told to go because of their age.
-    pub aged: Counter,
-    /// Connections told to go because they asked nothing more.
-    pub idle: Counter,
-    /// Requests refused because their connection made too many a second.
-    pub too_fast: Counter,
-    /// Requests refused because too many were under way.
-    pub too_many: Counter,
-}
-
 impl Metrics {
     /// A registry with nothing counted, with the usual settings.
     pub fn new() -> Arc<Self> {
@@ -160,7 +136,8 @@ impl Metrics {
     pub fn with_settings(settings: &MetricsSettings) -> Arc<Self> {
         let registry = Registry::default();
         registry.describe(COUNTERS, GAUGES);
-        registry.describe(security::COUNTERS, security::GAUGES);
+        registry.describe(auth::COUNTERS, auth::GAUGES);
+        registry.describe(weir_server::metrics::COUNTERS, weir_server::metrics::GAUGES);
         registry.describe(spans::COUNTERS, &[]);
         registry.gauge(BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Arc::new(Self {
@@ -243,23 +220,9 @@ impl Metrics {
         self.registry.sharded(counters)
     }
 
-    /// A gauge of this service.
-    pub(super) fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
-        self.registry.gauge(name, labels)
-    }
-
-    /// The meter of a listener.
-    pub fn listener(&self, listener: &str) -> ListenerMeter {
-        let ended = |reason| self.counter(CONNECTIONS_ENDED, &[("listener", listener), ("reason", reason)]);
-        let refused = |reason| self.counter(REQUESTS_REFUSED, &[("listener", listener), ("reason", reason)]);
-        ListenerMeter {
-            open: self.registry.gauge(CONNECTIONS, &[("listener", listener)]),
-            refused: self.counter(CONNECTIONS_REFUSED, &[("listener", listener)]),
-            aged: ended("age"),
-            idle: ended("idle"),
-            too_fast: refused("rate"),
-            too_many: refused("concurrency"),
-        }
+    /// Where all of it is counted.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// How long checks by a transport take.

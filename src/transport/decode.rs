@@ -2,7 +2,7 @@
 
 use super::message::CheckMessage;
 use crate::{
-    algorithm::{Bounds, ParamError, Params, params::from_message},
+    algorithm::{Bounds, ParamError, Params, message::micros},
     domain::{Charge, Key, ask::MAX_LEVELS},
     limiter::{Invalid, Request},
     policy::{Spec, SpecError, WrittenLimit, problem::Mark},
@@ -26,7 +26,7 @@ pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'
     let max_wait = match &message.max_wait {
         None => None,
         Some(wait) => {
-            let wait = from_message(wait);
+            let wait = micros(wait);
             Some(wait.ok_or_else(|| Invalid::field_error("max_wait", "max_wait is 0 to 1 day, in whole microseconds"))?)
         }
     };

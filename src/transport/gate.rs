@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
+use weir_server::tls::Clients as _;
 
 use crate::{
     auth::{Access, Auth, Denied, Grant, TokenHash},

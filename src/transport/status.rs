@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::debug;
+use weir_server::{CloseReason, Overload};
 
 use crate::{
     auth::Denied,
@@ -73,6 +74,15 @@ impl From<Denied> for Refused {
     }
 }
 
+impl From<Overload> for Refused {
+    fn from(overload: Overload) -> Self {
+        match overload {
+            Overload::Rate(wait) => Self::exhausted("this connection makes too many requests a second", wait),
+            Overload::Concurrency => Self::exhausted("too many requests are under way", RETRY_WHEN_OVERLOADED),
+        }
+    }
+}
+
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
         let Refused { code, message, field, retry_after } = refused;
@@ -101,16 +111,6 @@ impl Refused {
         Self { retry_after: Some(retry_after), ..Self::new(Code::ResourceExhausted, message) }
     }
 
-    /// A connection that asks more often than it may; the next request passes after `wait`.
-    pub fn too_fast(wait: Duration) -> Self {
-        Self::exhausted("this connection makes too many requests a second", wait)
-    }
-
-    /// A request that is one too many.
-    pub fn too_many() -> Self {
-        Self::exhausted("too many requests are under way", RETRY_WHEN_OVERLOADED)
-    }
-
     /// The code over HTTP.
     pub fn http_status(&self) -> StatusCode {
         match self.code {
@@ -125,12 +125,10 @@ impl Refused {
     }
 }
 
-/// What open streams get while the service ends.
-pub fn shutting_down() -> Status {
-    Status::unavailable("the service is shutting down")
-}
-
-/// What open streams get when their connection ends.
-pub fn too_old() -> Status {
-    Status::unavailable("the connection has lasted as long as it may: open the stream again on another")
+/// What a stream ends with whose connection closes for this reason.
+pub fn closed(reason: CloseReason) -> Status {
+    Status::unavailable(match reason {
+        CloseReason::Drain => "the service is shutting down",
+        _ => "the connection has lasted as long as it may: open the stream again on another",
+    })
 }

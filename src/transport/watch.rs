@@ -7,17 +7,17 @@ use std::{
 };
 
 use hyper::{
-    HeaderMap, Request, Response,
+    HeaderMap, Response,
     body::{Body, Frame},
     header::{HeaderName, HeaderValue},
 };
+use opentelemetry::trace::Span as _;
 use tonic::Code;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
 
-use super::server::Serve;
 use crate::telemetry::{
     Spans,
-    spans::{Context, Span},
+    spans::{Span, caller},
     trail::{self, Ending, RequestId, Surface, Told, Trail},
 };
 
@@ -25,8 +25,6 @@ use crate::telemetry::{
 const ACCESS: &str = "weir::access";
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Who is told of requests.
@@ -50,21 +48,21 @@ type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 pub struct Watched {
     watch: Arc<Watch>,
     trail: Arc<Trail>,
+    span: Option<Span>,
     ending: Ending,
 }
 
 impl Watched {
     /// A request begins. Only those that ask for a decision or a reset have a span and a line of their own in the log.
-    pub fn begin<R: Serve, B>(watch: &Arc<Watch>, request: &Request<B>) -> Box<Self> {
-        let surface = R::surface(request);
-        let headers = request.headers();
+    pub fn begin(watch: &Arc<Watch>, surface: Surface, headers: &HeaderMap) -> Box<Self> {
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
-        let context = context(headers);
+        let caller = caller(headers);
         let spans = watch.spans.as_ref().filter(|_| surface != Surface::Other);
-        let span = spans.and_then(|spans| spans.begin(context.as_ref()));
-        let (trace, span) = span.map_or((context, None), |(trace, span)| (Some(trace), Some(span)));
-        let trail = Arc::new(Trail::new(surface, given, trace, span));
-        Box::new(Self { watch: Arc::clone(watch), trail, ending: Ending::default() })
+        let span = spans.and_then(|spans| spans.begin(caller.as_ref()));
+        let context = span.as_ref().map(|span| span.span_context()).or(caller.as_ref());
+        let trace = context.map(|context| u128::from_be_bytes(context.trace_id().to_bytes()));
+        let trail = Arc::new(Trail::new(surface, given, trace, span.is_some()));
+        Box::new(Self { watch: Arc::clone(watch), trail, span, ending: Ending::default() })
     }
 
     /// What is said of the request.
@@ -141,7 +139,7 @@ impl Watched {
             degraded = told.degraded,
             duration_us = trail.took().as_micros() as u64,
             request_id = %trail.id(),
-            trace_id = trail.trace().map(Context::trace),
+            trace_id = trail.trace_id(),
             "answered"
         );
     }
@@ -155,11 +153,9 @@ impl Drop for Watched {
         let told = self.trail.take_told();
         self.log(&told);
         if let Some(spans) = &self.watch.spans
-            && let Some((context, id)) = self.trail.span()
+            && let Some(span) = self.span.take()
         {
-            let Trail { surface, start, .. } = *self.trail;
-            let (context, took) = (context.clone(), self.trail.took());
-            spans.end(Span { context, id, surface, start, took, told, ending: self.ending });
+            spans.end(span, self.trail.surface, &told, self.ending);
         }
     }
 }
@@ -173,14 +169,6 @@ fn status(ending: Ending) -> String {
     }
 }
 
-/// The trace that a request is part of, as its headers say.
-fn context(headers: &HeaderMap) -> Option<Context> {
-    let mut found = headers.get_all(TRACEPARENT).iter();
-    let context = Context::read(found.next()?.to_str().ok()?)?;
-    let states = headers.get_all(TRACESTATE).iter().map(HeaderValue::as_bytes);
-    found.next().is_none().then(|| context.with_state(states))
-}
-
 /// The id that the caller gave this request, to be told where it fails.
 pub fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(REQUEST_ID).filter(|id| RequestId::given(id.as_bytes()).is_some()).cloned()
@@ -190,26 +178,5 @@ pub fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
 pub fn tell_id(id: Option<HeaderValue>, headers: &mut HeaderMap) {
     if let Some(id) = id {
         headers.insert(REQUEST_ID, id);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trace_is_read_where_there_is_one() {
-        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let of = |headers: &[(&HeaderName, &'static str)]| {
-            let headers: HeaderMap =
-                headers.iter().map(|(name, value)| ((*name).clone(), HeaderValue::from_static(value))).collect();
-            context(&headers).map(|context| context.state)
-        };
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[(&TRACESTATE, "a=1")]), None);
-        assert_eq!(of(&[(&TRACEPARENT, parent)]), Some(String::new()));
-        let two = [(&TRACEPARENT, parent), (&TRACESTATE, "a=1"), (&TRACESTATE, "b=2")];
-        assert_eq!(of(&two), Some("a=1,b=2".to_owned()));
-        assert_eq!(of(&[(&TRACEPARENT, parent), (&TRACEPARENT, parent)]), None, "which one?");
     }
 }

@@ -9,7 +9,7 @@ mod page;
 mod picture;
 mod quotes;
 mod readme;
-mod story;
+mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,19 +36,24 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+fn readme_path(name: &str) -> String {
+    format!("crates/weir-core/src/algorithm/{name}/README.md")
+}
+
+fn readme(name: &str) -> Readme {
+    let path = readme_path(name);
+    Readme::parse(name, &read(&path)).unwrap_or_else(|wrong| panic!("{path}: {wrong}"))
+}
+
 fn readmes() -> Vec<Readme> {
-    let read = |name: &str| {
-        let path = format!("crates/weir-core/src/algorithm/{name}/README.md");
-        Readme::parse(name, &read(&path)).unwrap_or_else(|wrong| panic!("{path}: {wrong}"))
-    };
-    LIST.iter().map(|entry| read(entry.name)).collect()
+    LIST.iter().map(|entry| readme(entry.name)).collect()
 }
 
 /// Every file of the manual as it should be, by its path.
 fn manual() -> BTreeMap<String, String> {
     let pictures = LIST.iter().map(|entry| {
         let path = format!("{PICTURES}/{}.svg", entry.name);
-        (path, picture::draw(entry, &story::tell(entry)))
+        (path, picture::draw(entry, &trace::replay(entry)))
     });
     let page = page::compose(&read(page::TEMPLATE), &readmes());
     pictures.chain([(PAGE.to_owned(), page)]).collect()
@@ -99,12 +104,27 @@ fn a_readme_documents_every_parameter_in_order() {
 }
 
 #[test]
+fn what_is_there_to_be_copied_has_a_readme_of_the_form() {
+    assert_eq!(readme("skeleton").parameters, ["count", "period"]);
+}
+
+#[test]
+fn the_size_of_every_state_is_listed() {
+    let template = read(page::TEMPLATE);
+    let sizes =
+        template.split("## What a state takes").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("sizes");
+    let listed: Vec<_> = sizes.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
+    assert_eq!(listed, names, "{}: add what `cargo bench --bench states NAME` prints", page::TEMPLATE);
+}
+
+#[test]
 fn what_the_manual_quotes_is_valid() {
     for (path, text) in [page::TEMPLATE].map(|path| (path, read(path))) {
         quotes::check(path, &text);
     }
     for entry in LIST {
-        let path = format!("crates/weir-core/src/algorithm/{}/README.md", entry.name);
+        let path = readme_path(entry.name);
         let text = read(&path);
         assert_eq!(
             quotes::check(&path, &text).first().map(String::as_str),

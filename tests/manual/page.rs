@@ -27,13 +27,13 @@ fn link(name: &str) -> String {
 
 /// What one wants, and which algorithm gives it.
 fn choose(readmes: &[Readme]) -> String {
-    let row = |readme: &Readme| format!("| {} | {} |\n", readme.facts[0], link(&readme.name));
+    let row = |readme: &Readme| format!("| {} | {} |\n", readme.in_short[0], link(&readme.name));
     format!("| you want | take |\n|---|---|\n{}", readmes.iter().map(row).collect::<String>())
 }
 
-/// All boxes of facts as one table.
+/// All tables `in short` as one.
 fn compare(readmes: &[Readme]) -> String {
-    let row = |readme: &Readme| format!("| {} | {} |\n", link(&readme.name), readme.facts[1..].join(" | "));
+    let row = |readme: &Readme| format!("| {} | {} |\n", link(&readme.name), readme.in_short[1..].join(" | "));
     format!(
         "| algorithm | state | time | at once | worst in any window `W` | weak point |\n|---|---|---|---|---|---|\n{}",
         readmes.iter().map(row).collect::<String>()
@@ -48,7 +48,7 @@ fn sections(readmes: &[Readme]) -> String {
 fn section(readme: &Readme) -> String {
     let name = &readme.name;
     let mut blocks: Vec<_> = readme.blocks.iter().map(|block| shifted(block)).collect();
-    blocks.insert(2, format!("![{name}: what one story becomes](algorithms/{name}.svg)"));
+    blocks.insert(2, format!("![{name}: the trace under this limit](algorithms/{name}.svg)"));
     format!("### {name}\n\n{}\n\n", blocks.join("\n\n"))
 }
 

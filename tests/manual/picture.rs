@@ -1,4 +1,4 @@
-//! A story as a picture: what was asked and what became of it, what started so far, and what remained.
+//! A trace as a picture: what was asked and what became of it, what started so far, and what remained.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use weir::{
     domain::{Micros, time::SECOND},
 };
 
-use super::story::{Asked, END, PATIENCE, Told};
+use super::trace::{END, PATIENCE, Replay, Request};
 
 // All lengths are pixels. Colours stand out from white and from black alike, and no meaning is carried by colour alone.
 const WIDTH: i64 = 760;
@@ -25,13 +25,13 @@ const MOST_UNITS: u64 = 90;
 const WINDOW: Micros = 10 * SECOND;
 
 /// The picture of an algorithm's first example.
-pub fn draw(entry: &Entry, told: &Told) -> String {
+pub fn draw(entry: &Entry, replay: &Replay) -> String {
     let mut picture = Picture { body: String::new(), y: 62 };
-    picture.lanes(told);
-    picture.curves(told);
-    picture.remaining(told);
+    picture.lanes(replay);
+    picture.curves(replay);
+    picture.remaining(replay);
     picture.seconds();
-    picture.framed(entry, told)
+    picture.framed(entry, replay)
 }
 
 struct Picture {
@@ -87,26 +87,26 @@ impl Picture {
     }
 
     /// What was asked, each mark in its lane: allowed, when that starts where some wait, refused.
-    fn lanes(&mut self, told: &Told) {
+    fn lanes(&mut self, replay: &Replay) {
         let bars = |y: i64, moments: &mut dyn Iterator<Item = Micros>| -> String {
             moments.map(|at| format!("M{} {y}v10", x(at))).collect()
         };
-        let allowed = |asked: &Asked| asked.start.map(|_| asked.at);
+        let allowed = |request: &Request| request.start.map(|_| request.at);
         let y = self.lane("allowed");
-        let path = bars(y, &mut told.asked.iter().filter_map(allowed));
+        let path = bars(y, &mut replay.requests.iter().filter_map(allowed));
         self.add(format!("<path stroke=\"{GREEN}\" stroke-width=\"1.2\" d=\"{path}\"/>"));
-        if told.has_waits() {
+        if replay.has_waits() {
             let below = self.lane("starts");
-            let ways = told.asked.iter().filter_map(|asked| Some((asked.at, asked.start?)));
+            let ways = replay.requests.iter().filter_map(|request| Some((request.at, request.start?)));
             let ways: String =
                 ways.map(|(at, start)| format!("M{} {}L{} {}", x(at), y + 11, x(start), below - 1)).collect();
             self.add(format!("<path stroke=\"{BLUE}\" stroke-width=\".7\" opacity=\".7\" d=\"{ways}\"/>"));
-            let path = bars(below, &mut told.asked.iter().filter_map(|asked| asked.start));
+            let path = bars(below, &mut replay.requests.iter().filter_map(|request| request.start));
             self.add(format!("<path stroke=\"{BLUE}\" stroke-width=\"1.2\" d=\"{path}\"/>"));
         }
         let y = self.lane("refused");
-        let refused = told.asked.iter().filter(|asked| asked.start.is_none());
-        let path: String = refused.map(|asked| format!("M{} {y}m-3 2l6 6m0-6l-6 6", x(asked.at))).collect();
+        let refused = replay.requests.iter().filter(|request| request.start.is_none());
+        let path: String = refused.map(|request| format!("M{} {y}m-3 2l6 6m0-6l-6 6", x(request.at))).collect();
         self.add(format!("<path stroke=\"{RED}\" stroke-width=\"1.1\" d=\"{path}\"/>"));
     }
 
@@ -119,23 +119,23 @@ impl Picture {
     }
 
     /// What was asked so far, and what of it has started.
-    fn curves(&mut self, told: &Told) {
-        let started = if told.has_waits() { "started so far" } else { "allowed so far" };
+    fn curves(&mut self, replay: &Replay) {
+        let started = if replay.has_waits() { "started so far" } else { "allowed so far" };
         let panel = self.panel(130, MOST_UNITS, &[0, 30, 60, 90]);
         let so_far = |moments: Vec<Micros>| panel.steps([(0, 0)].into_iter().chain(moments.into_iter().zip(1..)));
-        let asked = so_far(told.asked.iter().map(|asked| asked.at).collect());
+        let asked = so_far(replay.requests.iter().map(|request| request.at).collect());
         self.add(format!("<path stroke=\"{INK}\" stroke-width=\"1.2\" stroke-dasharray=\"4 3\" d=\"{asked}\"/>"));
-        let colour = if told.has_waits() { BLUE } else { GREEN };
-        self.add(format!("<path stroke=\"{colour}\" stroke-width=\"1.8\" d=\"{}\"/>", so_far(told.starts())));
+        let colour = if replay.has_waits() { BLUE } else { GREEN };
+        self.add(format!("<path stroke=\"{colour}\" stroke-width=\"1.8\" d=\"{}\"/>", so_far(replay.starts())));
         let y = panel.top - 10;
         self.swatch(LEFT, y, INK, " stroke-dasharray=\"4 3\"", "asked so far");
         self.swatch(LEFT + 122, y, colour, "", started);
     }
 
     /// The largest cost that would have passed.
-    fn remaining(&mut self, told: &Told) {
-        let panel = self.panel(70, told.limit, &[0, told.limit]);
-        let path = panel.steps(told.remaining.iter().copied());
+    fn remaining(&mut self, replay: &Replay) {
+        let panel = self.panel(70, replay.limit, &[0, replay.limit]);
+        let path = panel.steps(replay.remaining.iter().copied());
         self.add(format!("<path stroke=\"{VIOLET}\" stroke-width=\"1.5\" d=\"{path}\"/>"));
         self.swatch(LEFT, panel.top - 10, VIOLET, "", "remaining");
     }
@@ -177,17 +177,17 @@ impl Picture {
         self.y += 10;
     }
 
-    fn framed(self, entry: &Entry, told: &Told) -> String {
+    fn framed(self, entry: &Entry, replay: &Replay) -> String {
         let fields: Vec<_> = entry.examples[0].iter().map(|(field, text)| format!("{field}: {text}")).collect();
         let limit = format!("{}: {{ {} }}", entry.name, fields.join(", "));
         let result = format!(
             "{} of {} allowed; at most {} in any {} s",
-            told.starts().len(),
-            told.asked.len(),
-            told.most_within(WINDOW),
+            replay.starts().len(),
+            replay.requests.len(),
+            replay.most_within(WINDOW),
             WINDOW / SECOND
         );
-        let patience = match told.has_waits() {
+        let patience = match replay.has_waits() {
             true => format!("; callers accept a wait of {} s", PATIENCE / SECOND),
             false => String::new(),
         };
@@ -211,18 +211,18 @@ impl Picture {
 mod tests {
     use super::*;
 
-    fn told(wait: Micros) -> Told {
-        let asked = |number: Micros| {
+    fn replay(wait: Micros) -> Replay {
+        let request = |number: Micros| {
             let at = number * SECOND / 2;
-            Asked { at, start: (number % 3 != 2).then_some(at + wait * (number % 4)) }
+            Request { at, start: (number % 3 != 2).then_some(at + wait * (number % 4)) }
         };
-        Told { asked: (0..60).map(asked).collect(), remaining: vec![(0, 10), (5 * SECOND, 3)], limit: 10 }
+        Replay { requests: (0..60).map(request).collect(), remaining: vec![(0, 10), (5 * SECOND, 3)], limit: 10 }
     }
 
     #[test]
     fn who_waits_is_shown_asking_and_starting() {
         let entry = &weir::algorithm::LIST[0];
-        let (at_once, later) = (draw(entry, &told(0)), draw(entry, &told(SECOND / 2)));
+        let (at_once, later) = (draw(entry, &replay(0)), draw(entry, &replay(SECOND / 2)));
         assert!(at_once.contains(">allowed so far<") && !at_once.contains(">starts<"), "{at_once}");
         assert!(later.contains(">started so far<") && later.contains(">starts<"), "{later}");
         // From where it is asked, half a second in, to where it starts, half a second later.

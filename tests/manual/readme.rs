@@ -1,7 +1,7 @@
 //! An algorithm's README, whose form the manual relies on.
 
-/// The box of facts, by the first words of its rows.
-const FACTS: [&str; 6] = ["you want", "state", "time", "at once", "worst in any window `W`", "weak point"];
+/// The rows of the table `in short`, by their first cells.
+const IN_SHORT: [&str; 6] = ["you want", "state", "time", "at once", "worst in any window `W`", "weak point"];
 /// The sections behind the table of parameters, and whether each has to be there.
 const SECTIONS: [(&str, bool); 5] =
     [("Guarantee.", true), ("Costs.", true), ("State.", true), ("Refund.", true), ("Known as.", false)];
@@ -11,8 +11,8 @@ pub struct Readme {
     pub name: String,
     /// Its paragraphs and tables, but for the heading.
     pub blocks: Vec<String>,
-    /// What the box says, in the order of [`FACTS`].
-    pub facts: Vec<String>,
+    /// The second cells of the table `in short`, in the order of [`IN_SHORT`].
+    pub in_short: Vec<String>,
     /// The parameters that its table has.
     pub parameters: Vec<String>,
 }
@@ -31,15 +31,15 @@ impl Readme {
             let link: String = link.chars().take_while(|letter| *letter != ')').collect();
             return Err(format!("has the link `{link}`, which leads nowhere from the manual or from rustdoc"));
         }
-        let facts = rows(&blocks, "| in short | |")?;
-        let labels: Vec<_> = facts.iter().map(|(label, _)| label.as_str()).collect();
-        if labels != FACTS {
-            return Err(format!("the box `in short` has the rows {FACTS:?}, not {labels:?}"));
+        let in_short = rows(&blocks, "| in short | |")?;
+        let labels: Vec<_> = in_short.iter().map(|(label, _)| label.as_str()).collect();
+        if labels != IN_SHORT {
+            return Err(format!("the table `in short` has the rows {IN_SHORT:?}, not {labels:?}"));
         }
         let parameters = rows(&blocks, "| parameter | meaning | bounds |")?;
         Ok(Self {
             name: name.to_owned(),
-            facts: facts.into_iter().map(|(_, fact)| fact).collect(),
+            in_short: in_short.into_iter().map(|(_, text)| text).collect(),
             parameters: parameters.into_iter().map(|(label, _)| label.trim_matches('`').to_owned()).collect(),
             blocks,
         })
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn the_form_is_read() {
         let readme = Readme::parse("x", GOOD).expect("of the form");
-        assert_eq!(readme.facts, ["A", "B", "C", "D", "E", "F"]);
+        assert_eq!(readme.in_short, ["A", "B", "C", "D", "E", "F"]);
         assert_eq!(readme.parameters, ["a"]);
         assert_eq!(readme.blocks.len(), 9);
     }

@@ -1,6 +1,6 @@
-//! Random cases that can be replayed: a failure prints its seed, and `LAWS_SEED=<that>` runs the same case first.
-//! `LAWS_EFFORT=100` runs a hundred times as many cases.
-#![allow(clippy::unwrap_used)]
+//! Random cases that can be replayed: a failure prints its seed, and `PROPERTIES_SEED=<that>` runs the same case first.
+//! `PROPERTIES_EFFORT=100` runs a hundred times as many cases.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{env, fmt::Debug, str::FromStr};
 
@@ -53,10 +53,10 @@ impl Random {
 
 /// Runs `case` with `usual` seeds, or as many times more as the environment asks for.
 pub fn cases(usual: u64, mut case: impl FnMut(&Random)) {
-    let first: u64 = setting("LAWS_SEED", 1);
-    let effort: u64 = setting("LAWS_EFFORT", 1);
+    let first: u64 = setting("PROPERTIES_SEED", 1);
+    let effort: u64 = setting("PROPERTIES_EFFORT", 1);
     for seed in (0..usual * effort).map(|case| first.wrapping_add(case)) {
-        let _replay = OnPanic(|| format!("replay with LAWS_SEED={seed}"));
+        let _replay = OnPanic(|| format!("replay with PROPERTIES_SEED={seed}"));
         case(&Random::new(seed));
     }
 }

@@ -1,10 +1,30 @@
-//! The network side of a service that knows nothing of what it serves: addresses, TLS on either end of a connection, and the
-//! way to a listener.
+//! The network side of a service that stays up, whatever it serves: a gRPC and HTTP listener with a runtime for each core,
+//! bounds on connections and requests, TLS whose files may change, connections that end gracefully (GOAWAY), and a drain. It
+//! knows neither paths nor messages: a [`Serve`] answers.
 
 mod address;
+mod at_hand;
+mod close;
+mod connected;
+mod connection;
 pub mod dial;
+mod drain;
+mod lifetime;
+mod listener;
+pub mod metrics;
+mod rate;
+mod server;
 pub mod tls;
 mod traffic;
+mod workers;
 
 pub use address::Listen;
+pub use close::CloseSignal;
+pub use connected::{Connected, InFlight, Overload};
+pub use drain::{Drain, ShutdownSettings};
+pub use lifetime::CloseReason;
+pub use listener::Listener;
+pub use rate::{Pace, Rate};
+pub use server::{ConnectionSettings, Serve, Server};
 pub use traffic::Traffic;
+pub use workers::{RuntimeKind, Worker, Workers};

@@ -5,6 +5,7 @@ pub mod counters;
 pub mod histogram;
 mod log_limit;
 pub mod registry;
+mod reloads;
 pub mod request;
 mod thread_shard;
 
@@ -12,3 +13,4 @@ pub use counters::ShardedCounters;
 pub use histogram::Histogram;
 pub use log_limit::LogLimit;
 pub use registry::{Registry, Render};
+pub use reloads::Reloads;

@@ -1,14 +1,20 @@
-//! Spans of requests, for a collector: whose are made, and the queue in which they wait to be sent.
+//! Spans of requests, made by OpenTelemetry's SDK, which also decides whose are made. What they say follows its semantic
+//! conventions.
 
+mod caller;
 mod settings;
 
-use std::time::{Duration, SystemTime};
-
 use metrics::Counter;
-use tokio::sync::mpsc;
+use opentelemetry::{
+    Context, InstrumentationScope, KeyValue,
+    trace::{Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider as _},
+};
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
+use tonic::Code;
 
+pub use caller::caller;
+pub use opentelemetry_sdk::trace::Span;
 pub use settings::TracingSettings;
-pub use weir_telemetry::request::{Context, SpanId};
 
 use super::{
     Metrics,
@@ -23,27 +29,8 @@ pub const COUNTERS: &[(&str, &str)] = &[(
     "Spans made for the collector, by what became of them: exported, dropped (the queue was full), failed (not taken).",
 )];
 
-/// One request, as a collector is told of it.
-#[derive(Debug)]
-pub struct Span {
-    /// The trace that it is part of.
-    pub context: Context,
-    /// Its own number.
-    pub id: SpanId,
-    /// What was called.
-    pub surface: Surface,
-    /// When it came.
-    pub start: SystemTime,
-    /// How long it took.
-    pub took: Duration,
-    /// What was decided.
-    pub told: Told,
-    /// How it ended.
-    pub ending: Ending,
-}
-
 /// What becomes of spans.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SpanMeter {
     /// Taken by the collector.
     pub exported: Counter,
@@ -55,40 +42,108 @@ pub struct SpanMeter {
 
 /// Who makes spans.
 pub struct Spans {
-    queue: mpsc::Sender<Span>,
-    /// Of the traces that begin here, those whose number is below this one have a span; of `u64::MAX` all.
-    threshold: u64,
-    dropped: Counter,
+    tracer: SdkTracer,
 }
 
 impl Spans {
-    /// Who makes them by these settings, and where they arrive.
-    pub fn new(settings: &TracingSettings, meter: &SpanMeter) -> (Self, mpsc::Receiver<Span>) {
-        let (queue, arrived) = mpsc::channel(settings.max_queue);
-        // From 1.0 on the product is past the largest number, and `as` stops there.
-        let threshold = (settings.sample_ratio * 2.0_f64.powi(64)) as u64;
-        (Self { queue, threshold, dropped: meter.dropped.clone() }, arrived)
+    /// Who makes them for this provider, to which its sampler is added: what the caller says counts, and of the traces that begin
+    /// here a part has spans.
+    pub fn new(provider: TracerProviderBuilder, sample_ratio: f64) -> (Self, SdkTracerProvider) {
+        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample_ratio)));
+        let provider = provider.with_sampler(sampler).build();
+        let scope =
+            InstrumentationScope::builder(env!("CARGO_PKG_NAME")).with_version(env!("CARGO_PKG_VERSION")).build();
+        (Self { tracer: provider.tracer_with_scope(scope) }, provider)
     }
 
-    /// The trace and the number of the span of a request that comes with this context, where it has one: what the caller says
-    /// counts, and who says nothing begins a trace, of which a part has spans.
-    pub fn begin(&self, given: Option<&Context>) -> Option<(Context, SpanId)> {
-        let context = match given {
-            Some(context) => context.sampled.then(|| context.clone())?,
-            None => Context::root().filter(|context| self.takes(context))?,
-        };
-        Some((context, rand::random()))
+    /// The span of a request that begins, where it has one. It gets its name at the end, as most may have none.
+    pub fn begin(&self, caller: Option<&SpanContext>) -> Option<Span> {
+        let span = self.start(SpanBuilder::from_name("").with_kind(SpanKind::Server), caller);
+        span.is_recording().then_some(span)
     }
 
-    fn takes(&self, root: &Context) -> bool {
-        self.threshold == u64::MAX || root.chance() < self.threshold
+    fn start(&self, builder: SpanBuilder, parent: Option<&SpanContext>) -> Span {
+        let above = Context::new();
+        let parent = parent.map_or_else(|| above.clone(), |parent| above.with_remote_span_context(parent.clone()));
+        self.tracer.build_with_context(builder, &parent)
     }
 
-    /// Queues a span, or drops it where there is no room.
-    pub fn end(&self, span: Span) {
-        if self.queue.try_send(span).is_err() {
-            self.dropped.increment(1);
+    /// The request has ended so. What it asked of a shared store is a span below its own.
+    pub fn end(&self, mut span: Span, surface: Surface, told: &Told, ending: Ending) {
+        span.update_name(surface.to_string());
+        span.set_attributes(of_surface(surface, ending));
+        span.set_attributes(of_decision(told, ending));
+        if is_our_failure(ending) {
+            span.set_status(Status::error(""));
         }
+        span.end();
+        if let Some((start, end, has_failed)) = told.store {
+            let store = SpanBuilder::from_name("redis").with_kind(SpanKind::Client).with_start_time(start);
+            let mut store = self.start(store, Some(span.span_context()));
+            store.set_attribute(KeyValue::new("db.system.name", "redis"));
+            if has_failed {
+                store.set_status(Status::error(""));
+            }
+            store.end_with_timestamp(end);
+        }
+    }
+}
+
+fn of_surface(surface: Surface, ending: Ending) -> Vec<KeyValue> {
+    let mut attributes = match surface {
+        Surface::Grpc { service, method } => vec![
+            KeyValue::new("rpc.system", "grpc"),
+            KeyValue::new("rpc.service", service),
+            KeyValue::new("rpc.method", method),
+        ],
+        Surface::Other => Vec::new(),
+        Surface::Http { method, route } => vec![
+            KeyValue::new("http.request.method", method),
+            KeyValue::new("http.route", route),
+            KeyValue::new("url.path", route),
+        ],
+    };
+    let status = match (surface, ending) {
+        (_, Ending::Http(status)) => Some(("http.response.status_code", i64::from(status))),
+        (_, Ending::Grpc(code)) => Some(("rpc.grpc.status_code", i64::from(code))),
+        (Surface::Grpc { .. }, Ending::Abandoned) => Some(("rpc.grpc.status_code", Code::Cancelled as i64)),
+        (_, Ending::Abandoned) => None,
+    };
+    attributes.extend(status.map(|(key, status)| KeyValue::new(key, status)));
+    attributes
+}
+
+/// What was decided. No value of the request is in it: names are the policy's.
+fn of_decision(told: &Told, ending: Ending) -> Vec<KeyValue> {
+    let mut attributes = Vec::new();
+    attributes.extend(told.domain.as_deref().map(|domain| KeyValue::new("weir.domain", domain.to_owned())));
+    attributes.extend(told.outcome_of(ending).map(|outcome| KeyValue::new("weir.outcome", outcome)));
+    attributes.extend(told.limit.as_deref().map(|limit| KeyValue::new("weir.limit", limit.to_owned())));
+    if told.checks > 0 {
+        attributes.push(KeyValue::new("weir.degraded", told.degraded));
+    }
+    if told.checks > 1 {
+        attributes.push(KeyValue::new("weir.checks", i64::from(told.checks)));
+        attributes.push(KeyValue::new("weir.checks.limited", i64::from(told.limited)));
+        attributes.push(KeyValue::new("weir.checks.failed", i64::from(told.failed)));
+    }
+    attributes
+}
+
+/// Whether the fault is the service's: what a caller did wrong is no error of a server's span.
+fn is_our_failure(ending: Ending) -> bool {
+    match ending {
+        Ending::Abandoned => false,
+        Ending::Http(status) => status >= 500,
+        Ending::Grpc(code) => matches!(
+            Code::from(code),
+            Code::Unknown
+                | Code::DeadlineExceeded
+                | Code::Unimplemented
+                | Code::Internal
+                | Code::Unavailable
+                | Code::DataLoss
+        ),
     }
 }
 
@@ -102,20 +157,21 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry::trace::{SpanId, TraceFlags, TraceId, TraceState};
+
     use super::*;
 
     fn spans(sample_ratio: f64) -> Spans {
-        let settings = TracingSettings { sample_ratio, ..TracingSettings::default() };
-        Spans::new(&settings, &Metrics::new().spans()).0
+        Spans::new(SdkTracerProvider::builder(), sample_ratio).0
     }
 
     #[test]
     fn what_the_caller_says_stands_above_the_ratio() {
-        let of = |flag| Context::read(&format!("00-{:032x}-{:016x}-{flag}", 7, 9)).unwrap();
-        let (context, id) = spans(0.0).begin(Some(&of("01"))).unwrap();
-        assert_eq!((context.trace_id, context.parent), (7_u128.to_be_bytes(), 9_u64.to_be_bytes()));
-        assert_ne!(id, context.parent);
-        assert!(spans(1.0).begin(Some(&of("00"))).is_none());
+        let of = |flags| SpanContext::new(TraceId::from(7), SpanId::from(9), flags, true, TraceState::NONE);
+        let span = spans(0.0).begin(Some(&of(TraceFlags::SAMPLED))).unwrap();
+        assert_eq!(span.span_context().trace_id(), TraceId::from(7));
+        assert_ne!(span.span_context().span_id(), SpanId::from(9));
+        assert!(spans(1.0).begin(Some(&of(TraceFlags::NOT_SAMPLED))).is_none());
     }
 
     #[test]

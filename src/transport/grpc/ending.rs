@@ -1,5 +1,5 @@
-//! How a stream ends that its client would go on with: with its connection, with the service, with its deadline, or with the
-//! credentials that it was begun with.
+//! How a stream ends that its client would go on with: with its connection, with the service, with the credentials that it was
+//! begun with, or with its deadline.
 
 use std::{
     future::pending,
@@ -12,20 +12,26 @@ use hyper::{
     body::{Body, Bytes, Frame},
 };
 use tonic::Status;
+use tower::BoxError;
+use weir_server::CloseSignal;
 
 use super::deadline::Deadline;
-use crate::transport::{farewell::Farewell, gate::Standing, status::Refused};
+
+use crate::transport::{
+    gate::Standing,
+    status::{Refused, closed},
+};
 
 /// Resolves to the status that a stream ends with.
 pub struct Ending {
-    farewell: Farewell,
+    close: CloseSignal,
     ended: Pin<Box<dyn Future<Output = Status> + Send>>,
 }
 
 impl Ending {
-    /// At this farewell; at the deadline and when the credentials are lost, where there are any.
-    pub fn new(farewell: Farewell, deadline: Option<Deadline>, standing: Option<Standing>) -> Self {
-        let said = farewell.clone().wait();
+    /// At this signal; at the deadline and when the credentials are lost, where there are any.
+    pub fn new(close: CloseSignal, deadline: Option<Deadline>, standing: Option<Standing>) -> Self {
+        let said = close.clone().wait();
         let lost = async move {
             match standing {
                 Some(standing) => Refused::from(standing.lost().await).into(),
@@ -41,18 +47,18 @@ impl Ending {
         let ended = Box::pin(async move {
             tokio::select! {
                 biased;
-                status = said => status,
+                reason = said => closed(reason),
                 status = lost => status,
                 status = passed => status,
             }
         });
-        Self { farewell, ended }
+        Self { close, ended }
     }
 
-    /// The end, where the farewell brings it: at the price of a look, so that a client that never pauses is told too.
+    /// The end, where the connection brings it: at the price of a look, so that a client that never pauses is told too.
     #[inline]
     pub fn said(&self) -> Option<Status> {
-        self.farewell.said()
+        self.close.closed().map(closed)
     }
 
     /// Waits for the end. It must not be polled again after that.
@@ -69,9 +75,8 @@ pub struct EndingBody<B> {
 }
 
 /// Whose body it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The client's. Reflection reads it on a task of its own, which would hold the connection.
+    /// The client's, which fails with the status. Reflection reads it on a task of its own, which would hold the connection.
     Request,
     /// The service's, which tells the status in its trailers.
     Answer,
@@ -84,19 +89,22 @@ impl<B> EndingBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for EndingBody<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for EndingBody<B> {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Self { body, ending, side } = &mut *self;
         let Some(at) = ending else { return Poll::Ready(None) };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
-            return Poll::Ready(frame);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         at.poll(cx).map(|status| {
             *ending = None;
-            (*side == Side::Answer).then(|| Ok(Frame::trailers(trailers(&status))))
+            Some(match side {
+                Side::Request => Err(status.into()),
+                Side::Answer => Ok(Frame::trailers(trailers(&status))),
+            })
         })
     }
 

@@ -8,7 +8,7 @@ mod deadline;
 mod ending;
 mod stream;
 
-use std::{convert::Infallible, future::ready, sync::Arc};
+use std::{convert::Infallible, future::ready};
 
 use bytes::{Bytes, BytesMut};
 use hyper::{Request, Response, body::Incoming};
@@ -16,18 +16,14 @@ use serde::{Deserialize, Serialize};
 use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_health::server::HealthReporter;
 use tower::{Service, service_fn};
+use weir_server::{Connected, Drain, Pace, RuntimeKind};
 
 use super::{
-    drain::Drain,
-    farewell::Connected,
     observe::Checks,
-    rate::Pace,
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
-    server::Serve,
     status::Refused,
     watch::{given_id, tell_id},
-    workers::RuntimeKind,
 };
 use crate::{
     auth::Access,
@@ -155,7 +151,7 @@ impl<S: Store> Calls<S> {
             .add_service(bounded!(reflection().build_v1alpha()?))
             .prepare();
         let rls = Rls::new(checks.clone(), envoy);
-        let connected = Connected::new(drain, None);
+        let connected = Connected::new(drain);
         Ok((Self { checks, rls, others, connected, max_message_bytes }, reporter))
     }
 
@@ -205,10 +201,11 @@ impl<S: Store> Calls<S> {
     async fn check_stream(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
             let id = given_id(request.metadata().as_ref());
-            let ending = Ending::new(self.connected.farewell.clone(), deadline, request.extensions_mut().remove());
+            let standing = request.extensions_mut().remove();
+            let ending = Ending::new(self.connected.close.clone(), None, standing);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), ending, pace);
-            let answers = Answers::new(messages, stream::begin(self.checks.clone()), id);
+            let answers = Answers::new(messages, stream::begin(self.checks.clone()), deadline, id);
             ready(Ok::<_, Status>(tonic::Response::new(answers)))
         });
         codec::streaming(self.max_message_bytes).streaming(call, request).await
@@ -216,21 +213,21 @@ impl<S: Store> Calls<S> {
 
     /// Serves health and reflection.
     async fn other(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let ending = || Ending::new(self.connected.farewell.clone(), deadline, None);
+        let ending = || Ending::new(self.connected.close.clone(), deadline, None);
         let request = request.map(|body| EndingBody::new(body, ending(), Side::Request));
         let Ok::<_, Infallible>(response) = self.others.clone().call(request).await;
         response.map(|body| Body::new(EndingBody::new(body, ending(), Side::Answer)))
     }
 }
 
-impl<S: Store> Serve for Calls<S> {
+impl<S: Store> super::guard::Routes for Calls<S> {
     type Body = Body;
 
-    fn on(self, connected: Connected) -> Self {
-        Self { connected, ..self }
+    fn on(self, connected: &Connected) -> Self {
+        Self { connected: connected.clone(), ..self }
     }
 
-    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
         let id = given_id(request.headers());
         let mut response = match Deadline::of(request.headers()) {
             None => self.call(request, None).await,

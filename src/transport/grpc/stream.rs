@@ -15,16 +15,18 @@ use futures_util::{
 };
 use hyper::header::HeaderValue;
 use tonic::Status;
+use weir_server::Pace;
 
 use super::{
     call,
     codec::{FRAME_BYTES, PREFIX_BYTES},
+    deadline::Deadline,
     ending::Ending,
 };
 use crate::{
     store::Store,
     telemetry::Transport,
-    transport::{observe::Checks, rate::Pace, watch::tell_id},
+    transport::{observe::Checks, watch::tell_id},
 };
 
 /// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
@@ -124,6 +126,8 @@ pub struct Answers<M, B> {
     under_way: FuturesOrdered<BoxFuture<'static, BytesMut>>,
     /// How the stream ends, where that is an error.
     error: Option<Status>,
+    /// Its end, whatever is under way.
+    deadline: Option<BoxFuture<'static, Status>>,
     /// What its client calls it.
     id: Option<HeaderValue>,
     /// When the last answer was made, where the next check follows at once, and the bytes that were made until then. tonic
@@ -137,10 +141,28 @@ where
     M: Stream<Item = Result<Bytes, Status>> + Unpin,
     B: FnMut(Bytes, Instant) -> Begun,
 {
-    /// Those to these messages, each begun by `begin`. A stream that fails tells the client the `id` that it gave the call.
-    pub fn new(messages: Messages<M>, begin: B, id: Option<HeaderValue>) -> Self {
-        let under_way = FuturesOrdered::new();
-        Self { messages: Some(messages), begin, under_way, error: None, id, since: None, made_bytes: 0 }
+    /// Those to these messages until the `deadline`, each begun by `begin`. A stream that fails tells the client the `id` that
+    /// it gave the call.
+    pub fn new(messages: Messages<M>, begin: B, deadline: Option<Deadline>, id: Option<HeaderValue>) -> Self {
+        Self {
+            messages: Some(messages),
+            begin,
+            under_way: FuturesOrdered::new(),
+            error: None,
+            deadline: deadline.map(|deadline| deadline.passed().boxed()),
+            id,
+            since: None,
+            made_bytes: 0,
+        }
+    }
+
+    /// Ends the stream where its deadline has passed. What is under way is not waited for.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) {
+        let Some(deadline) = &mut self.deadline else { return };
+        if let Poll::Ready(status) = deadline.as_mut().poll(cx) {
+            (self.deadline, self.messages, self.error) = (None, None, Some(status));
+            self.under_way.clear();
+        }
     }
 
     /// Begins to answer a check. The answer where neither it nor one before it is waited for.
@@ -175,6 +197,7 @@ where
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        this.poll_deadline(cx);
         while this.under_way.len() < MAX_UNDER_WAY
             && let Some(messages) = &mut this.messages
         {

@@ -89,7 +89,9 @@ impl Collector {
     /// The spans that it was sent.
     pub fn spans(&self) -> Vec<Span> {
         let resources = self.requests().into_iter().flat_map(|request| request.resource_spans);
-        resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
+        let spans = resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans);
+        // A status that is not set says no more than none.
+        spans.map(|span| Span { status: span.status.filter(|status| status.code != 0), ..span }).collect()
     }
 
     /// Waits until it was sent so many spans.

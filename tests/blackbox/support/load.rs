@@ -12,7 +12,8 @@ static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = service.parent().expect("a folder");
     let profile = if folder.ends_with("release") { "release" } else { "dev" };
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--locked", "--package", "weir-bench", "--profile", profile]);
+    // Of the whole workspace, so that dependencies have the same features as for these tests and are not built again.
+    cargo.args(["build", "--quiet", "--locked", "--workspace", "--bin", "weir-bench", "--profile", profile]);
     cargo.arg("--target-dir").arg(folder.parent().expect("a folder")).current_dir(env!("CARGO_MANIFEST_DIR"));
     assert!(cargo.status().expect("cargo runs").success(), "weir-bench does not build");
     folder.join("weir-bench")

@@ -6,6 +6,7 @@ pub mod envoy;
 pub mod http;
 mod load;
 pub mod pki;
+pub mod plain;
 pub mod raw;
 pub mod requests;
 pub mod server;

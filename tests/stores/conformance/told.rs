@@ -71,7 +71,7 @@ impl Told for Reference {
 
     async fn states(&mut self, now: Micros) -> Option<Memories> {
         let live = self.0.iter().filter(|(_, (_, expires))| *expires > now);
-        let memory = |state: &State, expires: &Micros| Memory { expires: *expires, words: state.lua_state() };
+        let memory = |state: &State, expires: &Micros| Memory { expires: *expires, words: state.encode() };
         Some(live.map(|(name, (state, expires))| (name.clone(), memory(state, expires))).collect())
     }
 }

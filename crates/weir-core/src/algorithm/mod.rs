@@ -1,37 +1,60 @@
-//! Floor 2, the algorithms: one folder each, and this list of them.
+//! The algorithms: one folder each, and this list of them.
 //!
-//! An algorithm's folder holds its parameters and its step in Rust (`mod.rs`), the same step in Lua (`<name>.lua`), how
-//! files and messages write its parameters (`wire.rs`), its documentation (`README.md`), and what the laws must be told of
-//! it, with its own tests (`facts.rs`). The list below is the only place that names them all: laws, benches, the manual and
-//! every surface go through it.
+//! An algorithm's folder holds its parameters, its state and its step in Rust (`mod.rs`), the same step in Lua
+//! (`<name>.lua`), its documentation (`README.md`), and what the properties must be told of it, with tests of its own
+//! (`spec.rs`). The list below is the only place that names them all: properties, benches, the manual and every surface go
+//! through it. `skeleton` is a folder to copy; the tests of this
+//! crate have it in their list.
 
+mod aligned;
+mod fields;
+mod kinds;
+#[cfg(feature = "proto")]
+pub mod message;
 pub mod params;
-pub mod runs;
-pub mod sliding;
-pub mod span;
-pub mod tat;
-
 #[cfg(test)]
-pub(crate) mod laws;
+pub(crate) mod properties;
+mod runs;
+mod sliding;
+pub mod span;
+mod state;
+pub mod tat;
 
 use crate::domain::{Ask, Decision, Micros};
 #[cfg(feature = "proto")]
 use crate::proto::limit::Algorithm as Message;
+use fields::FieldSet;
+use params::MAX_PERIOD;
 pub use params::{Bounds, ParamError, Source};
+pub use state::EncodedState;
 
-/// What the Lua halves share; it stands before them in one script.
-pub const LUA_PRELUDE: [&str; 5] = [
-    include_str!("patience.lua"),
-    include_str!("span.lua"),
-    include_str!("tat.lua"),
-    include_str!("runs.lua"),
-    include_str!("sliding.lua"),
+/// What the Lua halves share, by file; it stands before them in one script.
+pub const LUA_PRELUDE: [(&str, &str); 6] = [
+    ("patience.lua", include_str!("patience.lua")),
+    ("span.lua", include_str!("span.lua")),
+    ("tat.lua", include_str!("tat.lua")),
+    ("aligned.lua", include_str!("aligned.lua")),
+    ("runs.lua", include_str!("runs.lua")),
+    ("sliding.lua", include_str!("sliding.lua")),
 ];
 
 /// One algorithm: its parameters are the value, its states are apart from it.
 pub trait Algorithm: Sized {
+    /// Its parameters.
+    type Fields: FieldSet;
+
     /// What it remembers about one key.
-    type State: Words;
+    type State: EncodedState;
+
+    /// The limit with these parameters, each of which is within its own bounds: checks them against each other, and
+    /// computes what every step uses again.
+    ///
+    /// # Errors
+    /// [`ParamError`] for the first one that is wrong among the others.
+    fn new(fields: Self::Fields, bounds: &Bounds) -> Result<Self, ParamError>;
+
+    /// The parameters that it was made of.
+    fn fields(&self) -> &Self::Fields;
 
     /// Decides one request: the answer, and the state to keep where it changed. Total: any state, cost and moment.
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>);
@@ -40,10 +63,10 @@ pub trait Algorithm: Sized {
     ///
     /// # Errors
     /// [`ParamError`] when they leave their bounds.
-    fn scale(&self, factor: f64) -> Result<Self, ParamError>;
-
-    /// The parameters as a file would write them: `{ burst: 15, count: 30, period: 1m }`.
-    fn describe(&self) -> String;
+    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
+        // No period changes, so each is as good as before.
+        checked(self.fields().scaled(factor), &Bounds { max_period: MAX_PERIOD })
+    }
 
     /// The parameters that give an old state its meaning, in words: when these change the count starts afresh, when
     /// any others do it is kept. Empty where no parameter does.
@@ -75,8 +98,16 @@ pub trait Algorithm: Sized {
         TakesBack::WhileItLasts
     }
 
-    /// The parameters as the Lua half takes them.
-    fn lua_params(&self) -> Vec<f64>;
+    /// The numbers that the Lua half takes.
+    fn lua_params(&self) -> Vec<f64> {
+        self.fields().numbers()
+    }
+}
+
+/// [`Algorithm::new`], after a check of each parameter by itself.
+fn checked<A: Algorithm>(fields: A::Fields, bounds: &Bounds) -> Result<A, ParamError> {
+    fields.check(bounds)?;
+    A::new(fields, bounds)
 }
 
 /// When a refund of what was charged leaves a state as if that had never been charged, others having charged since.
@@ -89,30 +120,6 @@ pub enum TakesBack {
     /// Not at all, since a refund takes the newest charges.
     Never,
 }
-
-/// A state as the Lua half keeps it, and as files do.
-pub trait Words: Sized {
-    /// Numbers in the order of the Lua half's table; whole ones are below 2^53. At most 65,535 of them.
-    fn words(&self) -> Vec<f64>;
-
-    /// The state that gives exactly these words; `None` where there is none.
-    fn from_words(words: &[f64]) -> Option<Self>;
-}
-
-/// A word as the whole number that it is, from `least` to `most`; `None` for any other.
-fn whole(word: f64, least: i64, most: i64) -> Option<i64> {
-    let number = word as i64;
-    // Bits, because -0 is a word that no state has.
-    ((number as f64).to_bits() == word.to_bits() && (least..=most).contains(&number)).then_some(number)
-}
-
-/// A word as the number that it is, from `least` to `most`; `None` for any other.
-fn real(word: f64, least: f64, most: f64) -> Option<f64> {
-    (word.to_bits() != (-0.0f64).to_bits() && (least..=most).contains(&word)).then_some(word)
-}
-
-/// The largest word: whole numbers up to it are told apart by a double.
-const MAX_WORD: i64 = (1 << 53) - 1;
 
 macro_rules! algorithms {
     ($($name:ident: $variant:ident),+ $(,)?) => {
@@ -135,29 +142,14 @@ macro_rules! algorithms {
         pub const LIST: &[Entry] = &[$(Entry {
             name: stringify!($name),
             lua: include_str!(concat!(stringify!($name), "/", stringify!($name), ".lua")),
-            fields: $name::wire::FIELDS,
-            examples: $name::wire::EXAMPLES,
-            parse: |source, bounds| $name::wire::from_source(source, bounds).map(Params::$variant),
+            fields: $name::Fields::NAMES,
+            examples: $name::Fields::EXAMPLES,
+            parse: |source, bounds| checked($name::Fields::from_source(source)?, bounds).map(Params::$variant),
             #[cfg(test)]
-            facts: &$name::facts::FACTS,
+            spec: &$name::spec::SPEC,
         }),+];
 
         impl Params {
-            /// Reads a message's algorithm.
-            ///
-            /// # Errors
-            /// [`ParamError`] names the field that is out of bounds.
-            #[cfg(feature = "proto")]
-            pub fn from_proto(message: &Message, bounds: &Bounds) -> Result<Self, ParamError> {
-                match message {
-                    $(Message::$variant(message) => {
-                        $name::wire::from_proto(message, bounds)
-                            .map(Params::$variant)
-                            .map_err(|error| error.within(stringify!($name)))
-                    })+
-                }
-            }
-
             /// The algorithm's name, as files write it.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$variant(_) => stringify!($name),)+ }
@@ -183,9 +175,9 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.scale(factor).map(Self::$variant),)+ }
             }
 
-            /// See [`Algorithm::describe`].
+            /// The parameters as a file would write them: `{ burst: 15, count: 30, period: 1m }`.
             pub fn describe(&self) -> String {
-                match self { $(Self::$variant(params) => params.describe(),)+ }
+                match self { $(Self::$variant(params) => params.fields().describe(),)+ }
             }
 
             /// See [`Algorithm::time_base`].
@@ -235,16 +227,15 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(_) => stringify!($name),)+ }
             }
 
-            /// See [`Words`].
-            pub fn lua_state(&self) -> Vec<f64> {
-                match self { $(Self::$variant(state) => state.words(),)+ }
+            /// See [`EncodedState::encode`].
+            pub fn encode(&self) -> Vec<f64> {
+                match self { $(Self::$variant(state) => state.encode(),)+ }
             }
 
-            /// The way back from [`State::lua_state`]; `None` for an algorithm that is not in the list, and for words that
-            /// are none of its states.
-            pub fn from_lua_state(algorithm: &str, words: &[f64]) -> Option<Self> {
+            /// See [`EncodedState::decode`]; `None` also for an algorithm that is not in the list.
+            pub fn decode(algorithm: &str, numbers: &[f64]) -> Option<Self> {
                 match algorithm {
-                    $(stringify!($name) => Words::from_words(words).map(Self::$variant),)+
+                    $(stringify!($name) => EncodedState::decode(numbers).map(Self::$variant),)+
                     _ => None,
                 }
             }
@@ -252,20 +243,53 @@ macro_rules! algorithms {
     };
 }
 
-algorithms! {
-    gcra: Gcra,
-    token_bucket: TokenBucket,
-    leaky_queue: LeakyQueue,
-    smooth_bursty: SmoothBursty,
-    leaky_bucket: LeakyBucket,
-    fixed_window: FixedWindow,
-    sliding_log: SlidingLog,
-    sliding_window: SlidingWindow,
-    sliding_buckets: SlidingBuckets,
-    decay: Decay,
-    warming_up: WarmingUp,
-    cycle: Cycle,
+#[cfg(feature = "proto")]
+macro_rules! messages {
+    ($($name:ident: $variant:ident),+ $(,)?) => {
+        impl Params {
+            /// Reads a message's algorithm.
+            ///
+            /// # Errors
+            /// [`ParamError`] names the field that is missing or out of bounds.
+            pub fn from_proto(message: &Message, bounds: &Bounds) -> Result<Self, ParamError> {
+                match message {
+                    $(Message::$variant(message) => <$name::Fields as message::FromMessage>::from_message(message)
+                        .and_then(|fields| checked(fields, bounds))
+                        .map(Self::$variant)
+                        .map_err(|error| error.within(stringify!($name))),)+
+                }
+            }
+        }
+    };
 }
+
+/// The list, in the order of the manual.
+macro_rules! list {
+    ($make:ident $($more:tt)*) => {
+        $make! {
+            gcra: Gcra,
+            token_bucket: TokenBucket,
+            leaky_queue: LeakyQueue,
+            smooth_bursty: SmoothBursty,
+            leaky_bucket: LeakyBucket,
+            fixed_window: FixedWindow,
+            sliding_log: SlidingLog,
+            sliding_window: SlidingWindow,
+            sliding_buckets: SlidingBuckets,
+            decay: Decay,
+            warming_up: WarmingUp,
+            cycle: Cycle,
+            $($more)*
+        }
+    };
+}
+
+#[cfg(not(test))]
+list!(algorithms);
+#[cfg(test)]
+list!(algorithms skeleton: Skeleton);
+#[cfg(feature = "proto")]
+list!(messages);
 
 /// One line of the list.
 pub struct Entry {
@@ -275,16 +299,16 @@ pub struct Entry {
     pub lua: &'static str,
     /// The parameters as files name them, in the order of the message's fields.
     pub fields: &'static [&'static str],
-    /// Parameters worth a look, as a file would write them: for manuals, laws, tests of stores and benches. The first is of
+    /// Parameters worth trying, as a file would write them: for the manual, the properties, tests of stores, benches. The first is of
     /// about ten units at once and one a second. Among the others are the bounds of exactness, one whose states are forgotten
     /// after half a second to two, and two of 100 to 700 units of which none comes back for hours (two, as one's windows may end now).
     pub examples: &'static [&'static [(&'static str, &'static str)]],
     /// Reads the parameters from a file's map; the error names the first field that is missing, unreadable or out of
     /// bounds.
     pub parse: fn(&dyn Source, &Bounds) -> Result<Params, ParamError>,
-    /// What the laws must be told of it.
+    /// What the properties must be told of it.
     #[cfg(test)]
-    pub(crate) facts: &'static laws::Facts,
+    pub(crate) spec: &'static properties::Spec,
 }
 
 /// The algorithm of this name.

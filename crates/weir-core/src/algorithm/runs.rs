@@ -1,9 +1,9 @@
 //! Units by when they were spent: runs of a mark and the units that were spent at it, the oldest first.
 //!
 //! A mark is a whole number that grows with time, in whatever steps the limit counts. `runs.lua` reads and writes the
-//! same words in Lua; `sliding` decides by them.
+//! same numbers in Lua; `sliding` decides by them.
 
-use super::{MAX_WORD, Words, whole};
+use super::state::{EncodedState, MAX_WHOLE, whole};
 use crate::domain::time::MAX_MOMENT;
 
 /// The oldest mark, and then each run in one number: how far its mark lies behind the oldest, and in the `BITS` bits
@@ -123,44 +123,45 @@ impl<'a, const BITS: u32> View<'a, BITS> {
     }
 }
 
-impl<const BITS: u32> Words for Runs<BITS> {
+impl<const BITS: u32> EncodedState for Runs<BITS> {
     /// The oldest mark; then for each further one how far it lies behind the one before it; a number below 0 is how many
     /// units more than one were spent at the mark before it. Last the newest mark and all units. `0, 0` where there are
     /// none.
-    fn words(&self) -> Vec<f64> {
+    fn encode(&self) -> Vec<f64> {
         let view = self.view();
-        let mut words = Vec::with_capacity(view.runs.len() + 3);
+        let mut numbers = Vec::with_capacity(view.runs.len() + 3);
         let (mut before, mut sum) = (0, 0);
         for run in view.runs {
-            words.push((view.mark(*run) - before) as f64);
+            numbers.push((view.mark(*run) - before) as f64);
             let more = View::<BITS>::sum(*run) - sum - 1;
             if more > 0 {
-                words.push(-(more as f64));
+                numbers.push(-(more as f64));
             }
             (before, sum) = (view.mark(*run), View::<BITS>::sum(*run));
         }
-        words.extend([before as f64, sum as f64]);
-        words
+        numbers.extend([before as f64, sum as f64]);
+        numbers
     }
 
-    fn from_words(words: &[f64]) -> Option<Self> {
-        let [first, middle @ .., newest, units] = words else {
-            return (words.len() == 2 && words.iter().all(|word| word.to_bits() == 0)).then(|| Self(Box::default()));
+    fn decode(numbers: &[f64]) -> Option<Self> {
+        let [first, middle @ .., newest, units] = numbers else {
+            return (numbers.len() == 2 && numbers.iter().all(|number| number.to_bits() == 0))
+                .then(|| Self(Box::default()));
         };
         let oldest = whole(*first, 0, MAX_MOMENT)?;
         let mut runs = vec![oldest as u64, 1];
         let mut may_be_more = true;
-        for word in middle {
-            let (word, last) = (whole(*word, -MAX_WORD, MAX_WORD)?, *runs.last()?);
+        for number in middle {
+            let (number, last) = (whole(*number, -MAX_WHOLE, MAX_WHOLE)?, *runs.last()?);
             let (mark, sum) = ((last >> BITS) as i64, last & Self::UNITS);
-            if word > 0 && sum < Self::UNITS && word <= Self::REACH - mark && word <= MAX_MOMENT - oldest - mark {
-                runs.push((((mark + word) as u64) << BITS) | (sum + 1));
-            } else if word < 0 && may_be_more && word.unsigned_abs() <= Self::UNITS - sum {
-                *runs.last_mut()? = last + word.unsigned_abs();
+            if number > 0 && sum < Self::UNITS && number <= Self::REACH - mark && number <= MAX_MOMENT - oldest - mark {
+                runs.push((((mark + number) as u64) << BITS) | (sum + 1));
+            } else if number < 0 && may_be_more && number.unsigned_abs() <= Self::UNITS - sum {
+                *runs.last_mut()? = last + number.unsigned_abs();
             } else {
                 return None;
             }
-            may_be_more = word > 0;
+            may_be_more = number > 0;
         }
         let all = Self(runs.into());
         let (last, sum) = (all.view().newest()?, all.view().units());
@@ -174,10 +175,10 @@ mod tests {
 
     type Small = Runs<4>;
 
-    fn words(runs: &Small) -> Vec<f64> {
-        let words = runs.words();
-        assert_eq!(Small::from_words(&words).as_ref(), Some(runs), "{words:?}");
-        words
+    fn numbers(runs: &Small) -> Vec<f64> {
+        let numbers = runs.encode();
+        assert_eq!(Small::decode(&numbers).as_ref(), Some(runs), "{numbers:?}");
+        numbers
     }
 
     fn of(spent: &[(i64, u64)]) -> Small {
@@ -188,7 +189,7 @@ mod tests {
     #[test]
     fn units_join_the_run_of_their_mark() {
         let runs = of(&[(5, 1), (5, 2), (7, 1), (9, 4), (9, 1)]);
-        assert_eq!(words(&runs), [5.0, -2.0, 2.0, 2.0, -4.0, 9.0, 9.0]);
+        assert_eq!(numbers(&runs), [5.0, -2.0, 2.0, 2.0, -4.0, 9.0, 9.0]);
         let marks: Vec<_> = (1..=10).map(|nth| runs.view().mark_of(nth)).collect();
         assert_eq!(marks[..5], [Some(5), Some(5), Some(5), Some(7), Some(9)]);
         assert_eq!(marks[8..], [Some(9), None]);
@@ -199,33 +200,33 @@ mod tests {
         let runs = of(&[(5, 3), (7, 1), (9, 5)]);
         let view = runs.view().without(|mark| mark < 7);
         assert_eq!((view.units(), view.mark_of(1), view.mark_of(2)), (6, Some(7), Some(9)));
-        assert_eq!(words(&view.with(10, 2, 15)), [7.0, 2.0, -4.0, 1.0, -1.0, 10.0, 8.0]);
-        assert_eq!(words(&runs.view().without(|_| true).with(10, 2, 15)), [10.0, -1.0, 10.0, 2.0]);
+        assert_eq!(numbers(&view.with(10, 2, 15)), [7.0, 2.0, -4.0, 1.0, -1.0, 10.0, 8.0]);
+        assert_eq!(numbers(&runs.view().without(|_| true).with(10, 2, 15)), [10.0, -1.0, 10.0, 2.0]);
     }
 
     #[test]
     fn the_newest_are_kept_where_there_are_too_many() {
         let view = of(&[(5, 3), (7, 1), (9, 5)]);
-        assert_eq!(words(&view.view().with(9, 2, 9)), [5.0, 2.0, 2.0, -6.0, 9.0, 9.0]);
-        assert_eq!(words(&view.view().with(10, 4, 9)), [9.0, -4.0, 1.0, -3.0, 10.0, 9.0]);
-        assert_eq!(words(&view.view().with(9, 99, 9)), [9.0, -8.0, 9.0, 9.0]);
+        assert_eq!(numbers(&view.view().with(9, 2, 9)), [5.0, 2.0, 2.0, -6.0, 9.0, 9.0]);
+        assert_eq!(numbers(&view.view().with(10, 4, 9)), [9.0, -4.0, 1.0, -3.0, 10.0, 9.0]);
+        assert_eq!(numbers(&view.view().with(9, 99, 9)), [9.0, -8.0, 9.0, 9.0]);
     }
 
     #[test]
     fn the_newest_are_taken_back_first() {
         let runs = of(&[(5, 3), (7, 1), (9, 5)]);
-        assert_eq!(words(&runs.without_newest(0)), words(&runs));
-        assert_eq!(words(&runs.without_newest(4)), [5.0, -2.0, 2.0, 2.0, 9.0, 5.0]);
-        assert_eq!(words(&runs.without_newest(5)), [5.0, -2.0, 2.0, 7.0, 4.0]);
-        assert_eq!(words(&runs.without_newest(8)), [5.0, 5.0, 1.0]);
-        assert_eq!(words(&runs.without_newest(9)), [0.0, 0.0]);
-        assert_eq!(words(&runs.without_newest(9).without_newest(1)), [0.0, 0.0]);
+        assert_eq!(numbers(&runs.without_newest(0)), numbers(&runs));
+        assert_eq!(numbers(&runs.without_newest(4)), [5.0, -2.0, 2.0, 2.0, 9.0, 5.0]);
+        assert_eq!(numbers(&runs.without_newest(5)), [5.0, -2.0, 2.0, 7.0, 4.0]);
+        assert_eq!(numbers(&runs.without_newest(8)), [5.0, 5.0, 1.0]);
+        assert_eq!(numbers(&runs.without_newest(9)), [0.0, 0.0]);
+        assert_eq!(numbers(&runs.without_newest(9).without_newest(1)), [0.0, 0.0]);
     }
 
     #[test]
-    fn words_beyond_the_bits_are_none() {
+    fn numbers_beyond_the_bits_are_no_state() {
         let far = (1u64 << 60) as f64;
-        for (words, good) in [
+        for (numbers, good) in [
             (&[0.0, -14.0, 0.0, 15.0][..], true),
             (&[0.0, -15.0, 0.0, 16.0], false),
             (&[0.0, -1.0, -1.0, 0.0, 3.0], false),
@@ -238,8 +239,8 @@ mod tests {
             (&[0.0, -0.0], false),
             (&[1.0, 0.0], false),
         ] {
-            assert_eq!(Small::from_words(words).is_some(), good, "{words:?}");
+            assert_eq!(Small::decode(numbers).is_some(), good, "{numbers:?}");
         }
-        assert!(Runs::<33>::from_words(&[0.0, 4e9, 4e9, 2.0]).is_none(), "further apart than 31 bits can say");
+        assert!(Runs::<33>::decode(&[0.0, 4e9, 4e9, 2.0]).is_none(), "further apart than 31 bits can say");
     }
 }

@@ -102,6 +102,8 @@ impl Window {
     /// What `sliding.lua` takes.
     pub fn lua_params(&self) -> Vec<f64> {
         let Self { most, resolution, span, min_interval, charge_denied, last_mark } = *self;
-        [most as i64, resolution, span, min_interval, charge_denied.into(), last_mark].map(|word| word as f64).to_vec()
+        [most as i64, resolution, span, min_interval, charge_denied.into(), last_mark]
+            .map(|number| number as f64)
+            .to_vec()
     }
 }

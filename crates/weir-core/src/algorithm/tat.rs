@@ -3,10 +3,10 @@
 //! It is the state of the whole gcra family. `tat.lua` is the same in Lua.
 
 use super::{
-    MAX_WORD, Words,
-    params::MAX_COUNT,
+    ParamError,
+    params::{MAX_COUNT, check_span},
     span::{Rate, Span},
-    whole,
+    state::{EncodedState, moment, whole},
 };
 use crate::domain::{Ask, Decision, Micros};
 
@@ -31,15 +31,15 @@ impl Tat {
     }
 }
 
-impl Words for Tat {
+impl EncodedState for Tat {
     /// Micros, numerator, denominator.
-    fn words(&self) -> Vec<f64> {
+    fn encode(&self) -> Vec<f64> {
         vec![self.micros as f64, f64::from(self.num), f64::from(self.den_less_one) + 1.0]
     }
 
-    fn from_words(words: &[f64]) -> Option<Self> {
-        let [micros, num, den] = *words else { return None };
-        let micros = whole(micros, -MAX_WORD, MAX_WORD)?;
+    fn decode(numbers: &[f64]) -> Option<Self> {
+        let [micros, num, den] = *numbers else { return None };
+        let micros = moment(micros)?;
         let den = whole(den, 1, MAX_COUNT as i64)?;
         let num = whole(num, 0, den - 1)?;
         Some(Self { micros, num: num as u32, den_less_one: (den - 1) as u32 })
@@ -61,6 +61,16 @@ impl Meter {
     /// `most` units at once, then `rate`.
     pub fn new(most: u64, rate: Rate) -> Self {
         Self { most, rate, depth: rate.span(most) }
+    }
+
+    /// `most` units at once, then `count` per `period`.
+    ///
+    /// # Errors
+    /// [`ParamError`] names `field`, where `most` comes from, when that is too much to stay exact.
+    pub fn checked(field: &str, most: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
+        let rate = Rate::new(count, period);
+        check_span(field, most, rate)?;
+        Ok(Self::new(most, rate))
     }
 
     /// One decision by the generic cell rate algorithm: a request passes while the arrival time that it would leave
@@ -104,6 +114,6 @@ impl Meter {
     /// What `tat.lua` takes: most, whole, part, den and the depth in micros and parts.
     pub fn lua_params(&self) -> Vec<f64> {
         let Self { most, rate, depth } = self;
-        [*most as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num].map(|word| word as f64).to_vec()
+        [*most as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num].map(|number| number as f64).to_vec()
     }
 }

@@ -154,7 +154,10 @@ fn what_is_wrong_is_told_with_its_line() {
             "4: unknown algorithm `gcr`; did you mean `gcra`?",
         ),
         (one("{ unit: day, requests_per_unit: 1, algorithm: [gcra] }"), "4: unknown algorithm ``"),
-        (one("{ unit: day, requests_per_unit: 1, algorithm: gcra }"), "4: gcra: burst is missing"),
+        (
+            one("{ unit: day, requests_per_unit: 1, algorithm: sliding_buckets }"),
+            "4: sliding_buckets: resolution is missing",
+        ),
         (
             one("{ unit: day, requests_per_unit: 1, algorithm: gcra, brst: 1 }"),
             "4: unknown key `brst`; did you mean `burst`?",

@@ -1,7 +1,8 @@
-//! Floor 2, certificates: what is in files of them, who they are for, and what is made of them on either side of a
+//! Certificates: what is in files of them, who they are for, and what is made of them on either side of a
 //! connection.
 
 pub mod client;
+mod handshake;
 pub mod names;
 pub mod pem;
 pub mod server;
@@ -11,6 +12,7 @@ use std::path::Path;
 
 use rustls::RootCertStore;
 
+pub use handshake::{Clients, Tls};
 pub use names::{Bearer, NamePattern};
 pub use server::Loaded;
 pub use settings::{ClientAuth, ListenerTls};

@@ -5,7 +5,6 @@
 
 mod id;
 mod outcome;
-mod trace;
 
 use std::{
     fmt,
@@ -17,7 +16,6 @@ use parking_lot::Mutex;
 
 pub use id::RequestId;
 pub use outcome::{OTHER, Outcome};
-pub use trace::{Context, SpanId};
 
 /// What was called. These names stand in the code: nothing of them is the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,22 +128,20 @@ impl Told {
 pub struct Trail {
     /// What was called.
     pub surface: Surface,
-    /// When it came.
-    pub start: SystemTime,
     since: Instant,
     id: OnceLock<RequestId>,
-    /// The caller's trace, or the one that begins with this request.
-    trace: Option<Context>,
-    span: Option<SpanId>,
+    /// The id of the caller's trace, or of the one that begins with this request.
+    trace: Option<u128>,
+    has_span: bool,
     told: Mutex<Told>,
 }
 
 impl Trail {
-    /// Of a request that begins, under the id that its caller gave it. `trace` is the one that it is part of; it has this span there.
-    pub fn new(surface: Surface, given: Option<RequestId>, trace: Option<Context>, span: Option<SpanId>) -> Self {
-        let (start, since) = (SystemTime::now(), Instant::now());
+    /// Of a request that begins, under the id that its caller gave it. `trace` is the one that it is part of; it may have a span
+    /// there.
+    pub fn new(surface: Surface, given: Option<RequestId>, trace: Option<u128>, has_span: bool) -> Self {
         let id = given.map_or_else(OnceLock::new, OnceLock::from);
-        Self { surface, start, since, id, trace, span, told: Mutex::default() }
+        Self { surface, since: Instant::now(), id, trace, has_span, told: Mutex::default() }
     }
 
     /// The request's id, made where it has none.
@@ -158,14 +154,9 @@ impl Trail {
         self.id.get()
     }
 
-    /// The trace that it is part of.
-    pub fn trace(&self) -> Option<&Context> {
-        self.trace.as_ref()
-    }
-
-    /// Its span, where it has one, and the trace that this is in.
-    pub fn span(&self) -> Option<(&Context, SpanId)> {
-        self.trace.as_ref().zip(self.span)
+    /// The id of the trace that it is part of, as logs have it.
+    pub fn trace_id(&self) -> Option<String> {
+        self.trace.map(|id| format!("{id:032x}"))
     }
 
     /// How long it has taken.
@@ -211,7 +202,7 @@ pub fn request_id() -> Option<String> {
 
 /// The trace of the request at hand, where it has one.
 pub fn trace_id() -> Option<String> {
-    CURRENT.try_with(|trail| trail.trace().map(Context::trace)).ok().flatten()
+    CURRENT.try_with(|trail| trail.trace_id()).ok().flatten()
 }
 
 /// Tells something of the request at hand, where there is one with a trail.
@@ -221,7 +212,7 @@ pub fn tell(tell: impl FnOnce(&mut Told)) {
 
 /// The moment at which the shared store is asked, where the request at hand has a span.
 pub fn asking() -> Option<SystemTime> {
-    CURRENT.try_with(|trail| trail.span.is_some()).unwrap_or_default().then(SystemTime::now)
+    CURRENT.try_with(|trail| trail.has_span).unwrap_or_default().then(SystemTime::now)
 }
 
 /// The shared store was asked at that moment, and has answered or failed. Of several that are asked together, the whole time counts.
@@ -262,7 +253,7 @@ mod tests {
     async fn an_id_is_made_once_for_whoever_asks_below() {
         assert_eq!((request_id(), trace_id(), asking()), (None, None, None));
         let surface = Surface::Http { method: "POST", route: "/v1/check" };
-        let trail = Arc::new(Trail::new(surface, None, None, None));
+        let trail = Arc::new(Trail::new(surface, None, None, false));
         let (first, there) = within(Arc::clone(&trail), async {
             tell(|told| told.degraded = true);
             (request_id(), tokio::spawn(carried(async { request_id() })).await.unwrap())

@@ -103,7 +103,7 @@ impl Snapshot {
             if algorithm::find(algorithm).is_none() {
                 return Err(SnapshotError::UnknownAlgorithm(algorithm.clone()));
             }
-            let state = State::from_lua_state(algorithm, &words).ok_or_else(nonsense)?;
+            let state = State::decode(algorithm, &words).ok_or_else(nonsense)?;
             let parts = Parts::of(&name, &anchor_of).ok_or_else(nonsense)?;
             loaded.states += 1;
             if expires <= now {

@@ -86,7 +86,7 @@ fn head(now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
 fn record(name: &[u8], state: &State, expires: Micros, out: &mut Vec<u8>) -> io::Result<()> {
     let algorithm = LIST.iter().position(|entry| entry.name == state.algorithm());
     out.push(length(algorithm.map_or(0, |index| index + 1))?);
-    let words = state.lua_state();
+    let words = state.encode();
     out.extend_from_slice(&length::<u16>(words.len())?.to_le_bytes());
     for word in words {
         out.extend_from_slice(&word.to_le_bytes());

@@ -4,12 +4,10 @@ use futures_util::stream;
 use hyper::HeaderMap;
 use tokio::sync::oneshot;
 use tonic::Code;
+use weir_server::{CloseSignal, Drain, Rate};
 
 use super::*;
-use crate::{
-    domain::time::DAY,
-    transport::{drain::Drain, farewell::Farewell, grpc::deadline::Deadline, rate::Rate},
-};
+use crate::{domain::time::DAY, transport::grpc::deadline::Deadline};
 
 /// Checks that wait, by their numbers.
 type Waiting = Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>>;
@@ -38,12 +36,12 @@ fn echo(message: Bytes, since: Instant) -> Begun {
     Begun::Ready(BytesMut::from(&message[..]), since)
 }
 
-fn farewell() -> Farewell {
-    Farewell::new(Drain::default())
+fn open() -> CloseSignal {
+    CloseSignal::new(Drain::default())
 }
 
-fn messages<M: Stream<Item = Result<Bytes, Status>> + Unpin>(messages: M, farewell: Farewell) -> Messages<M> {
-    Messages::new(messages, Ending::new(farewell, None, None), None)
+fn messages<M: Stream<Item = Result<Bytes, Status>> + Unpin>(messages: M, close: CloseSignal) -> Messages<M> {
+    Messages::new(messages, Ending::new(close, None, None), None)
 }
 
 fn endless() -> impl Stream<Item = Result<Bytes, Status>> + Unpin {
@@ -66,7 +64,7 @@ fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
         }
     };
     let numbers = stream::iter((0..=u8::MAX).map(|number| Ok(Bytes::copy_from_slice(&[number]))));
-    let mut answers = Answers::new(messages(numbers, farewell()), begin, None);
+    let mut answers = Answers::new(messages(numbers, open()), begin, None, None);
     assert_eq!(next(&mut answers), Poll::Pending);
     let waiting = || begun.borrow().iter().map(|(number, _)| *number).collect::<Vec<_>>();
     let expected = |most: u8| (0..most).filter(|number| number % 10 != 9).collect::<Vec<_>>();
@@ -91,7 +89,7 @@ async fn a_stream_ends_with_its_client_or_with_a_message_that_cannot_be_read() {
     let too_long = Err(Status::out_of_range("too long"));
     let read = |all: Vec<_>| {
         let id = Some(HeaderValue::from_static("id-1"));
-        let mut answers = Answers::new(messages(stream::iter(all), farewell()), echo, id);
+        let mut answers = Answers::new(messages(stream::iter(all), open()), echo, None, id);
         assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("b")));
         answers
     };
@@ -106,19 +104,19 @@ async fn a_stream_ends_with_its_client_or_with_a_message_that_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_at_the_farewell_whether_its_client_pauses_or_not() {
-    let farewell = farewell();
-    let mut silent = Answers::new(messages(stream::pending(), farewell.clone()), echo, None);
-    let mut busy = Answers::new(messages(endless(), farewell.clone()), echo, None);
+async fn a_stream_ends_at_the_close_whether_its_client_pauses_or_not() {
+    let close = open();
+    let mut silent = Answers::new(messages(stream::pending(), close.clone()), echo, None, None);
+    let mut busy = Answers::new(messages(endless(), close.clone()), echo, None, None);
     assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Pending, ready("a")));
-    farewell.say();
+    close.close();
     assert_eq!((next(&mut silent), next(&mut busy)), (ended(Code::Unavailable), ended(Code::Unavailable)));
     assert_eq!((next(&mut silent), next(&mut busy)), (Poll::Ready(None), Poll::Ready(None)));
 }
 
 #[tokio::test]
-async fn checks_under_way_at_the_farewell_are_answered_before_the_end() {
-    let farewell = farewell();
+async fn checks_under_way_at_the_close_are_answered_before_the_end() {
+    let close = open();
     let (sender, receiver) = oneshot::channel();
     let mut receiver = Some(receiver);
     let wait = move |_, _| {
@@ -126,9 +124,9 @@ async fn checks_under_way_at_the_farewell_are_answered_before_the_end() {
         Begun::Waiting(async { receiver.await.unwrap() }.boxed())
     };
     let one = stream::iter([Ok(Bytes::new())]).chain(stream::pending());
-    let mut answers = Answers::new(messages(one, farewell.clone()), wait, None);
+    let mut answers = Answers::new(messages(one, close.clone()), wait, None, None);
     assert_eq!(next(&mut answers), Poll::Pending);
-    farewell.say();
+    close.close();
     assert_eq!(next(&mut answers), Poll::Pending);
     sender.send("late".into()).unwrap();
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("late"), ended(Code::Unavailable)));
@@ -137,10 +135,14 @@ async fn checks_under_way_at_the_farewell_are_answered_before_the_end() {
 #[tokio::test]
 async fn a_stream_ends_at_its_deadline_whether_its_client_pauses_or_not() {
     let timeout = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), HeaderValue::from_static("1n"))]);
-    let ending = || Ending::new(farewell(), Deadline::of(&timeout), None);
-    let mut silent = Answers::new(Messages::new(stream::pending(), ending(), None), echo, None);
+    let deadline = Deadline::of(&timeout);
+    let waiting = |_, _| Begun::Waiting(future::pending().boxed());
+    let one = stream::iter([Ok(Bytes::new())]);
+    let mut waiting = Answers::new(messages(one, open()), waiting, deadline, None);
+    assert_eq!(waiting.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+    let mut silent = Answers::new(messages(stream::pending(), open()), echo, deadline, None);
     assert_eq!(silent.next().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
-    let mut busy = Answers::new(Messages::new(endless(), ending(), None), echo, None);
+    let mut busy = Answers::new(messages(endless(), open()), echo, deadline, None);
     let status = loop {
         match busy.next().await.unwrap() {
             Ok(_) => tokio::task::yield_now().await,
@@ -152,12 +154,12 @@ async fn a_stream_ends_at_its_deadline_whether_its_client_pauses_or_not() {
 
 #[tokio::test]
 async fn a_stream_is_held_to_the_rate_of_its_connection_and_ends_while_it_waits() {
-    let (rate, farewell) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), farewell());
-    let ending = Ending::new(farewell.clone(), None, None);
+    let (rate, close) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), open());
+    let ending = Ending::new(close.clone(), None, None);
     let messages = Messages::new(endless(), ending, Some(Pace::new(Arc::new(rate))));
-    let mut answers = Answers::new(messages, echo, None);
+    let mut answers = Answers::new(messages, echo, None, None);
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("a")));
     assert_eq!(next(&mut answers), Poll::Pending);
-    farewell.say();
+    close.close();
     assert_eq!(next(&mut answers), ended(Code::Unavailable));
 }

@@ -9,12 +9,9 @@ end
 
 local function cycle(p, s, now, cost, max_wait, phase)
   local count, period = p[1], p[2]
-  local current = now - now % period
-  local start, used, begun = current, 0, true
-  if s and s[2] ~= 0 and s[1] >= current then
-    start, used = s[1], math.abs(s[2])
-    begun = s[2] > 0 or start == current
-  end
+  local start, used = aligned_window(s, now, period, 0)
+  local begun = used > 0 or start <= now
+  used = math.abs(used)
   local left = math.max(count - used, 0)
   local function answer(allowed, retry, wait, never)
     local remaining = begun and math.max(count - used, 0) or 0
@@ -25,7 +22,7 @@ local function cycle(p, s, now, cost, max_wait, phase)
     if used + cost > 0 or begun then
       used = math.max(used + cost, 0)
     else
-      start, used, begun = cycle_refunded(count, period, start, used, -cost, current)
+      start, used, begun = cycle_refunded(count, period, start, used, -cost, aligned_start(now, period, 0))
     end
     return answer(1, -1, 0, 0), s and {start, begun and used or -used}
   end

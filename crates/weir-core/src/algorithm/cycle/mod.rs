@@ -1,32 +1,45 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(test)]
-pub(crate) mod facts;
-pub mod wire;
+pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, MAX_WORD, ParamError, TakesBack, Words,
-    params::{MAX_COUNT, check_count, check_max_wait, check_period, patience, scale_count},
-    whole,
+    Algorithm, Bounds, ParamError, TakesBack, aligned,
+    fields::fields,
+    kinds::{Period, Units, Wait},
+    params::{MAX_COUNT, patience},
 };
-use crate::domain::{Ask, Decision, Micros, time::format_duration};
+use crate::domain::{Ask, Decision, Micros};
+
+fields! {
+    pub struct Fields as proto::Cycle {
+        count: Units,
+        period: Period,
+        max_wait: Wait = None,
+    }
+    examples [
+        { count: 10, period: 10s },
+        { count: 2, period: 1s, max_wait: 1s },
+        { count: 7, period: 1s },
+        { count: 3, period: 1m, max_wait: 5m },
+        { count: 30, period: 1m, max_wait: 0s },
+        { count: 1, period: 1us },
+        { count: 4294967296, period: 83ms },
+        { count: 4294967296, period: 31d },
+        { count: 500, period: 31d },
+        { count: 400, period: 30d },
+    ]
+}
 
 /// `count` permits in each cycle of length `period`, which may be reserved ahead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cycle {
-    count: u64,
-    period: Micros,
-    max_wait: Option<Micros>,
+    fields: Fields,
 }
 
-/// What was used of the latest cycle that has been reached into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Used {
-    /// Where that cycle begins.
-    start: Micros,
-    /// Permits used of it. Below 0 where it had not begun yet: then all those of the cycles before it are taken.
-    permits: i64,
-}
+/// The latest cycle that has been reached into. What is used of it is below 0 where it had not begun yet: then all permits of
+/// the cycles before it are taken.
+type Used = aligned::Window<{ -(MAX_COUNT as i64) }, { MAX_COUNT as i64 }>;
 
 /// A state as it stands at some moment.
 #[derive(Clone, Copy)]
@@ -39,7 +52,7 @@ struct Place {
 impl Place {
     fn state(self) -> Used {
         let used = self.used as i64;
-        Used { start: self.start, permits: if self.begun { used } else { -used } }
+        Used { start: self.start, used: if self.begun { used } else { -used } }
     }
 
     /// How long until the cycle begins.
@@ -49,45 +62,23 @@ impl Place {
 }
 
 impl Cycle {
-    /// A limit with these parameters.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a count outside 1 to 2^32, a period outside 1 µs to the bound, or a longest wait over a day.
-    pub fn new(count: u64, period: Micros, max_wait: Option<Micros>, bounds: &Bounds) -> Result<Self, ParamError> {
-        check_count("count", count)?;
-        check_period("period", period, bounds)?;
-        check_max_wait(max_wait)?;
-        Ok(Self { count, period, max_wait })
-    }
-
-    /// Where the cycle at hand begins.
-    fn start(&self, now: Micros) -> Micros {
-        now - now.rem_euclid(self.period)
-    }
-
     /// The latest cycle of which something is used. One that had begun is the one at hand until its end, also where the
     /// clock has stepped back before it.
     fn place(&self, state: Option<&Used>, now: Micros) -> Place {
-        let start = self.start(now);
-        match state {
-            Some(state) if state.permits != 0 && state.start >= start => {
-                let begun = state.permits > 0 || state.start == start;
-                Place { start: state.start, used: state.permits.unsigned_abs(), begun }
-            }
-            _ => Place { start, used: 0, begun: true },
-        }
+        let Used { start, used } = Used::at(state, now, self.fields.period, 0);
+        Place { start, used: used.unsigned_abs(), begun: used > 0 || start <= now }
     }
 
     /// What is left of the latest cycle.
     fn left(&self, place: Place) -> u64 {
-        self.count.saturating_sub(place.used)
+        self.fields.count.saturating_sub(place.used)
     }
 
     /// After a charge of at most a cycle's permits: they are the rest of the latest cycle, and where that is too little the
     /// first ones of the next.
     fn charged(&self, place: Place, units: u64) -> Place {
         match units.checked_sub(self.left(place)) {
-            Some(used) if used > 0 => Place { start: place.start + self.period, used, begun: false },
+            Some(used) if used > 0 => Place { start: place.start + self.fields.period, used, begun: false },
             _ => Place { used: place.used + units, ..place },
         }
     }
@@ -97,20 +88,20 @@ impl Cycle {
         if units < place.used || place.begun {
             return Place { used: place.used.saturating_sub(units), ..place };
         }
-        let start = self.start(now);
+        let start = aligned::start(now, self.fields.period, 0);
         let units = units - place.used;
-        let cycles = units / self.count + 1;
-        if cycles > ((place.start - start) / self.period).unsigned_abs() {
+        let cycles = units / self.fields.count + 1;
+        if cycles > ((place.start - start) / self.fields.period).unsigned_abs() {
             return Place { start, used: 0, begun: true };
         }
-        let back = place.start - cycles as i64 * self.period;
-        Place { start: back, used: self.count - units % self.count, begun: back == start }
+        let back = place.start - cycles as i64 * self.fields.period;
+        Place { start: back, used: self.fields.count - units % self.fields.count, begun: back == start }
     }
 
     fn pass(&self, place: Place, now: Micros, wait: Micros) -> Decision {
         let remaining = if place.begun { self.left(place) } else { 0 };
-        let reset_after = if place.used > 0 { place.start + self.period - now } else { 0 };
-        Decision { wait, ..Decision::pass(self.count, remaining, reset_after) }
+        let reset_after = if place.used > 0 { place.start + self.fields.period - now } else { 0 };
+        Decision { wait, ..Decision::pass(self.fields.count, remaining, reset_after) }
     }
 
     fn refuse(&self, place: Place, now: Micros, retry_after: Option<Micros>) -> (Decision, Option<Used>) {
@@ -120,7 +111,16 @@ impl Cycle {
 }
 
 impl Algorithm for Cycle {
+    type Fields = Fields;
     type State = Used;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        Ok(Self { fields })
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
 
     #[inline]
     fn step(&self, state: Option<&Used>, ask: &Ask) -> (Decision, Option<Used>) {
@@ -133,57 +133,28 @@ impl Algorithm for Cycle {
         if units == 0 {
             return (self.pass(place, now, place.wait(now)), None);
         }
-        if units > self.count {
+        if units > self.fields.count {
             return self.refuse(place, now, None);
         }
         let next = self.charged(place, units);
         let wait = next.wait(now);
         // It ends at the same moment whenever it is asked for, so no edge on the way changes the retry.
-        let late = wait - patience(self.max_wait, ask.max_wait).unwrap_or(0);
+        let late = wait - patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if late > 0 {
             return self.refuse(place, now, Some(late));
         }
         (self.pass(next, now, wait), Some(next.state()))
     }
 
-    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let bounds = Bounds { max_period: self.period };
-        Self::new(scale_count(self.count, factor, 1), self.period, self.max_wait, &bounds)
-    }
-
-    fn describe(&self) -> String {
-        let mut text = format!("{{ count: {}, period: {}", self.count, format_duration(self.period));
-        if let Some(max_wait) = self.max_wait {
-            text.push_str(&format!(", max_wait: {}", format_duration(max_wait)));
-        }
-        text + " }"
-    }
-
     fn time_base(&self) -> String {
-        self.period.to_string()
+        self.fields.period.to_string()
     }
 
     fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.period)
+        TakesBack::WithinPeriod(self.fields.period)
     }
 
     fn window(&self) -> Micros {
-        self.period
-    }
-
-    fn lua_params(&self) -> Vec<f64> {
-        vec![self.count as f64, self.period as f64, self.max_wait.unwrap_or(-1) as f64]
-    }
-}
-
-impl Words for Used {
-    fn words(&self) -> Vec<f64> {
-        vec![self.start as f64, self.permits as f64]
-    }
-
-    fn from_words(words: &[f64]) -> Option<Self> {
-        let [start, permits] = *words else { return None };
-        let most = MAX_COUNT as i64;
-        Some(Self { start: whole(start, -MAX_WORD, MAX_WORD)?, permits: whole(permits, -most, most)? })
+        self.fields.period
     }
 }

@@ -1,27 +1,47 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(test)]
-pub(crate) mod facts;
-pub mod wire;
+pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, MAX_WORD, ParamError, TakesBack, Words,
-    params::{MAX_COUNT, MAX_DEPTH, check_period},
-    real, whole,
+    Algorithm, Bounds, EncodedState, ParamError, TakesBack, checked,
+    fields::{FieldSet as _, fields},
+    kinds::{Period, Real},
+    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
+    state::{moment, real},
 };
-use crate::domain::{Ask, Decision, Micros, time::format_duration};
+use crate::domain::{Ask, Decision, Micros};
 
 /// What a counter has come down to when it counts as 0.
 const NOTHING: f64 = 1e-9;
 /// Largest `max`.
 const MOST: f64 = MAX_COUNT as f64;
 
+fields! {
+    pub struct Fields as proto::Decay {
+        max: Real,
+        resolution: Period,
+        decay: Real,
+    }
+    examples [
+        { max: 10, resolution: 1s, decay: 1.125 },
+        { max: 100, resolution: 1m, decay: 1.2 },
+        { max: 2.5, resolution: 1s, decay: 2 },
+        { max: 20, resolution: 50ms, decay: 2 },
+        { max: 1, resolution: 1m, decay: 1000000 },
+        { max: 999983.25, resolution: 1d, decay: 1.01 },
+        { max: 3000000, resolution: 333333us, decay: 1.001 },
+        { max: 4294967296, resolution: 1us, decay: 1.001 },
+        { max: 4294967296, resolution: 31d, decay: 1.11 },
+        { max: 500, resolution: 6h, decay: 1.001 },
+        { max: 400, resolution: 30d, decay: 2 },
+    ]
+}
+
 /// A counter of up to `max` that is divided by `decay` at the end of each slot of `resolution`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decay {
-    max: f64,
-    resolution: Micros,
-    decay: f64,
+    fields: Fields,
     /// The natural logarithm of `decay`: only ever the start of a search, as libraries differ in it.
     ln_decay: f64,
 }
@@ -63,35 +83,13 @@ fn or_nothing(amount: f64) -> f64 {
 }
 
 impl Decay {
-    /// A limit with these parameters.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a max that is not above 0 and at most 2^32, a resolution outside 1 µs to the bound, a decay
-    /// outside 1.001 to 1e6, or one by which 2^32 units are not forgotten within 2^50 µs.
-    pub fn new(max: f64, resolution: Micros, decay: f64, bounds: &Bounds) -> Result<Self, ParamError> {
-        if !(max > 0.0 && max <= MOST) {
-            return Err(ParamError::new("max", format!("max is above 0 and at most 2^32, not {max}")));
-        }
-        check_period("resolution", resolution, bounds)?;
-        if !(1.001..=1e6).contains(&decay) {
-            return Err(ParamError::new("decay", format!("decay is 1.001 to 1000000, not {decay}")));
-        }
-        let params = Self { max, resolution, decay, ln_decay: decay.ln() };
-        if params.slots_until(MOST, NOTHING) > MAX_DEPTH / resolution {
-            let reason = "decay is so slow at this resolution that 2^32 units would take over 2^50 us (35 years) to be \
-                          forgotten";
-            return Err(ParamError::new("decay", reason));
-        }
-        Ok(params)
-    }
-
     /// The counter at `now`, or in the slot of its last change where that is later (the clock stepped back).
     fn at(&self, state: Option<&Counter>, now: Micros) -> Now {
-        let slot = now.div_euclid(self.resolution);
+        let slot = now.div_euclid(self.fields.resolution);
         if let Some(Counter { start, amount }) = state.copied().filter(|state| state.amount > 0.0) {
-            let known = start.div_euclid(self.resolution);
+            let known = start.div_euclid(self.fields.resolution);
             let slot = slot.max(known);
-            let left = left_after((slot - known).unsigned_abs(), amount, self.decay);
+            let left = left_after((slot - known).unsigned_abs(), amount, self.fields.decay);
             if left > 0.0 {
                 return Now { slot, amount: left, known: (known, amount) };
             }
@@ -102,7 +100,7 @@ impl Decay {
     /// The least number of slots after which at most `most` is left of `amount`; `most` is at least [`NOTHING`]. A
     /// logarithm's guess, put right against the same powers by which is decided, which takes a step or two.
     fn slots_until(&self, amount: f64, most: f64) -> i64 {
-        let left_after = |slots: i64| left_after(slots.unsigned_abs(), amount, self.decay);
+        let left_after = |slots: i64| left_after(slots.unsigned_abs(), amount, self.fields.decay);
         let mut slots = self.guess(amount, most);
         while left_after(slots) > most {
             slots += 1;
@@ -119,17 +117,17 @@ impl Decay {
 
     /// How long until at most `most` is left of what is known now.
     fn until(&self, most: f64, (slot, amount): (i64, f64), now: Micros) -> Micros {
-        (slot + self.slots_until(amount, most.max(NOTHING))) * self.resolution - now
+        (slot + self.slots_until(amount, most.max(NOTHING))) * self.fields.resolution - now
     }
 
     fn limit(&self) -> u64 {
-        self.max as u64
+        self.fields.max as u64
     }
 
     fn remaining(&self, amount: f64) -> u64 {
-        let room = (self.max - amount).max(0.0).floor();
+        let room = (self.fields.max - amount).max(0.0).floor();
         // The difference may have been rounded up to a whole number; that from a whole number is exact.
-        if amount > self.max - room { (room as u64).saturating_sub(1) } else { room as u64 }
+        if amount > self.fields.max - room { (room as u64).saturating_sub(1) } else { room as u64 }
     }
 
     fn reset_after(&self, counter: &Now, now: Micros) -> Micros {
@@ -140,12 +138,34 @@ impl Decay {
     fn change(&self, counter: Now, amount: f64, now: Micros) -> (Decision, Counter) {
         let changed = Now { amount, known: (counter.slot, amount), ..counter };
         let decision = Decision::pass(self.limit(), self.remaining(amount), self.reset_after(&changed, now));
-        (decision, Counter { start: counter.slot * self.resolution, amount })
+        (decision, Counter { start: counter.slot * self.fields.resolution, amount })
     }
 }
 
 impl Algorithm for Decay {
+    type Fields = Fields;
     type State = Counter;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        let Fields { max, resolution, decay } = fields;
+        if !(max > 0.0 && max <= MOST) {
+            return Err(ParamError::new("max", format!("max is above 0 and at most 2^32, not {max}")));
+        }
+        if !(1.001..=1e6).contains(&decay) {
+            return Err(ParamError::new("decay", format!("decay is 1.001 to 1000000, not {decay}")));
+        }
+        let params = Self { fields, ln_decay: decay.ln() };
+        if params.slots_until(MOST, NOTHING) > MAX_DEPTH / resolution {
+            let reason = "decay is so slow at this resolution that 2^32 units would take over 2^50 us (35 years) to be \
+                          forgotten";
+            return Err(ParamError::new("decay", reason));
+        }
+        Ok(params)
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
 
     #[inline]
     fn step(&self, state: Option<&Counter>, ask: &Ask) -> (Decision, Option<Counter>) {
@@ -156,7 +176,7 @@ impl Algorithm for Decay {
             return (decision, state.map(|_| changed));
         }
         // Exact, as what is left of `max` is a multiple of its last place; a sum with the counter's would be rounded.
-        let room = self.max - ask.cost as f64;
+        let room = self.fields.max - ask.cost as f64;
         if counter.amount <= room && ask.cost > 0 {
             let (decision, changed) = self.change(counter, counter.amount + ask.cost as f64, now);
             return (decision, Some(changed));
@@ -171,42 +191,37 @@ impl Algorithm for Decay {
 
     /// Rounded up and at least 1, as whole counts are; but a factor from 1 up never gives more than there was.
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let max = (self.max / factor).ceil().max(1.0);
-        let max = if factor < 1.0 { max } else { max.min(self.max) };
-        Self::new(max, self.resolution, self.decay, &Bounds { max_period: self.resolution })
-    }
-
-    fn describe(&self) -> String {
-        let Self { max, resolution, decay, .. } = self;
-        format!("{{ max: {max}, resolution: {}, decay: {decay} }}", format_duration(*resolution))
+        let max = (self.fields.max / factor).ceil().max(1.0);
+        let max = if factor < 1.0 { max } else { max.min(self.fields.max) };
+        checked(Fields { max, ..self.fields }, &Bounds { max_period: MAX_PERIOD })
     }
 
     fn time_base(&self) -> String {
-        format!("{}/{}", self.resolution, self.decay)
+        format!("{}/{}", self.fields.resolution, self.fields.decay)
     }
 
     fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.resolution)
+        TakesBack::WithinPeriod(self.fields.resolution)
     }
 
     fn window(&self) -> Micros {
         // What lasts is at most max * (1 - 1 / decay) in a slot.
-        (self.resolution as f64 * self.decay / (self.decay - 1.0)).ceil() as Micros
+        (self.fields.resolution as f64 * self.fields.decay / (self.fields.decay - 1.0)).ceil() as Micros
     }
 
     fn lua_params(&self) -> Vec<f64> {
-        vec![self.max, self.resolution as f64, self.decay, self.ln_decay]
+        [self.fields.numbers(), vec![self.ln_decay]].concat()
     }
 }
 
-impl Words for Counter {
-    fn words(&self) -> Vec<f64> {
+impl EncodedState for Counter {
+    fn encode(&self) -> Vec<f64> {
         vec![self.start as f64, self.amount]
     }
 
-    fn from_words(words: &[f64]) -> Option<Self> {
-        let [start, amount] = *words else { return None };
+    fn decode(numbers: &[f64]) -> Option<Self> {
+        let [start, amount] = *numbers else { return None };
         let amount = real(amount, 0.0, MOST).filter(|amount| *amount == 0.0 || *amount > NOTHING)?;
-        Some(Self { start: whole(start, -MAX_WORD, MAX_WORD)?, amount })
+        Some(Self { start: moment(start)?, amount })
     }
 }

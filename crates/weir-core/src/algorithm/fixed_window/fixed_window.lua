@@ -1,7 +1,6 @@
 local function fixed_window(p, s, now, cost, max_wait, phase)
   local count, period, charge_denied = p[1], p[2], p[3] == 1
-  local start, used = now - (now - phase) % period, 0
-  if s and s[2] > 0 and s[1] + period > now then start, used = s[1], s[2] end
+  local start, used = aligned_window(s, now, period, phase)
   local left = start + period - now
   local function answer(used, allowed, never)
     local retry = (allowed or never) and -1 or left

@@ -1,161 +1,132 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(test)]
-pub(crate) mod facts;
-pub mod wire;
+pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, MAX_WORD, ParamError, TakesBack, Words,
-    params::{MAX_PERIOD, check_count, check_period, scale_count},
-    whole,
+    Algorithm, Bounds, ParamError, TakesBack, aligned, checked,
+    fields::{FieldSet as _, fields},
+    kinds::{Flag, Period, Units},
+    params::MAX_PERIOD,
 };
-use crate::domain::{Ask, Decision, Micros, time::format_duration};
+use crate::domain::{Ask, Decision, Micros};
 
 /// What a window may count up to, so that it stays exact in a double.
-const MAX_USED: u64 = 1 << 52;
+const MAX_USED: i64 = 1 << 52;
+
+fields! {
+    pub struct Fields as proto::FixedWindow {
+        count: Units,
+        period: Period,
+        charge_denied: Flag = false,
+        per_key_phase: Flag = false,
+    }
+    examples [
+        { count: 10, period: 10s },
+        { count: 5, period: 60s },
+        { count: 5000, period: 1d },
+        { count: 3, period: 1s, charge_denied: true },
+        { count: 10, period: 1m, per_key_phase: true },
+        { count: 4294967296, period: 31d, charge_denied: true, per_key_phase: true },
+        { count: 1, period: 1us },
+        { count: 500, period: 31d },
+        { count: 400, period: 30d },
+    ]
+}
 
 /// `count` units in each window of length `period`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixedWindow {
-    count: u64,
-    period: Micros,
-    charge_denied: bool,
-    per_key_phase: bool,
+    fields: Fields,
 }
 
-/// What was used of one window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    start: Micros,
-    used: u64,
-}
+type Window = aligned::Window<0, MAX_USED>;
 
 impl FixedWindow {
-    /// A limit with these parameters.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a count outside 1 to 2^32 or a period outside 1 µs to the bound.
-    pub fn new(
-        count: u64,
-        period: Micros,
-        charge_denied: bool,
-        per_key_phase: bool,
-        bounds: &Bounds,
-    ) -> Result<Self, ParamError> {
-        check_count("count", count)?;
-        check_period("period", period, bounds)?;
-        Ok(Self { count, period, charge_denied, per_key_phase })
-    }
-
     /// A limit as Envoy's protocol and its files have them: `count` units, 0 as well, in each window of a `period` from 1 µs
     /// to 366 days, whatever the service's own bound; aligned to the epoch.
     pub fn in_unit(count: u32, period: Micros, charge_denied: bool) -> Self {
-        Self { count: count.into(), period: period.clamp(1, MAX_PERIOD), charge_denied, per_key_phase: false }
+        let (count, period) = (count.into(), period.clamp(1, MAX_PERIOD));
+        Self { fields: Fields { count, period, charge_denied, per_key_phase: false } }
     }
 
     /// How long a window is.
     pub fn period(&self) -> Micros {
-        self.period
+        self.fields.period
     }
 
     /// The time until the window of this phase around `now` ends.
     pub fn until_end(&self, now: Micros, phase: Micros) -> Micros {
-        self.period - (now - phase).rem_euclid(self.period)
-    }
-
-    /// The window to count in. While anything is used of the known one, that is it until its end: also before it begins
-    /// (the clock stepped back), and also where the phase has changed since. Else it is the one around now.
-    fn window(&self, state: Option<&Window>, ask: &Ask) -> Window {
-        match state {
-            Some(state) if state.used > 0 && state.start + self.period > ask.now => *state,
-            _ => Window { start: ask.now + self.until_end(ask.now, ask.phase) - self.period, used: 0 },
-        }
+        aligned::start(now, self.fields.period, phase) + self.fields.period - now
     }
 }
 
 impl Algorithm for FixedWindow {
+    type Fields = Fields;
     type State = Window;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        Ok(Self { fields })
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
 
     #[inline]
     fn step(&self, state: Option<&Window>, ask: &Ask) -> (Decision, Option<Window>) {
-        let window = self.window(state, ask);
-        let left = window.start + self.period - ask.now;
-        let answer = |used: u64, allowed: bool, never: bool| {
-            let (remaining, reset) = (self.count.saturating_sub(used), if used > 0 { left } else { 0 });
+        let Fields { count, period, charge_denied, .. } = self.fields;
+        let window = Window::at(state, ask.now, period, ask.phase);
+        let left = window.start + period - ask.now;
+        let answer = |used: i64, allowed: bool, never: bool| {
+            let (remaining, reset) = (count.saturating_sub(used.unsigned_abs()), if used > 0 { left } else { 0 });
             match (allowed, never) {
-                (true, _) => Decision::pass(self.count, remaining, reset),
-                (false, true) => Decision::refuse(self.count, remaining, None, reset),
-                (false, false) => Decision::refuse(self.count, remaining, Some(left), reset),
+                (true, _) => Decision::pass(count, remaining, reset),
+                (false, true) => Decision::refuse(count, remaining, None, reset),
+                (false, false) => Decision::refuse(count, remaining, Some(left), reset),
             }
         };
-        let units = ask.cost.unsigned_abs();
+        let used = window.used + ask.cost;
         if ask.cost < 0 {
-            let used = window.used.saturating_sub(units);
+            let used = used.max(0);
             return (answer(used, true, false), state.map(|_| Window { used, ..window }));
         }
-        let allowed = window.used + units <= self.count;
-        let charged = units > 0 && (allowed || self.charge_denied);
-        let used = if charged { (window.used + units).min(MAX_USED) } else { window.used };
-        (answer(used, allowed, units > self.count), charged.then_some(Window { used, ..window }))
+        let allowed = used.unsigned_abs() <= count;
+        let charged = ask.cost > 0 && (allowed || charge_denied);
+        let used = if charged { used.min(MAX_USED) } else { window.used };
+        (answer(used, allowed, ask.cost.unsigned_abs() > count), charged.then_some(Window { used, ..window }))
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        if self.count == 0 {
+        // None in a unit, which only Envoy's files say, stays none.
+        if self.fields.count == 0 {
             return Ok(self.clone());
         }
-        let count = scale_count(self.count, factor, 1);
-        check_count("count", count)?;
-        Ok(Self { count, ..self.clone() })
-    }
-
-    fn describe(&self) -> String {
-        let Self { count, period, charge_denied, per_key_phase } = self;
-        let mut text = format!("{{ count: {count}, period: {}", format_duration(*period));
-        for (name, set) in [("charge_denied", charge_denied), ("per_key_phase", per_key_phase)] {
-            if *set {
-                text.push_str(&format!(", {name}: true"));
-            }
-        }
-        text + " }"
+        checked(self.fields.scaled(factor), &Bounds { max_period: MAX_PERIOD })
     }
 
     fn time_base(&self) -> String {
-        self.period.to_string()
+        self.fields.period.to_string()
     }
 
     fn phase_period(&self) -> Option<Micros> {
-        self.per_key_phase.then_some(self.period)
+        self.fields.per_key_phase.then_some(self.fields.period)
     }
 
     fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.period)
+        TakesBack::WithinPeriod(self.fields.period)
     }
 
     fn charges_denied(&self) -> bool {
-        self.charge_denied
+        self.fields.charge_denied
     }
 
     fn sparing_denied(&self) -> Option<Self> {
-        self.charge_denied.then(|| Self { charge_denied: false, ..self.clone() })
+        let fields = Fields { charge_denied: false, ..self.fields };
+        self.fields.charge_denied.then_some(Self { fields })
     }
 
     fn window(&self) -> Micros {
-        self.period
-    }
-
-    fn lua_params(&self) -> Vec<f64> {
-        vec![self.count as f64, self.period as f64, f64::from(u8::from(self.charge_denied))]
-    }
-}
-
-impl Words for Window {
-    fn words(&self) -> Vec<f64> {
-        vec![self.start as f64, self.used as f64]
-    }
-
-    fn from_words(words: &[f64]) -> Option<Self> {
-        let [start, used] = *words else { return None };
-        let (start, used) = (whole(start, -MAX_WORD, MAX_WORD)?, whole(used, 0, MAX_USED as i64)?);
-        Some(Self { start, used: used.unsigned_abs() })
+        self.fields.period
     }
 }

@@ -1,59 +1,60 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(test)]
-pub(crate) mod facts;
-pub mod wire;
+pub(crate) mod spec;
 
 use super::{
     Algorithm, Bounds, ParamError,
-    params::{MAX_COUNT, check_count, check_period, check_span, scale_count},
-    span::Rate,
+    fields::fields,
+    kinds::{Period, Units},
     tat::{Meter, Tat},
 };
-use crate::domain::{Ask, Decision, Micros, time::format_duration};
+use crate::domain::{Ask, Decision, Micros};
+
+fields! {
+    pub struct Fields as proto::Gcra {
+        burst: Units<0>,
+        count: Units,
+        period: Period,
+    }
+    examples [
+        { burst: 9, count: 10, period: 10s },
+        { burst: 15, count: 30, period: 60s },
+        { burst: 5, count: 10, period: 15s },
+        { burst: 0, count: 1, period: 2s },
+        { burst: 9, count: 3, period: 1s },
+        { burst: 20, count: 7, period: 1m },
+        { burst: 1000, count: 3000000, period: 1s },
+        { burst: 100, count: 999983, period: 1d },
+        { burst: 0, count: 1, period: 31d },
+        { burst: 499, count: 20, period: 31d },
+        { burst: 399, count: 1, period: 1d },
+    ]
+}
 
 /// `burst` + 1 units at once, then `count` per `period`, evenly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gcra {
-    burst: u64,
-    count: u64,
-    period: Micros,
+    fields: Fields,
     meter: Meter,
 }
 
-impl Gcra {
-    /// A limit with these parameters.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a burst over 2^32, a count outside 1 to 2^32, a period outside 1 µs to the bound, or a burst
-    /// that this rate cannot express exactly.
-    pub fn new(burst: u64, count: u64, period: Micros, bounds: &Bounds) -> Result<Self, ParamError> {
-        if burst > MAX_COUNT {
-            return Err(ParamError::new("burst", format!("burst is 0 to 2^32, not {burst}")));
-        }
-        check_count("count", count)?;
-        check_period("period", period, bounds)?;
-        let rate = Rate::new(count, period);
-        check_span("burst", burst + 1, rate)?;
-        Ok(Self { burst, count, period, meter: Meter::new(burst + 1, rate) })
-    }
-}
-
 impl Algorithm for Gcra {
+    type Fields = Fields;
     type State = Tat;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        let meter = Meter::checked("burst", fields.burst + 1, fields.count, fields.period)?;
+        Ok(Self { fields, meter })
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
 
     #[inline]
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
         self.meter.step(state, ask)
-    }
-
-    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let (burst, count) = (scale_count(self.burst, factor, 0), scale_count(self.count, factor, 1));
-        Self::new(burst, count, self.period, &Bounds { max_period: self.period })
-    }
-
-    fn describe(&self) -> String {
-        format!("{{ burst: {}, count: {}, period: {} }}", self.burst, self.count, format_duration(self.period))
     }
 
     fn window(&self) -> Micros {

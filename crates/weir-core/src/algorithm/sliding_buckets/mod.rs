@@ -1,41 +1,56 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(test)]
-pub(crate) mod facts;
-pub mod wire;
+pub(crate) mod spec;
 
 use super::{
     Algorithm, Bounds, ParamError, TakesBack,
-    params::{check_count, check_period, scale_count},
+    fields::fields,
+    kinds::{Length, Period, Units},
     runs::Runs,
     sliding::Window,
 };
 use crate::domain::{Ask, Decision, Micros, time::format_duration};
 
 /// Most buckets of a window.
-pub const MAX_BUCKETS: i64 = 1_000;
+const MAX_BUCKETS: i64 = 1_000;
 
 /// The bits that hold the largest count. Those above are enough for the number of buckets.
 const BITS: u32 = 33;
 
+fields! {
+    pub struct Fields as proto::SlidingBuckets {
+        count: Units,
+        period: Period,
+        resolution: Length,
+    }
+    examples [
+        { count: 10, period: 10s, resolution: 1s },
+        { count: 3, period: 1h, resolution: 20m },
+        { count: 5, period: 1s, resolution: 300ms },
+        { count: 7, period: 1m, resolution: 1m },
+        { count: 1000000, period: 1d, resolution: 90s },
+        { count: 4294967296, period: 31d, resolution: 1h },
+        { count: 2, period: 3us, resolution: 1us },
+        { count: 500, period: 31d, resolution: 1d },
+        { count: 400, period: 30d, resolution: 6h },
+    ]
+}
+
 /// `count` units in any span of length `period`, counted by buckets of length `resolution`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlidingBuckets {
-    count: u64,
-    period: Micros,
-    resolution: Micros,
+    fields: Fields,
     window: Window,
 }
 
-impl SlidingBuckets {
-    /// A limit with these parameters. The period need not be a multiple of the resolution.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a count outside 1 to 2^32, a period outside 1 µs to the bound, or a resolution that is longer than
-    /// the period or makes over [`MAX_BUCKETS`] of it.
-    pub fn new(count: u64, period: Micros, resolution: Micros, bounds: &Bounds) -> Result<Self, ParamError> {
-        check_count("count", count)?;
-        check_period("period", period, bounds)?;
+impl Algorithm for SlidingBuckets {
+    type Fields = Fields;
+    type State = Runs<BITS>;
+
+    /// The period need not be a multiple of the resolution.
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        let Fields { count, period, resolution } = fields;
         let least = (period + MAX_BUCKETS - 1) / MAX_BUCKETS;
         if !(least..=period).contains(&resolution) {
             let [least, most, resolution] = [least, period, resolution].map(format_duration);
@@ -44,39 +59,28 @@ impl SlidingBuckets {
             return Err(ParamError::new("resolution", reason));
         }
         // A bucket counts until all of it has left the window, as if all of it were spent at its end.
-        let window = Window::new(count, resolution, period + resolution);
-        Ok(Self { count, period, resolution, window })
+        Ok(Self { fields, window: Window::new(count, resolution, period + resolution) })
     }
-}
 
-impl Algorithm for SlidingBuckets {
-    type State = Runs<BITS>;
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
 
     #[inline]
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>) {
         self.window.step(state, ask)
     }
 
-    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let count = scale_count(self.count, factor, 1);
-        Self::new(count, self.period, self.resolution, &Bounds { max_period: self.period })
-    }
-
-    fn describe(&self) -> String {
-        let (period, resolution) = (format_duration(self.period), format_duration(self.resolution));
-        format!("{{ count: {}, period: {period}, resolution: {resolution} }}", self.count)
-    }
-
     fn time_base(&self) -> String {
-        format!("{}/{}", self.period, self.resolution)
+        format!("{}/{}", self.fields.period, self.fields.resolution)
     }
 
     fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.resolution)
+        TakesBack::WithinPeriod(self.fields.resolution)
     }
 
     fn window(&self) -> Micros {
-        self.period
+        self.fields.period
     }
 
     fn lua_params(&self) -> Vec<f64> {

@@ -1,95 +1,85 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(test)]
-pub(crate) mod facts;
-pub mod wire;
+pub(crate) mod spec;
 
 use super::{
     Algorithm, Bounds, ParamError, TakesBack,
-    params::{check_period, scale_count},
+    fields::fields,
+    kinds::{Flag, Length, Period, Units},
     runs::Runs,
     sliding::Window,
 };
 use crate::domain::{Ask, Decision, Micros, time::format_duration};
 
 /// Most units in a window, as each may need a time of its own.
-pub const MAX_COUNT: u64 = 10_000;
+const MAX_COUNT: u64 = 10_000;
 
 /// The bits that hold [`MAX_COUNT`]. Those above are enough for the microseconds of the longest period.
 const BITS: u32 = 14;
 
+fields! {
+    pub struct Fields as proto::SlidingLog {
+        count: Units<1, MAX_COUNT>,
+        period: Period,
+        min_interval: Length = 0,
+        charge_denied: Flag = false,
+    }
+    examples [
+        { count: 10, period: 10s },
+        { count: 3, period: 10s },
+        { count: 5, period: 10s, min_interval: 1s },
+        { count: 5, period: 1s, charge_denied: true },
+        { count: 7, period: 1m, min_interval: 1m, charge_denied: true },
+        { count: 10000, period: 1s },
+        { count: 1, period: 1us, min_interval: 1us },
+        { count: 500, period: 31d },
+        { count: 400, period: 30d, charge_denied: true },
+        { count: 400, period: 29d },
+    ]
+}
+
 /// `count` units in any span of length `period`, by the time of each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlidingLog {
-    count: u64,
-    period: Micros,
-    min_interval: Micros,
-    charge_denied: bool,
+    fields: Fields,
     window: Window,
 }
 
-impl SlidingLog {
-    /// A limit with these parameters.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a count outside 1 to [`MAX_COUNT`], a period outside 1 µs to the bound, or a least interval outside
-    /// 0 to the period.
-    pub fn new(
-        count: u64,
-        period: Micros,
-        min_interval: Micros,
-        charge_denied: bool,
-        bounds: &Bounds,
-    ) -> Result<Self, ParamError> {
-        if !(1..=MAX_COUNT).contains(&count) {
-            return Err(ParamError::new("count", format!("count is 1 to {MAX_COUNT}, not {count}")));
-        }
-        check_period("period", period, bounds)?;
+impl Algorithm for SlidingLog {
+    type Fields = Fields;
+    type State = Runs<BITS>;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        let Fields { count, period, min_interval, charge_denied } = fields;
         if !(0..=period).contains(&min_interval) {
-            let (period, interval) = (format_duration(period), format_duration(min_interval));
+            let [period, interval] = [period, min_interval].map(format_duration);
             let reason = format!("min_interval is 0 to the period, {period}, not {interval}");
             return Err(ParamError::new("min_interval", reason));
         }
-        let window = Window::new(count, 1, period).with(min_interval, charge_denied);
-        Ok(Self { count, period, min_interval, charge_denied, window })
+        Ok(Self { fields, window: Window::new(count, 1, period).with(min_interval, charge_denied) })
     }
-}
 
-impl Algorithm for SlidingLog {
-    type State = Runs<BITS>;
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
 
     #[inline]
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>) {
         self.window.step(state, ask)
     }
 
-    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let count = scale_count(self.count, factor, 1);
-        Self::new(count, self.period, self.min_interval, self.charge_denied, &Bounds { max_period: self.period })
-    }
-
-    fn describe(&self) -> String {
-        let mut text = format!("{{ count: {}, period: {}", self.count, format_duration(self.period));
-        if self.min_interval > 0 {
-            text.push_str(&format!(", min_interval: {}", format_duration(self.min_interval)));
-        }
-        if self.charge_denied {
-            text.push_str(", charge_denied: true");
-        }
-        text + " }"
-    }
-
     fn time_base(&self) -> String {
-        self.period.to_string()
+        self.fields.period.to_string()
     }
 
     fn charges_denied(&self) -> bool {
-        self.charge_denied
+        self.fields.charge_denied
     }
 
     fn sparing_denied(&self) -> Option<Self> {
-        let window = || Window::new(self.count, 1, self.period).with(self.min_interval, false);
-        self.charge_denied.then(|| Self { charge_denied: false, window: window(), ..self.clone() })
+        let fields = Fields { charge_denied: false, ..self.fields };
+        self.fields.charge_denied.then(|| Self { fields, window: self.window.with(fields.min_interval, false) })
     }
 
     fn takes_back(&self) -> TakesBack {
@@ -97,7 +87,7 @@ impl Algorithm for SlidingLog {
     }
 
     fn window(&self) -> Micros {
-        self.period
+        self.fields.period
     }
 
     fn lua_params(&self) -> Vec<f64> {

@@ -21,7 +21,7 @@ end
 
 local function sliding_window(p, s, now, cost, max_wait, phase)
   local count, period = p[1], p[2]
-  local start, before, used = now - now % period, 0, 0
+  local start, before, used = aligned_start(now, period, 0), 0, 0
   if s and s[2] + s[3] > 0 and s[1] >= start then
     start, before, used = s[1], s[2], s[3]
   elseif s and start - s[1] <= period then

@@ -1,14 +1,13 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(test)]
-pub(crate) mod facts;
-pub mod wire;
+pub(crate) mod spec;
 
 use super::{
     Algorithm, Bounds, ParamError,
-    params::{
-        MAX_COUNT, MAX_DEPTH, MAX_PERIOD, check_count, check_max_wait, check_period, check_span, patience, scale_count,
-    },
+    fields::fields,
+    kinds::{Length, Period, Units, Wait},
+    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, check_span, patience},
     span::{Rate, Span},
     tat::Tat,
 };
@@ -17,37 +16,52 @@ use crate::domain::{
     time::{SECOND, format_duration},
 };
 
-/// How long unused permits are stored where nobody says.
-const DEFAULT_MAX_BURST: Micros = SECOND;
+fields! {
+    pub struct Fields as proto::SmoothBursty {
+        count: Units,
+        period: Period,
+        max_burst: Length = SECOND,
+        max_wait: Wait = None,
+    }
+    examples [
+        { count: 10, period: 10s, max_burst: 10s },
+        { count: 5, period: 1s },
+        { count: 1, period: 2s },
+        { count: 3, period: 1s, max_burst: 5s, max_wait: 2s },
+        { count: 7, period: 1m, max_burst: 1m, max_wait: 0s },
+        { count: 3000000, period: 1s, max_burst: 1ms },
+        { count: 999983, period: 1d, max_burst: 1d, max_wait: 1d },
+        { count: 4294967296, period: 31d, max_burst: 31d },
+        { count: 1, period: 31d, max_burst: 1us },
+        { count: 20, period: 31d, max_burst: 310d },
+        { count: 40, period: 31d, max_burst: 310d },
+    ]
+}
 
 /// `count` permits per `period`; those of up to `max_burst` are stored, and whoever takes more leaves the next one to wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SmoothBursty {
-    count: u64,
-    period: Micros,
-    max_burst: Micros,
-    max_wait: Option<Micros>,
+    fields: Fields,
     rate: Rate,
     /// The most permits that are stored, at least 1.
     limit: u64,
 }
 
 impl SmoothBursty {
-    /// A limit with these parameters; without a `max_burst` it is a second.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a count outside 1 to 2^32, a period outside 1 µs to the bound, a longest burst outside 1 µs to
-    /// 366 days or of more permits than 2^32 or than this rate can express exactly, or a longest wait over a day.
-    pub fn new(
-        count: u64,
-        period: Micros,
-        max_burst: Option<Micros>,
-        max_wait: Option<Micros>,
-        bounds: &Bounds,
-    ) -> Result<Self, ParamError> {
-        check_count("count", count)?;
-        check_period("period", period, bounds)?;
-        let max_burst = max_burst.unwrap_or(DEFAULT_MAX_BURST);
+    /// The answer to a request that passes, while the store is full at `at`, which is not before `now`.
+    fn pass(&self, at: Span, now: Micros, wait: Micros) -> Decision {
+        let room = self.rate.sub(Span::whole(now + self.fields.max_burst), at);
+        Decision { wait, ..Decision::pass(self.limit, self.rate.units_within(room, self.limit), at.ceil() - now) }
+    }
+}
+
+impl Algorithm for SmoothBursty {
+    type Fields = Fields;
+    /// The moment at which the store is full again: `max_burst` after the one from which the next request may start.
+    type State = Tat;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        let Fields { count, period, max_burst, .. } = fields;
         let wrong = |reason| Err(ParamError::new("max_burst", reason));
         if !(1..=MAX_PERIOD).contains(&max_burst) {
             return wrong(format!("max_burst is 1us to 366d, not {}", format_duration(max_burst)));
@@ -58,20 +72,12 @@ impl SmoothBursty {
         };
         let (rate, limit) = (Rate::new(count, period), stored.max(1));
         check_span("max_burst", limit, rate)?;
-        check_max_wait(max_wait)?;
-        Ok(Self { count, period, max_burst, max_wait, rate, limit })
+        Ok(Self { fields, rate, limit })
     }
 
-    /// The answer to a request that passes, while the store is full at `at`, which is not before `now`.
-    fn pass(&self, at: Span, now: Micros, wait: Micros) -> Decision {
-        let room = self.rate.sub(Span::whole(now + self.max_burst), at);
-        Decision { wait, ..Decision::pass(self.limit, self.rate.units_within(room, self.limit), at.ceil() - now) }
+    fn fields(&self) -> &Fields {
+        &self.fields
     }
-}
-
-impl Algorithm for SmoothBursty {
-    /// The moment at which the store is full again: `max_burst` after the one from which the next request may start.
-    type State = Tat;
 
     #[inline]
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
@@ -83,12 +89,12 @@ impl Algorithm for SmoothBursty {
             let back = rate.sub(at, spent).max(full);
             return (self.pass(back, now, 0), state.map(|_| Tat::new(back, rate)));
         }
-        let wait = (at.ceil() - self.max_burst - now).max(0);
+        let wait = (at.ceil() - self.fields.max_burst - now).max(0);
         if ask.cost == 0 {
             return (self.pass(at, now, wait), None);
         }
         let never = spent > Span::whole(MAX_DEPTH);
-        let late = wait - patience(self.max_wait, ask.max_wait).unwrap_or(0);
+        let late = wait - patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if never || late > 0 {
             let Decision { limit, remaining, reset_after, .. } = self.pass(at, now, 0);
             return (Decision::refuse(limit, remaining, (!never).then_some(late), reset_after), None);
@@ -97,29 +103,14 @@ impl Algorithm for SmoothBursty {
         (self.pass(next, now, wait), Some(Tat::new(next, rate)))
     }
 
-    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let bounds = Bounds { max_period: self.period };
-        Self::new(scale_count(self.count, factor, 1), self.period, Some(self.max_burst), self.max_wait, &bounds)
-    }
-
-    fn describe(&self) -> String {
-        let mut text = format!("{{ count: {}, period: {}", self.count, format_duration(self.period));
-        if self.max_burst != DEFAULT_MAX_BURST {
-            text.push_str(&format!(", max_burst: {}", format_duration(self.max_burst)));
-        }
-        if let Some(max_wait) = self.max_wait {
-            text.push_str(&format!(", max_wait: {}", format_duration(max_wait)));
-        }
-        text + " }"
-    }
-
     fn window(&self) -> Micros {
         self.rate.span(self.limit).ceil().max(1)
     }
 
     fn lua_params(&self) -> Vec<f64> {
-        let Self { max_burst, max_wait, rate, limit, .. } = self;
-        let words = [rate.whole, rate.part, rate.den, *max_burst, *limit as i64, max_wait.unwrap_or(-1)];
-        words.map(|word| word as f64).to_vec()
+        let Self { fields, rate, limit } = self;
+        let max_wait = fields.max_wait.unwrap_or(-1);
+        let numbers = [rate.whole, rate.part, rate.den, fields.max_burst, *limit as i64, max_wait];
+        numbers.map(|number| number as f64).to_vec()
     }
 }

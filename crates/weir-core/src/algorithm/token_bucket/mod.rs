@@ -1,57 +1,56 @@
 #![doc = include_str!("README.md")]
 
 #[cfg(test)]
-pub(crate) mod facts;
-pub mod wire;
+pub(crate) mod spec;
 
 use super::{
     Algorithm, Bounds, ParamError,
-    params::{check_count, check_period, check_span, scale_count},
-    span::Rate,
+    fields::fields,
+    kinds::{Period, Units},
     tat::{Meter, Tat},
 };
-use crate::domain::{Ask, Decision, Micros, time::format_duration};
+use crate::domain::{Ask, Decision, Micros};
+
+fields! {
+    pub struct Fields as proto::TokenBucket {
+        capacity: Units,
+        count: Units,
+        period: Period,
+    }
+    examples [
+        { capacity: 10, count: 10, period: 10s },
+        { capacity: 3, count: 1, period: 2s },
+        { capacity: 100, count: 7, period: 1s },
+        { capacity: 1, count: 999983, period: 1d },
+        { capacity: 4294967296, count: 600000, period: 1s },
+        { capacity: 500, count: 20, period: 31d },
+        { capacity: 400, count: 1, period: 1d },
+    ]
+}
 
 /// `capacity` units at once, refilled by `count` per `period`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenBucket {
-    capacity: u64,
-    count: u64,
-    period: Micros,
+    fields: Fields,
     meter: Meter,
 }
 
-impl TokenBucket {
-    /// A limit with these parameters.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a capacity or count outside 1 to 2^32, a period outside 1 µs to the bound, or a capacity that
-    /// this rate cannot express exactly.
-    pub fn new(capacity: u64, count: u64, period: Micros, bounds: &Bounds) -> Result<Self, ParamError> {
-        check_count("capacity", capacity)?;
-        check_count("count", count)?;
-        check_period("period", period, bounds)?;
-        let rate = Rate::new(count, period);
-        check_span("capacity", capacity, rate)?;
-        Ok(Self { capacity, count, period, meter: Meter::new(capacity, rate) })
-    }
-}
-
 impl Algorithm for TokenBucket {
+    type Fields = Fields;
     type State = Tat;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        let meter = Meter::checked("capacity", fields.capacity, fields.count, fields.period)?;
+        Ok(Self { fields, meter })
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
 
     #[inline]
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
         self.meter.step(state, ask)
-    }
-
-    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let (capacity, count) = (scale_count(self.capacity, factor, 1), scale_count(self.count, factor, 1));
-        Self::new(capacity, count, self.period, &Bounds { max_period: self.period })
-    }
-
-    fn describe(&self) -> String {
-        format!("{{ capacity: {}, count: {}, period: {} }}", self.capacity, self.count, format_duration(self.period))
     }
 
     fn window(&self) -> Micros {

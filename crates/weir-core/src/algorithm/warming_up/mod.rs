@@ -1,76 +1,67 @@
 #![doc = include_str!("README.md")]
 
 mod curve;
-#[cfg(test)]
-pub(crate) mod facts;
 mod pace;
-pub mod wire;
+#[cfg(test)]
+pub(crate) mod spec;
 
 use self::{curve::Curve, pace::Pace};
 use super::{
     Algorithm, Bounds, ParamError, TakesBack,
-    params::{MAX_COUNT, MAX_DEPTH, check_count, check_max_wait, check_period, patience, scale_count},
+    fields::fields,
+    kinds::{Kind as _, Period, Real, Units, Wait},
+    params::{MAX_COUNT, MAX_DEPTH, patience},
     span::Rate,
 };
 use crate::domain::{
     Ask, Decision, Micros,
     ask::{MAX_COST, MAX_LEVELS},
-    time::format_duration,
 };
 
 /// Most times that a cold start is slower.
-pub const MAX_COLD_FACTOR: f64 = 1e6;
+const MAX_COLD_FACTOR: f64 = 1e6;
 
 /// How many times slower a cold start is where nobody says.
-pub const COLD_FACTOR: f64 = 3.0;
+const COLD_FACTOR: f64 = 3.0;
 
 /// Most units of one decision: several levels of a request may be one state, which is asked for what they ask together.
 const MOST_ASKED: u64 = MAX_COST as u64 * MAX_LEVELS as u64;
 
+fields! {
+    pub struct Fields as proto::WarmingUp {
+        count: Units,
+        period: Period,
+        warm_up: Period,
+        cold_factor: Real = COLD_FACTOR,
+        max_wait: Wait = None,
+    }
+    examples [
+        { count: 1, period: 1s, warm_up: 10s },
+        { count: 2, period: 1s, warm_up: 4s, max_wait: 2s },
+        { count: 5, period: 1s, warm_up: 4s, cold_factor: 10 },
+        { count: 9, period: 1s, warm_up: 3s, cold_factor: 4.5, max_wait: 500ms },
+        { count: 3, period: 1s, warm_up: 10s },
+        { count: 7, period: 1m, warm_up: 1h, max_wait: 10s },
+        { count: 3000000, period: 1s, warm_up: 1s, cold_factor: 1.5 },
+        { count: 999983, period: 1d, warm_up: 1h, cold_factor: 1000000 },
+        { count: 4294967296, period: 1us, warm_up: 1us },
+        { count: 1, period: 31d, warm_up: 1us, cold_factor: 1.0001 },
+        { count: 1, period: 1us, warm_up: 1h, cold_factor: 2 },
+        { count: 500, period: 31d, warm_up: 31d },
+        { count: 400, period: 30d, warm_up: 30d },
+    ]
+}
+
 /// `count` per `period`, evenly, and slower after a rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WarmingUp {
-    count: u64,
-    period: Micros,
-    warm_up: Micros,
-    cold_factor: f64,
-    max_wait: Option<Micros>,
+    fields: Fields,
     curve: Curve,
     /// The most that may be asked for at once.
     most: u64,
 }
 
 impl WarmingUp {
-    /// A limit with these parameters.
-    ///
-    /// # Errors
-    /// [`ParamError`] for a count outside 1 to 2^32, a period or warm-up outside 1 µs to the bound, a cold factor that is not
-    /// above 1 and at most [`MAX_COLD_FACTOR`], a wait over a day, or a warm-up in which over 2^32 units are stored.
-    pub fn new(
-        count: u64,
-        period: Micros,
-        warm_up: Micros,
-        cold_factor: f64,
-        max_wait: Option<Micros>,
-        bounds: &Bounds,
-    ) -> Result<Self, ParamError> {
-        check_count("count", count)?;
-        check_period("period", period, bounds)?;
-        check_period("warm_up", warm_up, bounds)?;
-        if !(cold_factor > 1.0 && cold_factor <= MAX_COLD_FACTOR) {
-            let reason = format!("cold_factor is above 1 and at most {MAX_COLD_FACTOR}, not {cold_factor}");
-            return Err(ParamError::new("cold_factor", reason));
-        }
-        check_max_wait(max_wait)?;
-        let curve = Curve::new(count, period, warm_up, cold_factor);
-        if curve.max > MAX_COUNT as f64 {
-            let reason = "warm_up is too long at this count and period: over 2^32 units would be stored in it";
-            return Err(ParamError::new("warm_up", reason));
-        }
-        let most = curve.most_within(MAX_DEPTH as f64, MOST_ASKED);
-        Ok(Self { count, period, warm_up, cold_factor, max_wait, curve, most })
-    }
-
     fn limit(&self) -> u64 {
         (self.curve.max.floor() as u64).max(1)
     }
@@ -86,8 +77,27 @@ impl WarmingUp {
 }
 
 impl Algorithm for WarmingUp {
+    type Fields = Fields;
     /// Apart, since it is larger than the others' states.
     type State = Box<Pace>;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        let Fields { count, period, warm_up, cold_factor, .. } = fields;
+        if !(cold_factor > 1.0 && cold_factor <= MAX_COLD_FACTOR) {
+            let reason = format!("cold_factor is above 1 and at most {MAX_COLD_FACTOR}, not {cold_factor}");
+            return Err(ParamError::new("cold_factor", reason));
+        }
+        let curve = Curve::new(count, period, warm_up, cold_factor);
+        if curve.max > MAX_COUNT as f64 {
+            let reason = "warm_up is too long at this count and period: over 2^32 units would be stored in it";
+            return Err(ParamError::new("warm_up", reason));
+        }
+        Ok(Self { fields, curve, most: curve.most_within(MAX_DEPTH as f64, MOST_ASKED) })
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
 
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>) {
         let (curve, now, units) = (&self.curve, ask.now, ask.cost.unsigned_abs());
@@ -100,7 +110,7 @@ impl Algorithm for WarmingUp {
         // Not of the pace brought up to now: rounding might make it forgotten at another moment.
         let reset = known.map_or(0, |(_, forgotten)| forgotten - now);
         let wait = (pace.starts() - now).max(0);
-        let max_wait = patience(self.max_wait, ask.max_wait).unwrap_or(0);
+        let max_wait = patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if units > self.most || (units > 0 && wait > max_wait) {
             let retry = (units <= self.most).then_some(wait - max_wait);
             return (Decision::refuse(self.limit(), self.remaining(&pace, now), retry, reset), None);
@@ -113,27 +123,9 @@ impl Algorithm for WarmingUp {
         (decision, Some(Box::new(next)))
     }
 
-    fn scale(&self, factor: f64) -> Result<Self, ParamError> {
-        let count = scale_count(self.count, factor, 1);
-        let bounds = Bounds { max_period: self.period.max(self.warm_up) };
-        Self::new(count, self.period, self.warm_up, self.cold_factor, self.max_wait, &bounds)
-    }
-
-    fn describe(&self) -> String {
-        let (period, warm_up) = (format_duration(self.period), format_duration(self.warm_up));
-        let mut text = format!("{{ count: {}, period: {period}, warm_up: {warm_up}", self.count);
-        if self.cold_factor != COLD_FACTOR {
-            text.push_str(&format!(", cold_factor: {}", self.cold_factor));
-        }
-        if let Some(max_wait) = self.max_wait {
-            text.push_str(&format!(", max_wait: {}", format_duration(max_wait)));
-        }
-        text + " }"
-    }
-
     /// The time that a unit takes, so that 10 per 10s and 1 per 1s are one, and the warm-up.
     fn time_base(&self) -> String {
-        format!("{}/{}", self.curve.stable, self.warm_up)
+        format!("{}/{}", self.curve.stable, self.fields.warm_up)
     }
 
     fn takes_back(&self) -> TakesBack {
@@ -141,11 +133,11 @@ impl Algorithm for WarmingUp {
     }
 
     fn window(&self) -> Micros {
-        Rate::new(self.count, self.period).span(self.limit()).ceil().max(1)
+        Rate::new(self.fields.count, self.fields.period).span(self.limit()).ceil().max(1)
     }
 
     fn lua_params(&self) -> Vec<f64> {
         let Curve { stable, threshold, slope, max, cool } = self.curve;
-        vec![stable, threshold, slope, max, cool, self.most as f64, self.max_wait.map_or(-1.0, |wait| wait as f64)]
+        vec![stable, threshold, slope, max, cool, self.most as f64, Wait::number(self.fields.max_wait)]
     }
 }

@@ -2,7 +2,11 @@
 
 use super::curve::Curve;
 use crate::{
-    algorithm::{MAX_WORD, Words, params::MAX_COUNT, real, whole},
+    algorithm::{
+        EncodedState,
+        params::MAX_COUNT,
+        state::{MAX_WHOLE, real, whole},
+    },
     domain::Micros,
 };
 
@@ -91,20 +95,20 @@ impl Pace {
     }
 }
 
-/// A number, 0 where it is below: never the 0 below 0, which a word may not be.
+/// A number, 0 where it is below: never the 0 below 0, which no state has.
 fn positive(number: f64) -> f64 {
     if number > 0.0 { number } else { 0.0 }
 }
 
-impl Words for Box<Pace> {
+impl EncodedState for Box<Pace> {
     /// Micros and the part above them of the next start; units missing from the store.
-    fn words(&self) -> Vec<f64> {
+    fn encode(&self) -> Vec<f64> {
         vec![self.whole as f64, self.part, self.spent]
     }
 
-    fn from_words(words: &[f64]) -> Option<Self> {
-        let [micros, part, spent] = *words else { return None };
-        let (whole, part) = (whole(micros, 0, MAX_WORD)?, real(part, 0.0, 1.0)?);
+    fn decode(numbers: &[f64]) -> Option<Self> {
+        let [micros, part, spent] = *numbers else { return None };
+        let (whole, part) = (whole(micros, 0, MAX_WHOLE)?, real(part, 0.0, 1.0)?);
         let spent = real(spent, 0.0, MAX_COUNT as f64)?;
         (part < 1.0).then(|| Box::new(Pace { whole, part, spent }))
     }

@@ -1,38 +1,36 @@
-//! The step over several levels, against a model of the specification and against the laws of a whole request.
+//! The step over several levels, against a model of the specification and against the properties of a whole request.
 
 mod model;
 mod nested;
-mod story;
+mod trace;
 
 use std::collections::HashSet;
 
 use model::{Memory, Request};
-use story::{Rule, Scenery, Store};
+use trace::{Rule, Scenario, Store};
 
 use super::{Level, Limit, Origin, Plan, decide};
 use crate::{
-    algorithm::{
-        Bounds, find,
-        laws::random::{OnPanic, Random, cases},
-    },
+    algorithm::{Bounds, find},
     domain::{Ask, Charge, Decision, Key, Micros, Summary, aggregate, ask::MAX_WAIT, time::SECOND},
+    testing::{OnPanic, Random, cases},
 };
 
-const STORIES: u64 = 2_000;
+const TRACES: u64 = 2_000;
 const REQUESTS: usize = 8;
 
-/// A request of a story, both as stores take it and as the model does.
-struct Asked<'a> {
-    scenery: &'a Scenery,
+/// A request of a trace, both as stores take it and as the model does.
+struct Call<'a> {
+    scenario: &'a Scenario,
     levels: &'a [(&'a Rule, i64)],
     plan: Plan<'a>,
     request: Request,
 }
 
-impl Asked<'_> {
+impl Call<'_> {
     /// The same request at another moment, in a copy of the store.
     fn again(&self, store: &Store, now: Micros) -> Summary {
-        let (plan, request) = self.scenery.request(self.levels, self.request.charge, self.request.max_wait, now);
+        let (plan, request) = self.scenario.request(self.levels, self.request.charge, self.request.max_wait, now);
         let mut store = store.clone();
         store.hold(&request, false);
         summary(&request, &decide(&plan, &mut store, now))
@@ -43,11 +41,11 @@ fn summary(request: &Request, decisions: &[Decision]) -> Summary {
     aggregate(decisions.iter().zip(request.levels.iter().map(|level| level.shadow)))
 }
 
-/// Tells [`STORIES`] stories. `each` decides the request, and so moves the story on.
-fn tell(back: bool, mut each: impl FnMut(&Asked<'_>, &mut Random, usize) -> Summary) {
-    cases(STORIES, |seed| {
+/// Replays [`TRACES`] random traces. `each` decides the request, and so moves the trace on.
+fn replay(back: bool, mut each: impl FnMut(&Call<'_>, &mut Random, usize) -> Summary) {
+    cases(TRACES, |seed| {
         let mut random = seed.clone();
-        let scenery = Scenery::new(&mut random);
+        let scenario = Scenario::new(&mut random);
         let mut now = 1_790_000_000_000_000 + random.within(0, 1 << 40);
         let mut edges = [0, 1, 1_000_000];
         for number in 0..REQUESTS {
@@ -62,11 +60,11 @@ fn tell(back: bool, mut each: impl FnMut(&Asked<'_>, &mut Random, usize) -> Summ
             };
             let charge = random.pick(&[Charge::AllOrNothing, Charge::Independent]);
             let max_wait = if random.once_in(3) { Some(random.magnitude(MAX_WAIT)) } else { None };
-            let levels = scenery.levels(&mut random);
-            let (plan, request) = scenery.request(&levels, charge, max_wait, now);
-            let asked = Asked { scenery: &scenery, levels: &levels, plan, request };
-            let _place = OnPanic(|| format!("request {number}: {:?}", asked.request));
-            let answer = each(&asked, &mut random, number);
+            let levels = scenario.levels(&mut random);
+            let (plan, request) = scenario.request(&levels, charge, max_wait, now);
+            let call = Call { scenario: &scenario, levels: &levels, plan, request };
+            let _place = OnPanic(|| format!("request {number}: {:?}", call.request));
+            let answer = each(&call, &mut random, number);
             edges = [answer.retry_after.unwrap_or(0), answer.reset_after, edges[random.below(3)]];
         }
     });
@@ -76,7 +74,7 @@ fn tell(back: bool, mut each: impl FnMut(&Asked<'_>, &mut Random, usize) -> Summ
 fn decisions_and_states_are_those_of_the_model() {
     let mut memory = Memory::new();
     let mut store = Store::new(usize::MAX);
-    tell(true, |Asked { plan, request, .. }, _, number| {
+    replay(true, |Call { plan, request, .. }, _, number| {
         if number == 0 {
             (memory, store) = (Memory::new(), Store::new(usize::MAX));
         }
@@ -95,7 +93,7 @@ fn decisions_and_states_are_those_of_the_model() {
 fn what_is_put_says_when_it_expires() {
     let mut memory = Memory::new();
     let mut store = Store::new(usize::MAX);
-    tell(false, |Asked { plan, request, .. }, _, number| {
+    replay(false, |Call { plan, request, .. }, _, number| {
         if number == 0 {
             (memory, store) = (Memory::new(), Store::new(usize::MAX));
         }
@@ -111,7 +109,7 @@ fn what_is_put_says_when_it_expires() {
 #[test]
 fn without_room_nothing_passes_uncounted_and_nothing_is_half_charged() {
     let (mut store, mut room) = (Store::new(0), 0);
-    tell(true, |Asked { plan, request, .. }, random, number| {
+    replay(true, |Call { plan, request, .. }, random, number| {
         if number == 0 {
             room = random.below(5);
             store = Store::new(room);
@@ -127,7 +125,7 @@ fn without_room_nothing_passes_uncounted_and_nothing_is_half_charged() {
         }
         for level in &request.levels {
             let place = &level.place;
-            let counts = request.levels.iter().all(|twin| twin.place != *place || !twin.shadow);
+            let counts = request.levels.iter().all(|duplicate| duplicate.place != *place || !duplicate.shadow);
             if answer.allowed && counts {
                 assert_eq!(after.get(place), unbounded.get(place), "passed, but {place:?} was not charged");
             }
@@ -138,12 +136,12 @@ fn without_room_nothing_passes_uncounted_and_nothing_is_half_charged() {
     });
 }
 
-/// A store that lets pass what it cannot remember answers as if it could; only twins under independent, which see what the
+/// A store that lets pass what it cannot remember answers as if it could; only duplicates under independent, which see what the
 /// one before them charged, see nothing of it. What it does remember is true.
 #[test]
 fn a_store_that_lets_pass_without_room_answers_as_one_with_room() {
     let (mut store, mut room, mut forgot) = (Store::new(0), 0, 0);
-    tell(true, |Asked { plan, request, .. }, random, number| {
+    replay(true, |Call { plan, request, .. }, random, number| {
         if number == 0 {
             room = random.below(5);
             store = Store::letting_pass(room);
@@ -162,21 +160,21 @@ fn a_store_that_lets_pass_without_room_answers_as_one_with_room() {
         }
         summary(request, &ours)
     });
-    assert!(forgot > STORIES as usize / 4, "too few requests lacked room: {forgot}");
+    assert!(forgot > TRACES as usize / 4, "too few requests lacked room: {forgot}");
 }
 
-/// Law 4 for a whole request. It holds under all_or_nothing where one repetition is like the other: no level that
+/// An exact retry, for a whole request. It holds under all_or_nothing where one repetition is like the other: no level that
 /// passes may charge what others deny, as it may be used up when they are ready; and no level may give back while
 /// another one takes, as what is told of it then is how it stands without the refund.
 #[test]
 fn a_refused_request_passes_exactly_when_it_was_told_to_come_back() {
     let mut store = Store::new(usize::MAX);
     let mut checked = 0;
-    tell(true, |asked, _, number| {
+    replay(true, |call, _, number| {
         if number == 0 {
             store = Store::new(usize::MAX);
         }
-        let Asked { plan, request, .. } = asked;
+        let Call { plan, request, .. } = call;
         store.hold(request, false);
         let alone = |level: &model::Level, cost| {
             let ask = Ask { now: request.now, cost, max_wait: request.max_wait, phase: level.phase };
@@ -196,12 +194,12 @@ fn a_refused_request_passes_exactly_when_it_was_told_to_come_back() {
             && !(used_up_later || mixed)
         {
             checked += 1;
-            assert!(asked.again(&store, request.now + retry).allowed, "still refused after {retry} us");
-            assert!(!asked.again(&store, request.now + retry - 1).allowed, "passes before {retry} us are over");
+            assert!(call.again(&store, request.now + retry).allowed, "still refused after {retry} us");
+            assert!(!call.again(&store, request.now + retry - 1).allowed, "passes before {retry} us are over");
         }
         answer
     });
-    assert!(checked > STORIES / 4, "too few refusals to tell: {checked}");
+    assert!(checked > TRACES / 4, "too few refusals to tell: {checked}");
 }
 
 #[test]
@@ -220,7 +218,7 @@ fn a_phase_is_the_key_s_own_and_the_same_in_every_run() {
 }
 
 #[test]
-fn twins_among_many_levels_are_found_as_among_few() {
+fn duplicates_among_many_levels_are_found_as_among_few() {
     let gcra = find("gcra").unwrap();
     let params = (gcra.parse)(&gcra.examples[0], &Bounds::default()).unwrap();
     let limits = [0, 1].map(|ordinal| Limit::new(Origin::Policy, None, "*", ordinal, false, params.clone()));

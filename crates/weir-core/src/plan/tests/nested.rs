@@ -5,7 +5,7 @@ use smallvec::smallvec;
 use super::{
     super::{Level, Limit, Origin, Plan, decide},
     model::{Level as ModelLevel, Place, Request},
-    story::Store,
+    trace::Store,
 };
 use crate::{
     algorithm::{Bounds, find},

@@ -1,0 +1,236 @@
+//! What the properties must be told of `cycle`, and its vectors.
+
+use super::{
+    super::{
+        Bounds, Params, State, checked,
+        properties::{
+            Spec,
+            check::{Key, MS, S, check, check_waiting, error, never, parse, pass, refuse, wait},
+        },
+    },
+    Cycle, Fields,
+};
+use crate::{
+    domain::{
+        Ask, Micros,
+        ask::{MAX_COST, MAX_WAIT},
+        time::{DAY, MAX_MOMENT},
+    },
+    testing::cases,
+};
+
+pub const SPEC: Spec = Spec {
+    // All of each cycle that the window touches. One that begins with a cycle also has what requests that start then were
+    // given of the cycle before.
+    bound: |example, elapsed, largest| {
+        let (elapsed, period) = (u128::from(elapsed.unsigned_abs()), example.micros("period"));
+        let given_before = if elapsed.is_multiple_of(period) { u128::from(largest) - 1 } else { 0 };
+        example.units("count") * (elapsed.div_ceil(period) + 1) + given_before
+    },
+    is_reached: true,
+    shapes: true,
+    lends: true,
+    states: &[
+        (&[1e15, 4_294_967_296.0], true),
+        (&[1e15, -4_294_967_296.0], true),
+        (&[1e15, 4_294_967_297.0], false),
+        (&[1e15, 0.5], false),
+        (&[1e16, 1.0], false),
+    ],
+};
+
+#[test]
+fn two_in_a_second_and_who_waits_takes_of_the_next() {
+    check_waiting(
+        "cycle",
+        &[("count", "2"), ("period", "1s")],
+        Some(S),
+        &[
+            (300 * MS, 1, pass(2, 1, 700 * MS)),
+            (300 * MS, 1, pass(2, 0, 700 * MS)),
+            (300 * MS, 0, pass(2, 0, 700 * MS)),
+            (300 * MS, 1, wait(2, 0, 700 * MS, 1_700 * MS)),
+            (300 * MS, 1, wait(2, 0, 700 * MS, 1_700 * MS)),
+            (300 * MS, 1, refuse(2, 0, 700 * MS, 1_700 * MS)),
+            (300 * MS, 3, never(2, 0, 1_700 * MS)),
+            (S - 1, 1, refuse(2, 0, 1, S + 1)),
+            (S, 1, wait(2, 0, S, 2 * S)),
+            (S, 0, wait(2, 0, S, 2 * S)),
+            (S, -1, pass(2, 0, S)),
+            (S, -1, pass(2, 1, S)),
+            (S, -9, pass(2, 2, 0)),
+        ],
+    );
+}
+
+#[test]
+fn who_does_not_wait_gets_what_a_cycle_has() {
+    check(
+        "cycle",
+        &[("count", "10"), ("period", "1s")],
+        &[
+            (999 * MS, 10, pass(10, 0, MS)),
+            (999 * MS, 1, refuse(10, 0, MS, MS)),
+            (S, 10, pass(10, 0, S)),
+            // The clock steps back: still the cycle that is known, whose end is further away.
+            (900 * MS, 1, refuse(10, 0, 1_100 * MS, 1_100 * MS)),
+            (900 * MS, -4, pass(10, 4, 1_100 * MS)),
+            (900 * MS, 4, pass(10, 0, 1_100 * MS)),
+            (2 * S, -4, pass(10, 10, 0)),
+        ],
+    );
+}
+
+#[test]
+fn a_limit_waits_no_longer_than_it_says() {
+    check_waiting(
+        "cycle",
+        &[("count", "10"), ("period", "1s"), ("max_wait", "1500ms")],
+        Some(MAX_WAIT),
+        &[
+            (0, 8, pass(10, 2, S)),
+            // Two of this cycle, two of the next, where it starts.
+            (0, 4, wait(10, 0, S, 2 * S)),
+            (0, 9, refuse(10, 0, 500 * MS, 2 * S)),
+            (0, 8, wait(10, 0, S, 2 * S)),
+            (500 * MS, 10, wait(10, 0, 1_500 * MS, 2_500 * MS)),
+        ],
+    );
+}
+
+#[test]
+fn a_changed_count_keeps_what_was_used() {
+    let large = parse("cycle", &[("count", "10"), ("period", "1s")]);
+    let small = parse("cycle", &[("count", "2"), ("period", "1s")]);
+    let mut key = Key::new();
+    assert_eq!(key.ask(&large, 0, 7), pass(10, 3, S));
+    assert_eq!(key.ask(&small, 0, 0), pass(2, 0, S));
+    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, S, S));
+    assert_eq!(key.ask(&small, S - 1, 1), refuse(2, 0, 1, 1));
+    assert_eq!(key.ask(&large, 500 * MS, 0), pass(10, 3, 500 * MS));
+    key.max_wait = Some(S);
+    assert_eq!(key.ask(&small, 0, 1), wait(2, 0, S, 2 * S));
+    assert_eq!(key.ask(&large, 0, 9), wait(10, 0, S, 2 * S));
+    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, S, 2 * S));
+    assert_eq!(key.ask(&small, S, 2), wait(2, 0, S, 2 * S));
+}
+
+#[test]
+fn a_refund_gives_back_the_furthest_reservation_first() {
+    check_waiting(
+        "cycle",
+        &[("count", "10"), ("period", "1s")],
+        Some(MAX_WAIT),
+        &[
+            (0, 10, pass(10, 0, S)),
+            (0, 10, wait(10, 0, S, 2 * S)),
+            (0, 10, wait(10, 0, 2 * S, 3 * S)),
+            (0, 4, wait(10, 0, 3 * S, 4 * S)),
+            (0, -3, pass(10, 0, 4 * S)),
+            (0, -1, pass(10, 0, 3 * S)),
+            (0, -12, pass(10, 0, 2 * S)),
+            (0, -10, pass(10, 2, S)),
+            (0, 3, wait(10, 0, S, 2 * S)),
+            (0, -11, pass(10, 10, 0)),
+        ],
+    );
+}
+
+fn ask(now: Micros, cost: i64, max_wait: Micros) -> Ask {
+    Ask { now, cost, max_wait: Some(max_wait), phase: 0 }
+}
+
+/// Without a wait nothing is lent, whatever others have reserved and however the count was changed.
+#[test]
+fn remaining_is_all_that_passes_at_once() {
+    let limits: [Params; 3] = [
+        parse("cycle", &[("count", "10"), ("period", "1s")]),
+        parse("cycle", &[("count", "3"), ("period", "1s")]),
+        parse("cycle", &[("count", "4294967296"), ("period", "1s")]),
+    ];
+    cases(200, |random| {
+        let mut random = random.clone();
+        let (mut key, mut now) = (Key::new(), 1_790_000_000 * S);
+        for _ in 0..60 {
+            let limit = &limits[if random.once_in(4) { random.below(3) } else { 0 }];
+            now += random.pick(&[0, 0, random.clone().magnitude(10 * S), -random.clone().magnitude(2 * S)]);
+            key.max_wait = Some(random.magnitude(20 * S));
+            let most = key.ask(limit, now, 0).limit as i64;
+            let cost = random.within(-most / 2, most);
+            key.ask(limit, now, cost);
+            let remaining = key.ask(limit, now, 0).remaining as i64;
+            let passes = |cost| limit.step(key.state.as_ref(), &ask(now, cost, 0)).0.allowed;
+            assert!(passes(remaining) && !passes(remaining + 1), "{remaining} {:?}", key.state);
+        }
+    });
+}
+
+/// The cycle at hand and what is left of it, below 0 where it is owed, as the formulas have them.
+#[test]
+fn it_decides_as_its_formulas_do() {
+    const L: i64 = 10;
+    let limit = parse("cycle", &[("count", "10"), ("period", "1s")]);
+    cases(200, |random| {
+        let mut random = random.clone();
+        let (mut key, mut now) = (Key::new(), 1_790_000_000 * S);
+        let (mut cycle, mut permits) = (0, L);
+        for _ in 0..60 {
+            now += random.pick(&[0, 0, random.clone().magnitude(5 * S)]);
+            let accepted = random.magnitude(5 * S);
+            key.max_wait = Some(accepted);
+            permits = L.min(permits + (now / S - cycle) * L);
+            cycle = now / S;
+            let cost = random.within(-15, 11);
+            let owed = cost.max(0) - permits - L;
+            let waits =
+                if permits >= cost { 0 } else { (cycle + 1) * S - now + (owed + L - 1).div_euclid(L).max(0) * S };
+            let decision = key.ask(&limit, now, cost);
+            if cost > L {
+                assert!(decision.never);
+            } else if cost > 0 && waits > accepted {
+                assert_eq!(decision.retry_after, Some(waits - accepted));
+            } else {
+                permits = L.min(permits - cost);
+                assert_eq!((decision.allowed, decision.wait), (true, if cost < 0 { 0 } else { waits }));
+            }
+            let ends = (cycle + (L - permits + L - 1) / L) * S;
+            let expected = (permits.max(0).unsigned_abs(), if permits < L { ends - now } else { 0 });
+            assert_eq!((decision.remaining, decision.reset_after), expected);
+        }
+    });
+}
+
+/// In the shortest cycles, and in the largest ones.
+#[test]
+fn what_is_reserved_for_a_whole_day_stays_exact() {
+    let bounds = Bounds { max_period: 366 * DAY };
+    let mut key = Key { max_wait: Some(MAX_WAIT), ..Key::new() };
+    for (count, period) in [(1 << 32, 1), (1, 1), (1 << 32, 83 * MS), (1 << 32, DAY), (1, 366 * DAY)] {
+        let limit = Params::Cycle(checked::<Cycle>(Fields { count, period, max_wait: None }, &bounds).unwrap());
+        for now in [0, 1_790_000_000 * S + 1, MAX_MOMENT] {
+            let cycles = (now + MAX_WAIT) / period;
+            for (cycle, used) in [(cycles - 1, 1), (cycles, 1), (cycles, count), (cycles + 1, count)] {
+                for cost in [0, 1, count as i64, MAX_COST, -1, -MAX_COST] {
+                    let words = [(cycle * period) as f64, -(used as f64)];
+                    key.state = State::decode("cycle", &words);
+                    let decision = key.ask(&limit, now, cost);
+                    if let Some(retry) = decision.retry_after {
+                        assert!(!key.ask(&limit, now + retry - 1, cost).allowed);
+                        assert!(key.ask(&limit, now + retry, cost).allowed);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_are_named() {
+    let wrong =
+        |count, period, max_wait| error("cycle", &[("count", count), ("period", period), ("max_wait", max_wait)]).field;
+    assert_eq!(wrong("0", "1s", "0s"), "count");
+    assert_eq!(wrong("4294967297", "1s", "0s"), "count");
+    assert_eq!(wrong("1", "0s", "0s"), "period");
+    assert_eq!(wrong("1", "367d", "0s"), "period");
+    assert_eq!(wrong("1", "1s", "86400000001us"), "max_wait");
+}

@@ -1,0 +1,148 @@
+//! An algorithm's parameters, declared once. One `fields!` gives their names, their forms in files and messages, their bounds
+//! and defaults, a factor's effect, the Lua half's numbers, and the examples.
+
+use super::{
+    kinds::Kind,
+    params::{Bounds, ParamError, Source},
+};
+
+/// What `fields!` implements.
+pub trait FieldSet: Copy {
+    /// The names, in the order of the declaration and of the message.
+    const NAMES: &'static [&'static str];
+
+    /// See [`Entry::examples`](super::Entry::examples).
+    const EXAMPLES: &'static [&'static [(&'static str, &'static str)]];
+
+    /// From a file's map.
+    ///
+    /// # Errors
+    /// [`ParamError`] for a field that is missing or unreadable.
+    fn from_source(source: &dyn Source) -> Result<Self, ParamError>;
+
+    /// Checks each field by itself.
+    ///
+    /// # Errors
+    /// [`ParamError`] for the first field that is out of bounds.
+    fn check(&self, bounds: &Bounds) -> Result<(), ParamError>;
+
+    /// The fields divided by `factor`, as far as their kinds say.
+    #[must_use]
+    fn scaled(&self, factor: f64) -> Self;
+
+    /// As a file writes them, without those that have their defaults: `{ burst: 15, count: 30, period: 1m }`.
+    fn describe(&self) -> String;
+
+    /// As the Lua half takes them.
+    fn numbers(&self) -> Vec<f64>;
+}
+
+/// Declares `struct Fields`: each field with its kind and, where it may be left out, its default. `as proto::Gcra` names its
+/// message, which must have the same fields. Fields at their defaults are left out of descriptions.
+macro_rules! fields {
+    (
+        pub struct Fields $(as proto::$message:ident)? {
+            $($field:ident: $kind:ty $(= $default:expr)?),+ $(,)?
+        }
+        examples [$({ $($name:ident: $text:tt),+ }),+ $(,)?]
+    ) => {
+        /// The parameters, as files and messages name them.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct Fields {
+            $($field: <$kind as $crate::algorithm::kinds::Kind>::Value,)+
+        }
+
+        impl $crate::algorithm::fields::FieldSet for Fields {
+            const NAMES: &'static [&'static str] = &[$(stringify!($field)),+];
+
+            const EXAMPLES: &'static [&'static [(&'static str, &'static str)]] =
+                &[$(&[$((stringify!($name), stringify!($text))),+]),+];
+
+            fn from_source(
+                source: &dyn $crate::algorithm::Source,
+            ) -> Result<Self, $crate::algorithm::ParamError> {
+                use $crate::algorithm::fields::read;
+                Ok(Self { $($field: read::<$kind>(source, stringify!($field), None$(.or(Some($default)))?)?,)+ })
+            }
+
+            fn check(&self, bounds: &$crate::algorithm::Bounds) -> Result<(), $crate::algorithm::ParamError> {
+                $($crate::algorithm::fields::check::<$kind>(stringify!($field), self.$field, bounds)?;)+
+                Ok(())
+            }
+
+            fn scaled(&self, factor: f64) -> Self {
+                use $crate::algorithm::kinds::Kind;
+                Self { $($field: <$kind>::scaled(self.$field, factor),)+ }
+            }
+
+            fn describe(&self) -> String {
+                use $crate::algorithm::kinds::Kind;
+                let mut parts = Vec::new();
+                $(if None$(.or(Some($default)))? != Some(self.$field) {
+                    parts.push(format!("{}: {}", stringify!($field), <$kind>::write(self.$field)));
+                })+
+                format!("{{ {} }}", parts.join(", "))
+            }
+
+            fn numbers(&self) -> Vec<f64> {
+                use $crate::algorithm::kinds::Kind;
+                vec![$(<$kind>::number(self.$field)),+]
+            }
+        }
+
+        $crate::algorithm::fields::message! { $($message)? { $($field: $kind, None$(.or(Some($default)))?;)+ } }
+    };
+}
+pub(super) use fields;
+
+/// The part of `fields!` that reads a message.
+macro_rules! message {
+    ({ $($field:tt)+ }) => {};
+    ($message:ident { $($field:ident: $kind:ty, $default:expr;)+ }) => {
+        #[cfg(feature = "proto")]
+        impl $crate::algorithm::message::FromMessage for Fields {
+            type Message = $crate::proto::$message;
+
+            fn from_message(message: &Self::Message) -> Result<Self, $crate::algorithm::ParamError> {
+                use $crate::algorithm::{fields::given, kinds::Kind, message::Holds};
+                // No `..`: what only the message has, or only the declaration, does not compile.
+                let $crate::proto::$message { $($field),+ } = message;
+                Ok(Self {
+                    $($field: {
+                        let value = Holds::<<$kind as Kind>::Value>::value($field, stringify!($field))?;
+                        given::<$kind>(value, stringify!($field), $default)?
+                    },)+
+                })
+            }
+        }
+    };
+}
+pub(super) use message;
+
+/// A field as a file has it.
+pub(super) fn read<K: Kind>(
+    source: &dyn Source,
+    field: &str,
+    default: Option<K::Value>,
+) -> Result<K::Value, ParamError> {
+    let text = source.text(field);
+    let value = text.map(|text| K::read(text).map_err(|reason| ParamError::new(field, format!("{field}{reason}"))));
+    given::<K>(value.transpose()?, field, default)
+}
+
+/// A field as given, or else its default.
+pub(super) fn given<K: Kind>(
+    value: Option<K::Value>,
+    field: &str,
+    default: Option<K::Value>,
+) -> Result<K::Value, ParamError> {
+    value.or(default).or(K::MISSING).ok_or_else(|| ParamError::new(field, format!("{field} is missing")))
+}
+
+/// Checks one field.
+pub(super) fn check<K: Kind>(field: &str, value: K::Value, bounds: &Bounds) -> Result<(), ParamError> {
+    match K::beyond(value, bounds) {
+        None => Ok(()),
+        Some(range) => Err(ParamError::new(field, format!("{field} is {range}, not {}", K::write(value)))),
+    }
+}

@@ -1,0 +1,185 @@
+//! The kinds of fields that parameters are declared with: text, range, and what a factor does to each.
+
+use super::params::{Bounds, MAX_COUNT, MAX_PERIOD};
+use crate::domain::{
+    Micros,
+    ask::MAX_WAIT,
+    time::{format_duration, parse_duration},
+};
+
+/// What a field may be.
+pub trait Kind {
+    /// A field of this kind in memory.
+    type Value: Copy + PartialEq;
+
+    /// The value of a field that is missing and whose declaration has no default; `None`: it is required.
+    const MISSING: Option<Self::Value> = None;
+
+    /// From a file's text; the error says which form it should have.
+    #[allow(clippy::missing_errors_doc)]
+    fn read(text: &str) -> Result<Self::Value, String>;
+
+    /// As a file writes it.
+    fn write(value: Self::Value) -> String;
+
+    /// As the Lua half takes it.
+    fn number(value: Self::Value) -> f64;
+
+    /// Its range in words, where the value is outside.
+    fn beyond(value: Self::Value, bounds: &Bounds) -> Option<String>;
+
+    /// The value under a factor.
+    fn scaled(value: Self::Value, _factor: f64) -> Self::Value {
+        value
+    }
+}
+
+/// A number of units, which a factor divides, rounding up. Where it may be 0 it is so unless given: a message cannot
+/// tell the two apart.
+pub enum Units<const LEAST: u64 = 1, const MOST: u64 = MAX_COUNT> {}
+
+impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
+    type Value = u64;
+
+    const MISSING: Option<u64> = if LEAST == 0 { Some(0) } else { None };
+
+    fn read(text: &str) -> Result<u64, String> {
+        text.parse().map_err(|_| format!(" is a whole number from 0, not `{text}`"))
+    }
+
+    fn write(value: u64) -> String {
+        value.to_string()
+    }
+
+    fn number(value: u64) -> f64 {
+        value as f64
+    }
+
+    fn beyond(value: u64, _: &Bounds) -> Option<String> {
+        let most = if MOST.is_power_of_two() { format!("2^{}", MOST.ilog2()) } else { MOST.to_string() };
+        (!(LEAST..=MOST).contains(&value)).then(|| format!("{LEAST} to {most}"))
+    }
+
+    /// A result that is too large saturates, beyond every bound.
+    fn scaled(value: u64, factor: f64) -> u64 {
+        ((value as f64 / factor).ceil() as u64).max(LEAST)
+    }
+}
+
+/// A period or slot: 1 µs to the longest that the service allows.
+pub enum Period {}
+
+impl Kind for Period {
+    type Value = Micros;
+
+    fn read(text: &str) -> Result<Micros, String> {
+        Length::read(text)
+    }
+
+    fn write(value: Micros) -> String {
+        Length::write(value)
+    }
+
+    fn number(value: Micros) -> f64 {
+        Length::number(value)
+    }
+
+    fn beyond(value: Micros, bounds: &Bounds) -> Option<String> {
+        let most = bounds.max_period.min(MAX_PERIOD);
+        let words = || format!("1us to {} (the setting max_period, at most 366d)", format_duration(most));
+        (!(1..=most).contains(&value)).then(words)
+    }
+}
+
+/// A length of time that its algorithm checks.
+pub enum Length {}
+
+impl Kind for Length {
+    type Value = Micros;
+
+    fn read(text: &str) -> Result<Micros, String> {
+        parse_duration(text).map_err(|reason| format!(": {reason}"))
+    }
+
+    fn write(value: Micros) -> String {
+        format_duration(value)
+    }
+
+    fn number(value: Micros) -> f64 {
+        value as f64
+    }
+
+    fn beyond(_: Micros, _: &Bounds) -> Option<String> {
+        None
+    }
+}
+
+/// The longest wait that a limit grants, where it says.
+pub enum Wait {}
+
+impl Kind for Wait {
+    type Value = Option<Micros>;
+
+    fn read(text: &str) -> Result<Option<Micros>, String> {
+        Length::read(text).map(Some)
+    }
+
+    fn write(value: Option<Micros>) -> String {
+        value.map_or_else(String::new, format_duration)
+    }
+
+    fn number(value: Option<Micros>) -> f64 {
+        value.map_or(-1.0, Length::number)
+    }
+
+    fn beyond(value: Option<Micros>, _: &Bounds) -> Option<String> {
+        value.filter(|wait| !(0..=MAX_WAIT).contains(wait)).map(|_| "0 to 1d".to_owned())
+    }
+}
+
+/// A number, whole or not, that its algorithm checks. From a message it may also be infinite or none.
+pub enum Real {}
+
+impl Kind for Real {
+    type Value = f64;
+
+    fn read(text: &str) -> Result<f64, String> {
+        let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+        number.ok_or_else(|| format!(" is a number, not `{text}`"))
+    }
+
+    fn write(value: f64) -> String {
+        value.to_string()
+    }
+
+    fn number(value: f64) -> f64 {
+        value
+    }
+
+    fn beyond(_: f64, _: &Bounds) -> Option<String> {
+        None
+    }
+}
+
+/// A switch.
+pub enum Flag {}
+
+impl Kind for Flag {
+    type Value = bool;
+
+    fn read(text: &str) -> Result<bool, String> {
+        text.parse().map_err(|_| format!(" is true or false, not `{text}`"))
+    }
+
+    fn write(value: bool) -> String {
+        value.to_string()
+    }
+
+    fn number(value: bool) -> f64 {
+        f64::from(u8::from(value))
+    }
+
+    fn beyond(_: bool, _: &Bounds) -> Option<String> {
+        None
+    }
+}

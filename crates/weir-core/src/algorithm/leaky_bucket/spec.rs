@@ -1,0 +1,157 @@
+//! What the properties must be told of `leaky_bucket`, and its vectors.
+
+use super::super::{
+    Bounds, Params, find,
+    properties::{
+        Spec,
+        check::{Key, MS, S, check, error, never, parse, pass, refuse},
+        spec::Example,
+    },
+};
+use crate::domain::{Micros, time::DAY};
+
+pub const SPEC: Spec = Spec {
+    // What is there at its beginning, and at each tick within it as much as a tick can make room for. Ticks begin when
+    // something comes into an empty bucket: then the first one is a whole drip_rate away; else a unit was there before.
+    bound: |example: Example, elapsed: Micros, _| {
+        let size = example.units("size");
+        let drip_size = example.text("drip_size").map_or(1, |_| example.units("drip_size"));
+        let drip_rate = example.text("drip_rate").map_or(S.unsigned_abs().into(), |_| example.micros("drip_rate"));
+        let elapsed = u128::from(elapsed.unsigned_abs());
+        size + drip_size.min(size) * elapsed.div_ceil(drip_rate) - u128::from(elapsed % drip_rate > 0)
+    },
+    is_reached: true,
+    shapes: false,
+    lends: false,
+    states: &[
+        (&[1e15, 4_294_967_296.0], true),
+        (&[1e15, 4_294_967_297.0], false),
+        (&[0.0, -1.0], false),
+        (&[0.5, 1.0], false),
+        (&[1e16, 1.0], false),
+    ],
+};
+
+#[test]
+fn three_at_once_then_one_a_second() {
+    check(
+        "leaky_bucket",
+        &[("size", "3")],
+        &[
+            (0, 1, pass(3, 2, S)),
+            (0, 1, pass(3, 1, 2 * S)),
+            (0, 1, pass(3, 0, 3 * S)),
+            (0, 1, refuse(3, 0, S, 3 * S)),
+            (700 * MS, 1, refuse(3, 0, 300 * MS, 2_300 * MS)),
+            (S, 1, pass(3, 0, 3 * S)),
+            (S, 4, never(3, 0, 3 * S)),
+            // The clock steps back: still the tick that is known.
+            (500 * MS, 1, refuse(3, 0, 1_500 * MS, 3_500 * MS)),
+            (500 * MS, -1, pass(3, 1, 2_500 * MS)),
+            (S, -9, pass(3, 3, 0)),
+        ],
+    );
+}
+
+/// 12 in a bucket whose size is now 10: two ticks of 2 make room for one more.
+#[test]
+fn what_was_spent_stays_spent_above_a_lowered_size() {
+    let large = parse("leaky_bucket", &[("size", "20"), ("drip_size", "2"), ("drip_rate", "1s")]);
+    let small = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2"), ("drip_rate", "1s")]);
+    let mut key = Key::new();
+    assert_eq!(key.ask(&large, 0, 12), pass(20, 8, 6 * S));
+    assert_eq!(key.ask(&small, 0, 1), refuse(10, 0, 2 * S, 6 * S));
+    assert_eq!(key.ask(&small, 0, 0), refuse(10, 0, S, 6 * S));
+    assert_eq!(key.ask(&small, 2 * S - 1, 1), refuse(10, 0, 1, 4 * S + 1));
+    assert_eq!(key.ask(&small, 2 * S, 1), pass(10, 1, 5 * S));
+}
+
+/// How many of those who ask for one unit every 100 ms, as long as they get it, pass from `from` to `to`.
+fn admitted(key: &mut Key, params: &Params, from: Micros, to: Micros) -> usize {
+    let moments = (from..=to).step_by(100 * MS as usize);
+    moments.map(|now| (0..).take_while(|_| key.ask(params, now, 1).allowed).count()).sum()
+}
+
+/// A tick moves time by one `drip_rate`, however many units it takes: else 70 would pass where 130 may.
+#[test]
+fn a_tick_moves_time_by_one_drip_rate_whatever_the_drip_size() {
+    let params = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2")]);
+    assert_eq!(admitted(&mut Key::new(), &params, 0, 60 * S), 10 + 2 * 60);
+}
+
+/// Were the time at which a bucket was empty kept for later, it would let 8 more through at once than it holds.
+#[test]
+fn idle_time_is_not_saved() {
+    let params = parse("leaky_bucket", &[("size", "10")]);
+    let mut key = Key::new();
+    assert!(key.ask(&params, 0, 2).allowed);
+    assert_eq!(admitted(&mut key, &params, 10 * S, 10 * S), 10);
+    assert_eq!(key.ask(&params, 10 * S, 1), refuse(10, 0, S, 10 * S));
+}
+
+/// Two callers who see the same tick let it drip once: else 4 would pass through a bucket of 2.
+#[test]
+fn a_tick_drips_once() {
+    let params = parse("leaky_bucket", &[("size", "2")]);
+    let mut key = Key::new();
+    assert_eq!(admitted(&mut key, &params, 0, 0), 2);
+    assert_eq!(admitted(&mut key, &params, 2 * S, 2 * S), 2);
+    assert_eq!(admitted(&mut key, &params, 3 * S, 3 * S), 1);
+}
+
+#[test]
+fn the_first_tick_comes_a_whole_drip_rate_after_the_first_unit() {
+    let params = parse("leaky_bucket", &[("size", "2")]);
+    let mut key = Key::new();
+    assert_eq!(key.ask(&params, 900 * MS, 1), pass(2, 1, S));
+    assert_eq!(key.ask(&params, 1_899 * MS, 1), pass(2, 0, S + MS));
+    // Empty since 2.9 s, and filled anew at 3.5 s.
+    assert_eq!(key.ask(&params, 3_500 * MS, 1), pass(2, 1, S));
+}
+
+#[test]
+fn a_factor_reaches_size_and_drip_rate_and_rounds_up() {
+    let params = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2"), ("drip_rate", "1s")]);
+    let scaled = |factor: f64| params.scale(factor).map(|params| params.describe());
+    assert_eq!(scaled(2.0).as_deref(), Ok("{ size: 5, drip_size: 2, drip_rate: 2s }"));
+    assert_eq!(scaled(0.5).as_deref(), Ok("{ size: 20, drip_size: 2, drip_rate: 500ms }"));
+    assert_eq!(scaled(3.0).as_deref(), Ok("{ size: 4, drip_size: 2, drip_rate: 3s }"));
+    assert_eq!(scaled(100.0).as_deref(), Ok("{ size: 1, drip_size: 2, drip_rate: 100s }"));
+    let third = parse("leaky_bucket", &[("size", "1"), ("drip_rate", "1us")]);
+    assert_eq!(third.scale(1.0 / 3.0).unwrap().describe(), "{ size: 3, drip_rate: 1us }");
+    assert_eq!(third.scale(4.0 / 3.0).unwrap().describe(), "{ size: 1, drip_rate: 2us }");
+    assert_eq!(scaled(1e9).unwrap_err().field, "drip_rate");
+    assert_eq!(scaled(1e-9).unwrap_err().field, "size");
+    let bounds = Bounds { max_period: DAY };
+    let daily = (find("leaky_bucket").unwrap().parse)(&[("size", "9"), ("drip_rate", "1d")].as_slice(), &bounds);
+    assert_eq!(daily.unwrap().scale(2.0).unwrap_err().field, "drip_rate", "beyond max_period");
+}
+
+/// A count that was spent under a limit 2^32 times as generous is forgotten as far as it would take over 35 years.
+#[test]
+fn a_bucket_far_above_its_size_stays_within_what_a_double_holds() {
+    let large = parse("leaky_bucket", &[("size", "4294967296"), ("drip_size", "4294967296"), ("drip_rate", "31d")]);
+    let small = parse("leaky_bucket", &[("size", "1"), ("drip_rate", "31d")]);
+    let mut key = Key::new();
+    assert!(key.ask(&large, 0, 1 << 32).allowed);
+    let ticks = (1 << 50) / (31 * DAY);
+    assert_eq!(key.ask(&small, 0, 1), refuse(1, 0, ticks * 31 * DAY, ticks * 31 * DAY));
+    assert_eq!(key.ask(&small, ticks * 31 * DAY, 1), pass(1, 0, 31 * DAY));
+}
+
+#[test]
+fn what_is_out_of_bounds_is_told() {
+    let told = |fields: &[(&str, &str)]| {
+        let error = error("leaky_bucket", fields);
+        (error.field, error.reason)
+    };
+    assert_eq!(told(&[]).1, "size is missing");
+    assert_eq!(told(&[("size", "0")]).1, "size is 1 to 2^32, not 0");
+    assert_eq!(told(&[("size", "1"), ("drip_size", "0")]).1, "drip_size is 1 to 2^32, not 0");
+    assert_eq!(told(&[("size", "1"), ("drip_size", "4294967297")]).0, "drip_size");
+    assert_eq!(told(&[("size", "1"), ("drip_rate", "0s")]).0, "drip_rate");
+    assert_eq!(told(&[("size", "1"), ("drip_rate", "32d")]).0, "drip_rate");
+    let (field, reason) = told(&[("size", "1000"), ("drip_rate", "31d")]);
+    assert_eq!(field, "size");
+    assert!(reason.contains("2^50 us"), "{reason}");
+}

@@ -1,0 +1,59 @@
+//! Fields as the generated messages have them.
+
+use super::params::ParamError;
+use crate::domain::Micros;
+
+/// Fields that a message has too.
+pub trait FromMessage: Sized {
+    /// The message.
+    type Message;
+
+    /// From a message.
+    ///
+    /// # Errors
+    /// [`ParamError`] for a field that is missing or that no file could write either.
+    fn from_message(message: &Self::Message) -> Result<Self, ParamError>;
+}
+
+/// The type of a message's field that holds a `V`; one without presence always does.
+pub trait Holds<V> {
+    /// The value, where it is given.
+    ///
+    /// # Errors
+    /// [`ParamError`] for a length of time that is not one.
+    fn value(&self, field: &str) -> Result<Option<V>, ParamError>;
+}
+
+impl<V: Copy> Holds<V> for V {
+    fn value(&self, _: &str) -> Result<Option<V>, ParamError> {
+        Ok(Some(*self))
+    }
+}
+
+impl<V: Copy> Holds<V> for Option<V> {
+    fn value(&self, _: &str) -> Result<Option<V>, ParamError> {
+        Ok(*self)
+    }
+}
+
+impl Holds<Micros> for Option<prost_types::Duration> {
+    fn value(&self, field: &str) -> Result<Option<Micros>, ParamError> {
+        let Some(value) = self else { return Ok(None) };
+        let micros = micros(value);
+        let reason = || ParamError::new(field, format!("{field} is a length of time in whole microseconds"));
+        micros.map(Some).ok_or_else(reason)
+    }
+}
+
+impl Holds<Option<Micros>> for Option<prost_types::Duration> {
+    fn value(&self, field: &str) -> Result<Option<Option<Micros>>, ParamError> {
+        Holds::<Micros>::value(self, field).map(|micros| micros.map(Some))
+    }
+}
+
+/// A message's length of time; `None` when it is negative, malformed, finer than a microsecond or beyond 2^53 µs.
+pub fn micros(value: &prost_types::Duration) -> Option<Micros> {
+    let well_formed = value.seconds >= 0 && (0..1_000_000_000).contains(&value.nanos) && value.nanos % 1_000 == 0;
+    let micros = value.seconds.checked_mul(1_000_000)?.checked_add(i64::from(value.nanos / 1_000))?;
+    (well_formed && micros <= 1 << 53).then_some(micros)
+}

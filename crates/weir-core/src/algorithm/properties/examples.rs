@@ -1,0 +1,89 @@
+//! Cases that hold for the examples of every algorithm.
+
+use super::{
+    check::{Key, MS, S},
+    trace::examples,
+};
+use crate::{
+    algorithm::{Bounds, LIST, Params, Source},
+    domain::{Ask, Micros, time::DAY},
+};
+
+#[test]
+fn a_charge_given_back_at_once_leaves_what_was() {
+    for (entry, params) in examples().filter(|(entry, _)| !entry.spec.lends) {
+        let mut key = Key { max_wait: Some(0), ..Key::new() };
+        let now = 1_790_000_000 * S;
+        let most = key.ask(&params, now, 0).limit as i64;
+        key.ask(&params, now, (most + 1) / 2);
+        let before = key.ask(&params, now, 0);
+        let all = before.remaining as i64;
+        assert!(key.ask(&params, now, all).allowed);
+        assert_eq!(key.ask(&params, now, -all), before, "{} {params:?}", entry.name);
+    }
+}
+
+/// A description as a file's map.
+struct Described(Vec<(String, String)>);
+
+impl Described {
+    fn new(params: &Params) -> Self {
+        let text = params.describe();
+        let inner = text.strip_prefix("{ ").and_then(|text| text.strip_suffix(" }")).unwrap();
+        let pair = |part: &str| part.split_once(": ").map(|(name, text)| (name.to_owned(), text.to_owned())).unwrap();
+        Self(inner.split(", ").map(pair).collect())
+    }
+}
+
+impl Source for Described {
+    fn text(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| name == field).map(|(_, text)| text.as_str())
+    }
+}
+
+#[test]
+fn a_description_is_what_a_file_would_write() {
+    for (entry, params) in examples() {
+        for params in [params.scale(0.5).ok(), params.scale(3.0).ok(), Some(params)].into_iter().flatten() {
+            let described = Described::new(&params);
+            assert!(described.0.iter().all(|(name, _)| entry.fields.contains(&name.as_str())), "{}", params.describe());
+            assert_eq!((entry.parse)(&described, &Bounds::default()).as_ref(), Ok(&params), "{}", params.describe());
+        }
+    }
+}
+
+#[test]
+fn a_window_is_a_length_of_time() {
+    for (entry, params) in examples() {
+        for params in [params.scale(0.5).ok(), params.scale(3.0).ok(), Some(params)].into_iter().flatten() {
+            let window = params.window();
+            assert!((1..=1 << 53).contains(&window), "{} {}: {window}", entry.name, params.describe());
+        }
+    }
+}
+
+#[test]
+fn the_examples_are_those_that_others_look_for() {
+    let now = 1_790_000_000 * S;
+    let ask = |now: Micros, cost: i64| Ask { now, cost, max_wait: Some(0), phase: 0 };
+    for entry in LIST {
+        let examples: Vec<_> = examples().filter(|(other, _)| other.name == entry.name).map(|(_, it)| it).collect();
+        let first = examples[0].step(None, &ask(now, 0)).0;
+        assert!((3..=20).contains(&first.limit), "{}: the first is of about ten units", entry.name);
+        let reset = |params: &Params| params.step(None, &ask(now, 1)).0.reset_after;
+        assert!(
+            examples.iter().any(|it| (S / 2..=2 * S).contains(&reset(it))),
+            "{}: none is soon forgotten",
+            entry.name
+        );
+        let lasting = examples.iter().filter(|params| {
+            let (full, state) = params.step(None, &ask(now, params.step(None, &ask(now, 0)).0.limit as i64));
+            // One that lends grants one unit more.
+            let lent = params.step(state.as_ref(), &ask(now, 1)).1.or(state);
+            let (later, charged) = params.step(lent.as_ref(), &ask(now + MS, 1));
+            let waits = !later.allowed && later.retry_after > Some(DAY / 24);
+            (100..=700).contains(&full.limit) && waits && charged.is_none()
+        });
+        assert!(lasting.count() >= 2, "{}: fewer than two last", entry.name);
+    }
+}

@@ -1,0 +1,127 @@
+//! The Lua halves, run in this process by the Lua that Redis embeds (5.1).
+
+use std::collections::HashMap;
+
+use mlua::{Function, Lua, MultiValue, Value};
+
+use crate::{
+    algorithm::{LIST, LUA_PRELUDE, Params, State},
+    domain::{Ask, Decision},
+};
+
+/// Numbers as the Lua half takes and gives them. A decision's: allowed, limit, remaining, retry (-1 for none), reset, wait,
+/// never.
+pub type Numbers = Vec<f64>;
+
+/// What a file defines, by name.
+type Defined = Vec<(String, Value)>;
+
+/// The Lua half of every algorithm.
+pub struct Halves {
+    steps: HashMap<&'static str, Function>,
+    _lua: Lua,
+}
+
+/// As in Redis, where globals would outlive the call.
+const FORBID_GLOBALS: &str = "
+    local function forbid(_, name) error('the global ' .. name, 2) end
+    setmetatable(_G, {__index = forbid, __newindex = forbid})
+";
+
+impl Halves {
+    /// Loads each file by itself, so that an error names file and line; it sees what the shared files define.
+    pub fn new() -> Self {
+        let lua = Lua::new();
+        lua.load(FORBID_GLOBALS).exec().unwrap();
+        let mut shared = Defined::new();
+        for (file, text) in LUA_PRELUDE {
+            let defined = load(&lua, file, text, &shared).unwrap();
+            shared.extend(defined);
+        }
+        let step = |name: &str, text| {
+            let defined = load(&lua, &format!("{name}.lua"), text, &shared).unwrap();
+            assert!(defined.iter().all(|(own, _)| own.starts_with(name)), "{name}.lua defines {defined:?}");
+            let step =
+                defined.into_iter().find(|(own, _)| own == name).and_then(|(_, step)| step.as_function().cloned());
+            step.unwrap_or_else(|| panic!("{name}.lua has no `local function {name}`"))
+        };
+        let steps = LIST.iter().map(|entry| (entry.name, step(entry.name, entry.lua))).collect();
+        Self { steps, _lua: lua }
+    }
+
+    /// The Lua half of [`Params::step`]: the decision, and the new state where it changed.
+    pub fn step(&self, params: &Params, state: Option<&State>, ask: &Ask) -> (Numbers, Option<Numbers>) {
+        let state = state.map(State::encode);
+        let max_wait = ask.max_wait.unwrap_or(-1) as f64;
+        let (now, cost, phase) = (ask.now as f64, ask.cost as f64, ask.phase as f64);
+        self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
+    }
+
+    /// Panics unless both halves give the same decision, in whole numbers that a double holds, and the same state.
+    pub fn assert_same(&self, params: &Params, state: Option<&State>, ask: &Ask, rust: (&Decision, Option<&State>)) {
+        let (decision, next) = self.step(params, state, ask);
+        let place = || format!("{params:?} {state:?} {ask:?}");
+        assert_bits(&decision, &numbers(rust.0), &place);
+        let exact = |number: &f64| number.fract() == 0.0 && number.abs() < (1i64 << 53) as f64;
+        assert!(decision.iter().all(exact), "{decision:?} is not exact: {}", place());
+        match (&next, rust.1.map(State::encode)) {
+            (None, None) => {}
+            (Some(lua), Some(rust)) => assert_bits(lua, &rust, &place),
+            (lua, rust) => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", place()),
+        }
+    }
+}
+
+/// Runs a file, which sees what `shared` says: what it defines at its top level.
+fn load(lua: &Lua, file: &str, text: &str, shared: &[(String, Value)]) -> mlua::Result<Defined> {
+    let own: Vec<_> = text.lines().filter_map(defined).flatten().collect();
+    let seen: Vec<_> = shared.iter().map(|(name, _)| name.as_str()).chain(["_"]).collect();
+    // On the first line, so that lines are counted as in the file.
+    let source = format!("local {} = ... {text}\nreturn {}", seen.join(", "), own.join(", "));
+    let values = shared.iter().map(|(_, value)| value.clone()).collect::<MultiValue>();
+    let values: MultiValue = lua.load(source).set_name(format!("@{file}")).call(values)?;
+    Ok(own.into_iter().map(str::to_owned).zip(values).collect())
+}
+
+/// The names that a line defines at the top level of its file.
+fn defined(line: &str) -> Option<Vec<&str>> {
+    let rest = line.strip_prefix("local ")?;
+    match rest.strip_prefix("function ") {
+        Some(rest) => rest.split_once('(').map(|(name, _)| vec![name]),
+        None => rest.split_once(" =").map(|(names, _)| names.split(", ").collect()),
+    }
+}
+
+#[test]
+fn an_error_names_its_file_and_line_and_a_global_is_one() {
+    let lua = Lua::new();
+    lua.load(FORBID_GLOBALS).exec().unwrap();
+    let bad = "-- A comment.\nlocal function bad(p)\n  if p then return p.x.y end\n  count = 1\nend\n";
+    let step = load(&lua, "bad.lua", bad, &[]).unwrap().remove(0).1.as_function().unwrap().clone();
+    let error = |argument: Value| step.call::<()>(argument).unwrap_err().to_string();
+    let table = Value::Table(lua.create_table().unwrap());
+    assert!(error(table).contains("bad.lua:3: attempt to index field 'x'"));
+    assert!(error(Value::Nil).contains("bad.lua:4: the global count"));
+}
+
+/// A store's script is all the files in one, in which Lua allows 200 names.
+#[test]
+fn all_files_are_one_script() {
+    let files = LUA_PRELUDE.iter().map(|(_, text)| *text).chain(LIST.iter().map(|entry| entry.lua));
+    Lua::new().load(files.collect::<String>()).exec().unwrap();
+}
+
+fn assert_bits(lua: &[f64], rust: &[f64], place: &impl Fn() -> String) {
+    let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+    assert!(bits(lua) == bits(rust), "Lua {lua:?}, Rust {rust:?}: {}", place());
+    let finite = |number: &f64| number.is_finite() && number.abs() < (1i64 << 53) as f64;
+    assert!(lua.iter().all(finite), "{lua:?} is not exact: {}", place());
+}
+
+/// A decision of the Rust half in Lua's form.
+pub fn numbers(decision: &Decision) -> Numbers {
+    let flag = |flag| f64::from(u8::from(flag));
+    let Decision { allowed, limit, remaining, retry_after, reset_after, wait, never } = *decision;
+    let retry = retry_after.unwrap_or(-1);
+    vec![flag(allowed), limit as f64, remaining as f64, retry as f64, reset_after as f64, wait as f64, flag(never)]
+}

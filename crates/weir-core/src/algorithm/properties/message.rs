@@ -1,0 +1,96 @@
+//! A message and a file with the same values make the same limit. The messages are made by reflection, apart from the
+//! declarations that read them.
+
+use prost::Message as _;
+use prost_reflect::{DescriptorPool, DynamicMessage, Kind, ReflectMessage as _, Value};
+
+use crate::{
+    algorithm::{Bounds, Entry, LIST, ParamError, Params, params::MAX_PERIOD},
+    domain::time::{SECOND, parse_duration},
+    proto,
+};
+
+type Given<'a> = [(&'a str, &'a str)];
+
+const BOUNDS: Bounds = Bounds { max_period: MAX_PERIOD };
+
+fn from_file(entry: &Entry, given: &Given<'_>) -> Result<Params, ParamError> {
+    (entry.parse)(&given, &BOUNDS)
+}
+
+fn from_message(entry: &Entry, given: &Given<'_>) -> Result<Params, ParamError> {
+    let pool = DescriptorPool::decode(proto::DESCRIPTORS).unwrap();
+    let mut limit = DynamicMessage::new(pool.get_message_by_name("weir.v1.Limit").unwrap());
+    let field = limit.descriptor().get_field_by_name(entry.name).unwrap();
+    let Kind::Message(descriptor) = field.kind() else { panic!("{} is not a message", entry.name) };
+    let mut message = DynamicMessage::new(descriptor);
+    for (name, text) in given {
+        let field = message.descriptor().get_field_by_name(name).unwrap();
+        message.set_field(&field, value(&field.kind(), text));
+    }
+    limit.set_field(&field, Value::Message(message));
+    let limit = proto::Limit::decode(limit.encode_to_vec().as_slice()).unwrap();
+    Params::from_proto(&limit.algorithm.unwrap(), &BOUNDS)
+}
+
+fn value(kind: &Kind, text: &str) -> Value {
+    match kind {
+        Kind::Uint64 => Value::U64(text.parse().unwrap()),
+        Kind::Double => Value::F64(text.parse().unwrap()),
+        Kind::Bool => Value::Bool(text.parse().unwrap()),
+        Kind::Message(duration) => {
+            let (micros, mut message) = (parse_duration(text).unwrap(), DynamicMessage::new(duration.clone()));
+            message.set_field_by_name("seconds", Value::I64(micros / SECOND));
+            message.set_field_by_name("nanos", Value::I32((micros % SECOND) as i32 * 1_000));
+            Value::Message(message)
+        }
+        kind => panic!("no parameter is of kind {kind:?}"),
+    }
+}
+
+/// Without one of the fields.
+fn without<'a>(given: &'a Given<'_>, field: &str) -> Vec<(&'a str, &'a str)> {
+    given.iter().copied().filter(|(name, _)| *name != field).collect()
+}
+
+#[test]
+fn a_message_and_a_file_with_the_same_values_make_the_same_limit() {
+    for (entry, example) in examples() {
+        let params = from_file(entry, example).unwrap();
+        assert_eq!(from_message(entry, example), Ok(params), "{} {example:?}", entry.name);
+    }
+}
+
+#[test]
+fn a_missing_field_means_the_same_in_both() {
+    for (entry, example) in examples() {
+        for field in entry.fields {
+            let given = without(example, field);
+            match (from_file(entry, &given), from_message(entry, &given)) {
+                (Err(file), Err(message)) => assert_eq!(message.field, format!("{}.{}", entry.name, file.field)),
+                (file, message) => assert_eq!(file, message, "{} {given:?}", entry.name),
+            }
+        }
+    }
+}
+
+/// Else the others would not notice one that is read as its default.
+#[test]
+fn one_example_has_no_field_at_its_default() {
+    for entry in list() {
+        let sets_all = |example: &Given<'_>| {
+            let says = |field: &&str| from_file(entry, &without(example, field)) != from_file(entry, example);
+            entry.fields.iter().all(says)
+        };
+        assert!(entry.examples.iter().any(|example| sets_all(example)), "{}: none", entry.name);
+    }
+}
+
+/// The algorithms that have a message: all but the one that is only there to be copied.
+fn list() -> impl Iterator<Item = &'static Entry> {
+    LIST.iter().filter(|entry| entry.name != "skeleton")
+}
+
+fn examples() -> impl Iterator<Item = (&'static Entry, &'static Given<'static>)> {
+    list().flat_map(|entry| entry.examples.iter().map(move |example| (entry, *example)))
+}

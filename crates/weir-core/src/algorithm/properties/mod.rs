@@ -1,0 +1,242 @@
+//! The properties that every algorithm has, tested over the whole list with the examples that each names.
+
+pub(crate) mod check;
+mod examples;
+mod lua;
+#[cfg(feature = "proto")]
+mod message;
+mod rate;
+mod refund;
+pub(crate) mod spec;
+mod trace;
+mod window;
+
+pub(crate) use spec::Spec;
+
+use lua::Halves;
+use trace::{Events, Step, examples, replay};
+
+use super::{LIST, Params, State};
+use crate::domain::{Ask, Decision, ask::MAX_COST, time::MAX_MOMENT};
+
+/// Panics unless a refusal's retry is the first moment at which the same request passes.
+fn assert_exact_retry(params: &Params, state: Option<&State>, ask: &Ask, refusal: &Decision) {
+    let place = || format!("{refusal:?} for {ask:?} in {state:?} of {params:?}");
+    assert_eq!(refusal.never, refusal.retry_after.is_none(), "{}", place());
+    let Some(retry) = refusal.retry_after else { return };
+    assert!(retry > 0, "{}", place());
+    let at = |now| params.step(state, &Ask { now, ..*ask }).0;
+    assert!(at(ask.now + retry).allowed, "still refused when the retry is over: {}", place());
+    assert!(!at(ask.now + retry - 1).allowed, "passes before the retry is over: {}", place());
+}
+
+#[test]
+fn rust_and_lua_agree() {
+    let halves = Halves::new();
+    replay(60, 60, Events::ANY, |step, _| {
+        halves.assert_same(step.params, step.state, &step.ask, (&step.decision, step.next));
+    });
+}
+
+#[test]
+fn rust_and_lua_agree_at_the_ends_of_every_range() {
+    let halves = Halves::new();
+    let moments = [0, 1, MAX_MOMENT - 1, MAX_MOMENT];
+    let costs = [-MAX_COST, -1, 0, 1, MAX_COST - 1, MAX_COST];
+    for (entry, writer) in examples() {
+        let most = writer.step(None, &Ask { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit as i64;
+        let phases = |params: &Params| params.phase_period().map_or([0, 0], |period| [0, period - 1]);
+        for written_at in moments {
+            let full = Ask { now: written_at, cost: most.min(MAX_COST), max_wait: None, phase: phases(&writer)[1] };
+            let written = writer.step(None, &full).1;
+            for (_, params) in examples().filter(|(other, _)| other.name == entry.name) {
+                for (now, cost) in moments.into_iter().flat_map(|now| costs.map(|cost| (now, cost))) {
+                    for phase in phases(&params) {
+                        let ask = Ask { now, cost, max_wait: None, phase };
+                        let (decision, next) = params.step(written.as_ref(), &ask);
+                        halves.assert_same(&params, written.as_ref(), &ask, (&decision, next.as_ref()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_state_is_decoded_from_its_own_numbers_and_no_others() {
+    replay(60, 60, Events::ANY, |step, random| {
+        let Some(state) = step.next else { return };
+        let numbers = state.encode();
+        let from = |numbers: &[f64]| State::decode(state.algorithm(), numbers);
+        assert_eq!(state.algorithm(), step.params.name());
+        assert_eq!(from(&numbers).as_ref(), Some(state), "{numbers:?}");
+        assert_eq!(State::decode("none", &numbers), None);
+        assert_eq!((from(&numbers[1..]), from(&[])), (None, None), "{numbers:?}");
+        let mut other = numbers.clone();
+        let index = random.below(other.len());
+        for number in [f64::NAN, f64::INFINITY, -0.0, 9e15, -9.1e15, -1.0, 0.5, random.magnitude(1 << 52) as f64] {
+            other[index] = number;
+            if let Some(state) = from(&other) {
+                let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&state.encode()), bits(&other), "{numbers:?} with another number {index}");
+            }
+        }
+    });
+}
+
+#[test]
+fn numbers_that_no_state_has_are_refused() {
+    for entry in LIST {
+        assert!(entry.spec.states.iter().any(|(_, good)| !good), "{} says nothing of them", entry.name);
+        for (numbers, good) in entry.spec.states {
+            let state = State::decode(entry.name, numbers).map(|state| state.encode());
+            assert_eq!(state.as_deref(), good.then_some(*numbers), "{}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn expiry_is_invisible() {
+    replay(60, 60, Events::ANY, |step, random| {
+        let after = step.after();
+        let reset = step.decision.reset_after;
+        assert!(reset >= 0, "{step:?}");
+        let is_new =
+            |later| step.decide(after, &Ask { now: step.ask.now + later, ..step.with_cost(0) }).reset_after == 0;
+        assert!(is_new(reset), "{step:?}");
+        assert!(reset == 0 || !is_new(reset - 1), "new before its reset is over: {step:?}");
+        let later = reset + if random.once_in(2) { 0 } else { random.magnitude(1 << 42) };
+        let limit = step.decision.limit as i64;
+        for cost in [0, 1, limit, limit + 1, random.within(0, limit), -1, -limit] {
+            let ask = Ask { now: step.ask.now + later, ..step.with_cost(cost) };
+            let (expired, unseen) = (step.params.step(after, &ask), step.params.step(None, &ask));
+            assert_eq!(expired.0, unseen.0, "{ask:?} after {step:?}");
+            assert!(cost < 0 || expired.1 == unseen.1, "another state from {ask:?} after {step:?}");
+        }
+    });
+}
+
+#[test]
+fn a_refusal_charges_nothing_unless_the_limit_says_so() {
+    replay(60, 60, Events::ANY, |step, _| {
+        if !step.decision.allowed {
+            let charged = step.params.charges_denied() && step.ask.cost > 0;
+            assert_eq!(step.next.is_some(), charged, "{step:?}");
+        }
+    });
+}
+
+#[test]
+fn retry_after_is_exact() {
+    replay(60, 60, Events::ANY, |step, _| {
+        if step.decision.allowed {
+            assert_eq!((step.decision.retry_after, step.decision.never), (None, false), "{step:?}");
+        } else {
+            assert_exact_retry(step.params, step.after(), &step.ask, &step.decision);
+        }
+    });
+}
+
+#[test]
+fn a_cost_of_zero_peeks_by_the_same_inequality() {
+    replay(60, 60, Events::ANY, |step, _| {
+        let peek = step.params.step(step.state, &step.with_cost(0));
+        assert_eq!(peek.1, None, "{step:?}");
+        assert!(peek.0.allowed || (peek.0.remaining == 0 && !step.entry.spec.shapes), "{peek:?} {step:?}");
+        if step.decision.allowed && step.ask.cost >= 0 {
+            for less in [0, step.ask.cost / 2, (step.ask.cost - 1).max(0)] {
+                assert!(step.decide(step.state, &step.with_cost(less)).allowed, "not at a cost of {less}: {step:?}");
+            }
+        }
+    });
+    replay(60, 60, Events { changes: false, back: false, refunds: true }, |step, _| {
+        let peek = step.decide(step.state, &step.with_cost(0));
+        assert!(peek.allowed || step.params.charges_denied(), "{step:?}");
+    });
+}
+
+#[test]
+fn a_clock_that_steps_back_grants_nothing() {
+    replay(60, 60, Events::ANY, |step, random| {
+        let Some(known) = step.charged_at.filter(|known| step.ask.now < *known) else { return };
+        let limit = step.decision.limit as i64;
+        for cost in [step.ask.cost, 0, 1, limit, random.within(0, limit)] {
+            let back = step.decide(step.state, &step.with_cost(cost));
+            let still = step.decide(step.state, &Ask { now: known, ..step.with_cost(cost) });
+            assert!(back.allowed <= still.allowed, "cost {cost}: {back:?}, {still:?} {step:?}");
+            assert!(cost > 0 || back.remaining <= still.remaining, "{back:?}, {still:?} {step:?}");
+            if let (Some(back), Some(still)) = (back.retry_after, still.retry_after) {
+                assert_eq!(step.ask.now + back, known + still, "another event: {step:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_changed_limit_is_safe() {
+    let mut overfull = std::collections::HashMap::new();
+    replay(60, 60, Events::ANY, |step, random| {
+        let other = &step.others[random.below(step.others.len())];
+        let ask = Ask { cost: 0, ..step.under(other) };
+        let peek = other.step(step.state, &ask).0;
+        if !peek.allowed {
+            *overfull.entry(other.name()).or_insert(0) += 1;
+            assert_eq!(peek.remaining, 0, "{other:?} {step:?}");
+            for cost in [0, 1, random.within(1, peek.limit as i64)] {
+                let ask = Ask { cost, ..ask };
+                let (refusal, next) = other.step(step.state, &ask);
+                assert!(!refusal.allowed, "passes above its limit at a cost of {cost}: {other:?} {step:?}");
+                assert_exact_retry(other, next.as_ref().or(step.state), &ask, &refusal);
+            }
+        }
+    });
+    for (entry, _) in examples().filter(|(entry, _)| !entry.spec.shapes) {
+        assert!(overfull.contains_key(entry.name), "no trace brings {} above its limit", entry.name);
+    }
+}
+
+#[test]
+fn a_refund_clamps_at_empty() {
+    replay(60, 60, Events::ANY, |step, random| {
+        let units = [1, random.magnitude(MAX_COST).max(1), MAX_COST, step.ask.cost.abs().max(1)];
+        for ask in units.map(|units| step.with_cost(-units)) {
+            let (refund, after) = step.params.step(step.state, &ask);
+            assert!(refund.allowed, "{ask:?} {step:?}");
+            assert_eq!(after.is_some(), step.state.is_some(), "{ask:?} {step:?}");
+            assert!(refund.remaining <= refund.limit, "{ask:?} {step:?}");
+            assert!(refund.remaining >= step.decide(step.state, &step.with_cost(0)).remaining, "{ask:?} {step:?}");
+            let limit = refund.limit as i64;
+            for then in [step.ask.now, step.ask.now + random.magnitude(1 << 40), step.ask.now - 1] {
+                for cost in [0, 1, limit, random.within(0, limit)] {
+                    let ask = Ask { now: then.max(0), ..step.with_cost(cost) };
+                    let (refunded, unseen) = (step.decide(after.as_ref(), &ask), step.decide(None, &ask));
+                    assert!(refunded.allowed <= unseen.allowed, "better than new: {ask:?} {step:?}");
+                    assert!(cost > 0 || refunded.remaining <= unseen.remaining, "better than new: {ask:?} {step:?}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn never_is_what_no_wait_can_make_pass() {
+    replay(60, 60, Events::ANY, |step, _| {
+        let Step { ask, decision, .. } = step;
+        assert_eq!(decision.never, !step.decide(None, ask).allowed, "an unseen key says otherwise: {step:?}");
+        // One that shapes may hold a cost for longer than is accepted, although its limit is larger.
+        let Spec { lends, shapes, .. } = step.entry.spec;
+        let too_much = ask.cost > decision.limit as i64;
+        assert!(*lends || decision.never == too_much || (*shapes && decision.never), "{step:?}");
+    });
+}
+
+#[test]
+fn remaining_is_the_largest_cost_that_passes() {
+    replay(60, 60, Events::ANY, |step, _| {
+        let Decision { remaining, limit, .. } = step.decision;
+        let passes = |cost: u64| step.decide(step.after(), &step.with_cost(cost as i64)).allowed;
+        assert!(remaining <= limit, "{step:?}");
+        assert!(remaining == 0 || passes(remaining), "{step:?}");
+        assert!(step.entry.spec.lends || !passes(remaining + 1), "{step:?}");
+    });
+}

@@ -1,0 +1,71 @@
+//! What a limit grants in the long run: as many units as `limit` in each `window`, and under a factor as much less.
+
+use super::trace::examples;
+use crate::{
+    algorithm::Params,
+    domain::{Ask, Micros},
+};
+
+const WINDOWS: i64 = 16;
+
+fn limit(params: &Params) -> u64 {
+    params.step(None, &Ask { now: 0, cost: 0, max_wait: Some(0), phase: 0 }).0.limit
+}
+
+/// The units that a caller is granted in so many windows who takes all there is as soon as it is there, and has had all there
+/// was before.
+fn sustained(params: &Params) -> u64 {
+    let mut ask = Ask { now: 1_790_000_000_000_000, cost: 0, max_wait: Some(0), phase: 0 };
+    let (mut state, mut granted, mut end): (_, _, Option<Micros>) = (None, 0, None);
+    while end.is_none_or(|end| ask.now < end) {
+        let remaining = params.step(state.as_ref(), &Ask { cost: 0, ..ask }).0.remaining;
+        ask.cost = remaining.max(1) as i64;
+        let (decision, next) = params.step(state.as_ref(), &ask);
+        if decision.allowed {
+            granted += if end.is_some() { ask.cost.unsigned_abs() } else { 0 };
+            state = next;
+        } else {
+            end = end.or(Some(ask.now + WINDOWS * params.window()));
+            ask.now += decision.retry_after.unwrap();
+        }
+    }
+    granted
+}
+
+/// Within a tenth: buckets free what they hold up to one resolution late, and units are whole.
+#[test]
+fn a_window_grants_the_limit_in_the_long_run() {
+    for (entry, params) in examples() {
+        let params = params.sparing_denied().unwrap_or(params);
+        let limit = limit(&params);
+        if (100..=1_000).contains(&limit) {
+            let (granted, expected) = (sustained(&params), limit * WINDOWS.unsigned_abs());
+            let off = granted.abs_diff(expected);
+            assert!(off * 10 <= expected, "{} {}: {granted}, not {expected}", entry.name, params.describe());
+        }
+    }
+}
+
+/// The limit, and units a second in the long run.
+fn size(params: &Params) -> [f64; 2] {
+    let limit = limit(params) as f64;
+    [limit, limit / params.window() as f64 * 1e6]
+}
+
+/// Where rounding up is a small part of it.
+#[test]
+fn a_factor_divides_what_is_granted_at_once_and_in_the_long_run() {
+    for (entry, params) in examples() {
+        assert_eq!(params.scale(1.0).as_ref(), Ok(&params), "{}", params.describe());
+        for factor in [0.25, 0.5, 2.0, 3.0] {
+            let Ok(scaled) = params.scale(factor) else { continue };
+            for (before, after) in size(&params).into_iter().zip(size(&scaled)) {
+                let least = before / factor;
+                let most = if factor < 1.0 { least } else { before };
+                let is_near = (least * 0.95..=most * 1.05).contains(&after);
+                let place = || format!("{} {} by {factor}: {after}, not {least}", entry.name, params.describe());
+                assert!(is_near || limit(&params) < 100, "{}", place());
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Random traces: one key, asked again and again at moments where mistakes would show.
+
+use std::{cell::Cell, fmt};
+
+use crate::testing::{OnPanic, Random, cases};
+use crate::{
+    algorithm::{Bounds, Entry, LIST, Params, State},
+    domain::{
+        Ask, Decision, Micros,
+        ask::{MAX_COST, MAX_WAIT},
+        time::MAX_MOMENT,
+    },
+};
+
+/// What may happen in a trace.
+#[derive(Clone, Copy)]
+pub struct Events {
+    /// The clock may step back.
+    pub back: bool,
+    /// The limit's parameters may change.
+    pub changes: bool,
+    /// Units may be given back.
+    pub refunds: bool,
+}
+
+impl Events {
+    /// Everything.
+    pub const ANY: Self = Self { back: true, changes: true, refunds: true };
+}
+
+/// One request of a trace.
+pub struct Step<'a> {
+    /// The algorithm.
+    pub entry: &'static Entry,
+    /// The parameters in force.
+    pub params: &'a Params,
+    /// The parameters that may come into force, as they leave the state its meaning.
+    pub others: &'a [Params],
+    /// What was remembered before.
+    pub state: Option<&'a State>,
+    /// The request.
+    pub ask: Ask,
+    /// The answer.
+    pub decision: Decision,
+    /// What it changed.
+    pub next: Option<&'a State>,
+    /// The latest moment at which something was charged since the last refund.
+    pub charged_at: Option<Micros>,
+}
+
+impl fmt::Debug for Step<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { params, state, ask, decision, next, .. } = self;
+        write!(out, "in {state:?} of {params:?}: {ask:?} gives {decision:?}, {next:?}")
+    }
+}
+
+impl Step<'_> {
+    /// What is remembered afterwards.
+    pub fn after(&self) -> Option<&State> {
+        self.next.or(self.state)
+    }
+
+    /// The same request with another cost.
+    pub fn with_cost(&self, cost: i64) -> Ask {
+        Ask { cost, ..self.ask }
+    }
+
+    /// What would be answered to `ask` in `state`.
+    pub fn decide(&self, state: Option<&State>, ask: &Ask) -> Decision {
+        self.params.step(state, ask).0
+    }
+
+    /// `ask` under other parameters: a phase is there only for those that have one.
+    pub fn under(&self, other: &Params) -> Ask {
+        Ask { phase: other.phase_period().map_or(0, |period| self.ask.phase % period), ..self.ask }
+    }
+}
+
+/// Replays `usual` random traces of `length` requests with every example of every algorithm, and asserts a property at each
+/// step.
+pub fn replay(usual: u64, length: usize, events: Events, mut property: impl FnMut(&Step<'_>, &mut Random)) {
+    cases(usual, |random| {
+        for (index, (entry, example)) in examples().enumerate() {
+            let number = Cell::new(0);
+            let _place = OnPanic(|| format!("{} of {:?}, step {}", entry.name, example, number.get()));
+            let mut trace = Trace::new(entry, example.clone(), random.fork(index as u64), events);
+            for step in 0..length {
+                number.set(step);
+                trace.step(&mut property);
+            }
+        }
+    });
+}
+
+/// Every example of every algorithm.
+pub fn examples() -> impl Iterator<Item = (&'static Entry, Params)> {
+    LIST.iter().flat_map(|entry| parsed(entry).map(move |params| (entry, params)))
+}
+
+fn parsed(entry: &'static Entry) -> impl Iterator<Item = Params> {
+    entry.examples.iter().map(|fields| (entry.parse)(fields, &Bounds::default()).unwrap())
+}
+
+struct Trace {
+    entry: &'static Entry,
+    random: Random,
+    events: Events,
+    params: Params,
+    others: Vec<Params>,
+    state: Option<State>,
+    now: Micros,
+    phase: Micros,
+    last: Decision,
+    charged_at: Option<Micros>,
+}
+
+impl Trace {
+    fn new(entry: &'static Entry, params: Params, mut random: Random, events: Events) -> Self {
+        let now = match random.below(8) {
+            0 => 0,
+            1 => random.magnitude(MAX_MOMENT),
+            2 => MAX_MOMENT - random.magnitude(1 << 40),
+            _ => 1_790_000_000_000_000 + random.within(0, 1 << 40),
+        };
+        let factors = [0.001, 0.1, 0.5, 0.999, 1.5, 2.0, 3.0, 10.0, 1_000.0];
+        let scaled = factors.iter().filter_map(|factor| params.scale(*factor).ok());
+        let others = parsed(entry).filter(|other| other.time_base() == params.time_base()).chain(scaled).collect();
+        let phase = random.magnitude(1 << 45);
+        let last = params.step(None, &Ask { now, cost: 0, max_wait: None, phase: 0 }).0;
+        Self { entry, random, events, params, others, state: None, now, phase, last, charged_at: None }
+    }
+
+    fn step(&mut self, property: &mut impl FnMut(&Step<'_>, &mut Random)) {
+        if self.events.changes && self.random.once_in(20) {
+            self.params = self.others[self.random.below(self.others.len())].clone();
+        }
+        self.now = self.moment();
+        let ask = Ask {
+            now: self.now,
+            cost: self.cost(),
+            max_wait: match self.random.below(4) {
+                0 => Some(0),
+                1 => Some(self.random.magnitude(MAX_WAIT)),
+                _ => None,
+            },
+            phase: self.params.phase_period().map_or(0, |period| self.phase % period),
+        };
+        let (decision, next) = self.params.step(self.state.as_ref(), &ask);
+        let step = Step {
+            entry: self.entry,
+            params: &self.params,
+            others: &self.others,
+            state: self.state.as_ref(),
+            ask,
+            decision,
+            next: next.as_ref(),
+            charged_at: self.charged_at,
+        };
+        property(&step, &mut self.random);
+        if next.is_some() {
+            self.charged_at = (ask.cost > 0).then(|| self.charged_at.map_or(ask.now, |at| at.max(ask.now)));
+            self.state = next;
+        }
+        self.last = decision;
+    }
+
+    /// The next moment: often the same, often an edge that the last answer named, at times far away.
+    fn moment(&mut self) -> Micros {
+        let random = &mut self.random;
+        let edge = random.pick(&[self.last.reset_after, self.last.retry_after.unwrap_or(0), self.last.wait]);
+        let forward = match random.below(20) {
+            0..7 => 0,
+            7..11 => edge + random.within(-1, 1),
+            11..15 => random.within(0, edge),
+            15..17 => random.magnitude(1 << 42),
+            17 => 1,
+            18 => edge + random.magnitude(edge),
+            _ if random.once_in(4) => random.pick(&[-self.now, MAX_MOMENT - self.now]),
+            _ => -random.magnitude(edge.max(1 << 20)),
+        };
+        let moment = (self.now + forward).clamp(0, MAX_MOMENT);
+        if self.events.back { moment } else { moment.max(self.now) }
+    }
+
+    fn cost(&mut self) -> i64 {
+        let random = &mut self.random;
+        let (limit, remaining) = (self.last.limit as i64, self.last.remaining as i64);
+        let cost = match random.below(20) {
+            0..2 => 0,
+            2..6 => 1,
+            6..8 => random.within(1, 5),
+            8..11 => remaining + random.within(-1, 1),
+            11..13 => limit + random.within(-1, 1),
+            13..15 => random.within(0, remaining),
+            15 => random.within(0, 2 * limit),
+            16 => -random.magnitude(limit),
+            17 => -random.within(1, 3),
+            18 => -random.magnitude(MAX_COST),
+            _ => random.pick(&[MAX_COST, -MAX_COST, MAX_COST - 1, -limit]),
+        };
+        let cost = cost.clamp(-MAX_COST, MAX_COST);
+        if self.events.refunds { cost } else { cost.abs() }
+    }
+}

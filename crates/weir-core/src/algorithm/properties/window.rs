@@ -1,0 +1,164 @@
+//! How much a key is granted: in any window, over many, and under a clock that steps back.
+
+use super::{
+    spec::{Example, Spec},
+    trace::examples,
+};
+use crate::{
+    algorithm::{Params, State},
+    domain::{Ask, Micros, ask::MAX_WAIT, time::SECOND},
+    testing::{Random, cases},
+};
+
+/// The only caller of a key.
+struct Caller<'a> {
+    params: &'a Params,
+    state: Option<State>,
+    ask: Ask,
+    /// When units began to be served, and how many.
+    granted: Vec<(Micros, u64)>,
+}
+
+impl<'a> Caller<'a> {
+    fn new(params: &'a Params, random: &mut Random) -> Self {
+        let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));
+        let now = 1_790_000_000_000_000 + random.within(0, 1 << 40);
+        Self { params, state: None, ask: Ask { now, cost: 0, max_wait: None, phase }, granted: Vec::new() }
+    }
+
+    /// Asks, and says how long to wait for the next try: 0 when it passed.
+    fn ask(&mut self, cost: u64) -> Option<Micros> {
+        self.ask.cost = cost as i64;
+        let (decision, next) = self.params.step(self.state.as_ref(), &self.ask);
+        self.state = next.or(self.state.take());
+        if decision.allowed {
+            self.granted.push((self.ask.now + decision.wait, cost));
+            return Some(0);
+        }
+        decision.retry_after
+    }
+
+    fn peek(&self) -> (u64, u64, Micros) {
+        let peek = self.params.step(self.state.as_ref(), &Ask { cost: 0, ..self.ask }).0;
+        (peek.limit, peek.remaining, peek.reset_after)
+    }
+
+    /// Takes whatever there is as soon as it is there.
+    fn greedy(&mut self, random: &mut Random) {
+        let (limit, remaining, _) = self.peek();
+        let cost = if remaining > 0 { remaining } else { random.pick(&[1, 1, 1, 2, limit]).min(limit) };
+        self.ask.now += self.ask(cost).unwrap_or(0);
+    }
+
+    /// Asks for anything at any time, ready to wait for any time.
+    fn random(&mut self, random: &mut Random) {
+        self.ask.max_wait = random.pick(&[None, Some(0), Some(random.clone().magnitude(MAX_WAIT))]);
+        let (limit, remaining, reset) = self.peek();
+        self.ask.now += match random.below(4) {
+            0 | 1 => 0,
+            2 => random.magnitude(2 * reset + 2),
+            _ => random.within(0, reset + 1),
+        };
+        let cost = match random.below(4) {
+            0 => 1,
+            1 => random.within(1, 2 * limit as i64) as u64,
+            2 => remaining.max(1),
+            _ => random.magnitude(limit as i64).max(1) as u64,
+        };
+        self.ask(cost);
+    }
+
+    /// Panics if any window has more than its bound. The tightest begin with one grant and end just after another.
+    /// Gives back whether one that is longer than a moment was as full as it may be, and the most that was granted within
+    /// any window just longer than `elapsed`.
+    fn assert_bound(&mut self, bound: impl Fn(Micros, u64) -> u128, elapsed: Micros) -> (bool, u128) {
+        self.granted.sort_unstable();
+        let largest = self.granted.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
+        let (mut full, mut worst) = (false, 0);
+        for (first, (from, _)) in self.granted.iter().enumerate() {
+            let mut units = 0;
+            for (to, cost) in &self.granted[first..] {
+                units += u128::from(*cost);
+                let most = bound(to - from, largest);
+                let params = self.params;
+                assert!(units <= most, "{units} in {} us, at most {most}: {params:?} {:?}", to - from, self.granted);
+                full |= units == most && to > from;
+                worst = if to - from <= elapsed { worst.max(units) } else { worst };
+            }
+        }
+        (full, worst)
+    }
+}
+
+/// The most found of one example, and what it may be.
+#[derive(Clone, Copy, Default)]
+struct Worst {
+    found: u128,
+    bound: u128,
+}
+
+/// Eighty times as many, by `PROPERTIES_EFFORT=80`, are over 20,000 patterns of every algorithm. `--nocapture` shows the worst.
+#[test]
+fn no_window_has_more_than_the_documented_bound() {
+    let mut worst = vec![Worst::default(); examples().count()];
+    cases(50, |random| {
+        for (index, (entry, params)) in examples().enumerate() {
+            let nth = examples().take(index).filter(|(before, _)| before.name == entry.name).count();
+            let example = Example(entry.examples[nth]);
+            let second = example.text("period").map_or(SECOND, |_| example.micros("period") as Micros);
+            for greedy in [true, false] {
+                let mut random = random.fork(index as u64 + u64::from(greedy) * 1_000);
+                let mut caller = Caller::new(&params, &mut random);
+                for _ in 0..60 {
+                    if greedy { caller.greedy(&mut random) } else { caller.random(&mut random) }
+                }
+                let bound = |elapsed, largest| (entry.spec.bound)(example, elapsed, largest);
+                let (full, found) = caller.assert_bound(bound, second - 1);
+                let reached = full || !greedy || !entry.spec.is_reached;
+                assert!(reached, "a greedy caller of {params:?} never had all that is documented");
+                let largest = caller.granted.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
+                if found > worst[index].found {
+                    worst[index] = Worst { found, bound: bound(second - 1, largest) };
+                }
+            }
+        }
+    });
+    for ((entry, params), Worst { found, bound }) in examples().zip(worst) {
+        println!("{} {}: at most {found} within a period, of {bound}", entry.name, params.describe());
+    }
+}
+
+/// Two callers ask for one unit at a time. The clock of one steps back; that of the other stands still at the latest
+/// moment of which the first one's key can know, that of a grant. It says nothing where what is lent is dearer after a rest:
+/// there, who was refused has rested less when both come back, and may be granted more for that.
+#[test]
+fn stepping_back_is_never_granted_more_than_standing_still() {
+    cases(60, |random| {
+        let steady = |spec: &Spec| spec.is_reached || !spec.lends;
+        for (index, (_, params)) in examples().enumerate().filter(|(_, (entry, _))| steady(entry.spec)) {
+            let mut random = random.fork(index as u64);
+            let mut back = Caller::new(&params, &mut random);
+            let mut still = Caller { params: &params, state: None, ask: back.ask, granted: Vec::new() };
+            let mut known = 0;
+            for _ in 0..200 {
+                let reset = back.peek().2.max(1_000);
+                back.ask.now += match random.below(8) {
+                    0 => random.within(0, reset),
+                    1 => -random.magnitude(2 * reset),
+                    _ => random.within(-1, 1),
+                };
+                still.ask.now = back.ask.now.max(known);
+                if back.ask(1) == Some(0) || params.charges_denied() {
+                    known = still.ask.now;
+                }
+                still.ask(1);
+                assert!(
+                    back.granted.len() <= still.granted.len(),
+                    "{params:?}: {:?}, {:?}",
+                    back.granted,
+                    still.granted
+                );
+            }
+        }
+    });
+}

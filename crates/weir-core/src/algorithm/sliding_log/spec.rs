@@ -1,0 +1,180 @@
+//! What the properties must be told of `sliding_log`, and its vectors.
+
+use super::{
+    super::properties::{
+        Spec,
+        check::{Key, MS, S, check, error, never, parse, pass, refuse},
+    },
+    MAX_COUNT,
+};
+use crate::domain::{Ask, ask::MAX_COST, time::DAY};
+
+pub const SPEC: Spec = Spec {
+    // `count` for each period that is touched, and with a least interval one request for each.
+    bound: |example, elapsed, largest| {
+        let elapsed = u128::from(elapsed.unsigned_abs());
+        let by_count = example.units("count") * (elapsed / example.micros("period") + 1);
+        let interval = example.text("min_interval").map(|_| example.micros("min_interval"));
+        interval.map_or(by_count, |interval| by_count.min((elapsed / interval + 1) * u128::from(largest)))
+    },
+    is_reached: true,
+    shapes: false,
+    lends: false,
+    states: &[
+        (&[0.0, 0.0], true),
+        (&[1e15, -9_999.0, 1e15, 10_000.0], true),
+        (&[1e15, -9_998.0, 31_622_400_000_000.0, 1_031_622_400_000_000.0, 10_000.0], true),
+        (&[1e15, 1e15, 2.0], false),
+        (&[1e15, 2.0, 1e15, 2.0], false),
+        (&[1e15, -16_383.0, 1e15, 16_384.0], false),
+        (&[4_503_599_627_370_497.0, 4_503_599_627_370_497.0, 1.0], false),
+    ],
+};
+
+#[test]
+fn three_in_any_ten_seconds() {
+    check(
+        "sliding_log",
+        &[("count", "3"), ("period", "10s")],
+        &[
+            (0, 1, pass(3, 2, 10 * S)),
+            (4 * S, 1, pass(3, 1, 10 * S)),
+            (5 * S, 1, pass(3, 0, 10 * S)),
+            (8 * S, 1, refuse(3, 0, 2 * S, 7 * S)),
+            (8 * S, 3, refuse(3, 0, 7 * S, 7 * S)),
+            (10 * S - 1, 1, refuse(3, 0, 1, 5 * S + 1)),
+            (10 * S, 1, pass(3, 0, 10 * S)),
+            (11 * S, 1, refuse(3, 0, 3 * S, 9 * S)),
+            (11 * S, 4, never(3, 0, 9 * S)),
+            (11 * S, -1, pass(3, 1, 4 * S)),
+            (15 * S, 0, pass(3, 3, 0)),
+        ],
+    );
+}
+
+#[test]
+fn hits_of_one_microsecond_are_told_apart() {
+    check(
+        "sliding_log",
+        &[("count", "3"), ("period", "10s")],
+        &[(0, 1, pass(3, 2, 10 * S)), (0, 1, pass(3, 1, 10 * S)), (0, 2, refuse(3, 1, 10 * S, 10 * S))],
+    );
+}
+
+#[test]
+fn requests_keep_their_least_interval_whatever_they_cost() {
+    check(
+        "sliding_log",
+        &[("count", "5"), ("period", "10s"), ("min_interval", "1s")],
+        &[
+            (0, 2, pass(5, 0, 10 * S)),
+            // A peek is no request, so it passes and tells that nothing else would.
+            (400 * MS, 0, pass(5, 0, 9_600 * MS)),
+            (400 * MS, 1, refuse(5, 0, 600 * MS, 9_600 * MS)),
+            // The later of the two: the interval, or the hit that makes room.
+            (400 * MS, 4, refuse(5, 0, 9_600 * MS, 9_600 * MS)),
+            (S, 0, pass(5, 3, 9 * S)),
+            (S, 3, pass(5, 0, 10 * S)),
+            (10_500 * MS, 1, pass(5, 0, 10 * S)),
+            (10_600 * MS, 2, refuse(5, 0, 900 * MS, 9_900 * MS)),
+            // The newest is taken back, and the interval counts from the one before.
+            (10_600 * MS, -1, pass(5, 2, 400 * MS)),
+        ],
+    );
+}
+
+#[test]
+fn what_is_denied_is_charged_where_the_limit_says_so() {
+    check(
+        "sliding_log",
+        &[("count", "3"), ("period", "10s"), ("charge_denied", "true")],
+        &[
+            (0, 2, pass(3, 1, 10 * S)),
+            // The newest three are kept: one of the two from before, and these two.
+            (4 * S, 2, refuse(3, 0, 10 * S, 10 * S)),
+            (5 * S, 0, pass(3, 0, 9 * S)),
+            (10 * S, 0, pass(3, 1, 4 * S)),
+            (11 * S, 2, refuse(3, 0, 10 * S, 10 * S)),
+            (12 * S, 9, never(3, 0, 10 * S)),
+            (12 * S, 1, refuse(3, 0, 10 * S, 10 * S)),
+            (22 * S, 1, pass(3, 2, 10 * S)),
+        ],
+    );
+}
+
+#[test]
+fn a_denied_request_begins_the_least_interval_anew() {
+    check(
+        "sliding_log",
+        &[("count", "3"), ("period", "10s"), ("min_interval", "1s"), ("charge_denied", "true")],
+        &[
+            (0, 1, pass(3, 0, 10 * S)),
+            (900 * MS, 1, refuse(3, 0, S, 10 * S)),
+            (1_800 * MS, 1, refuse(3, 0, 8_200 * MS, 10 * S)),
+            (10 * S, 1, pass(3, 0, 10 * S)),
+        ],
+    );
+}
+
+#[test]
+fn a_changed_count_forgets_nothing_and_invents_nothing() {
+    let of_ten = parse("sliding_log", &[("count", "10"), ("period", "10s")]);
+    let of_two = parse("sliding_log", &[("count", "2"), ("period", "10s"), ("charge_denied", "true")]);
+    let mut key = Key::new();
+    for second in 0..10 {
+        assert!(key.ask(&of_ten, second * S, 1).allowed);
+    }
+    // The second newest of ten hits must leave.
+    assert_eq!(key.ask(&of_two, 9 * S, 0), refuse(2, 0, 8 * S, 10 * S));
+    assert_eq!(key.ask(&of_two, 9 * S, 1), refuse(2, 0, 10 * S, 10 * S));
+    // The charge of what was denied has pushed out the oldest of the ten, and no more than that.
+    assert_eq!(key.ask(&of_ten, 9 * S, 0), pass(10, 0, 10 * S));
+    assert_eq!(key.ask(&of_ten, 12 * S, 0), pass(10, 2, 7 * S));
+}
+
+#[test]
+fn a_clock_that_steps_back_adds_to_the_newest_hit() {
+    check(
+        "sliding_log",
+        &[("count", "2"), ("period", "10s")],
+        &[
+            (30 * S, 1, pass(2, 1, 10 * S)),
+            (25 * S, 1, pass(2, 0, 15 * S)),
+            (25 * S, 1, refuse(2, 0, 15 * S, 15 * S)),
+            (40 * S, 2, pass(2, 0, 10 * S)),
+        ],
+    );
+}
+
+#[test]
+fn ten_thousand_hits_are_one_word_each() {
+    let params = parse("sliding_log", &[("count", "10000"), ("period", "366d"), ("charge_denied", "true")]);
+    let (most, every) = (MAX_COUNT as i64, 3_162_240_000);
+    let mut key = Key::new();
+    for hit in 0..most {
+        let ask = Ask { now: hit * every, cost: 1, max_wait: None, phase: 0 };
+        key.state = params.step(key.state.as_ref(), &ask).1;
+    }
+    let now = (most - 1) * every;
+    assert_eq!(key.state.as_ref().unwrap().encode().len(), 10_002);
+    assert_eq!(key.ask(&params, now, 0), pass(10_000, 0, 366 * DAY));
+    assert_eq!(key.ask(&params, now, 5_000), refuse(10_000, 0, 366 * DAY, 366 * DAY));
+    assert_eq!(key.ask(&params, now, -4_999), pass(10_000, 4_999, 366 * DAY));
+    assert_eq!(key.ask(&params, now, -2), pass(10_000, 5_001, 366 * DAY - every));
+    assert_eq!(key.ask(&params, now + 1, MAX_COST), never(10_000, 0, 366 * DAY));
+    assert_eq!(key.state.as_ref().unwrap().encode(), [(now + 1) as f64, -9_999.0, (now + 1) as f64, 10_000.0]);
+    assert_eq!(key.ask(&params, now, -MAX_COST), pass(10_000, 10_000, 0));
+}
+
+#[test]
+fn parameters_out_of_bounds_are_named() {
+    let wrong = |count, period, interval| {
+        error("sliding_log", &[("count", count), ("period", period), ("min_interval", interval)]).reason
+    };
+    assert_eq!(wrong("0", "1s", "0s"), "count is 1 to 10000, not 0");
+    assert_eq!(wrong("10001", "1s", "0s"), "count is 1 to 10000, not 10001");
+    assert_eq!(wrong("1", "1s", "1000001us"), "min_interval is 0 to the period, 1s, not 1000001us");
+    assert!(wrong("1", "32d", "0s").starts_with("period is 1us to 31d"));
+    let most = parse("sliding_log", &[("count", "10000"), ("period", "1s")]);
+    assert_eq!(most.scale(0.5).unwrap_err().field, "count");
+}

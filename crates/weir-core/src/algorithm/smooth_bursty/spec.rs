@@ -1,0 +1,181 @@
+//! What the properties must be told of `smooth_bursty`, and its vectors.
+
+use super::super::{
+    Bounds, find,
+    properties::{
+        Spec,
+        check::{Key, MS, S, check, check_waiting, error, never, parse, pass, refuse, wait},
+        spec::Example,
+    },
+};
+use crate::domain::{ask::MAX_COST, time::DAY};
+
+pub const SPEC: Spec = Spec {
+    bound: |example, elapsed, largest| {
+        let within = u128::from(elapsed.unsigned_abs()) + max_burst(example);
+        within * example.units("count") / example.micros("period") + u128::from(largest)
+    },
+    // Only a caller whose largest request is his last one.
+    is_reached: false,
+    shapes: true,
+    lends: true,
+    states: &[
+        (&[1e15, 1.0, 3.0], true),
+        (&[1e15, 3.0, 3.0], false),
+        (&[1e15, 0.0, 0.0], false),
+        (&[1e15, 0.0, 4_294_967_297.0], false),
+    ],
+};
+
+fn max_burst(example: Example) -> u128 {
+    example.text("max_burst").map_or(1_000_000, |_| example.micros("max_burst"))
+}
+
+/// Each caller sleeps its wait, so that it asks for the next one when this one may start.
+#[test]
+fn each_pays_for_the_one_before() {
+    check_waiting(
+        "smooth_bursty",
+        &[("count", "5"), ("period", "1s")],
+        Some(DAY),
+        &[
+            (0, 5, pass(5, 0, S)),
+            (0, 1, pass(5, 0, 1_200 * MS)),
+            (0, 1, wait(5, 0, 200 * MS, 1_400 * MS)),
+            (200 * MS, 3, wait(5, 0, 200 * MS, 1_800 * MS)),
+            (400 * MS, 1, wait(5, 0, 600 * MS, 1_800 * MS)),
+        ],
+    );
+}
+
+#[test]
+fn who_does_not_wait_is_refused_until_the_debt_is_paid() {
+    check(
+        "smooth_bursty",
+        &[("count", "5"), ("period", "1s")],
+        &[
+            (0, 0, pass(5, 5, 0)),
+            (0, 2, pass(5, 3, 400 * MS)),
+            (0, 8, pass(5, 0, 2 * S)),
+            (0, 0, wait(5, 0, S, 2 * S)),
+            (0, 1, refuse(5, 0, S, 2 * S)),
+            (S - 1, 1, refuse(5, 0, 1, S + 1)),
+            (S, 1, pass(5, 0, 1_200 * MS)),
+            (S, -1, pass(5, 0, S)),
+            (S, -2, pass(5, 2, 600 * MS)),
+            (S, -9, pass(5, 5, 0)),
+        ],
+    );
+}
+
+#[test]
+fn a_limit_waits_no_longer_than_it_says() {
+    let limit = &[("count", "5"), ("period", "1s"), ("max_burst", "2s"), ("max_wait", "500ms")];
+    check_waiting(
+        "smooth_bursty",
+        limit,
+        Some(DAY),
+        &[
+            (0, 13, pass(10, 0, 2_600 * MS)),
+            (0, 1, refuse(10, 0, 100 * MS, 2_600 * MS)),
+            (100 * MS, 1, wait(10, 0, 500 * MS, 2_700 * MS)),
+        ],
+    );
+    check_waiting(
+        "smooth_bursty",
+        limit,
+        Some(0),
+        &[(0, 11, pass(10, 0, 2_200 * MS)), (0, 1, refuse(10, 0, 200 * MS, 2_200 * MS))],
+    );
+}
+
+/// Less than a permit can be stored, and one more passes: the first of a burst never pays.
+#[test]
+fn a_store_that_holds_no_whole_permit() {
+    check(
+        "smooth_bursty",
+        &[("count", "1"), ("period", "3s")],
+        &[
+            (0, 0, pass(1, 0, 0)),
+            (0, 1, pass(1, 0, 3 * S)),
+            (0, 1, refuse(1, 0, 2 * S, 3 * S)),
+            (2 * S, 2, pass(1, 0, 7 * S)),
+        ],
+    );
+}
+
+#[test]
+fn times_that_are_no_whole_microseconds_round_up() {
+    check(
+        "smooth_bursty",
+        &[("count", "3"), ("period", "1s")],
+        &[
+            (0, 4, pass(3, 0, 1_333_334)),
+            (0, 1, refuse(3, 0, 333_334, 1_333_334)),
+            (333_333, 1, refuse(3, 0, 1, 1_000_001)),
+            (333_334, 1, pass(3, 0, 1_333_333)),
+        ],
+    );
+}
+
+#[test]
+fn a_cost_that_takes_over_35_years_never_passes() {
+    // 2^50 us are 13,031 days and some hours.
+    check(
+        "smooth_bursty",
+        &[("count", "1"), ("period", "1d")],
+        &[
+            (0, 13_032, never(1, 0, 0)),
+            (0, MAX_COST, never(1, 0, 0)),
+            (0, 13_031, pass(1, 0, 13_031 * DAY)),
+            (0, 13_032, never(1, 0, 13_031 * DAY)),
+            (0, 1, refuse(1, 0, 13_031 * DAY - S, 13_031 * DAY)),
+            (0, -MAX_COST, pass(1, 0, 0)),
+        ],
+    );
+}
+
+#[test]
+fn a_changed_limit_keeps_what_was_spent() {
+    let large = parse("smooth_bursty", &[("count", "5"), ("period", "1s"), ("max_burst", "4s")]);
+    let small = parse("smooth_bursty", &[("count", "1"), ("period", "1s"), ("max_burst", "2s")]);
+    let mut key = Key::new();
+    assert_eq!(key.ask(&large, 0, 5), pass(20, 15, S));
+    assert_eq!(key.ask(&small, 0, 0), pass(2, 1, S));
+    assert_eq!(key.ask(&large, 0, 15), pass(20, 0, 4 * S));
+    assert_eq!(key.ask(&small, 0, 0), wait(2, 0, 2 * S, 4 * S));
+    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, 2 * S, 4 * S));
+    assert_eq!(key.ask(&small, 2 * S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
+    assert_eq!(key.ask(&small, 2 * S, 1), pass(2, 0, 3 * S));
+    assert_eq!(key.ask(&large, 2 * S, 0), pass(20, 5, 3 * S));
+}
+
+/// The window that the documentation calls the worst: a full store, what comes back, and a large request on top.
+#[test]
+fn the_worst_window_is_as_bad_as_it_says() {
+    let params = parse("smooth_bursty", &[("count", "5"), ("period", "1s")]);
+    let mut key = Key::new();
+    for (at, cost) in [(0, 5), (0, 5), (S, 9)] {
+        assert!(key.ask(&params, at, cost).allowed);
+    }
+    assert_eq!((SPEC.bound)(Example(&[("count", "5"), ("period", "1s")]), S, 9), 19);
+}
+
+#[test]
+fn bounds_are_named() {
+    let new = |count, period, max_burst| {
+        let limit = [("count", count), ("period", period), ("max_burst", max_burst)];
+        (find("smooth_bursty").unwrap().parse)(&limit.as_slice(), &Bounds::default())
+    };
+    let wrong = |count, period, max_burst| new(count, period, max_burst).unwrap_err();
+    assert_eq!(wrong("1", "1s", "0s").reason, "max_burst is 1us to 366d, not 0s");
+    assert_eq!(wrong("1", "1s", "31622400000001us").field, "max_burst");
+    assert!(wrong("4294967296", "1s", "1s").reason.contains("exact arithmetic"));
+    assert!(new("4294967296", "1d", "1d").is_ok());
+    assert!(wrong("4294967296", "1d", "86400000021us").reason.contains("2^32 permits"));
+    for (count, period, field) in [("0", "1s", "count"), ("4294967297", "1s", "count"), ("1", "0s", "period")] {
+        assert_eq!(wrong(count, period, "1s").field, field);
+    }
+    let limit = [("count", "1"), ("period", "1s"), ("max_wait", "86400000001us")];
+    assert_eq!(error("smooth_bursty", &limit).field, "max_wait");
+}

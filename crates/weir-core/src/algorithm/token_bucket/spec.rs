@@ -1,0 +1,53 @@
+//! What the properties must be told of `token_bucket`, and its vectors.
+
+use super::super::properties::{
+    Spec,
+    check::{Key, S, check, parse, pass, refuse},
+};
+
+pub const SPEC: Spec = Spec {
+    bound: |example, elapsed, _| example.metered(example.units("capacity"), elapsed),
+    is_reached: true,
+    shapes: false,
+    lends: false,
+    states: &[
+        (&[-1.0, 4_294_967_295.0, 4_294_967_296.0], true),
+        (&[0.5, 0.0, 1.0], false),
+        (&[0.0, -1.0, 1.0], false),
+        (&[1e16, 0.0, 1.0], false),
+    ],
+};
+
+#[test]
+fn three_at_once_then_one_in_two_seconds() {
+    check(
+        "token_bucket",
+        &[("capacity", "3"), ("count", "1"), ("period", "2s")],
+        &[
+            (0, 1, pass(3, 2, 2 * S)),
+            (0, 1, pass(3, 1, 4 * S)),
+            (0, 1, pass(3, 0, 6 * S)),
+            (0, 1, refuse(3, 0, 2 * S, 6 * S)),
+            (S, 1, refuse(3, 0, S, 5 * S)),
+            (2 * S, 1, pass(3, 0, 6 * S)),
+            (4 * S, 0, pass(3, 1, 4 * S)),
+            (4 * S, -9, pass(3, 3, 0)),
+        ],
+    );
+}
+
+#[test]
+fn a_raised_capacity_frees_the_difference_at_once_and_a_lowered_one_forgets_nothing() {
+    let small = parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]);
+    let large = parse("token_bucket", &[("capacity", "10"), ("count", "1"), ("period", "2s")]);
+    let mut key = Key::new();
+    assert_eq!(key.ask(&small, 0, 3), pass(3, 0, 6 * S));
+    assert_eq!(key.ask(&large, 0, 0), pass(10, 7, 6 * S));
+    assert_eq!(key.ask(&large, 0, 7), pass(10, 0, 20 * S));
+    assert_eq!(key.ask(&small, 0, 1), refuse(3, 0, 16 * S, 20 * S));
+}
+
+#[test]
+fn its_window_is_the_time_in_which_it_fills() {
+    assert_eq!(parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]).window(), 6 * S);
+}

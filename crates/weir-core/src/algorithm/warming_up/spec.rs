@@ -1,0 +1,189 @@
+//! What the properties must be told of `warming_up`, and its vectors.
+
+use super::{
+    super::{
+        Bounds, Params, State, checked,
+        properties::{
+            Spec,
+            check::{Key, MS, S, check, check_waiting, never, parse, pass, refuse, wait},
+        },
+    },
+    Fields, WarmingUp,
+};
+use crate::domain::{Ask, Micros, ask::MAX_COST, time::DAY};
+
+pub const SPEC: Spec = Spec {
+    // Every request keeps the next one away for at least its units at the stable price. Starts are rounded up, by less than
+    // a microsecond.
+    bound: |example, elapsed, largest| {
+        let elapsed = u128::from(elapsed.unsigned_abs()) + 1;
+        elapsed * example.units("count") / example.micros("period") + u128::from(largest)
+    },
+    // Units are that cheap only while the key is warm, and a caller who takes all there is lets it cool down again.
+    is_reached: false,
+    shapes: true,
+    lends: true,
+    states: &[
+        (&[1e15, 0.25, 4_294_967_296.0], true),
+        (&[1e15, 1.0, 0.5], false),
+        (&[1e15, 0.0, -0.5], false),
+        (&[1e15, 0.0, 4_294_967_296.5], false),
+        (&[1e15, 0.0, -0.0], false),
+        (&[-1.0, 0.0, 1.0], false),
+    ],
+};
+
+const HALF_SECOND: &[(&str, &str)] = &[("count", "2"), ("period", "1s"), ("warm_up", "4s")];
+
+/// The waits of so many callers in a row, in hundredths of a second, half of one rounding up. Each asks for one unit as soon
+/// as the one before has waited.
+fn waits(key: &mut Key, params: &Params, now: &mut Micros, callers: usize) -> Vec<Micros> {
+    let ask = |_| {
+        let wait = key.ask(params, *now, 1).wait;
+        *now += wait;
+        (wait + 5 * MS) / (10 * MS)
+    };
+    (0..callers).map(ask).collect()
+}
+
+/// Guava's own tests: cold, then warm; cold again after a long rest, still warm after a shorter one.
+#[test]
+fn a_rest_cools_down() {
+    let factor_ten: &[_] = &[("count", "5"), ("period", "1s"), ("warm_up", "4s"), ("cold_factor", "10")];
+    for (fields, cold, warm, short_rest) in [
+        (HALF_SECOND, vec![0, 138, 113, 88, 63, 50, 50, 50], 50, 2 * S),
+        (factor_ten, vec![0, 175, 126, 76, 30, 20, 20, 20], 20, S),
+    ] {
+        let params = parse("warming_up", fields);
+        for start in [0, 1_790_000_000 * S] {
+            let (mut key, mut now) = (Key { max_wait: Some(DAY), ..Key::new() }, start);
+            assert_eq!(waits(&mut key, &params, &mut now, 8), cold);
+            now += 10 * MS * warm + 4 * S;
+            assert_eq!(waits(&mut key, &params, &mut now, 8), cold);
+            now += 10 * MS * warm + short_rest;
+            assert_eq!(waits(&mut key, &params, &mut now, 8), [vec![0], vec![warm; 7]].concat());
+        }
+    }
+}
+
+#[test]
+fn two_a_second_over_four_seconds() {
+    check_waiting(
+        "warming_up",
+        HALF_SECOND,
+        Some(2 * S),
+        &[
+            // A unit takes 1.375 s now, and is missing for another half second.
+            (0, 1, wait(8, 0, 0, 1_875 * MS)),
+            (0, 0, wait(8, 0, 1_375 * MS, 1_875 * MS)),
+            (0, 1, wait(8, 0, 1_375 * MS, 3_500 * MS)),
+            (0, 1, refuse(8, 0, 500 * MS, 3_500 * MS)),
+            (500 * MS, 1, wait(8, 0, 2 * S, 4_375 * MS)),
+            (3_375 * MS, 0, pass(8, 5, 1_500 * MS)),
+            (4_874 * MS, 0, pass(8, 7, MS)),
+            (4_875 * MS, 0, pass(8, 8, 0)),
+            // All at once: 4 units take the warm-up, and 4 more half a second each.
+            (5 * S, 8, pass(8, 0, 10 * S)),
+            (9 * S, 1, wait(8, 0, 2 * S, 6_500 * MS)),
+        ],
+    );
+}
+
+#[test]
+fn a_request_larger_than_the_store_is_paid_by_the_next() {
+    check(
+        "warming_up",
+        HALF_SECOND,
+        &[
+            (0, 20, pass(8, 0, 16 * S)),
+            (0, 1, refuse(8, 0, 12 * S, 16 * S)),
+            (12 * S - 1, 1, refuse(8, 0, 1, 4 * S + 1)),
+            (12 * S, 1, pass(8, 0, 4_500 * MS)),
+        ],
+    );
+}
+
+#[test]
+fn a_refund_pays_what_is_owed_and_then_fills_the_store() {
+    check(
+        "warming_up",
+        HALF_SECOND,
+        &[
+            (0, 8, pass(8, 0, 10 * S)),
+            (0, -10, pass(8, 0, 5 * S)),
+            (0, -5, pass(8, 3, 2_500 * MS)),
+            (250 * MS, -1, pass(8, 4, 1_750 * MS)),
+            (250 * MS, -99, pass(8, 8, 0)),
+        ],
+    );
+}
+
+#[test]
+fn what_takes_over_two_to_the_fifty_is_never_served() {
+    // Half of 2^50 us in a unit, and a store of much less than one.
+    let fields: &[_] = &[("count", "1"), ("period", "366d"), ("warm_up", "1us"), ("max_wait", "1d")];
+    check("warming_up", fields, &[(0, 35, pass(1, 0, 35 * 366 * DAY + 2)), (0, 36, never(1, 0, 35 * 366 * DAY + 2))]);
+    check("warming_up", HALF_SECOND, &[(0, MAX_COST / 2, pass(8, 0, (1 << 30) * S + 2 * S + 4 * S))]);
+}
+
+#[test]
+fn rates_that_no_microsecond_divides_store_whole_units_and_do_not_drift() {
+    let params = parse("warming_up", &[("count", "3"), ("period", "1s"), ("warm_up", "10s")]);
+    let mut key = Key { max_wait: Some(DAY), ..Key::new() };
+    assert_eq!(key.ask(&params, 0, 0), pass(30, 30, 0));
+    let mut now = 0;
+    for _ in 0..100_030 {
+        let ask = Ask { now, cost: 1, max_wait: key.max_wait, phase: 0 };
+        let (decision, next) = params.step(key.state.as_ref(), &ask);
+        now += decision.wait;
+        key.state = next;
+    }
+    // 15 units warm it up in 10 s; the others take a third of a second each.
+    assert_eq!(now + key.ask(&params, now, 0).wait, 10 * S + (100_015 * S + 2) / 3);
+}
+
+#[test]
+fn a_changed_cold_factor_keeps_what_is_missing_and_what_is_owed() {
+    let slow = parse("warming_up", &[("count", "2"), ("period", "1s"), ("warm_up", "4s"), ("cold_factor", "7")]);
+    let usual = parse("warming_up", HALF_SECOND);
+    assert_eq!(slow.time_base(), usual.time_base());
+    let mut key = Key::new();
+    assert_eq!(key.ask(&usual, 0, 6), pass(8, 0, 8 * S));
+    // 6 of 6 are missing, then 2 of 8 are left: what was spent is kept.
+    assert_eq!(key.ask(&slow, 5 * S, 0), pass(6, 0, 4 * S));
+    assert_eq!(key.ask(&usual, 5 * S, 0), pass(8, 2, 3 * S));
+}
+
+#[test]
+fn a_state_larger_than_the_store_is_read_as_all_of_it() {
+    let params = parse("warming_up", HALF_SECOND);
+    let state = State::decode("warming_up", &[1e6, 0.5, 4e9]);
+    let mut key = Key { state, ..Key::new() };
+    assert_eq!(key.ask(&params, 0, 0), wait(8, 0, S + 1, 5 * S + 1));
+    // All 8 were missing at 1.0000005 s, and nearly 2 have come back by now.
+    assert_eq!(key.ask(&params, 2 * S, 1), pass(8, 0, 4 * S + 1));
+}
+
+#[test]
+fn parameters_out_of_bounds_are_named() {
+    let new = |count, period, warm_up, cold_factor, max_wait| {
+        let fields = Fields { count, period, warm_up, cold_factor, max_wait };
+        let made = checked::<WarmingUp>(fields, &Bounds::default()).map(Params::WarmingUp);
+        made.map(|made| made.describe()).map_err(|error| error.field)
+    };
+    let error = |field: &str| Err(field.to_owned());
+    assert_eq!(new(0, S, S, 3.0, None), error("count"));
+    assert_eq!(new(1, 0, S, 3.0, None), error("period"));
+    assert_eq!(new(1, S, 0, 3.0, None), error("warm_up"));
+    assert_eq!(new(1, S, 32 * DAY, 3.0, None), error("warm_up"));
+    assert_eq!(new(1, S, S, 1.0, None), error("cold_factor"));
+    assert_eq!(new(1, S, S, 1_000_001.0, None), error("cold_factor"));
+    assert_eq!(new(1, S, S, f64::NAN, None), error("cold_factor"));
+    assert_eq!(new(1, S, S, 3.0, Some(DAY + 1)), error("max_wait"));
+    assert_eq!(new(1 << 32, 1, 1, 3.0, None), Ok("{ count: 4294967296, period: 1us, warm_up: 1us }".to_owned()));
+    assert_eq!(new(1 << 32, 1, 2, 3.0, None), error("warm_up"));
+    assert_eq!(
+        new(1, S, S, 1.5, Some(0)),
+        Ok("{ count: 1, period: 1s, warm_up: 1s, cold_factor: 1.5, max_wait: 0s }".to_owned())
+    );
+}

@@ -1,0 +1,59 @@
+//! Answers every request with a greeting, until Ctrl-C; then ends connections gracefully.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use http_body_util::Full;
+use hyper::{
+    Request, Response,
+    body::{Bytes, Incoming},
+};
+use weir_server::{
+    Connected, ConnectionSettings, Drain, Listener, RuntimeKind, Serve, Server, Traffic, Workers,
+    metrics::ListenerMeter,
+};
+use weir_telemetry::Registry;
+
+#[derive(Clone)]
+struct Hello;
+
+impl Serve for Hello {
+    type Body = Full<Bytes>;
+
+    fn on(self, _connected: Connected) -> Self {
+        self
+    }
+
+    async fn serve(self: Arc<Self>, _request: Request<Incoming>) -> Response<Full<Bytes>> {
+        Response::new(Full::from("hello\n"))
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let workers = Workers::start("hello", 2, RuntimeKind::PerCore)?;
+    let drain = Drain::default();
+    let server = Server {
+        listener: Listener::bind(&"127.0.0.1:8089".parse()?).await?,
+        service: Hello,
+        workers: workers.handles(),
+        settings: ConnectionSettings {
+            name: "hello",
+            http2_only: false,
+            max_connections: 1_000,
+            max_streams: 100,
+            traffic: Traffic::default(),
+        },
+        meter: ListenerMeter::new(&Registry::default(), "hello"),
+        drain: drain.clone(),
+        tls: None,
+        clients: None,
+    };
+    println!("listening on {}", server.listener.address());
+    let serving = tokio::spawn(server.run());
+    tokio::signal::ctrl_c().await?;
+    drain.close();
+    serving.await?;
+    drain.finish(Duration::from_secs(5)).await;
+    tokio::task::spawn_blocking(|| workers.stop()).await?;
+    Ok(())
+}

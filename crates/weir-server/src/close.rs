@@ -1,0 +1,77 @@
+//! The end of what goes on for long on one connection: that of the service, or the connection's own.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{drain::Drain, lifetime::CloseReason};
+
+/// Tells the streams of one connection that they must end.
+#[derive(Clone, Debug)]
+pub struct CloseSignal {
+    drain: Drain,
+    own: Arc<Own>,
+}
+
+#[derive(Debug, Default)]
+struct Own {
+    /// Cheaper to look at than the token, which is for waiting.
+    closed: AtomicBool,
+    token: CancellationToken,
+}
+
+impl CloseSignal {
+    /// Given by this drain, or by [`CloseSignal::close`].
+    pub fn new(drain: Drain) -> Self {
+        Self { drain, own: Arc::default() }
+    }
+
+    /// Tells the streams of this connection alone.
+    pub fn close(&self) {
+        self.own.closed.store(true, Ordering::Relaxed);
+        self.own.token.cancel();
+    }
+
+    /// Why streams must end, once they must: [`CloseReason::Drain`] or [`CloseReason::Age`].
+    #[inline]
+    pub fn closed(&self) -> Option<CloseReason> {
+        if self.drain.has_begun() {
+            Some(CloseReason::Drain)
+        } else if self.own.closed.load(Ordering::Relaxed) {
+            Some(CloseReason::Age)
+        } else {
+            None
+        }
+    }
+
+    /// Waits until streams must end, and tells why.
+    pub async fn wait(self) -> CloseReason {
+        tokio::select! {
+            biased;
+            () = self.drain.begun() => CloseReason::Drain,
+            () = self.own.token.cancelled() => CloseReason::Age,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_closes_its_own_streams_alone_and_the_drain_all() {
+        let drain = Drain::default();
+        let (own, other) = (CloseSignal::new(drain.clone()), CloseSignal::new(drain.clone()));
+        assert!(own.closed().is_none() && own.clone().wait().now_or_never().is_none());
+        own.clone().close();
+        assert_eq!((own.closed(), own.wait().await), (Some(CloseReason::Age), CloseReason::Age));
+        assert!(other.closed().is_none());
+        drain.finish(std::time::Duration::ZERO).await;
+        assert_eq!(other.wait().await, CloseReason::Drain);
+    }
+}

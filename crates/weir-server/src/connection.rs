@@ -1,0 +1,277 @@
+//! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
+
+use std::{
+    convert::Infallible,
+    future::{pending, poll_fn},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use hyper::{
+    Request, Response,
+    body::Incoming,
+    header::{CONNECTION, HeaderValue},
+    service::{Service, service_fn},
+};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Semaphore,
+    time::sleep,
+};
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    at_hand::{CallsAtHand, Leave},
+    close::CloseSignal,
+    connected::Connected,
+    drain::Drain,
+    lifetime::{Asked, CloseReason, Lifetime},
+    metrics::ListenerMeter,
+    server::{ConnectionSettings, Serve},
+    tls::{Bearer, Clients, Tls},
+};
+
+/// How long a client may take for the head of an HTTP/1 request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection that was told to go may take.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection that has not asked yet is left open when the service ends: its first call may be on its way from a
+/// client that was held up, and a client cannot tell that what it sent to a connection that closes was not carried out.
+const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client may let a write wait that its socket has no room for.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
+/// Largest head of a request over HTTP/2.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// Most bytes that are read ahead over HTTP/1, where the head of a request has to fit in.
+const MAX_HTTP1_BUFFER_BYTES: usize = 64 << 10;
+/// Most bytes that wait in a connection's stream for a reader that is slow.
+const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
+/// Most calls of a connection that were taken back before they were looked at. One more closes it: that is how calls are made
+/// to cost something without being answered.
+// A client whose deadlines pass while this thread stands still takes back all it had under way at once, and is not to lose its
+// connection for it; h2's own bound of 20 would be met by that.
+const MAX_PENDING_RESETS: usize = 256;
+/// Most calls of a connection that are reset because they break the protocol, in all its time. Good clients make none, but for
+/// what crosses a goodbye.
+const MAX_RESETS_FOR_ERRORS: usize = 1_024;
+/// What an answer over HTTP/1 says where it is the last of its connection.
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+
+/// What a connection is served with.
+pub struct Connection<R> {
+    /// What answers.
+    pub service: R,
+    /// The bounds of its listener.
+    pub settings: ConnectionSettings,
+    /// When the service ends.
+    pub drain: Drain,
+    /// How it is encrypted.
+    pub tls: Option<Arc<Tls>>,
+    /// The clients that are known by their certificates.
+    pub clients: Option<Arc<dyn Clients>>,
+    /// What is counted.
+    pub meter: Arc<ListenerMeter>,
+    /// The requests in flight that its listener permits, where they are bounded.
+    pub in_flight: Option<Arc<Semaphore>>,
+}
+
+/// An accepted connection, not yet bound to a runtime.
+pub enum Accepted {
+    /// By TCP.
+    Tcp(std::net::TcpStream),
+    /// By a unix socket.
+    Unix(std::os::unix::net::UnixStream),
+}
+
+type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+impl<R: Serve> Connection<R> {
+    /// Serves it to its end.
+    ///
+    /// # Errors
+    /// What went wrong with it, which is of no concern to others.
+    pub async fn serve(self, accepted: Accepted) -> Served {
+        match accepted {
+            Accepted::Tcp(stream) if self.tls.is_some() => {
+                // Boxed, so that what is not encrypted does not carry the room for it around.
+                Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?)).await
+            }
+            Accepted::Tcp(stream) => self.plain(tokio::net::TcpStream::from_std(stream)?).await,
+            Accepted::Unix(stream) => self.plain(tokio::net::UnixStream::from_std(stream)?).await,
+        }
+    }
+
+    async fn plain<I>(self, io: I) -> Served
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.http(io, None, CancellationToken::new(), pending()).await
+    }
+
+    async fn encrypted(self, stream: tokio::net::TcpStream) -> Served {
+        let Some(tls) = self.tls.clone() else { return Ok(()) };
+        let accepted = tokio::select! {
+            biased;
+            () = self.drain.begun() => return Ok(()),
+            accepted = tls.accept(stream, self.settings.name) => accepted,
+        };
+        let Some((stream, shown)) = accepted else { return Ok(()) };
+        let revoked = CancellationToken::new();
+        let bearer = shown.as_ref().map(|shown| Arc::clone(&shown.bearer));
+        let (name, clients, told) = (self.settings.name, self.clients.clone(), revoked.clone());
+        let until_revoked = async move {
+            let Some(shown) = shown else { return pending().await };
+            tls.until_revoked(shown, clients.as_deref(), name).await;
+            told.cancel();
+        };
+        self.http(stream, bearer, revoked, until_revoked).await
+    }
+
+    /// Serves until the connection ends, or something closes it: the drain, its own time, or `until_revoked`, which ends it soon.
+    async fn http<I>(
+        self,
+        io: I,
+        bearer: Option<Arc<Bearer>>,
+        revoked: CancellationToken,
+        until_revoked: impl Future<Output = ()>,
+    ) -> Served
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { service, settings, drain, meter, in_flight, .. } = self;
+        let lifetime = Lifetime::new(&settings.traffic);
+        let connected = Connected::new(drain.clone()).shown(bearer, revoked);
+        let activity = lifetime.activity().cloned();
+        let connected = connected.bounded(&settings.traffic, in_flight, activity, Arc::clone(&meter));
+        let close = connected.close.clone();
+        let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.asked()));
+        let mut io = TimeoutStream::new(io);
+        io.set_write_timeout(Some(WRITE_TIMEOUT));
+        let calls = CallsAtHand::new();
+        let builder = builder(&settings, calls.leave());
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
+        let mut revoked = pin!(until_revoked);
+        let mut why = tokio::select! {
+            biased;
+            result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return result,
+            () = drain.begun() => CloseReason::Drain,
+            why = lifetime.over() => why,
+            () = revoked.as_mut() => CloseReason::Revoked,
+        };
+        count(why, &meter);
+        let mut grace = settings.traffic.max_connection_age_grace.duration();
+        if why == CloseReason::Age && lifetime.asked().by_http1() {
+            // Closed between two requests, it might lose the second. So the answer to the next one says that it is the last.
+            lifetime.asked().end();
+            tokio::select! {
+                biased;
+                result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return result,
+                () = drain.begun() => why = CloseReason::Drain,
+                () = revoked.as_mut() => why = CloseReason::Revoked,
+                () = sleep(grace) => grace = Duration::ZERO,
+            }
+        }
+        connection.as_mut().graceful_shutdown();
+        tokio::select! {
+            biased;
+            result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => result,
+            () = cut(why, grace, &drain, &close, lifetime.asked()) => Ok(()),
+            () = soon_after(revoked), if why != CloseReason::Revoked => Ok(()),
+        }
+    }
+}
+
+fn count(why: CloseReason, meter: &ListenerMeter) {
+    match why {
+        CloseReason::Age => meter.aged.increment(1),
+        CloseReason::Idle => meter.idle.increment(1),
+        CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
+    }
+}
+
+/// Waits as long as a connection has that was told to go after this.
+async fn soon_after(end: impl Future<Output = ()>) {
+    end.await;
+    sleep(GOODBYE_TIMEOUT).await;
+}
+
+/// Waits until a connection that was told to go is to be cut, and closes its streams before.
+async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, asked: &Asked) {
+    // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
+    if why == CloseReason::Revoked || !asked.anything() {
+        let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOODBYE_TIMEOUT };
+        tokio::select! {
+            biased;
+            () = drain.cut() => return,
+            () = sleep(left_open) => {}
+        }
+        if why == CloseReason::Revoked || !asked.anything() {
+            return;
+        }
+    }
+    let alone = async {
+        if !matches!(why, CloseReason::Age | CloseReason::Idle) {
+            pending::<()>().await;
+        }
+        sleep(grace).await;
+        close.close();
+        sleep(GOODBYE_TIMEOUT).await;
+    };
+    tokio::select! {
+        biased;
+        () = drain.cut() => {}
+        () = alone => {}
+    }
+}
+
+/// What answers the requests of a connection.
+fn answering<R: Serve>(
+    service: Arc<R>,
+    asked: Arc<Asked>,
+) -> impl Service<
+    Request<Incoming>,
+    Response = Response<R::Body>,
+    Error = Infallible,
+    Future = impl Future<Output = Result<Response<R::Body>, Infallible>> + Send,
+> {
+    service_fn(move |request: Request<Incoming>| {
+        let last = asked.note(request.version()).then(|| Arc::clone(&asked));
+        let answer = Arc::clone(&service).serve(request);
+        async {
+            let mut response = answer.await;
+            if last.is_some_and(|asked| asked.is_last()) {
+                response.headers_mut().insert(CONNECTION, CLOSE);
+            }
+            Ok(response)
+        }
+    })
+}
+
+fn builder(settings: &ConnectionSettings, leave: Leave) -> auto::Builder<Leave> {
+    let mut builder = auto::Builder::new(leave);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HTTP1_BUFFER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEPALIVE.0)
+        .keep_alive_timeout(KEEPALIVE.1)
+        .max_concurrent_streams(settings.max_streams)
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_RESETS_FOR_ERRORS);
+    if settings.http2_only {
+        // Callers over gRPC do not ask for the date.
+        builder.http2().auto_date_header(false);
+        builder = builder.http2_only();
+    }
+    builder
+}

@@ -1,0 +1,270 @@
+//! When a connection has lasted long enough: it never asked, it asks nothing more, or it is old.
+
+use std::{
+    future::pending,
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hyper::Version;
+use tokio::time::{Instant, sleep_until};
+
+use weir_settings::Time;
+
+use crate::Traffic;
+
+/// How long a client may hold a connection without ever asking anything.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// By how much of its age a connection may end sooner or later than others, so that those of one moment do not come back in one.
+const JITTER: f64 = 0.1;
+
+/// Why a connection is closed gracefully.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The service ends.
+    Drain,
+    /// Its certificate is not accepted any more.
+    Revoked,
+    /// It has never asked anything.
+    Silent,
+    /// It asks nothing any more.
+    Idle,
+    /// It is as old as it may be.
+    Age,
+}
+
+/// By what a connection was asked so far.
+#[derive(Debug, Default)]
+pub struct Asked {
+    by: AtomicU8,
+    is_last: AtomicBool,
+}
+
+const NOTHING: u8 = 0;
+const HTTP_1: u8 = 1;
+const HTTP_2: u8 = 2;
+
+impl Asked {
+    /// A request has come. `true`: by HTTP/1, where only an answer can say that it is the connection's last.
+    #[inline]
+    pub fn note(&self, version: Version) -> bool {
+        let by = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
+        self.by.store(by, Ordering::Relaxed);
+        by == HTTP_1
+    }
+
+    /// Whether anything was.
+    pub fn anything(&self) -> bool {
+        self.by.load(Ordering::Relaxed) != NOTHING
+    }
+
+    /// Whether it was by HTTP/1.
+    pub fn by_http1(&self) -> bool {
+        self.by.load(Ordering::Relaxed) == HTTP_1
+    }
+
+    /// From now on each answer says that it is the last.
+    pub fn end(&self) {
+        self.is_last.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether answers say that they are the last.
+    pub fn is_last(&self) -> bool {
+        self.is_last.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a connection has something to do, and since when not.
+#[derive(Debug)]
+pub struct Activity {
+    begun: Instant,
+    under_way: AtomicUsize,
+    /// When the last request ended, in microseconds since `begun`.
+    quiet_since: AtomicU64,
+}
+
+/// A request under way, until this is dropped.
+pub struct Busy(Arc<Activity>);
+
+impl Activity {
+    fn new() -> Self {
+        Self { begun: Instant::now(), under_way: AtomicUsize::new(0), quiet_since: AtomicU64::new(0) }
+    }
+
+    /// A request begins.
+    pub fn begin(self: &Arc<Self>) -> Busy {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    /// A request has ended.
+    fn ended(&self, at: Instant) {
+        let since = u64::try_from((at - self.begun).as_micros()).unwrap_or(u64::MAX);
+        self.quiet_since.fetch_max(since, Ordering::Relaxed);
+        self.under_way.fetch_sub(1, Ordering::Release);
+    }
+
+    fn quiet_since(&self, now: Instant) -> Instant {
+        if self.under_way.load(Ordering::Acquire) > 0 {
+            return now;
+        }
+        self.begun + Duration::from_micros(self.quiet_since.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.ended(Instant::now());
+    }
+}
+
+/// How long a connection lasts.
+pub struct Lifetime {
+    begun: Instant,
+    age: Option<Duration>,
+    idle: Option<(Duration, Arc<Activity>)>,
+    asked: Arc<Asked>,
+}
+
+impl Lifetime {
+    /// Of a connection that begins.
+    pub fn new(traffic: &Traffic) -> Self {
+        let bound = |time: Time| (time.0 > 0).then(|| time.duration());
+        Self {
+            begun: Instant::now(),
+            age: bound(traffic.max_connection_age).map(jittered),
+            idle: bound(traffic.idle_timeout).map(|timeout| (timeout, Arc::new(Activity::new()))),
+            asked: Arc::default(),
+        }
+    }
+
+    /// What it was asked.
+    pub fn asked(&self) -> &Arc<Asked> {
+        &self.asked
+    }
+
+    /// What it has to do, where that counts.
+    pub fn activity(&self) -> Option<&Arc<Activity>> {
+        self.idle.as_ref().map(|(_, activity)| activity)
+    }
+
+    /// Waits until it is over, and tells why.
+    pub async fn over(&self) -> CloseReason {
+        loop {
+            let now = Instant::now();
+            match self.next_end(now) {
+                Some((at, why)) if at <= now => return why,
+                Some((at, _)) => sleep_until(at).await,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// The next moment at which it may be over.
+    fn next_end(&self, now: Instant) -> Option<(Instant, CloseReason)> {
+        let asked = self.asked.anything();
+        let silent = (!asked).then(|| (self.begun + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
+        let old = self.age.map(|age| (self.begun + age, CloseReason::Age));
+        let idle = self.idle.as_ref().map(|(timeout, activity)| {
+            // Until something was asked, it is only time to look again.
+            let since = if asked { activity.quiet_since(now) } else { now };
+            (since + *timeout, CloseReason::Idle)
+        });
+        [silent, old, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+}
+
+/// An age, a tenth more or less.
+fn jittered(age: Duration) -> Duration {
+    // The standard library gives each hasher keys of its own.
+    let chance = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
+    age.mul_f64(1.0 - JITTER + 2.0 * JITTER * chance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn lifetime(age: i64, idle: i64) -> Lifetime {
+        let (max_connection_age, idle_timeout) = (Time::seconds(age), Time::seconds(idle));
+        Lifetime::new(&Traffic { max_connection_age, idle_timeout, ..Traffic::default() })
+    }
+
+    /// When it is over and why, of who looks from `since` on, each time as late as he is told to.
+    fn over(lifetime: &Lifetime, since: Instant) -> Option<(CloseReason, Duration)> {
+        let mut now = since;
+        for _ in 0..1_000 {
+            let (at, why) = lifetime.next_end(now)?;
+            if at <= now {
+                return Some((why, now - since));
+            }
+            now = at;
+        }
+        None
+    }
+
+    #[test]
+    fn ages_differ_by_a_tenth_at_most() {
+        let ages: Vec<_> = (0..1_000).map(|_| jittered(seconds(1_000)).as_millis()).collect();
+        let (least, most) = (ages.iter().min().unwrap(), ages.iter().max().unwrap());
+        assert!((900_000..=920_000).contains(least) && (1_080_000..=1_100_000).contains(most), "{least} to {most}");
+        let sooner = ages.iter().filter(|age| **age < 1_000_000).count();
+        assert!((350..=650).contains(&sooner), "{sooner} of 1000 are below the middle");
+    }
+
+    #[test]
+    fn who_never_asks_goes_after_half_a_minute() {
+        for idle in [0, 1] {
+            let silent = lifetime(0, idle);
+            assert_eq!(over(&silent, silent.begun), Some((CloseReason::Silent, FIRST_REQUEST_TIMEOUT)));
+        }
+    }
+
+    #[test]
+    fn who_asks_goes_at_its_age_or_never() {
+        let old = lifetime(100, 0);
+        assert!(old.asked().note(Version::HTTP_11) && old.asked().by_http1());
+        assert!(!old.asked().note(Version::HTTP_2) && !old.asked().by_http1());
+        let (why, after) = over(&old, old.begun).unwrap();
+        assert!(why == CloseReason::Age && (90..=110).contains(&after.as_secs()), "{why:?} after {after:?}");
+        let ageless = lifetime(0, 0);
+        ageless.asked().note(Version::HTTP_2);
+        assert_eq!(over(&ageless, ageless.begun), None);
+    }
+
+    #[test]
+    fn who_asks_nothing_more_goes_but_nobody_while_something_is_under_way() {
+        let idle = lifetime(0, 10);
+        idle.asked().note(Version::HTTP_2);
+        let activity = Arc::clone(idle.activity().unwrap());
+        let begun = activity.begun;
+        let [_first, _second] = [activity.begin(), activity.begin()].map(std::mem::ManuallyDrop::new);
+        assert_eq!(over(&idle, begun), None);
+        activity.ended(begun + seconds(50));
+        assert_eq!(over(&idle, begun + seconds(50)), None);
+        activity.ended(begun + seconds(60));
+        assert_eq!(over(&idle, begun + seconds(60)), Some((CloseReason::Idle, seconds(10))));
+        drop(activity.begin());
+        assert!(idle.next_end(begun + seconds(65)).is_some_and(|(at, _)| at == begun + seconds(70)), "time goes on");
+    }
+
+    #[test]
+    fn a_first_request_that_comes_late_does_not_hide_that_it_was_the_only_one() {
+        let idle = lifetime(0, 1);
+        let begun = idle.begun;
+        assert_eq!(idle.next_end(begun), Some((begun + seconds(1), CloseReason::Idle)), "when to look again");
+        idle.asked().note(Version::HTTP_2);
+        let activity = Arc::clone(idle.activity().unwrap());
+        std::mem::forget(activity.begin());
+        activity.ended(activity.begun + seconds(9));
+        assert_eq!(over(&idle, activity.begun + seconds(9)), Some((CloseReason::Idle, seconds(1))));
+    }
+}

@@ -1,0 +1,102 @@
+//! What listeners count.
+
+use std::time::SystemTime;
+
+use metrics::{Counter, Gauge};
+use weir_telemetry::{Registry, Reloads};
+
+const CONNECTIONS: &str = "weir_connections";
+const CONNECTIONS_REFUSED: &str = "weir_connections_refused_total";
+const CONNECTIONS_ENDED: &str = "weir_connections_ended_total";
+const REQUESTS_REFUSED: &str = "weir_requests_refused_total";
+const RELOADS: &str = "weir_tls_reloads_total";
+const EXPIRY: &str = "weir_tls_certificate_expiry_timestamp_seconds";
+const FAILURES: &str = "weir_tls_handshake_failures_total";
+const REVOKED: &str = "weir_tls_connections_revoked_total";
+const IN_FORCE: &str = "weir_tls_last_reload_successful";
+
+/// The counters, with their HELP texts.
+pub const COUNTERS: &[(&str, &str)] = &[
+    (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
+    (CONNECTIONS_ENDED, "Connections told to go, by listener and reason (age, idle)."),
+    (REQUESTS_REFUSED, "Requests refused because there were too many, by listener and reason (rate, concurrency)."),
+    (RELOADS, "Reloads of a listener's certificate, key and client authorities, by result (success, error)."),
+    (FAILURES, "TLS handshakes that failed, by listener and reason (certificate, closed, crowded, protocol, timeout)."),
+    (REVOKED, "Connections ended because the client's certificate is not accepted any more, by listener."),
+];
+
+/// The gauges, with their HELP texts.
+pub const GAUGES: &[(&str, &str)] = &[
+    (CONNECTIONS, "Open connections, by listener."),
+    (EXPIRY, "When the certificate of a listener ends."),
+    (
+        IN_FORCE,
+        "Whether a listener's certificate, key and client authorities on disk are in force (1), or the ones before (0).",
+    ),
+];
+
+/// What a listener counts.
+#[derive(Clone)]
+pub struct ListenerMeter {
+    pub(crate) open: Gauge,
+    pub(crate) refused: Counter,
+    pub(crate) aged: Counter,
+    pub(crate) idle: Counter,
+    pub(crate) too_fast: Counter,
+    pub(crate) too_many: Counter,
+}
+
+impl ListenerMeter {
+    /// The meter of the listener of this name.
+    pub fn new(registry: &Registry, listener: &str) -> Self {
+        let counter = |name, reason| registry.counter(name, &[("listener", listener), ("reason", reason)]);
+        Self {
+            open: registry.gauge(CONNECTIONS, &[("listener", listener)]),
+            refused: registry.counter(CONNECTIONS_REFUSED, &[("listener", listener)]),
+            aged: counter(CONNECTIONS_ENDED, "age"),
+            idle: counter(CONNECTIONS_ENDED, "idle"),
+            too_fast: counter(REQUESTS_REFUSED, "rate"),
+            too_many: counter(REQUESTS_REFUSED, "concurrency"),
+        }
+    }
+}
+
+/// Why handshakes fail.
+const REASONS: [&str; 5] = ["certificate", "closed", "crowded", "protocol", "timeout"];
+
+/// What an encrypted listener counts.
+pub struct TlsMeter {
+    failed: [Counter; REASONS.len()],
+    pub(crate) revoked: Counter,
+    expiry: Gauge,
+    reloads: Reloads,
+}
+
+impl TlsMeter {
+    /// The meter of the listener of this name.
+    pub fn new(registry: &Registry, listener: &str) -> Self {
+        let of_listener = [("listener", listener)];
+        Self {
+            failed: REASONS.map(|reason| registry.counter(FAILURES, &[("listener", listener), ("reason", reason)])),
+            revoked: registry.counter(REVOKED, &of_listener),
+            expiry: registry.gauge(EXPIRY, &of_listener),
+            reloads: Reloads::new(registry, RELOADS, IN_FORCE, &of_listener),
+        }
+    }
+
+    /// Handshakes that failed for this reason; for one that there is not, those of the last.
+    pub(crate) fn failed(&self, reason: &str) -> &Counter {
+        let at = REASONS.iter().position(|known| *known == reason);
+        &self.failed[at.unwrap_or(REASONS.len() - 1)]
+    }
+
+    /// A certificate that ends then is in force.
+    pub(crate) fn in_force(&self, end: SystemTime) {
+        self.expiry.set(end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64());
+    }
+
+    /// The files were loaded again, or could not be.
+    pub fn reload(&self, success: bool) {
+        self.reloads.count(success);
+    }
+}

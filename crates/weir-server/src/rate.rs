@@ -1,0 +1,129 @@
+//! How many requests a connection may make a second: a second's worth at once, then evenly. The limit is a GCRA of ours.
+
+use std::{
+    num::NonZeroU32,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep, sleep};
+
+use weir_core::{
+    algorithm::{
+        span,
+        tat::{Meter, Tat},
+    },
+    domain::{Ask, Micros},
+};
+
+/// The requests that one connection may make.
+#[derive(Debug)]
+pub struct Rate {
+    meter: Meter,
+    /// Moments of `state` are counted from here.
+    begun: Instant,
+    state: Mutex<Option<Tat>>,
+}
+
+impl Rate {
+    /// So many in this time, and as many at once.
+    pub fn new(count: NonZeroU32, period: Micros) -> Self {
+        let count = u64::from(count.get());
+        let meter = Meter::new(count, span::Rate::new(count, period));
+        Self { meter, begun: Instant::now(), state: Mutex::default() }
+    }
+
+    /// Makes a request.
+    ///
+    /// # Errors
+    /// How long until one may be made.
+    pub fn take(&self) -> Result<(), Duration> {
+        self.take_at(|| self.begun.elapsed().as_micros() as Micros)
+    }
+
+    /// The clock is read under the lock, so that moments come in order.
+    fn take_at(&self, now: impl FnOnce() -> Micros) -> Result<(), Duration> {
+        let mut state = self.state.lock();
+        let ask = Ask { now: now(), cost: 1, max_wait: None, phase: 0 };
+        let (decision, next) = self.meter.step(state.as_ref(), &ask);
+        if let Some(wait) = decision.retry_after {
+            return Err(Duration::from_micros(wait.unsigned_abs()));
+        }
+        *state = next;
+        Ok(())
+    }
+}
+
+/// Holds a stream to the rate of its connection: what is beyond it is not read before its time.
+#[derive(Debug)]
+pub struct Pace {
+    rate: Arc<Rate>,
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pace {
+    /// Held to this rate.
+    pub fn new(rate: Arc<Rate>) -> Self {
+        Self { rate, wait: None }
+    }
+
+    /// Waits until a message may be read, which is then to be done: it is counted.
+    pub fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(wait) = &mut self.wait {
+                ready!(wait.as_mut().poll(cx));
+                self.wait = None;
+            }
+            match self.rate.take() {
+                Ok(()) => return Poll::Ready(()),
+                Err(left) => self.wait = Some(Box::pin(sleep(left))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_settings::{DAY, SECOND};
+
+    use super::*;
+
+    const MS: Micros = 1_000;
+
+    fn per_second(count: u32) -> Rate {
+        Rate::new(NonZeroU32::new(count).unwrap(), SECOND)
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_seconds_worth_passes_at_once_then_one_at_a_time() {
+        let rate = per_second(4);
+        let taken = |at: Micros| (0..10).take_while(|_| rate.take_at(|| at).is_ok()).count();
+        assert_eq!(taken(0), 4);
+        assert_eq!(rate.take_at(|| 0), Err(ms(250)));
+        assert_eq!(rate.take_at(|| 249 * MS), Err(ms(1)));
+        assert_eq!(taken(250 * MS), 1);
+        assert_eq!(taken(3_600 * SECOND), 4, "what was not used does not pile up");
+    }
+
+    #[test]
+    fn one_a_second_is_one_and_an_odd_one_is_never_more() {
+        let slow = per_second(1);
+        assert_eq!((slow.take_at(|| 0), slow.take_at(|| 0)), (Ok(()), Err(ms(1_000))));
+        let odd = per_second(3);
+        let passed = (0..3_000).filter(|at| odd.take_at(|| at * MS).is_ok()).count();
+        assert_eq!(passed, 3 + 8, "three at once, and those of three seconds but for the last, due at their end");
+    }
+
+    #[test]
+    fn the_highest_rate_and_a_long_time_do_no_harm() {
+        let highest = per_second(u32::MAX);
+        assert_eq!((highest.take_at(|| 0), highest.take_at(|| 100_000 * DAY)), (Ok(()), Ok(())));
+    }
+}

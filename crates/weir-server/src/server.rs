@@ -1,0 +1,180 @@
+//! Accepts connections, bounds them, and serves HTTP on each until it ends or the drain does.
+
+use std::{io, sync::Arc, time::Duration};
+
+use hyper::{
+    Request, Response,
+    body::{Body, Bytes, Incoming},
+};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tracing::{debug, warn};
+
+use crate::{
+    Listener, Traffic,
+    connected::Connected,
+    connection::{Accepted, Connection},
+    drain::Drain,
+    metrics::ListenerMeter,
+    tls::{Clients, Tls},
+    workers::Worker,
+};
+
+/// How long to wait when the system has no more sockets to give.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// Most connections that are still taken, of those that wait when the listener closes.
+const MAX_LAST_CONNECTIONS: usize = 4_096;
+
+/// Bounds on the connections of one listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionSettings {
+    /// What the listener is called where something is told of it.
+    pub name: &'static str,
+    /// Only HTTP/2, as gRPC is; otherwise HTTP/1 too.
+    pub http2_only: bool,
+    /// Most connections; further ones are closed at once.
+    pub max_connections: usize,
+    /// Most concurrent requests of one connection.
+    pub max_streams: u32,
+    /// Bounds on connections in time, and on requests in number.
+    pub traffic: Traffic,
+}
+
+/// What answers the requests of a listener.
+pub trait Serve: Clone + Send + Sync + 'static {
+    /// The body of its answers.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
+
+    /// The same for the requests of this connection, which it admits by [`Connected::pace`] and [`Connected::admit`].
+    #[must_use]
+    fn on(self, connected: Connected) -> Self;
+
+    /// Answers one request. `self` is the connection's own, so that to count its owners concerns no other thread.
+    fn serve(self: Arc<Self>, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
+/// One listener with all that serves it.
+pub struct Server<R> {
+    /// What listens.
+    pub listener: Listener,
+    /// What answers.
+    pub service: R,
+    /// Who does the work.
+    pub workers: Vec<Worker>,
+    /// The bounds.
+    pub settings: ConnectionSettings,
+    /// What is counted.
+    pub meter: ListenerMeter,
+    /// When to end.
+    pub drain: Drain,
+    /// How connections are encrypted, where they are.
+    pub tls: Option<Arc<Tls>>,
+    /// The clients that are known by their certificates, where there are any.
+    pub clients: Option<Arc<dyn Clients>>,
+}
+
+/// How much the connections of a listener may be together.
+struct Room {
+    open: Arc<Semaphore>,
+    in_flight: Option<Arc<Semaphore>>,
+    meter: Arc<ListenerMeter>,
+}
+
+impl<R: Serve> Server<R> {
+    /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
+    pub async fn run(self) {
+        let most = self.settings.traffic.max_concurrent_requests;
+        let room = Room {
+            open: Arc::new(Semaphore::new(self.settings.max_connections)),
+            in_flight: (most > 0).then(|| Arc::new(Semaphore::new(most))),
+            meter: Arc::new(self.meter.clone()),
+        };
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = self.drain.closing() => break,
+                accepted = accept(&self.listener) => accepted,
+            };
+            match accepted {
+                Ok(accepted) => self.take(accepted, &room),
+                // A client that has gone again is no reason to keep the others waiting.
+                Err(error) if is_of_one_client(&error) => {}
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_BACKOFF).await;
+                }
+            }
+        }
+        for _ in 0..MAX_LAST_CONNECTIONS {
+            let Ok(Ok(accepted)) = timeout(Duration::ZERO, accept(&self.listener)).await else { break };
+            self.take(accepted, &room);
+        }
+    }
+
+    /// Has a connection served, where there is room.
+    fn take(&self, accepted: Accepted, room: &Room) {
+        let Ok(permit) = Arc::clone(&room.open).try_acquire_owned() else {
+            room.meter.refused.increment(1);
+            return;
+        };
+        let served = Connection {
+            service: self.service.clone(),
+            settings: self.settings,
+            drain: self.drain.clone(),
+            tls: self.tls.clone(),
+            clients: self.clients.clone(),
+            meter: Arc::clone(&room.meter),
+            in_flight: room.in_flight.clone(),
+        };
+        let gauge = OpenGauge::new(&room.meter);
+        let connection = self.drain.track(async move {
+            let _held = (permit, gauge);
+            if let Err(error) = served.serve(accepted).await {
+                debug!(%error, "a connection ended");
+            }
+        });
+        if let Some(worker) = Worker::least_loaded(&self.workers) {
+            worker.serve(connection);
+        }
+    }
+}
+
+fn is_of_one_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, InvalidInput, NotConnected,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | InvalidInput | NotConnected
+    )
+}
+
+/// Counts an open connection while it lives.
+struct OpenGauge(metrics::Gauge);
+
+impl OpenGauge {
+    fn new(meter: &ListenerMeter) -> Self {
+        meter.open.increment(1.0);
+        Self(meter.open.clone())
+    }
+}
+
+impl Drop for OpenGauge {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+/// Takes the next connection off this runtime, so that a worker can put it on its own.
+async fn accept(listener: &Listener) -> io::Result<Accepted> {
+    match listener {
+        Listener::Tcp(listener) => {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            stream.into_std().map(Accepted::Tcp)
+        }
+        Listener::Unix(listener, _) => listener.accept().await?.0.into_std().map(Accepted::Unix),
+    }
+}

@@ -1,0 +1,272 @@
+//! An encrypted port: handshakes, bounded in number and time, and certificates that may stop being accepted.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::{Error as TlsError, pki_types::CertificateDer};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    time::sleep,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use weir_telemetry::LogLimit;
+
+use super::{Bearer, ListenerTls, Loaded};
+use crate::metrics::TlsMeter;
+
+/// How long a wait for the end of a certificate lasts before the clock is read again: it may have been set meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What an encrypted port accepts connections with.
+pub struct Tls {
+    loaded: ArcSwap<Loaded>,
+    changes: watch::Sender<()>,
+    handshakes: Handshakes,
+    timeout: Duration,
+    meter: TlsMeter,
+    warnings: LogLimit,
+}
+
+/// The clients that a service knows by their certificates.
+pub trait Clients: Send + Sync {
+    /// Told whenever [`Clients::knows`] may say something else.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Whether a client has a certificate that says this.
+    fn knows(&self, bearer: &Bearer) -> bool;
+}
+
+/// Why a connection was not made.
+#[derive(Debug, Error)]
+enum Failed {
+    #[error("the handshake took too long")]
+    Timeout,
+    #[error("given up for others: too many handshakes are under way")]
+    Crowded,
+    #[error(transparent)]
+    Certificate(io::Error),
+    #[error(transparent)]
+    Closed(io::Error),
+    #[error(transparent)]
+    Protocol(io::Error),
+}
+
+impl Failed {
+    fn of(error: io::Error) -> Self {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
+            Some(TlsError::InvalidCertificate(_) | TlsError::NoCertificatesPresented) => Self::Certificate(error),
+            Some(_) => Self::Protocol(error),
+            None => Self::Closed(error),
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Crowded => "crowded",
+            Self::Certificate(_) => "certificate",
+            Self::Closed(_) => "closed",
+            Self::Protocol(_) => "protocol",
+        }
+    }
+}
+
+impl Tls {
+    /// With these files, as they were loaded.
+    pub fn new(settings: &ListenerTls, loaded: Loaded, meter: TlsMeter) -> Self {
+        meter.in_force(loaded.end);
+        Self {
+            loaded: ArcSwap::from_pointee(loaded),
+            changes: watch::Sender::new(()),
+            handshakes: Handshakes { most: settings.max_handshakes, open: Mutex::default() },
+            timeout: settings.handshake_timeout.duration(),
+            meter,
+            warnings: LogLimit::default(),
+        }
+    }
+
+    /// What is in force.
+    pub fn loaded(&self) -> Arc<Loaded> {
+        self.loaded.load_full()
+    }
+
+    /// Puts other files in force, for connections to come; who is not let in any more is ended.
+    pub fn replace(&self, loaded: Loaded) {
+        self.meter.in_force(loaded.end);
+        self.loaded.store(Arc::new(loaded));
+        self.changes.send_replace(());
+    }
+
+    /// Counts and tells what the files of this port do.
+    pub fn meter(&self) -> &TlsMeter {
+        &self.meter
+    }
+
+    /// Waits until the certificate of a connection is not accepted any more: it has ended, those who vouch for clients have
+    /// changed and do not vouch for it, or a name by which it was a caller's is nobody's any more.
+    pub async fn until_revoked(&self, shown: Shown, clients: Option<&dyn Clients>, listener: &str) {
+        let bearer = Arc::clone(&shown.bearer);
+        let why = shown.lost(self, clients).await;
+        info!(listener, certificate = %bearer, why, "a connection is ended: its certificate is not accepted any more");
+        self.meter.revoked.increment(1);
+    }
+
+    /// Shakes hands. `None`: it failed, which is told and counted.
+    pub async fn accept<I>(&self, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
+        let place = self.handshakes.begin();
+        let loaded = self.loaded();
+        let accepted = tokio::select! {
+            biased;
+            accepted = TlsAcceptor::from(Arc::clone(&loaded.config)).accept(io) => accepted.map_err(Failed::of),
+            () = place.given_up.cancelled() => Err(Failed::Crowded),
+            () = sleep(self.timeout) => Err(Failed::Timeout),
+        };
+        match accepted {
+            Ok(stream) => {
+                let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
+                let chain: Option<Vec<_>> =
+                    chain.map(|chain| chain.iter().map(|one| one.clone().into_owned()).collect());
+                let shown = chain.and_then(|chain| Shown::new(chain, loaded));
+                Some((stream, shown))
+            }
+            Err(failed) => {
+                self.meter.failed(failed.reason()).increment(1);
+                let loud = matches!(failed, Failed::Certificate(_) | Failed::Crowded);
+                if loud && self.warnings.allows(Instant::now()) {
+                    warn!(listener, error = %failed, "a TLS handshake failed");
+                } else {
+                    debug!(listener, error = %failed, "a TLS handshake failed");
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Handshakes under way.
+struct Handshakes {
+    most: usize,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    /// By their order.
+    under_way: BTreeMap<u64, CancellationToken>,
+    next: u64,
+}
+
+/// One of them.
+struct Place<'a> {
+    handshakes: &'a Handshakes,
+    number: u64,
+    /// Told when it has to make room.
+    given_up: CancellationToken,
+}
+
+impl Handshakes {
+    /// Begins one. Where there are too many, the one that has taken longest is given up: who means it is done by then.
+    fn begin(&self) -> Place<'_> {
+        let given_up = CancellationToken::new();
+        let mut open = self.open.lock();
+        if open.under_way.len() >= self.most
+            && let Some((_, oldest)) = open.under_way.pop_first()
+        {
+            oldest.cancel();
+        }
+        let number = open.next;
+        open.next += 1;
+        open.under_way.insert(number, given_up.clone());
+        Place { handshakes: self, number, given_up }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.handshakes.open.lock().under_way.remove(&self.number);
+    }
+}
+
+/// The certificate that a client has shown.
+pub struct Shown {
+    chain: Vec<CertificateDer<'static>>,
+    /// What it says.
+    pub bearer: Arc<Bearer>,
+    let_in_by: Arc<Loaded>,
+}
+
+impl Shown {
+    fn new(chain: Vec<CertificateDer<'static>>, let_in_by: Arc<Loaded>) -> Option<Self> {
+        // One that cannot be read was not let in.
+        let bearer = Arc::new(Bearer::of(chain.first()?).ok()?);
+        Some(Self { chain, bearer, let_in_by })
+    }
+
+    /// Waits until it is not accepted any more, and tells why.
+    async fn lost(mut self, tls: &Tls, clients: Option<&dyn Clients>) -> &'static str {
+        let mut files = tls.changes.subscribe();
+        let mut known_clients = clients.map(|clients| clients.changes());
+        let bearer = Arc::clone(&self.bearer);
+        let is_known = || clients.is_some_and(|clients| clients.knows(&bearer));
+        let mut known = is_known();
+        loop {
+            let loaded = tls.loaded();
+            if !loaded.lets_in_the_same(&self.let_in_by) && !loaded.lets_in(&self.chain) {
+                return "no authority vouches for it any more";
+            }
+            self.let_in_by = loaded;
+            if known && !is_known() {
+                return "it is no caller's any more";
+            }
+            known = is_known();
+            let Ok(left) = self.bearer.end.duration_since(SystemTime::now()) else { return "it has ended" };
+            let changed = async {
+                match &mut known_clients {
+                    Some(known) => drop(known.changed().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // The senders live as long as `tls` and `clients`.
+                _ = files.changed() => {}
+                () = changed => {}
+                () = sleep(left.min(LONGEST_WAIT)) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_handshake_makes_room() {
+        let handshakes = Handshakes { most: 2, open: Mutex::default() };
+        let given_up =
+            |places: &[&Place<'_>]| places.iter().map(|place| place.given_up.is_cancelled()).collect::<Vec<_>>();
+        let (first, second) = (handshakes.begin(), handshakes.begin());
+        assert_eq!(given_up(&[&first, &second]), [false, false]);
+        let third = handshakes.begin();
+        assert_eq!(given_up(&[&first, &second, &third]), [true, false, false]);
+        drop(second);
+        let fourth = handshakes.begin();
+        assert_eq!(given_up(&[&third, &fourth]), [false, false], "there was room again");
+        drop((first, third, fourth));
+        assert!(handshakes.open.lock().under_way.is_empty());
+    }
+}

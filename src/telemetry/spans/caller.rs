@@ -1,0 +1,112 @@
+//! The span of a caller, as W3C Trace Context has it.
+
+use hyper::HeaderMap;
+use opentelemetry::{
+    Context,
+    propagation::{Extractor, TextMapPropagator},
+    trace::{SpanContext, TraceContextExt},
+};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+
+const PARENT: &str = "traceparent";
+const STATE: &str = "tracestate";
+/// Longest `tracestate` that is kept, in bytes; a longer one is left out, as the recommendation allows.
+const MAX_STATE_BYTES: usize = 512;
+/// The lengths of the parts of a `traceparent`, which the propagator does not look at.
+const PARTS: [usize; 4] = [2, 32, 16, 2];
+
+/// The span that the headers of a request name as its parent.
+pub fn caller(headers: &HeaderMap) -> Option<SpanContext> {
+    let mut parents = headers.get_all(PARENT).iter();
+    let parent = parents.next()?.to_str().ok()?.trim();
+    // Of several nobody knows which.
+    if parents.next().is_some() || !parent.split('-').map(str::len).take(PARTS.len()).eq(PARTS) {
+        return None;
+    }
+    let states: Result<Vec<_>, _> = headers.get_all(STATE).iter().map(|value| value.to_str()).collect();
+    let state = states.map(|states| states.join(",")).ok().filter(|state| state.len() <= MAX_STATE_BYTES);
+    let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers { parent, state });
+    let caller = context.span().span_context().clone();
+    caller.is_valid().then_some(caller)
+}
+
+struct Headers<'h> {
+    parent: &'h str,
+    state: Option<String>,
+}
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        match key {
+            PARENT => Some(self.parent),
+            STATE => self.state.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![PARENT, STATE]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    const SPAN: &str = "b7ad6b7169203331";
+
+    fn of(headers: &[(&'static str, &str)]) -> Option<SpanContext> {
+        let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
+        caller(&headers.iter().map(|(name, text)| (HeaderName::from_static(name), value(text))).collect())
+    }
+
+    #[test]
+    fn a_traceparent_is_read() {
+        let read = |version: &str, flags: &str| of(&[(PARENT, &format!("{version}-{TRACE}-{SPAN}-{flags}"))]);
+        let caller = read("00", "01").unwrap();
+        assert_eq!((caller.trace_id().to_string(), caller.span_id().to_string()), (TRACE.to_owned(), SPAN.to_owned()));
+        assert!(caller.is_sampled() && caller.is_remote());
+        assert!(!read("00", "00").unwrap().is_sampled() && read("00", "03").unwrap().is_sampled());
+        assert!(read("cc", "01-what-will-be").is_some(), "later versions may say more");
+    }
+
+    #[test]
+    fn what_is_no_traceparent_is_none() {
+        let zeros = "0".repeat(32);
+        for text in [
+            String::new(),
+            format!("00-{TRACE}-{SPAN}"),
+            format!("00-{TRACE}-{SPAN}-1"),
+            format!("00-{TRACE}-{SPAN}-01-more"),
+            format!("ff-{TRACE}-{SPAN}-01"),
+            format!("00-{}-{SPAN}-01", TRACE.to_uppercase()),
+            format!("00-{zeros}-{SPAN}-01"),
+            format!("00-{TRACE}-{}-01", &zeros[16..]),
+            format!("00-{TRACE}é-{SPAN}-01"),
+            format!("00-{}-{SPAN}-01", &TRACE[2..]),
+            format!("00-{}é-{SPAN}-01", &TRACE[2..]),
+        ] {
+            assert_eq!(of(&[(PARENT, &text)]), None, "{text}");
+        }
+        let parent = format!("00-{TRACE}-{SPAN}-01");
+        assert_eq!((of(&[(STATE, "a=1")]), of(&[(PARENT, &parent), (PARENT, &parent)])), (None, None), "which one?");
+    }
+
+    #[test]
+    fn a_tracestate_is_kept_where_it_is_short() {
+        let with = |states: &[&str]| {
+            let parent = format!("00-{TRACE}-{SPAN}-01");
+            let headers: Vec<_> =
+                [(PARENT, &*parent)].into_iter().chain(states.iter().map(|text| (STATE, *text))).collect();
+            of(&headers).unwrap().trace_state().header()
+        };
+        assert_eq!((with(&[]), with(&["a=1", "b=2,c=3"])), (String::new(), "a=1,b=2,c=3".to_owned()));
+        let long = format!("a={0},b={0}", "x".repeat(254));
+        assert_eq!(long.len(), MAX_STATE_BYTES + 1);
+        assert_eq!((with(&[&long]), with(&[&long[..512], "a"]), with(&["é"])), Default::default());
+        assert_eq!(with(&[&long[..512]]), long[..512]);
+    }
+}

@@ -1,0 +1,153 @@
+//! What every request passes before its surface: the bounds of its connection, authentication, and the telling of it.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use hyper::{
+    Request, Response,
+    body::{Body, Bytes, Frame, Incoming, SizeHint},
+};
+use weir_server::{Connected, InFlight, Serve};
+
+use super::{
+    gate::{Gate, Visitor},
+    status::Refused,
+    watch::{Watch, Watched, given_id, tell_id},
+};
+use crate::{
+    auth::{Access, Role},
+    telemetry::trail::{self, Surface},
+};
+
+/// The requests of a port, which know nothing of connections and clients.
+pub trait Routes: Clone + Send + Sync + 'static {
+    /// The body of its answers.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
+
+    /// The same for the requests of this connection.
+    #[must_use]
+    fn on(self, _connected: &Connected) -> Self {
+        self
+    }
+
+    /// Answers one request.
+    fn serve(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// The access that a request of this path needs, where authentication is enabled.
+    fn access(path: &str) -> Access;
+
+    /// The name of a request.
+    fn surface<B>(request: &Request<B>) -> Surface;
+
+    /// Whether a call of this path goes on for long, so that it must end when its client's credentials are lost.
+    fn lasts(_path: &str) -> bool {
+        false
+    }
+
+    /// Answers a request that is rejected before anything reads it.
+    fn refuse(refused: Refused) -> Response<Self::Body>;
+}
+
+/// Routes with what stands before them.
+#[derive(Clone)]
+pub struct Guarded<R> {
+    routes: R,
+    gate: Option<Gate>,
+    watch: Option<Arc<Watch>>,
+    connected: Connected,
+    visitor: Option<Arc<Visitor>>,
+}
+
+impl<R: Routes> Guarded<R> {
+    /// Before these routes: a gate where authentication is enabled, and a watch where requests are told of.
+    pub fn new(routes: R, gate: Option<Gate>, watch: Option<Arc<Watch>>, connected: Connected) -> Self {
+        Self { routes, gate, watch, connected, visitor: None }
+    }
+
+    /// Who is to be told of a request, and whether it is admitted.
+    #[inline]
+    fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<InFlight, Refused>) {
+        let Some(watch) = &self.watch else { return (None, self.admit(request)) };
+        let watched = Watched::begin(watch, R::surface(request), request.headers());
+        let admitted = trail::enter(watched.trail(), || self.admit(request));
+        (Some(watched), admitted)
+    }
+
+    #[inline]
+    fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Refused> {
+        self.connected.pace()?;
+        if let Some(visitor) = &self.visitor {
+            let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
+            visitor.admit(request, access, lasts)?;
+        }
+        // Health and metrics pass without a permit: they are wanted most when there is none left.
+        let needs_permit = || matches!(R::access(request.uri().path()), Access::Role(Role::Check | Role::Reset));
+        Ok(self.connected.admit(|| !needs_permit())?)
+    }
+}
+
+impl<R: Routes> Serve for Guarded<R> {
+    type Body = Told<R::Body>;
+
+    fn on(self, connected: Connected) -> Self {
+        let visitor =
+            self.gate.as_ref().map(|gate| Arc::new(gate.visitor(connected.bearer.clone(), connected.revoked.clone())));
+        Self { routes: self.routes.on(&connected), visitor, connected, ..self }
+    }
+
+    async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<Told<R::Body>> {
+        let (watched, admitted) = self.receive(&mut request);
+        let (mut response, in_flight) = match (admitted, &watched) {
+            (Ok(in_flight), None) => (self.routes.serve(request).await, in_flight),
+            // Boxed, so that requests that are not told of do not carry the room for it around.
+            (Ok(in_flight), Some(watched)) => (Box::pin(watched.within(self.routes.serve(request))).await, in_flight),
+            (Err(refused), _) => {
+                let mut response = R::refuse(refused);
+                tell_id(given_id(request.headers()), response.headers_mut());
+                (response, InFlight::default())
+            }
+        };
+        let watched = watched.map(|mut watched| {
+            watched.answered(&mut response);
+            watched
+        });
+        response.map(|body| Told { body, watched, _in_flight: in_flight })
+    }
+}
+
+/// An answer's body, whose request is in flight until this is dropped.
+pub struct Told<B> {
+    body: B,
+    watched: Option<Box<Watched>>,
+    _in_flight: InFlight,
+}
+
+impl<B: Body + Unpin> Body for Told<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    #[inline]
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let Self { body, watched, .. } = &mut *self;
+        match watched {
+            None => Pin::new(body).poll_frame(cx),
+            Some(watched) => watched.poll_frame(body, cx),
+        }
+    }
+
+    #[inline]
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    #[inline]
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,243 @@
+//! gRPC as every client of it may use it: errors, deadlines and compression, seen by a client that is not tonic's.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use prost::Message;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use weir::{
+    proto::{CheckBatchRequest, CheckRequest, CheckResponse, ResetRequest, ResetResponse},
+    transport::routes::path,
+};
+
+use crate::{
+    servers::{Options, Server as Redis},
+    support::{
+        Server,
+        envoy::descriptor,
+        plain::{Plain, framed},
+        requests::{check, peek, short},
+        server::Setup,
+    },
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
+
+fn message(message: &impl Message) -> Bytes {
+    framed(&message.encode_to_vec(), false)
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).expect("into memory");
+    encoder.finish().expect("into memory")
+}
+
+fn gzipped(message: &impl Message) -> Bytes {
+    framed(&gzip(&message.encode_to_vec()), true)
+}
+
+fn alex() -> CheckRequest {
+    check(&["user", "alex"])
+}
+
+/// What is left to the key of `alex`.
+async fn left(plain: &Plain) -> u64 {
+    let answer: CheckResponse = plain.call(path::CHECK, &[], message(&peek(&["user", "alex"]))).await.message();
+    answer.remaining
+}
+
+#[tokio::test]
+async fn a_call_that_fails_before_its_first_message_is_answered_by_headers_alone() {
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_MESSAGE_BYTES", "1024").start();
+    let plain = Plain::connect(&server.grpc).await;
+    let unknown = HealthCheckRequest { service: "other".to_owned() };
+    let nowhere = CheckRequest { domain: "nowhere".to_owned(), ..alex() };
+    let batch = CheckBatchRequest { checks: vec![CheckRequest::default(); 1_001] };
+    let long = framed(&[0; 1_025], false);
+    let rls = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest::default();
+    for (path, headers, body, code) in [
+        (HEALTH_CHECK, &[][..], message(&unknown), Code::NotFound),
+        (HEALTH_CHECK, &[], long.clone(), Code::OutOfRange),
+        (path::CHECK, &[], message(&CheckRequest::default()), Code::InvalidArgument),
+        (path::CHECK, &[], message(&nowhere), Code::NotFound),
+        (path::CHECK, &[], long.clone(), Code::OutOfRange),
+        (path::CHECK, &[], Bytes::new(), Code::Internal),
+        (path::CHECK, &[], Bytes::from_static(b"\0\0\0\0\x05a"), Code::Internal),
+        (path::CHECK, &[("grpc-encoding", "br")], message(&alex()), Code::Unimplemented),
+        (path::CHECK_BATCH, &[], message(&batch), Code::OutOfRange),
+        (path::CHECK_STREAM, &[("grpc-encoding", "br")], message(&alex()), Code::Unimplemented),
+        (path::RESET, &[], message(&ResetRequest::default()), Code::InvalidArgument),
+        (path::SHOULD_RATE_LIMIT, &[], message(&rls), Code::InvalidArgument),
+        ("/weir.v1.RateLimiter/Other", &[], message(&alex()), Code::Unimplemented),
+        ("/", &[], message(&alex()), Code::Unimplemented),
+    ] {
+        let answer = plain.call(path, headers, body).await;
+        assert_eq!(answer.code(), code, "{path}: {answer:?}");
+        assert!(answer.is_head_alone && answer.body.is_empty() && answer.trailers.is_empty(), "{path}: {answer:?}");
+        assert_eq!(answer.headers["content-type"], "application/grpc");
+    }
+    let answer = plain.call(path::CHECK, &[("grpc-encoding", "br")], message(&alex())).await;
+    assert_eq!(answer.headers["grpc-accept-encoding"], "gzip,identity");
+    // What goes well is told behind the message, and so is what goes wrong after one.
+    let good = plain.call(path::CHECK, &[], message(&alex())).await;
+    assert_eq!(
+        (good.headers.get("grpc-status"), &good.trailers["grpc-status"]),
+        (None, &"0".parse().expect("a value"))
+    );
+    let stream = plain.call(path::CHECK_STREAM, &[], [message(&alex()), long].concat().into()).await;
+    assert_eq!((stream.headers.get("grpc-status"), stream.code()), (None, Code::OutOfRange));
+    assert!(!stream.body.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_past_its_deadline_is_not_begun() {
+    let server = Server::with_policy(POLICY);
+    let plain = Plain::connect(&server.grpc).await;
+    let _: CheckResponse = plain.call(path::CHECK, &[], message(&alex())).await.message();
+    let batch = CheckBatchRequest { checks: vec![alex(); 3] };
+    let reset = ResetRequest { key: alex().key, ..Default::default() };
+    let envoy = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+        domain: "other".to_owned(),
+        descriptors: vec![descriptor(&["user", "alex"], 1)],
+        ..Default::default()
+    };
+    for (path, body) in [
+        (path::CHECK, message(&alex())),
+        (path::CHECK_BATCH, message(&batch)),
+        (path::RESET, message(&reset)),
+        (path::SHOULD_RATE_LIMIT, message(&envoy)),
+    ] {
+        let late = plain.call(path, &[("grpc-timeout", "0n"), ("x-request-id", "late-1")], body).await;
+        assert_eq!((late.code(), late.is_head_alone), (Code::DeadlineExceeded, true), "{path}: {late:?}");
+        assert_eq!(late.headers["x-request-id"], "late-1");
+    }
+    assert_eq!(left(&plain).await, 9, "nothing was charged or forgotten");
+    assert_eq!(server.metric("weir_checks_total{domain=\"\",transport=\"grpc_batch\",outcome=\"allowed\"}"), 0.0);
+}
+
+#[tokio::test]
+async fn a_deadline_that_is_not_met_yet_or_that_no_one_can_read_changes_nothing() {
+    let server = Server::with_policy(POLICY);
+    let plain = Plain::connect(&server.grpc).await;
+    let timeouts = ["1H", "99999999H", "600S", "600000m", "", "0", "0x", "000000000n", "-1n"];
+    for (timeout, left) in timeouts.into_iter().zip((0..10).rev()) {
+        let answer = plain.call(path::CHECK, &[("grpc-timeout", timeout)], message(&alex())).await;
+        assert_eq!(short(&answer.message()), (true, 10, left), "{timeout}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_message_does_not_come_ends_with_its_deadline() {
+    let server = Server::with_policy(POLICY);
+    let plain = Plain::connect(&server.grpc).await;
+    for (path, body) in [(path::CHECK, message(&alex())), (path::CHECK, Bytes::new()), (HEALTH_CHECK, Bytes::new())] {
+        let late = plain.call_without_end(path, &[("grpc-timeout", "10m")], body).await;
+        assert_eq!((late.code(), late.is_head_alone), (Code::DeadlineExceeded, true), "{late:?}");
+    }
+    assert_eq!(left(&plain).await, 10);
+}
+
+#[tokio::test]
+async fn streams_end_with_their_deadline() {
+    let server = Server::with_policy(POLICY);
+    let plain = Plain::connect(&server.grpc).await;
+    let timeout = [("grpc-timeout", "300m")];
+    let open = plain.call_without_end(path::CHECK_STREAM, &timeout, message(&alex())).await;
+    let watch = plain.call(HEALTH_WATCH, &timeout, message(&HealthCheckRequest::default())).await;
+    for ended in [open, watch] {
+        assert_eq!((ended.code(), ended.headers.get("grpc-status")), (Code::DeadlineExceeded, None), "{ended:?}");
+        assert!(!ended.body.is_empty(), "it was served until then");
+    }
+}
+
+#[tokio::test]
+async fn a_call_does_not_wait_for_the_store_beyond_its_deadline() {
+    let redis = Redis::start(Options::port());
+    let server = Setup::new().policy(POLICY).shared(&redis).start();
+    let plain = Plain::connect(&server.grpc).await;
+    assert_eq!(left(&plain).await, 10);
+    redis.pause();
+    let batch = CheckBatchRequest { checks: vec![alex(); 3] };
+    for (path, body) in [(path::CHECK, message(&alex())), (path::CHECK_BATCH, message(&batch))] {
+        let late = plain.call(path, &[("grpc-timeout", "50m")], body).await;
+        assert_eq!((late.code(), late.is_head_alone), (Code::DeadlineExceeded, true), "{late:?}");
+    }
+    let stream = plain.call(path::CHECK_STREAM, &[("grpc-timeout", "50m")], message(&alex())).await;
+    assert_eq!((stream.code(), stream.body.len()), (Code::DeadlineExceeded, 0), "{stream:?}");
+    redis.resume();
+}
+
+#[tokio::test]
+async fn compressed_requests_are_read() {
+    let server = Server::with_policy(POLICY);
+    let plain = Plain::connect(&server.grpc).await;
+    let encoding = [("grpc-encoding", "gzip"), ("grpc-accept-encoding", "gzip,identity")];
+    let answer = plain.call(path::CHECK, &encoding, gzipped(&alex())).await;
+    assert_eq!(short(&answer.message()), (true, 10, 9));
+    assert_eq!(answer.headers.get("grpc-encoding"), None, "answers are short");
+    let answer = plain.call(path::CHECK, &encoding, message(&alex())).await;
+    assert_eq!(short(&answer.message()), (true, 10, 8), "a message of such a call need not be compressed");
+    let both = [gzipped(&alex()), message(&alex()), gzipped(&alex())].concat();
+    let answer = plain.call(path::CHECK_STREAM, &encoding, both.into()).await;
+    assert_eq!(answer.code(), Code::Ok);
+    assert_eq!(left(&plain).await, 5);
+    let batch = CheckBatchRequest { checks: vec![alex(); 2] };
+    assert_eq!(plain.call(path::CHECK_BATCH, &encoding, gzipped(&batch)).await.code(), Code::Ok);
+    let envoy = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+        domain: "other".to_owned(),
+        descriptors: vec![descriptor(&["user", "alex"], 1)],
+        ..Default::default()
+    };
+    assert_eq!(plain.call(path::SHOULD_RATE_LIMIT, &encoding, gzipped(&envoy)).await.code(), Code::Ok);
+    assert_eq!(left(&plain).await, 3);
+    let reset = ResetRequest { key: alex().key, ..Default::default() };
+    let answer: ResetResponse = plain.call(path::RESET, &encoding, gzipped(&reset)).await.message();
+    assert!(answer.existed);
+    let health = plain.call(HEALTH_CHECK, &encoding, gzipped(&HealthCheckRequest::default())).await;
+    assert_eq!(health.code(), Code::Ok);
+    for (encoding, body) in [
+        (&encoding[..], framed(b"this is not gzip", true)),
+        (&[], gzipped(&alex())),
+        (&[("grpc-encoding", "identity")], gzipped(&alex())),
+    ] {
+        assert_eq!(plain.call(path::CHECK, encoding, body).await.code(), Code::Internal, "{encoding:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_bound_of_messages_holds_for_what_they_are_decompressed_to() {
+    const MOST: usize = 1_024;
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_MESSAGE_BYTES", &MOST.to_string()).start();
+    let plain = Plain::connect(&server.grpc).await;
+    for (length, expected) in [(MOST, Code::NotFound), (MOST + 1, Code::ResourceExhausted)] {
+        let request = CheckRequest { domain: "d".repeat(length - 15), ..alex() };
+        assert_eq!(request.encoded_len(), length);
+        assert!(gzipped(&request).len() < MOST);
+        assert_eq!(plain.call(path::CHECK, &[("grpc-encoding", "gzip")], gzipped(&request)).await.code(), expected);
+    }
+}
+
+#[tokio::test]
+async fn no_more_of_a_message_is_decompressed_than_is_read() {
+    const BOMB: usize = 64 << 20;
+    const CALLS: usize = 64;
+    let server = Server::with_policy(POLICY);
+    let plain = Plain::connect(&server.grpc).await;
+    let bomb = framed(&gzip(&vec![0; BOMB]), true);
+    let before = server.resident();
+    for path in [path::CHECK, path::CHECK_STREAM, HEALTH_CHECK] {
+        let calls = (0..CALLS).map(|_| plain.call(path, &[("grpc-encoding", "gzip")], bomb.clone()));
+        for answer in futures_util::future::join_all(calls).await {
+            assert_eq!((answer.code(), answer.body.len()), (Code::ResourceExhausted, 0), "{answer:?}");
+        }
+    }
+    // Each may have its largest message, of 1 MiB, as it was sent and decompressed.
+    let grown = server.resident().saturating_sub(before);
+    assert!(grown < CALLS * (2 << 20), "{CALLS} messages that become {BOMB} bytes each took {grown}");
+    assert_eq!(left(&plain).await, 10);
+}
