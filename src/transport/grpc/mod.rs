@@ -19,7 +19,7 @@ use tower::{Service, service_fn};
 use weir_server::{Connected, Drain, Pace, RuntimeKind};
 
 use super::{
-    observe::Checks,
+    check_service::CheckService,
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
     status::Refused,
@@ -102,7 +102,7 @@ impl GrpcSettings {
 
 /// The gRPC port over one limiter: the calls of `weir.v1.RateLimiter` and Envoy's, with health and reflection beside them.
 pub struct Calls<S> {
-    checks: Checks<S>,
+    service: CheckService<S>,
     rls: Rls<S>,
     others: Routes,
     connected: Connected,
@@ -112,7 +112,7 @@ pub struct Calls<S> {
 impl<S> Clone for Calls<S> {
     fn clone(&self) -> Self {
         Self {
-            checks: self.checks.clone(),
+            service: self.service.clone(),
             rls: self.rls.clone(),
             others: self.others.clone(),
             connected: self.connected.clone(),
@@ -127,7 +127,7 @@ impl<S: Store> Calls<S> {
     /// # Errors
     /// When the descriptors compiled into this binary cannot be read.
     pub async fn new(
-        checks: Checks<S>,
+        service: CheckService<S>,
         drain: Drain,
         max_message_bytes: usize,
         envoy: EnvoySettings,
@@ -150,22 +150,22 @@ impl<S: Store> Calls<S> {
             .add_service(bounded!(reflection().build_v1()?))
             .add_service(bounded!(reflection().build_v1alpha()?))
             .prepare();
-        let rls = Rls::new(checks.clone(), envoy);
+        let rls = Rls::new(service.clone(), envoy);
         let connected = Connected::new(drain);
-        Ok((Self { checks, rls, others, connected, max_message_bytes }, reporter))
+        Ok((Self { service, rls, others, connected, max_message_bytes }, reporter))
     }
 
     async fn call(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         match request.uri().path() {
-            path::CHECK => self.unary(request, deadline, |message| call::check(&self.checks, message)).await,
+            path::CHECK => self.unary(request, deadline, |message| call::check(&self.service, message)).await,
             // Boxed, so that a check does not carry the room for them around.
             path::SHOULD_RATE_LIMIT => {
                 Box::pin(self.unary(request, deadline, |message| self.should_rate_limit(message))).await
             }
             path::CHECK_BATCH => {
-                Box::pin(self.unary(request, deadline, |message| call::check_batch(&self.checks, message))).await
+                Box::pin(self.unary(request, deadline, |message| call::check_batch(&self.service, message))).await
             }
-            path::RESET => Box::pin(self.unary(request, deadline, |message| call::reset(&self.checks, message))).await,
+            path::RESET => Box::pin(self.unary(request, deadline, |message| call::reset(&self.service, message))).await,
             path::CHECK_STREAM => Box::pin(self.check_stream(request, deadline)).await,
             _ => Box::pin(self.other(request, deadline)).await,
         }
@@ -205,7 +205,7 @@ impl<S: Store> Calls<S> {
             let ending = Ending::new(self.connected.close.clone(), None, standing);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), ending, pace);
-            let answers = Answers::new(messages, stream::begin(self.checks.clone()), deadline, id);
+            let answers = Answers::new(messages, stream::begin(self.service.clone()), deadline, id);
             ready(Ok::<_, Status>(tonic::Response::new(answers)))
         });
         codec::streaming(self.max_message_bytes).streaming(call, request).await
