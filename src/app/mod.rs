@@ -47,7 +47,7 @@ use crate::{
     },
 };
 
-/// Most requests of a port under way over a shared store, unless the settings say so: what one lane's queue holds.
+/// Most requests of a port under way over a shared store, unless the settings say so: what one pipeline worker queues.
 const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
 const SHARDS_A_TICK: usize = 16;

@@ -1,4 +1,4 @@
-//! Requests that wait for a lane's next round trip.
+//! Parts that wait for the next round trip of a pipeline worker.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub struct Waiter {
     pub part: Part,
     /// Until when it is to be answered.
     pub deadline: Instant,
-    /// The key's slot is on its way to this server, which must be told so.
+    /// The key's slot is being migrated to this server, so `ASKING` goes before.
     pub asking: bool,
     answer: Option<oneshot::Sender<Result<Decided, Failure>>>,
 }
