@@ -2,7 +2,6 @@
 
 use std::{
     future::pending,
-    hash::{BuildHasher, Hasher, RandomState},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
@@ -180,9 +179,7 @@ impl Lifetime {
 
 /// An age, a tenth more or less.
 fn jittered(age: Duration) -> Duration {
-    // The standard library gives each hasher keys of its own.
-    let chance = RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64;
-    age.mul_f64(1.0 - JITTER + 2.0 * JITTER * chance)
+    age.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))
 }
 
 #[cfg(test)]

@@ -1,10 +1,6 @@
 //! Where the counts of a story live: a store of its own, in virtual time.
 
-use std::{
-    collections::hash_map::RandomState,
-    hash::{BuildHasher, Hasher},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use super::{Failure, telling::in_full};
 use crate::{
@@ -75,9 +71,7 @@ impl InRedis {
 
 /// The settings of a store that holds one story and nothing else.
 fn alone(redis: RedisSettings) -> RedisSettings {
-    // Seeded by the system, anew for each.
-    let random = || RandomState::new().build_hasher().finish();
-    let key_prefix = format!("{}simulate:{:016x}{:016x}:", redis.key_prefix, random(), random());
+    let key_prefix = format!("{}simulate:{:032x}:", redis.key_prefix, rand::random::<u128>());
     let command_timeout = Time(redis.command_timeout.0.max(LEAST_COMMAND_TIMEOUT.0));
     RedisSettings { key_prefix, command_timeout, ..redis }
 }

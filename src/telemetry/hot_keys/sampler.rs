@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    hash::{BuildHasher, RandomState},
     time::{Duration, Instant},
 };
 
@@ -16,7 +15,7 @@ const IDLE: Duration = Duration::from_millis(50);
 const MAX_STRIDE: u32 = 64;
 
 thread_local! {
-    static MINE: RefCell<Sampler> = RefCell::new(Sampler::new(RandomState::new().hash_one(0)));
+    static MINE: RefCell<Sampler> = RefCell::new(Sampler::new());
 }
 
 /// The turns of one thread.
@@ -29,7 +28,6 @@ struct Sampler {
     pulse: u32,
     taken: u32,
     latest: Option<(Instant, Instant)>,
-    random: u64,
 }
 
 /// For how many requests that of the calling thread stands, where it is to be looked at. Another `pulse` than at the last
@@ -46,8 +44,8 @@ pub fn take(pulse: u32) -> Option<u32> {
 }
 
 impl Sampler {
-    fn new(seed: u64) -> Self {
-        Self { gap: 0, stride: 1, pulse: 0, taken: 0, latest: None, random: seed | 1 }
+    fn new() -> Self {
+        Self { gap: 0, stride: 1, pulse: 0, taken: 0, latest: None }
     }
 
     #[cold]
@@ -72,17 +70,9 @@ impl Sampler {
             }
             (self.taken, self.latest) = (0, Some((now, now)));
         }
-        self.gap = self.next_gap();
+        // At random, so that it does not follow what comes in turns; on average one less than the stride.
+        self.gap = rand::random_range(..2 * self.stride - 1);
         weight
-    }
-
-    /// At random, so that it does not follow what comes in turns; on average one less than the stride.
-    fn next_gap(&mut self) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let choices = u64::from(2 * self.stride - 1);
-        (((self.random >> 32) * choices) >> 32) as u32
     }
 }
 
@@ -106,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_calm_thread_takes_all_and_a_busy_one_a_few_that_stand_for_all() {
-        let (mut sampler, start) = (Sampler::new(7), Instant::now());
+        let (mut sampler, start) = (Sampler::new(), Instant::now());
         assert_eq!(run(&mut sampler, start, 1_000, Duration::from_millis(1)), (1_000, 1_000));
         let (taken, weight) = run(&mut sampler, start + Duration::from_secs(2), 1_000_000, Duration::from_micros(1));
         assert!((1_000..=20_000).contains(&taken), "{taken} in a second");
