@@ -18,19 +18,21 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use divan::{Bencher, black_box};
+use futures_util::FutureExt;
 use prost::Message;
 use support::Shape;
 use weir::{
     algorithm::{Bounds, LIST, Params},
     domain::{Ask, Clock, Key},
-    limiter::{Answer, Limiter, Request},
+    limiter::{Checking, Limiter, Request},
     plan::{Decisions, Plan},
     policy::Policy,
     proto::CheckRequest,
     store::{MemoryStore, SystemClock, memory::MemorySettings},
     telemetry::Metrics,
-    transport::{decode, grpc, message::CheckMessage, observe::Checks},
+    transport::{check_service::CheckService, decode, grpc, message::CheckMessage},
 };
 
 #[global_allocator]
@@ -190,9 +192,8 @@ fn check(bencher: Bencher, case: &Case) {
     };
     bencher.with_inputs(request).bench_local_refs(|request| {
         let snapshot = limiter.current();
-        let mut answer = Answer::default();
-        assert!(limiter.check_at_once(&snapshot, request, &mut answer).expect("a decision"));
-        assert_eq!(answer.summary.allowed, case.passes);
+        let Checking::Ready(answer) = limiter.check(&snapshot, request) else { panic!("memory never waits") };
+        assert_eq!(answer.expect("a decision").summary.allowed, case.passes);
     });
 }
 
@@ -201,14 +202,19 @@ fn check(bencher: Bencher, case: &Case) {
 fn call(bencher: Bencher, case: &Case) {
     let policy = case.policy();
     let (store, next) = (case.store(&policy), case.users());
-    let checks = Checks::new(Arc::new(Limiter::new(store, policy, Metrics::new())), Bounds::default());
+    let checks = CheckService::new(Arc::new(Limiter::new(store, policy, Metrics::new())), Bounds::default());
     let message = || {
         let cost = Some(case.cost());
-        CheckRequest { key: case.shape.segments(next()), cost, ..Default::default() }.encode_to_vec()
+        Bytes::from(CheckRequest { key: case.shape.segments(next()), cost, ..Default::default() }.encode_to_vec())
     };
     bencher.with_inputs(message).bench_local_refs(|message| {
-        assert!(black_box(grpc::call::check_at_once(&checks, message)).is_ok());
+        answer(&checks, message);
     });
+}
+
+fn answer(checks: &CheckService<MemoryStore<SystemClock>>, message: &Bytes) {
+    let answer = grpc::call::check(checks, message.clone()).now_or_never();
+    assert!(black_box(answer).is_some_and(|answer| answer.is_ok()));
 }
 
 /// The same by as many threads at once, each of which asks for its own user, or all for one: what they pay for what they share.
@@ -230,10 +236,11 @@ mod together {
         let case = Case { shape, users: USERS, passes: true };
         let policy = case.policy();
         let store = case.store(&policy);
-        let checks = Checks::new(Arc::new(Limiter::new(store, policy, Metrics::new())), Bounds::default());
-        let message = || CheckRequest { key: shape.segments(user()), ..Default::default() }.encode_to_vec();
+        let checks = CheckService::new(Arc::new(Limiter::new(store, policy, Metrics::new())), Bounds::default());
+        let message =
+            || Bytes::from(CheckRequest { key: shape.segments(user()), ..Default::default() }.encode_to_vec());
         bencher.with_inputs(message).bench_refs(|message| {
-            assert!(black_box(grpc::call::check_at_once(&checks, message)).is_ok());
+            answer(&checks, message);
         });
     }
 }

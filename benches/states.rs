@@ -11,7 +11,6 @@ mod support;
 
 use std::{env, process::Command, sync::Arc};
 
-use futures_util::FutureExt;
 use servers::{Options, Reply, Server};
 use smallvec::smallvec;
 use support::{Shape, resident};
@@ -21,11 +20,10 @@ use weir::{
     plan::{Level, Limit, Origin, Plan},
     settings::Time,
     store::{
-        MemoryStore, Store, StoreUrl,
+        Decide, MemoryStore, Store, StoreUrl,
         memory::MemorySettings,
         redis::{RedisStore, settings::RedisSettings},
     },
-    telemetry::Metrics,
 };
 
 #[global_allocator]
@@ -77,13 +75,11 @@ fn use_up(entry: &Entry, limit: &Limit, store: &impl Store, clock: &ManualClock,
     for unit in 0..units(entry) {
         clock.set(NOW + unit as Micros * APART);
         let plan = Plan::new(smallvec![Level::new(&key, 2, 2, limit, 1)], Charge::AllOrNothing, None);
-        let decided = store.decide(&plan);
-        let decided = if store.decides_at_once() {
-            decided.now_or_never().expect("memory does not wait")
-        } else {
-            runtime().block_on(decided)
+        let verdict = match store.decide(&plan) {
+            Decide::Ready(verdict) => verdict,
+            Decide::Waiting(store) => runtime().block_on(store.verdict(&plan)).expect("decisions"),
         };
-        assert_eq!(decided.expect("decisions").decisions.len(), 1);
+        assert_eq!(verdict.decisions.len(), 1);
     }
 }
 
@@ -111,13 +107,13 @@ fn in_redis(server: &Server, entry: &Entry) -> (i64, i64) {
         command_timeout: Time::seconds(20),
         ..RedisSettings::default()
     };
-    let meter = Metrics::new().shared_store();
+    let meter = std::sync::Arc::default();
     let store = RedisStore::start(&url, &settings, Some(Arc::clone(&clock) as _), meter).expect("a thread");
     use_up(entry, &limit(entry), &store, &clock, 1);
     let ask = "local key = redis.call('KEYS', ARGV[1] .. '*')[1]
         return {#redis.call('HVALS', key)[1], redis.call('MEMORY', 'USAGE', key)}";
     let reply = server.command(&["EVAL", ask, "0", &settings.key_prefix]);
     let Reply::Array(items) = reply else { panic!("{reply:?}") };
-    let [Reply::Integer(state), Reply::Integer(key)] = items[..] else { panic!("{items:?}") };
+    let [Reply::Int(state), Reply::Int(key)] = items[..] else { panic!("{items:?}") };
     (state, key)
 }

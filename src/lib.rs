@@ -7,6 +7,7 @@
 pub use weir_core::{algorithm, domain, plan};
 pub use weir_policy as policy;
 pub use weir_server::tls;
+pub use weir_store as store;
 
 /// The messages of `weir.v1` and a client of its service.
 pub mod proto {
@@ -16,8 +17,6 @@ pub mod proto {
 }
 
 pub mod settings;
-
-pub mod store;
 
 pub mod telemetry;
 

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use allocation_counter::measure;
+use bytes::Bytes;
+use futures_util::FutureExt;
 use prost::Message;
 use weir::{
     algorithm::Bounds,
@@ -14,7 +16,7 @@ use weir::{
     proto::CheckRequest,
     store::{MemoryStore, SystemClock, memory::MemorySettings},
     telemetry::Metrics,
-    transport::{grpc, observe::Checks},
+    transport::{check_service::CheckService, grpc},
 };
 
 /// Four limits, two of them on one node, found by name and by `*`, one of them under a factor.
@@ -65,11 +67,11 @@ fn a_key_of_usual_length_is_made_without_allocation() {
 fn a_check_over_grpc_allocates_its_answer_alone() {
     let store = MemoryStore::new(MemorySettings::default(), SystemClock::new());
     let limiter = Limiter::new(store, Policy::new([domain()]), Metrics::new());
-    let checks = Checks::new(Arc::new(limiter), Bounds::default());
+    let checks = CheckService::new(Arc::new(limiter), Bounds::default());
     for (segments, asked) in [(&["user", "alex", "trade", "metals"][..], 4), (&["user", "alex"], 2)] {
         let key = segments.iter().map(|segment| (*segment).to_owned()).collect();
-        let message = CheckRequest { key, ..Default::default() }.encode_to_vec();
-        let check = || grpc::call::check_at_once(&checks, &message).is_ok();
+        let message = Bytes::from(CheckRequest { key, ..Default::default() }.encode_to_vec());
+        let check = || grpc::call::check(&checks, message.clone()).now_or_never().is_some_and(|answer| answer.is_ok());
         // The first ones make the states, and what threads keep for themselves.
         assert!(check() && check(), "{asked} levels");
         let counted = measure(|| assert!(check()));

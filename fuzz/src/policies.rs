@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use weir::{
     algorithm::Bounds,
     domain::ask::MAX_COST,
-    limiter::{CheckError, Descriptor, DescriptorsRequest, Invalid, Request},
+    limiter::{CheckError, Checking, Descriptor, DescriptorsRequest, Invalid, Request},
     policy::{
         Domain, Policy, Problems, descriptors,
         document::{self, Node},
@@ -33,7 +33,7 @@ pub fn native(bytes: &[u8]) {
             let mut request = Request::new(&domain.name, &place.pattern).expect("a key");
             request.set_terms(cost, None, factor).expect("terms");
             // A factor may take a limit beyond its bounds, and nothing else may be wrong.
-            let answer = limiter.check(&snapshot, &request).now_or_never().expect("memory answers at once");
+            let Checking::Ready(answer) = limiter.check(&snapshot, &request) else { panic!("memory never waits") };
             let is_too_far = matches!(&answer, Err(CheckError::Invalid(Invalid::Factor(..))));
             assert!(answer.is_ok() || factor != 1.0 && is_too_far, "{:?}", answer.as_ref().err());
             for level in answer.into_iter().flat_map(|answer| answer.levels) {

@@ -1,16 +1,13 @@
 //! What servers of a shared store say.
 
-use std::io::Cursor;
-
-use futures_util::FutureExt;
-use tokio::io::{join, sink};
+use deadpool_redis::redis::{Parser, Value};
 use weir::{
     domain::aggregate,
     store::{
         Failure,
         redis::{
-            connection::{Connection, Reply},
-            greeting::{Greeting, Mode},
+            command::words,
+            hello::{Hello, ServerMode},
             reply::{Answers, MAX_TIME},
             slots::{self, SLOTS, SlotMap},
         },
@@ -26,21 +23,22 @@ pub fn reply(bytes: &[u8]) {
     for reply in replies(bytes) {
         answers(&reply);
         map(&reply);
-        if let Ok(greeting) = Greeting::read(&reply) {
-            let _ = greeting.check(&asked(), Mode::Standalone, true);
+        if let Ok(hello) = Hello::read(&reply) {
+            let _ = hello.check(ServerMode::Standalone, true);
         }
-        if let Reply::Error(text) = &reply {
+        if let Value::ServerError(error) = &reply {
             // What is no refusal for sure is never sent again.
-            let failure = Failure::of_server(text);
+            let text = words(error);
+            let failure = Failure::of_server(&text);
             assert_eq!(failure.may_be_sent_again(), failure.refusal().is_some(), "{text}");
-            let _ = slots::redirect(text, &asked());
+            let _ = slots::redirect(&text, &asked());
         }
     }
 }
 
 /// What the script answers, as it stands within a reply.
 pub fn answer(bytes: &[u8]) {
-    answers(&Reply::BulkString(bytes.to_vec()));
+    answers(&Value::BulkString(bytes.to_vec()));
 }
 
 /// Replies to `CLUSTER SLOTS` become maps, whose slots each have one owner.
@@ -52,17 +50,12 @@ fn asked() -> Address {
     Address::Tcp { host: "192.0.2.1".to_owned(), port: 6379 }
 }
 
-fn replies(bytes: &[u8]) -> Vec<Reply> {
-    let mut connection = Connection::new(Box::new(join(Cursor::new(bytes.to_vec()), sink())));
-    let mut replies = Vec::new();
-    while let Ok(reply) = connection.receive().now_or_never().expect("all is there") {
-        replies.push(reply);
-    }
-    assert!(!connection.is_usable(), "once it has failed it is not used");
-    replies
+fn replies(mut bytes: &[u8]) -> Vec<Value> {
+    let mut parser = Parser::new();
+    std::iter::from_fn(|| parser.parse_value(&mut bytes).ok()).collect()
 }
 
-fn answers(reply: &Reply) {
+fn answers(reply: &Value) {
     let _ = Answers::reset(reply);
     let Ok(mut answers) = Answers::new(reply) else { return };
     for (levels, tells) in PARTS {
@@ -75,7 +68,7 @@ fn answers(reply: &Reply) {
     }
 }
 
-fn map(reply: &Reply) {
+fn map(reply: &Value) {
     let Some(ranges) = slots::ranges(reply, &asked()) else { return };
     let mut map = SlotMap::default();
     for (first, last, address) in &ranges {

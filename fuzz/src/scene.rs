@@ -12,7 +12,7 @@ use weir::{
     policy::{Domain, Policy, Problems, descriptors, document, file},
     store::{MemoryStore, memory::MemorySettings},
     telemetry::Metrics,
-    transport::observe::Checks,
+    transport::check_service::CheckService,
 };
 
 /// When everything happens.
@@ -71,6 +71,6 @@ pub fn limiter(store: Memory, policy: Policy) -> Limiter<Memory> {
 }
 
 /// A service that nobody has asked anything yet.
-pub fn checks() -> Checks<Memory> {
-    Checks::new(Arc::new(limiter(store(NOW), policy())), Bounds::default())
+pub fn checks() -> CheckService<Memory> {
+    CheckService::new(Arc::new(limiter(store(NOW), policy())), Bounds::default())
 }

@@ -2,12 +2,11 @@
 
 use std::{fs, io::Write, path::Path};
 
-use futures_util::FutureExt;
 use tempfile::NamedTempFile;
 use weir::{
     algorithm,
     domain::key::{domain_name, parts_end},
-    limiter::Request,
+    limiter::{Checking, Request},
     policy::tree::DEFAULT_ANCHOR,
     store::memory::snapshot::{Loaded, Snapshot, SnapshotError},
 };
@@ -30,7 +29,7 @@ pub fn content(bytes: &[u8]) {
         for cost in [1, 0, -1] {
             let mut request = Request::new(domain, &key).expect("a key");
             request.set_terms(cost, None, 1.0).expect("terms");
-            let answer = limiter.check(&snapshot, &request).now_or_never().expect("memory answers at once");
+            let Checking::Ready(answer) = limiter.check(&snapshot, &request) else { panic!("memory never waits") };
             assert!(!answer.expect("an answer").levels.is_empty());
         }
     }

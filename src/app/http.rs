@@ -15,8 +15,8 @@ use crate::{
     explorer::Explorer,
     store::AnyStore,
     transport::{
+        check_service::CheckService,
         http::{self, Sites},
-        observe::Checks,
         rls::{self, Rls},
     },
 };
@@ -25,7 +25,7 @@ use crate::{
 /// `/metrics` takes long enough to hold up the checks of a serving thread.
 pub fn routes(
     settings: &Settings,
-    checks: Checks<AnyStore>,
+    service: CheckService<AnyStore>,
     admin: Admin,
     explorer: Option<Explorer>,
     sites: Sites,
@@ -37,7 +37,7 @@ pub fn routes(
         async { page.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()) }
     }));
     let most = settings.grpc.max_message_bytes;
-    let envoy = rls::json::routes(Rls::new(checks.clone(), settings.envoy.clone()), most)?;
-    let api = http::routes(checks, settings.http.headers, most, sites)?;
+    let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most)?;
+    let api = http::routes(service, settings.http.headers, most, sites)?;
     Ok(api.merge(envoy).merge(pages))
 }

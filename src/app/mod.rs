@@ -40,9 +40,9 @@ use crate::{
     telemetry::{HotKeys, Metrics},
     transport::{
         Guarded, Pages,
+        check_service::CheckService,
         grpc::Calls,
         http::{Damaged, Sites},
-        observe::Checks,
         watch::Watch,
     },
 };
@@ -148,7 +148,7 @@ impl App {
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
         let mut security = Security::open(&settings, &metrics)?;
         let memory = open_store(&settings.store, &policy, start_empty)?;
-        let store = AnyStore::start(memory, &settings.store, &metrics).map_err(AppError::Threads)?;
+        let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
         let ui = &settings.http.ui;
         let limiter = Arc::new(if ui.enabled { limiter.following(HotKeys::new(ui.max_hot_keys)) } else { limiter });
@@ -159,7 +159,7 @@ impl App {
                 let evictions = [("expired", expired), ("evicted", evicted), ("snapshot", left_out)];
                 metrics.memory(keys, &evictions, (rule, lacked_room));
                 if let Some(shared) = limiter.store().shared() {
-                    metrics.shared_store().servers(shared.redis().status());
+                    shared.redis().report_servers();
                 }
             }
         });
@@ -167,13 +167,13 @@ impl App {
         let drain = Drain::default();
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let told = Watch::new(spans, limiter.store().shared().is_some());
-        let checks = Checks::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
+        let service = CheckService::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
         let sites = Sites::new(&ui.hosts, security.gate("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
-        let pages = http::routes(&settings, checks.clone(), admin.clone(), explorer, sites)?;
+        let pages = http::routes(&settings, service.clone(), admin.clone(), explorer, sites)?;
         let (routes, health) = {
             let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
-            Calls::new(checks, drain.clone(), bytes, envoy).await?
+            Calls::new(service, drain.clone(), bytes, envoy).await?
         };
         // Apart, so that one who asks over HTTP does not stand in the way of those who ask over gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;

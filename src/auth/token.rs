@@ -1,7 +1,8 @@
 //! Bearer tokens, of which only hashes are kept.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ring::{
     digest::{SHA256, SHA256_OUTPUT_LEN, digest},
     rand::{SecureRandom, SystemRandom},
@@ -29,16 +30,7 @@ impl TokenHash {
 
     /// Reads 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.as_bytes();
-        if digits.len() != 2 * SHA256_OUTPUT_LEN {
-            return None;
-        }
-        let mut hash = [0; SHA256_OUTPUT_LEN];
-        for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16);
-            *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
-        }
-        Some(Self(hash))
+        HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok().map(Self)
     }
 
     /// Whether both are the same, in a time that does not tell where they differ.
@@ -49,7 +41,7 @@ impl TokenHash {
 
 impl fmt::Display for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
+        f.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 
@@ -66,15 +58,7 @@ impl fmt::Debug for TokenHash {
 pub fn random() -> Result<Secret, String> {
     let mut bytes = [0; RANDOM_BYTES];
     SystemRandom::new().fill(&mut bytes).map_err(|_| "the system has no random bytes to give".to_owned())?;
-    Ok(Secret::from(format!("{PREFIX}{}", hex(&bytes))))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // To a text it never fails.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    Ok(Secret::from(format!("{PREFIX}{}", HEXLOWER.encode(&bytes))))
 }
 
 #[cfg(test)]

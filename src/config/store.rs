@@ -9,9 +9,9 @@ use crate::{
         memory::snapshot::SnapshotSettings,
         near::NearCacheSettings,
         redis::{
-            login::Login,
+            credentials::CredentialsSource,
             settings::{RedisSettings, TlsSettings},
-            tls::Tls,
+            tls as store_tls,
         },
         url::{Address, RedisUrl, Topology},
     },
@@ -72,13 +72,13 @@ fn passwords(redis: &RedisSettings) -> Result<(), String> {
 }
 
 fn redis(url: &RedisUrl, redis: &RedisSettings) -> Result<(), String> {
-    let login = Login::to_servers(url.credentials.as_ref(), redis);
-    holds(!login.lacks_password(), "store.redis.username or the user in store.url has no password")?;
-    login.check_file().map_err(|error| format!("store.redis.password_file: {error}"))?;
-    let login = Login::to_sentinels(&redis.sentinel);
-    holds(!login.lacks_password(), "store.redis.sentinel.username has no password")?;
+    let source = CredentialsSource::of_servers(url.credentials.as_ref(), redis);
+    holds(!source.lacks_password(), "store.redis.username or the user in store.url has no password")?;
+    source.read().map_err(|error| format!("store.redis.password_file: {error}"))?;
+    let source = CredentialsSource::of_sentinels(&redis.sentinel);
+    holds(!source.lacks_password(), "store.redis.sentinel.username has no password")?;
     if matches!(url.topology, Topology::Sentinel { .. }) {
-        login.check_file().map_err(|error| format!("store.redis.sentinel.password_file: {error}"))?;
+        source.read().map_err(|error| format!("store.redis.sentinel.password_file: {error}"))?;
     }
     tls(url, &redis.tls)
 }
@@ -95,8 +95,7 @@ fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
     let unix = matches!(url.topology, Topology::Single(Address::Unix(_)));
     holds(!unix, "store.redis.tls.enabled: a unix socket is not encrypted")?;
     holds(set(cert) == set(key), "store.redis.tls.cert and store.redis.tls.key: either both are set or none")?;
-    let tls = Tls::new(tls.clone());
-    tls.check().map_err(|error| format!("store.redis.tls: {error}"))
+    store_tls::check(tls).map_err(|error| format!("store.redis.tls: {error}"))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::{
         Domain, Policy,
         descriptors::{self, Rule, RuleLimit},
     },
-    store::{Store, Verdict},
+    store::Store,
 };
 
 /// Most descriptors of a request.
@@ -245,10 +245,8 @@ impl<S: Store> Limiter<S> {
         request: &'a Resolved<'_>,
     ) -> Result<Statuses<'a>, CheckError> {
         let plan = request.plan(snapshot.version);
-        let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
-        if verdict.degraded {
-            snapshot.meters.degraded(plan.domain, plan.on_store_failure);
-        }
+        let verdict = self.verdict(&plan).await?;
+        snapshot.count_degraded(&plan, &verdict);
         if request.passed_over > 0 {
             self.metrics.descriptors_passed_over(request.passed_over);
         }

@@ -41,7 +41,7 @@ fn tell(keys: &HotKeys, weight: u32, request: &Request<'_>, answer: &Answer<'_>)
         let key = &request.key;
         // A key is made of texts.
         let segments = (0..level.depth.into()).map(|index| std::str::from_utf8(key.segment(index)).unwrap_or_default());
-        let sighting = sighting(request.domain, key, level, level.limit.shadow);
+        let sighting = sighting(&request.domain, key, level, level.limit.shadow);
         keys.saw(weight, &sighting, segments);
     }
 }

@@ -26,13 +26,10 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`Limiter::check`].
     pub async fn look<'a>(&self, snapshot: &'a Snapshot, request: &'a Request<'_>) -> Result<Answer<'a>, CheckError> {
-        let domain = snapshot.policy.domain(request.domain);
-        let domain = domain.ok_or_else(|| CheckError::UnknownDomain(request.domain.to_owned()))?;
+        let domain = snapshot.policy.domain(&request.domain);
+        let domain = domain.ok_or_else(|| CheckError::UnknownDomain(request.domain.to_string()))?;
         let mut levels = request.levels(domain)?;
         let count = levels.len();
-        if count == 0 {
-            return Ok(Answer { domain: Some(domain.index), ..Answer::default() });
-        }
         for level in &mut levels {
             if let Some(sparing) = level.params().sparing_denied() {
                 level.scaled = Some(Box::new(sparing));
@@ -42,9 +39,9 @@ impl<S: Store> Limiter<S> {
         let mut plan = Plan::new(levels, Charge::AllOrNothing, request.max_wait);
         plan.on_store_failure = domain.on_store_failure;
         plan.domain = Some(domain.index);
-        let verdict = self.store.decide(&plan).await?;
-        let mut answer = Answer { domain: plan.domain, ..Answer::default() };
-        answer.fill(&plan.levels()[..count], &verdict, |_, _| {});
+        let verdict = self.verdict(&plan).await?;
+        let mut answer = Answer::default();
+        answer.fill(&plan, &plan.levels()[..count], &verdict, |_, _| {});
         Ok(answer)
     }
 }

@@ -1,5 +1,6 @@
 //! Floor 5, the use case: which limits does a request meet, what do they decide together, what is the answer.
 
+mod checking;
 pub mod descriptors;
 mod follow;
 mod look;
@@ -20,9 +21,10 @@ use crate::{
     domain::{Decision, Micros, Summary, aggregate},
     plan::{Level, Limit, Plan},
     policy::Policy,
-    store::{ResetDone, Store, StoreError, Verdict},
+    store::{Decide, ResetDone, Store, StoreError, Verdict},
     telemetry::{HotKeys, Meters, Metrics},
 };
+pub use checking::{Checking, Waiting};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
 pub use rehearsal::Rehearsal;
 pub use request::{Invalid, Request};
@@ -133,38 +135,53 @@ impl<S: Store> Limiter<S> {
         &self.metrics
     }
 
-    /// Decides a request.
-    ///
-    /// # Errors
-    /// [`CheckError`] when it cannot be decided. A refusal is an answer.
-    pub async fn check<'a>(&self, snapshot: &'a Snapshot, request: &'a Request<'_>) -> Result<Answer<'a>, CheckError> {
-        let plan = request.plan(&snapshot.policy, snapshot.version)?;
-        let verdict = if plan.levels().is_empty() { Verdict::default() } else { self.store.decide(&plan).await? };
-        let mut answer = Answer::default();
-        snapshot.conclude(request, &plan, &verdict, &mut answer);
-        self.follow(request, &answer);
-        Ok(answer)
+    /// Decides a request. A refusal is an answer.
+    #[inline]
+    pub fn check<'l, 'a>(&'l self, snapshot: &'a Snapshot, request: &'a Request<'_>) -> Checking<'l, 'a, S> {
+        let plan = match request.plan(&snapshot.policy, snapshot.version) {
+            Ok(plan) => plan,
+            Err(error) => return Checking::Ready(Err(error)),
+        };
+        match self.decide(&plan) {
+            Decide::Ready(verdict) => {
+                let mut answer = Answer::default();
+                self.conclude(snapshot, request, &plan, &verdict, &mut answer);
+                Checking::Ready(Ok(answer))
+            }
+            Decide::Waiting(store) => Checking::Waiting(Waiting { limiter: self, snapshot, request, plan, store }),
+        }
     }
 
-    /// Decides a request where the store needs no waiting for that, and fills in the default answer; else `false`, and
-    /// nothing is done.
-    ///
-    /// # Errors
-    /// As [`Limiter::check`].
-    pub fn check_at_once<'a>(
-        &self,
-        snapshot: &'a Snapshot,
-        request: &'a Request<'_>,
-        answer: &mut Answer<'a>,
-    ) -> Result<bool, CheckError> {
-        let plan = request.plan(&snapshot.policy, snapshot.version)?;
-        let mut verdict = Verdict::default();
-        let decided = plan.levels().is_empty() || self.store.decide_at_once(&plan, &mut verdict);
-        if decided {
-            snapshot.conclude(request, &plan, &verdict, answer);
-            self.follow(request, answer);
+    /// Decides a plan. One without levels needs no store.
+    #[inline]
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
+        if plan.levels().is_empty() { Decide::Ready(Verdict::default()) } else { self.store.decide(plan) }
+    }
+
+    async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        match self.decide(plan) {
+            Decide::Ready(verdict) => Ok(verdict),
+            Decide::Waiting(store) => store.verdict(plan).await,
         }
-        Ok(decided)
+    }
+
+    /// Fills in the answer to a request from the verdict on its plan, and counts what each limit decided.
+    // In place: moving an answer takes as long as a part of the decision.
+    fn conclude<'a>(
+        &self,
+        snapshot: &Snapshot,
+        request: &Request<'_>,
+        plan: &Plan<'a>,
+        verdict: &Verdict,
+        answer: &mut Answer<'a>,
+    ) {
+        snapshot.count_degraded(plan, verdict);
+        answer.fill(plan, plan.levels(), verdict, |limit, decision| {
+            let index = request.spec.is_none().then_some(limit.index);
+            let near = decision.remaining.saturating_mul(5) < decision.limit;
+            snapshot.meters.limit(index, decision.allowed, limit.shadow, near);
+        });
+        self.follow(request, answer);
     }
 
     /// Forgets a key, with `subtree` all below it too.
@@ -191,30 +208,24 @@ impl Snapshot {
         Self { policy, meters, version: VERSIONS.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Fills in the answer to a request whose plan was decided so; counts what each limit has decided.
-    fn conclude<'a>(&self, request: &Request<'_>, plan: &Plan<'a>, verdict: &Verdict, answer: &mut Answer<'a>) {
+    #[inline]
+    fn count_degraded(&self, plan: &Plan<'_>, verdict: &Verdict) {
         if verdict.degraded {
             self.meters.degraded(plan.domain, plan.on_store_failure);
         }
-        answer.fill(plan.levels(), verdict, |limit, decision| {
-            let index = request.spec.is_none().then_some(limit.index);
-            let near = decision.remaining.saturating_mul(5) < decision.limit;
-            self.meters.limit(index, decision.allowed, limit.shadow, near);
-        });
-        answer.domain = plan.domain;
     }
 }
 
 impl<'a> Answer<'a> {
-    /// Fills in what was decided of these levels, telling each to `count`.
+    /// Fills in what was decided on these levels of a plan, and passes each decision to `count`.
     #[inline]
-    fn fill(&mut self, levels: &[Level<'a>], verdict: &Verdict, count: impl Fn(&Limit, &Decision)) {
+    fn fill(&mut self, plan: &Plan<'a>, levels: &[Level<'a>], verdict: &Verdict, count: impl Fn(&Limit, &Decision)) {
         for (level, &decision) in levels.iter().zip(&verdict.decisions) {
             let (limit, window) = (level.limit, level.params().window());
             count(limit, &decision);
             self.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
         }
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
-        self.degraded = verdict.degraded;
+        (self.domain, self.degraded) = (plan.domain, verdict.degraded);
     }
 }

@@ -6,7 +6,7 @@ use super::{Answer, CheckError, Request};
 use crate::{
     domain::{ManualClock, Micros},
     policy::Policy,
-    store::{MemoryStore, Store, Verdict, memory::MemorySettings},
+    store::{MemoryStore, memory::MemorySettings},
 };
 
 /// Most states of a rehearsal, which is of a few keys.
@@ -39,13 +39,8 @@ impl Rehearsal {
     ) -> Result<Answer<'a>, CheckError> {
         self.clock.set(at);
         let plan = request.plan(policy, 0)?;
-        let (mut verdict, mut answer) = (Verdict::default(), Answer::default());
-        // Memory decides at once.
-        if !plan.levels().is_empty() {
-            self.store.decide_at_once(&plan, &mut verdict);
-        }
-        answer.fill(plan.levels(), &verdict, |_, _| {});
-        answer.domain = plan.domain;
+        let mut answer = Answer::default();
+        answer.fill(&plan, plan.levels(), &self.store.verdict(&plan), |_, _| {});
         Ok(answer)
     }
 }

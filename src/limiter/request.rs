@@ -1,5 +1,7 @@
 //! One question, checked, and the plan that answers it.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 use thiserror::Error;
 
@@ -15,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The domain's name.
-    pub domain: &'a str,
+    pub domain: Cow<'a, str>,
     /// The key, which holds the domain too.
     pub key: Key,
     /// Units asked for.
@@ -81,7 +83,12 @@ impl<'n> Request<'n> {
     #[inline]
     pub fn new<T: AsRef<str>>(domain: &'n str, segments: &[T]) -> Result<Self, Invalid> {
         let key = Key::new(domain, segments)?;
-        Ok(Self { domain, key, cost: 1, max_wait: None, factor: 1.0, spec: None, charge: None })
+        Ok(Self { domain: Cow::Borrowed(domain), key, cost: 1, max_wait: None, factor: 1.0, spec: None, charge: None })
+    }
+
+    /// The same, borrowing nothing.
+    pub fn into_owned(self) -> Request<'static> {
+        Request { domain: Cow::Owned(self.domain.into_owned()), ..self }
     }
 
     /// Asks for other terms.
@@ -96,10 +103,10 @@ impl<'n> Request<'n> {
 
     /// What a store has to decide by the policy of this version.
     pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
-        let domain = policy.domain(self.domain);
+        let domain = policy.domain(&self.domain);
         let (levels, charge) = match (&self.spec, domain) {
             (Some(_), Some(domain)) if !domain.allows_spec => {
-                return Err(CheckError::SpecDenied(self.domain.to_owned()));
+                return Err(CheckError::SpecDenied(self.domain.to_string()));
             }
             (Some(spec), domain) => {
                 let anchor = domain.map(|domain| domain.anchor);
@@ -107,7 +114,7 @@ impl<'n> Request<'n> {
                 (levels.map_err(|error| Invalid::Factor(self.factor, error))?, spec.charge)
             }
             (None, Some(domain)) => (self.levels(domain)?, domain.charge),
-            (None, None) => return Err(CheckError::UnknownDomain(self.domain.to_owned())),
+            (None, None) => return Err(CheckError::UnknownDomain(self.domain.to_string())),
         };
         let mut plan = Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
@@ -124,6 +131,6 @@ impl<'n> Request<'n> {
 
     /// How many segments name the place of this key's states.
     pub(super) fn anchor(&self, policy: &Policy) -> u8 {
-        policy.domain(self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
+        policy.domain(&self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -15,7 +15,6 @@ use super::{
     auth,
     meters::{LimitMeter, OTHER, Transport},
     spans,
-    store::{self, ERRORS, StoreMeter},
 };
 
 /// Checks answered.
@@ -51,9 +50,6 @@ const COUNTERS: &[(&str, &str)] = &[
         DEGRADED,
         "Checks decided without the shared store, by domain and the rule that answered (local, allow, deny, error).",
     ),
-    (ERRORS, "Requests that the shared store did not answer, by kind."),
-    (store::NEAR_HITS, "Refusals answered from the near cache, without asking the shared store."),
-    (store::NEAR_FULL, "Refusals of the shared store for which the near cache had no room."),
     (EVICTIONS, "States dropped from memory, by reason (expired, evicted, snapshot)."),
     (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
     (SNAPSHOT_FAILURES, "Snapshots that could not be written."),
@@ -86,7 +82,7 @@ type Name = (Box<str>, Option<Box<str>>);
 
 /// The registry of one service, and its own metrics.
 pub struct Metrics {
-    registry: Registry,
+    registry: Arc<Registry>,
     named: Mutex<HashSet<Name>>,
     max_named: usize,
     without_series: Gauge,
@@ -99,7 +95,6 @@ pub struct Metrics {
     not_reloaded: Counter,
     last_reload: Gauge,
     reload_successful: Gauge,
-    pub(super) store: OnceLock<Arc<StoreMeter>>,
 }
 
 /// How much metrics may show.
@@ -138,6 +133,7 @@ impl Metrics {
         registry.describe(COUNTERS, GAUGES);
         registry.describe(auth::COUNTERS, auth::GAUGES);
         registry.describe(weir_server::metrics::COUNTERS, weir_server::metrics::GAUGES);
+        registry.describe(weir_store::metrics::COUNTERS, &[]);
         registry.describe(spans::COUNTERS, &[]);
         registry.gauge(BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Arc::new(Self {
@@ -157,8 +153,7 @@ impl Metrics {
             not_reloaded: registry.counter(RELOADS, &[("result", "error")]),
             last_reload: registry.gauge(LAST_RELOAD, &[]),
             reload_successful: registry.gauge(RELOAD_SUCCESSFUL, &[]),
-            store: OnceLock::new(),
-            registry,
+            registry: Arc::new(registry),
         })
     }
 
@@ -221,7 +216,7 @@ impl Metrics {
     }
 
     /// Where all of it is counted.
-    pub fn registry(&self) -> &Registry {
+    pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
@@ -284,9 +279,6 @@ impl Metrics {
         for transport in Transport::ALL {
             let labels = format!("transport=\"{}\"", transport.name());
             self.check_duration(transport).render(CHECK_DURATION, &labels, &mut text);
-        }
-        if let Some(store) = self.store.get() {
-            store.render(&mut text);
         }
         text
     }

@@ -5,7 +5,6 @@ pub mod hot_keys;
 pub mod meters;
 pub mod metrics;
 pub mod spans;
-pub mod store;
 pub mod tracing;
 
 pub use auth::AuthMeter;
@@ -13,5 +12,4 @@ pub use hot_keys::{HotKey, HotKeys, Sighting};
 pub use meters::{Counts, LimitCounts, LimitMeter, Meters, Outcome, Transport};
 pub use metrics::{Metrics, MetricsSettings};
 pub use spans::{Spans, TracingSettings};
-pub use store::{ServerStatus, StoreMeter, StoreOp};
 pub use weir_telemetry::{Histogram, LogLimit, request as trail};

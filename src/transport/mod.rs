@@ -1,6 +1,7 @@
 //! Floor 6, the surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
+pub mod check_service;
 pub mod decode;
 pub mod encode;
 pub mod fields;
@@ -10,7 +11,6 @@ pub mod guard;
 pub mod headers;
 pub mod http;
 pub mod message;
-pub mod observe;
 mod pages;
 pub mod rls;
 pub mod routes;

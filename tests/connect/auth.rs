@@ -2,12 +2,10 @@
 
 use std::fs;
 
-use weir::store::{
-    failure::RefusalCode,
-    redis::{connection::Reply, settings::RedisSettings},
-};
+use deadpool_redis::redis::Value;
+use weir::store::{failure::RefusalCode, redis::settings::RedisSettings};
 
-use crate::server::{Server, ask, connect, patient, refused};
+use crate::server::{Server, ask, connect, patient, pool, refused};
 
 #[tokio::test]
 async fn a_password_is_taken_from_the_url_or_the_settings() {
@@ -25,10 +23,14 @@ async fn a_password_is_taken_from_the_url_or_the_settings() {
     assert_eq!((none.refusal(), none.kind()), (Some(RefusalCode::NoAuth), "auth"), "{none}");
 }
 
+/// What docs/redis.md gives a user for checks.
+const RIGHTS: [&str; 9] = ["script|load", "evalsha", "time", "hmget", "hset", "hdel", "pttl", "pexpire", "hrandfield"];
+
 #[tokio::test]
-async fn a_user_needs_no_right_but_to_load_the_script_and_to_select_where_a_database_is_named() {
+async fn a_user_needs_the_rights_that_are_told_and_to_select_where_a_database_is_named() {
     let server = Server::unix(&[]);
-    server.run("ACL SETUSER app on >pw +script|load +evalsha").await;
+    let rights: Vec<_> = RIGHTS.iter().map(|right| format!("+{right}")).collect();
+    server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {}", rights.join(" "))).await;
     connect(&server.url("app:pw@"), &patient()).await.expect("the rights suffice");
     let with_database = format!("{}?db=3", server.url("app:pw@"));
     let refusal = refused(&with_database, &patient()).await;
@@ -36,21 +38,44 @@ async fn a_user_needs_no_right_but_to_load_the_script_and_to_select_where_a_data
     server.run("ACL SETUSER app +select").await;
     connect(&with_database, &patient()).await.expect("the rights suffice");
 
-    server.run("ACL SETUSER app -script|load").await;
+    for right in RIGHTS {
+        server.run(&format!("ACL SETUSER app -{right}")).await;
+        let refusal = refused(&server.url("app:pw@"), &patient()).await;
+        assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{right}: {refusal}");
+        server.run(&format!("ACL SETUSER app +{right}")).await;
+    }
+    server.run("ACL SETUSER app resetkeys").await;
     let refusal = refused(&server.url("app:pw@"), &patient()).await;
     assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{refusal}");
+}
+
+/// `PING` and `UNWATCH` are for connections that are kept for resets: without them each takes a new one.
+#[tokio::test]
+async fn a_user_who_may_not_ping_gets_new_connections() {
+    let server = Server::unix(&[]);
+    let rights: Vec<_> = RIGHTS.iter().map(|right| format!("+{right}")).collect();
+    server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {} +client|id", rights.join(" "))).await;
+    let pool = pool(&server.url("app:pw@"), &patient(), 1);
+    let mut last = Value::Nil;
+    for _ in 0..3 {
+        let connection = pool.get().await.expect("a connection");
+        let id = ask(&connection, "CLIENT ID").await.expect("an id");
+        assert_ne!(id, last);
+        last = id;
+    }
+    assert_eq!(pool.sizes().0, 1, "nor are the old ones kept");
 }
 
 #[tokio::test]
 async fn the_database_is_the_one_of_the_url_and_the_connection_has_a_name() {
     let server = Server::unix(&[]);
-    let mut connection = connect(&format!("{}?db=7", server.url("")), &patient()).await.expect("connected");
-    let Ok(Reply::BulkString(info)) = ask(&mut connection, "CLIENT INFO").await else { panic!("no info") };
-    let info = String::from_utf8(info).expect("a text");
+    let connection = connect(&format!("{}?db=7", server.url("")), &patient()).await.expect("connected");
+    // With RESP3 such texts say in what form they are.
+    let Ok(Value::VerbatimString { text: info, .. }) = ask(&connection, "CLIENT INFO").await else { panic!("no info") };
     assert!(info.contains(" db=7 ") && info.contains(" name=weir "), "{info}");
 
     let failure = refused(&format!("{}?db=99", server.url("")), &patient()).await;
-    assert!(failure.to_string().contains("SELECT on unix:"), "{failure}");
+    assert!(failure.to_string().contains("DB index is out of range"), "{failure}");
 }
 
 #[tokio::test]
@@ -58,15 +83,22 @@ async fn a_password_file_is_read_for_each_connection() {
     let server = Server::unix(&[]);
     let file = server.path("password");
     let settings = RedisSettings { username: "app".to_owned(), password_file: file.clone(), ..patient() };
-    server.run("ACL SETUSER app on >first allcommands").await;
+    server.run("ACL SETUSER app on >first allkeys allcommands").await;
     fs::write(&file, "first\n").expect("written");
     connect(&server.url(""), &settings).await.expect("the first password is right");
 
+    // Of one pool, so that what it has made is told from what it makes.
+    let pool = pool(&server.url(""), &settings, 2);
+    let kept = pool.get().await.expect("the first password is right");
     server.run("ACL SETUSER app resetpass >second").await;
     let refusal = refused(&server.url(""), &settings).await;
     assert_eq!(refusal.refusal(), Some(RefusalCode::WrongPass), "{refusal}");
     fs::write(&file, "second\r\n").expect("written");
     connect(&server.url(""), &settings).await.expect("the second password is right");
+    let new = pool.get().await.expect("the second password is right");
+    ask(&kept, "PING").await.expect("an open connection stays");
+    assert_eq!(pool.sizes(), (2, 0));
+    drop((kept, new));
 
     for (change, told) in [
         (Box::new(|| fs::write(&file, "\n").expect("written")) as Box<dyn Fn() + Send>, "empty"),

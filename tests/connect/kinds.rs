@@ -1,7 +1,7 @@
 //! Servers that are not what the settings say, and those that say nothing.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{Read, Write},
     net::TcpListener,
     time::{Duration, Instant},
 };
@@ -10,11 +10,11 @@ use weir::{
     settings::Time,
     store::{
         failure::RefusalCode,
-        redis::{dial::Purpose, settings::RedisSettings},
+        redis::{connector::Purpose, settings::RedisSettings},
     },
 };
 
-use crate::server::{Server, connect, dialer, free_port, patient, refused};
+use crate::server::{PATIENCE, Server, ask, connect, connector, free_port, patient, refused, text};
 
 #[tokio::test]
 async fn tcp_works_by_name_and_by_number() {
@@ -39,7 +39,15 @@ async fn a_node_of_a_cluster_is_for_clusters() {
     let alone = Server::tcp(&[]);
     let failure = refused(&format!("redis://127.0.0.1:{}", node.port), &patient()).await;
     assert!(failure.to_string().contains("is part of a Cluster; use redis-cluster://"), "{failure}");
-    connect(&format!("redis-cluster://127.0.0.1:{}", node.port), &patient()).await.expect("connected");
+    let url = format!("redis-cluster://127.0.0.1:{}", node.port);
+    let none = refused(&url, &patient()).await;
+    assert_eq!(none.refusal(), Some(RefusalCode::ClusterDown), "{none}");
+    node.run("CLUSTER ADDSLOTSRANGE 0 16383").await;
+    let begun = Instant::now();
+    while connect(&url, &patient()).await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "it serves all slots");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let failure = refused(&format!("redis-cluster://127.0.0.1:{}", alone.port), &patient()).await;
     assert!(failure.to_string().contains("is not part of a Cluster; use redis://"), "{failure}");
 }
@@ -50,21 +58,19 @@ async fn any_node_tells_of_a_cluster() {
     let master = node.port.to_string();
     let replica = Server::tcp(&["--cluster-enabled", "yes"]);
     replica.run(&format!("CLUSTER MEET 127.0.0.1 {master}")).await;
-    let id = match node.run("CLUSTER MYID").await {
-        weir::store::redis::connection::Reply::BulkString(id) => String::from_utf8(id).expect("a text"),
-        other => panic!("{other:?}"),
-    };
-    let mut admin = replica.admin().await;
+    let id = text(node.run("CLUSTER MYID").await);
+    let admin = replica.admin().await;
     let begun = Instant::now();
     // The node is known to the other once they have greeted each other.
-    while crate::server::ask(&mut admin, &format!("CLUSTER REPLICATE {id}")).await.is_err() {
-        assert!(begun.elapsed() < crate::server::PATIENCE, "never a replica");
+    while ask(&admin, &format!("CLUSTER REPLICATE {id}")).await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "never a replica");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let (dialer, address) = dialer(&format!("redis-cluster://127.0.0.1:{}", replica.port), &patient());
-    let Err(failure) = dialer.dial(&address, Purpose::Checks).await else { panic!("a replica takes checks") };
-    assert_eq!(failure.refusal(), Some(RefusalCode::ReadOnly));
-    assert!(dialer.dial(&address, Purpose::Topology).await.is_ok(), "a replica knows its Cluster");
+    let url = format!("redis-cluster://127.0.0.1:{}", replica.port);
+    assert_eq!(refused(&url, &patient()).await.refusal(), Some(RefusalCode::ReadOnly));
+    let (connector, address) = connector(&url, &patient());
+    let connection = connector.connect(&address, Purpose::Topology, connector.deadline()).await;
+    ask(&connection.expect("a replica knows its Cluster"), "CLUSTER SLOTS").await.expect("an answer");
 }
 
 #[tokio::test]
@@ -82,24 +88,24 @@ async fn a_silent_server_is_given_up_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = silent.local_addr().expect("an address").port();
     let settings = RedisSettings { connect_timeout: Time(200_000), ..RedisSettings::default() };
-    for (scheme, doing) in [("redis", "HELLO to"), ("rediss", "TLS handshake with")] {
+    for (scheme, how) in [("redis", ""), ("rediss", " over TLS")] {
         let begun = Instant::now();
         let failure = refused(&format!("{scheme}://127.0.0.1:{port}"), &settings).await;
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        let told = format!("{doing} 127.0.0.1:{port}: no answer in time");
+        let told = format!("connecting to 127.0.0.1:{port}{how}: no answer in time");
         assert!(failure.to_string().contains(&told), "{failure}");
     }
 }
 
-/// A listener that answers the first line of each connection with this.
+/// A listener that answers whatever is said with this, or by closing the connection.
 fn answering(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            let mut line = String::new();
-            let _ = BufReader::new(&stream).read_line(&mut line);
-            let _ = stream.write_all(answer.as_bytes());
+            while stream.read(&mut [0; 4_096]).is_ok_and(|length| length > 0 && !answer.is_empty()) {
+                let _ = stream.write_all(answer.as_bytes());
+            }
         }
     });
     port
@@ -108,11 +114,12 @@ fn answering(answer: &'static str) -> u16 {
 #[tokio::test]
 async fn what_else_answers_is_told_without_the_password() {
     for (answer, told) in [
-        ("-ERR unknown command `HELLO`, with args beginning with: `2` `AUTH` `default` `geheim`\r\n", "Redis 6.2 or"),
+        ("-ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `default` `geheim`\r\n", "Redis 6.2 or"),
+        ("-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'geheim'\r\n", "Redis 6.2 or"),
         ("-ERR max number of clients reached\r\n", "max number of clients"),
         ("HTTP/1.1 400 Bad Request\r\n", "not the Redis protocol"),
         ("+OK\r\n", "something else"),
-        ("", "HELLO to"),
+        ("", "the connection was closed"),
     ] {
         let failure = refused(&format!("redis://:geheim@127.0.0.1:{}", answering(answer)), &patient()).await;
         assert_eq!(failure.kind(), "connect");
@@ -128,14 +135,14 @@ async fn a_server_that_reads_its_data_says_so() {
     server.run("DEBUG POPULATE 10000").await;
     server.run("CONFIG SET key-load-delay 10000").await;
     // Each key takes 10 ms to be read, so it reads for longer than this test waits.
-    let mut admin = server.admin().await;
-    let reload = tokio::spawn(async move { crate::server::ask(&mut admin, "DEBUG RELOAD").await });
+    let admin = server.admin().await;
+    let reload = tokio::spawn(async move { ask(&admin, "DEBUG RELOAD").await });
     let begun = Instant::now();
     let failure = loop {
         if let Err(failure) = connect(&server.url(""), &patient()).await {
             break failure;
         }
-        assert!(begun.elapsed() < crate::server::PATIENCE && !reload.is_finished(), "never loading");
+        assert!(begun.elapsed() < PATIENCE && !reload.is_finished(), "never loading");
     };
     assert_eq!(failure.refusal(), Some(RefusalCode::Loading), "{failure}");
     reload.abort();

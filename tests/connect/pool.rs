@@ -2,30 +2,26 @@
 
 use std::time::{Duration, Instant};
 
-use weir::store::{
-    Failure,
-    redis::{
-        connection::{Connection, Reply},
-        manager::{Manager, Pool, Target},
+use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
+use weir::{
+    settings::Time,
+    store::{
+        Failure,
+        redis::{pool::Pooled, settings::RedisSettings},
     },
 };
 
-use crate::server::{PATIENCE, Server, ask, dialer, patient};
+use crate::server::{PATIENCE, Server, ask, patient, pool, text};
 
-fn pool_of(server: &Server, size: usize, wait: Duration) -> Pool {
-    let (dialer, address) = dialer(&server.url(""), &patient());
-    Pool::new(Manager::new(Target::Fixed(address), dialer), size, wait)
-}
-
-async fn id(connection: &mut Connection) -> i64 {
+async fn id(connection: &MultiplexedConnection) -> i64 {
     match ask(connection, "CLIENT ID").await {
-        Ok(Reply::Integer(id)) => id,
+        Ok(Value::Int(id)) => id,
         other => panic!("{other:?}"),
     }
 }
 
 /// Waits until the connection has noticed its end.
-async fn ended(connection: &mut Connection) {
+async fn ended(connection: &Pooled) {
     let begun = Instant::now();
     while connection.is_usable() {
         assert!(begun.elapsed() < PATIENCE, "the end is never noticed");
@@ -33,87 +29,111 @@ async fn ended(connection: &mut Connection) {
     }
 }
 
+/// How often the server was told each command from outside the script.
+async fn commands(server: &Server) -> Vec<(String, usize)> {
+    const OF_THE_SCRIPT: [&str; 7] = ["time", "hmget", "hset", "pttl", "pexpire", "hrandfield", "hdel"];
+    const OF_THE_TEST: [&str; 2] = ["client|id", "client|setinfo"];
+    let stats = text(server.run("INFO commandstats").await);
+    let lines = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+    let counted = lines.map(|(name, rest)| (name, rest.split_once(',').expect("more").0.parse().expect("a number")));
+    let told = counted.filter(|(name, _)| !OF_THE_SCRIPT.contains(name) && !OF_THE_TEST.contains(name));
+    let mut told: Vec<_> = told.map(|(name, calls)| (name.to_owned(), calls)).collect();
+    told.sort_unstable();
+    told
+}
+
 #[tokio::test]
-async fn taking_a_connection_sends_nothing() {
+async fn a_connection_that_is_held_sends_nothing_and_an_idle_one_pings() {
     let server = Server::unix(&[]);
-    let pool = pool_of(&server, 1, PATIENCE);
-    let first = id(&mut pool.get().await.expect("a connection")).await;
+    let pool = pool(&server.url(""), &patient(), 1);
+    let held = pool.get().await.expect("a connection");
+    let first = id(&held).await;
+    let made = [("evalsha", 1), ("hello", 2), ("script|load", 1)].map(|(name, calls)| (name.to_owned(), calls));
+    assert_eq!(commands(&server).await, [&made[..], &[]].concat());
+    drop(held);
     for _ in 0..10 {
-        drop(pool.get().await.expect("a connection"));
+        assert_eq!(id(&pool.get().await.expect("a connection")).await, first);
     }
-    assert_eq!(id(&mut pool.get().await.expect("a connection")).await, first);
-    let Reply::BulkString(stats) = server.run("INFO commandstats").await else { panic!("no statistics") };
-    let stats = String::from_utf8(stats).expect("a text");
-    let commands = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
-    let mut commands: Vec<_> = commands.map(|(name, _)| name).collect();
-    commands.sort_unstable();
-    assert_eq!(commands, ["client|id", "hello", "script|load"]);
+    let told = commands(&server).await;
+    let new: Vec<_> = told.iter().filter(|told| !made.contains(told)).map(|(name, calls)| (&**name, *calls)).collect();
+    assert_eq!(new, [("info", 1), ("ping", 10), ("unwatch", 10)]);
 }
 
 #[tokio::test]
 async fn a_killed_connection_is_noticed_before_anything_is_sent() {
     let server = Server::unix(&[]);
-    let pool = pool_of(&server, 1, PATIENCE);
-    let mut connection = pool.get().await.expect("a connection");
-    let first = id(&mut connection).await;
+    let pool = pool(&server.url(""), &patient(), 1);
+    let connection = pool.get().await.expect("a connection");
+    let first = id(&connection).await;
     assert!(connection.is_usable());
-    server.run("CLIENT KILL TYPE normal").await;
-    ended(&mut connection).await;
+    server.run("CLIENT KILL TYPE normal SKIPME yes").await;
+    ended(&connection).await;
     drop(connection);
-    let mut connection = pool.get().await.expect("another connection");
-    assert_ne!(id(&mut connection).await, first);
+    let connection = pool.get().await.expect("another connection");
+    assert_ne!(id(&connection).await, first);
+    assert!(connection.is_usable());
+}
+
+/// Which one of a pool has ended is not told; those that live are given out again.
+#[tokio::test]
+async fn a_connection_beside_one_that_was_killed_lives_on() {
+    let server = Server::unix(&[]);
+    let pool = pool(&server.url(""), &patient(), 2);
+    let (killed, other) = (pool.get().await.expect("one"), pool.get().await.expect("another"));
+    let (first, second) = (id(&killed).await, id(&other).await);
+    server.run(&format!("CLIENT KILL ID {first}")).await;
+    ended(&other).await;
+    ended(&killed).await;
+    drop((killed, other));
+    let again = [pool.get().await.expect("one"), pool.get().await.expect("another")];
+    let ids = [id(&again[0]).await, id(&again[1]).await];
+    assert!(ids.contains(&second) && !ids.contains(&first), "{ids:?}");
+    assert_eq!(pool.sizes(), (2, 0));
 }
 
 #[tokio::test]
-async fn a_connection_on_which_a_reply_was_given_up_is_not_used_again() {
+async fn a_connection_on_which_a_reply_was_given_up_is_closed() {
     let server = Server::unix(&[]);
-    let pool = pool_of(&server, 1, PATIENCE);
-    let mut connection = pool.get().await.expect("a connection");
-    let first = id(&mut connection).await;
-    let blocked = ask(&mut connection, "BLPOP nothing 0");
-    assert!(tokio::time::timeout(Duration::from_millis(20), blocked).await.is_err());
-    assert!(!connection.is_usable());
-    drop(connection);
-    assert_ne!(id(&mut pool.get().await.expect("another connection")).await, first);
+    let pool = pool(&server.url(""), &patient(), 1);
+    let connection = pool.get().await.expect("a connection");
+    let first = id(&connection).await;
+    assert!(tokio::time::timeout(Duration::from_millis(20), ask(&connection, "BLPOP nothing 0")).await.is_err());
+    connection.discard();
+    assert_eq!(pool.sizes(), (0, 0));
+    assert_ne!(id(&pool.get().await.expect("another connection")).await, first);
+    let begun = Instant::now();
+    while text(server.run("CLIENT LIST").await).contains(&format!("id={first} ")) {
+        assert!(begun.elapsed() < PATIENCE, "it stays open");
+    }
 }
 
 #[tokio::test]
 async fn a_lost_reply_is_not_called_unsent() {
     let server = Server::unix(&[]);
-    let pool = pool_of(&server, 1, PATIENCE);
-    let mut connection = pool.get().await.expect("a connection");
-    let own = id(&mut connection).await;
-    let waiting = tokio::spawn(async move { ask(&mut connection, "BLPOP nothing 0").await });
+    let connection = pool(&server.url(""), &patient(), 1).get().await.expect("a connection");
+    let own = id(&connection).await;
+    let waiting = tokio::spawn(async move { ask(&connection, "BLPOP nothing 0").await });
     let begun = Instant::now();
-    let mut admin = server.admin().await;
+    let admin = server.admin().await;
     // It can be killed while it waits only once it does.
-    while ask(&mut admin, &format!("CLIENT UNBLOCK {own} TIMEOUT")).await != Ok(Reply::Integer(1)) {
+    while !text(ask(&admin, "INFO clients").await.expect("an answer")).contains("blocked_clients:1") {
         assert!(begun.elapsed() < PATIENCE, "never blocked");
     }
-    assert_eq!(waiting.await.expect("no panic"), Ok(Reply::Null));
-
-    let mut connection = pool.get().await.expect("a connection");
-    let own = id(&mut connection).await;
-    let waiting = tokio::spawn(async move { ask(&mut connection, "BLPOP nothing 0").await });
-    let blocked = "blocked_clients:1";
-    while !matches!(ask(&mut admin, "INFO clients").await, Ok(Reply::BulkString(info)) if String::from_utf8_lossy(&info).contains(blocked))
-    {
-        assert!(begun.elapsed() < PATIENCE, "never blocked");
-    }
-    ask(&mut admin, &format!("CLIENT KILL ID {own}")).await.expect("killed");
+    ask(&admin, &format!("CLIENT KILL ID {own}")).await.expect("killed");
     let failure = waiting.await.expect("no panic").expect_err("no reply");
     assert!(matches!(failure, Failure::Lost(_)) && !failure.may_be_sent_again(), "{failure}");
 }
 
 #[tokio::test]
-async fn a_pool_has_an_end_and_a_failure_is_the_dialers() {
+async fn a_pool_has_an_end_and_a_failure_is_the_connectors() {
     let server = Server::unix(&[]);
-    let one = pool_of(&server, 1, Duration::from_millis(1));
+    let settings = RedisSettings { connect_timeout: Time(500_000), ..RedisSettings::default() };
+    let one = pool(&server.url(""), &settings, 1);
     let _taken = one.get().await.expect("a connection");
     let Err(late) = one.get().await else { panic!("more than there are") };
     assert_eq!(late, Failure::Late);
 
-    let other = pool_of(&server, 1, PATIENCE);
+    let other = pool(&server.url(""), &patient(), 1);
     drop(server);
     let Err(failure) = other.get().await else { panic!("connected to nobody") };
     assert_eq!(failure.kind(), "connect", "{failure}");

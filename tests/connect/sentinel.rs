@@ -1,47 +1,28 @@
 //! The master of the moment.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
 use weir::{
     settings::Time,
     store::{
         Failure,
         failure::RefusalCode,
-        redis::{
-            connection::{Connection, Reply},
-            manager::{Manager, Pool, Target},
-            sentinel::Sentinels,
-            settings::{RedisSettings, SentinelSettings},
-        },
-        url::Topology,
+        redis::settings::{RedisSettings, SentinelSettings},
     },
 };
 
-use crate::server::{PATIENCE, Server, ask, dialer, free_port, patient, redis};
-
-fn pool_through(url: &str, settings: &RedisSettings) -> Pool {
-    let Topology::Sentinel { sentinels, master } = redis(url).topology else { panic!("{url}") };
-    let target = Target::Sentinel(Arc::new(Sentinels::new(sentinels, master)));
-    Pool::new(Manager::new(target, dialer(url, settings).0), 1, PATIENCE)
-}
+use crate::server::{PATIENCE, Server, ask, free_port, patient, pool, refused, text};
 
 async fn through(url: &str, settings: &RedisSettings) -> Result<u16, Failure> {
-    match pool_through(url, settings).get().await {
-        Ok(mut connection) => Ok(port(&mut connection).await),
-        Err(error) => Err(error),
-    }
+    let connection = pool(url, settings, 1).get().await?;
+    Ok(port(&connection).await)
 }
 
 /// The port of the server at the other end.
-async fn port(connection: &mut Connection) -> u16 {
+async fn port(connection: &MultiplexedConnection) -> u16 {
     match ask(connection, "CONFIG GET port").await {
-        Ok(Reply::Array(pair)) => match pair.as_slice() {
-            [_, Reply::BulkString(port)] => String::from_utf8_lossy(port).parse().expect("a port"),
-            other => panic!("{other:?}"),
-        },
+        Ok(Value::Map(mut pairs)) => text(pairs.remove(0).1).parse().expect("a port"),
         other => panic!("{other:?}"),
     }
 }
@@ -73,10 +54,7 @@ async fn what_sentinels_cannot_tell_is_told() {
     assert!(unknown.to_string().ends_with("knows no master `another`"), "{unknown}");
     let no_sentinel = failed(format!("redis-sentinel://127.0.0.1:{}/mymaster", master.port)).await;
     assert!(no_sentinel.to_string().contains("is not a Sentinel"), "{no_sentinel}");
-    let (dialer, address) = dialer(&format!("redis://127.0.0.1:{}", sentinel.port), &patient());
-    let target = Pool::new(Manager::new(Target::Fixed(address), dialer), 1, PATIENCE);
-    let Err(error) = target.get().await else { panic!("a Sentinel takes checks") };
-    let failure = error.to_string();
+    let failure = refused(&format!("redis://127.0.0.1:{}", sentinel.port), &patient()).await.to_string();
     assert!(failure.contains("is a Sentinel; use redis-sentinel://"), "{failure}");
 }
 
@@ -103,19 +81,19 @@ async fn after_a_failover_the_promoted_server_is_found() {
     let old = Server::tcp(&[]);
     let new = Server::tcp(&["--replicaof", "127.0.0.1", &old.port.to_string()]);
     let begun = Instant::now();
-    let online = async || matches!(old.run("INFO replication").await, Reply::BulkString(info) if String::from_utf8_lossy(&info).contains("state=online"));
+    let online = async || text(old.run("INFO replication").await).contains("state=online");
     while !online().await {
         assert!(begun.elapsed() < PATIENCE, "never a replica");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let sentinel = Server::sentinel(old.port, "");
     let url = format!("redis-sentinel://127.0.0.1:{}/mymaster", sentinel.port);
-    let pool = pool_through(&url, &patient());
-    let mut connection = pool.get().await.expect("a connection");
-    assert_eq!(port(&mut connection).await, old.port);
-    let mut operator = sentinel.admin_by_port().await;
+    let pool = pool(&url, &patient(), 1);
+    let connection = pool.get().await.expect("a connection");
+    assert_eq!(port(&connection).await, old.port);
+    let operator = sentinel.admin_by_port().await;
     // The Sentinel learns of replicas from the master, some moments after it began to watch.
-    while ask(&mut operator, "SENTINEL FAILOVER mymaster").await.is_err() {
+    while ask(&operator, "SENTINEL FAILOVER mymaster").await.is_err() {
         assert!(begun.elapsed() < PATIENCE, "no replica is known");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -127,8 +105,8 @@ async fn after_a_failover_the_promoted_server_is_found() {
     drop(connection);
     loop {
         assert!(begun.elapsed() < PATIENCE, "never promoted");
-        if let Ok(mut connection) = pool.get().await {
-            assert_eq!(port(&mut connection).await, new.port);
+        if let Ok(connection) = pool.get().await {
+            assert_eq!(port(&connection).await, new.port);
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -9,23 +9,24 @@ use std::{
     time::Duration,
 };
 
+use deadpool_redis::redis::{Client, ConnectionAddr, Value, aio::MultiplexedConnection};
 use tempfile::TempDir;
-use tokio::net::{TcpStream, UnixStream};
 use weir::{
     settings::Time,
     store::{
         Failure, StoreUrl,
         redis::{
-            connection::{Connection, Reply},
-            dial::{Dialer, Purpose},
+            command::{command, failure, query},
+            connector::Connector,
+            pool::{Pool, Pooled, Target},
+            probe::ProbeKey,
+            sentinel::Sentinels,
             settings::RedisSettings,
         },
         url::{Address, RedisUrl, Topology},
     },
 };
 
-/// The script that connections load.
-pub const SCRIPT: &str = "return 'told'";
 /// Longest wait for what must come.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Ports that are tried: a free one may be taken by another process before the server has it.
@@ -108,20 +109,25 @@ impl Server {
         format!("redis+unix://{credentials}{}", self.path("redis.sock").display())
     }
 
-    /// A connection as an operator's, without any of what a dialer does.
-    pub async fn admin(&self) -> Connection {
-        Connection::new(Box::new(UnixStream::connect(self.path("redis.sock")).await.expect("connected")))
+    /// A connection as an operator's, without any of what a connector does.
+    pub async fn admin(&self) -> MultiplexedConnection {
+        operator(ConnectionAddr::Unix(self.path("redis.sock"))).await
     }
 
     /// The same by its port, which Sentinels have alone.
-    pub async fn admin_by_port(&self) -> Connection {
-        Connection::new(Box::new(TcpStream::connect(("127.0.0.1", self.port)).await.expect("connected")))
+    pub async fn admin_by_port(&self) -> MultiplexedConnection {
+        operator(ConnectionAddr::Tcp("127.0.0.1".to_owned(), self.port)).await
     }
 
     /// Has it carry out a command, whose parts stand between spaces.
-    pub async fn run(&self, command: &str) -> Reply {
-        ask(&mut self.admin().await, command).await.expect("an answer")
+    pub async fn run(&self, command: &str) -> Value {
+        ask(&self.admin().await, command).await.expect("an answer")
     }
+}
+
+async fn operator(address: ConnectionAddr) -> MultiplexedConnection {
+    let client = Client::open(address).expect("an address");
+    client.get_multiplexed_async_connection().await.expect("connected")
 }
 
 impl Drop for Server {
@@ -137,8 +143,17 @@ pub fn free_port() -> u16 {
 }
 
 /// The answer to a command, whose parts stand between spaces.
-pub async fn ask(connection: &mut Connection, command: &str) -> Result<Reply, Failure> {
-    connection.command(&command.split(' ').map(str::as_bytes).collect::<Vec<_>>()).await
+pub async fn ask(connection: &MultiplexedConnection, words: &str) -> Result<Value, Failure> {
+    let command = command(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    query(connection.clone(), &command, false).await.map_err(failure)
+}
+
+/// A reply that is a text.
+pub fn text(reply: Value) -> String {
+    match reply {
+        Value::BulkString(bytes) => String::from_utf8(bytes).expect("a text"),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The URL of a store that is no memory.
@@ -154,24 +169,32 @@ pub fn patient() -> RedisSettings {
     RedisSettings { connect_timeout: Time::seconds(30), ..RedisSettings::default() }
 }
 
-/// A dialer for a URL, and the address of its only server.
-pub fn dialer(url: &str, settings: &RedisSettings) -> (Arc<Dialer>, Address) {
+/// What connects to the servers of a URL, and the address of the first.
+pub fn connector(url: &str, settings: &RedisSettings) -> (Arc<Connector>, Address) {
     let url = redis(url);
-    let dialer = Arc::new(Dialer::new(&url, settings, SCRIPT.into()));
+    let connector = Arc::new(Connector::new(&url, settings));
     match url.topology {
-        Topology::Single(address) => (dialer, address),
-        Topology::Cluster { seeds } => (dialer, seeds[0].clone()),
-        Topology::Sentinel { sentinels, .. } => (dialer, sentinels[0].clone()),
+        Topology::Single(address) => (connector, address),
+        Topology::Cluster { seeds } => (connector, seeds[0].clone()),
+        Topology::Sentinel { sentinels, .. } => (connector, sentinels[0].clone()),
     }
 }
 
-/// Connects for checks, and has the script told its word.
-pub async fn connect(url: &str, settings: &RedisSettings) -> Result<Connection, Failure> {
-    let (dialer, address) = dialer(url, settings);
-    let mut connection = dialer.dial(&address, Purpose::Checks).await?;
-    let told = format!("EVALSHA {} 0", connection.script_sha());
-    assert_eq!(ask(&mut connection, &told).await?, Reply::BulkString(b"told".to_vec()));
-    Ok(connection)
+/// A pool of at most so many connections to the server of a URL: the first one, or the master that Sentinels name.
+pub fn pool(url: &str, settings: &RedisSettings, size: usize) -> Pool {
+    let (connector, address) = connector(url, settings);
+    let target = match redis(url).topology {
+        Topology::Sentinel { sentinels, master } => {
+            Target::Sentinel(Arc::new(Sentinels::new(sentinels, master, Arc::clone(&connector))))
+        }
+        _ => Target::Fixed(address),
+    };
+    Pool::new(connector, target, Arc::new(ProbeKey::new("weir:", None)), size, PATIENCE)
+}
+
+/// Connects for checks.
+pub async fn connect(url: &str, settings: &RedisSettings) -> Result<Pooled, Failure> {
+    pool(url, settings, 1).get().await
 }
 
 /// Why there is no connection.

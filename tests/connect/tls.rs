@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use weir::store::redis::settings::{RedisSettings, TlsSettings};
 
-use crate::server::{Server, connect, patient, refused};
+use crate::server::{Server, connect, patient, pool, refused};
 
 /// An authority with a directory for what it signs.
 struct Authority {
@@ -96,17 +96,17 @@ async fn certificates_are_shown_and_taken_up_when_they_change() {
 
     let (cert, key) = stranger.sign("weir", "weir");
     let settings = with(TlsSettings { cert: cert.clone(), key: key.clone(), ..authority.trusted() });
-    let (dialer, address) = crate::server::dialer(&url, &settings);
-    let dial = || dialer.dial(&address, weir::store::redis::dial::Purpose::Checks);
-    assert!(dial().await.is_err(), "a stranger's certificate is believed");
+    let pool = pool(&url, &settings, 1);
+    assert!(pool.get().await.is_err(), "a stranger's certificate is believed");
     let (new_cert, new_key) = authority.sign("weir", "weir");
     fs::copy(new_cert, &cert).expect("copied");
     fs::copy(new_key, &key).expect("copied");
-    if let Err(failure) = dial().await {
-        panic!("the new certificate is not taken up: {failure}");
+    match pool.get().await {
+        Ok(connection) => connection.discard(),
+        Err(failure) => panic!("the new certificate is not taken up: {failure}"),
     }
     fs::remove_file(&cert).expect("removed");
-    let Err(failure) = dial().await else { panic!("connected without the certificate") };
+    let Err(failure) = pool.get().await else { panic!("connected without the certificate") };
     assert!(failure.to_string().contains("weir.pem: No such file"), "{failure}");
 }
 
@@ -115,7 +115,7 @@ async fn the_end_of_an_encrypted_connection_is_noticed() {
     let authority = Authority::new();
     let server = authority.server("localhost", "no");
     let url = format!("rediss://localhost:{}", server.port);
-    let mut connection = connect(&url, &with(authority.trusted())).await.expect("connected");
+    let connection = connect(&url, &with(authority.trusted())).await.expect("connected");
     assert!(connection.is_usable());
     server.run("CLIENT KILL TYPE normal").await;
     let begun = std::time::Instant::now();

@@ -10,7 +10,6 @@ use weir::{
         memory::MemorySettings,
         redis::{RedisStore, settings::RedisSettings},
     },
-    telemetry::Metrics,
 };
 
 use crate::{
@@ -32,7 +31,7 @@ pub fn redis(url: &str, number: usize, clock: Arc<ManualClock>) -> RedisStore {
         connect_timeout: Time::seconds(60),
         ..RedisSettings::default()
     };
-    RedisStore::start(&url, &settings, Some(clock), Metrics::new().shared_store()).expect("a thread")
+    RedisStore::start(&url, &settings, Some(clock), std::sync::Arc::default()).expect("a thread")
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use weir::{
     algorithm::Bounds,
     domain::{Charge, Decision, ManualClock},
-    limiter::{Limiter, Request},
+    limiter::{Checking, Limiter, Request},
     policy::{Policy, document, file},
     store::{MemoryStore, memory::MemorySettings},
     telemetry::Metrics,
@@ -143,7 +143,7 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                 request.charge =
                     check.independent.map(|yes| if yes { Charge::Independent } else { Charge::AllOrNothing });
                 let snapshot = limiter.snapshot();
-                let answer = limiter.check(&snapshot, &request).now_or_never().expect("memory never waits");
+                let Checking::Ready(answer) = limiter.check(&snapshot, &request) else { panic!("memory never waits") };
                 let ours = answer
                     .ok()
                     .map(|answer| Told { summary: answer.summary, levels: answer.levels.iter().map(told).collect() });

@@ -41,7 +41,7 @@ fn a_reset_finds_keys_that_are_on_their_way() {
     let other = cluster.masters().into_iter().find(|node| *node != owner).expect("another");
     for number in 0..KEYS {
         let command: [&[u8]; 4] = [b"HSET", &name(number), b"field", b"value"];
-        assert_eq!(cluster.nodes[owner].try_command(&command).expect("a reply"), Reply::Integer(1));
+        assert_eq!(cluster.nodes[owner].try_command(&command).expect("a reply"), Reply::Int(1));
     }
     let migration = cluster.begin_migration(slot, other);
     assert_eq!(migration.move_some(MOVED).to_string(), MOVED);

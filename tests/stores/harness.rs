@@ -67,6 +67,9 @@ fn sentinels_promote_the_replica() {
 fn a_cluster_moves_slots_and_fails_over() {
     let mut cluster = Cluster::start(&ClusterOptions { replicas: 1, ..ClusterOptions::default() });
     assert_eq!(cluster.masters().len(), 3);
+    for key in ["key", "{key}:1", "a{}b", "a{b", "{a}{b}"] {
+        assert_eq!(cluster.nodes[0].cli(&["CLUSTER", "KEYSLOT", key]), cluster.slot(key.as_bytes()).to_string());
+    }
     let slot = cluster.slot(b"key");
     let owner = cluster.owner(slot);
     cluster.nodes[owner].cli(&["SET", "key", "value"]);

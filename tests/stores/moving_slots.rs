@@ -64,7 +64,7 @@ fn left_half_way(cluster: &Cluster, services: &[Server]) {
     assert!(
         cluster.nodes[owner]
             .try_command(&[b"TYPE".as_slice(), &hash])
-            .is_ok_and(|reply| { matches!(reply, crate::servers::Reply::Error(error) if error.starts_with("ASK")) })
+            .is_ok_and(|reply| { matches!(reply, crate::servers::Reply::ServerError(error) if error.code() == "ASK") })
     );
     migration.give_back();
     tally += runtime.block_on(crowd::ask(services, algorithm, user));

@@ -98,7 +98,7 @@ impl Bench {
         };
         let work = Work {
             head: target.head(call.method())?,
-            requests: Arc::new(self.checks.requests(&asked, call, self.load.checks())),
+            requests: Arc::new(self.checks.requests(&asked, call, self.load.checks())?),
             losses: Losses::default(),
             stop: Stop::default(),
             target,

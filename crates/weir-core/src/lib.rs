@@ -38,6 +38,8 @@
 //! # Ok::<(), weir_core::algorithm::ParamError>(())
 //! ```
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 /// The messages of `weir.v1`, generated from `proto/weir/v1/weir.proto`, where they are documented.
 #[cfg(feature = "proto")]
 #[allow(missing_docs, clippy::all, clippy::unwrap_used, rustdoc::all)]

@@ -1,6 +1,6 @@
 //! Random cases that can be replayed: a failure prints its seed, and `PROPERTIES_SEED=<that>` runs the same case first.
 //! `PROPERTIES_EFFORT=100` runs a hundred times as many cases.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)]
 
 use std::{env, fmt::Debug, str::FromStr};
 

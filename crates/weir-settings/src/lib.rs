@@ -6,6 +6,8 @@ pub mod problem;
 mod secret;
 pub mod suggest;
 mod time;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod watch;
 
 pub use problem::{Problem, Problems};

@@ -9,11 +9,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
+use weir_settings::tls::{Paths, server_name};
 
-use crate::{
-    telemetry::TracingSettings,
-    tls::client::{Paths, server_name},
-};
+use crate::telemetry::TracingSettings;
 
 /// How often a collector that is sent something is asked whether it is there, and how long it may take to say so. One whose machine
 /// has gone would else be waited for, batch after batch, until the kernel gives up.

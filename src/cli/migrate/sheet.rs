@@ -1,6 +1,6 @@
 //! The settings as they are found, and the file that is made of them.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 /// Settings with where they come from, and what is to be told beside them.
 #[derive(Default)]
@@ -86,19 +86,8 @@ fn scalar(text: &str) -> String {
     if fits && !text.ends_with(':') && text != "null" {
         return text.to_owned();
     }
-    let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            letter if letter.is_control() => {
-                // Writing to a text does not fail.
-                let _ = write!(quoted, "\\U{:08x}", u32::from(letter));
-            }
-            letter => quoted.push(letter),
-        }
-    }
-    quoted.push('"');
-    quoted
+    // A text of JSON is one of YAML.
+    serde_json::Value::from(text).to_string()
 }
 
 impl fmt::Display for Sheet {
@@ -137,7 +126,7 @@ mod tests {
             "[::]:80",
             "a #b",
             "\"q\" \\",
-            "\u{1}\u{85}é",
+            "\u{1}\u{7f}\u{85}\u{2028}é",
             "0123",
             "a\nb",
             "'a'",

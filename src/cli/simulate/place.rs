@@ -12,7 +12,7 @@ use crate::{
     plan::Plan,
     settings::Time,
     store::{
-        MemoryStore, ResetDone, Store, StoreError, Verdict,
+        Decide, MemoryStore, ResetDone, Store, StoreError,
         memory::MemorySettings,
         redis::{RedisStore, settings::RedisSettings},
         url::RedisUrl,
@@ -93,15 +93,11 @@ impl Place for InRedis {
 }
 
 impl Store for InRedis {
-    async fn decide(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        self.store.decide(plan).await
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
+        self.store.decide(plan)
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         self.store.reset(key, anchor, subtree).await
-    }
-
-    fn decides_at_once(&self) -> bool {
-        self.store.decides_at_once()
     }
 }

@@ -44,7 +44,7 @@ impl Tallies {
                 if request.spec.is_none() { self.of_policy.get_mut(level.limit.index as usize) } else { None };
             let tally = match of_policy {
                 Some((_, tally)) => tally,
-                None => self.of_requests.entry((request.domain.to_owned(), level.limit.name.to_string())).or_default(),
+                None => self.of_requests.entry((request.domain.to_string(), level.limit.name.to_string())).or_default(),
             };
             if level.decision.allowed {
                 tally.allowed += 1;

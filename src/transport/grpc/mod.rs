@@ -20,7 +20,7 @@ use tower::{Service, service_fn};
 use weir_server::{Connected, Drain, Pace, RuntimeKind};
 
 use super::{
-    observe::Checks,
+    check_service::CheckService,
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
     status::Refused,
@@ -103,7 +103,7 @@ impl GrpcSettings {
 
 /// The gRPC port over one limiter: the calls of `weir.v1.RateLimiter` and Envoy's, with health and reflection beside them.
 pub struct Calls<S> {
-    checks: Checks<S>,
+    service: CheckService<S>,
     rls: Rls<S>,
     others: Routes,
     connected: Connected,
@@ -113,7 +113,7 @@ pub struct Calls<S> {
 impl<S> Clone for Calls<S> {
     fn clone(&self) -> Self {
         Self {
-            checks: self.checks.clone(),
+            service: self.service.clone(),
             rls: self.rls.clone(),
             others: self.others.clone(),
             connected: self.connected.clone(),
@@ -128,7 +128,7 @@ impl<S: Store> Calls<S> {
     /// # Errors
     /// When the descriptors compiled into this binary cannot be read.
     pub async fn new(
-        checks: Checks<S>,
+        service: CheckService<S>,
         drain: Drain,
         max_message_bytes: usize,
         envoy: EnvoySettings,
@@ -151,21 +151,21 @@ impl<S: Store> Calls<S> {
             .add_service(bounded!(reflection().build_v1()?))
             .add_service(bounded!(reflection().build_v1alpha()?))
             .prepare();
-        let rls = Rls::new(checks.clone(), envoy);
+        let rls = Rls::new(service.clone(), envoy);
         let connected = Connected::new(drain);
-        Ok((Self { checks, rls, others, connected, max_message_bytes }, reporter))
+        Ok((Self { service, rls, others, connected, max_message_bytes }, reporter))
     }
 
     /// Serves a call. Its future is as large as tonic's, so it is moved into a box once, and not through all that serves a
     /// connection.
     fn call(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> BoxFuture<'_, Response<Body>> {
         match request.uri().path() {
-            path::CHECK => self.unary(request, deadline, |message| call::check(&self.checks, message)).boxed(),
+            path::CHECK => self.unary(request, deadline, |message| call::check(&self.service, message)).boxed(),
             path::SHOULD_RATE_LIMIT => self.unary(request, deadline, |message| self.should_rate_limit(message)).boxed(),
             path::CHECK_BATCH => {
-                self.unary(request, deadline, |message| call::check_batch(&self.checks, message)).boxed()
+                self.unary(request, deadline, |message| call::check_batch(&self.service, message)).boxed()
             }
-            path::RESET => self.unary(request, deadline, |message| call::reset(&self.checks, message)).boxed(),
+            path::RESET => self.unary(request, deadline, |message| call::reset(&self.service, message)).boxed(),
             path::CHECK_STREAM => self.check_stream(request, deadline).boxed(),
             _ => self.other(request, deadline).boxed(),
         }
@@ -205,7 +205,7 @@ impl<S: Store> Calls<S> {
             let ending = Ending::new(self.connected.close.clone(), None, standing);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), ending, pace);
-            let answers = Answers::new(messages, stream::begin(self.checks.clone()), deadline, id);
+            let answers = Answers::new(messages, stream::begin(self.service.clone()), deadline, id);
             ready(Ok::<_, Status>(tonic::Response::new(answers)))
         });
         codec::streaming(self.max_message_bytes).streaming(call, request).await

@@ -1,6 +1,7 @@
 //! `CheckStream`: one answer for each check, in order, read no further ahead than its answers are taken.
 
 use std::{
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -26,7 +27,10 @@ use super::{
 use crate::{
     store::Store,
     telemetry::Transport,
-    transport::{observe::Checks, watch::tell_id},
+    transport::{
+        check_service::{CheckService, Checked},
+        watch::tell_id,
+    },
 };
 
 /// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
@@ -95,26 +99,28 @@ pub enum Begun {
 }
 
 /// Begins each check of a stream, of which it is told the moment.
-pub fn begin<S: Store>(checks: Checks<S>) -> impl FnMut(Bytes, Instant) -> Begun {
+pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -> Begun {
     // Its own count of who holds it: the limiter's is shared by all threads.
-    let checks = Arc::new(checks);
+    let service = Arc::new(service);
     let mut out = BytesMut::new();
     move |message, since| {
-        if !checks.answers_at_once() {
-            return Begun::Waiting(answer(Arc::clone(&checks), message, since).boxed());
+        let snapshot = service.limiter().current();
+        match call::in_place(&service, &snapshot, &message, Transport::GrpcStream, mem::take(&mut out)) {
+            Checked::Ready(mut answers) => {
+                let answer = answers.split();
+                out = answers;
+                Begun::Ready(answer, service.timed(Transport::GrpcStream, since))
+            }
+            Checked::Waiting(answer) => {
+                let service = Arc::clone(&service);
+                let timed = move |answer| {
+                    service.timed(Transport::GrpcStream, since);
+                    answer
+                };
+                Begun::Waiting(answer.map(timed).boxed())
+            }
         }
-        let snapshot = checks.limiter().current();
-        call::in_place_at_once(&checks, &snapshot, &message, Transport::GrpcStream, &mut out);
-        Begun::Ready(out.split(), checks.timed(Transport::GrpcStream, since))
     }
-}
-
-async fn answer<S: Store>(checks: Arc<Checks<S>>, message: Bytes, since: Instant) -> BytesMut {
-    let mut out = BytesMut::new();
-    let snapshot = checks.limiter().snapshot();
-    call::in_place(&checks, &snapshot, &message, Transport::GrpcStream, &mut out).await;
-    checks.timed(Transport::GrpcStream, since);
-    out
 }
 
 /// The answers of a stream.

@@ -7,7 +7,7 @@ pub mod site;
 pub mod transcode;
 
 use std::{
-    convert::identity,
+    future::IntoFuture,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,14 +20,14 @@ use axum::{
     response::Response,
     routing::{any, post},
 };
-use futures_util::{StreamExt, future::join_all, stream};
+use futures_util::{StreamExt, stream::FuturesOrdered};
 use serde::Serialize;
 
 use super::{
+    check_service::{CheckService, Checked},
     decode::{self, MAX_BATCH},
     encode,
     headers::Quota,
-    observe::Checks,
     status::Refused,
 };
 use crate::{
@@ -45,7 +45,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The API over one limiter.
 pub struct Api<S> {
-    checks: Checks<S>,
+    service: CheckService<S>,
     transcoder: Transcoder,
     style: HeaderStyle,
     max_body_bytes: usize,
@@ -57,12 +57,12 @@ pub struct Api<S> {
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
 pub fn routes<S: Store>(
-    checks: Checks<S>,
+    service: CheckService<S>,
     style: HeaderStyle,
     max_body_bytes: usize,
     sites: Sites,
 ) -> Result<Router, Damaged> {
-    let api = Api { checks, transcoder: Transcoder::new()?, style, max_body_bytes, sites };
+    let api = Api { service, transcoder: Transcoder::new()?, style, max_body_bytes, sites };
     Ok(Router::new()
         .route("/v1/check", post(check::<S>).fallback(not_posted))
         .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
@@ -82,12 +82,12 @@ async fn nowhere() -> Problem {
 async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
-    let snapshot = api.checks.limiter().snapshot();
+    let snapshot = api.service.limiter().snapshot();
     let message = api.transcoder.check(&text);
-    let encode = |answer: &Answer<'_>, summary_only| api.answer(answer, summary_only);
+    let encode = |answer: Result<&Answer<'_>, Refused>, summary_only| Ok(api.answer(answer?, summary_only));
     let answer = api.check(&snapshot, message, Transport::Http, encode).await;
-    api.checks.timed(Transport::Http, since);
-    Ok(answer?)
+    api.service.timed(Transport::Http, since);
+    answer
 }
 
 async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
@@ -97,15 +97,11 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     if checks.len() > MAX_BATCH {
         return Err(Refused::from(decode::too_many_checks()).into());
     }
-    let snapshot = api.checks.limiter().snapshot();
-    let results = checks.map(|message| api.check_in_place(&snapshot, message));
-    let results = if api.checks.answers_at_once() {
-        stream::iter(results).then(identity).collect().await
-    } else {
-        // All at once, so that they share round trips. Each begins before the next.
-        join_all(results).await
-    };
-    api.checks.timed(Transport::HttpBatch, since);
+    let snapshot = api.service.limiter().snapshot();
+    // What waits does so together, to share round trips. Each begins before the next.
+    let results = checks.map(|message| api.check_in_place(&snapshot, message).into_future());
+    let results = results.collect::<FuturesOrdered<_>>().collect().await;
+    api.service.timed(Transport::HttpBatch, since);
     Ok(response(StatusCode::OK, JSON, &api.transcoder.answers(&CheckBatchResponse { results })))
 }
 
@@ -113,7 +109,7 @@ async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let message = api.transcoder.reset(&text).map_err(Refused::from)?;
     let reset = decode::reset(&message).map_err(Refused::from)?;
-    let done = api.checks.reset(&reset, message.subtree).await?;
+    let done = api.service.reset(&reset, message.subtree).await?;
     let done = ResetResponse { existed: done.existed, scanned: done.scanned };
     Ok(response(StatusCode::OK, JSON, &api.transcoder.done(&done)))
 }
@@ -134,25 +130,29 @@ struct Refusal<'a> {
 }
 
 impl<S: Store> Api<S> {
-    async fn check<T>(
+    fn check<'a, T: 'a>(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         message: Result<CheckRequest, Invalid>,
         transport: Transport,
-        encode: impl FnOnce(&Answer<'_>, bool) -> T,
-    ) -> Result<T, Refused> {
+        encode: impl FnOnce(Result<&Answer<'_>, Refused>, bool) -> T + Send + 'a,
+    ) -> Checked<'a, T> {
         match message {
-            Ok(message) => self.checks.check(snapshot, Ok((&message).into()), transport, encode).await,
-            Err(invalid) => self.checks.check(snapshot, Err(invalid), transport, encode).await,
+            Ok(message) => self.service.check(snapshot, Ok((&message).into()), transport, encode),
+            Err(invalid) => self.service.check(snapshot, Err(invalid), transport, encode),
         }
     }
 
     /// A check of a batch: an error is within the answer.
-    async fn check_in_place(&self, snapshot: &Snapshot, message: Result<CheckRequest, Invalid>) -> CheckResponse {
-        match self.check(snapshot, message, Transport::HttpBatch, encode::check).await {
-            Ok(answer) => answer,
+    fn check_in_place(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        message: Result<CheckRequest, Invalid>,
+    ) -> Checked<'static, CheckResponse> {
+        self.check(snapshot, message, Transport::HttpBatch, |answer, summary_only| match answer {
+            Ok(answer) => encode::check(answer, summary_only),
             Err(refused) => CheckResponse { error: Some(refused.into()), ..Default::default() },
-        }
+        })
     }
 
     fn answer(&self, answer: &Answer<'_>, summary_only: bool) -> Response {

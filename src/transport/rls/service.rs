@@ -7,25 +7,25 @@ use crate::{
     limiter::{DescriptorsRequest, Invalid, Statuses},
     store::Store,
     telemetry::{Outcome, Transport, meters::OTHER, trail},
-    transport::{observe::Checks, status::Refused},
+    transport::{check_service::CheckService, status::Refused},
 };
 
 /// The RPC over one limiter.
 pub struct Rls<S> {
-    checks: Checks<S>,
+    service: CheckService<S>,
     settings: EnvoySettings,
 }
 
 impl<S> Clone for Rls<S> {
     fn clone(&self) -> Self {
-        Self { checks: self.checks.clone(), settings: self.settings.clone() }
+        Self { service: self.service.clone(), settings: self.settings.clone() }
     }
 }
 
 impl<S: Store> Rls<S> {
-    /// Answers by the limiter of `checks`.
-    pub fn new(checks: Checks<S>, settings: EnvoySettings) -> Self {
-        Self { checks, settings }
+    /// Answers by the limiter of `service`.
+    pub fn new(service: CheckService<S>, settings: EnvoySettings) -> Self {
+        Self { service, settings }
     }
 
     /// Answers one request and counts how it went.
@@ -36,19 +36,19 @@ impl<S: Store> Rls<S> {
     pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
         let since = Instant::now();
         let answer = self.decide(request).await;
-        let limiter = self.checks.limiter();
+        let limiter = self.service.limiter();
         limiter.metrics().check_duration(Transport::Envoy).record(since.elapsed());
         answer
     }
 
     /// Counts a request that could not be read.
     pub fn unreadable(&self) {
-        self.checks.limiter().snapshot().meters.check(None, Transport::Envoy, Outcome::Error);
+        self.service.limiter().snapshot().meters.check(None, Transport::Envoy, Outcome::Error);
         self.tell(None, None, Outcome::Error, false);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
-        let snapshot = self.checks.limiter().snapshot();
+        let snapshot = self.service.limiter().snapshot();
         let domain = snapshot.policy.domain(&request.asked.domain);
         let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| &*domain.name));
         let count = |outcome| snapshot.meters.check(index, Transport::Envoy, outcome);
@@ -59,7 +59,7 @@ impl<S: Store> Rls<S> {
         };
         check(&request.asked).map_err(|error| failed(error.into()))?;
         let resolved = request.asked.resolve(&snapshot.policy).map_err(|error| failed(error.into()))?;
-        let answer = self.checks.limiter().check_descriptors(&snapshot, &resolved).await;
+        let answer = self.service.limiter().check_descriptors(&snapshot, &resolved).await;
         let statuses = answer.map_err(|error| failed(error.into()))?;
         let answer = encode::response(request, &statuses, &self.settings);
         let allowed = statuses.allowed(self.settings.quota_mode);
@@ -72,7 +72,7 @@ impl<S: Store> Rls<S> {
     /// Tells who is told of the request how it went.
     #[inline]
     fn tell(&self, domain: Option<&str>, statuses: Option<&Statuses<'_>>, outcome: Outcome, degraded: bool) {
-        if self.checks.is_watched() {
+        if self.service.is_watched() {
             let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
             trail::tell(|told| told.check(domain, limit, outcome, degraded));
         }

@@ -12,7 +12,6 @@ use weir::{
         Store, StoreUrl,
         redis::{RedisStore, settings::RedisSettings},
     },
-    telemetry::Metrics,
 };
 
 use super::told::{Memories, Memory, Told};
@@ -48,7 +47,7 @@ impl<'s> OnRedis<'s> {
             command_timeout: Time::seconds(20),
             ..RedisSettings::default()
         };
-        let meter = Metrics::new().shared_store();
+        let meter = std::sync::Arc::default();
         let store = RedisStore::start(&url, &settings, Some(clock.clone()), meter).expect("a thread");
         Self { name, masters, clock, store }
     }
@@ -60,7 +59,7 @@ impl<'s> OnRedis<'s> {
         now: Micros,
     ) -> Vec<Decisions> {
         self.clock.set(now);
-        let verdicts = join_all(plans.map(|plan| self.store.decide(plan))).await;
+        let verdicts = join_all(plans.map(|plan| self.store.verdict(plan))).await;
         verdicts.into_iter().map(|verdict| verdict.expect("it answers").decisions).collect()
     }
 
@@ -82,7 +81,7 @@ impl Told for OnRedis<'_> {
 
     async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions {
         self.clock.set(now);
-        let verdict = self.store.decide(plan).await.expect("it answers");
+        let verdict = self.store.verdict(plan).await.expect("it answers");
         assert!(!verdict.degraded);
         verdict.decisions
     }
@@ -112,7 +111,7 @@ impl Told for OnRedis<'_> {
 fn items(reply: Reply) -> Vec<Reply> {
     match reply {
         Reply::Array(items) => items,
-        Reply::Null => Vec::new(),
+        Reply::Nil => Vec::new(),
         other => panic!("{other:?} is no list"),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use redis_protocol::resp2::types::Resp2Frame;
 use weir::proto::CheckResponse;
 
 use super::{
@@ -64,7 +63,7 @@ fn a_hash_that_cannot_be_used_fails_only_its_own_checks() {
         redis.command(&[b"DEL".as_slice(), &hash]);
         assert!(shared(ask("broken")), "{name}: gone");
         let Reply::Array(fields) = redis.command(&[b"HKEYS".as_slice(), &hash]) else { panic!("no fields") };
-        let field = fields[0].as_bytes().expect("a name");
+        let Reply::BulkString(field) = &fields[0] else { panic!("no name") };
         redis.command(&[b"HSET".as_slice(), &hash, field, b"no state"]);
         assert!(by_rule(ask("broken")), "{name}: no state");
         let reset = service.run(&["reset", "few", "broken", "--domain", name]);

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use redis_protocol::resp2::types::Resp2Frame;
+use crc16::{State, XMODEM};
 
 use super::{Options, Reply, Server, eventually, sentinel::follows};
 
@@ -68,7 +68,9 @@ impl Cluster {
 
     /// The slot of a key.
     pub fn slot(&self, key: &[u8]) -> u16 {
-        redis_protocol::redis_keyslot(key)
+        let after = |text: &[u8], brace| text.iter().position(|byte| *byte == brace);
+        let tag = after(key, b'{').map(|at| &key[at + 1..]).and_then(|rest| Some(&rest[..after(rest, b'}')?]));
+        State::<XMODEM>::calculate(tag.filter(|tag| !tag.is_empty()).unwrap_or(key)) % 16_384
     }
 
     /// The node that serves a slot, as the nodes that live say.
@@ -173,7 +175,10 @@ impl Migration<'_> {
         }
         let port = self.cluster.nodes[self.to].port().to_string();
         let mut command: Vec<&[u8]> = vec![b"MIGRATE", b"127.0.0.1", port.as_bytes(), b"", b"0", b"5000", b"KEYS"];
-        command.extend(keys.iter().filter_map(Reply::as_bytes));
+        command.extend(keys.iter().map(|key| match key {
+            Reply::BulkString(key) => key.as_slice(),
+            other => panic!("{other:?} is no key"),
+        }));
         from.command(&command);
         keys.len()
     }

@@ -232,7 +232,7 @@ impl Server {
     pub fn command<W: AsRef<[u8]>>(&self, words: &[W]) -> Reply {
         let said = || words.iter().map(|word| String::from_utf8_lossy(word.as_ref())).collect::<Vec<_>>().join(" ");
         match self.try_command(words) {
-            Ok(Reply::Error(error)) => panic!("{}: {error}", said()),
+            Ok(Reply::ServerError(error)) => panic!("{}: {}", said(), wire::words(&error)),
             Ok(reply) => reply,
             Err(error) => panic!("{}: {error}", said()),
         }
@@ -246,7 +246,7 @@ impl Server {
     /// The same where it may be down or refuse: the reply or the error, as a text.
     pub fn try_cli(&self, words: &[&str]) -> Result<String, String> {
         match self.try_command(words) {
-            Ok(Reply::Error(error)) => Err(error),
+            Ok(Reply::ServerError(error)) => Err(wire::words(&error)),
             Ok(reply) => Ok(wire::text(&reply)),
             Err(error) => Err(error.to_string()),
         }

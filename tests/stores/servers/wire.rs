@@ -1,16 +1,16 @@
 //! One command to a server, by the socket that no setting under test concerns.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::net::UnixStream,
     path::Path,
     time::Duration,
 };
 
-use redis_protocol::resp2::{decode::decode, types::OwnedFrame};
+use deadpool_redis::redis::{Parser, ServerError, Value};
 
 /// What a server answers.
-pub type Reply = OwnedFrame;
+pub type Reply = Value;
 
 /// How long a server may take for one command.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -23,20 +23,12 @@ pub fn ask(socket: &Path, commands: &[&[&[u8]]]) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.write_all(&commands.iter().flat_map(|command| encoded(command)).collect::<Vec<_>>())?;
-    let (mut input, mut chunk, mut left) = (Vec::new(), [0; 16_384], commands.len());
-    loop {
-        while let Some((reply, length)) = decode(&input).map_err(io::Error::other)? {
-            input.drain(..length);
-            left -= 1;
-            if left == 0 {
-                return Ok(reply);
-            }
-        }
-        match stream.read(&mut chunk)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            bytes => input.extend_from_slice(&chunk[..bytes]),
-        }
+    let mut parser = Parser::new();
+    let mut last = Value::Nil;
+    for _ in commands {
+        last = parser.parse_value(&mut stream).map_err(io::Error::other)?;
     }
+    Ok(last)
 }
 
 fn encoded(words: &[&[u8]]) -> Vec<u8> {
@@ -49,13 +41,21 @@ fn encoded(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
+/// An error as the server writes it.
+pub fn words(error: &ServerError) -> String {
+    [Some(error.code()), error.details()].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
 /// A reply as a person reads it: one line a value.
 pub fn text(reply: &Reply) -> String {
     match reply {
-        Reply::SimpleString(bytes) | Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).trim_end().to_owned(),
-        Reply::Integer(number) => number.to_string(),
-        Reply::Error(text) => text.clone(),
+        Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).trim_end().to_owned(),
+        Reply::SimpleString(text) => text.trim_end().to_owned(),
+        Reply::Okay => "OK".to_owned(),
+        Reply::Int(number) => number.to_string(),
+        Reply::ServerError(error) => words(error),
         Reply::Array(replies) => replies.iter().map(text).collect::<Vec<_>>().join("\n"),
-        Reply::Null => String::new(),
+        Reply::Nil => String::new(),
+        other => panic!("{other:?}"),
     }
 }

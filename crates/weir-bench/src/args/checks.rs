@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::{Args, value_parser};
+use rand_distr::ZipfError;
 use weir_settings::parse_duration;
 
 use super::{Call, parse_number};
@@ -137,9 +138,12 @@ impl CheckArgs {
     }
 
     /// The messages of calls with so many checks each.
-    pub fn requests(&self, asked: &Asked, call: Call, checks: usize) -> Requests {
+    ///
+    /// # Errors
+    /// For keys that cannot be drawn so.
+    pub fn requests(&self, asked: &Asked, call: Call, checks: usize) -> Result<Requests, ZipfError> {
         let count = self.keys(call);
-        let keys = Keys::new(count, self.distribution, self.exponent);
-        Requests::new(asked, call.kind(), checks, keys, count, self.refusals)
+        let keys = Keys::new(count, self.distribution, self.exponent)?;
+        Ok(Requests::new(asked, call.kind(), checks, keys, count, self.refusals))
     }
 }

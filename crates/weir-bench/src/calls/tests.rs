@@ -139,7 +139,7 @@ impl Load {
             levels: 1,
             summary_only: false,
         };
-        let requests = Requests::new(&asked, Kind::Check, 1, Keys::new(9, Distribution::Uniform, 1.0), 9, 0.0);
+        let requests = Requests::new(&asked, Kind::Check, 1, Keys::new(9, Distribution::Uniform, 1.0).unwrap(), 9, 0.0);
         Asker::new(Arc::new(requests), 1, caller)
     }
 

@@ -1,9 +1,9 @@
 //! Which key is asked next.
 
 use clap::ValueEnum;
-
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
+use rand_distr::{Zipf, ZipfError};
 
 /// How often each key is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -19,16 +19,19 @@ pub enum Distribution {
 pub enum Keys {
     /// Each of so many is as likely as the others.
     Uniform(u64),
-    /// The first is the likeliest.
-    Zipf(Zipf),
+    /// The first of so many is the likeliest.
+    Zipf(u64, Zipf<f64>),
 }
 
 impl Keys {
-    /// The numbers from 0 to below `count`, which is at least 1.
-    pub fn new(count: u64, distribution: Distribution, exponent: f64) -> Self {
+    /// The numbers from 0 to below `count`.
+    ///
+    /// # Errors
+    /// For Zipf's distribution of nothing, or with an exponent below 0.
+    pub fn new(count: u64, distribution: Distribution, exponent: f64) -> Result<Self, ZipfError> {
         match distribution {
-            Distribution::Uniform => Self::Uniform(count),
-            Distribution::Zipf => Self::Zipf(Zipf::new(count, exponent)),
+            Distribution::Uniform => Ok(Self::Uniform(count)),
+            Distribution::Zipf => Ok(Self::Zipf(count, Zipf::new(count as f64, exponent)?)),
         }
     }
 
@@ -37,64 +40,9 @@ impl Keys {
         match self {
             Self::Uniform(1) => 0,
             Self::Uniform(count) => rng.random_range(..*count),
-            Self::Zipf(zipf) => zipf.draw(rng),
+            // Ranks begin at 1, and rounding may reach past the last.
+            Self::Zipf(count, zipf) => (rng.sample(zipf) as u64).clamp(1, *count) - 1,
         }
-    }
-}
-
-/// Zipf's distribution, drawn by rejection-inversion (Hörmann and Derflinger, 1996): without a table, in the same time for
-/// any number of keys.
-///
-/// The ranks are the bars of a histogram below the curve x^-exponent. A point is drawn below the curve by the inverse of
-/// its integral; nearly all of them lie within the bar of the rank next to them, and the others are drawn anew.
-#[derive(Clone, Debug)]
-pub struct Zipf {
-    count: f64,
-    exponent: f64,
-    /// The integral where the first bar begins, and where the last one ends.
-    area: (f64, f64),
-    /// So near to its rank a point is always within the bar.
-    surely_within: f64,
-}
-
-impl Zipf {
-    /// Over so many ranks, at least 1; the exponent is above 0.
-    fn new(count: u64, exponent: f64) -> Self {
-        let count = count as f64;
-        let mut zipf = Self { count, exponent, area: (0.0, 0.0), surely_within: 0.0 };
-        zipf.area = (zipf.integral(1.5) - 1.0, zipf.integral(count + 0.5));
-        zipf.surely_within = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.height(2.0));
-        zipf
-    }
-
-    fn draw(&self, rng: &mut ChaCha8Rng) -> u64 {
-        let (first, last) = self.area;
-        loop {
-            let under = last + rng.random::<f64>() * (first - last);
-            let at = self.inverse(under);
-            let rank = at.round().clamp(1.0, self.count);
-            if rank - at <= self.surely_within || under >= self.integral(rank + 0.5) - self.height(rank) {
-                return rank as u64 - 1;
-            }
-        }
-    }
-
-    /// The curve.
-    fn height(&self, x: f64) -> f64 {
-        x.powf(-self.exponent)
-    }
-
-    /// Its integral from 1 to `x`. Written so that it stays exact where the exponent is near 1.
-    fn integral(&self, x: f64) -> f64 {
-        let log = x.ln();
-        let scaled = (1.0 - self.exponent) * log;
-        if scaled.abs() < f64::EPSILON { log } else { log * (scaled.exp_m1() / scaled) }
-    }
-
-    /// The `x` whose integral is `area`.
-    fn inverse(&self, area: f64) -> f64 {
-        let scaled = ((1.0 - self.exponent) * area).max(-1.0);
-        if scaled.abs() < f64::EPSILON { area.exp() } else { (area * (scaled.ln_1p() / scaled)).exp() }
     }
 }
 
@@ -107,7 +55,7 @@ mod tests {
     /// How often each of `count` keys is drawn in 200,000 draws, as a share.
     fn shares(count: u64, exponent: f64) -> Vec<f64> {
         const DRAWS: usize = 200_000;
-        let (keys, mut rng) = (Keys::new(count, Distribution::Zipf, exponent), ChaCha8Rng::seed_from_u64(1));
+        let (keys, mut rng) = (Keys::new(count, Distribution::Zipf, exponent).unwrap(), ChaCha8Rng::seed_from_u64(1));
         let mut counts = vec![0.0; count as usize];
         for _ in 0..DRAWS {
             counts[keys.draw(&mut rng) as usize] += 1.0 / DRAWS as f64;
@@ -131,7 +79,7 @@ mod tests {
 
     #[test]
     fn zipf_reaches_the_last_of_many() {
-        let (keys, mut rng) = (Keys::new(1_000_000, Distribution::Zipf, 0.1), ChaCha8Rng::seed_from_u64(1));
+        let (keys, mut rng) = (Keys::new(1_000_000, Distribution::Zipf, 0.1).unwrap(), ChaCha8Rng::seed_from_u64(1));
         let drawn: Vec<_> = (0..10_000).map(|_| keys.draw(&mut rng)).collect();
         assert!(drawn.iter().all(|number| *number < 1_000_000));
         assert!(drawn.iter().any(|number| *number > 990_000));

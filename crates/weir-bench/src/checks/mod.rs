@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn requests(kind: Kind, checks: usize, refusals: f64) -> Asker {
-        let keys = Keys::new(1_000, Distribution::Uniform, 1.0);
+        let keys = Keys::new(1_000, Distribution::Uniform, 1.0).unwrap();
         let requests = Requests::new(&asked(), kind, checks, keys, 1_000, refusals);
         Asker::new(Arc::new(requests), 1, 0)
     }

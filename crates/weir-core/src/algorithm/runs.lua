@@ -1,5 +1,5 @@
 -- Units by when they were spent, as runs.rs: {oldest mark, steps.., newest mark, units}. A step above 0 leads to the next
--- mark; one below 0 is how many units more than one were spent at the mark before it. {0, 0}: none. `size` is how many words
+-- mark; one below 0 is how many units more than one were spent at the mark before it. {0, 0}: none. `size` is how many numbers
 -- stand before the last two.
 
 -- The run whose mark is a step at `at` from `mark`: where the next one begins, its mark, and its units but one.
@@ -20,31 +20,31 @@ end
 
 -- The `units` in view and as many `added` at the mark `at`.
 local function runs_with(s, size, after, mark, more, newest, units, at, added)
-  local words, length = {at}, 1
+  local numbers, length = {at}, 1
   if units > 0 then
     -- Faster than one after the other, as far as the stack reaches.
     local last = size < after + 4000 and size or after + 4000
-    words = more > 0 and {mark, -more, unpack(s, after, last)} or {mark, unpack(s, after, last)}
+    numbers = more > 0 and {mark, -more, unpack(s, after, last)} or {mark, unpack(s, after, last)}
     length = (more > 0 and 2 or 1) + last - after + 1
     for index = last + 1, size do
       length = length + 1
-      words[length] = s[index]
+      numbers[length] = s[index]
     end
     if at == newest then
-      if length > 1 and words[length] < 0 then
-        added, length = added - words[length], length - 1
+      if length > 1 and numbers[length] < 0 then
+        added, length = added - numbers[length], length - 1
       end
       added = added + 1
     else
       length = length + 1
-      words[length] = at - newest
+      numbers[length] = at - newest
     end
   end
   if added > 1 then
     length = length + 1
-    words[length] = 1 - added
+    numbers[length] = 1 - added
   end
-  return words, length
+  return numbers, length
 end
 
 -- Without so many of the newest units.
@@ -52,20 +52,20 @@ local function runs_cut(s, taken)
   local size = #s - 2
   local newest, units = s[size + 1], s[size + 2] - taken
   if units <= 0 then return {0, 0} end
-  local words = {}
-  for index = 1, size do words[index] = s[index] end
+  local numbers = {}
+  for index = 1, size do numbers[index] = s[index] end
   while taken > 0 do
     local more = 0
-    if size > 1 and words[size] < 0 then more = -words[size] end
+    if size > 1 and numbers[size] < 0 then more = -numbers[size] end
     if more > taken then
-      words[size], taken = taken - more, 0
+      numbers[size], taken = taken - more, 0
     elseif more > 0 then
-      words[size], size, taken = nil, size - 1, taken - more
+      numbers[size], size, taken = nil, size - 1, taken - more
     else
-      newest = newest - words[size]
-      words[size], size, taken = nil, size - 1, taken - 1
+      newest = newest - numbers[size]
+      numbers[size], size, taken = nil, size - 1, taken - 1
     end
   end
-  words[size + 1], words[size + 2] = newest, units
-  return words
+  numbers[size + 1], numbers[size + 2] = newest, units
+  return numbers
 end

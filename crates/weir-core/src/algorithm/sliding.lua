@@ -26,7 +26,7 @@ local function sliding_step(p, s, now, cost)
   end
   local rests_until = units > 0 and newest * resolution + min_interval or 0
   local allowed = units + cost <= most and (cost == 0 or t >= rests_until)
-  local words
+  local numbers
   if cost > 0 and (allowed or p[5] == 1) then
     local keep = math.max(most, units)
     local added = math.min(cost, keep)
@@ -38,12 +38,12 @@ local function sliding_step(p, s, now, cost)
       units = units - excess
     end
     local at = math.floor(t / resolution)
-    words, size = runs_with(s, size, after, mark, more, newest, units, at, added)
+    numbers, size = runs_with(s, size, after, mark, more, newest, units, at, added)
     newest, units = at, units + added
-    words[size + 1], words[size + 2] = newest, units
+    numbers[size + 1], numbers[size + 2] = newest, units
     rests_until = newest * resolution + min_interval
     if not allowed then
-      s = words
+      s = numbers
       after, mark, more = runs_next(s, size, 1, 0)
     end
   end
@@ -59,5 +59,5 @@ local function sliding_step(p, s, now, cost)
   end
   local remaining = t < rests_until and 0 or math.max(most - units, 0)
   local reset = units > 0 and newest * resolution + span - now or 0
-  return {allowed and 1 or 0, most, remaining, retry, reset, 0, (not allowed and cost > most) and 1 or 0}, words
+  return {allowed and 1 or 0, most, remaining, retry, reset, 0, (not allowed and cost > most) and 1 or 0}, numbers
 end

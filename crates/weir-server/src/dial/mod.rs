@@ -13,15 +13,15 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use weir_settings::Secret;
+use weir_settings::{
+    Secret,
+    tls::{Paths, server_name},
+};
 
 #[cfg(feature = "cli")]
 pub use options::Options;
 
-use crate::{
-    Listen,
-    tls::client::{Paths, server_name},
-};
+use crate::Listen;
 
 /// An address as a person gives it: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use weir_settings::{Secret, parse_duration};
 
 use super::{Address, Destination, Trust, authorization};
-use crate::tls::client::Paths;
+use weir_settings::tls::Paths;
 
 /// A service, and how to get there.
 #[derive(Args)]

@@ -13,7 +13,12 @@ use rustls::{
     },
 };
 
-use super::{Bearer, ClientAuth, ListenerTls, NamePattern, pem, pem::about};
+use weir_settings::tls::{
+    pem::{self, about},
+    roots,
+};
+
+use super::{Bearer, ClientAuth, ListenerTls, NamePattern};
 
 /// What the files of a port say, read as a whole.
 #[derive(Clone)]
@@ -109,7 +114,7 @@ impl Clients {
         if let Some(same) = before.and_then(|before| before.clients.as_ref()).filter(|before| before.ca == ca) {
             return Ok(Arc::clone(same));
         }
-        let roots = Arc::new(super::roots(&settings.client_ca, &ca)?);
+        let roots = Arc::new(roots(&settings.client_ca, &ca)?);
         let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::new(ring::default_provider()));
         let builder = match settings.client_auth {
             ClientAuth::Required => builder,

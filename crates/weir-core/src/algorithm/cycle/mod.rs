@@ -43,13 +43,13 @@ type Used = aligned::Window<{ -(MAX_COUNT as i64) }, { MAX_COUNT as i64 }>;
 
 /// A state as it stands at some moment.
 #[derive(Clone, Copy)]
-struct Place {
+struct Latest {
     start: Micros,
     used: u64,
     begun: bool,
 }
 
-impl Place {
+impl Latest {
     fn state(self) -> Used {
         let used = self.used as i64;
         Used { start: self.start, used: if self.begun { used } else { -used } }
@@ -64,48 +64,48 @@ impl Place {
 impl Cycle {
     /// The latest cycle of which something is used. One that had begun is the one at hand until its end, also where the
     /// clock has stepped back before it.
-    fn place(&self, state: Option<&Used>, now: Micros) -> Place {
+    fn latest(&self, state: Option<&Used>, now: Micros) -> Latest {
         let Used { start, used } = Used::at(state, now, self.fields.period, 0);
-        Place { start, used: used.unsigned_abs(), begun: used > 0 || start <= now }
+        Latest { start, used: used.unsigned_abs(), begun: used > 0 || start <= now }
     }
 
     /// What is left of the latest cycle.
-    fn left(&self, place: Place) -> u64 {
-        self.fields.count.saturating_sub(place.used)
+    fn left(&self, latest: Latest) -> u64 {
+        self.fields.count.saturating_sub(latest.used)
     }
 
     /// After a charge of at most a cycle's permits: they are the rest of the latest cycle, and where that is too little the
     /// first ones of the next.
-    fn charged(&self, place: Place, units: u64) -> Place {
-        match units.checked_sub(self.left(place)) {
-            Some(used) if used > 0 => Place { start: place.start + self.fields.period, used, begun: false },
-            _ => Place { used: place.used + units, ..place },
+    fn charged(&self, latest: Latest, units: u64) -> Latest {
+        match units.checked_sub(self.left(latest)) {
+            Some(used) if used > 0 => Latest { start: latest.start + self.fields.period, used, begun: false },
+            _ => Latest { used: latest.used + units, ..latest },
         }
     }
 
     /// After a refund: from the latest permits back, at most until the cycle at hand is full.
-    fn refunded(&self, place: Place, units: u64, now: Micros) -> Place {
-        if units < place.used || place.begun {
-            return Place { used: place.used.saturating_sub(units), ..place };
+    fn refunded(&self, latest: Latest, units: u64, now: Micros) -> Latest {
+        if units < latest.used || latest.begun {
+            return Latest { used: latest.used.saturating_sub(units), ..latest };
         }
         let start = aligned::start(now, self.fields.period, 0);
-        let units = units - place.used;
+        let units = units - latest.used;
         let cycles = units / self.fields.count + 1;
-        if cycles > ((place.start - start) / self.fields.period).unsigned_abs() {
-            return Place { start, used: 0, begun: true };
+        if cycles > ((latest.start - start) / self.fields.period).unsigned_abs() {
+            return Latest { start, used: 0, begun: true };
         }
-        let back = place.start - cycles as i64 * self.fields.period;
-        Place { start: back, used: self.fields.count - units % self.fields.count, begun: back == start }
+        let back = latest.start - cycles as i64 * self.fields.period;
+        Latest { start: back, used: self.fields.count - units % self.fields.count, begun: back == start }
     }
 
-    fn pass(&self, place: Place, now: Micros, wait: Micros) -> Decision {
-        let remaining = if place.begun { self.left(place) } else { 0 };
-        let reset_after = if place.used > 0 { place.start + self.fields.period - now } else { 0 };
+    fn pass(&self, latest: Latest, now: Micros, wait: Micros) -> Decision {
+        let remaining = if latest.begun { self.left(latest) } else { 0 };
+        let reset_after = if latest.used > 0 { latest.start + self.fields.period - now } else { 0 };
         Decision { wait, ..Decision::pass(self.fields.count, remaining, reset_after) }
     }
 
-    fn refuse(&self, place: Place, now: Micros, retry_after: Option<Micros>) -> (Decision, Option<Used>) {
-        let Decision { limit, remaining, reset_after, .. } = self.pass(place, now, 0);
+    fn refuse(&self, latest: Latest, now: Micros, retry_after: Option<Micros>) -> (Decision, Option<Used>) {
+        let Decision { limit, remaining, reset_after, .. } = self.pass(latest, now, 0);
         (Decision::refuse(limit, remaining, retry_after, reset_after), None)
     }
 }
@@ -125,23 +125,23 @@ impl Algorithm for Cycle {
     #[inline]
     fn step(&self, state: Option<&Used>, ask: &Ask) -> (Decision, Option<Used>) {
         let (now, units) = (ask.now, ask.cost.unsigned_abs());
-        let place = self.place(state, now);
+        let latest = self.latest(state, now);
         if ask.cost < 0 {
-            let back = self.refunded(place, units, now);
+            let back = self.refunded(latest, units, now);
             return (self.pass(back, now, 0), state.map(|_| back.state()));
         }
         if units == 0 {
-            return (self.pass(place, now, place.wait(now)), None);
+            return (self.pass(latest, now, latest.wait(now)), None);
         }
         if units > self.fields.count {
-            return self.refuse(place, now, None);
+            return self.refuse(latest, now, None);
         }
-        let next = self.charged(place, units);
+        let next = self.charged(latest, units);
         let wait = next.wait(now);
         // It ends at the same moment whenever it is asked for, so no edge on the way changes the retry.
         let late = wait - patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if late > 0 {
-            return self.refuse(place, now, Some(late));
+            return self.refuse(latest, now, Some(late));
         }
         (self.pass(next, now, wait), Some(next.state()))
     }

@@ -211,8 +211,8 @@ fn what_is_reserved_for_a_whole_day_stays_exact() {
             let cycles = (now + MAX_WAIT) / period;
             for (cycle, used) in [(cycles - 1, 1), (cycles, 1), (cycles, count), (cycles + 1, count)] {
                 for cost in [0, 1, count as i64, MAX_COST, -1, -MAX_COST] {
-                    let words = [(cycle * period) as f64, -(used as f64)];
-                    key.state = State::decode("cycle", &words);
+                    let numbers = [(cycle * period) as f64, -(used as f64)];
+                    key.state = State::decode("cycle", &numbers);
                     let decision = key.ask(&limit, now, cost);
                     if let Some(retry) = decision.retry_after {
                         assert!(!key.ask(&limit, now + retry - 1, cost).allowed);

@@ -49,14 +49,14 @@ fn a_counter_halves_from_slot_to_slot() {
         let answer = key.ask(&params, 1_000 * S, cost);
         assert_eq!((answer.allowed, answer.remaining), (true, remaining));
     }
-    let words = |key: &Key| key.state.as_ref().unwrap().encode();
-    assert_eq!(words(&key), [1e9, 3.0]);
+    let encoded = |key: &Key| key.state.as_ref().unwrap().encode();
+    assert_eq!(encoded(&key), [1e9, 3.0]);
     // 1.5, then 0.75, and that less a unit.
     assert_eq!(key.ask(&params, 1_001 * S, 0).remaining, 98);
     assert_eq!(key.ask(&params, 1_002 * S, 1).remaining, 98);
-    assert_eq!(words(&key), [1.002e9, 1.75]);
+    assert_eq!(encoded(&key), [1.002e9, 1.75]);
     assert_eq!(key.ask(&params, 1_002 * S, -1).remaining, 99);
-    assert_eq!(words(&key), [1.002e9, 0.75]);
+    assert_eq!(encoded(&key), [1.002e9, 0.75]);
     assert_eq!(key.ask(&params, 1_003 * S - 1, -1), pass(100, 100, 0));
 }
 

@@ -147,7 +147,7 @@ fn a_clock_that_steps_back_adds_to_the_newest_hit() {
 }
 
 #[test]
-fn ten_thousand_hits_are_one_word_each() {
+fn ten_thousand_hits_are_one_number_each() {
     let params = parse("sliding_log", &[("count", "10000"), ("period", "366d"), ("charge_denied", "true")]);
     let (most, every) = (MAX_COUNT as i64, 3_162_240_000);
     let mut key = Key::new();

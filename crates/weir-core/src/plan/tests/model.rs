@@ -10,7 +10,7 @@ use crate::{
 
 /// What makes two levels the same state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct StateKey {
     /// The segments that the limit covers.
     pub path: Vec<&'static str>,
     pub from_policy: bool,
@@ -23,7 +23,7 @@ pub struct Place {
 /// One level of a request.
 #[derive(Clone, Debug)]
 pub struct Level {
-    pub place: Place,
+    pub place: StateKey,
     pub params: Params,
     pub shadow: bool,
     pub cost: i64,
@@ -40,7 +40,7 @@ pub struct Request {
 }
 
 /// What is remembered, and until when it means something.
-pub type Memory = HashMap<Place, (State, Micros)>;
+pub type Memory = HashMap<StateKey, (State, Micros)>;
 
 /// The decisions, and what is remembered afterwards.
 pub fn decide(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
@@ -52,7 +52,7 @@ pub fn decide(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
 
 fn all_or_nothing(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
     let total =
-        |place: &Place| request.levels.iter().filter(|level| level.place == *place).map(|level| level.cost).sum();
+        |place: &StateKey| request.levels.iter().filter(|level| level.place == *place).map(|level| level.cost).sum();
     let judge = |level: &Level, cost| judge(request, before, level, cost);
     let allowed = request.levels.iter().all(|level| level.shadow || judge(level, total(&level.place)).0.allowed);
     let mut after = before.clone();

@@ -4,7 +4,7 @@ use smallvec::smallvec;
 
 use super::{
     super::{Level, Limit, Origin, Plan, decide},
-    model::{Level as ModelLevel, Place, Request},
+    model::{Level as ModelLevel, Request, StateKey},
     trace::Store,
 };
 use crate::{
@@ -50,7 +50,7 @@ fn calls(charge: Charge) -> Vec<[Row; 3]> {
 /// What the test store must know of the request.
 fn held(limits: &[&Limit], charge: Charge, now: Micros) -> Request {
     let level = |(index, limit): (usize, &&Limit)| ModelLevel {
-        place: Place {
+        place: StateKey {
             path: ["user", "alex", "trade"][..2 + index].to_vec(),
             from_policy: true,
             who: Err(0),

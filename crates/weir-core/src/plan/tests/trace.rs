@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{
     super::{Level, Limit, Origin, Plan, States},
-    model::{self, Memory, Place},
+    model::{self, Memory, StateKey},
 };
 use crate::{
     algorithm::{Bounds, LIST, Params, State},
@@ -21,7 +21,7 @@ const KEYS: [[&str; 3]; 3] = [["user", "alex", "trade"], ["user", "alex", "pay"]
 pub struct Rule {
     key: usize,
     limit: Limit,
-    place: Place,
+    place: StateKey,
 }
 
 impl Rule {
@@ -40,13 +40,13 @@ pub struct Scenario {
 impl Scenario {
     /// Limits at three depths, several of which are one state.
     pub fn new(random: &mut Random) -> Self {
-        let mut params_at: HashMap<Place, Params> = HashMap::new();
+        let mut params_at: HashMap<StateKey, Params> = HashMap::new();
         let rules = (0..random.within(1, 8)).map(|_| {
             let entry = &LIST[random.below(LIST.len())];
             let fields = entry.examples[random.below(entry.examples.len())];
             let params = (entry.parse)(&fields, &Bounds::default()).unwrap();
             let key = random.below(KEYS.len());
-            let place = Place {
+            let place = StateKey {
                 path: KEYS[key][..random.within(1, 3) as usize].to_vec(),
                 from_policy: !random.once_in(4),
                 who: if random.once_in(2) { Ok(random.pick(&["a", "b"]).to_owned()) } else { Err(random.below(2)) },
@@ -121,12 +121,12 @@ fn cost(random: &mut Random, most: i64) -> i64 {
 /// States in a map, with room for so many.
 #[derive(Clone)]
 pub struct Store {
-    places: Vec<Place>,
+    places: Vec<StateKey>,
     room: usize,
     /// What finds no room is let pass, and not remembered.
     lets_pass: bool,
     /// What is remembered, and until when it means something.
-    pub states: HashMap<Place, (State, Micros)>,
+    pub states: HashMap<StateKey, (State, Micros)>,
     now: Micros,
 }
 

@@ -1,0 +1,72 @@
+//! The side that calls: whom it trusts, and what it shows.
+
+use std::{path::Path, sync::Arc};
+
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
+
+use super::pem::{self, about};
+
+/// PEM files; an empty path is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Paths<'a> {
+    /// Who may vouch for servers; without it, whom the system trusts.
+    pub ca: &'a Path,
+    /// The certificate that is shown, with what leads to its issuer.
+    pub cert: &'a Path,
+    /// Its private key.
+    pub key: &'a Path,
+}
+
+/// What the files said when they were read.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Texts {
+    /// Of the CA certificates.
+    pub ca: Option<Vec<u8>>,
+    /// Of the certificate that is shown.
+    pub cert: Option<Vec<u8>>,
+    /// Of its private key.
+    pub key: Option<Vec<u8>>,
+}
+
+impl Paths<'_> {
+    /// Reads the files. Blocks meanwhile.
+    ///
+    /// # Errors
+    /// A sentence that names the file.
+    pub fn read(&self) -> Result<Texts, String> {
+        Ok(Texts { ca: pem::read(self.ca)?, cert: pem::read(self.cert)?, key: pem::read(self.key)? })
+    }
+
+    /// What these texts, of these files, make of connections.
+    ///
+    /// # Errors
+    /// A sentence that names the file.
+    pub fn config(&self, texts: &Texts) -> Result<ClientConfig, String> {
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(self.roots(texts.ca.as_deref())?);
+        let (Some(cert), Some(key)) = (&texts.cert, &texts.key) else { return Ok(config.with_no_client_auth()) };
+        let (chain, key) = (pem::certificates(self.cert, cert)?, pem::key(self.key, key)?);
+        config.with_client_auth_cert(chain, key).map_err(|error| about(self.cert, error))
+    }
+
+    fn roots(&self, pem: Option<&[u8]>) -> Result<RootCertStore, String> {
+        let Some(pem) = pem else {
+            let mut roots = RootCertStore::empty();
+            // Those that cannot be read are left out: a system often has one such, and the others do.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            let none = "the system trusts no authority; name the file of one (`ca`)";
+            return if roots.is_empty() { Err(none.to_owned()) } else { Ok(roots) };
+        };
+        super::roots(self.ca, pem)
+    }
+}
+
+/// A name that a server's certificate may bear.
+///
+/// # Errors
+/// A sentence where it is no such name.
+pub fn server_name(name: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(name.to_owned()).map_err(|_| format!("`{name}` is no name of a host"))
+}

@@ -1,0 +1,22 @@
+//! PEM files that settings name, and what a client makes of them.
+
+mod client;
+pub mod pem;
+
+use std::path::Path;
+
+use rustls::RootCertStore;
+
+pub use client::{Paths, Texts, server_name};
+
+/// The certificate authorities of a file.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn roots(path: &Path, text: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in pem::certificates(path, text)? {
+        roots.add(certificate).map_err(|error| pem::about(path, error))?;
+    }
+    Ok(roots)
+}

@@ -1,0 +1,76 @@
+//! The store of a service: which one, the settings say.
+
+use std::{io, sync::Arc};
+
+use super::{
+    Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, redis::RedisStore,
+    shared::SharedStore,
+};
+use weir_core::{domain::Key, plan::Plan};
+use weir_telemetry::{Registry, Render};
+
+use crate::metrics::StoreMeter;
+
+/// A store by settings.
+pub enum AnyStore {
+    /// In this process.
+    Memory(MemoryStore<SystemClock>),
+    /// Shared by replicas.
+    Shared(Box<SharedStore>),
+}
+
+impl AnyStore {
+    /// The store of these settings: `memory`, or a shared one that has it for when it fails. It need not be reachable yet.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub fn start(
+        memory: MemoryStore<SystemClock>,
+        settings: &StoreSettings,
+        registry: &Arc<Registry>,
+    ) -> io::Result<Self> {
+        match &settings.url {
+            StoreUrl::Memory => Ok(Self::Memory(memory)),
+            StoreUrl::Redis(url) => {
+                let meter = Arc::<StoreMeter>::default();
+                registry.add(Arc::clone(&meter) as Arc<dyn Render>);
+                let redis = RedisStore::start(url, &settings.redis, None, meter)?;
+                let shared = SharedStore::new(redis, memory, &settings.near_cache, Arc::clone(registry));
+                Ok(Self::Shared(Box::new(shared)))
+            }
+        }
+    }
+
+    /// What this process keeps: all, or what it counted while the shared store failed.
+    pub fn memory(&self) -> &MemoryStore<SystemClock> {
+        match self {
+            Self::Memory(memory) => memory,
+            Self::Shared(shared) => shared.local(),
+        }
+    }
+
+    /// The shared store, if this is one.
+    pub fn shared(&self) -> Option<&SharedStore> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Shared(shared) => Some(shared),
+        }
+    }
+}
+
+impl Store for AnyStore {
+    #[inline]
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
+        match self {
+            Self::Memory(memory) => memory.decide(plan),
+            Self::Shared(shared) => Decide::Waiting(&**shared),
+        }
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+        match self {
+            Self::Memory(memory) => memory.reset(key, anchor, subtree).await,
+            Self::Shared(shared) => shared.reset(key, anchor, subtree).await,
+        }
+    }
+}

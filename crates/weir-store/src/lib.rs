@@ -1,0 +1,101 @@
+//! Where states live, and what decides a plan over them in one step: this process's memory, or Redis and Valkey, which replicas
+//! share, with what answers while they fail.
+
+pub mod any;
+pub mod clock;
+pub mod failure;
+pub mod memory;
+pub mod metrics;
+pub mod near;
+pub mod redis;
+pub mod settings;
+pub mod shared;
+pub mod url;
+
+use futures_util::future::BoxFuture;
+use thiserror::Error;
+
+use weir_core::{
+    domain::{Key, Micros},
+    plan::{Decisions, Plan},
+};
+
+pub use any::AnyStore;
+pub use clock::SystemClock;
+pub use failure::Failure;
+pub use memory::MemoryStore;
+pub use settings::StoreSettings;
+pub use url::StoreUrl;
+
+/// Keeps states and decides plans over them.
+pub trait Store: Send + Sync + 'static {
+    /// Decides a plan, all its levels at one moment of the store's clock, in one step; or names the remote store that does.
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_>;
+
+    /// Forgets every state of exactly this key, and with `subtree` of all keys below it. `anchor` is its domain's.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    fn reset(&self, key: &Key, anchor: u8, subtree: bool)
+    -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
+}
+
+/// A store's answer to a plan.
+#[must_use = "a plan that waits is not decided yet"]
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated for each decision in memory")]
+pub enum Decide<'a> {
+    /// Decided.
+    Ready(Verdict),
+    /// Not begun: this store decides it.
+    Waiting(&'a dyn Remote),
+}
+
+/// A store in another process.
+pub trait Remote: Send + Sync {
+    /// Decides a plan, in one round trip where one is enough.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell. A refusal is a verdict.
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>>;
+}
+
+/// What a store says of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// The decision of each level, in their order.
+    pub decisions: Decisions,
+    /// Decided without the shared store.
+    pub degraded: bool,
+    /// The moment of the decision, by the clock of who decided.
+    pub at: Micros,
+}
+
+/// What a store says of a reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResetDone {
+    /// The key itself had a state that still meant something.
+    pub existed: bool,
+    /// The key is above the anchor, so every server was searched for what is below it, which is not one step: keys that
+    /// were written meanwhile may remain.
+    pub scanned: bool,
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::QueueFull => Self::Overloaded,
+            failure => Self::Unavailable(failure),
+        }
+    }
+}
+
+/// Why a store could not answer.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The shared store cannot be asked, or its reply is lost.
+    #[error("the store does not answer")]
+    Unavailable(#[source] Failure),
+    /// More requests wait for the shared store than may.
+    #[error("too many requests wait for the store")]
+    Overloaded,
+}

@@ -1,0 +1,121 @@
+//! What a store does when it has no room: what has expired makes some, then the stated rule answers.
+
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+use serde::{Deserialize, Serialize};
+
+use super::{MemoryStore, SWEEP_SLICE, shard::Shard, view::Found};
+use weir_core::domain::{Clock, Micros};
+
+/// Shards that a plan finding the store full looks at for expired states, where it cannot look at all.
+const SHARDS_SEEN_WHEN_FULL: usize = 256;
+/// Shards up to which it can look at all: those of a store for eight million states.
+const ALL_SHARDS_SEEN: usize = 4_096;
+/// Of how many of them it sweeps a slice. Those in which nothing can have expired do not count.
+const SHARDS_SWEPT_WHEN_FULL: usize = 16;
+/// Shards among which the fullest one is looked for when a live state must go, beside those that the plan holds.
+const SHARDS_COMPARED: usize = 4;
+/// States of it that are compared.
+const STATES_COMPARED: usize = 32;
+
+/// What happens to a request that needs a new state when nothing has expired that could make room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenFull {
+    /// It is refused. Nothing live is forgotten.
+    #[default]
+    Deny,
+    /// It passes where its limits would let a new key pass, and is not remembered.
+    Allow,
+    /// It takes the place of a live state: of those compared the one that expires first.
+    Evict,
+}
+
+impl WhenFull {
+    /// Its name, in settings and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Evict => "evict",
+        }
+    }
+}
+
+type Guards<'a> = [(usize, MutexGuard<'a, Shard>)];
+
+impl<C: Clock> MemoryStore<C> {
+    /// Looks for expired states before room is asked for: in the shards at hand, then in others that nobody holds.
+    pub(super) fn sweep_when_full(&self, guards: &mut Guards<'_>, missing: usize, now: Micros) {
+        if self.horizon.is_beyond(now) {
+            return;
+        }
+        let raise = self.horizon.start_look();
+        let mut next = Micros::MAX;
+        for (_, shard) in guards.iter_mut() {
+            self.dropped(shard.sweep(SWEEP_SLICE, now));
+            next = next.min(shard.next_expiry());
+        }
+        let (mut sweeps, mut seen) = (SHARDS_SWEPT_WHEN_FULL, guards.len());
+        let shards = self.shards.len();
+        let looks = if shards <= ALL_SHARDS_SEEN { shards } else { SHARDS_SEEN_WHEN_FULL };
+        let start = self.next_swept.load(Ordering::Relaxed);
+        for look in 0..looks {
+            if sweeps == 0 || self.keys.load(Ordering::Relaxed) + missing <= self.settings.max_keys {
+                break;
+            }
+            self.next_swept.fetch_add(1, Ordering::Relaxed);
+            let Some(mut shard) = self.shards[(start + look) % shards].try_lock() else { continue };
+            seen += 1;
+            if shard.next_expiry() <= now {
+                self.dropped(shard.sweep(SWEEP_SLICE, now));
+                sweeps -= 1;
+            }
+            next = next.min(shard.next_expiry());
+        }
+        if let Some(raise) = raise
+            && seen == shards
+        {
+            raise.to(next);
+        }
+    }
+
+    /// Takes room for `count` more states, or none at all.
+    pub(super) fn take_room(&self, count: usize) -> bool {
+        let room = |keys: usize| Some(keys + count).filter(|keys| *keys <= self.settings.max_keys);
+        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+    }
+
+    /// Takes room for as many of `count` more states as there is, and tells for how many.
+    pub(super) fn take_what_fits(&self, count: usize) -> usize {
+        (0..count).take_while(|_| self.take_room(1)).count()
+    }
+
+    /// Drops the live state that expires first of a sample, and leaves its room taken, for the caller. The sample is from
+    /// the fullest of a few shards, so that many keys below one anchor displace each other before they displace others.
+    /// What the plan itself has found is spared. `false`: there is nothing else that can be had.
+    pub(super) fn evict(&self, held: &mut Guards<'_>, found: &[Found]) -> bool {
+        let turn = self.next_evicted.fetch_add(1, Ordering::Relaxed);
+        let shards = self.shards.len();
+        let others = (0..shards.min(SHARDS_SEEN_WHEN_FULL))
+            .filter_map(|look| self.shards[(turn + look) % shards].try_lock())
+            .filter(|shard| shard.len() > 0)
+            .take(SHARDS_COMPARED);
+        let other = others.max_by_key(|shard| shard.len());
+        let most = other.as_ref().map_or(0, |shard| shard.len());
+        let mut evict_held = |least: usize| {
+            let full = held.iter_mut().enumerate().filter(|(_, (_, shard))| shard.len() >= least);
+            let mut full = full.map(|(guard, (_, shard))| {
+                let spared = |slot| found.iter().any(|found| found.guard == guard && found.slot == Some(slot));
+                shard.evict(turn, STATES_COMPARED, spared)
+            });
+            full.any(|evicted| evicted)
+        };
+        let evicted = evict_held(most.max(1))
+            || other.is_some_and(|mut shard| shard.evict(turn, STATES_COMPARED, |_| false))
+            || evict_held(1);
+        self.evicted.fetch_add(usize::from(evicted), Ordering::Relaxed);
+        evicted
+    }
+}

@@ -1,0 +1,220 @@
+//! States in this process: sharded by anchor, every plan decided under its shards' locks, without waiting for anything
+//! else.
+
+mod full;
+mod horizon;
+mod locate;
+mod name;
+mod row;
+mod shard;
+pub mod snapshot;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+
+use super::{Decide, ResetDone, Store, StoreError, Verdict};
+pub use full::WhenFull;
+use horizon::Horizon;
+use locate::hash;
+use name::Name;
+use shard::Shard;
+use view::View;
+use weir_core::{
+    algorithm::State,
+    domain::{Clock, Key, Micros},
+    plan::{Decisions, Plan, decide},
+};
+
+/// States a shard is planned to hold: few enough that to look at all of them takes microseconds, and as many as its table
+/// takes before it doubles to over 3,584.
+const STATES_A_SHARD: usize = 3_300;
+/// States looked at for expiry while a shard is locked for it.
+const SWEEP_SLICE: usize = 1_024;
+
+/// What a memory store is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemorySettings {
+    /// Most states: one for each limit and actual key.
+    pub max_keys: usize,
+    /// What happens to requests for more.
+    pub when_full: WhenFull,
+}
+
+impl Default for MemorySettings {
+    /// A million states, about 100 MB; requests for more are refused.
+    fn default() -> Self {
+        Self { max_keys: 1_000_000, when_full: WhenFull::default() }
+    }
+}
+
+/// A store in this process.
+pub struct MemoryStore<C> {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    clock: C,
+    settings: MemorySettings,
+    keys: AtomicUsize,
+    lacked_room: AtomicUsize,
+    expired: AtomicUsize,
+    evicted: AtomicUsize,
+    left_out: AtomicUsize,
+    next_swept: AtomicUsize,
+    next_evicted: AtomicUsize,
+    horizon: Horizon,
+}
+
+/// What a memory store has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// States held now, those that have expired but were not met since included.
+    pub keys: usize,
+    /// Plans that lacked room for a new state.
+    pub lacked_room: usize,
+    /// States dropped because they had expired.
+    pub expired: usize,
+    /// States dropped although they still meant something, to make room for others ([`WhenFull::Evict`]).
+    pub evicted: usize,
+    /// States of a snapshot for which there was no room.
+    pub left_out: usize,
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// An empty store on `clock`.
+    pub fn new(settings: MemorySettings, clock: C) -> Self {
+        let shards = settings.max_keys.div_ceil(STATES_A_SHARD).clamp(64, 65_536);
+        Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::default(),
+            clock,
+            settings,
+            keys: AtomicUsize::new(0),
+            lacked_room: AtomicUsize::new(0),
+            expired: AtomicUsize::new(0),
+            evicted: AtomicUsize::new(0),
+            left_out: AtomicUsize::new(0),
+            next_swept: AtomicUsize::new(0),
+            next_evicted: AtomicUsize::new(0),
+            horizon: Horizon::default(),
+        }
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> MemoryStats {
+        MemoryStats {
+            keys: self.keys.load(Ordering::Relaxed),
+            lacked_room: self.lacked_room.load(Ordering::Relaxed),
+            expired: self.expired.load(Ordering::Relaxed),
+            evicted: self.evicted.load(Ordering::Relaxed),
+            left_out: self.left_out.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Drops the expired states of the next `shards` shards, a slice at a time, so that no lock is held for more than
+    /// microseconds. Called now and then, so that keys nobody asks for any more give their memory back.
+    pub fn sweep(&self, shards: usize) {
+        let now = self.clock.now();
+        for _ in 0..shards.min(self.shards.len()) {
+            let index = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            // Twice around: the first round learns what the second can rely on.
+            let slices = 2 * (self.shards[index].lock().len() / SWEEP_SLICE + 1);
+            for _ in 0..slices {
+                let mut shard = self.shards[index].lock();
+                self.dropped(shard.sweep(SWEEP_SLICE, now));
+                if shard.next_expiry() > now {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// How many shards there are, for [`MemoryStore::sweep`].
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Decides a plan now.
+    #[inline]
+    pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
+        self.decide_and_tell(plan, &mut 0)
+    }
+
+    /// Decides a plan now, and tells when that was.
+    #[inline]
+    pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
+        let mut at = 0;
+        let decisions = self.decide_and_tell(plan, &mut at);
+        Verdict { decisions, degraded: false, at }
+    }
+
+    /// Decides a plan at the moment that it tells.
+    // The moment is told apart from the decisions, so that these are not moved once more.
+    fn decide_and_tell(&self, plan: &Plan<'_>, at: &mut Micros) -> Decisions {
+        let mut view = View::new(self, plan);
+        view.lock();
+        *at = view.look();
+        let decisions = decide(plan, &mut view, *at);
+        view.finish();
+        decisions
+    }
+
+    /// The present, by this store's clock.
+    pub fn now(&self) -> Micros {
+        self.clock.now()
+    }
+
+    /// Forgets states; see [`Store::reset`].
+    pub fn reset_now(&self, key: &Key, anchor: u8, subtree: bool) -> bool {
+        let depth = key.depth();
+        let own = hash(&self.hasher, key.prefix(depth.min(usize::from(anchor))));
+        let own_shard = locate::shard_of(own, self.shards.len());
+        // What is below a key above the anchor has anchors of its own, in any shard.
+        let everywhere = subtree && depth < usize::from(anchor);
+        let mut existed = false;
+        for (index, shard) in self.shards.iter().enumerate() {
+            if everywhere || index == own_shard {
+                let (removed, live) = shard.lock().reset(key.prefix(depth), subtree, self.clock.now());
+                self.keys.fetch_sub(removed, Ordering::Relaxed);
+                existed |= live;
+            }
+        }
+        existed
+    }
+
+    /// Puts back a state of a snapshot. Of two with one name the one that expires later counts. `false`: there is no room.
+    fn put_back(&self, path: &[u8], anchor_end: usize, ident: &[u8], state: State, expires: Micros) -> bool {
+        let place = locate::place(&self.hasher, path, anchor_end, ident, self.shards.len());
+        let mut shard = self.shards[place.shard].lock();
+        match shard.find(place.state, path, ident) {
+            Some(slot) if shard.expires(slot) > expires => return true,
+            Some(slot) => shard.replace(slot, state, expires),
+            None if self.take_room(1) => drop(shard.insert(place.state, Name::new(path, ident), state, expires)),
+            None => return false,
+        }
+        self.horizon.expects(expires);
+        true
+    }
+
+    fn dropped(&self, states: usize) {
+        if states > 0 {
+            self.keys.fetch_sub(states, Ordering::Relaxed);
+            self.expired.fetch_add(states, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    #[inline]
+    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
+        let mut at = 0;
+        Decide::Ready(Verdict { decisions: self.decide_and_tell(plan, &mut at), degraded: false, at })
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+        Ok(ResetDone { existed: self.reset_now(key, anchor, subtree), scanned: false })
+    }
+}

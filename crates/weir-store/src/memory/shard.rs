@@ -1,0 +1,278 @@
+//! One shard: states in a row, and a table of hashes that finds them.
+
+use hashbrown::HashTable;
+
+use super::{name::Name, row::Row};
+use weir_core::{
+    algorithm::State,
+    domain::{Micros, key::END},
+};
+
+/// A part of the store's states. The table holds positions in `slots`; a removed slot's place is taken by the last one.
+pub struct Shard {
+    table: HashTable<u32>,
+    slots: Row<Slot>,
+    /// Where the sweep goes on.
+    hand: usize,
+    /// The least expiry of the states that the sweep has passed.
+    passed: Micros,
+    /// No state expires before.
+    next_expiry: Micros,
+}
+
+struct Slot {
+    name: Name,
+    state: State,
+    expires: Micros,
+    hash: u32,
+}
+
+/// The table takes its tag from the upper bits, so the 32 bits of a hash are spread over 64.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self { table: HashTable::new(), slots: Row::default(), hand: 0, passed: Micros::MAX, next_expiry: Micros::MAX }
+    }
+}
+
+impl Shard {
+    /// The slot of the state with this name, given in its two parts.
+    pub fn find(&self, hash: u32, path: &[u8], ident: &[u8]) -> Option<usize> {
+        let is = |slot: &u32| {
+            let slot = &self.slots[*slot as usize];
+            slot.hash == hash && slot.name.bytes().strip_prefix(path).is_some_and(|rest| rest == ident)
+        };
+        self.table.find(spread(hash), is).map(|slot| *slot as usize)
+    }
+
+    /// What a slot holds.
+    pub fn state(&self, slot: usize) -> &State {
+        &self.slots[slot].state
+    }
+
+    /// When a slot's state means nothing any more.
+    pub fn expires(&self, slot: usize) -> Micros {
+        self.slots[slot].expires
+    }
+
+    /// The states in the slots below `end`, from the last to the first: their names, what they are and when they expire.
+    pub fn below(&self, end: usize) -> impl Iterator<Item = (&[u8], &State, Micros)> {
+        let slots = (0..end.min(self.len())).rev().map(|slot| &self.slots[slot]);
+        slots.map(|Slot { name, state, expires, .. }| (name.bytes(), state, *expires))
+    }
+
+    /// Changes what a slot holds.
+    pub fn replace(&mut self, slot: usize, state: State, expires: Micros) {
+        self.expects(expires);
+        let slot = &mut self.slots[slot];
+        slot.state = state;
+        slot.expires = expires;
+    }
+
+    /// Adds a state whose name is not there yet, and tells its slot.
+    pub fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros) -> usize {
+        self.expects(expires);
+        let slot = self.slots.len();
+        self.slots.push(Slot { name, state, expires, hash });
+        let slots = &self.slots;
+        self.table.insert_unique(spread(hash), slot as u32, |slot| spread(slots[*slot as usize].hash));
+        slot
+    }
+
+    fn expects(&mut self, expires: Micros) {
+        self.passed = self.passed.min(expires);
+        self.next_expiry = self.next_expiry.min(expires);
+    }
+
+    /// How many states there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// A moment before which no state expires.
+    pub fn next_expiry(&self) -> Micros {
+        if self.slots.len() == 0 { Micros::MAX } else { self.next_expiry }
+    }
+
+    /// Goes on to look at states, at most `count`, and drops those that have expired; tells how many. Costs nothing while
+    /// none can have.
+    pub fn sweep(&mut self, count: usize, now: Micros) -> usize {
+        let before = self.slots.len();
+        for _ in 0..count {
+            if self.next_expiry() > now {
+                break;
+            }
+            match self.slots.get(self.hand) {
+                Some(slot) if slot.expires <= now => self.remove(self.hand),
+                Some(slot) => {
+                    self.passed = self.passed.min(slot.expires);
+                    self.hand += 1;
+                }
+                None => {
+                    self.next_expiry = self.passed;
+                    self.start_over();
+                }
+            }
+        }
+        self.shrink();
+        before - self.slots.len()
+    }
+
+    /// Of `count` states, which `turn` chooses, drops the one that expires first and is not spared. `false`: all are.
+    pub fn evict(&mut self, turn: usize, count: usize, spared: impl Fn(usize) -> bool) -> bool {
+        let length = self.slots.len();
+        let start = spread(turn as u32) as usize % length.max(1);
+        let compared = (0..count.min(length)).map(|next| (start + next) % length).filter(|slot| !spared(*slot));
+        let Some(first) = compared.min_by_key(|slot| self.slots[*slot].expires) else { return false };
+        // The last one takes its place, which the sweep may have passed.
+        self.passed = self.passed.min(self.slots[length - 1].expires);
+        self.remove(first);
+        self.shrink();
+        true
+    }
+
+    fn start_over(&mut self) {
+        self.hand = 0;
+        self.passed = Micros::MAX;
+    }
+
+    fn shrink(&mut self) {
+        if self.slots.len() < self.table.capacity() / 4 {
+            let slots = &self.slots;
+            self.table.shrink_to(slots.len() * 2, |slot| spread(slots[*slot as usize].hash));
+        }
+    }
+
+    /// Drops every state of exactly the key `path`, and with `subtree` those below it: how many, and whether one of the
+    /// key itself had not expired.
+    pub fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> (usize, bool) {
+        let (before, mut live) = (self.slots.len(), false);
+        let mut slot = 0;
+        while slot < self.slots.len() {
+            let Slot { name, expires, .. } = &self.slots[slot];
+            match name.bytes().strip_prefix(path).and_then(<[u8]>::first) {
+                Some(&END) => {
+                    live |= *expires > now;
+                    self.remove(slot);
+                }
+                Some(_) if subtree => self.remove(slot),
+                _ => slot += 1,
+            }
+        }
+        if self.slots.len() < before {
+            // States have moved to where the sweep had passed already.
+            self.start_over();
+            self.next_expiry = Micros::MIN;
+            self.shrink();
+        }
+        (before - self.slots.len(), live)
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let last = self.slots.len() - 1;
+        if let Ok(entry) = self.table.find_entry(spread(self.slots[slot].hash), |at| *at as usize == slot) {
+            entry.remove();
+        }
+        if slot != last
+            && let Some(at) = self.table.find_mut(spread(self.slots[last].hash), |at| *at as usize == last)
+        {
+            *at = slot as u32;
+        }
+        self.slots.swap_remove(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use weir_core::{
+        algorithm::{Bounds, find},
+        domain::Ask,
+    };
+
+    fn a_state() -> State {
+        let entry = find("fixed_window").unwrap();
+        let params = (entry.parse)(&entry.examples[0], &Bounds::default()).unwrap();
+        params.step(None, &Ask { now: 0, cost: 1, max_wait: None, phase: 0 }).1.unwrap()
+    }
+
+    #[test]
+    fn a_state_that_moves_behind_the_sweep_is_not_forgotten_by_it() {
+        let mut shard = Shard::default();
+        for (key, expires) in [100, 200, 300, 5, 50].into_iter().enumerate() {
+            shard.insert(key as u32, Name::new(&[key as u8], &[END]), a_state(), expires);
+        }
+        // Once around, and two more.
+        assert_eq!(shard.sweep(8, 5), 1);
+        assert_eq!((shard.hand, shard.next_expiry()), (2, 5));
+        assert!(shard.evict(0, 4, |slot| slot != 0));
+        assert_eq!(shard.sweep(2, 5), 0);
+        assert_eq!((shard.hand, shard.next_expiry()), (0, 50));
+    }
+
+    proptest! {
+        /// Against a map of expiries: what is there is found, only what has expired is dropped, and a whole pass drops all
+        /// of it.
+        #[test]
+        fn a_shard_is_a_map_that_forgets(story in prop::collection::vec((0..7u8, 0..40u8, 0..100i64), 1..300)) {
+            let (mut shard, mut model) = (Shard::default(), BTreeMap::new());
+            for (number, (what, key, time)) in story.into_iter().enumerate() {
+                let (path, hash, now) = ([key / 10, key], u32::from(key % 7), number as Micros);
+                match what {
+                    0..=2 => {
+                        let expires = now + time;
+                        match shard.find(hash, &path, &[END]) {
+                            Some(slot) => shard.replace(slot, a_state(), expires),
+                            None => drop(shard.insert(hash, Name::new(&path, &[END]), a_state(), expires)),
+                        }
+                        model.insert(path, expires);
+                    }
+                    3 => {
+                        let dropped = shard.sweep(usize::from(key), now);
+                        let before = model.len();
+                        model.retain(|path, _| shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
+                        prop_assert_eq!(before - model.len(), dropped);
+                    }
+                    4 => {
+                        let (removed, live) = shard.reset(&path, false, now);
+                        let expires = model.remove(&path);
+                        prop_assert_eq!((removed, live), (usize::from(expires.is_some()), expires > Some(now)));
+                    }
+                    5 => {
+                        let spared = shard.find(hash, &path, &[END]);
+                        let (evicted, before) = (shard.evict(number, usize::from(key), |slot| Some(slot) == spared), model.len());
+                        model.retain(|path, _| shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
+                        prop_assert_eq!(before - model.len(), usize::from(evicted));
+                        prop_assert!(evicted || usize::from(spared.is_some()) == before || key < 2);
+                        prop_assert_eq!(shard.find(hash, &path, &[END]).is_some(), spared.is_some());
+                    }
+                    _ => {
+                        let before = model.len();
+                        model.retain(|path, _| path[0] != key / 10);
+                        prop_assert_eq!(shard.reset(&path[..1], true, now), (before - model.len(), false));
+                    }
+                }
+                let alive = model.iter().filter(|(_, expires)| **expires > now);
+                for (path, _) in alive {
+                    prop_assert!(shard.find(u32::from(path[1] % 7), path, &[END]).is_some());
+                }
+                if shard.next_expiry() > now {
+                    prop_assert!(model.values().all(|expires| *expires > now));
+                }
+                prop_assert_eq!(shard.len(), model.len());
+            }
+            let now = 1_000;
+            while shard.next_expiry() <= now {
+                shard.sweep(5, now);
+            }
+            prop_assert_eq!(shard.len(), 0);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The file: written beside its place and renamed, so that what stands there is whole at any time.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use super::write::write;
+use crate::MemoryStore;
+use weir_core::domain::Clock;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// How many states.
+    pub states: u64,
+    /// Length of the file.
+    pub bytes: u64,
+}
+
+/// Writes a store's states to a file that only its owner may read. What stood there before stays until all is on disk. Not
+/// to be called twice at once for one path. It blocks.
+///
+/// # Errors
+/// What the system says; then the file is as it was.
+pub fn save<C: Clock>(store: &MemoryStore<C>, path: &Path) -> io::Result<Saved> {
+    let beside = with_suffix(path, ".tmp");
+    // One that was left behind may have other rights.
+    absent_is_fine(fs::remove_file(&beside))?;
+    let saved = save_beside(store, path, &beside);
+    if saved.is_err() {
+        // The first error tells more than one from clearing up.
+        let _ = fs::remove_file(&beside);
+    }
+    saved
+}
+
+fn save_beside<C: Clock>(store: &MemoryStore<C>, path: &Path, beside: &Path) -> io::Result<Saved> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
+    let (states, bytes) = write(store, &file)?;
+    file.sync_all()?;
+    fs::rename(beside, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok(Saved { states, bytes })
+}
+
+/// Renames a file so that it is out of the way, over one that was set aside before; tells the new path. `None`: there is
+/// no file.
+///
+/// # Errors
+/// What the system says.
+pub fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
+    let aside = with_suffix(path, ".rejected");
+    Ok(absent_is_fine(fs::rename(path, &aside))?.map(|()| aside))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or(OsStr::new("snapshot")).to_owned();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+fn absent_is_fine<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

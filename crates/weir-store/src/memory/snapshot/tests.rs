@@ -1,0 +1,342 @@
+//! What comes back from a file, and what is refused.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use smallvec::SmallVec;
+use tempfile::TempDir;
+use weir_core::testing::{Random, cases};
+
+use super::*;
+use crate::{MemoryStore, SystemClock, memory::MemorySettings};
+use weir_core::{
+    algorithm::{Bounds, LIST},
+    domain::{
+        Charge, Key, ManualClock,
+        key::domain_name,
+        time::{DAY, MAX_MOMENT},
+    },
+    plan::{Decisions, Level, Limit, Origin, Plan},
+};
+
+const NOW: Micros = 1_790_000_000_000_000;
+/// Domains with their anchors. One name is long enough to be hashed.
+const DOMAINS: [(&str, u8); 4] =
+    [("", 2), ("api", 1), ("a domain with a name of more than sixty-four bytes, all of them plain", 3), ("z", 32)];
+
+type Store = MemoryStore<Arc<ManualClock>>;
+
+struct Scenery {
+    limits: Vec<Limit>,
+    keys: Vec<(Key, u8)>,
+}
+
+impl Scenery {
+    fn new(random: &mut Random) -> Self {
+        let params = |random: &mut Random| {
+            let entry = &LIST[random.below(LIST.len())];
+            (entry.parse)(&entry.examples[random.below(entry.examples.len())], &Bounds::default()).unwrap()
+        };
+        let limits = (0..6).map(|ordinal| {
+            let name = random.once_in(2).then_some("named");
+            let origin = random.pick(&[Origin::Policy, Origin::Request]);
+            Limit::new(origin, name, "*", ordinal, false, params(random))
+        });
+        let limits = limits.collect();
+        let keys = (0..12).map(|_| {
+            let (domain, anchor) = random.pick(&DOMAINS);
+            let segments: Vec<_> =
+                (0..random.within(1, 5)).map(|_| "s".repeat(random.pick(&[1, 2, 64, 65, 1_024]))).collect();
+            (Key::new(domain, &segments).unwrap(), anchor)
+        });
+        Self { limits, keys: keys.collect() }
+    }
+
+    /// A request about one of the keys, with costs of any sign.
+    fn plan(&self, random: &mut Random) -> Plan<'_> {
+        let (key, anchor) = &self.keys[random.below(self.keys.len())];
+        let mut depths: Vec<_> = (0..3).map(|_| random.within(1, key.depth() as i64) as u8).collect();
+        depths.sort_unstable();
+        let levels: SmallVec<_> = depths
+            .into_iter()
+            .map(|depth| {
+                Level::new(key, depth, *anchor, &self.limits[random.below(self.limits.len())], random.within(-2, 6))
+            })
+            .collect();
+        Plan::new(levels, random.pick(&[Charge::AllOrNothing, Charge::Independent]), None)
+    }
+}
+
+fn store(max_keys: usize, now: Micros) -> (Store, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(now));
+    (MemoryStore::new(MemorySettings { max_keys, ..MemorySettings::default() }, Arc::clone(&clock)), clock)
+}
+
+fn anchor_of(domain: &[u8]) -> u8 {
+    DOMAINS.iter().find(|(name, _)| domain_name(name) == domain).unwrap().1
+}
+
+fn load(path: &Path, store: &Store) -> Result<Loaded, SnapshotError> {
+    Snapshot::open(path)?.unwrap().load_into(store, anchor_of)
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weir.snapshot");
+    (dir, path)
+}
+
+#[test]
+fn a_store_and_the_one_loaded_from_its_snapshot_decide_alike() {
+    let (_dir, path) = place();
+    cases(300, |seed| {
+        let mut random = seed.clone();
+        let scenery = Scenery::new(&mut random);
+        let ((first, clock), mut now) = (store(10_000, NOW), NOW);
+        let decide = |store: &Store, random: &mut Random| -> Decisions { store.decide_now(&scenery.plan(random)) };
+        for _ in 0..40 {
+            now += random.magnitude(1 << 30);
+            clock.set(now);
+            decide(&first, &mut random);
+        }
+        let saved = save(&first, &path).unwrap();
+        assert_eq!(saved.bytes, fs::metadata(&path).unwrap().len());
+        let snapshot = Snapshot::open(&path).unwrap().unwrap();
+        assert_eq!(snapshot.clock(), now);
+        // Other shards, other hashes.
+        let (second, later) = store(1 << 20, now);
+        let loaded = snapshot.load_into(&second, anchor_of).unwrap();
+        assert_eq!(loaded, Loaded { states: saved.states, expired: 0, left_out: 0 });
+        for _ in 0..20 {
+            now += random.magnitude(1 << 30);
+            clock.set(now);
+            later.set(now);
+            assert_eq!(decide(&first, &mut random.clone()), decide(&second, &mut random));
+        }
+    });
+}
+
+/// A store with one state for each of so many keys, all of which expire a day after [`NOW`].
+fn filled(keys: usize) -> (Store, Limit) {
+    let source: &[(&str, &str)] = &[("burst", "9"), ("count", "10"), ("period", "10d")];
+    let gcra = LIST.iter().find(|entry| entry.name == "gcra").unwrap();
+    let limit = Limit::new(Origin::Policy, None, "*", 0, false, (gcra.parse)(&source, &Bounds::default()).unwrap());
+    let (store, _) = store(1_000_000, NOW);
+    (0..keys).for_each(|number| assert_eq!(ask(&store, &limit, "stable", number, 1), 9));
+    (store, limit)
+}
+
+fn ask(store: &Store, limit: &Limit, kind: &str, number: usize, cost: i64) -> u64 {
+    ask_key(store, limit, &Key::new("", &[kind, &number.to_string()]).unwrap(), cost)
+}
+
+/// How much is left after so many units.
+fn ask_key(store: &Store, limit: &Limit, key: &Key, cost: i64) -> u64 {
+    let levels = SmallVec::from_iter([Level::new(key, key.depth() as u8, 2, limit, cost)]);
+    store.decide_now(&Plan::new(levels, Charge::AllOrNothing, None))[0].remaining
+}
+
+#[test]
+fn what_has_expired_stays_behind_and_what_does_not_fit_is_counted() {
+    let (_dir, path) = place();
+    let (first, limit) = filled(1_000);
+    for (max_keys, now, expired, left_out) in
+        [(1_000, NOW + DAY - 1, 0, 0), (1_000, NOW + DAY, 1_000, 0), (400, NOW, 0, 600)]
+    {
+        save(&first, &path).unwrap();
+        let (second, _) = store(max_keys, now);
+        assert_eq!(load(&path, &second).unwrap(), Loaded { states: 1_000, expired, left_out });
+        assert_eq!(second.stats().keys, 1_000 - (expired + left_out) as usize);
+        assert_eq!(second.stats().left_out as u64, left_out);
+    }
+    // Nor is it written when it had expired before.
+    first.clock.set(NOW + DAY);
+    ask(&first, &limit, "new", 0, 1);
+    assert_eq!(save(&first, &path).unwrap().states, 1);
+}
+
+#[test]
+fn of_two_states_with_one_name_the_one_that_expires_later_counts() {
+    let (_dir, path) = place();
+    let (first, limit) = filled(1);
+    let (earlier, later) = (path.with_extension("earlier"), path.with_extension("later"));
+    save(&first, &earlier).unwrap();
+    ask(&first, &limit, "stable", 0, 2);
+    save(&first, &later).unwrap();
+    for files in [[&earlier, &later], [&later, &earlier]] {
+        let (second, _) = store(1, NOW);
+        for file in files {
+            assert_eq!(load(file, &second).unwrap(), Loaded { states: 1, expired: 0, left_out: 0 });
+        }
+        assert_eq!(ask(&second, &limit, "stable", 0, 0), 7);
+    }
+}
+
+#[test]
+fn a_state_that_stays_is_written_whatever_comes_and_goes() {
+    const STABLE: usize = 5_000;
+    let (_dir, path) = place();
+    let (first, limit) = filled(0);
+    // All in one shard, so that slices of it are written while states move.
+    let key = |kind: &str, number: usize| Key::new("", &["one", "anchor", kind, &number.to_string()]).unwrap();
+    for number in 0..STABLE {
+        ask_key(&first, &limit, &key("comes and goes", number), 1);
+        ask_key(&first, &limit, &key("stable", number), 3);
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..STABLE).cycle() {
+                let key = key("comes and goes", number);
+                ask_key(&first, &limit, &key, 1);
+                if number % 64 == 0 {
+                    first.reset_now(&key, 2, false);
+                }
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        for _ in 0..20 {
+            save(&first, &path).unwrap();
+            let (second, _) = store(1_000_000, NOW);
+            load(&path, &second).unwrap();
+            let lost = (0..STABLE).filter(|number| ask_key(&second, &limit, &key("stable", *number), 0) != 7).count();
+            done.store(lost > 0, Ordering::Relaxed);
+            assert_eq!(lost, 0);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+fn refusal(path: &Path) -> String {
+    load(path, &store(1_000, NOW).0).map(|loaded| panic!("{loaded:?}")).unwrap_err().to_string()
+}
+
+/// The file with another content and the checksum that belongs to it.
+fn rewrite(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut content = fs::read(path).unwrap();
+    content.truncate(content.len() - CHECKSUM);
+    change(&mut content);
+    content.extend_from_slice(blake3::hash(&content).as_bytes());
+    fs::write(path, content).unwrap();
+}
+
+fn at(content: &[u8], text: &str) -> usize {
+    content.windows(text.len()).position(|window| window == text.as_bytes()).unwrap()
+}
+
+/// Behind the names of the algorithms: the number of the first state's.
+fn first_state(content: &[u8]) -> usize {
+    let last = LIST.last().unwrap().name;
+    at(content, last) + last.len()
+}
+
+#[test]
+fn a_file_with_any_byte_changed_or_missing_is_refused() {
+    let (_dir, path) = place();
+    save(&filled(3).0, &path).unwrap();
+    let whole = fs::read(&path).unwrap();
+    for index in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[index] ^= 0x10;
+        fs::write(&path, damaged).unwrap();
+        refusal(&path);
+        fs::write(&path, &whole[..index]).unwrap();
+        assert!(refusal(&path).contains("damaged or was cut short"), "{index} bytes");
+    }
+    fs::write(&path, [&whole[..], b"more"].concat()).unwrap();
+    assert!(refusal(&path).contains("damaged"));
+    fs::write(&path, whole).unwrap();
+    assert_eq!(load(&path, &store(1_000, NOW).0).unwrap().states, 3);
+}
+
+#[test]
+fn what_is_no_snapshot_of_this_version_is_refused_by_its_kind() {
+    let (_dir, path) = place();
+    assert!(Snapshot::open(&path).unwrap().is_none());
+    fs::write(&path, "schema: { user: {} }").unwrap();
+    assert_eq!(refusal(&path), "is no snapshot");
+    fs::write(&path, "").unwrap();
+    assert!(refusal(&path).contains("cut short"));
+    let write = || assert_eq!(save(&filled(3).0, &path).unwrap().states, 3);
+    write();
+    rewrite(&path, |content| content[8] = 2);
+    assert!(refusal(&path).starts_with("has the form 2, of a later version"), "{}", refusal(&path));
+    write();
+    rewrite(&path, |content| {
+        let name = at(content, "gcra");
+        content[name..name + 4].copy_from_slice(b"grca");
+    });
+    assert_eq!(refusal(&path), "holds states of the algorithm `grca`, which this version of weir does not know");
+    // The order of the algorithms is the file's own, and one that no state has does not matter.
+    write();
+    rewrite(&path, |content| {
+        let name = at(content, "fixed_window");
+        content[name] = b'F';
+    });
+    assert_eq!(load(&path, &store(1_000, NOW).0).unwrap().states, 3);
+    let nonsense: [fn(&mut Vec<u8>); 5] = [
+        // The clock.
+        |content| content[12..20].copy_from_slice(&(MAX_MOMENT + 1).to_le_bytes()),
+        // The second word of the first state, a numerator.
+        |content| {
+            let words = first_state(content) + 3;
+            content[words + 8..words + 16].copy_from_slice(&0.5_f64.to_le_bytes());
+        },
+        // The name of a state.
+        |content| {
+            let name = at(content, "stable");
+            content[name - 1] = 200;
+        },
+        // The number of its algorithm.
+        |content| {
+            let number = first_state(content);
+            content[number] = 200;
+        },
+        // How many there are.
+        |content| {
+            let count = content.len() - 8;
+            content[count] = 9;
+        },
+    ];
+    for change in nonsense {
+        write();
+        rewrite(&path, change);
+        assert!(refusal(&path).starts_with("holds what is no state"), "{}", refusal(&path));
+    }
+}
+
+#[test]
+fn the_file_is_its_owner_s_and_never_half_there() {
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, path) = place();
+    let (first, _) = filled(10);
+    fs::write(dir.path().join("weir.snapshot.tmp"), "left behind").unwrap();
+    save(&first, &path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let names = || fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(names(), 1, "nothing is left beside it");
+    // A folder cannot be replaced by a file.
+    let folder = dir.path().join("folder");
+    fs::create_dir_all(folder.join("full")).unwrap();
+    save(&first, &folder).unwrap_err();
+    assert_eq!(names(), 2, "nothing is left beside it after a failure");
+    assert_eq!(set_aside(&path).unwrap(), Some(dir.path().join("weir.snapshot.rejected")));
+    assert_eq!(set_aside(&path).unwrap(), None);
+}
+
+#[test]
+fn the_clock_goes_on_where_the_snapshot_s_stood() {
+    let ahead = MAX_MOMENT - DAY;
+    assert!(weir_core::domain::Clock::now(&SystemClock::resuming_at(ahead)) >= ahead);
+    let wall = weir_core::domain::Clock::now(&SystemClock::new());
+    let resumed = weir_core::domain::Clock::now(&SystemClock::resuming_at(wall - DAY));
+    assert!((wall..wall + DAY).contains(&resumed));
+}

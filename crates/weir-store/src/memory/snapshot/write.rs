@@ -1,0 +1,103 @@
+//! Writing: shard by shard, a slice of states under its lock at a time.
+
+use std::io::{self, Write};
+
+use super::{CHECKSUM, END_OF_STATES, MAGIC, VERSION};
+use crate::MemoryStore;
+use weir_core::{
+    algorithm::{LIST, State},
+    domain::{Clock, Micros},
+};
+
+/// Most states copied while a shard is locked.
+const SLICE: usize = 512;
+/// Bytes that are collected before they are written. A slice that has passed them ends, however few states it has.
+const BUFFER: usize = 128 << 10;
+
+/// Counts and hashes what goes through it.
+struct Hashing<W> {
+    out: W,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl<W: Write> Hashing<W> {
+    /// Writes and empties the buffer.
+    fn take(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
+        self.hasher.update(buffer);
+        self.out.write_all(buffer)?;
+        self.bytes += buffer.len() as u64;
+        buffer.clear();
+        Ok(())
+    }
+}
+
+/// Writes all states of a store that have not expired: how many, and how many bytes. What is decided meanwhile may or may
+/// not be among it; a state that is there all the time is.
+pub fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u64, u64)> {
+    let mut out = Hashing { out, hasher: blake3::Hasher::new(), bytes: 0 };
+    let mut buffer = Vec::with_capacity(2 * BUFFER);
+    let now = store.clock.now();
+    head(now, &mut buffer)?;
+    let mut states = 0;
+    for shard in &store.shards {
+        // Downwards: when a state is removed the last one takes its place, so none that is yet to come gets behind.
+        let mut end = usize::MAX;
+        while end > 0 {
+            let shard = shard.lock();
+            let slice = shard.below(end).take(SLICE);
+            end = end.min(shard.len());
+            for (name, state, expires) in slice {
+                if buffer.len() >= BUFFER {
+                    break;
+                }
+                end -= 1;
+                if expires > now {
+                    record(name, state, expires, &mut buffer)?;
+                    states += 1;
+                }
+            }
+            drop(shard);
+            if buffer.len() >= BUFFER {
+                out.take(&mut buffer)?;
+            }
+        }
+    }
+    buffer.push(END_OF_STATES);
+    buffer.extend_from_slice(&u64::to_le_bytes(states));
+    out.take(&mut buffer)?;
+    out.out.write_all(out.hasher.finalize().as_bytes())?;
+    out.out.flush()?;
+    Ok((states, out.bytes + CHECKSUM as u64))
+}
+
+fn head(now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&now.to_le_bytes());
+    out.push(length(LIST.len())?);
+    for entry in LIST {
+        out.push(length(entry.name.len())?);
+        out.extend_from_slice(entry.name.as_bytes());
+    }
+    Ok(())
+}
+
+fn record(name: &[u8], state: &State, expires: Micros, out: &mut Vec<u8>) -> io::Result<()> {
+    let algorithm = LIST.iter().position(|entry| entry.name == state.algorithm());
+    out.push(length(algorithm.map_or(0, |index| index + 1))?);
+    let words = state.encode();
+    out.extend_from_slice(&length::<u16>(words.len())?.to_le_bytes());
+    for word in words {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&expires.to_le_bytes());
+    out.extend_from_slice(&length::<u16>(name.len())?.to_le_bytes());
+    out.extend_from_slice(name);
+    Ok(())
+}
+
+/// A length as the form holds it. The bounds on keys, limits and states keep all of them within it.
+fn length<T: TryFrom<usize>>(length: usize) -> io::Result<T> {
+    T::try_from(length).map_err(|_| io::Error::other("a state is too large for the form"))
+}

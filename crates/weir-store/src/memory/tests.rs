@@ -1,0 +1,253 @@
+//! The store as a whole: bounded, nothing live forgotten, and exact under many threads.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use super::*;
+use weir_core::{
+    algorithm::{Bounds, find},
+    domain::{Charge, ManualClock, time::SECOND},
+    plan::{Level, Limit, Origin},
+};
+
+/// States that a store has room for.
+const MOST: usize = 1_000;
+
+/// `count` per second.
+fn per_second(count: &str, period: &str) -> Limit {
+    let source: &[(&str, &str)] = &[("count", count), ("period", period)];
+    let params = (find("fixed_window").unwrap().parse)(&source, &Bounds::default()).unwrap();
+    Limit::new(Origin::Policy, None, "*", 0, false, params)
+}
+
+fn ask<C: Clock>(store: &MemoryStore<C>, limit: &Limit, key: &Key, depths: &[u8]) -> bool {
+    let levels = depths.iter().map(|depth| Level::new(key, *depth, 2, limit, 1));
+    store.decide_now(&Plan::new(levels.collect(), Charge::AllOrNothing, None)).iter().all(|level| level.allowed)
+}
+
+fn key(parts: &[&str]) -> Key {
+    Key::new("", parts).unwrap()
+}
+
+#[test]
+fn a_full_store_forgets_nothing_live_and_takes_what_has_expired() {
+    let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1", "1s"));
+    let store = MemoryStore::new(MemorySettings { max_keys: MOST, ..MemorySettings::default() }, Arc::clone(&clock));
+    let keys: Vec<_> = (0..MOST).map(|user| key(&["user", &user.to_string()])).collect();
+    assert!(keys.iter().all(|key| ask(&store, &limit, key, &[2])));
+    assert!(!ask(&store, &limit, &key(&["user", "one too many"]), &[2]));
+    assert!(!ask(&store, &limit, &key(&["user", "0", "below"]), &[2, 3]), "one of its levels is new");
+    assert!(keys.iter().all(|key| !ask(&store, &limit, key, &[2])), "every key is used up");
+    assert_eq!(store.stats(), MemoryStats { keys: MOST, lacked_room: 1, ..MemoryStats::default() });
+
+    clock.set(6 * SECOND);
+    let others: Vec<_> = (0..MOST).map(|user| key(&["other", &user.to_string()])).collect();
+    assert!(others.iter().all(|key| ask(&store, &limit, key, &[2])));
+    assert_eq!(store.stats().keys, MOST);
+    store.sweep(store.shard_count());
+    assert_eq!(store.stats(), MemoryStats { keys: MOST, lacked_room: 1, expired: MOST, ..MemoryStats::default() });
+}
+
+#[test]
+fn resets_reach_the_key_what_is_below_it_and_nothing_else() {
+    let limit = per_second("1", "1h");
+    let store = MemoryStore::new(MemorySettings::default(), Arc::new(ManualClock::new(SECOND)));
+    let paths = [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "bc"], &["ab"], &["a", "d", "e"]].map(key);
+    let fill = || {
+        for key in &paths {
+            ask(&store, &limit, key, &[key.depth() as u8]);
+        }
+    };
+    let live = || paths.iter().filter(|key| !ask(&store, &limit, key, &[key.depth() as u8])).count();
+    for (path, subtree, existed, left) in [
+        (&["a", "b"][..], false, true, 5),
+        (&["a", "b"], true, true, 4),
+        (&["a"], false, true, 5),
+        (&["a"], true, true, 1),
+        (&["a", "d"], true, false, 5),
+        (&["z"], true, false, 6),
+    ] {
+        fill();
+        assert_eq!(store.reset_now(&key(path), 2, subtree), existed, "{path:?}");
+        assert_eq!(store.stats().keys, left, "{path:?}");
+        assert_eq!(live(), left, "{path:?}");
+    }
+}
+
+#[test]
+fn plans_over_several_anchors_neither_block_each_other_nor_admit_too_much() {
+    const THREADS: usize = 4;
+    const EACH: usize = 5_000;
+    const LIMIT: usize = 7_000;
+    let limit = per_second(&LIMIT.to_string(), "31d");
+    let store = MemoryStore::new(MemorySettings::default(), ManualClock::new(SECOND));
+    let admitted = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for offset in 0..THREADS {
+            let (store, limit, admitted) = (&store, &limit, &admitted);
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    // The one at the root is shared by all; the other is in any shard.
+                    let key = key(&["root", &((number * 7 + offset) % 50).to_string()]);
+                    let depths: &[u8] = if number % 2 == 0 { &[1, 2] } else { &[1] };
+                    admitted.fetch_add(usize::from(ask(store, limit, &key, depths)), Ordering::Relaxed);
+                    if number % 100 == 0 {
+                        store.sweep(8);
+                        store.reset_now(&Key::new("", &["elsewhere"]).unwrap(), 2, true);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(admitted.into_inner(), LIMIT);
+}
+
+#[test]
+fn many_at_once_find_the_room_of_what_has_expired() {
+    const THREADS: usize = 4;
+    const MOST: usize = 40_000;
+    let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1", "1s"));
+    let store = MemoryStore::new(MemorySettings { max_keys: MOST, ..MemorySettings::default() }, Arc::clone(&clock));
+    for number in 0..MOST {
+        ask(&store, &limit, &key(&["old", &number.to_string()]), &[2]);
+    }
+    clock.set(7 * SECOND);
+    let refused = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, limit, refused) = (&store, &limit, &refused);
+            scope.spawn(move || {
+                for number in 0..MOST / THREADS / 2 {
+                    let key = key(&["new", &thread.to_string(), &number.to_string()]);
+                    refused.fetch_add(usize::from(!ask(store, limit, &key, &[3])), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    // What the others hold at that moment cannot be looked at, so a few may be refused; half of the room is never needed.
+    assert!(refused.load(Ordering::Relaxed) < MOST / 100, "{refused:?} of {} were refused", MOST / 2);
+}
+
+/// A full store of so many keys, each used up for 1 s to `MOST` s.
+fn full(when_full: WhenFull, clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
+    let store = MemoryStore::new(MemorySettings { max_keys: MOST, when_full }, Arc::clone(clock));
+    for user in 0..MOST {
+        let limit = per_second("1", &format!("{}s", user + 1));
+        assert!(ask(&store, &limit, &key(&["user", &user.to_string()]), &[2]));
+    }
+    store
+}
+
+#[test]
+fn with_allow_what_finds_no_room_passes_unremembered_and_what_is_known_is_held_to_its_limit() {
+    let clock = Arc::new(ManualClock::new(0));
+    let store = full(WhenFull::Allow, &clock);
+    let limit = per_second("1", &format!("{MOST}s"));
+    let (known, new) = (key(&["user", &(MOST - 1).to_string(), "below"]), key(&["user", "new", "below"]));
+    for _ in 0..3 {
+        assert!(ask(&store, &limit, &new, &[2, 3]));
+        assert!(!ask(&store, &limit, &known, &[2, 3]), "one of its levels is known, and used up");
+        assert!(ask(&store, &limit, &known, &[3]));
+    }
+    assert_eq!(store.stats(), MemoryStats { keys: MOST, lacked_room: 6, ..MemoryStats::default() });
+    let too_much = Plan::new([Level::new(&new, 2, 2, &limit, 2)].into_iter().collect(), Charge::AllOrNothing, None);
+    assert!(!store.decide_now(&too_much)[0].allowed, "no new key is allowed that much");
+    clock.set(SECOND);
+    assert!(ask(&store, &limit, &new, &[2, 3]), "one state has expired, so the first level is remembered");
+    assert!(!ask(&store, &limit, &new, &[2]));
+    assert!(ask(&store, &limit, &new, &[3]));
+}
+
+/// Whether a key's one unit is known to be spent.
+fn is_spent(store: &MemoryStore<Arc<ManualClock>>, limit: &Limit, key: &Key) -> bool {
+    let levels = [Level::new(key, key.depth() as u8, 2, limit, 0)].into_iter().collect();
+    store.decide_now(&Plan::new(levels, Charge::AllOrNothing, None))[0].remaining == 0
+}
+
+#[test]
+fn with_evict_what_expires_first_of_a_sample_makes_room() {
+    let clock = Arc::new(ManualClock::new(0));
+    let store = full(WhenFull::Evict, &clock);
+    let limit = per_second("1", "31d");
+    let news: Vec<_> = (0..MOST / 10).map(|number| key(&["new", &number.to_string(), "below"])).collect();
+    for new in &news {
+        assert!(ask(&store, &limit, new, &[2, 3]));
+    }
+    let stats = MemoryStats { keys: MOST, lacked_room: MOST / 10, evicted: MOST / 5, ..MemoryStats::default() };
+    assert_eq!(store.stats(), stats);
+    // A fifth is gone. Were it by chance, a fifth of the later half and of the new ones would be.
+    let later = (MOST / 2..MOST).filter(|user| {
+        let limit = per_second("1", &format!("{}s", user + 1));
+        is_spent(&store, &limit, &key(&["user", &user.to_string()]))
+    });
+    let (later, new) = (later.count(), news.iter().filter(|new| is_spent(&store, &limit, new)).count());
+    assert!(later > MOST / 2 * 95 / 100, "{later} of {} that expire late are left", MOST / 2);
+    assert!(new > MOST / 10 * 95 / 100, "{new} of {} that expire last are left", MOST / 10);
+}
+
+#[test]
+fn with_evict_a_plan_does_not_displace_its_own_states_and_is_refused_when_there_are_no_others() {
+    let limit = per_second("3", "1h");
+    let settings = MemorySettings { max_keys: 2, when_full: WhenFull::Evict };
+    let store = MemoryStore::new(settings, Arc::new(ManualClock::new(0)));
+    let key = key(&["user", "alex", "trade"]);
+    assert!(ask(&store, &limit, &key, &[2]));
+    assert!(ask(&store, &limit, &key, &[2, 3]));
+    assert!(!ask(&store, &limit, &key, &[1, 2, 3]));
+    assert_eq!(store.stats(), MemoryStats { keys: 2, lacked_room: 1, ..MemoryStats::default() });
+    assert!(ask(&store, &limit, &key, &[2]), "the refusal charged nothing");
+    assert!(!ask(&store, &limit, &key, &[2]));
+    assert!(ask(&store, &limit, &key, &[1]), "its level takes the place of one of the two");
+    assert_eq!(store.stats(), MemoryStats { keys: 2, lacked_room: 2, evicted: 1, ..MemoryStats::default() });
+}
+
+#[test]
+fn with_evict_many_keys_below_one_anchor_displace_each_other() {
+    let limit = per_second("1", "1h");
+    let settings = MemorySettings { max_keys: 2_000, when_full: WhenFull::Evict };
+    let store = MemoryStore::new(settings, Arc::new(ManualClock::new(0)));
+    let others: Vec<_> = (0..500).map(|user| key(&["user", &user.to_string()])).collect();
+    assert!(others.iter().all(|key| ask(&store, &limit, key, &[2])));
+    for number in 0..5_000 {
+        assert!(ask(&store, &limit, &key(&["flood", "one", &number.to_string()]), &[3]));
+    }
+    assert_eq!(
+        store.stats(),
+        MemoryStats { keys: 2_000, lacked_room: 3_500, evicted: 3_500, ..MemoryStats::default() }
+    );
+    // Of 500 in 64 shards about 8 share that of the flood.
+    let left = others.iter().filter(|key| is_spent(&store, &limit, key)).count();
+    assert!(left > 450, "{left} of 500 others are left");
+}
+
+#[test]
+fn whatever_the_rule_many_at_once_stay_within_bounds() {
+    const THREADS: usize = 4;
+    const EACH: usize = 5_000;
+    let limit = per_second("1", "1h");
+    for when_full in [WhenFull::Deny, WhenFull::Allow, WhenFull::Evict] {
+        let store = MemoryStore::new(MemorySettings { max_keys: MOST, when_full }, ManualClock::new(0));
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (store, limit) = (&store, &limit);
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        let key = key(&[&thread.to_string(), &number.to_string(), "below"]);
+                        let passes = ask(store, limit, &key, &[2, 3]);
+                        assert!(passes || when_full == WhenFull::Deny);
+                        ask(store, limit, &key, &[1, 2, 3]);
+                        assert!(store.stats().keys <= MOST);
+                    }
+                });
+            }
+        });
+        let held: usize = store.shards.iter().map(|shard| shard.lock().len()).sum();
+        assert_eq!(held, store.stats().keys, "{when_full:?}");
+        assert!((MOST - 1..=MOST).contains(&held), "{when_full:?}: room for {held} only");
+    }
+}

@@ -1,0 +1,188 @@
+//! The states of one plan, held still while it is decided.
+
+use std::{hint::spin_loop, sync::atomic::Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use super::{
+    MemoryStore, WhenFull,
+    locate::{Place, places},
+    name::Name,
+    shard::Shard,
+};
+use weir_core::{
+    algorithm::State,
+    domain::{Clock, Micros, ask::MAX_LEVELS},
+    plan::{Plan, States},
+};
+
+/// States looked at for expiry after each decision that added some.
+const SWEEP_STEP: usize = 2;
+
+/// How often a shard that is held is looked at before its holder is waited for asleep. A decision is shorter than that, and much
+/// shorter than falling asleep and waking.
+const SPINS: u32 = 64;
+
+/// The states of one plan, their shards locked.
+pub struct View<'s, 'p, C> {
+    store: &'s MemoryStore<C>,
+    plan: &'s Plan<'p>,
+    guards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>,
+    found: SmallVec<[Found; 4]>,
+    /// New states for which room is taken.
+    room: usize,
+    added: usize,
+    lacked_room: bool,
+    now: Micros,
+}
+
+/// Where a level's state is: its place, which guard holds that, and which slot once there is one.
+pub struct Found {
+    pub place: Place,
+    pub guard: usize,
+    pub slot: Option<usize>,
+}
+
+impl<'s, 'p, C: Clock> View<'s, 'p, C> {
+    /// A view that holds nothing yet.
+    // Filled in place: moving it once full takes a tenth of a decision.
+    #[inline(always)]
+    pub fn new(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
+        let (guards, found) = (SmallVec::new(), SmallVec::new());
+        Self { store, plan, guards, found, room: 0, added: 0, lacked_room: false, now: 0 }
+    }
+
+    /// Locks the shards of the plan, each once, in the order in which all plans lock.
+    pub fn lock(&mut self) {
+        for place in places(self.plan, &self.store.hasher, self.store.shards.len()) {
+            self.found.push(Found { place, guard: 0, slot: None });
+        }
+        if self.found.len() > MAX_LEVELS {
+            return self.lock_many();
+        }
+        let mut next = self.found.iter().map(|found| found.place.shard).min();
+        while let Some(shard) = next {
+            let here = self.found.iter_mut().filter(|found| found.place.shard == shard);
+            here.for_each(|found| found.guard = self.guards.len());
+            self.guards.push((shard, hold(&self.store.shards[shard])));
+            next = self.found.iter().map(|found| found.place.shard).filter(|other| *other > shard).min();
+        }
+    }
+
+    /// The same for more levels than one path has, in time that grows with their number.
+    #[cold]
+    fn lock_many(&mut self) {
+        let mut shards: Vec<_> = self.found.iter().map(|found| found.place.shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        self.guards.extend(shards.iter().map(|shard| (*shard, self.store.shards[*shard].lock())));
+        for found in &mut self.found {
+            found.guard = shards.partition_point(|shard| *shard < found.place.shard);
+        }
+    }
+
+    /// Looks up the states, and makes room where new ones may need it; tells the moment for which they stand.
+    pub fn look(&mut self) -> Micros {
+        self.now = self.store.clock.now();
+        self.find();
+        let missing = self.found.iter().filter(|found| found.slot.is_none()).count();
+        if missing > 0 && self.store.keys.load(Ordering::Relaxed) + missing > self.store.settings.max_keys {
+            self.store.sweep_when_full(&mut self.guards, missing, self.now);
+            self.find();
+        }
+        self.now
+    }
+
+    fn find(&mut self) {
+        for (level, found) in self.plan.levels().iter().zip(&mut self.found) {
+            let shard = &self.guards[found.guard].1;
+            found.slot = shard.find(found.place.state, level.path(), level.limit.ident());
+        }
+    }
+
+    /// Drops live states until there is room for `count` more. `false`: there is none, and what could be had is given back.
+    fn evict(&mut self, count: usize) -> bool {
+        let mut taken = self.store.take_what_fits(count);
+        while taken < count && self.store.evict(&mut self.guards, &self.found) {
+            taken += 1;
+            // Others may have moved into the place of what is gone.
+            self.find();
+        }
+        if taken < count {
+            self.store.keys.fetch_sub(taken, Ordering::Relaxed);
+            return false;
+        }
+        self.room += count;
+        true
+    }
+
+    /// Looks at a few states of the shards that grew, so that growth pays for clearing up.
+    pub fn finish(&mut self) {
+        if self.lacked_room {
+            self.store.lacked_room.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.added > 0 && self.store.clock.is_monotonic() {
+            for (_, shard) in &mut self.guards {
+                self.store.dropped(shard.sweep(SWEEP_STEP * self.added, self.now));
+            }
+        }
+    }
+}
+
+/// Locks a shard.
+#[inline]
+fn hold(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    for _ in 0..SPINS {
+        if let Some(guard) = shard.try_lock() {
+            return guard;
+        }
+        spin_loop();
+    }
+    shard.lock()
+}
+
+impl<C: Clock> States for View<'_, '_, C> {
+    fn get(&self, index: usize) -> Option<&State> {
+        let found = &self.found[index];
+        let shard = &self.guards[found.guard].1;
+        found.slot.filter(|slot| shard.expires(*slot) > self.now).map(|slot| shard.state(slot))
+    }
+
+    fn has_place(&self, index: usize) -> bool {
+        self.found[index].slot.is_some()
+    }
+
+    fn reserve(&mut self, count: usize) -> bool {
+        if self.store.take_room(count) {
+            self.room += count;
+            return true;
+        }
+        self.lacked_room = true;
+        match self.store.settings.when_full {
+            WhenFull::Deny => false,
+            WhenFull::Allow => {
+                self.room += self.store.take_what_fits(count);
+                true
+            }
+            WhenFull::Evict => self.evict(count),
+        }
+    }
+
+    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
+        let found = &mut self.found[index];
+        let shard = &mut self.guards[found.guard].1;
+        let expires = self.now + reset_after;
+        if let Some(slot) = found.slot {
+            self.store.horizon.expects(expires);
+            shard.replace(slot, state, expires);
+        } else if self.room > 0 {
+            self.store.horizon.expects(expires);
+            self.room -= 1;
+            let level = &self.plan.levels()[index];
+            let name = Name::new(level.path(), level.limit.ident());
+            found.slot = Some(shard.insert(found.place.state, name, state, expires));
+            self.added += 1;
+        }
+    }
+}

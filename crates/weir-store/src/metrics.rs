@@ -1,0 +1,165 @@
+//! What a shared store counts.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use metrics::Counter;
+use parking_lot::Mutex;
+
+use weir_telemetry::{
+    Histogram, Registry, Render,
+    histogram::{DURATIONS, SIZES},
+};
+
+const DURATION: &str = "weir_store_duration_seconds";
+const BATCH_SIZE: &str = "weir_store_batch_size";
+const ERRORS: &str = "weir_store_errors_total";
+const NEAR_HITS: &str = "weir_near_cache_hits_total";
+const NEAR_FULL: &str = "weir_near_cache_full_total";
+
+const SERVER_UP: &str = "weir_store_server_up";
+const CONNECTIONS: &str = "weir_store_connections";
+const IDLE: &str = "weir_store_connections_idle";
+const WAITING: &str = "weir_store_waiting";
+const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
+
+/// The counters, with their HELP texts.
+pub const COUNTERS: &[(&str, &str)] = &[
+    (ERRORS, "Requests that the shared store did not answer, by kind."),
+    (NEAR_HITS, "Refusals answered from the near cache, without asking the shared store."),
+    (NEAR_FULL, "Refusals of the shared store for which the near cache had no room."),
+];
+
+/// The label of the shared store.
+const STORE: &str = "redis";
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOp {
+    /// One round trip that decides checks.
+    Decide,
+    /// One reset, of however many round trips.
+    Reset,
+}
+
+/// The meter of a shared store.
+#[derive(Debug)]
+pub struct StoreMeter {
+    decide: Histogram,
+    reset: Histogram,
+    batches: Histogram,
+    not_taken_back: AtomicU64,
+    servers: Mutex<Vec<ServerStatus>>,
+}
+
+/// How a server of the store is.
+#[derive(Clone, Debug)]
+pub struct ServerStatus {
+    /// Its address, or by whom it is found.
+    pub server: String,
+    /// Whether it is asked.
+    pub up: bool,
+    /// Connections to it.
+    pub open: usize,
+    /// Those of them that nobody uses.
+    pub idle: usize,
+    /// Checks that wait for the next round trip.
+    pub waiting: usize,
+}
+
+impl Default for StoreMeter {
+    fn default() -> Self {
+        Self {
+            decide: Histogram::new(DURATIONS),
+            reset: Histogram::new(DURATIONS),
+            batches: Histogram::new(SIZES),
+            not_taken_back: AtomicU64::new(0),
+            servers: Mutex::default(),
+        }
+    }
+}
+
+impl StoreMeter {
+    /// One that went well took so long.
+    pub fn took(&self, op: StoreOp, duration: Duration) {
+        match op {
+            StoreOp::Decide => self.decide.record(duration),
+            StoreOp::Reset => self.reset.record(duration),
+        }
+    }
+
+    /// One call of the script for so many checks.
+    pub fn batch(&self, checks: usize) {
+        self.batches.record_number(checks as u64);
+    }
+
+    /// A charge of a refused check could not be taken back.
+    pub fn not_taken_back(&self) {
+        self.not_taken_back.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How its servers are now; those that are gone have no series any more.
+    pub fn servers(&self, servers: Vec<ServerStatus>) {
+        *self.servers.lock() = servers;
+    }
+
+    fn render_servers(&self, out: &mut String) {
+        let servers = self.servers.lock();
+        let mut gauge = |name: &str, help: &str, value: fn(&ServerStatus) -> usize| {
+            out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} gauge\n"));
+            for status in servers.iter() {
+                out.push_str(&format!("{name}{{server=\"{}\"}} {}\n", escaped(&status.server), value(status)));
+            }
+        };
+        gauge(SERVER_UP, "Whether a server of the shared store is asked; 0 while its breaker is open.", |status| {
+            usize::from(status.up)
+        });
+        gauge(CONNECTIONS, "Connections to a server of the shared store.", |status| status.open);
+        gauge(IDLE, "Connections to a server of the shared store that nobody uses at the moment.", |status| {
+            status.idle
+        });
+        gauge(WAITING, "Checks that wait for the next round trip to a server of the shared store.", |status| {
+            status.waiting
+        });
+    }
+}
+
+impl Render for StoreMeter {
+    fn render(&self, out: &mut String) {
+        out.push_str(&format!(
+            "# HELP {DURATION} Time that the shared store takes, by operation: a round trip that decides checks, many of \
+             which may share it (decide), or a whole reset (reset).\n\
+             # TYPE {DURATION} histogram\n"
+        ));
+        for (op, histogram) in [("decide", &self.decide), ("reset", &self.reset)] {
+            histogram.render(DURATION, &format!("store=\"{STORE}\",op=\"{op}\""), out);
+        }
+        out.push_str(&format!(
+            "# HELP {BATCH_SIZE} Checks that shared one call of the script.\n# TYPE {BATCH_SIZE} histogram\n"
+        ));
+        self.batches.render(BATCH_SIZE, &format!("store=\"{STORE}\""), out);
+        let not_taken_back = self.not_taken_back.load(Ordering::Relaxed);
+        out.push_str(&format!(
+            "# HELP {UNDO_FAILURES} Charges of refused checks that could not be taken back on a Cluster.\n\
+             # TYPE {UNDO_FAILURES} counter\n{UNDO_FAILURES}{{store=\"{STORE}\"}} {not_taken_back}\n"
+        ));
+        self.render_servers(out);
+    }
+}
+
+/// A label's value as the text format wants it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
+/// Counts requests that the shared store did not answer, for a reason of this kind.
+pub(crate) fn error_counter(registry: &Registry, kind: &'static str) -> Counter {
+    registry.counter(ERRORS, &[("store", STORE), ("kind", kind)])
+}
+
+/// What the near cache counts: checks that it answered, and refusals for which it had no room.
+pub(crate) fn near_cache_counters(registry: &Registry) -> (Counter, Counter) {
+    (registry.counter(NEAR_HITS, &[]), registry.counter(NEAR_FULL, &[]))
+}

@@ -1,0 +1,243 @@
+//! The near cache: refusals that this replica has just been told and need not ask for again, so that a flood on a few keys
+//! does not reach the shared store. It can refuse what was freed elsewhere a moment ago; it never admits anything.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    hash::BuildHasher,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use weir_core::{
+    domain::{Charge, Clock, Micros},
+    plan::{Decisions, Plan},
+};
+use weir_settings::Time;
+
+/// Parts of the cache that do not wait for each other.
+const SHARDS: usize = 16;
+
+/// Whether refusals are remembered, how long, and how many.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NearCacheSettings {
+    /// Whether any are.
+    pub enabled: bool,
+    /// The longest that one is.
+    pub max_age: Time,
+    /// Most of them.
+    pub max_entries: usize,
+}
+
+impl Default for NearCacheSettings {
+    fn default() -> Self {
+        Self { enabled: false, max_age: Time(50_000), max_entries: 10_000 }
+    }
+}
+
+/// Refusals of a short while ago. A refusal belongs to the path of the deepest level: within one version of a policy that
+/// names all levels.
+pub struct NearCache<C> {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    clock: C,
+    max_age: Micros,
+    max_entries_a_shard: usize,
+    /// Counts what makes all that was learned before worthless.
+    epoch: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    refusals: HashTable<Refusal>,
+    /// When all of them were learned.
+    epoch: u64,
+    /// Until then a full shard holds nothing that has expired.
+    full_until: Micros,
+}
+
+struct Refusal {
+    hash: u64,
+    path: Box<[u8]>,
+    policy_version: u64,
+    max_wait: Option<Micros>,
+    /// What was asked of each level.
+    costs: SmallVec<[i64; 4]>,
+    decisions: Decisions,
+    /// When they came.
+    learned: Micros,
+    /// From then on a level may decide otherwise.
+    until: Micros,
+}
+
+/// When a plan is asked for, and what has been forgotten by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    at: Micros,
+    epoch: u64,
+}
+
+/// What became of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// It is remembered.
+    Kept,
+    /// It is nothing to remember.
+    Passed,
+    /// There was no room for it.
+    Full,
+}
+
+impl<C: Clock> NearCache<C> {
+    /// An empty cache whose time is that of `clock`, which does not step back.
+    pub fn new(settings: &NearCacheSettings, clock: C) -> Self {
+        let shards = settings.max_entries.clamp(1, SHARDS);
+        Self {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::default(),
+            clock,
+            max_age: settings.max_age.0,
+            max_entries_a_shard: settings.max_entries / shards,
+            epoch: AtomicU64::new(0),
+        }
+    }
+
+    /// A plan is asked for now.
+    pub fn asked(&self) -> Asked {
+        Asked { at: self.clock.now(), epoch: self.epoch.load(Ordering::Acquire) }
+    }
+
+    /// The refusal of a plan, if it is known.
+    pub fn refusal(&self, plan: &Plan<'_>, asked: Asked) -> Option<Decisions> {
+        let question = Question::of(plan, &self.hasher)?;
+        let shard = self.shard(&question).lock();
+        let refusal = shard.find(&question).filter(|refusal| refusal.answers(plan, &question, asked.at))?;
+        (shard.epoch == asked.epoch).then(|| aged(&refusal.decisions, asked.at - refusal.learned))
+    }
+
+    /// Remembers what the store has decided, if that is a refusal of which more would be told the same.
+    pub fn learn(&self, plan: &Plan<'_>, asked: Asked, decisions: &Decisions) -> Learned {
+        // The store decided no earlier than it was asked.
+        let now = self.clock.now();
+        let until = asked.at + refused_for(plan, decisions).min(self.max_age);
+        let question = (until > now).then(|| Question::of(plan, &self.hasher)).flatten();
+        let Some(question) = question else { return Learned::Passed };
+        let mut shard = self.shard(&question).lock();
+        if asked.epoch != self.epoch.load(Ordering::Acquire).max(shard.epoch) {
+            return Learned::Passed;
+        }
+        if shard.epoch < asked.epoch {
+            *shard = Shard { epoch: asked.epoch, ..Shard::default() };
+        }
+        if shard.find(&question).is_none() && !shard.make_room(self.max_entries_a_shard, now) {
+            return Learned::Full;
+        }
+        shard.put(Refusal {
+            hash: question.hash,
+            path: question.path.into(),
+            policy_version: question.policy_version,
+            max_wait: plan.max_wait,
+            costs: plan.levels().iter().map(|level| level.cost).collect(),
+            decisions: decisions.clone(),
+            learned: now,
+            until,
+        });
+        Learned::Kept
+    }
+
+    /// From now on nothing is known, nor will be what is being asked.
+    pub fn forget_all(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn shard(&self, question: &Question<'_>) -> &Mutex<Shard> {
+        // The low bits choose within a shard's table.
+        &self.shards[(question.hash >> 32) as usize % self.shards.len()]
+    }
+}
+
+impl Shard {
+    fn find(&self, question: &Question<'_>) -> Option<&Refusal> {
+        self.refusals.find(question.hash, |refusal| *refusal.path == *question.path)
+    }
+
+    /// Room for one more of at most so many.
+    fn make_room(&mut self, most: usize, now: Micros) -> bool {
+        if self.refusals.len() < most {
+            return true;
+        }
+        if now < self.full_until {
+            return false;
+        }
+        self.refusals.retain(|refusal| now < refusal.until);
+        self.full_until = self.refusals.iter().map(|refusal| refusal.until).min().unwrap_or(now);
+        self.refusals.len() < most
+    }
+
+    fn put(&mut self, new: Refusal) {
+        let same = |refusal: &Refusal| refusal.path == new.path;
+        match self.refusals.find_mut(new.hash, same) {
+            Some(old) => *old = new,
+            None => drop(self.refusals.insert_unique(new.hash, new, |refusal| refusal.hash)),
+        }
+    }
+}
+
+/// A plan by which a refusal is found.
+struct Question<'a> {
+    hash: u64,
+    path: &'a [u8],
+    policy_version: u64,
+}
+
+impl<'a> Question<'a> {
+    /// `None` for plans whose refusals are not remembered: one may charge something, or tell nothing of the next.
+    fn of(plan: &'a Plan<'_>, hasher: &RandomState) -> Option<Self> {
+        let deepest = plan.levels().iter().max_by_key(|level| level.depth)?;
+        let policy_version = plan.policy_version?;
+        let repeats = plan.charge == Charge::AllOrNothing
+            && plan
+                .levels()
+                .iter()
+                .all(|level| level.cost > 0 && level.scaled.is_none() && !level.params().charges_denied());
+        repeats.then(|| Self { hash: hasher.hash_one(deepest.path()), path: deepest.path(), policy_version })
+    }
+}
+
+impl Refusal {
+    fn answers(&self, plan: &Plan<'_>, question: &Question<'_>, now: Micros) -> bool {
+        // A dearer one would be refused as well, but for longer, or for ever.
+        let same_costs = || plan.levels().iter().zip(&self.costs).all(|(level, cost)| level.cost == *cost);
+        now < self.until
+            && self.policy_version == question.policy_version
+            && self.max_wait == plan.max_wait
+            && self.costs.len() == plan.levels().len()
+            && same_costs()
+    }
+}
+
+/// How long every level that refuses goes on to do so, unless something is given back; 0 where the request passes.
+fn refused_for(plan: &Plan<'_>, decisions: &Decisions) -> Micros {
+    if plan.levels().iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed) {
+        return 0;
+    }
+    let refusing = decisions.iter().filter(|decision| !decision.allowed);
+    refusing.map(|decision| decision.retry_after.unwrap_or(Micros::MAX / 2)).min().unwrap_or(0)
+}
+
+/// The decisions as they are so much later.
+fn aged(decisions: &Decisions, age: Micros) -> Decisions {
+    let mut aged = decisions.clone();
+    for decision in &mut aged {
+        decision.retry_after = decision.retry_after.map(|retry| (retry - age).max(1));
+        decision.reset_after = (decision.reset_after - age).max(0);
+    }
+    aged
+}

@@ -1,0 +1,211 @@
+//! What is remembered, for whom, and for how long, in virtual time.
+
+use std::sync::Arc;
+
+use super::*;
+use weir_core::{
+    algorithm::{Bounds, find},
+    domain::{Decision, Key, ManualClock, OnStoreFailure, time::SECOND},
+    plan::{Level, Limit, Origin},
+};
+
+const START: Micros = 1_000 * SECOND;
+const AGE: Micros = 50_000;
+
+/// A cache, its clock, and a limit on two segments and one on three.
+struct Scene {
+    clock: Arc<ManualClock>,
+    cache: NearCache<Arc<ManualClock>>,
+    limits: [Limit; 2],
+    key: Key,
+}
+
+/// What is asked besides the key.
+#[derive(Clone, Copy)]
+struct Terms {
+    cost: i64,
+    max_wait: Option<Micros>,
+    version: Option<u64>,
+    charge: Charge,
+}
+
+const USUAL: Terms = Terms { cost: 2, max_wait: None, version: Some(7), charge: Charge::AllOrNothing };
+
+fn window(fields: &[(&str, &str)], shadow: bool) -> Limit {
+    let params = (find("fixed_window").unwrap().parse)(&fields, &Bounds::default()).unwrap();
+    Limit::new(Origin::Policy, None, "*", 0, shadow, params)
+}
+
+fn key(parts: &[&str]) -> Key {
+    Key::new("", parts).unwrap()
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::of(&NearCacheSettings { max_age: Time(AGE), ..NearCacheSettings::default() })
+    }
+
+    fn of(settings: &NearCacheSettings) -> Self {
+        let clock = Arc::new(ManualClock::new(START));
+        let limit = || window(&[("count", "9"), ("period", "60s")], false);
+        let cache = NearCache::new(settings, Arc::clone(&clock));
+        Self { clock, cache, limits: [limit(), limit()], key: key(&["user", "alex", "trade"]) }
+    }
+
+    fn plan<'a>(&'a self, key: &'a Key, terms: Terms) -> Plan<'a> {
+        let level = |(limit, depth)| Level::new(key, depth, 2, limit, terms.cost);
+        let mut plan = Plan::new(self.limits.iter().zip([2, 3]).map(level).collect(), terms.charge, terms.max_wait);
+        plan.policy_version = terms.version;
+        plan.on_store_failure = OnStoreFailure::Error;
+        plan
+    }
+
+    fn at(&self, after: Micros) -> &Self {
+        self.clock.set(START + after);
+        self
+    }
+
+    fn look(&self, plan: &Plan<'_>) -> Option<Decisions> {
+        self.cache.refusal(plan, self.cache.asked())
+    }
+
+    /// The store refuses for so long.
+    fn refused(&self, terms: Terms, retry: Option<Micros>) -> Learned {
+        let plan = self.plan(&self.key, terms);
+        self.cache.learn(&plan, self.cache.asked(), &refusal(retry))
+    }
+
+    fn knows(&self, terms: Terms) -> bool {
+        self.look(&self.plan(&self.key, terms)).is_some()
+    }
+}
+
+fn refusal(retry: Option<Micros>) -> Decisions {
+    [Decision::pass(9, 4, 70_000), Decision::refuse(9, 0, retry, 60_000)].into_iter().collect()
+}
+
+#[test]
+fn a_refusal_is_known_until_it_is_too_old_and_its_times_run_down() {
+    let scene = Scene::new();
+    assert_eq!(scene.refused(USUAL, Some(SECOND)), Learned::Kept);
+    let plan = scene.plan(&scene.key, USUAL);
+    assert_eq!(scene.look(&plan), Some(refusal(Some(SECOND))));
+    let later = scene.at(AGE - 1).look(&plan).unwrap();
+    assert_eq!((later[1].retry_after, later[1].reset_after), (Some(SECOND - AGE + 1), 60_000 - AGE + 1));
+    assert_eq!((later[0].reset_after, later[0].remaining), (70_000 - AGE + 1, 4));
+    assert!(!scene.at(AGE).knows(USUAL));
+}
+
+#[test]
+fn it_is_not_known_past_the_moment_at_which_the_request_would_pass() {
+    let scene = Scene::new();
+    assert_eq!(scene.refused(USUAL, Some(1_000)), Learned::Kept);
+    assert!(scene.at(999).knows(USUAL));
+    assert!(!scene.at(1_000).knows(USUAL));
+    // The store decided at any moment since it was asked.
+    let plan = scene.plan(&scene.key, USUAL);
+    let asked = scene.cache.asked();
+    scene.at(1_900);
+    assert_eq!(scene.cache.learn(&plan, asked, &refusal(Some(1_000))), Learned::Kept);
+    assert!(!scene.at(2_000).knows(USUAL));
+    let asked = scene.cache.asked();
+    scene.at(3_000);
+    assert_eq!(scene.cache.learn(&plan, asked, &refusal(Some(1_000))), Learned::Passed, "over before it came");
+    assert_eq!(scene.refused(USUAL, None), Learned::Kept, "never is known for as long as anything");
+    assert!(scene.at(3_000 + AGE - 1).knows(USUAL) && !scene.at(3_000 + AGE).knows(USUAL));
+}
+
+#[test]
+fn only_what_would_be_told_the_same_is_answered() {
+    let scene = Scene::new();
+    scene.refused(USUAL, Some(SECOND));
+    for (other, known) in [
+        (Terms { cost: 3, ..USUAL }, false),
+        (Terms { cost: 1, ..USUAL }, false),
+        (Terms { cost: 0, ..USUAL }, false),
+        (Terms { cost: -2, ..USUAL }, false),
+        (Terms { max_wait: Some(1), ..USUAL }, false),
+        (Terms { version: Some(8), ..USUAL }, false),
+        (Terms { version: None, ..USUAL }, false),
+        (Terms { charge: Charge::Independent, ..USUAL }, false),
+        (USUAL, true),
+    ] {
+        let Terms { cost, max_wait, version, charge } = other;
+        assert_eq!(scene.knows(other), known, "{cost} {max_wait:?} {version:?} {charge:?}");
+    }
+    let elsewhere = key(&["user", "alex", "other"]);
+    assert_eq!(scene.look(&scene.plan(&elsewhere, USUAL)), None);
+    let below = key(&["user", "alex", "trade", "deeper"]);
+    assert!(scene.look(&scene.plan(&below, USUAL)).is_some(), "the same levels");
+    let mut fewer: SmallVec<[Level<'_>; 4]> = SmallVec::new();
+    fewer.push(Level::new(&scene.key, 3, 2, &scene.limits[1], 2));
+    let mut fewer = Plan::new(fewer, Charge::AllOrNothing, None);
+    fewer.policy_version = Some(7);
+    assert_eq!(scene.look(&fewer), None, "other levels");
+}
+
+#[test]
+fn what_may_charge_or_differ_is_not_remembered() {
+    let mut scene = Scene::new();
+    for terms in [
+        Terms { cost: 0, ..USUAL },
+        Terms { cost: -1, ..USUAL },
+        Terms { version: None, ..USUAL },
+        Terms { charge: Charge::Independent, ..USUAL },
+    ] {
+        assert_eq!(scene.refused(terms, Some(SECOND)), Learned::Passed);
+    }
+    let plan = scene.plan(&scene.key, USUAL);
+    let passes: Decisions = [Decision::pass(9, 4, 1), Decision::pass(9, 4, 1)].into_iter().collect();
+    assert_eq!(scene.cache.learn(&plan, scene.cache.asked(), &passes), Learned::Passed);
+    drop(plan);
+    let level = |depth| Level::new(&scene.key, depth, 2, &scene.limits[0], 2).under_factor(0.5).unwrap().unwrap();
+    let mut scaled = Plan::new([2, 3].map(level).into_iter().collect(), Charge::AllOrNothing, None);
+    scaled.policy_version = Some(7);
+    assert_eq!(scene.cache.learn(&scaled, scene.cache.asked(), &refusal(Some(SECOND))), Learned::Passed);
+    drop(scaled);
+
+    scene.limits[1] = window(&[("count", "9"), ("period", "60s")], true);
+    assert_eq!(scene.refused(USUAL, Some(SECOND)), Learned::Passed, "only a level that watches refuses");
+    scene.limits[1] = window(&[("count", "9"), ("period", "60s"), ("charge_denied", "true")], false);
+    assert_eq!(scene.refused(USUAL, Some(SECOND)), Learned::Passed, "each refusal is charged");
+    assert!(!scene.knows(USUAL));
+}
+
+#[test]
+fn a_reset_forgets_all_and_what_was_asked_before_it() {
+    let scene = Scene::new();
+    scene.refused(USUAL, Some(SECOND));
+    scene.cache.forget_all();
+    assert!(!scene.knows(USUAL));
+    let plan = scene.plan(&scene.key, USUAL);
+    let asked = scene.cache.asked();
+    scene.cache.forget_all();
+    assert_eq!(scene.cache.learn(&plan, asked, &refusal(Some(SECOND))), Learned::Passed);
+    assert!(!scene.knows(USUAL));
+    assert_eq!(scene.refused(USUAL, Some(SECOND)), Learned::Kept);
+    assert_eq!(scene.cache.learn(&plan, asked, &refusal(Some(SECOND))), Learned::Passed, "older than what is known");
+    assert!(scene.knows(USUAL));
+}
+
+#[test]
+fn no_more_are_remembered_than_may_be_and_what_has_expired_makes_room() {
+    const MOST: usize = 40;
+    let scene = Scene::of(&NearCacheSettings { max_age: Time(AGE), max_entries: MOST, enabled: true });
+    let learn = |users: std::ops::Range<usize>| {
+        let keys = users.map(|user| key(&["user", &user.to_string(), "trade"]));
+        let all = keys.map(|key| {
+            let plan = scene.plan(&key, USUAL);
+            scene.cache.learn(&plan, scene.cache.asked(), &refusal(Some(SECOND)))
+        });
+        all.filter(|learned| *learned == Learned::Kept).count()
+    };
+    let held = || scene.cache.shards.iter().map(|shard| shard.lock().refusals.len()).sum::<usize>();
+    let kept = learn(0..1_000);
+    assert!(kept <= MOST && kept > MOST / 2, "{kept}");
+    assert_eq!(held(), kept);
+    assert_eq!(learn(1_000..2_000), 0, "those that are known stay");
+    scene.at(AGE);
+    assert_eq!(learn(2_000..3_000), kept);
+    assert_eq!(held(), kept);
+}

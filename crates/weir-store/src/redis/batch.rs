@@ -1,0 +1,211 @@
+//! One round trip of a pipeline worker: a batch of waiting checks as a pipeline of script calls, answered one by one.
+
+use std::{collections::HashMap, ops::Range};
+
+use bytes::BufMut;
+use deadpool_redis::redis::{Cmd, RedisResult, RedisWrite, Value, aio::MultiplexedConnection};
+use futures_util::{StreamExt, stream::FuturesOrdered};
+use tokio::time::Instant;
+
+use super::{
+    command::{failure, send},
+    encode::call_head,
+    queue::Waiter,
+    reply::Answers,
+    script::{self, Task},
+};
+use crate::{Failure, failure::RefusalCode};
+use weir_core::domain::Micros;
+
+/// How the parts of a batch become script calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// Any of them together.
+    Any,
+    /// Only those of the same key, as a Cluster wants it: a call whose keys are not all there would be refused as a whole.
+    SameKey,
+}
+
+/// What all calls of a store have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSettings {
+    /// How parts become calls.
+    pub grouping: Grouping,
+    /// Most parts of one call.
+    pub max_batch: usize,
+    /// The moment, where it is not the server's to tell.
+    pub now: Option<Micros>,
+    /// The least time to live of a key, in milliseconds.
+    pub least_ttl_millis: i64,
+}
+
+/// Parts that are sent together.
+#[derive(Debug)]
+pub struct Batch {
+    waiters: Vec<Waiter>,
+    /// The waiters of each call, in the order in which calls are sent.
+    calls: Vec<Range<usize>>,
+}
+
+impl Batch {
+    /// A batch of these, in calls.
+    pub fn new(mut waiters: Vec<Waiter>, settings: &CallSettings) -> Self {
+        if settings.grouping == Grouping::SameKey {
+            bring_together(&mut waiters);
+        }
+        let mut calls: Vec<Range<usize>> = Vec::new();
+        for index in 0..waiters.len() {
+            match calls.last_mut() {
+                Some(call)
+                    if call.len() < settings.max_batch && fits(&waiters[call.start], &waiters[index], settings) =>
+                {
+                    call.end += 1;
+                }
+                _ => calls.push(index..index + 1),
+            }
+        }
+        Self { waiters, calls }
+    }
+
+    /// The moment at which everybody's time is up. Whose time is up earlier does not wait so long.
+    pub fn deadline(&self) -> Instant {
+        self.waiters.iter().map(|waiter| waiter.deadline).max().unwrap_or_else(Instant::now)
+    }
+
+    /// How many parts each call holds.
+    pub fn call_sizes(&self) -> impl Iterator<Item = usize> {
+        self.calls.iter().map(Range::len)
+    }
+
+    /// Tells all that have no answer yet.
+    pub fn fail(&mut self, failure: &Failure) {
+        self.waiters.iter_mut().for_each(|waiter| waiter.answer(Err(failure.clone())));
+    }
+
+    /// Sends all calls and gives each waiter its answer as soon as it comes: the last refusal, if any. A server that has lost
+    /// the script gets it again, and the calls that it did not run for that once more.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`]: the answers that are missing will not come.
+    pub async fn exchange(
+        &mut self,
+        connection: &MultiplexedConnection,
+        settings: &CallSettings,
+    ) -> Result<Option<Failure>, Failure> {
+        let all: Vec<usize> = (0..self.calls.len()).collect();
+        let mut round = self.round(connection, settings, &all, false).await?;
+        if !round.without_script.is_empty() {
+            let again = std::mem::take(&mut round.without_script);
+            let second = match script::load(connection.clone()).await {
+                Ok(()) => self.round(connection, settings, &again, true).await,
+                Err(error) => Err(failure(error)),
+            };
+            match second {
+                Ok(second) => round.refused = second.refused.or(round.refused),
+                Err(failure) => {
+                    // Some have their answers, so that the batch as a whole was not without effect.
+                    self.fail(&failure);
+                    return Err(Failure::Lost(failure.to_string().into()));
+                }
+            }
+        }
+        Ok(round.refused)
+    }
+
+    async fn round(
+        &mut self,
+        connection: &MultiplexedConnection,
+        settings: &CallSettings,
+        calls: &[usize],
+        last: bool,
+    ) -> Result<Round, Failure> {
+        let mut round = Round::default();
+        if let [call] = calls {
+            let reply = self.send(*call, connection, settings).await.map_err(failure)?;
+            self.answer(*call, &reply, last, &mut round);
+            return Ok(round);
+        }
+        // They are written in their order, and each is answered as soon as its reply is there.
+        let mut replies: FuturesOrdered<_> = calls.iter().map(|call| self.send(*call, connection, settings)).collect();
+        for call in calls {
+            let Some(reply) = replies.next().await else { break };
+            self.answer(*call, &reply.map_err(failure)?, last, &mut round);
+        }
+        Ok(round)
+    }
+
+    fn send(
+        &self,
+        call: usize,
+        connection: &MultiplexedConnection,
+        settings: &CallSettings,
+    ) -> impl Future<Output = RedisResult<Value>> + use<> {
+        let waiters = &self.waiters[self.calls[call].clone()];
+        let asking = waiters.first().is_some_and(|waiter| waiter.asking);
+        let (connection, command) = (connection.clone(), command(waiters, settings));
+        async move { send(connection, &command, asking).await }
+    }
+
+    fn answer(&mut self, call: usize, reply: &Value, last: bool, round: &mut Round) {
+        let mut answers = Answers::new(reply);
+        if let Err(failure) = &answers
+            && failure.refusal() == Some(RefusalCode::NoScript)
+            && !last
+        {
+            round.without_script.push(call);
+            return;
+        }
+        for waiter in &mut self.waiters[self.calls[call].clone()] {
+            let answer = match &mut answers {
+                Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
+                Err(failure) => Err(failure.clone()),
+            };
+            if let Err(failure @ Failure::Refused(_)) = &answer {
+                round.refused = Some(failure.clone());
+            }
+            waiter.answer(answer);
+        }
+    }
+}
+
+/// The call of the script for these.
+fn command(waiters: &[Waiter], settings: &CallSettings) -> Cmd {
+    let parts = || waiters.iter().map(|waiter| &waiter.part);
+    let values: u32 = parts().map(|part| part.values).sum();
+    let head = call_head(settings.now, settings.least_ttl_millis, Task::Decide, values as usize);
+    let (keys, key_bytes) = parts().flat_map(|part| &part.keys).fold((0, 0), |(n, sum), key| (n + 1, sum + key.len()));
+    let body_bytes = head.len() + parts().map(|part| part.body.len()).sum::<usize>();
+    let mut command = Cmd::with_capacity(4 + keys, 64 + key_bytes + body_bytes);
+    command.arg("EVALSHA").arg(script::sha()).arg(keys);
+    parts().flat_map(|part| &part.keys).for_each(|key| command.write_arg(key));
+    let mut body = command.bufmut_for_next_arg(body_bytes);
+    body.put_slice(&head);
+    parts().for_each(|part| body.put_slice(&part.body));
+    drop(body);
+    command
+}
+
+/// What became of a pipeline.
+#[derive(Default)]
+struct Round {
+    /// The calls that the server did not run for want of the script.
+    without_script: Vec<usize>,
+    refused: Option<Failure>,
+}
+
+fn fits(first: &Waiter, other: &Waiter, settings: &CallSettings) -> bool {
+    match settings.grouping {
+        Grouping::Any => true,
+        Grouping::SameKey => first.part.keys == other.part.keys && !first.asking && !other.asking,
+    }
+}
+
+/// Moves those of the same key next to each other, in their order.
+fn bring_together(waiters: &mut [Waiter]) {
+    let mut ranks: HashMap<Vec<u8>, usize> = HashMap::new();
+    for waiter in waiters.iter() {
+        let next = ranks.len();
+        ranks.entry(waiter.part.keys.concat()).or_insert(next);
+    }
+    waiters.sort_by_cached_key(|waiter| ranks.get(&waiter.part.keys.concat()).copied());
+}

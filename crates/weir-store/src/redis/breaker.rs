@@ -1,0 +1,104 @@
+//! What keeps requests from a server that fails.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::Failure;
+
+/// Round trips in a row that may fail before the server is not asked any more.
+const MOST_FAILURES: u32 = 5;
+
+/// Open after failures in a row, or at once when a server is slow; closed by whoever has probed the server.
+#[derive(Debug, Default)]
+pub struct Breaker {
+    open: AtomicBool,
+    failures: AtomicU32,
+    opened: Notify,
+    cause: Mutex<Option<Arc<str>>>,
+}
+
+impl Breaker {
+    /// Whether the server must not be asked.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// What to answer instead of asking the server, while it must not be asked.
+    pub fn instead(&self) -> Option<Failure> {
+        self.is_open().then(|| Failure::BreakerOpen(self.cause()))
+    }
+
+    /// What opened it last.
+    pub fn cause(&self) -> Arc<str> {
+        self.cause.lock().clone().unwrap_or_default()
+    }
+
+    /// A round trip went well.
+    pub fn succeeded(&self) {
+        // Read first: a store to a shared line costs, and nearly all go well.
+        if self.failures.load(Ordering::Relaxed) > 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A round trip failed.
+    pub fn failed(&self, failure: &Failure) {
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES {
+            self.trip(failure);
+        }
+    }
+
+    /// The server is slow or gone: no more requests for now.
+    pub fn trip(&self, failure: &Failure) {
+        if self.is_open() {
+            return;
+        }
+        *self.cause.lock() = Some(failure.to_string().into());
+        if !self.open.swap(true, Ordering::AcqRel) {
+            self.opened.notify_one();
+        }
+    }
+
+    /// The server answers again.
+    pub fn close(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+        self.open.store(false, Ordering::Release);
+    }
+
+    /// Waits until it is open. For one task.
+    pub async fn wait_until_open(&self) {
+        while !self.is_open() {
+            self.opened.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn failures_in_a_row_open_it_and_only_closing_closes_it() {
+        let breaker = Breaker::default();
+        for _ in 0..3 {
+            (1..MOST_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
+            breaker.succeeded();
+        }
+        assert!(!breaker.is_open(), "no {MOST_FAILURES} in a row");
+        (0..MOST_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
+        breaker.wait_until_open().await;
+        breaker.succeeded();
+        assert!(breaker.is_open(), "a late success says nothing about now");
+        breaker.close();
+        (1..MOST_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));
+        assert!(!breaker.is_open(), "counted afresh");
+        breaker.trip(&Failure::Late);
+        assert_eq!(breaker.instead(), Some(Failure::BreakerOpen(Failure::Late.to_string().into())));
+        breaker.wait_until_open().await;
+    }
+}

@@ -1,0 +1,224 @@
+//! The masters of a Cluster: which one to ask, and where to go when it is another one.
+
+mod refresh;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use deadpool_redis::redis::{Cmd, Value};
+use parking_lot::Mutex;
+use tokio::{task::JoinHandle, time::Instant};
+use tracing::debug;
+
+use self::refresh::Refresh;
+use super::{
+    encode::Part,
+    factory::NodeFactory,
+    node::Node,
+    reply::Decided,
+    retry::Retry,
+    slots::{self, SLOTS, SlotMap},
+};
+use crate::{Failure, failure::RefusalCode, url::Address};
+
+/// Times that one request is sent elsewhere.
+const MAX_REDIRECTS: u32 = 8;
+/// Why nobody can be asked.
+const UNKNOWN: &str = "it is not known yet who serves the Cluster's slots";
+
+/// A Cluster.
+pub struct Cluster {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    factory: NodeFactory,
+    seeds: Vec<Address>,
+    map: ArcSwap<SlotMap<Node>>,
+    /// One change of the map at a time.
+    change: Mutex<()>,
+    refresh: Refresh,
+}
+
+impl Cluster {
+    /// A Cluster that is found through `seeds`; a task keeps its map true.
+    pub fn start(seeds: Vec<Address>, factory: NodeFactory) -> Self {
+        let (map, change, refresh) = (ArcSwap::default(), Mutex::default(), Refresh::default());
+        let runtime = factory.runtime.clone();
+        let shared = Arc::new(Shared { factory, seeds, map, change, refresh });
+        let task = runtime.spawn(refresh::run(Arc::clone(&shared)));
+        Self { shared, task }
+    }
+
+    /// Every master that is known.
+    pub fn masters(&self) -> Vec<Arc<Node>> {
+        self.shared.map.load().masters().map(|(_, node)| Arc::clone(node)).collect()
+    }
+
+    /// Every master, once it is known who serves each slot.
+    ///
+    /// # Errors
+    /// [`Failure::Connect`] when that is not known by the deadline.
+    pub async fn all_masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
+        let mut retry = Retry::until(deadline);
+        while !self.shared.is_known() {
+            retry.pause(self.shared.doubted(Failure::Connect(UNKNOWN.into()))).await?;
+        }
+        Ok(self.masters())
+    }
+
+    /// Whether it is known who serves each slot, and all masters are asked.
+    pub fn is_up(&self) -> bool {
+        self.shared.is_up()
+    }
+
+    /// Asks for one part, whose key is in `slot`. `part` is made anew each time it is sent.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn ask(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
+        let part = &part;
+        self.carry(slot, deadline, |node, asking| async move { node.ask(part(), deadline, asking).await }).await
+    }
+
+    /// Runs the script outside the pipelines on the master of a key in `slot`, until `deadline`. On the Cluster's runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn script(&self, slot: u16, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
+        self.carry(slot, deadline, |node, asking| async move { node.script(key, call, asking).await }).await
+    }
+
+    /// Runs a command outside the pipelines on the master of its key, which is in `slot`, until `deadline`. On the Cluster's
+    /// runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn command(&self, slot: u16, command: impl Fn() -> Cmd, deadline: Instant) -> Result<Value, Failure> {
+        let command = &command;
+        self.carry(slot, deadline, |node, asking| async move { node.command(&command(), asking).await }).await
+    }
+
+    /// Sends a request to the node that serves a slot, and elsewhere as nodes say, until one answers. `send` is told whether
+    /// the slot is still on its way there.
+    async fn carry<T, F>(&self, slot: u16, deadline: Instant, send: impl Fn(Arc<Node>, bool) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let (mut retry, mut ahead, mut redirects) = (Retry::until(deadline), None, 0);
+        loop {
+            let asking = ahead.is_some();
+            let Some(node) = ahead.take().or_else(|| self.shared.owner(slot)) else {
+                retry.pause(Failure::Connect(UNKNOWN.into())).await?;
+                continue;
+            };
+            let failure = match send(Arc::clone(&node), asking).await {
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            match self.shared.redirected(slot, &failure, node.address()) {
+                // The refusal tells where they keep sending each other.
+                Some(_) if redirects == MAX_REDIRECTS => return Err(self.shared.doubted(failure)),
+                Some(elsewhere) => {
+                    redirects += 1;
+                    ahead = elsewhere;
+                }
+                None => retry.pause(self.shared.doubted(failure)).await?,
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Shared {
+    fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        let found = self.map.load().owner(slot).map(Arc::clone);
+        if found.is_none() {
+            self.refresh.soon();
+        }
+        found
+    }
+
+    fn is_known(&self) -> bool {
+        self.map.load().covered() == SLOTS
+    }
+
+    fn is_up(&self) -> bool {
+        self.is_known() && self.map.load().masters().all(|(_, node)| node.is_up())
+    }
+
+    /// Where a request is to be sent that was sent elsewhere: `Some(None)` where the map tells it by now, `None` where the
+    /// failure is no redirection.
+    fn redirected(&self, slot: u16, failure: &Failure, asked: &Address) -> Option<Option<Arc<Node>>> {
+        let Failure::Refused(error) = failure else { return None };
+        let moved = error.code == RefusalCode::Moved;
+        if !moved && error.code != RefusalCode::Ask {
+            return None;
+        }
+        let address = slots::redirect(&error.text, asked)?;
+        debug!(slot, to = %address, moved, "redirected");
+        if moved {
+            self.moved(&address, slot);
+            self.refresh.after_move(address);
+            return Some(None);
+        }
+        self.importer(&address, slot).map(Some)
+    }
+
+    /// After a failure the map may be what is wrong.
+    fn doubted(&self, failure: Failure) -> Failure {
+        self.refresh.soon();
+        failure
+    }
+
+    /// From now on the node at this address serves the slot.
+    fn moved(&self, address: &Address, slot: u16) {
+        let serves = || self.map.load().owner(slot).is_some_and(|node| node.address() == address);
+        // All who were under way there say the same.
+        if serves() {
+            return;
+        }
+        let _change = self.change.lock();
+        if !serves() {
+            let mut next = SlotMap::clone(&self.map.load());
+            next.give([slot].into_iter(), address, || Arc::new(self.factory.master(address, slot)));
+            self.set(next);
+        }
+    }
+
+    /// Makes this the map. Nodes whose key for probes is in a slot that they have lost get another one.
+    fn set(&self, map: SlotMap<Node>) {
+        for (address, node) in map.masters() {
+            let owner = node.probe_key().slot().and_then(|slot| map.owner(slot));
+            if !owner.is_some_and(|owner| Arc::ptr_eq(owner, node))
+                && let Some(slot) = map.last_of(address)
+            {
+                node.probe_key().put_in(slot);
+            }
+        }
+        self.map.store(Arc::new(map));
+    }
+
+    /// The node to which a slot is on its way; `None` where the map holds no more.
+    fn importer(&self, address: &Address, slot: u16) -> Option<Arc<Node>> {
+        let known = || self.map.load().at(address).map(Arc::clone);
+        if let Some(node) = known() {
+            return Some(node);
+        }
+        let _change = self.change.lock();
+        if let Some(node) = known() {
+            return Some(node);
+        }
+        let mut next = SlotMap::clone(&self.map.load());
+        next.give(std::iter::empty(), address, || Arc::new(self.factory.master(address, slot)));
+        let node = next.at(address).map(Arc::clone);
+        self.set(next);
+        node
+    }
+}

@@ -1,0 +1,165 @@
+//! Topology refresh: when to ask for the slot map of a Cluster, whom, and what to believe.
+
+use std::{
+    collections::BTreeSet,
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until},
+};
+use tracing::{info, warn};
+
+use super::Shared;
+use crate::{
+    Failure,
+    redis::{
+        node::Node,
+        slots::{self, SlotMap},
+    },
+    url::Address,
+};
+
+/// The least time between two refreshes.
+const REFRESH_PAUSE: Duration = Duration::from_millis(50);
+/// The least time between two refreshes for no more than a slot that has moved: the map knows of that slot already.
+const REFRESH_PAUSE_AFTER_MOVE: Duration = Duration::from_secs(1);
+/// How often to refresh while something is wrong with a master.
+const REFRESH_WHEN_DOWN: Duration = Duration::from_millis(200);
+
+/// What asks for refreshes, and what is remembered between them.
+#[derive(Default)]
+pub struct Refresh {
+    doubted: Notify,
+    moved: Notify,
+    /// Who said of itself, or of whom was said, that a slot has moved there: it knows the latest.
+    named: Mutex<Option<Address>>,
+    /// Refreshes so far, so that each asks another node first.
+    turn: AtomicUsize,
+    /// The last refresh was not believed.
+    disbelieved: AtomicBool,
+}
+
+impl Refresh {
+    /// The map may be wrong.
+    pub fn soon(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// A slot has moved to this address; others may have moved too.
+    pub fn after_move(&self, to: Address) {
+        *self.named.lock() = Some(to);
+        self.moved.notify_one();
+    }
+}
+
+/// Refreshes the map whenever it may be out of date, and while a master is not well.
+pub async fn run(shared: Arc<Shared>) {
+    let mut trouble = None;
+    loop {
+        let failure = shared.refresh().await.err();
+        match &failure {
+            // The log tells of changes only.
+            Some(now) if trouble.as_ref() != Some(now) => {
+                warn!(error = now as &dyn Error, "no node of the Cluster tells who serves what");
+            }
+            None if trouble.is_some() => info!("a node of the Cluster tells again who serves what"),
+            _ => {}
+        }
+        trouble = failure;
+        let refreshed = Instant::now();
+        sleep(REFRESH_PAUSE).await;
+        let moved = async {
+            sleep_until(refreshed + REFRESH_PAUSE_AFTER_MOVE).await;
+            shared.refresh.moved.notified().await;
+        };
+        tokio::select! {
+            () = shared.refresh.doubted.notified() => {}
+            () = moved => {}
+            () = sleep(REFRESH_WHEN_DOWN), if !shared.is_up() => {}
+        }
+    }
+}
+
+impl Shared {
+    /// Asks one node after the other for the map until one tells it.
+    async fn refresh(&self) -> Result<(), Failure> {
+        let mut last = Failure::Connect("no node of the Cluster is known".into());
+        for address in self.whom_to_ask() {
+            match self.ranges(&address).await {
+                Ok(ranges) => {
+                    self.take(ranges);
+                    return Ok(());
+                }
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
+    /// Who is named by the last move, then the masters, those that answer before the others, each time another one first,
+    /// then the seeds.
+    fn whom_to_ask(&self) -> Vec<Address> {
+        let map = self.map.load();
+        let (mut up, down): (Vec<_>, Vec<_>) = map.masters().partition(|(_, node)| node.is_up());
+        let turn = self.refresh.turn.fetch_add(1, Ordering::Relaxed);
+        let first = turn.checked_rem(up.len()).unwrap_or_default();
+        up.rotate_left(first);
+        let masters = up.into_iter().chain(down).map(|(address, _)| address.clone());
+        let named = self.refresh.named.lock().take();
+        let mut all: Vec<Address> = Vec::new();
+        for address in named.into_iter().chain(masters).chain(self.seeds.iter().cloned()) {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        all
+    }
+
+    async fn ranges(&self, address: &Address) -> Result<Vec<slots::Range>, Failure> {
+        let reply = self.factory.cluster_slots(address).await?;
+        match slots::ranges(&reply, address) {
+            Some(ranges) if !ranges.is_empty() => Ok(ranges),
+            Some(_) => Err(Failure::Server("the Cluster serves no slot".into())),
+            None => Err(Failure::Server("the reply to CLUSTER SLOTS cannot be read".into())),
+        }
+    }
+
+    /// Makes the map anew; the nodes that it had stay those that they are. A map that knows of fewer slots is believed when
+    /// the next refresh, by another node, tells no more either.
+    fn take(&self, ranges: Vec<slots::Range>) {
+        let _change = self.change.lock();
+        let (before, mut next) = (self.map.load(), SlotMap::default());
+        for (first, last, address) in ranges {
+            let make =
+                || before.at(&address).map_or_else(|| Arc::new(self.factory.master(&address, first)), Arc::clone);
+            next.give(first..=last, &address, make);
+        }
+        let fewer = next.covered() < before.covered();
+        if fewer && !self.refresh.disbelieved.swap(true, Ordering::Relaxed) {
+            self.refresh.soon();
+            return;
+        }
+        self.refresh.disbelieved.store(false, Ordering::Relaxed);
+        // Sorted, since nodes need not tell them in the same order.
+        let names = |map: &SlotMap<Node>| {
+            map.masters()
+                .map(|(address, _)| address.to_string())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
+        let masters = names(&next);
+        if names(&before) != masters {
+            info!(masters = masters.join(", "), "the Cluster's masters");
+        }
+        self.set(next);
+    }
+}

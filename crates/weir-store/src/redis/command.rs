@@ -1,0 +1,75 @@
+//! Commands on a connection, and what an error says of whether one has run.
+
+use deadpool_redis::redis::{
+    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, RedisWrite, ServerError, Value, aio::MultiplexedConnection,
+};
+
+use crate::Failure;
+
+/// A command of these words.
+pub fn command(words: &[&[u8]]) -> Cmd {
+    let mut command = Cmd::with_capacity(words.len(), words.iter().map(|word| word.len()).sum());
+    words.iter().for_each(|word| command.write_arg(word));
+    command
+}
+
+/// Sends a command and awaits its reply, which may be an error of the server. With `asking`, because the key's slot is being
+/// migrated to this server, `ASKING` goes right before it.
+///
+/// # Errors
+/// There is no reply.
+pub async fn send(mut connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    if asking {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").add_command(command.clone());
+        // What is wrong with ASKING is wrong with the command too, and its reply says so. Boxed, as it is rare.
+        let replies = Box::pin(send_all(connection, &pipeline)).await?;
+        return Ok(replies.into_iter().next_back().unwrap_or_default());
+    }
+    connection.send_packed_command(command).await
+}
+
+/// [`send`] where a server's error is an error.
+///
+/// # Errors
+/// There is no reply, or the server's error.
+pub async fn query(connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    send(connection, command, asking).await?.extract_error()
+}
+
+/// Sends commands together and awaits their replies, in order, each of which may be an error of the server.
+///
+/// # Errors
+/// Some replies are missing.
+pub async fn send_all(mut connection: MultiplexedConnection, pipeline: &Pipeline) -> RedisResult<Vec<Value>> {
+    connection.send_packed_commands(pipeline, 0, pipeline.len()).await
+}
+
+/// A server's error in the server's words.
+pub fn words(error: &ServerError) -> String {
+    match error.details() {
+        Some(details) => format!("{} {details}", error.code()),
+        None => error.code().to_owned(),
+    }
+}
+
+/// Why a command has no reply. Where that is not the server's word, it may have run: the crate does not tell whether it was
+/// sent before the connection failed.
+pub fn failure(error: RedisError) -> Failure {
+    match ServerError::try_from(error) {
+        Ok(error) => Failure::of_server(&words(&error)),
+        Err(error) => Failure::Lost(trouble(&error).into()),
+    }
+}
+
+/// What is wrong with a connection.
+pub fn trouble(error: &RedisError) -> String {
+    match (error.kind(), error.detail()) {
+        (ErrorKind::Parse, _) => format!("not the Redis protocol: {error}"),
+        (ErrorKind::Io, _) if error.is_connection_dropped() && !error.is_connection_refusal() => {
+            "the connection was closed".to_owned()
+        }
+        (ErrorKind::InvalidClientConfig, Some(why)) => why.to_owned(),
+        _ => error.to_string(),
+    }
+}

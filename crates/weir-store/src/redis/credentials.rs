@@ -1,0 +1,73 @@
+//! The credentials of connections: from the URL, the settings, or a file that may change.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use super::settings::{RedisSettings, SentinelSettings};
+use crate::url::Credentials;
+use weir_settings::Secret;
+
+/// Longest file of a password in bytes.
+const MAX_PASSWORD_BYTES: u64 = 4_096;
+
+/// Where credentials come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CredentialsSource {
+    /// As configured; the password may be in the file instead.
+    credentials: Credentials,
+    /// Holds the password, if it is not empty.
+    file: PathBuf,
+}
+
+impl CredentialsSource {
+    /// For servers: settings override the URL, part by part.
+    pub fn of_servers(url: Option<&Credentials>, settings: &RedisSettings) -> Self {
+        let url = url.cloned().unwrap_or_default();
+        let or = |set: &String, other: String| if set.is_empty() { other } else { set.clone() };
+        let password = if settings.password.is_empty() { url.password } else { settings.password.clone() };
+        let credentials = Credentials { user: or(&settings.username, url.user), password };
+        Self { credentials, file: settings.password_file.clone() }
+    }
+
+    /// For Sentinels.
+    pub fn of_sentinels(settings: &SentinelSettings) -> Self {
+        let credentials = Credentials { user: settings.username.clone(), password: settings.password.clone() };
+        Self { credentials, file: settings.password_file.clone() }
+    }
+
+    /// Whether there is a user without any password.
+    pub fn lacks_password(&self) -> bool {
+        !self.credentials.user.is_empty() && self.credentials.password.is_empty() && self.file.as_os_str().is_empty()
+    }
+
+    /// The credentials as they are now; `None` where there is no password. Blocks while it reads the file.
+    ///
+    /// # Errors
+    /// A sentence with the file's path, when it gives no password.
+    pub fn read(&self) -> Result<Option<Credentials>, String> {
+        let Credentials { user, password } = &self.credentials;
+        let password = if self.file.as_os_str().is_empty() { password.clone() } else { read_password(&self.file)? };
+        Ok((!password.is_empty()).then(|| Credentials { user: user.clone(), password }))
+    }
+}
+
+/// The password in a file, without the line's end.
+fn read_password(path: &Path) -> Result<Secret, String> {
+    let wrong = |what: &dyn std::fmt::Display| format!("password file {}: {what}", path.display());
+    let read = || -> io::Result<String> {
+        let mut text = String::new();
+        File::open(path)?.take(MAX_PASSWORD_BYTES + 1).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = read().map_err(|error| wrong(&error))?;
+    if text.len() as u64 > MAX_PASSWORD_BYTES {
+        return Err(wrong(&format_args!("over {MAX_PASSWORD_BYTES} bytes")));
+    }
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(wrong(&"empty")),
+        text => Ok(text.to_owned().into()),
+    }
+}

@@ -1,0 +1,76 @@
+//! Plans whose levels have several anchors, where those are not decided in one step: each anchor for itself, and what a
+//! refusal must not charge taken back.
+
+use smallvec::SmallVec;
+
+use super::reply::{Change, Decided};
+use weir_core::{
+    domain::{Charge, Decision, Micros},
+    plan::{Decisions, Level, Plan, firsts},
+};
+
+/// The levels of one anchor, by their indexes in the plan.
+pub type Group = SmallVec<[usize; 4]>;
+
+/// The levels of a plan by anchor, in order.
+pub fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
+    let firsts = firsts(plan.levels().iter().map(Level::anchor_path));
+    let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
+    let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
+    for (index, first) in firsts.iter().enumerate() {
+        if index == *first {
+            numbers.push(groups.len());
+            groups.push(Group::new());
+        } else {
+            numbers.push(numbers[*first]);
+        }
+        groups[numbers[index]].push(index);
+    }
+    groups
+}
+
+/// What one group has done before another refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Undo<'a> {
+    /// Its levels.
+    pub group: &'a Group,
+    /// What became of the state of each, and the units that each was charged which must not be.
+    pub levels: Vec<(Change, i64)>,
+    /// When that was, by its server's clock.
+    pub charged_at: Micros,
+}
+
+/// The answers of all groups as those of the plan.
+pub fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
+    let mut decisions: Decisions = plan.levels().iter().map(|_| Decision::pass(0, 0, 0)).collect();
+    for (group, answer) in answers {
+        for (index, decision) in group.iter().zip(&answer.decisions) {
+            decisions[*index] = *decision;
+        }
+    }
+    decisions
+}
+
+/// What must be taken back from these groups when the request does not pass for a reason that they did not know.
+pub fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
+    let refuses = |(index, decision): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !decision.allowed;
+    let charged = |index: usize, decision: &Decision| {
+        if is_undone(plan, index) && decision.allowed { plan.levels()[index].cost.max(0) } else { 0 }
+    };
+    // A group that refuses has settled that by itself.
+    let unaware = |(group, answer): &&(&'a Group, &Decided)| {
+        !group.iter().zip(&answer.decisions).any(refuses) && group.iter().any(|index| is_undone(plan, *index))
+    };
+    let undo = |(group, answer): &(&'a Group, &Decided)| {
+        let levels = group.iter().zip(&answer.decisions).zip(&answer.changes);
+        let levels = levels.map(|((index, decision), change)| (change.clone(), charged(*index, decision))).collect();
+        Undo { group, levels, charged_at: answer.at }
+    };
+    answers.iter().filter(unaware).map(undo).collect()
+}
+
+/// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge.
+pub fn is_undone(plan: &Plan<'_>, index: usize) -> bool {
+    let level = &plan.levels()[index];
+    (plan.charge == Charge::AllOrNothing || level.limit.shadow) && !level.params().charges_denied()
+}

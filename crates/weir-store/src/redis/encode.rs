@@ -1,0 +1,168 @@
+//! What the script is told: MessagePack, as `driver.lua` reads it.
+
+use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
+use smallvec::SmallVec;
+
+use super::{cross_slot::Undo, script::Task};
+use weir_core::{
+    algorithm::TakesBack,
+    domain::{Charge, Micros},
+    plan::{Level, Limit, Plan, firsts},
+};
+
+/// The greatest whole number of a double.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// How the script charges a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode<'a> {
+    /// As the plan says.
+    Decide,
+    /// As the plan says; the answer tells what was written, so that it can be taken back.
+    Tell,
+    /// Takes back what was charged.
+    Undo(&'a Undo<'a>),
+}
+
+/// Some levels of a plan, as the script takes them: a part of the array that a call is.
+#[derive(Debug, Default)]
+pub struct Part {
+    /// The keys of the anchors.
+    pub keys: SmallVec<[Vec<u8>; 1]>,
+    /// The encoded values.
+    pub body: Vec<u8>,
+    /// How many values.
+    pub values: u32,
+    /// How many levels.
+    pub levels: u32,
+    /// Whether the answer tells what was written.
+    pub tells: bool,
+}
+
+impl Part {
+    /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
+    /// each thing that is told of a level.
+    pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode<'_>) -> Self {
+        let (mut keys, mut body) = (SmallVec::new(), ByteBuf::new());
+        let how = i64::from(plan.charge == Charge::Independent);
+        let charge = match mode {
+            Mode::Decide => how,
+            Mode::Tell => 2 + how,
+            Mode::Undo(_) => 4 + how,
+        };
+        let firsts_of_anchors = firsts(indexes.iter().map(|index| plan.levels()[*index].anchor_path()));
+        let mut numbers: SmallVec<[i64; 4]> = SmallVec::new();
+        for (position, first) in firsts_of_anchors.iter().enumerate() {
+            if position == *first {
+                keys.push([prefix, plan.levels()[indexes[position]].anchor_path()].concat());
+                numbers.push(keys.len() as i64);
+            } else {
+                numbers.push(numbers[*first]);
+            }
+        }
+        for number in [charge, plan.max_wait.unwrap_or(-1), keys.len() as i64, indexes.len() as i64] {
+            int(&mut body, number);
+        }
+        if let Mode::Undo(undo) = mode {
+            int(&mut body, undo.charged_at);
+        }
+        let levels = || indexes.iter().map(|index| &plan.levels()[*index]);
+        numbers.iter().for_each(|number| int(&mut body, *number));
+        levels().for_each(|level| field(&mut body, level));
+        levels().for_each(|level| rule(&mut body, level));
+        levels().for_each(|level| int(&mut body, level.cost));
+        levels().for_each(|level| int(&mut body, level.phase()));
+        let places = firsts(indexes.iter().map(|index| plan.state_of(*index)));
+        places.iter().for_each(|place| int(&mut body, *place as i64 + 1));
+        if let Mode::Undo(undo) = mode {
+            undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.before));
+            undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.after));
+            undo.levels.iter().for_each(|(_, charged)| int(&mut body, *charged));
+        }
+        let levels = indexes.len() as u32;
+        let values = if let Mode::Undo(_) = mode { 5 + 9 * levels } else { 4 + 6 * levels };
+        Self { keys, body: body.into_vec(), values, levels, tells: mode == Mode::Tell }
+    }
+}
+
+/// The field of a level's state: the rest of its key, and what tells its limit from others.
+fn field(body: &mut ByteBuf, level: &Level<'_>) {
+    let rest = &level.path()[level.anchor_path().len()..];
+    let ident = level.limit.ident();
+    text_head(body, rest.len() + ident.len());
+    body.as_mut_vec().extend_from_slice(rest);
+    body.as_mut_vec().extend_from_slice(ident);
+}
+
+fn rule(body: &mut ByteBuf, level: &Level<'_>) {
+    match &level.scaled {
+        None => text(body, level.limit.encoded(|| encoded_rule(level, level.limit))),
+        Some(_) => text(body, &encoded_rule(level, level.limit)),
+    }
+}
+
+/// The algorithm, its flags, its parameters, and when a charge may be taken back: within a period, 0 while it lasts, -1 never.
+fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
+    let (params, mut body) = (level.params(), ByteBuf::new());
+    let flags = i64::from(limit.shadow) + 2 * i64::from(params.charges_denied());
+    array_head(&mut body, 4);
+    int(&mut body, params.number() as i64 + 1);
+    int(&mut body, flags);
+    let words = params.lua_params();
+    array_head(&mut body, words.len());
+    words.into_iter().for_each(|word| number(&mut body, word));
+    let takes_back = match params.takes_back() {
+        TakesBack::WhileItLasts => 0,
+        TakesBack::WithinPeriod(period) => period,
+        TakesBack::Never => -1,
+    };
+    int(&mut body, takes_back);
+    body.into_vec().into()
+}
+
+/// Begins a call that holds so many values after those that every call begins with.
+pub fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, values: usize) -> Vec<u8> {
+    let mut body = ByteBuf::new();
+    array_head(&mut body, 3 + values);
+    for number in [now.unwrap_or(-1), least_ttl_millis, task as i64] {
+        int(&mut body, number);
+    }
+    body.into_vec()
+}
+
+/// A call that forgets what a hash holds of a key; see `reset` in `tasks.lua`.
+pub fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
+    let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
+    text(&mut body, rest);
+    int(&mut body, i64::from(subtree));
+    text(&mut body, cursor);
+    body.into_vec()
+}
+
+// A buffer in memory takes everything, so none of these can fail.
+
+fn int(body: &mut ByteBuf, value: i64) {
+    let _ = write_sint(body, value);
+}
+
+fn number(body: &mut ByteBuf, value: f64) {
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        int(body, value as i64);
+    } else {
+        let _ = write_f64(body, value);
+    }
+}
+
+fn array_head(body: &mut ByteBuf, length: usize) {
+    let _ = write_array_len(body, length as u32);
+}
+
+fn text(body: &mut ByteBuf, bytes: &[u8]) {
+    text_head(body, bytes.len());
+    body.as_mut_vec().extend_from_slice(bytes);
+}
+
+/// Lua's texts are bytes.
+fn text_head(body: &mut ByteBuf, length: usize) {
+    let _ = write_str_len(body, length as u32);
+}

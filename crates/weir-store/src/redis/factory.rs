@@ -1,0 +1,97 @@
+//! Makes the servers of a store: connections, pipeline workers and breakers as the settings say.
+
+use std::sync::Arc;
+
+use deadpool_redis::redis::Value;
+use tokio::{runtime::Handle, time::timeout_at};
+
+use super::{
+    batch::{CallSettings, Grouping},
+    breaker::Breaker,
+    command::{command, query},
+    connector::{Connector, Purpose},
+    node::{Node, NodeSettings},
+    pool::{Pool, Target},
+    probe::ProbeKey,
+    settings::RedisSettings,
+    worker::Context,
+};
+use crate::{
+    Failure,
+    metrics::StoreMeter,
+    url::{Address, RedisUrl},
+};
+use weir_core::domain::Clock;
+
+/// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
+const MORE_CONNECTIONS: usize = 2;
+
+/// Makes nodes.
+pub struct NodeFactory {
+    /// What connects to them.
+    pub connector: Arc<Connector>,
+    /// Where their tasks run.
+    pub runtime: Handle,
+    settings: RedisSettings,
+    clock: Option<Arc<dyn Clock>>,
+    least_ttl_millis: i64,
+    meter: Arc<StoreMeter>,
+}
+
+impl NodeFactory {
+    /// Of nodes whose tasks run on `runtime`.
+    pub fn new(
+        url: &RedisUrl,
+        settings: &RedisSettings,
+        clock: Option<Arc<dyn Clock>>,
+        least_ttl_millis: i64,
+        meter: Arc<StoreMeter>,
+        runtime: Handle,
+    ) -> Self {
+        let connector = Arc::new(Connector::new(url, settings));
+        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime }
+    }
+
+    /// The only server, or the master of the moment.
+    pub fn only(&self, target: Target, address: Address) -> Node {
+        self.node(target, address, None, Grouping::Any)
+    }
+
+    /// The master of a Cluster at an address, which serves this slot. Takes no time.
+    pub fn master(&self, address: &Address, slot: u16) -> Node {
+        self.node(Target::Fixed(address.clone()), address.clone(), Some(slot), Grouping::SameKey)
+    }
+
+    fn node(&self, target: Target, address: Address, slot: Option<u16>, grouping: Grouping) -> Node {
+        let (settings, name) = (&self.settings, target.to_string());
+        let probe_key = Arc::new(ProbeKey::new(&settings.key_prefix, slot));
+        let command_timeout = settings.command_timeout.duration();
+        let (connector, key) = (Arc::clone(&self.connector), Arc::clone(&probe_key));
+        let (max_batch, least_ttl_millis) = (settings.max_batch, self.least_ttl_millis);
+        let context = Context {
+            pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
+            breaker: Breaker::default(),
+            call_settings: CallSettings { grouping, max_batch, now: None, least_ttl_millis },
+            clock: self.clock.clone(),
+            command_timeout,
+            meter: Arc::clone(&self.meter),
+        };
+        let (workers, max_queue) = (settings.pool_size, settings.max_queue);
+        let settings = NodeSettings { name, address, workers, max_queue, probe_key };
+        Node::start(settings, context, &self.runtime)
+    }
+
+    /// What a node of a Cluster answers to `CLUSTER SLOTS`.
+    ///
+    /// # Errors
+    /// Why it does not, in bounded time.
+    pub async fn cluster_slots(&self, address: &Address) -> Result<Value, Failure> {
+        let deadline = self.connector.deadline();
+        let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
+        let question = command(&[b"CLUSTER", b"SLOTS"]);
+        match timeout_at(deadline, query(connection, &question, false)).await {
+            Ok(told) => told.map_err(|error| self.connector.refused(address, error)),
+            Err(_) => Err(Failure::Connect(format!("CLUSTER SLOTS of {address}: no answer in time").into())),
+        }
+    }
+}

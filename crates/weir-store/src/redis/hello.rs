@@ -1,0 +1,140 @@
+//! `HELLO`: what a server says of itself, and whether that is the server that is meant.
+
+use std::collections::HashMap;
+
+use deadpool_redis::redis::{
+    Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value_ref, make_extension_error,
+};
+
+use crate::url::Topology;
+
+/// The oldest Redis that has all that is needed: `HELLO` on servers and Sentinels, and their ACLs.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// How a server works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerMode {
+    /// Alone, or with replicas.
+    Standalone,
+    /// A node of a Cluster.
+    Cluster,
+    /// A Sentinel.
+    Sentinel,
+}
+
+impl ServerMode {
+    /// How the servers of a topology that hold data must work.
+    pub fn of(topology: &Topology) -> Self {
+        match topology {
+            Topology::Single(_) | Topology::Sentinel { .. } => Self::Standalone,
+            Topology::Cluster { .. } => Self::Cluster,
+        }
+    }
+}
+
+/// The command: the crate has sent it already to log in, but keeps the answer to itself. It names the connection, which
+/// `CLIENT SETNAME` would need a right for.
+pub fn command() -> Cmd {
+    super::command::command(&[b"HELLO", b"3", b"SETNAME", b"weir"])
+}
+
+/// A server's answer to `HELLO`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    /// `redis`, `valkey`, or what else speaks the protocol.
+    server: String,
+    version: String,
+    mode: String,
+    /// Sentinels have none.
+    role: String,
+}
+
+impl Hello {
+    /// Reads the answer.
+    ///
+    /// # Errors
+    /// This is none.
+    pub fn read(reply: &Value) -> RedisResult<Self> {
+        let fields: HashMap<String, Value> =
+            from_redis_value_ref(reply).map_err(|_| wrong("HELLO is answered by something else"))?;
+        let text = |name| fields.get(name).and_then(|value| from_redis_value_ref(value).ok()).unwrap_or_default();
+        Ok(Self { server: text("server"), version: text("version"), mode: text("mode"), role: text("role") })
+    }
+
+    /// Whether this is a server of such a kind, new enough, and with `as_master` one that takes writes.
+    ///
+    /// # Errors
+    /// What it is instead; `READONLY` when it is a replica, for that may change.
+    pub fn check(&self, mode: ServerMode, as_master: bool) -> RedisResult<()> {
+        if self.server == "redis" && version(&self.version).is_some_and(|version| version < OLDEST) {
+            let (version, (major, minor)) = (&self.version, OLDEST);
+            return Err(wrong(&format!("it runs Redis {version}; Redis {major}.{minor} or Valkey is needed")));
+        }
+        let other = match (mode, self.mode.as_str()) {
+            (ServerMode::Standalone, "cluster") => "it is part of a Cluster; use redis-cluster://",
+            (ServerMode::Cluster, "standalone") => "it is not part of a Cluster; use redis://",
+            (ServerMode::Standalone | ServerMode::Cluster, "sentinel") => "it is a Sentinel; use redis-sentinel://",
+            (ServerMode::Sentinel, "standalone" | "cluster") => "it is not a Sentinel but a server of data",
+            _ if as_master && !matches!(self.role.as_str(), "master" | "primary") => {
+                let why = format!("the server is a {}, not a master", self.role);
+                return Err(make_extension_error("READONLY".to_owned(), Some(why)));
+            }
+            _ => return Ok(()),
+        };
+        Err(wrong(other))
+    }
+}
+
+fn wrong(why: &str) -> RedisError {
+    (ErrorKind::InvalidClientConfig, "another server", why.to_owned()).into()
+}
+
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.').map_while(|part| part.parse().ok());
+    Some((parts.next()?, parts.next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::command::trouble;
+
+    fn told(server: &str, version: &str, mode: &str, role: &str) -> Hello {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let fields = [("server", server), ("version", version), ("mode", mode), ("role", role)];
+        let mut fields: Vec<_> = fields.into_iter().map(|(name, value)| (text(name), text(value))).collect();
+        fields.extend([(text("proto"), Value::Int(3)), (text("modules"), Value::Array(Vec::new()))]);
+        Hello::read(&Value::Map(fields)).unwrap()
+    }
+
+    fn judged(hello: &Hello, mode: ServerMode) -> Result<(), String> {
+        hello.check(mode, mode != ServerMode::Sentinel).map_err(|error| trouble(&error))
+    }
+
+    #[test]
+    fn servers_that_can_do_it_are_taken() {
+        for (server, version) in [("redis", "6.2.0"), ("redis", "7.0.15"), ("valkey", "8.1.0"), ("other", "1.0")] {
+            assert_eq!(judged(&told(server, version, "standalone", "master"), ServerMode::Standalone), Ok(()));
+            assert_eq!(judged(&told(server, version, "cluster", "master"), ServerMode::Cluster), Ok(()));
+            assert_eq!(judged(&told(server, version, "sentinel", ""), ServerMode::Sentinel), Ok(()));
+        }
+    }
+
+    #[test]
+    fn others_are_told_apart() {
+        for (hello, wanted, expected) in [
+            (told("redis", "6.0.16", "standalone", "master"), ServerMode::Standalone, "runs Redis 6.0.16"),
+            (told("redis", "7.0.1", "cluster", "master"), ServerMode::Standalone, "use redis-cluster://"),
+            (told("redis", "7.0.1", "standalone", "master"), ServerMode::Cluster, "use redis://"),
+            (told("redis", "7.0.1", "sentinel", ""), ServerMode::Standalone, "use redis-sentinel://"),
+            (told("redis", "7.0.1", "standalone", "master"), ServerMode::Sentinel, "not a Sentinel"),
+            (told("redis", "7.0.1", "standalone", "replica"), ServerMode::Standalone, "is a replica, not a master"),
+        ] {
+            let error = judged(&hello, wanted).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let replica = told("redis", "7.0.1", "standalone", "replica");
+        assert_eq!(replica.check(ServerMode::Standalone, false), Ok(()));
+        assert!(Hello::read(&Value::Okay).is_err());
+    }
+}

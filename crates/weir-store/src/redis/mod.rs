@@ -1,0 +1,267 @@
+//! States in Redis or Valkey, shared by every replica: one script decides plans where their states are.
+
+pub mod batch;
+pub mod breaker;
+pub mod cluster;
+pub mod command;
+pub mod connector;
+pub mod credentials;
+pub mod cross_slot;
+pub mod encode;
+pub mod factory;
+pub mod hello;
+pub mod io;
+pub mod node;
+pub mod pool;
+pub mod probe;
+pub mod queue;
+pub mod reply;
+pub mod reset;
+pub mod retry;
+pub mod script;
+pub mod sentinel;
+pub mod servers;
+pub mod settings;
+pub mod slots;
+pub mod tls;
+pub mod worker;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, join_all};
+use tokio::time::Instant;
+
+use self::{
+    cross_slot::{Group, Undo, groups, is_undone, merge, undos},
+    encode::{Mode, Part, call_head},
+    factory::NodeFactory,
+    io::IoThread,
+    reply::Decided,
+    reset::Forgotten,
+    script::Task,
+    servers::Servers,
+    settings::RedisSettings,
+    slots::slot_of,
+};
+use super::{Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
+use weir_core::{
+    domain::{Clock, Decision, Key, Micros, OnStoreFailure},
+    plan::{Decisions, Plan},
+};
+use weir_telemetry::request as trail;
+
+use crate::metrics::{ServerStatus, StoreMeter, StoreOp};
+
+/// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
+const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
+
+/// A shared store.
+pub struct RedisStore {
+    servers: Arc<Servers>,
+    prefix: Arc<[u8]>,
+    command_timeout: Duration,
+    clock: Option<Arc<dyn Clock>>,
+    meter: Arc<StoreMeter>,
+    // Last, so that what runs on it is dropped before.
+    io: IoThread,
+}
+
+impl RedisStore {
+    /// Starts a store at `url`, which need not be reachable yet. The moment of each decision is the server's, unless a
+    /// `clock` is given, as `simulate` and tests do.
+    ///
+    /// # Errors
+    /// When the system has no thread to give.
+    pub fn start(
+        url: &RedisUrl,
+        settings: &RedisSettings,
+        clock: Option<Arc<dyn Clock>>,
+        meter: Arc<StoreMeter>,
+    ) -> std::io::Result<Self> {
+        let io = IoThread::start()?;
+        let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
+        let factory =
+            NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), io.handle().clone());
+        Ok(Self {
+            servers: Arc::new(Servers::start(&url.topology, factory)),
+            prefix: settings.key_prefix.as_bytes().into(),
+            command_timeout: settings.command_timeout.duration(),
+            clock,
+            meter,
+            io,
+        })
+    }
+
+    /// Whether every server is asked, that is, has not failed of late.
+    pub fn is_up(&self) -> bool {
+        self.servers.is_up()
+    }
+
+    /// Lets the metrics know how its servers are now.
+    pub fn report_servers(&self) {
+        self.meter.servers(self.status());
+    }
+
+    /// How its servers are.
+    fn status(&self) -> Vec<ServerStatus> {
+        let mut all = Vec::new();
+        self.servers.for_each(|node| {
+            let (open, idle) = node.connections();
+            let (server, up, waiting) = (node.name().to_owned(), node.is_up(), node.waiting());
+            all.push(ServerStatus { server, up, open, idle, waiting });
+        });
+        all
+    }
+
+    /// Decides a plan.
+    ///
+    /// # Errors
+    /// Why it is not decided, or not known to be.
+    pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        let (decisions, at) = self.decide_plan(plan).await?;
+        Ok(Verdict { decisions, degraded: false, at })
+    }
+
+    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Failure> {
+        let deadline = Instant::now() + self.command_timeout;
+        let groups = if self.servers.decide_all_together() {
+            // All anchors are on one server, so they are one step.
+            smallvec::smallvec![(0..plan.levels().len()).collect::<Group>()]
+        } else {
+            groups(plan)
+        };
+        match &groups[..] {
+            [group] => {
+                let decided = self.ask(plan, group, Mode::Decide, deadline).await?;
+                Ok((decided.decisions, decided.at))
+            }
+            // Boxed, so that the usual case does not carry the room for it around.
+            groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
+        }
+    }
+
+    /// Decides a plan whose anchors are asked each for itself; the moment is the last of theirs.
+    async fn decide_cross_slot(
+        &self,
+        plan: &Plan<'_>,
+        groups: &[Group],
+        deadline: Instant,
+    ) -> Result<(Decisions, Micros), Failure> {
+        let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
+        let answers = join_all(asked).await;
+        let answered = groups.iter().zip(&answers);
+        let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, answer.as_ref().ok()?))).collect();
+        if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()) {
+            // Where what is answered instead may pass, it has been charged for as far as it could be.
+            if matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
+                self.take_back(plan, &undos(plan, &decided)).await;
+            }
+            return Err(failure.clone());
+        }
+        let mut decisions = merge(plan, &decided);
+        let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
+        let refused = plan.levels().iter().zip(&decisions).any(|(level, said)| !level.limit.shadow && !said.allowed);
+        if refused {
+            for (index, decision) in self.take_back(plan, &undos(plan, &decided)).await {
+                decisions[index] = decision;
+            }
+        }
+        Ok((decisions, at))
+    }
+
+    /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is not told anew.
+    async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
+        let deadline = Instant::now() + self.command_timeout;
+        let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
+        let mut told = Vec::new();
+        for (undo, answer) in undos.iter().zip(join_all(asked).await) {
+            match answer {
+                Ok(answer) => {
+                    let levels = undo.group.iter().copied().zip(answer.decisions);
+                    told.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
+                }
+                Err(failure) => {
+                    self.meter.not_taken_back();
+                    tracing::debug!(
+                        request_id = trail::request_id(),
+                        trace_id = trail::trace_id(),
+                        error = &failure as &dyn std::error::Error,
+                        "a charge could not be taken back"
+                    );
+                }
+            }
+        }
+        told
+    }
+
+    async fn ask(
+        &self,
+        plan: &Plan<'_>,
+        levels: &Group,
+        mode: Mode<'_>,
+        deadline: Instant,
+    ) -> Result<Decided, Failure> {
+        let anchor = levels.first().map(|index| plan.levels()[*index].anchor_path()).unwrap_or_default();
+        let part = || Part::new(plan, levels, &self.prefix, mode);
+        self.servers.ask(|| slot_of(&[&self.prefix[..], anchor].concat()), deadline, part).await
+    }
+
+    /// Asks whether a server runs the script and takes writes, again and again for so long: the only one, or one of a
+    /// Cluster's masters. It writes a key that expires within a second.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn reach(&self, patience: Duration) -> Result<(), StoreError> {
+        let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
+        let call = call_head(None, 0, Task::Probe, 0);
+        self.on_io(move |servers| async move { servers.script(&key, &call, deadline).await.map(drop) }).await
+    }
+
+    /// Removes every key under this store's prefix: how many there were.
+    ///
+    /// # Errors
+    /// Why it is not certain that all are gone.
+    pub async fn clear(&self) -> Result<usize, StoreError> {
+        let prefix = self.prefix.to_vec();
+        self.on_io(move |servers| async move { servers.remove(&prefix).await }).await
+    }
+
+    /// Runs on the store's thread, where its connections live.
+    async fn on_io<T, F>(&self, work: impl FnOnce(Arc<Servers>) -> F + Send) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let done = self.io.handle().spawn(trail::carried(work(Arc::clone(&self.servers)))).await;
+        done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
+    }
+}
+
+impl Remote for RedisStore {
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
+        Box::pin(RedisStore::verdict(self, plan))
+    }
+}
+
+impl Store for RedisStore {
+    fn decide(&self, _: &Plan<'_>) -> Decide<'_> {
+        Decide::Waiting(self)
+    }
+
+    async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+        let since = Instant::now();
+        let forgotten = Forgotten::new(&self.prefix, key, anchor, subtree);
+        let now = self.clock.as_ref().map(|clock| clock.now());
+        let timeout = self.command_timeout;
+        let done = self.on_io(move |servers| async move {
+            let existed = reset::own(&servers, now, timeout, &forgotten).await?;
+            if forgotten.elsewhere {
+                servers.remove(&forgotten.hash).await?;
+            }
+            Ok(ResetDone { existed, scanned: forgotten.elsewhere })
+        });
+        let done = done.await?;
+        self.meter.took(StoreOp::Reset, since.elapsed());
+        Ok(done)
+    }
+}

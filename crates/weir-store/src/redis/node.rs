@@ -1,0 +1,234 @@
+//! One server that keeps states: its pipeline workers, its connections, and its circuit breaker.
+
+use std::{
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use deadpool_redis::redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
+use foldhash::fast::RandomState;
+use tokio::{
+    runtime::Handle,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+use tracing::{info, warn};
+
+use super::{
+    command::{query, send_all},
+    encode::Part,
+    pool::Pool,
+    probe::{ProbeKey, probe},
+    queue::Queue,
+    reply::Decided,
+    script,
+    worker::{self, Context},
+};
+use crate::{Failure, url::Address};
+
+/// The pauses between two probes of a server that fails: the first, and the longest.
+const PROBE_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(500);
+/// A server that fails again so soon after a probe went well goes on failing: the pauses go on growing, too.
+const RELAPSE: Duration = Duration::from_secs(5);
+
+/// A server.
+pub struct Node {
+    name: String,
+    address: Address,
+    context: Arc<Context>,
+    queues: Vec<Arc<Queue>>,
+    hasher: RandomState,
+    probe_key: Arc<ProbeKey>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// How a node is made, besides its context.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// What it is called in logs and metrics.
+    pub name: String,
+    /// Where it is, or by whom it is found.
+    pub address: Address,
+    /// How many pipeline workers.
+    pub workers: usize,
+    /// How many parts may wait for each of them.
+    pub max_queue: usize,
+    /// A key that lives on this server, for probes.
+    pub probe_key: Arc<ProbeKey>,
+}
+
+impl Node {
+    /// Starts the node's tasks on `runtime`; they end when it is dropped.
+    pub fn start(settings: NodeSettings, context: Context, runtime: &Handle) -> Self {
+        let context = Arc::new(context);
+        let queues: Vec<_> = (0..settings.workers).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
+        let workers = queues.iter().map(|queue| runtime.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
+        let mut tasks: Vec<_> = workers.collect();
+        let NodeSettings { name, address, probe_key, .. } = settings;
+        let watcher =
+            Watcher { server: name.clone(), context: Arc::clone(&context), probe_key: Arc::clone(&probe_key) };
+        tasks.push(runtime.spawn(watcher.run()));
+        Self { name, address, context, queues, hasher: RandomState::default(), probe_key, tasks }
+    }
+
+    /// What it is called: its address, or the name by which Sentinels know it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it is, or by whom it is found.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The key that lives there.
+    pub fn probe_key(&self) -> &ProbeKey {
+        &self.probe_key
+    }
+
+    /// Whether it is asked at all.
+    pub fn is_up(&self) -> bool {
+        !self.context.breaker.is_open()
+    }
+
+    /// Asks for one part. What concerns one key is carried out in the order in which it is asked.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
+        self.context.breaker.instead().map_or(Ok(()), Err)?;
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(part.keys.first().map(Vec::as_slice).unwrap_or_default());
+        let queue = &self.queues[(hasher.finish() % self.queues.len() as u64) as usize];
+        let answer = queue.push(part, deadline, asking)?;
+        match timeout_at(deadline, answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
+            Err(_) => Err(Failure::Lost("no reply in time".into())),
+        }
+    }
+
+    /// Runs commands outside the pipelines of checks, in one round trip: the reply to each, errors too. On the node's runtime.
+    ///
+    /// # Errors
+    /// Why there are no replies.
+    pub async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+        self.run(|connection| send_all(connection, commands)).await
+    }
+
+    /// Runs one command outside the pipelines, whose key's slot may be migrating to this node (`asking`). On the node's
+    /// runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply, or the server's refusal.
+    pub async fn command(&self, command: &Cmd, asking: bool) -> Result<Value, Failure> {
+        self.run(|connection| query(connection, command, asking)).await
+    }
+
+    /// Runs the script outside the pipelines, with one key, whose slot may be migrating to this node (`asking`). On the
+    /// node's runtime.
+    ///
+    /// # Errors
+    /// Why there is no reply, or the server's refusal.
+    pub async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
+        self.run(|connection| script::run(connection, key, call, asking)).await
+    }
+
+    async fn run<T, F>(&self, work: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        self.context.breaker.instead().map_or(Ok(()), Err)?;
+        self.context.run(work).await
+    }
+
+    /// Its connections.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.context.pool
+    }
+
+    /// A number that changes whenever another server is behind this name.
+    pub fn changes(&self) -> u64 {
+        self.context.pool.changes()
+    }
+
+    /// Connections that there are, and those of them that are idle.
+    pub fn connections(&self) -> (usize, usize) {
+        self.context.pool.sizes()
+    }
+
+    /// How many parts wait.
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(|queue| queue.waiting()).sum()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.queues.iter().for_each(|queue| queue.fail(&Failure::Closed));
+    }
+}
+
+/// Probes the server while it fails, and lets requests to it again when it is well.
+struct Watcher {
+    server: String,
+    context: Arc<Context>,
+    probe_key: Arc<ProbeKey>,
+}
+
+impl Watcher {
+    async fn run(self) {
+        let (server, breaker) = (&self.server, &self.context.breaker);
+        loop {
+            breaker.wait_until_open().await;
+            let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
+            let mut told = breaker.cause();
+            warn!(
+                server,
+                error = &*told,
+                "the store does not answer as it should: no checks go there until a probe goes well"
+            );
+            let mut relapses = 0_u64;
+            loop {
+                self.wait_until_well(&mut pause, &mut told).await;
+                breaker.close();
+                if relapses == 0 {
+                    info!(server, after_seconds = since.elapsed().as_secs_f64(), "the store answers again");
+                }
+                if timeout(RELAPSE, breaker.wait_until_open()).await.is_err() {
+                    break;
+                }
+                // Probes do not see what is wrong, so they must not let requests there at their usual rate.
+                relapses += 1;
+                if relapses == 1 {
+                    let error = &*breaker.cause();
+                    warn!(server, error, "the store fails again soon after a probe went well");
+                }
+                sleep(pause).await;
+                pause = (2 * pause).min(LONGEST_PROBE_PAUSE);
+            }
+            if relapses > 0 {
+                info!(server, relapses, "the store goes on answering");
+            }
+        }
+    }
+
+    async fn wait_until_well(&self, pause: &mut Duration, told: &mut Arc<str>) {
+        while let Err(failure) = self.probe().await {
+            let why = failure.to_string();
+            if **told != why {
+                warn!(server = self.server, error = why, "a probe of the store failed");
+                *told = why.into();
+            }
+            sleep(*pause).await;
+            *pause = (2 * *pause).min(LONGEST_PROBE_PAUSE);
+        }
+    }
+
+    async fn probe(&self) -> Result<(), Failure> {
+        let key = self.probe_key.get();
+        self.context.run(|connection| probe(connection, &key)).await
+    }
+}

@@ -1,0 +1,279 @@
+//! Connections to one server, or to the master that Sentinels name, in pools of `deadpool-redis`.
+//!
+//! A pool of the crate makes all its connections alike. So there is a new one, a new epoch of connections, when the master, a
+//! password file or a certificate has changed. An idle connection answers a `PING` before it is given out again.
+
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use deadpool_redis::{
+    Connection, Hook, HookError, Manager, Runtime, Timeouts,
+    redis::{
+        PushInfo, PushKind,
+        aio::{MultiplexedConnection, SendError},
+    },
+};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{
+    connector::{Connector, Purpose, Secrets},
+    probe::ProbeKey,
+    sentinel::Sentinels,
+};
+use crate::{Failure, url::Address};
+
+/// Connections to one server, or to the master of the moment.
+pub struct Pool {
+    connector: Arc<Connector>,
+    target: Target,
+    purpose: Purpose,
+    max_size: usize,
+    ping_timeout: Duration,
+    /// The last one makes connections; the others have some that are still in use.
+    epochs: Mutex<Vec<Arc<Epoch>>>,
+    /// How often connections began to lead to another server.
+    changes: AtomicU64,
+    /// What went wrong last, so that the log tells of changes only.
+    trouble: Mutex<Option<Failure>>,
+}
+
+/// Where a pool's connections lead.
+pub enum Target {
+    /// To one server.
+    Fixed(Address),
+    /// To the master that Sentinels name.
+    Sentinel(Arc<Sentinels>),
+}
+
+/// Connections that were made alike.
+struct Epoch {
+    address: Address,
+    secrets: Secrets,
+    /// None of them is used for anything new.
+    is_over: AtomicBool,
+    disconnections: Arc<AtomicU64>,
+    pool: deadpool_redis::Pool,
+}
+
+/// A connection out of a pool, to which it goes back when it is dropped.
+pub struct Pooled {
+    connection: Connection,
+    epoch: Arc<Epoch>,
+    /// The epoch's disconnections before this connection was given out.
+    disconnections: u64,
+}
+
+impl Pool {
+    /// At most `max_size` connections to `target`, on which the script can be run; `probe_key` is for trying that. An idle one
+    /// has to answer within `ping_timeout`.
+    pub fn new(
+        connector: Arc<Connector>,
+        target: Target,
+        probe_key: Arc<ProbeKey>,
+        max_size: usize,
+        ping_timeout: Duration,
+    ) -> Self {
+        let (epochs, changes, trouble) = Default::default();
+        let purpose = Purpose::Checks(probe_key);
+        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, trouble }
+    }
+
+    /// A connection that is ready for commands: an idle one that answers, or a new one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn get(&self) -> Result<Pooled, Failure> {
+        if let Some(idle) = self.idle().await {
+            return Ok(idle);
+        }
+        let made = self.connect().await;
+        self.log_change(made.as_ref().err());
+        made
+    }
+
+    async fn idle(&self) -> Option<Pooled> {
+        let epoch = self.epochs.lock().last().map(Arc::clone)?;
+        if epoch.pool.status().available == 0 {
+            return None;
+        }
+        // It makes none: that begins with the files, and with Sentinels.
+        let timeouts = Timeouts { wait: Some(Duration::ZERO), create: Some(Duration::ZERO), recycle: None };
+        let (disconnections, pool) = (epoch.disconnections(), epoch.pool.clone());
+        let get = async move { pool.timeout_get(&timeouts).await };
+        let deadline = Instant::now() + self.ping_timeout;
+        let connection = self.connector.in_time(&epoch.address, deadline, get).await.ok()?;
+        Some(Pooled { connection, epoch, disconnections }).filter(Pooled::is_usable)
+    }
+
+    async fn connect(&self) -> Result<Pooled, Failure> {
+        let deadline = self.connector.deadline();
+        match &self.target {
+            Target::Fixed(address) => self.connect_to(address, deadline).await,
+            Target::Sentinel(sentinels) => {
+                let connect = |master: Address, deadline| async move { self.connect_to(&master, deadline).await };
+                sentinels.connect_to_master(deadline, connect).await
+            }
+        }
+    }
+
+    async fn connect_to(&self, address: &Address, deadline: Instant) -> Result<Pooled, Failure> {
+        let secrets = self.connector.secrets(address, &self.purpose, deadline).await?;
+        let epoch = self.epoch(address, secrets)?;
+        let (disconnections, pool) = (epoch.disconnections(), epoch.pool.clone());
+        // Of the time that is left, half for one of the connections in use to come back, and half to make one.
+        let wait = deadline.saturating_duration_since(Instant::now()) / 2;
+        let timeouts = Timeouts { wait: Some(wait), create: None, recycle: Some(self.ping_timeout) };
+        let get = async move { pool.timeout_get(&timeouts).await };
+        let connection = self.connector.in_time(address, deadline, get).await?;
+        Ok(Pooled { connection, epoch, disconnections })
+    }
+
+    /// The epoch of connections to `address` by these secrets: the last, or else a new one, after which the older ones give
+    /// out no more.
+    fn epoch(&self, address: &Address, secrets: Secrets) -> Result<Arc<Epoch>, Failure> {
+        let mut epochs = self.epochs.lock();
+        let last = epochs.last();
+        if let Some(last) = last.filter(|last| last.is_of(address) && last.secrets == secrets && !last.is_over()) {
+            return Ok(Arc::clone(last));
+        }
+        if last.is_some_and(|last| !last.is_of(address)) {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        epochs.iter().for_each(|older| older.pool.close());
+        epochs.retain(|older| older.is_in_use());
+        let epoch = Arc::new(self.new_epoch(address, secrets)?);
+        epochs.push(Arc::clone(&epoch));
+        Ok(epoch)
+    }
+
+    fn new_epoch(&self, address: &Address, secrets: Secrets) -> Result<Epoch, Failure> {
+        let disconnections = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&disconnections);
+        let config = self.connector.config(address).set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok::<(), SendError>(())
+        });
+        let info = self.connector.info(address, &secrets);
+        let manager = info.and_then(|info| Manager::new_with_config(info, config));
+        let manager = manager.map_err(|error| self.connector.refused(address, error))?;
+        let (connector, purpose) = (Arc::clone(&self.connector), self.purpose.clone());
+        let prepare = Hook::async_fn(move |connection: &mut MultiplexedConnection, _| {
+            let (connector, purpose) = (Arc::clone(&connector), purpose.clone());
+            Box::pin(async move { connector.prepare(connection, &purpose).await.map_err(HookError::Backend) })
+        });
+        let builder = deadpool_redis::Pool::builder(manager).max_size(self.max_size).post_create(prepare);
+        let pool =
+            builder.runtime(Runtime::Tokio1).build().map_err(|error| Failure::Connect(error.to_string().into()))?;
+        Ok(Epoch { address: address.clone(), secrets, is_over: AtomicBool::new(false), disconnections, pool })
+    }
+
+    fn log_change(&self, trouble: Option<&Failure>) {
+        let before = std::mem::replace(&mut *self.trouble.lock(), trouble.cloned());
+        match trouble {
+            Some(failure) if before.as_ref() != trouble => warn!(server = %self.target, "{failure}"),
+            None if before.is_some() => info!(server = %self.target, "connected again"),
+            _ => {}
+        }
+    }
+
+    /// Tries whether a server takes checks, by a connection of its own.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn try_checks(&self, address: &Address) -> Result<(), Failure> {
+        self.connector.connect(address, self.purpose.clone(), self.connector.deadline()).await.map(drop)
+    }
+
+    /// Whether there are connections to another server.
+    pub fn leads_elsewhere(&self, master: &Address) -> bool {
+        self.epochs.lock().iter().any(|epoch| epoch.leads_elsewhere(master))
+    }
+
+    /// Ends the connections to all other servers: returns which.
+    pub fn leave_others(&self, master: &Address) -> Vec<Address> {
+        let mut left = Vec::new();
+        for epoch in self.epochs.lock().iter().filter(|epoch| epoch.leads_elsewhere(master)) {
+            epoch.is_over.store(true, Ordering::Relaxed);
+            epoch.pool.close();
+            if !left.contains(&epoch.address) {
+                left.push(epoch.address.clone());
+            }
+        }
+        self.changes.fetch_add(left.len() as u64, Ordering::Relaxed);
+        left
+    }
+
+    /// A number that changes whenever connections begin to lead to another server.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Connections that there are, and those of them that are idle.
+    pub fn sizes(&self) -> (usize, usize) {
+        let statuses = self.epochs.lock().iter().map(|epoch| epoch.pool.status()).collect::<Vec<_>>();
+        statuses.iter().fold((0, 0), |(open, idle), status| (open + status.size, idle + status.available))
+    }
+}
+
+impl Epoch {
+    fn is_of(&self, address: &Address) -> bool {
+        self.address == *address
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.pool.status().size > 0
+    }
+
+    fn leads_elsewhere(&self, master: &Address) -> bool {
+        !self.is_of(master) && !self.is_over() && self.is_in_use()
+    }
+
+    fn disconnections(&self) -> u64 {
+        self.disconnections.load(Ordering::Relaxed)
+    }
+}
+
+impl Pooled {
+    /// Whether a command may be sent on it: its epoch is not over, and no connection of it has ended since this one was given
+    /// out, which may have been this one. Back in its pool, a `PING` shows which.
+    pub fn is_usable(&self) -> bool {
+        !self.epoch.is_over() && self.epoch.disconnections() == self.disconnections
+    }
+
+    /// Closes it instead of giving it back.
+    pub fn discard(self) {
+        drop(Connection::take(self.connection));
+    }
+}
+
+impl Deref for Pooled {
+    type Target = MultiplexedConnection;
+
+    fn deref(&self) -> &MultiplexedConnection {
+        &self.connection
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(address) => address.fmt(f),
+            Self::Sentinel(sentinels) => write!(f, "the master `{}`", sentinels.master()),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What the script answers.
+
+use deadpool_redis::redis::Value;
+use rmp::decode::{read_array_len, read_int, read_str_len};
+
+use super::command::words;
+use crate::Failure;
+use weir_core::{
+    domain::{Decision, Micros},
+    plan::Decisions,
+};
+
+/// Farthest moment and longest time that an answer may tell, in microseconds: hundreds of times what any limit makes of any
+/// state, and a sum of several still is a number.
+pub const MAX_TIME: Micros = 1 << 60;
+
+/// The answer to one part of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The server's clock when it decided.
+    pub at: Micros,
+    /// The decision of each level of the part.
+    pub decisions: Decisions,
+    /// What became of the state of each level, where that was asked.
+    pub changes: Vec<Change>,
+}
+
+/// A state's value from before a plan and what the plan has written; both empty where it has written nothing that could be
+/// taken back as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Empty: there was none.
+    pub before: Vec<u8>,
+    /// What was written.
+    pub after: Vec<u8>,
+}
+
+/// Why an answer cannot be read. The call was carried out all the same.
+fn unreadable() -> Failure {
+    Failure::Lost("the script's answer cannot be read".into())
+}
+
+/// Reads the answers of one call, one after the other.
+pub struct Answers<'a> {
+    rest: &'a [u8],
+    at: Micros,
+}
+
+impl<'a> Answers<'a> {
+    /// The answers in a reply.
+    ///
+    /// # Errors
+    /// What the server says instead, or [`Failure::Lost`] for what is no answer of the script.
+    pub fn new(reply: &'a Value) -> Result<Self, Failure> {
+        let mut rest = payload(reply)?;
+        read_array_len(&mut rest).map_err(|_| unreadable())?;
+        let mut answers = Self { rest, at: 0 };
+        answers.at = answers.time()?;
+        Ok(answers)
+    }
+
+    /// The answer to the next part, which has so many levels; it may tell what was written.
+    ///
+    /// # Errors
+    /// Why the part was not decided. Behind one that cannot be read, none can.
+    pub fn next(&mut self, levels: u32, tells: bool) -> Result<Decided, Failure> {
+        match self.int()? {
+            0 => self.decided(levels, tells).inspect_err(|_| self.rest = &[]),
+            1 => Err(Failure::of_script(&self.text()?)),
+            _ => Err(Failure::Lost(self.text()?.into())),
+        }
+    }
+
+    fn decided(&mut self, levels: u32, tells: bool) -> Result<Decided, Failure> {
+        let mut decided = Decided { at: self.at, decisions: Decisions::new(), changes: Vec::new() };
+        for _ in 0..levels {
+            decided.decisions.push(self.decision()?);
+            if tells {
+                let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
+                decided.changes.push(Change { before, after });
+            }
+        }
+        Ok(decided)
+    }
+
+    /// The page that a reset has looked at: where to go on, if anywhere, and whether the key itself had a state.
+    ///
+    /// # Errors
+    /// What the server says instead.
+    pub fn reset(reply: &'a Value) -> Result<(Option<Vec<u8>>, bool), Failure> {
+        let mut rest = payload(reply)?;
+        read_array_len(&mut rest).map_err(|_| unreadable())?;
+        let mut answers = Self { rest, at: 0 };
+        let cursor = answers.bytes()?.to_vec();
+        Ok(((cursor != b"0").then_some(cursor), answers.int()? == 1))
+    }
+
+    fn decision(&mut self) -> Result<Decision, Failure> {
+        let allowed = self.int()? == 1;
+        let (limit, remaining) = (self.int()?, self.int()?);
+        let retry = self.int()?;
+        let (reset_after, wait) = (self.time()?, self.time()?);
+        let never = self.int()? == 1;
+        let count = |number: i64| u64::try_from(number).map_err(|_| unreadable());
+        let retry_after = if retry < 0 { None } else { Some(time(retry)?) };
+        let (limit, remaining) = (count(limit)?, count(remaining)?);
+        Ok(Decision { allowed, limit, remaining, retry_after, reset_after, wait, never })
+    }
+
+    fn int(&mut self) -> Result<i64, Failure> {
+        read_int(&mut self.rest).map_err(|_| unreadable())
+    }
+
+    fn time(&mut self) -> Result<Micros, Failure> {
+        time(self.int()?)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Failure> {
+        let length = read_str_len(&mut self.rest).map_err(|_| unreadable())?;
+        let (bytes, rest) = self.rest.split_at_checked(length as usize).ok_or_else(unreadable)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<String, Failure> {
+        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+    }
+}
+
+fn time(number: i64) -> Result<Micros, Failure> {
+    if (0..=MAX_TIME).contains(&number) { Ok(number) } else { Err(unreadable()) }
+}
+
+fn payload(reply: &Value) -> Result<&[u8], Failure> {
+    match reply {
+        Value::BulkString(bytes) => Ok(bytes),
+        Value::ServerError(error) => Err(Failure::of_server(&words(error))),
+        _ => Err(unreadable()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A part of one level, decided at `at`, whose lengths of time are these.
+    fn read(at: i64, [retry, reset, wait]: [i64; 3]) -> Result<Decided, Failure> {
+        let mut bytes = vec![0x91];
+        for number in [at, 0, 1, 9, 8, retry, reset, wait, 0] {
+            bytes.push(0xd3);
+            bytes.extend(number.to_be_bytes());
+        }
+        let reply = Value::BulkString(bytes);
+        Answers::new(&reply)?.next(1, false)
+    }
+
+    #[test]
+    fn times_that_no_limit_makes_are_not_believed() {
+        let decided = read(5, [-1, 7, 3]).unwrap();
+        let told = &decided.decisions[0];
+        assert_eq!((decided.at, told.retry_after, told.reset_after, told.wait), (5, None, 7, 3));
+        assert!(read(MAX_TIME, [MAX_TIME, MAX_TIME, 0]).is_ok());
+        for beyond in [MAX_TIME + 1, i64::MAX, i64::MIN] {
+            assert!(read(beyond, [0; 3]).is_err(), "{beyond}");
+            for place in 0..3 {
+                let mut times = [0; 3];
+                times[place] = beyond;
+                // A negative time to retry is how the script says that there is none.
+                assert_eq!(read(5, times).is_err(), (place, beyond) != (0, i64::MIN), "{beyond} in place {place}");
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Forgetting keys.
+
+use std::time::Duration;
+
+use deadpool_redis::redis::{Pipeline, Value, from_redis_value};
+use tokio::time::{Instant, sleep};
+use tracing::debug;
+
+use super::{
+    command::{command, failure},
+    encode::reset_call,
+    node::Node,
+    reply::Answers,
+    servers::Servers,
+};
+use weir_core::domain::{Key, Micros};
+use weir_telemetry::request as trail;
+
+use crate::{Failure, failure::RefusalCode};
+
+/// The cursor at which a scan begins, and ends. One in between means nothing to another server.
+const START: &[u8] = b"0";
+/// Keys that a server is asked to look at in one page of a scan.
+const PAGE: &[u8] = b"1000";
+/// Attempts at one page in a row.
+const PAGE_TRIES: u32 = 8;
+/// The pause before the second of them; it doubles, so that the last comes after six seconds.
+const PAGE_PAUSE: Duration = Duration::from_millis(50);
+/// How long to look for who has a key whose slot moves.
+const KEY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is to be forgotten: the hash that holds the key's own states, what their fields begin with, and whether what is
+/// below goes too.
+#[derive(Clone, Debug)]
+pub struct Forgotten {
+    /// The hash.
+    pub hash: Vec<u8>,
+    /// The beginning of the fields.
+    pub rest: Vec<u8>,
+    /// With all that is below.
+    pub subtree: bool,
+    /// What is below has hashes of its own, whose names begin like this one's.
+    pub elsewhere: bool,
+}
+
+impl Forgotten {
+    /// Of a key, whose domain has this anchor, under `prefix`.
+    pub fn new(prefix: &[u8], key: &Key, anchor: u8, subtree: bool) -> Self {
+        let depth = key.depth();
+        let place = key.prefix(depth.min(usize::from(anchor)));
+        let rest = key.prefix(depth)[place.len()..].to_vec();
+        Self { hash: [prefix, place].concat(), rest, subtree, elsewhere: subtree && depth < usize::from(anchor) }
+    }
+}
+
+/// Forgets what the hash of a key holds of it; tells whether the key itself had a state.
+///
+/// # Errors
+/// Why it is not certain that all is forgotten.
+pub async fn own(
+    servers: &Servers,
+    now: Option<Micros>,
+    timeout: Duration,
+    forgotten: &Forgotten,
+) -> Result<bool, Failure> {
+    let (mut cursor, mut existed) = (START.to_vec(), false);
+    loop {
+        let server = servers.changes();
+        let call = reset_call(now, &forgotten.rest, forgotten.subtree, &cursor);
+        let reply = servers.script(&forgotten.hash, &call, Instant::now() + timeout).await?;
+        let (next, found) = Answers::reset(&reply)?;
+        existed |= found;
+        match next {
+            _ if servers.changes() != server => cursor = START.to_vec(),
+            Some(next) => cursor = next,
+            None => return Ok(existed),
+        }
+    }
+}
+
+/// Removes all keys of one server whose names begin with `beginning`: how many there were.
+///
+/// # Errors
+/// Why it is not certain that all are gone.
+pub async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
+    let pattern = [&escaped(beginning)[..], b"*"].concat();
+    let (mut cursor, mut gone) = (START.to_vec(), 0);
+    let (mut tries, mut pause) = (1, PAGE_PAUSE);
+    loop {
+        let server = node.changes();
+        match page(servers, node, &pattern, &cursor, &mut gone).await {
+            Ok(_) if node.changes() != server => cursor = START.to_vec(),
+            Ok(next) if next == START => return Ok(gone),
+            Ok(next) => (cursor, tries, pause) = (next, 1, PAGE_PAUSE),
+            Err(failure) if tries == PAGE_TRIES || is_for_good(&failure) => return Err(failure),
+            Err(failure) => {
+                debug!(
+                    request_id = trail::request_id(),
+                    trace_id = trail::trace_id(),
+                    server = %node.address(),
+                    error = &failure as &dyn std::error::Error,
+                    "a page of a scan failed"
+                );
+                if !is_of_the_same_server(&failure) {
+                    cursor = START.to_vec();
+                }
+                sleep(pause).await;
+                (tries, pause) = (tries + 1, 2 * pause);
+            }
+        }
+    }
+}
+
+/// Whether another attempt would fare no better.
+fn is_for_good(failure: &Failure) -> bool {
+    matches!(failure, Failure::Server(_)) || failure.refusal() == Some(RefusalCode::NoPerm)
+}
+
+/// Whether a cursor still stands for what has been looked at: another server, or one that has started anew, keeps its keys
+/// in another order.
+fn is_of_the_same_server(failure: &Failure) -> bool {
+    use RefusalCode::{Busy, ClusterDown, NoWrites, Oom, TryAgain};
+    match failure {
+        Failure::Late => true,
+        _ => matches!(failure.refusal(), Some(Busy | ClusterDown | NoWrites | Oom | TryAgain)),
+    }
+}
+
+/// Removes the keys of one page; where the next one begins. Adds to `gone` how many there were.
+async fn page(
+    servers: &Servers,
+    node: &Node,
+    pattern: &[u8],
+    cursor: &[u8],
+    gone: &mut usize,
+) -> Result<Vec<u8>, Failure> {
+    let page = node.command(&command(&[b"SCAN", cursor, b"MATCH", pattern, b"COUNT", PAGE]), false).await?;
+    let unreadable = |_| Failure::Server("the reply to SCAN cannot be read".into());
+    let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = from_redis_value(page).map_err(unreadable)?;
+    if keys.is_empty() {
+        return Ok(next);
+    }
+    // One by one, because on a Cluster each may be in a slot of its own, but in one round trip.
+    let mut unlinks = Pipeline::with_capacity(keys.len());
+    keys.iter().for_each(|key| {
+        unlinks.add_command(command(&[b"UNLINK", key]));
+    });
+    let replies = node.commands(&unlinks).await?;
+    for (key, reply) in keys.iter().zip(replies) {
+        match reply.extract_error().map_err(failure) {
+            Ok(Value::Int(removed)) => *gone += usize::from(removed > 0),
+            Ok(_) => return Err(Failure::Server("the reply to UNLINK cannot be read".into())),
+            // Its slot is being migrated, or was.
+            Err(failure)
+                if matches!(failure.refusal(), Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain)) =>
+            {
+                servers.unlink(key, Instant::now() + KEY_TIMEOUT).await?;
+                *gone += 1;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(next)
+}
+
+/// A text that a pattern matches as it is.
+fn escaped(text: &[u8]) -> Vec<u8> {
+    let special = |byte: &u8| b"*?[]\\^-".contains(byte);
+    text.iter().flat_map(|byte| special(byte).then_some(b'\\').into_iter().chain([*byte])).collect()
+}

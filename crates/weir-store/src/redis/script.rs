@@ -1,0 +1,62 @@
+//! The one script: what the algorithms' Lua halves share, the halves, the driver that runs them, and the tasks.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use deadpool_redis::redis::{RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
+
+use super::command::{command, query};
+use weir_core::algorithm::{LIST, LUA_PRELUDE};
+
+/// The script's text, the same on every replica of one version.
+pub fn text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let halves = LIST.iter().map(|entry| Cow::from(entry.lua));
+        let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
+        let steps = Cow::from(format!("local steps = {{{}}}\n", names.join(", ")));
+        let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
+        let own = [include_str!("driver.lua"), include_str!("tasks.lua")].map(Cow::from);
+        parts.chain([steps]).chain(own).collect()
+    });
+    &TEXT
+}
+
+/// The name under which servers have the script: its SHA-1.
+pub fn sha() -> &'static str {
+    static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(text()));
+    SCRIPT.get_hash()
+}
+
+/// What a call of the script does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Decides plans.
+    Decide = 0,
+    /// Forgets states of one anchor.
+    Reset = 1,
+    /// Shows that the server runs the script and takes writes.
+    Probe = 2,
+}
+
+/// Gives a server the script.
+///
+/// # Errors
+/// Why that is not certain.
+pub async fn load(connection: MultiplexedConnection) -> RedisResult<()> {
+    query(connection, &command(&[b"SCRIPT", b"LOAD", text().as_bytes()]), false).await.map(drop)
+}
+
+/// Runs the script outside the pipelines of checks, with one key, whose slot may be migrating to this server (`asking`). A
+/// server that has lost the script gets it again.
+///
+/// # Errors
+/// There is no reply, or the server's error.
+pub async fn run(connection: MultiplexedConnection, key: &[u8], call: &[u8], asking: bool) -> RedisResult<Value> {
+    let command = command(&[b"EVALSHA", sha().as_bytes(), b"1", key, call]);
+    match query(connection.clone(), &command, asking).await {
+        Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
+            load(connection.clone()).await?;
+            query(connection, &command, asking).await
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,101 @@
+//! The master as Sentinels name it: asked of one for each connection, and of all over and over while connections stand.
+//!
+//! The crate's own Sentinel client has no deadlines for look-ups, and does not notice that a master was replaced alive.
+
+pub mod watch;
+
+use std::{
+    iter::zip,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use deadpool_redis::redis::{aio::MultiplexedConnection, from_redis_value};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    command::{command, query},
+    connector::{Connector, Purpose},
+};
+use crate::{Failure, url::Address};
+
+/// Sentinels that watch one master.
+pub struct Sentinels {
+    addresses: Vec<Address>,
+    master: String,
+    connector: Arc<Connector>,
+    /// Who led to the master last, and is asked first.
+    first: AtomicUsize,
+}
+
+impl Sentinels {
+    /// Those at these addresses, about the master that they know by this name.
+    pub fn new(addresses: Vec<Address>, master: String, connector: Arc<Connector>) -> Self {
+        Self { addresses, master, connector, first: AtomicUsize::new(0) }
+    }
+
+    /// What they call the master.
+    pub fn master(&self) -> &str {
+        &self.master
+    }
+
+    /// Connects to the master that one of them names. A Sentinel that is down, knows nothing, or names a server that is not a
+    /// master (any more) leaves the word to the next; each gets its share of the time that is left.
+    ///
+    /// # Errors
+    /// The last one's [`Failure`].
+    pub async fn connect_to_master<T, F>(
+        &self,
+        deadline: Instant,
+        connect: impl Fn(Address, Instant) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let (count, first) = (self.addresses.len(), self.first.load(Ordering::Relaxed));
+        let mut failure = Failure::Connect("no Sentinel is named".into());
+        for (left, place) in zip((1..=count).rev(), first..) {
+            let place = place % count;
+            let now = Instant::now();
+            let share = deadline.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX);
+            let connected = match self.look_up(&self.addresses[place], now + share).await {
+                Ok(master) => connect(master, now + share).await,
+                Err(failure) => Err(failure),
+            };
+            match connected {
+                Ok(connection) => {
+                    self.first.store(place, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Err(next) => failure = next,
+            }
+        }
+        // Another begins next time: the first may have led astray so slowly that the others had little time.
+        self.first.store((first + 1) % count.max(1), Ordering::Relaxed);
+        Err(failure)
+    }
+
+    async fn look_up(&self, sentinel: &Address, deadline: Instant) -> Result<Address, Failure> {
+        let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        self.ask(&connection, sentinel, deadline).await
+    }
+
+    async fn ask(
+        &self,
+        connection: &MultiplexedConnection,
+        sentinel: &Address,
+        deadline: Instant,
+    ) -> Result<Address, Failure> {
+        let told = |why: &str| Failure::Connect(format!("the Sentinel {sentinel} {why}").into());
+        let question = command(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()]);
+        let asked = timeout_at(deadline, query(connection.clone(), &question, false)).await;
+        let reply = asked.map_err(|_| told("does not answer in time"))?;
+        let reply = reply.map_err(|error| self.connector.refused(sentinel, error))?;
+        match from_redis_value(reply) {
+            Ok((host, port)) => Ok(Address::Tcp { host, port }),
+            Err(_) => Err(told(&format!("knows no master `{}`", self.master))),
+        }
+    }
+}

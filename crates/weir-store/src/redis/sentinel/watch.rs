@@ -1,0 +1,163 @@
+//! Whether the master is still the same, while connections to it stand.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::Sentinels;
+use crate::{
+    Failure,
+    redis::{connector::Purpose, pool::Pool},
+    url::Address,
+};
+
+/// Between two questions to a Sentinel. For about so long a master that is replaced while it lives goes on taking checks after
+/// the other is named, and what they charge is lost.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Rounds in a row in which too few answer, before that is told.
+const SILENT_ROUNDS: u32 = 8;
+
+/// What a Sentinel said last; `None`: it did not answer.
+type Said = Option<Address>;
+
+/// Asks all Sentinels for ever who the master is, and ends the connections of `pool` to every other one once more than half of
+/// them name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
+/// about ten seconds, and a Sentinel that was cut off may name it for longer.
+pub async fn watch(sentinels: &Sentinels, pool: &Pool) {
+    let said: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
+    let asked = sentinels.addresses.iter().zip(&said).map(|(sentinel, said)| sentinels.listen(sentinel, said));
+    tokio::join!(join_all(asked), sentinels.judge(&said, pool));
+}
+
+impl Sentinels {
+    /// Asks one.
+    async fn listen(&self, sentinel: &Address, said: &Mutex<Said>) {
+        let mut kept = None;
+        loop {
+            let answer = self.ask_again(&mut kept, sentinel).await;
+            *said.lock() = answer.ok();
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Asks by the connection of the last time, or by a new one.
+    async fn ask_again(
+        &self,
+        kept: &mut Option<MultiplexedConnection>,
+        sentinel: &Address,
+    ) -> Result<Address, Failure> {
+        let deadline = self.connector.deadline();
+        if let Some(connection) = kept.take()
+            && let Ok(master) = self.ask(&connection, sentinel, deadline).await
+        {
+            *kept = Some(connection);
+            return Ok(master);
+        }
+        let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        let master = self.ask(&connection, sentinel, deadline).await?;
+        *kept = Some(connection);
+        Ok(master)
+    }
+
+    async fn judge(&self, said: &[Mutex<Said>], pool: &Pool) {
+        let (mut silent, mut told) = (0, None);
+        loop {
+            sleep(PAUSE).await;
+            let said: Vec<Said> = said.iter().map(|said| said.lock().clone()).collect();
+            self.log_silence(&said, &mut silent);
+            let Some(master) = majority(&said) else { continue };
+            if !pool.leads_elsewhere(master) {
+                told = None;
+                self.begin_with_one_that_names(&said, master);
+                continue;
+            }
+            // Not before it takes checks: those that go to the old one are worth more than those that go nowhere.
+            match pool.try_checks(master).await {
+                Ok(()) => {
+                    self.begin_with_one_that_names(&said, master);
+                    for before in pool.leave_others(master) {
+                        info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
+                    }
+                }
+                Err(failure) => {
+                    let failure = failure.to_string();
+                    if told.as_ref() != Some(&failure) {
+                        warn!(
+                            master = self.master, to = %master, error = failure,
+                            "the Sentinels name another master, which takes no checks: they go on where they went"
+                        );
+                        told = Some(failure);
+                    }
+                }
+            }
+        }
+    }
+
+    /// New connections begin with a Sentinel that names the `master`.
+    fn begin_with_one_that_names(&self, said: &[Said], master: &Address) {
+        let names = |index: usize| said.get(index).and_then(Option::as_ref) == Some(master);
+        if !names(self.first.load(Ordering::Relaxed))
+            && let Some(index) = (0..said.len()).find(|index| names(*index))
+        {
+            self.first.store(index, Ordering::Relaxed);
+        }
+    }
+
+    fn log_silence(&self, said: &[Said], silent: &mut u32) {
+        let answered = said.iter().flatten().count();
+        if 2 * answered > said.len() {
+            if *silent >= SILENT_ROUNDS {
+                info!(master = self.master, answered, "enough Sentinels answer again");
+            }
+            *silent = 0;
+            return;
+        }
+        *silent = silent.saturating_add(1);
+        if *silent == SILENT_ROUNDS {
+            let of = said.len();
+            warn!(
+                master = self.master,
+                answered, of, "too few Sentinels answer: a master that is replaced would not be noticed"
+            );
+        }
+    }
+}
+
+/// Whom more than half name.
+fn majority(said: &[Said]) -> Option<&Address> {
+    let count = |named: &Address| said.iter().flatten().filter(|other| *other == named).count();
+    said.iter().flatten().find(|named| 2 * count(named) > said.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(ports: &[u16]) -> Vec<Said> {
+        let address = |port: &u16| Address::Tcp { host: "h".to_owned(), port: *port };
+        ports.iter().map(|port| (*port > 0).then(|| address(port))).collect()
+    }
+
+    #[test]
+    fn more_than_half_of_all_must_agree() {
+        for (ports, named) in [
+            (&[1][..], 1),
+            (&[1, 2], 0),
+            (&[1, 1], 1),
+            (&[1, 0], 0),
+            (&[2, 1, 1], 1),
+            (&[1, 0, 1], 1),
+            (&[1, 0, 0], 0),
+            (&[1, 2, 3], 0),
+            (&[1, 1, 2, 2], 0),
+            (&[0, 0, 0], 0),
+            (&[], 0),
+        ] {
+            assert_eq!(majority(&said(ports)).cloned(), said(&[named]).remove(0), "{ports:?}");
+        }
+    }
+}

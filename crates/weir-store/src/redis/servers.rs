@@ -1,0 +1,182 @@
+//! The servers of a store, however many there are and however they are found.
+
+use std::{sync::Arc, time::Duration};
+
+use deadpool_redis::redis::Value;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    cluster::Cluster,
+    command::command,
+    encode::Part,
+    factory::NodeFactory,
+    node::Node,
+    pool::Target,
+    reply::Decided,
+    reset,
+    retry::retried,
+    sentinel::{Sentinels, watch::watch},
+    slots::slot_of,
+};
+use crate::{
+    Failure,
+    url::{Address, Topology},
+};
+
+/// The longest that a scan may take, and the longest that it may wait for another.
+const MAX_SCAN_TIME: Duration = Duration::from_secs(600);
+/// Scans that may wait for another.
+const MAX_WAITING_SCANS: usize = 16;
+
+/// The servers.
+pub struct Servers {
+    kind: Kind,
+    scans: Scans,
+    /// Asks Sentinels for the master, until it is dropped.
+    _watch: Option<AbortOnDropHandle<()>>,
+}
+
+enum Kind {
+    /// One, or the master of the moment.
+    One(Box<Node>),
+    /// The masters of a Cluster.
+    Cluster(Cluster),
+}
+
+/// Who may scan.
+struct Scans {
+    /// One at a time.
+    turn: Semaphore,
+    /// That one, and those that wait.
+    room: Semaphore,
+}
+
+impl Servers {
+    /// Starts what asks the servers.
+    pub fn start(topology: &Topology, factory: NodeFactory) -> Self {
+        let mut watching = None;
+        let kind = match topology {
+            Topology::Single(address) => {
+                Kind::One(Box::new(factory.only(Target::Fixed(address.clone()), address.clone())))
+            }
+            Topology::Sentinel { sentinels, master } => {
+                let address = sentinels.first().cloned().unwrap_or_else(|| Address::Unix(master.into()));
+                let connector = Arc::clone(&factory.connector);
+                let sentinels = Arc::new(Sentinels::new(sentinels.clone(), master.clone(), connector));
+                let node = factory.only(Target::Sentinel(Arc::clone(&sentinels)), address);
+                let pool = Arc::clone(node.pool());
+                let watch = factory.runtime.spawn(async move { watch(&sentinels, &pool).await });
+                watching = Some(AbortOnDropHandle::new(watch));
+                Kind::One(Box::new(node))
+            }
+            Topology::Cluster { seeds } => Kind::Cluster(Cluster::start(seeds.clone(), factory)),
+        };
+        let scans = Scans { turn: Semaphore::new(1), room: Semaphore::new(1 + MAX_WAITING_SCANS) };
+        Self { kind, scans, _watch: watching }
+    }
+
+    /// Whether all anchors are on one server, so that a plan over several is one step.
+    pub fn decide_all_together(&self) -> bool {
+        matches!(self.kind, Kind::One(_))
+    }
+
+    /// A number that changes whenever another server is in the place of one. Those of a Cluster are known by their addresses.
+    pub fn changes(&self) -> u64 {
+        match &self.kind {
+            Kind::One(node) => node.changes(),
+            Kind::Cluster(_) => 0,
+        }
+    }
+
+    /// Whether all are asked.
+    pub fn is_up(&self) -> bool {
+        match &self.kind {
+            Kind::One(node) => node.is_up(),
+            Kind::Cluster(cluster) => cluster.is_up(),
+        }
+    }
+
+    /// Calls `each` with every server that is known.
+    pub fn for_each(&self, mut each: impl FnMut(&Node)) {
+        match &self.kind {
+            Kind::One(node) => each(node),
+            Kind::Cluster(cluster) => cluster.masters().iter().for_each(|node| each(node)),
+        }
+    }
+
+    /// Asks for one part, whose first key is in `slot`. It is made anew each time it is sent.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn ask(
+        &self,
+        slot: impl Fn() -> u16,
+        deadline: Instant,
+        part: impl Fn() -> Part,
+    ) -> Result<Decided, Failure> {
+        match &self.kind {
+            Kind::One(node) => retried(deadline, || node.ask(part(), deadline, false)).await,
+            Kind::Cluster(cluster) => cluster.ask(slot(), deadline, part).await,
+        }
+    }
+
+    /// Runs the script outside the pipelines of checks, with one key. On the store's thread.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
+        match &self.kind {
+            Kind::One(node) => retried(deadline, || node.script(key, call, false)).await,
+            Kind::Cluster(cluster) => cluster.script(slot_of(key), key, call, deadline).await,
+        }
+    }
+
+    /// Removes every key that begins so: how many there were. One such scan at a time. On the store's thread.
+    ///
+    /// # Errors
+    /// Why it is not certain that all are gone. [`Failure::QueueFull`] when too many scans wait, [`Failure::Late`] when it
+    /// has not begun within ten minutes.
+    pub async fn remove(&self, beginning: &[u8]) -> Result<usize, Failure> {
+        let _room = self.scans.room.try_acquire().map_err(|_| Failure::QueueFull)?;
+        let turn = timeout(MAX_SCAN_TIME, self.scans.turn.acquire()).await.map_err(|_| Failure::Late)?;
+        let _turn = turn.map_err(|_| Failure::Closed)?;
+        let deadline = Instant::now() + MAX_SCAN_TIME;
+        let late = |_| Failure::Lost(format!("not all keys were looked at within {MAX_SCAN_TIME:?}").into());
+        timeout_at(deadline, self.scan(beginning, deadline)).await.map_err(late)?
+    }
+
+    async fn scan(&self, beginning: &[u8], deadline: Instant) -> Result<usize, Failure> {
+        match &self.kind {
+            Kind::One(node) => reset::scanned(self, node, beginning).await,
+            Kind::Cluster(cluster) => {
+                let (mut gone, mut scanned) = (0, Vec::new());
+                // Looked up each time: a slot on its way may have brought one that was not known before.
+                let is_new =
+                    |scanned: &[Arc<Node>], node: &Arc<Node>| !scanned.iter().any(|seen| Arc::ptr_eq(seen, node));
+                while let Some(node) =
+                    cluster.all_masters(deadline).await?.into_iter().find(|node| is_new(&scanned, node))
+                {
+                    gone += reset::scanned(self, &node, beginning).await?;
+                    scanned.push(node);
+                }
+                Ok(gone)
+            }
+        }
+    }
+
+    /// Removes one key, wherever it is. On the store's thread.
+    ///
+    /// # Errors
+    /// Why it is not certain that it is gone.
+    pub async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
+        let unlink = || command(&[b"UNLINK", key]);
+        match &self.kind {
+            Kind::One(node) => node.command(&unlink(), false).await.map(drop),
+            Kind::Cluster(cluster) => cluster.command(slot_of(key), unlink, deadline).await.map(drop),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! How Redis or Valkey is reached, and what a check may take there.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use weir_settings::{Secret, Time};
+
+/// Settings of a shared store. A text or a path that is empty is not set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RedisSettings {
+    /// The user; stands above the URL's.
+    pub username: String,
+    /// The password; stands above the URL's.
+    pub password: Secret,
+    /// A file that holds the password, read for each new connection.
+    pub password_file: PathBuf,
+    /// What every key begins with, at most 128 bytes.
+    pub key_prefix: String,
+    /// Connections to each server.
+    pub pool_size: usize,
+    /// How long making a connection may take, from the name's resolution to the script's load.
+    pub connect_timeout: Time,
+    /// How long a check may take in the store, waiting included.
+    pub command_timeout: Time,
+    /// Most checks that wait for one connection.
+    pub max_queue: usize,
+    /// Most checks that share one call of the script.
+    pub max_batch: usize,
+    /// Whether this service says that it is not ready while a server is not asked.
+    pub required_for_readiness: bool,
+    /// How connections are encrypted.
+    pub tls: TlsSettings,
+    /// Who Weir is to Sentinels.
+    pub sentinel: SentinelSettings,
+}
+
+impl Default for RedisSettings {
+    fn default() -> Self {
+        Self {
+            username: String::new(),
+            password: Secret::default(),
+            password_file: PathBuf::new(),
+            key_prefix: "weir:".to_owned(),
+            pool_size: 2,
+            connect_timeout: Time::seconds(1),
+            command_timeout: Time(100_000),
+            max_queue: 10_000,
+            max_batch: 64,
+            required_for_readiness: false,
+            tls: TlsSettings::default(),
+            sentinel: SentinelSettings::default(),
+        }
+    }
+}
+
+/// How connections are encrypted. Paths are of PEM files, read for each new connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSettings {
+    /// Whether connections are encrypted; `rediss://` says so too.
+    pub enabled: bool,
+    /// Who may vouch for servers; without it, whom the system trusts.
+    pub ca: PathBuf,
+    /// The certificate shown to servers, with what leads to its issuer.
+    pub cert: PathBuf,
+    /// The certificate's private key.
+    pub key: PathBuf,
+    /// The name that servers' certificates must bear; without it, the host that is called.
+    pub server_name: String,
+}
+
+/// Who Weir is to Sentinels, which have users of their own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SentinelSettings {
+    /// The user.
+    pub username: String,
+    /// The password.
+    pub password: Secret,
+    /// A file that holds the password, read for each new connection.
+    pub password_file: PathBuf,
+}

@@ -1,0 +1,172 @@
+//! The shared store with what answers while it does not.
+
+use std::{sync::Arc, time::Instant};
+
+use futures_util::future::BoxFuture;
+use metrics::Counter;
+use tracing::warn;
+
+use super::{
+    Failure, MemoryStore, Remote, ResetDone, Store, StoreError, SystemClock, Verdict,
+    metrics::{error_counter, near_cache_counters},
+    near::{Learned, NearCache, NearCacheSettings},
+    redis::RedisStore,
+};
+use weir_core::{
+    domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
+    plan::{Level, Plan},
+};
+use weir_telemetry::{LogLimit, Registry, request as trail};
+
+/// When to come back to a store that is not asked. An estimate.
+const RETRY_WHEN_DOWN: Micros = SECOND;
+
+/// A store that replicas share, and this replica's own for when it fails.
+pub struct SharedStore {
+    redis: RedisStore,
+    local: MemoryStore<SystemClock>,
+    near: Option<Near>,
+    registry: Arc<Registry>,
+    warnings: LogLimit,
+}
+
+/// The near cache, where it is wanted, with what it counts.
+struct Near {
+    cache: NearCache<SystemClock>,
+    hits: Counter,
+    full: Counter,
+}
+
+impl SharedStore {
+    /// `redis`, and `local` for those whose policy wants it while that fails; before both a near cache if these settings
+    /// want one.
+    pub fn new(
+        redis: RedisStore,
+        local: MemoryStore<SystemClock>,
+        near: &NearCacheSettings,
+        registry: Arc<Registry>,
+    ) -> Self {
+        let near = near.enabled.then(|| {
+            let (hits, full) = near_cache_counters(&registry);
+            Near { cache: NearCache::new(near, SystemClock::new()), hits, full }
+        });
+        Self { redis, local, near, registry, warnings: LogLimit::default() }
+    }
+
+    /// The store that replicas share.
+    pub fn redis(&self) -> &RedisStore {
+        &self.redis
+    }
+
+    /// This replica's own. It keeps what it counted until that expires.
+    pub fn local(&self) -> &MemoryStore<SystemClock> {
+        &self.local
+    }
+
+    /// The failure, counted.
+    fn counted(&self, error: StoreError) -> Result<Failure, StoreError> {
+        match error {
+            StoreError::Unavailable(failure) => {
+                error_counter(&self.registry, failure.kind()).increment(1);
+                // While a server is not asked at all, that has been told.
+                if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {
+                    let error = &failure as &dyn std::error::Error;
+                    warn!(
+                        request_id = trail::request_id(),
+                        trace_id = trail::trace_id(),
+                        error,
+                        "the shared store did not answer a request; such warnings come once a second at most"
+                    );
+                }
+                Ok(failure)
+            }
+            StoreError::Overloaded => {
+                error_counter(&self.registry, Failure::QueueFull.kind()).increment(1);
+                Err(error)
+            }
+        }
+    }
+
+    fn instead(&self, plan: &Plan<'_>, failure: Failure) -> Result<Verdict, StoreError> {
+        let decisions = match plan.on_store_failure {
+            OnStoreFailure::Local => return Ok(Verdict { degraded: true, ..self.local.verdict(plan) }),
+            OnStoreFailure::Allow => plan.levels().iter().map(unseen).collect(),
+            OnStoreFailure::Deny => plan.levels().iter().map(refused).collect(),
+            OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
+        };
+        Ok(Verdict { decisions, degraded: true, at: self.local.now() })
+    }
+
+    async fn ask(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        let at = trail::asking();
+        let decided = self.redis.verdict(plan).await;
+        trail::asked(at, decided.is_err());
+        match decided {
+            Ok(verdict) => Ok(verdict),
+            Err(error) => {
+                let failure = self.counted(error)?;
+                self.instead(plan, failure)
+            }
+        }
+    }
+
+    async fn ask_unless_known(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        let asked = near.cache.asked();
+        if let Some(decisions) = near.cache.refusal(plan, asked) {
+            near.hits.increment(1);
+            return Ok(Verdict { decisions, degraded: false, at: self.local.now() });
+        }
+        let verdict = self.ask(plan).await;
+        if plan.levels().iter().any(|level| level.cost < 0) {
+            // Even where the answer is lost: what was given back may let others pass.
+            near.cache.forget_all();
+        } else if let Ok(Verdict { decisions, degraded: false, .. }) = &verdict
+            && near.cache.learn(plan, asked, decisions) == Learned::Full
+        {
+            near.full.increment(1);
+        }
+        verdict
+    }
+
+    /// Forgets states, here and in the store that replicas share; see [`Store::reset`].
+    ///
+    /// # Errors
+    /// [`StoreError`] when that store cannot tell.
+    pub async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
+        // What was counted here while the shared store failed would come back at its next failure.
+        self.local.reset_now(key, anchor, subtree);
+        let at = trail::asking();
+        let done = self.redis.reset(key, anchor, subtree).await;
+        trail::asked(at, done.is_err());
+        if let Some(near) = &self.near {
+            near.cache.forget_all();
+        }
+        match done {
+            Ok(done) => Ok(done),
+            Err(error) => Err(StoreError::Unavailable(self.counted(error)?)),
+        }
+    }
+}
+
+impl Remote for SharedStore {
+    fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
+        match &self.near {
+            None => Box::pin(self.ask(plan)),
+            Some(near) => Box::pin(self.ask_unless_known(near, plan)),
+        }
+    }
+}
+
+/// What a level says of a key never seen that asks for nothing: it passes, and the whole limit is left.
+fn unseen(level: &Level<'_>) -> Decision {
+    level.params().step(None, &level.peek()).0
+}
+
+/// A refusal without knowing anything. Refunds pass, and so does what only watches.
+fn refused(level: &Level<'_>) -> Decision {
+    let unseen = unseen(level);
+    if level.limit.shadow || level.cost < 0 {
+        return unseen;
+    }
+    Decision::refuse(unseen.limit, 0, Some(RETRY_WHEN_DOWN), 0)
+}

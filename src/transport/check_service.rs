@@ -1,0 +1,168 @@
+//! The check service: what every surface does with a check between reading and writing it. It decides, counts and times.
+
+use std::{
+    future::{self, IntoFuture},
+    sync::Arc,
+    time::Instant,
+};
+
+use futures_util::future::{BoxFuture, Either};
+
+use super::{decode, message::CheckMessage, status::Refused};
+use crate::{
+    algorithm::Bounds,
+    limiter::{Answer, CheckError, Checking, Invalid, Limiter, Request, Snapshot},
+    store::{ResetDone, Store},
+    telemetry::{Outcome, Transport, meters::OTHER, trail},
+};
+
+/// A check as a surface read it, or why it could not be read.
+pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
+
+/// Decides checks for the surfaces.
+pub struct CheckService<S> {
+    limiter: Arc<Limiter<S>>,
+    bounds: Bounds,
+    is_watched: bool,
+}
+
+/// The answer to a check, as its surface encodes it. `.await` gives it whether it is ready or not.
+#[must_use = "a check that waits is not decided yet"]
+pub enum Checked<'a, T> {
+    /// Decided.
+    Ready(T),
+    /// Decided once this is polled to its end; nothing happens before the first poll.
+    Waiting(BoxFuture<'a, T>),
+}
+
+impl<'a, T> IntoFuture for Checked<'a, T> {
+    type Output = T;
+    type IntoFuture = Either<future::Ready<T>, BoxFuture<'a, T>>;
+
+    #[inline]
+    fn into_future(self) -> Self::IntoFuture {
+        match self {
+            Self::Ready(answer) => Either::Left(future::ready(answer)),
+            Self::Waiting(answer) => Either::Right(answer),
+        }
+    }
+}
+
+impl<S> Clone for CheckService<S> {
+    fn clone(&self) -> Self {
+        Self { limiter: Arc::clone(&self.limiter), bounds: self.bounds, is_watched: self.is_watched }
+    }
+}
+
+impl<S: Store> CheckService<S> {
+    /// A service over `limiter`; limits that clients bring along stay within `bounds`.
+    pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
+        Self { limiter, bounds, is_watched: false }
+    }
+
+    /// The same service, which reports each check to the request's context where `is_watched`.
+    #[must_use]
+    pub fn watched(self, is_watched: bool) -> Self {
+        Self { is_watched, ..self }
+    }
+
+    /// Whether checks are reported to the request's context.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
+    /// The limiter.
+    pub fn limiter(&self) -> &Limiter<S> {
+        &self.limiter
+    }
+
+    /// Decides one check and counts its outcome. `encode` makes the answer of the surface from the decision or the error,
+    /// and from whether the client wants the summary alone.
+    #[inline]
+    pub fn check<'a, T: 'a>(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        message: Message<'_>,
+        transport: Transport,
+        encode: impl FnOnce(Result<&Answer<'_>, Refused>, bool) -> T + Send + 'a,
+    ) -> Checked<'a, T> {
+        let is_watched = self.is_watched;
+        let summary_only = message.as_ref().is_ok_and(|message| message.summary_only);
+        let request = match message.and_then(|message| decode::check(message, &self.bounds)) {
+            Ok(request) => request,
+            Err(error) => {
+                snapshot.meters.check(None, transport, Outcome::Error);
+                if is_watched {
+                    trail::tell(|told| told.check(None, None, Outcome::Error, false));
+                }
+                return Checked::Ready(encode(Err(error.into()), summary_only));
+            }
+        };
+        // By reference: moving an answer takes as long as a part of the decision.
+        let conclude = move |snapshot: &Snapshot, request: &Request<'_>, outcome: Result<&Answer<'_>, CheckError>| {
+            let answer = outcome.as_ref().ok().copied();
+            count(snapshot, transport, request, answer);
+            if is_watched {
+                tell(snapshot, request, answer);
+            }
+            encode(outcome.map_err(Refused::from), summary_only)
+        };
+        match self.limiter.check(snapshot, &request) {
+            Checking::Ready(Ok(ref answer)) => return Checked::Ready(conclude(snapshot, &request, Ok(answer))),
+            Checking::Ready(Err(error)) => return Checked::Ready(conclude(snapshot, &request, Err(error))),
+            Checking::Waiting(_) => {}
+        }
+        // The future owns what it needs, so that a stream can keep it; the plan, which borrows, is made anew.
+        let (limiter, snapshot, request) = (Arc::clone(&self.limiter), Arc::clone(snapshot), request.into_owned());
+        Checked::Waiting(Box::pin(async move {
+            match limiter.check(&snapshot, &request).await {
+                Ok(answer) => conclude(&snapshot, &request, Ok(&answer)),
+                Err(error) => conclude(&snapshot, &request, Err(error)),
+            }
+        }))
+    }
+
+    /// Forgets a key, with `subtree` all below it too.
+    ///
+    /// # Errors
+    /// [`Refused`] when the store cannot tell.
+    pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Refused> {
+        if self.is_watched {
+            let snapshot = self.limiter.snapshot();
+            let domain = snapshot.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
+            trail::tell(|told| told.domain = Some(domain.into()));
+        }
+        Ok(self.limiter.reset(request, subtree).await?)
+    }
+
+    /// Counts how long an answer took; the moment until when it did, for the next one to count from.
+    pub fn timed(&self, transport: Transport, since: Instant) -> Instant {
+        let now = Instant::now();
+        self.limiter.metrics().check_duration(transport).record(now - since);
+        now
+    }
+}
+
+fn count(snapshot: &Snapshot, transport: Transport, request: &Request<'_>, answer: Option<&Answer<'_>>) {
+    let (domain, outcome) = match answer {
+        Some(answer) if answer.summary.allowed => (answer.domain, Outcome::Allowed),
+        Some(answer) => (answer.domain, Outcome::Limited),
+        None => (snapshot.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
+    };
+    snapshot.meters.check(domain, transport, outcome);
+}
+
+/// Reports a check by the policy's own names, with nothing that the client sent.
+#[inline(never)]
+fn tell(snapshot: &Snapshot, request: &Request<'_>, answer: Option<&Answer<'_>>) {
+    let domain = snapshot.policy.domain(&request.domain).map(|domain| &*domain.name);
+    let (outcome, degraded) = match answer {
+        None => (Outcome::Error, false),
+        Some(answer) if answer.summary.allowed => (Outcome::Allowed, answer.degraded),
+        Some(answer) => (Outcome::Limited, answer.degraded),
+    };
+    let binding = answer.and_then(|answer| answer.levels.get(answer.summary.binding?));
+    let limit = binding.map(|level| if request.spec.is_some() { OTHER } else { &*level.limit.name });
+    trail::tell(|told| told.check(domain, limit, outcome, degraded));
+}
