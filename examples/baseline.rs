@@ -278,6 +278,6 @@ impl Serve for Baseline {
     }
 
     async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        if self.generated { Box::pin(self.messages(request)).await } else { self.bytes(request).await }
+        if self.generated { Box::pin(self.messages(request)).await } else { Box::pin(self.bytes(request)).await }
     }
 }

@@ -11,6 +11,7 @@ mod stream;
 use std::{convert::Infallible, future::ready};
 
 use bytes::{Bytes, BytesMut};
+use futures_util::{FutureExt, future::BoxFuture};
 use hyper::{Request, Response, body::Incoming};
 use serde::{Deserialize, Serialize};
 use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
@@ -155,19 +156,18 @@ impl<S: Store> Calls<S> {
         Ok((Self { service, rls, others, connected, max_message_bytes }, reporter))
     }
 
-    async fn call(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+    /// Serves a call. Its future is as large as tonic's, so it is moved into a box once, and not through all that serves a
+    /// connection.
+    fn call(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> BoxFuture<'_, Response<Body>> {
         match request.uri().path() {
-            path::CHECK => self.unary(request, deadline, |message| call::check(&self.service, message)).await,
-            // Boxed, so that a check does not carry the room for them around.
-            path::SHOULD_RATE_LIMIT => {
-                Box::pin(self.unary(request, deadline, |message| self.should_rate_limit(message))).await
-            }
+            path::CHECK => self.unary(request, deadline, |message| call::check(&self.service, message)).boxed(),
+            path::SHOULD_RATE_LIMIT => self.unary(request, deadline, |message| self.should_rate_limit(message)).boxed(),
             path::CHECK_BATCH => {
-                Box::pin(self.unary(request, deadline, |message| call::check_batch(&self.service, message))).await
+                self.unary(request, deadline, |message| call::check_batch(&self.service, message)).boxed()
             }
-            path::RESET => Box::pin(self.unary(request, deadline, |message| call::reset(&self.service, message))).await,
-            path::CHECK_STREAM => Box::pin(self.check_stream(request, deadline)).await,
-            _ => Box::pin(self.other(request, deadline)).await,
+            path::RESET => self.unary(request, deadline, |message| call::reset(&self.service, message)).boxed(),
+            path::CHECK_STREAM => self.check_stream(request, deadline).boxed(),
+            _ => self.other(request, deadline).boxed(),
         }
     }
 
@@ -227,17 +227,23 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         Self { connected: connected.clone(), ..self }
     }
 
-    async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
-        let id = given_id(request.headers());
-        let mut response = match Deadline::of(request.headers()) {
-            None => self.call(request, None).await,
-            Some(deadline) => Box::pin(deadline.bound(self.call(request, Some(deadline)))).await,
-        };
-        // A call that fails before its first message has its status in its headers.
-        if id.is_some() && response.headers().contains_key(Status::GRPC_STATUS) {
-            tell_id(id, response.headers_mut());
+    fn serve(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send {
+        let (id, deadline) = (given_id(request.headers()), Deadline::of(request.headers()));
+        let call = self.call(request, deadline);
+        if id.is_none() && deadline.is_none() {
+            return call;
         }
-        response
+        Box::pin(async move {
+            let mut response = match deadline {
+                None => call.await,
+                Some(deadline) => deadline.bound(call).await,
+            };
+            // A call that fails before its first message has its status in its headers.
+            if response.headers().contains_key(Status::GRPC_STATUS) {
+                tell_id(id, response.headers_mut());
+            }
+            response
+        })
     }
 
     fn access(path: &str) -> Access {
