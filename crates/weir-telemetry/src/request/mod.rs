@@ -1,7 +1,7 @@
-//! What is told of one request while it is answered: its id, its trace, what was decided. Whoever writes a log line about a request
-//! asks here whose it is, however deep below the surface.
+//! The context of the request at hand: its id, its trace, and a summary of what was decided. A log line about a request
+//! takes its id from here, however deep below the surface it is written.
 //!
-//! A request has a trail only where somebody will be told of it: see `transport::watch`.
+//! Only requests that may be logged or traced have one.
 
 mod id;
 mod outcome;
