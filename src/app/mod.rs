@@ -38,13 +38,7 @@ use crate::{
         memory::{MemoryStats, snapshot::SnapshotError},
     },
     telemetry::{HotKeys, Metrics},
-    transport::{
-        Guarded, Pages,
-        check_service::CheckService,
-        grpc::Calls,
-        http::{Damaged, Sites},
-        watch::Watch,
-    },
+    transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, json::Damaged, watch::Watch},
 };
 
 /// Most requests of a port under way over a shared store, unless the settings say so: what one pipeline worker queues.

@@ -10,6 +10,7 @@ pub mod grpc;
 pub mod guard;
 pub mod headers;
 pub mod http;
+pub mod json;
 pub mod message;
 mod pages;
 pub mod rls;

@@ -1,7 +1,7 @@
 //! The gRPC port, served by tonic. The calls that decide pass through its server as the bytes of their messages (`codec`,
 //! `call`, `stream`); health and reflection are tonic's own.
 
-mod answer;
+pub mod answer;
 pub mod call;
 pub mod codec;
 mod deadline;

@@ -29,6 +29,7 @@ use crate::{
     telemetry::Transport,
     transport::{
         check_service::{CheckService, Checked},
+        message::CheckMessage,
         watch::tell_id,
     },
 };
@@ -105,7 +106,8 @@ pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -
     let mut out = BytesMut::new();
     move |message, since| {
         let snapshot = service.limiter().current();
-        match call::in_place(&service, &snapshot, &message, Transport::GrpcStream, mem::take(&mut out)) {
+        let message = CheckMessage::read(&message);
+        match call::in_place(&service, &snapshot, message, Transport::GrpcStream, mem::take(&mut out)) {
             Checked::Ready(mut answers) => {
                 let answer = answers.split();
                 out = answers;
