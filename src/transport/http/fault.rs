@@ -2,8 +2,9 @@
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value, json};
+use weir_settings::suggest;
 
-use crate::{limiter::Invalid, policy::suggest};
+use crate::limiter::Invalid;
 
 /// Most characters of a field's name that are told, and that known names are compared with.
 const MAX_SHOWN: usize = 64;

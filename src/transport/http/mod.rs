@@ -3,6 +3,7 @@
 pub mod body;
 pub mod fault;
 pub mod problem;
+mod settings;
 pub mod site;
 pub mod transcode;
 
@@ -22,22 +23,22 @@ use axum::{
 };
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use serde::Serialize;
+use weir_store::Store;
 
 use super::{
     check_service::{CheckService, Checked},
     decode::{self, MAX_BATCH},
     encode,
-    headers::Quota,
+    headers::{HeaderStyle, Quota},
     status::Refused,
 };
 use crate::{
     limiter::{Answer, Invalid, Snapshot},
     proto::{CheckBatchResponse, CheckRequest, CheckResponse, ResetResponse},
-    settings::HeaderStyle,
-    store::Store,
     telemetry::Transport,
 };
 use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
+pub use settings::{HttpSettings, UiSettings};
 pub use site::Sites;
 pub use transcode::{Damaged, Transcoder};
 

@@ -14,6 +14,7 @@ use axum::{
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use tonic::Code;
+use weir_store::Store;
 
 use super::{
     DESCRIPTORS, Rls,
@@ -22,7 +23,6 @@ use super::{
 };
 use crate::{
     limiter::descriptors::MAX_DESCRIPTORS,
-    store::Store,
     transport::http::{Damaged, body, transcode::is_bounded},
 };
 
