@@ -1,19 +1,18 @@
 //! What servers of a shared store say.
 
-use deadpool_redis::redis::{Parser, Value};
-use weir::{
-    domain::aggregate,
-    store::{
-        Failure,
-        redis::{
-            command::words,
-            hello::{Hello, ServerMode},
-            reply::{Answers, MAX_TIME},
-            slots::{self, SLOTS, SlotMap},
-        },
-        url::Address,
+use weir_core::domain::aggregate;
+use weir_store::{
+    Failure,
+    redis::{
+        command::words,
+        hello::{Hello, ServerMode},
+        reply::{Answers, MAX_TIME},
+        slots::{self, SLOTS, SlotMap},
     },
+    url::Address,
 };
+
+use deadpool_redis::redis::{Parser, Value};
 
 /// Levels of the parts that are answered, and whether they tell what they have written.
 const PARTS: [(u32, bool); 4] = [(1, false), (2, true), (0, false), (16, false)];

@@ -1,8 +1,9 @@
 //! Decisions as a person or a script reads them.
 
 use serde::Serialize;
+use weir_core::domain::Micros;
 
-use crate::{domain::Micros, limiter::Answer, proto};
+use crate::{limiter::Answer, proto};
 
 /// A decision as `simulate` and `--json` print it. Without a limit: limit, remaining and binding are null.
 #[derive(Serialize)]

@@ -11,17 +11,19 @@ use axum::{
     http::StatusCode,
 };
 use serde::{Deserialize, Serialize};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Charge, Micros, time::SECOND},
+};
+use weir_policy::{Policy, Spec, limits::read_limits};
+use weir_settings::{
+    Problems,
+    document::{self, Value},
+};
 
 use super::{Asked, Told, read, told};
 use crate::{
-    algorithm::Bounds,
-    domain::{Charge, Micros, time::SECOND},
     limiter::{self, Answer, CheckError, Invalid, Rehearsal},
-    policy::{
-        self, Policy, Problems, Spec,
-        document::{self, Value},
-        limits::read_limits,
-    },
     transport::{http::problem::Problem, status::Refused},
 };
 
@@ -137,7 +139,7 @@ impl Wanted {
         // What is within this is so when it is read again.
         let document = document::parse_within(&self.draft, MAX_DRAFT).map_err(of_draft)?;
         let drafted = match document.as_ref().map(|document| &document.value) {
-            Some(Value::Map(_)) => Some(policy::parse(&self.draft, bounds).map_err(of_draft)?),
+            Some(Value::Map(_)) => Some(weir_policy::parse(&self.draft, bounds).map_err(of_draft)?),
             _ => None,
         };
         // What a draft calls its domain does not matter.

@@ -1,17 +1,17 @@
 //! What is answered of each descriptor.
 
 use smallvec::SmallVec;
+use weir_core::{
+    algorithm::Params,
+    domain::{Micros, Summary, Unit, aggregate},
+};
+use weir_policy::descriptors::{Rule, RuleLimit, resolve};
 
 use super::{
     LevelAnswer,
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
 };
-use crate::{
-    algorithm::Params,
-    domain::{Micros, Summary, Unit, aggregate},
-    policy::descriptors::{Rule, RuleLimit, resolve},
-    telemetry::{Meters, Metrics},
-};
+use crate::telemetry::{Meters, Metrics};
 
 /// The answer to a request of Envoy's.
 #[derive(Debug)]

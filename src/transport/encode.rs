@@ -1,9 +1,9 @@
 //! Answers into messages.
 
 use prost_types::Duration;
+use weir_core::domain::Micros;
 
 use crate::{
-    domain::Micros,
     limiter::{Answer, LevelAnswer},
     proto,
 };

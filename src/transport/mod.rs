@@ -1,4 +1,4 @@
-//! Floor 6, the surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
+//! The surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
 pub mod check_service;

@@ -12,15 +12,19 @@ mod rules;
 
 use std::sync::Arc;
 
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Charge, Decision, ManualClock},
+};
+use weir_policy::{Policy, file};
+use weir_settings::document;
+use weir_store::{MemoryStore, memory::MemorySettings};
+
 use futures_util::FutureExt;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use weir::{
-    algorithm::Bounds,
-    domain::{Charge, Decision, ManualClock},
     limiter::{Checking, Limiter, Request},
-    policy::{Policy, document, file},
-    store::{MemoryStore, memory::MemorySettings},
     telemetry::Metrics,
 };
 

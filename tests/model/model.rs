@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir::domain::{Decision, Summary};
+use weir_core::domain::{Decision, Summary};
 
 use super::{
     fraction::gcd,

@@ -2,9 +2,9 @@
 
 use bytes::{BufMut, BytesMut};
 use prost::Message;
+use weir_core::domain::{Micros, time::SECOND};
 
 use crate::{
-    domain::{Micros, time::SECOND},
     limiter::{Answer, LevelAnswer},
     proto,
     transport::status::Refused,
@@ -189,11 +189,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
+    use crate::transport::encode;
+    use weir_core::{
         algorithm::{Bounds, find},
         domain::{Decision, aggregate},
         plan::{Limit, Origin},
-        transport::encode,
     };
 
     fn decision() -> impl Strategy<Value = Decision> {

@@ -5,12 +5,12 @@ use std::{mem, sync::Arc, time::Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use prost::encoding::encode_varint;
+use weir_store::Store;
 
 use super::answer;
 use crate::{
     limiter::{Answer, Invalid, Snapshot},
     proto::ResetResponse,
-    store::Store,
     telemetry::Transport,
     transport::{
         check_service::{CheckService, Checked, Message},

@@ -17,6 +17,7 @@ use futures_util::{
 use hyper::header::HeaderValue;
 use tonic::Status;
 use weir_server::Pace;
+use weir_store::Store;
 
 use super::{
     call,
@@ -25,7 +26,6 @@ use super::{
     ending::Ending,
 };
 use crate::{
-    store::Store,
     telemetry::Transport,
     transport::{
         check_service::{CheckService, Checked},

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod problem;
+mod settings;
 pub mod site;
 
 use std::{
@@ -19,18 +20,20 @@ use axum::{
 };
 use bytes::BytesMut;
 use serde::Serialize;
+use weir_store::Store;
 
 use super::{
     check_service::CheckService,
     decode::{self, MAX_BATCH},
     grpc::{answer, call},
-    headers::Quota,
+    headers::{HeaderStyle, Quota},
     json::{Damaged, Json, Schema},
     message::CheckMessage,
     status::Refused,
 };
-use crate::{limiter::Answer, proto, settings::HeaderStyle, store::Store, telemetry::Transport};
+use crate::{limiter::Answer, proto, telemetry::Transport};
 use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
+pub use settings::{HttpSettings, UiSettings};
 pub use site::Sites;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -10,9 +10,10 @@ use prost_types::{Duration, FieldDescriptorProto, field_descriptor_proto::Type};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
+use weir_settings::suggest;
 
 use super::{DURATION, Schema, WRAPPERS, is_list, is_message};
-use crate::{limiter::Invalid, policy::suggest, transport::decode::MAX_BATCH};
+use crate::{limiter::Invalid, transport::decode::MAX_BATCH};
 
 /// Most characters of a field's name that an error shows, and that known names are compared with.
 const MAX_SHOWN: usize = 64;

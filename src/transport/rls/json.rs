@@ -13,6 +13,7 @@ use axum::{
 };
 use prost::Message;
 use tonic::Code;
+use weir_store::Store;
 
 use super::{
     DESCRIPTORS, Rls,
@@ -21,7 +22,6 @@ use super::{
 };
 use crate::{
     limiter::descriptors::MAX_DESCRIPTORS,
-    store::Store,
     transport::{
         http::body,
         json::{Damaged, Schema},

@@ -1,12 +1,10 @@
 //! How one request is treated by two policies, A and B.
 
 use serde::{Serialize, Serializer};
+use weir_core::domain::Micros;
+use weir_store::StoreError;
 
-use crate::{
-    domain::Micros,
-    limiter::{Answer, CheckError, LevelAnswer},
-    store::StoreError,
-};
+use crate::limiter::{Answer, CheckError, LevelAnswer};
 
 /// How a policy treats a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -166,11 +164,12 @@ impl Serialize for Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use weir_core::{
         algorithm::Bounds,
         domain::{Decision, aggregate},
-        policy::{Domain, document, file},
     };
+    use weir_policy::{Domain, file};
+    use weir_settings::document;
 
     const POLICY: &str = "schema: { a: { limits: [{ fixed_window: { count: 9, period: 1s }, name: x }, { fixed_window: { \
                           count: 9, period: 2s }, name: y }, { fixed_window: { count: 9, period: 3s }, name: z, shadow: \

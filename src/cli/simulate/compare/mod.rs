@@ -12,6 +12,8 @@ use std::{
 };
 
 use serde_json::json;
+use weir_core::{algorithm::Bounds, domain::ManualClock};
+use weir_policy::Policy;
 
 use self::{
     difference::{Counts, How, Side, Treated},
@@ -26,10 +28,7 @@ use super::{
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
-    algorithm::Bounds,
-    domain::ManualClock,
     limiter::{Answer, CheckError, Invalid, Limiter, Request},
-    policy::Policy,
     telemetry::Metrics,
 };
 
