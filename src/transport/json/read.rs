@@ -102,6 +102,13 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
+    fn enter(&mut self, field: &str) {
+        if !self.path.is_empty() {
+            self.path.push('.');
+        }
+        self.path.push_str(field);
+    }
+
     fn members<'de, A: MapAccess<'de>>(&mut self, message: &str, mut members: A) -> Result<(), A::Error> {
         let (schema, outer) = (self.schema, self.path.len());
         let mut seen = SmallVec::<[&FieldDescriptorProto; 8]>::new();
@@ -109,12 +116,10 @@ impl<'s> Reader<'s> {
         while let Some(name) = members.next_key::<Cow<'_, str>>()? {
             let fields = schema.fields(message);
             let Some(field) = fields.iter().find(|field| field.json_name() == name || field.name() == name) else {
-                self.path += if outer > 0 { "." } else { "" };
-                self.path += shown(&name);
+                self.enter(shown(&name));
                 return Err(self.fail(unknown_field(&name, fields)));
             };
-            self.path += if outer > 0 { "." } else { "" };
-            self.path += field.name();
+            self.enter(field.name());
             if !seen.is_empty() {
                 self.count()?;
             }
@@ -186,10 +191,15 @@ impl<'s> Reader<'s> {
             Type::Uint32 => encoding::uint32::encode(tag, &number.try_into().ok()?, out),
             Type::Sint64 => encoding::sint64::encode(tag, &number.try_into().ok()?, out),
             Type::Enum => encoding::int32::encode(tag, &number.try_into().ok()?, out),
-            Type::Double => encoding::double::encode(tag, &(number as f64), out),
+            Type::Double => return self.double(field, number as f64),
             _ => return None,
         }
         Some(())
+    }
+
+    fn double(&mut self, field: &FieldDescriptorProto, number: f64) -> Option<()> {
+        let is_double = field.r#type() == Type::Double;
+        is_double.then(|| encoding::double::encode(field.number() as u32, &number, &mut self.out))
     }
 
     /// Appends what JSON has as a text, where the field may hold it.
@@ -203,7 +213,7 @@ impl<'s> Reader<'s> {
                 let (_, number) = self.schema.values(field.type_name()).find(|(name, _)| *name == text)?;
                 self.whole(field, number.into())?;
             }
-            Type::Double => encoding::double::encode(field.number() as u32, &text.parse().ok()?, &mut self.out),
+            Type::Double => self.double(field, text.parse().ok()?)?,
             _ => self.whole(field, text.parse().ok()?)?,
         }
         Some(())
@@ -312,10 +322,9 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
-        self.scalar(|reader, field| match field.r#type() {
-            Type::Double => Some(encoding::double::encode(field.number() as u32, &value, &mut reader.out)),
-            _ if value.fract() == 0.0 => reader.whole(field, value as i128),
-            _ => None,
+        self.scalar(|reader, field| match reader.double(field, value) {
+            None if value.fract() == 0.0 => reader.whole(field, value as i128),
+            appended => appended,
         })
     }
 
