@@ -1,0 +1,45 @@
+//! What the tests of answers need: a file of descriptors, asked.
+
+use std::{fs, sync::Arc};
+
+use futures_util::FutureExt;
+use weir_core::{algorithm::Bounds, domain::ManualClock};
+use weir_store::{MemoryStore, memory::MemorySettings};
+
+use super::wire::RateLimitRequest;
+use crate::{
+    limiter::{Descriptor, DescriptorsRequest, Limiter, Statuses},
+    telemetry::Metrics,
+};
+
+/// A file of descriptors in force, with counts of its own.
+pub struct Scene(Limiter<MemoryStore<Arc<ManualClock>>>);
+
+impl Scene {
+    /// One of this file.
+    pub fn new(file: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("limits.yaml"), file).unwrap();
+        let policy = weir_policy::load(dir.path(), &Bounds::default()).unwrap().policy;
+        Self(Limiter::new(MemoryStore::new(MemorySettings::default(), Arc::default()), policy, Metrics::new()))
+    }
+
+    /// What `tell` makes of the answer to a request.
+    pub fn told<T>(&self, request: &RateLimitRequest, tell: impl FnOnce(&Statuses<'_>) -> T) -> T {
+        let snapshot = self.0.snapshot();
+        let resolved = request.asked.resolve(&snapshot.policy).unwrap();
+        let statuses = self.0.check_descriptors(&snapshot, &resolved).now_or_never().expect("memory does not wait");
+        tell(&statuses.unwrap())
+    }
+}
+
+/// A request in the domain `d`: a descriptor `key=v` for each key, of one hit.
+pub fn asked(keys: &[&str]) -> RateLimitRequest {
+    let entries = |key: &str| vec![(key.to_owned(), "v".to_owned())];
+    let descriptors = keys.iter().map(|key| Descriptor { entries: entries(key), hits: 1, over: None }).collect();
+    RateLimitRequest {
+        asked: DescriptorsRequest { domain: "d".to_owned(), descriptors },
+        hits_addend: 0,
+        own_hits: vec![false; keys.len()],
+    }
+}
