@@ -196,7 +196,7 @@ fn check(bencher: Bencher, case: &Case) {
     bencher.with_inputs(request).bench_local_refs(|request| {
         let snapshot = limiter.current();
         let Checking::Ready(answer) = limiter.check(&snapshot, request) else { panic!("memory never waits") };
-        assert_eq!(answer.expect("a decision").summary.allowed, case.passes);
+        assert_eq!(answer.expect("a decision").summary.decision.allowed, case.passes);
     });
 }
 

@@ -60,7 +60,7 @@ fn answers(reply: &Value) {
     for (levels, tells) in PARTS {
         let Ok(decided) = answers.next(levels, tells) else { continue };
         assert_eq!(decided.decisions.len(), levels as usize);
-        let all = aggregate(decided.decisions.iter().map(|decision| (decision, false)));
+        let all = aggregate(decided.decisions.iter().map(|decision| (decision, false))).decision;
         for time in [decided.at, all.reset_after, all.wait, all.retry_after.unwrap_or_default()] {
             assert!((0..=MAX_TIME).contains(&time), "{decided:?}");
         }

@@ -60,6 +60,6 @@ impl Check {
         } else {
             say(decided.text().trim_end())?;
         }
-        Ok(if decided.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+        Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }
 }

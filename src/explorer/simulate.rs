@@ -206,13 +206,13 @@ impl Course {
     fn note(&mut self, at: Micros, answer: &Answer<'_>) {
         let last = self.steps.len() - 1;
         let step = &mut self.steps[((at / self.step_us) as usize).min(last)];
-        if answer.summary.allowed {
+        if answer.summary.decision.allowed {
             step.allowed += 1;
-            step.wait_us = step.wait_us.max(answer.summary.wait);
+            step.wait_us = step.wait_us.max(answer.summary.decision.wait);
         } else {
             step.refused += 1;
         }
-        step.remaining = answer.summary.binding.map(|_| answer.summary.remaining);
+        step.remaining = answer.summary.binding.map(|_| answer.summary.decision.remaining);
         self.most_remaining = self.most_remaining.max(step.remaining.unwrap_or_default());
         for (index, level) in answer.levels.iter().enumerate() {
             if index == self.limits.len() {

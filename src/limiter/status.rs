@@ -106,7 +106,7 @@ impl<'a> Status<'a> {
         let shown = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
         let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, phases[index], at));
         Self {
-            over: !summary.allowed && !rule.is_some_and(|rule| rule.shadow),
+            over: !summary.decision.allowed && !rule.is_some_and(|rule| rule.shadow),
             unlimited: rule.is_some_and(|rule| rule.unlimited),
             quota: shown.is_some() && rule.is_some_and(|rule| rule.quota),
             shown,

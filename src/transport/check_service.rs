@@ -147,7 +147,7 @@ impl<S: Store> CheckService<S> {
 
 fn count(snapshot: &Snapshot, transport: Transport, request: &Request<'_>, answer: Option<&Answer<'_>>) {
     let (domain, outcome) = match answer {
-        Some(answer) if answer.summary.allowed => (answer.domain, Outcome::Allowed),
+        Some(answer) if answer.summary.decision.allowed => (answer.domain, Outcome::Allowed),
         Some(answer) => (answer.domain, Outcome::Limited),
         None => (snapshot.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
     };
@@ -160,7 +160,7 @@ fn tell(snapshot: &Snapshot, request: &Request<'_>, answer: Option<&Answer<'_>>)
     let domain = snapshot.policy.domain(&request.domain).map(|domain| &*domain.name);
     let (outcome, degraded) = match answer {
         None => (Outcome::Error, false),
-        Some(answer) if answer.summary.allowed => (Outcome::Allowed, answer.degraded),
+        Some(answer) if answer.summary.decision.allowed => (Outcome::Allowed, answer.degraded),
         Some(answer) => (Outcome::Limited, answer.degraded),
     };
     let binding = answer.and_then(|answer| answer.levels.get(answer.summary.binding?));

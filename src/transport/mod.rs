@@ -2,8 +2,8 @@
 //! same.
 
 pub mod check_service;
+pub mod decision_json;
 pub mod decode;
-pub mod encode;
 pub mod fields;
 pub mod gate;
 pub mod grpc;

@@ -72,9 +72,9 @@ impl Case {
         request.set_terms(cost, None, 1.0).expect("terms");
         let snapshot = limiter.snapshot();
         let answer = limiter.check(&snapshot, &request).await.expect("an answer");
-        let verdict = if answer.summary.allowed { "passed" } else { "refused" };
+        let verdict = if answer.summary.decision.allowed { "passed" } else { "refused" };
         match answer.summary.binding {
-            Some(_) => format!("{verdict} {} left", answer.summary.remaining),
+            Some(_) => format!("{verdict} {} left", answer.summary.decision.remaining),
             None => verdict.to_owned(),
         }
     }

@@ -78,8 +78,8 @@ struct Tally {
 impl Tally {
     fn count(&mut self, told: &Told) {
         self.checks += 1;
-        self.refused += u64::from(!told.summary.allowed);
-        self.never += u64::from(told.summary.never);
+        self.refused += u64::from(!told.summary.decision.allowed);
+        self.never += u64::from(told.summary.decision.never);
         self.shadow_refused += u64::from(told.levels.iter().any(|level| level.shadow && !level.decision.allowed));
         self.levels[told.levels.len().min(4)] += 1;
     }

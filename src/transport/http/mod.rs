@@ -147,7 +147,7 @@ impl<S: Store> Api<S> {
         let binding = answer.summary.binding.map(|index| &answer.levels[index]);
         let quota =
             binding.map(|level| Quota { name: &level.limit.name, window: level.window, decision: &level.decision });
-        let mut response = if answer.summary.allowed {
+        let mut response = if answer.summary.decision.allowed {
             response(StatusCode::OK, JSON, &message)
         } else {
             let refusing = answer.levels.iter().filter(|level| !level.limit.shadow && !level.decision.allowed);

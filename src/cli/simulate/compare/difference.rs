@@ -26,12 +26,12 @@ impl<'a> Treated<'a> {
         };
         let name = |level: &LevelAnswer<'a>| &*level.limit.name;
         let binding = answer.summary.binding.and_then(|index| answer.levels.get(index)).map(name);
-        if !answer.summary.allowed {
-            let retry_after_us = answer.summary.retry_after;
+        if !answer.summary.decision.allowed {
+            let retry_after_us = answer.summary.decision.retry_after;
             return Ok(Self::Refused { retry_after_us, limit: binding.unwrap_or_default() });
         }
         // Who waits does so for the limit with the longest wait, which need not be the one that binds.
-        let wait_us = answer.summary.wait;
+        let wait_us = answer.summary.decision.wait;
         let waited_for =
             |level: &&LevelAnswer<'a>| wait_us > 0 && !level.limit.shadow && level.decision.wait == wait_us;
         Ok(Self::Allowed { wait_us, limit: answer.levels.iter().find(waited_for).map(name).or(binding) })

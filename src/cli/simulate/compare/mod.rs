@@ -80,7 +80,7 @@ impl<S: Place> Party<S> {
     fn count(&mut self, number: u64, line: &CheckLine, request: &Request<'_>, answer: &Result<Answer<'_>, CheckError>) {
         match answer {
             Ok(answer) => {
-                *if answer.summary.allowed { &mut self.allowed } else { &mut self.refused } += 1;
+                *if answer.summary.decision.allowed { &mut self.allowed } else { &mut self.refused } += 1;
                 self.tallies.count(line.at_us, request, answer);
             }
             Err(error) => self.count_invalid(number, error),
