@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, Either};
 use weir_core::plan::Plan;
 use weir_store::{Remote, Store};
 
-use super::{Answer, CheckError, Limiter, Request, Snapshot};
+use super::{Answer, CheckError, Limiter, PolicyHandle, Request};
 
 /// The outcome of a request. `.await` gives it whether it is ready or not.
 #[must_use = "a request that waits is not decided yet"]
@@ -20,7 +20,7 @@ pub enum Checking<'l, 'a, S> {
 /// A request whose plan a remote store decides.
 pub struct Waiting<'l, 'a, S> {
     pub(super) limiter: &'l Limiter<S>,
-    pub(super) snapshot: &'a Snapshot,
+    pub(super) handle: &'a PolicyHandle,
     pub(super) request: &'a Request<'a>,
     pub(super) plan: Plan<'a>,
     pub(super) store: &'l dyn Remote,
@@ -30,7 +30,7 @@ impl<'a, S: Store> Waiting<'_, 'a, S> {
     async fn outcome(self) -> Result<Answer<'a>, CheckError> {
         let verdict = self.store.verdict(&self.plan).await?;
         let mut answer = Answer::default();
-        self.limiter.conclude(self.snapshot, self.request, &self.plan, &verdict, &mut answer);
+        self.limiter.conclude(self.handle, self.request, &self.plan, &verdict, &mut answer);
         Ok(answer)
     }
 }

@@ -12,7 +12,7 @@ use super::{
     Limiter,
     answer::LevelAnswer,
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
-    policy_handle::Snapshot,
+    policy_handle::PolicyHandle,
     request::CheckError,
 };
 use crate::telemetry::{Meters, Metrics};
@@ -178,12 +178,12 @@ impl<S: Store> Limiter<S> {
     /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
     pub async fn check_descriptors<'a>(
         &self,
-        snapshot: &'a Snapshot,
+        handle: &'a PolicyHandle,
         request: &'a Resolved<'_>,
     ) -> Result<Statuses<'a>, CheckError> {
-        let plan = request.plan(snapshot.version);
+        let plan = request.plan(handle.version);
         let verdict = self.verdict(&plan).await?;
-        snapshot.count_degraded(&plan, &verdict);
+        handle.count_degraded(&plan, &verdict);
         if request.passed_over > 0 {
             self.metrics.descriptors_passed_over(request.passed_over);
         }
@@ -198,8 +198,8 @@ impl<S: Store> Limiter<S> {
             Status::new(found, levels, verdict.at)
         });
         let statuses: Vec<_> = statuses.collect();
-        request.count(&snapshot.meters, &self.metrics, &statuses);
-        self.follow_descriptors(request, &statuses);
+        request.count(&handle.meters, &self.metrics, &statuses);
+        self.sample_hot_keys_of_descriptors(request, &statuses);
         Ok(Statuses { statuses, at: verdict.at, degraded: verdict.degraded, domain_found: request.domain.is_some() })
     }
 }

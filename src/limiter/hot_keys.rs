@@ -1,4 +1,4 @@
-//! Tells of the keys that limits decide about, where somebody wants to know.
+//! Samples the keys that limits decide about, where hot keys are shown.
 
 use weir_core::domain::Key;
 use weir_store::Store;
@@ -7,19 +7,19 @@ use super::{Answer, LevelAnswer, Limiter, Request, Resolved, Status};
 use crate::telemetry::{HotKeys, Sighting};
 
 impl<S: Store> Limiter<S> {
-    /// Of a request. Who peeks or gives back makes no key hot.
+    /// Samples the key of a request. A peek or a refund makes no key hot.
     #[inline]
-    pub(super) fn follow(&self, request: &Request<'_>, answer: &Answer<'_>) {
+    pub(super) fn sample_hot_keys(&self, request: &Request<'_>, answer: &Answer<'_>) {
         if let Some(keys) = &self.hot_keys
             && request.cost > 0
             && let Some(weight) = keys.due()
         {
-            tell(keys, weight, request, answer);
+            sample(keys, weight, request, answer);
         }
     }
 
-    /// Of the descriptors of a request.
-    pub(super) fn follow_descriptors(&self, request: &Resolved<'_>, statuses: &[Status<'_>]) {
+    /// Samples the keys of the descriptors of a request.
+    pub(super) fn sample_hot_keys_of_descriptors(&self, request: &Resolved<'_>, statuses: &[Status<'_>]) {
         let Some(keys) = &self.hot_keys else { return };
         let Some(weight) = keys.due() else { return };
         for (found, status) in request.descriptors.iter().zip(statuses) {
@@ -35,7 +35,7 @@ impl<S: Store> Limiter<S> {
 }
 
 #[cold]
-fn tell(keys: &HotKeys, weight: u32, request: &Request<'_>, answer: &Answer<'_>) {
+fn sample(keys: &HotKeys, weight: u32, request: &Request<'_>, answer: &Answer<'_>) {
     for level in &answer.levels {
         let key = &request.key;
         // A key is made of texts.
