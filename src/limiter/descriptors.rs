@@ -14,10 +14,11 @@ use weir_policy::{
     Domain, Policy,
     descriptors::{self, Rule, RuleLimit},
 };
-use weir_store::Store;
+use weir_store::{Store, Verdict};
 
 use super::{
-    CheckError, Invalid, LevelAnswer, Limiter, Snapshot,
+    CheckError, Invalid, Limiter, Snapshot,
+    decide::{self, decide},
     status::{Status, Statuses},
 };
 
@@ -224,9 +225,7 @@ impl Resolved<'_> {
         }
         let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);
         // Who asks for Envoy cannot wait.
-        let mut plan = Plan::new(levels, charge, Some(0));
-        plan.on_store_failure = self.domain.map(|domain| domain.on_store_failure).unwrap_or_default();
-        plan.domain = self.domain.map(|domain| domain.index);
+        let mut plan = decide::plan(self.domain, levels, charge, Some(0));
         // Of several descriptors, the path of one does not tell the levels of the others.
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);
@@ -244,25 +243,21 @@ impl<S: Store> Limiter<S> {
         snapshot: &'a Snapshot,
         request: &'a Resolved<'_>,
     ) -> Result<Statuses<'a>, CheckError> {
-        let plan = request.plan(snapshot.version);
-        let verdict = self.verdict(&plan).await?;
-        snapshot.count_degraded(&plan, &verdict);
-        if request.passed_over > 0 {
-            self.metrics.descriptors_passed_over(request.passed_over);
-        }
-        let mut answers = plan.levels().iter().zip(&verdict.decisions);
-        let statuses = request.descriptors.iter().map(|found| {
-            let count = found.limits().count();
-            let levels = answers.by_ref().take(count).map(|(level, decision)| {
-                let window = level.params().window();
-                let answer = LevelAnswer { limit: level.limit, depth: level.depth, window, decision: *decision };
-                (answer, level.phase())
-            });
-            Status::new(found, levels, verdict.at)
-        });
-        let statuses: Vec<_> = statuses.collect();
-        request.count(&snapshot.meters, &self.metrics, &statuses);
-        self.follow_descriptors(request, &statuses);
-        Ok(Statuses { statuses, at: verdict.at, degraded: verdict.degraded, domain_found: request.domain.is_some() })
+        let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Statuses<'a>| {
+            snapshot.count_degraded(plan, verdict);
+            if request.passed_over > 0 {
+                self.metrics.descriptors_passed_over(request.passed_over);
+            }
+            let mut decided = plan.levels().iter().zip(&verdict.decisions);
+            answer.statuses.extend(request.descriptors.iter().map(|found| {
+                let decided = decided.by_ref().take(found.limits().count());
+                Status::new(found, decided.collect(), verdict.at)
+            }));
+            request.count(&snapshot.meters, &self.metrics, &answer.statuses);
+            self.follow_descriptors(request, &answer.statuses);
+            (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
+            answer.domain_found = request.domain.is_some();
+        };
+        decide(&self.store, Ok(request.plan(snapshot.version)), fill).outcome().await
     }
 }

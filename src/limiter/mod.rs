@@ -1,6 +1,6 @@
 //! The use case: which limits does a request meet, what do they decide together, what is the answer.
 
-mod checking;
+mod decide;
 pub mod descriptors;
 mod follow;
 mod look;
@@ -21,10 +21,11 @@ use weir_core::{
     plan::{Level, Limit, Plan},
 };
 use weir_policy::Policy;
-use weir_store::{Decide, ResetDone, Store, StoreError, Verdict};
+use weir_store::{ResetDone, Store, StoreError, Verdict};
 
 use crate::telemetry::{HotKeys, Meters, Metrics};
-pub use checking::{Checking, Waiting};
+use decide::decide;
+pub use decide::{Checking, Fill};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
 pub use rehearsal::Rehearsal;
 pub use request::{Invalid, Request};
@@ -137,51 +138,20 @@ impl<S: Store> Limiter<S> {
 
     /// Decides a request. A refusal is an answer.
     #[inline]
-    pub fn check<'l, 'a>(&'l self, snapshot: &'a Snapshot, request: &'a Request<'_>) -> Checking<'l, 'a, S> {
-        let plan = match request.plan(&snapshot.policy, snapshot.version) {
-            Ok(plan) => plan,
-            Err(error) => return Checking::Ready(Err(error)),
-        };
-        match self.decide(&plan) {
-            Decide::Ready(verdict) => {
-                let mut answer = Answer::default();
-                self.conclude(snapshot, request, &plan, &verdict, &mut answer);
-                Checking::Ready(Ok(answer))
-            }
-            Decide::Waiting(store) => Checking::Waiting(Waiting { limiter: self, snapshot, request, plan, store }),
-        }
-    }
-
-    /// Decides a plan. One without levels needs no store.
-    #[inline]
-    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
-        if plan.levels().is_empty() { Decide::Ready(Verdict::default()) } else { self.store.decide(plan) }
-    }
-
-    async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        match self.decide(plan) {
-            Decide::Ready(verdict) => Ok(verdict),
-            Decide::Waiting(store) => store.verdict(plan).await,
-        }
-    }
-
-    /// Fills in the answer to a request from the verdict on its plan, and counts what each limit decided.
-    // In place: moving an answer takes as long as a part of the decision.
-    fn conclude<'a>(
-        &self,
-        snapshot: &Snapshot,
-        request: &Request<'_>,
-        plan: &Plan<'a>,
-        verdict: &Verdict,
-        answer: &mut Answer<'a>,
-    ) {
-        snapshot.count_degraded(plan, verdict);
-        answer.fill(plan, plan.levels(), verdict, |limit, decision| {
-            let index = request.spec.is_none().then_some(limit.index);
-            let near = decision.remaining.saturating_mul(5) < decision.limit;
-            snapshot.meters.limit(index, decision.allowed, limit.shadow, near);
-        });
-        self.follow(request, answer);
+    pub fn check<'l, 'a>(
+        &'l self,
+        snapshot: &'a Snapshot,
+        request: &'a Request<'_>,
+    ) -> Checking<'l, 'a, Answer<'a>, impl Fill<'a, Answer<'a>>> {
+        let plan = request.plan(&snapshot.policy, snapshot.version);
+        decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
+            snapshot.count_degraded(plan, verdict);
+            answer.fill(plan, plan.levels(), verdict, |limit, decision| {
+                let index = request.spec.is_none().then_some(limit.index);
+                snapshot.meters.limit(index, decision, limit.shadow);
+            });
+            self.follow(request, answer);
+        })
     }
 
     /// Forgets a key, with `subtree` all below it too.
@@ -220,12 +190,18 @@ impl<'a> Answer<'a> {
     /// Fills in what was decided on these levels of a plan, and passes each decision to `count`.
     #[inline]
     fn fill(&mut self, plan: &Plan<'a>, levels: &[Level<'a>], verdict: &Verdict, count: impl Fn(&Limit, &Decision)) {
-        for (level, &decision) in levels.iter().zip(&verdict.decisions) {
-            let (limit, window) = (level.limit, level.params().window());
-            count(limit, &decision);
-            self.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
+        for (level, decision) in levels.iter().zip(&verdict.decisions) {
+            count(level.limit, decision);
+            self.levels.push(LevelAnswer::new(level, decision));
         }
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
         (self.domain, self.degraded) = (plan.domain, verdict.degraded);
+    }
+}
+
+impl<'a> LevelAnswer<'a> {
+    #[inline]
+    fn new(level: &Level<'a>, decision: &Decision) -> Self {
+        Self { limit: level.limit, depth: level.depth, decision: *decision, window: level.params().window() }
     }
 }

@@ -11,7 +11,7 @@ use weir_core::{
 };
 use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
 
-use super::CheckError;
+use super::{CheckError, decide};
 
 /// A request that may be decided.
 #[derive(Debug)]
@@ -116,9 +116,7 @@ impl<'n> Request<'n> {
             (None, Some(domain)) => (self.levels(domain)?, domain.charge),
             (None, None) => return Err(CheckError::UnknownDomain(self.domain.to_string())),
         };
-        let mut plan = Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait);
-        plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
-        plan.domain = domain.map(|domain| domain.index);
+        let mut plan = decide::plan(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.policy_version = self.spec.is_none().then_some(version);
         Ok(plan)
     }

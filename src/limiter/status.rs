@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 use weir_core::{
     algorithm::Params,
-    domain::{Micros, Summary, Unit, aggregate},
+    domain::{Decision, Micros, Summary, Unit, aggregate},
+    plan::Level,
 };
 use weir_policy::descriptors::{Rule, RuleLimit, resolve};
 
@@ -14,7 +15,7 @@ use super::{
 use crate::telemetry::{Meters, Metrics};
 
 /// The answer to a request of Envoy's.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Statuses<'a> {
     /// One for each descriptor, in their order.
     pub statuses: Vec<Status<'a>>,
@@ -82,25 +83,20 @@ impl Statuses<'_> {
 }
 
 impl<'a> Status<'a> {
-    /// The status of a descriptor whose limits have said this at `at`; each is given with the phase of its windows.
+    /// The status of a descriptor whose levels were decided so at `at`.
     pub(super) fn new(
         found: &'a ResolvedDescriptor<'_>,
-        answers: impl Iterator<Item = (LevelAnswer<'a>, Micros)>,
+        decided: SmallVec<[(&Level<'a>, &Decision); 2]>,
         at: Micros,
     ) -> Self {
-        let mut phases = SmallVec::<[Micros; 2]>::new();
-        let levels: SmallVec<[_; 2]> = answers
-            .map(|(level, phase)| {
-                phases.push(phase);
-                level
-            })
-            .collect();
+        let levels: SmallVec<[_; 2]> =
+            decided.iter().map(|(level, decision)| LevelAnswer::new(level, decision)).collect();
         let rule = found.rule;
         // In a file of descriptors it is the rule that watches, whatever its limits are in the plan.
         let stands_aside = |level: &LevelAnswer<'_>| rule.is_none() && level.limit.shadow;
         let summary = aggregate(levels.iter().map(|level| (&level.decision, stands_aside(level))));
         let shown = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
-        let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, phases[index], at));
+        let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, decided[index].0.phase(), at));
         Self {
             over: !summary.decision.allowed && !rule.is_some_and(|rule| rule.shadow),
             unlimited: rule.is_some_and(|rule| rule.unlimited),
@@ -152,14 +148,13 @@ impl Resolved<'_> {
             });
             for (met, LevelAnswer { limit, decision, .. }) in found.limits().zip(&status.levels) {
                 let shadow = status.rule.map_or(limit.shadow, |rule| rule.shadow);
-                let near = decision.remaining.saturating_mul(5) < decision.limit;
                 match (&values, self.domain, met.written) {
-                    (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => metrics
-                        .valued_limit(&domain.name, &format!("{values}#{kind}"))
-                        .count(decision.allowed, shadow, near),
+                    (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => {
+                        metrics.valued_limit(&domain.name, &format!("{values}#{kind}")).count(decision, shadow)
+                    }
                     _ => {
                         let index = (!limit.is_override()).then_some(limit.index);
-                        meters.limit(index, decision.allowed, shadow, near);
+                        meters.limit(index, decision, shadow);
                     }
                 }
             }

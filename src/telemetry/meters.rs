@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metrics::Counter;
-use weir_core::domain::OnStoreFailure;
+use weir_core::domain::{Decision, OnStoreFailure};
 use weir_telemetry::ShardedCounters;
 use weir_telemetry::request::{OTHER, Outcome};
 
@@ -63,6 +63,11 @@ fn decided(allowed: bool, shadow: bool) -> usize {
     }
 }
 
+/// Whether a pass leaves under a fifth.
+fn is_near(decision: &Decision) -> bool {
+    decision.allowed && decision.remaining.saturating_mul(5) < decision.limit
+}
+
 fn of_limit(metrics: &Metrics, domain: &str, limit: &str) -> [Counter; OF_LIMIT] {
     let decisions = |outcome| metrics.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
     let near = metrics.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]);
@@ -88,9 +93,9 @@ impl LimitMeter {
     }
 
     /// Counts one decision of the limit.
-    pub fn count(&self, allowed: bool, shadow: bool, near: bool) {
-        self.0[decided(allowed, shadow)].increment(1);
-        if allowed && near {
+    pub fn count(&self, decision: &Decision, shadow: bool) {
+        self.0[decided(decision.allowed, shadow)].increment(1);
+        if is_near(decision) {
             self.0[NEAR].increment(1);
         }
     }
@@ -189,10 +194,10 @@ impl Meters {
 
     /// Counts one decision of the limit of this number; without one, of all limits that have none.
     #[inline]
-    pub fn limit(&self, limit: Option<u32>, allowed: bool, shadow: bool, near: bool) {
+    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool) {
         let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
-        self.counters.add(start + decided(allowed, shadow));
-        if allowed && near {
+        self.counters.add(start + decided(decision.allowed, shadow));
+        if is_near(decision) {
             self.counters.add(start + NEAR);
         }
     }

@@ -112,12 +112,12 @@ impl<S: Store> CheckService<S> {
         match self.limiter.check(snapshot, &request) {
             Checking::Ready(Ok(ref answer)) => return Checked::Ready(conclude(snapshot, &request, Ok(answer))),
             Checking::Ready(Err(error)) => return Checked::Ready(conclude(snapshot, &request, Err(error))),
-            Checking::Waiting(_) => {}
+            Checking::Waiting(..) => {}
         }
         // The future owns what it needs, so that a stream can keep it; the plan, which borrows, is made anew.
         let (limiter, snapshot, request) = (Arc::clone(&self.limiter), Arc::clone(snapshot), request.into_owned());
         Checked::Waiting(Box::pin(async move {
-            match limiter.check(&snapshot, &request).await {
+            match limiter.check(&snapshot, &request).outcome().await {
                 Ok(answer) => conclude(&snapshot, &request, Ok(&answer)),
                 Err(error) => conclude(&snapshot, &request, Err(error)),
             }

@@ -77,7 +77,7 @@ impl<S: Place> Story<S> {
     ) -> Result<io::Result<()>, CheckError> {
         let request = line.request(&self.bounds)?;
         let snapshot = self.limiter.snapshot();
-        let answer = self.limiter.check(&snapshot, &request).await?;
+        let answer = self.limiter.check(&snapshot, &request).outcome().await?;
         if let Print::Summary { .. } = self.print {
             self.tallies.count(line.at_us, &request, &answer);
             return Ok(Ok(()));
