@@ -1,14 +1,9 @@
 //! The one path of every question: a plan, the store's verdict on it, and the answer that is filled in from both.
 
-use smallvec::SmallVec;
-use weir_core::{
-    domain::{Charge, Micros},
-    plan::{Level, Plan},
-};
-use weir_policy::Domain;
+use weir_core::plan::Plan;
 use weir_store::{Decide, Remote, Store, Verdict};
 
-use super::CheckError;
+use super::request::CheckError;
 
 /// What fills in an answer, where it is: moving one takes as long as a part of the decision.
 pub trait Fill<'a, T>: FnOnce(&Plan<'a>, &Verdict, &mut T) {}
@@ -64,18 +59,4 @@ pub(super) fn filled<'a, T: Default>(plan: &Plan<'a>, verdict: &Verdict, fill: i
     let mut answer = T::default();
     fill(plan, verdict, &mut answer);
     answer
-}
-
-/// A plan under the rules of a domain, where a policy defines it.
-#[inline]
-pub(super) fn plan<'a>(
-    domain: Option<&Domain>,
-    levels: SmallVec<[Level<'a>; 4]>,
-    charge: Charge,
-    max_wait: Option<Micros>,
-) -> Plan<'a> {
-    let mut plan = Plan::new(levels, charge, max_wait);
-    plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
-    plan.domain = domain.map(|domain| domain.index);
-    plan
 }

@@ -14,13 +14,8 @@ use weir_policy::{
     Domain, Policy,
     descriptors::{self, Rule, RuleLimit},
 };
-use weir_store::{Store, Verdict};
 
-use super::{
-    CheckError, Invalid, Limiter, Snapshot,
-    decide::{self, decide},
-    status::{Status, Statuses},
-};
+use super::request::{Invalid, plan_in};
 
 /// Most descriptors of a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;
@@ -61,7 +56,7 @@ pub struct Override {
 pub struct Resolved<'a> {
     pub(super) domain: Option<&'a Domain>,
     pub(super) descriptors: Vec<ResolvedDescriptor<'a>>,
-    passed_over: usize,
+    pub(super) passed_over: usize,
 }
 
 /// A descriptor with the limits that it meets.
@@ -215,7 +210,7 @@ impl Override {
 
 impl Resolved<'_> {
     /// What a store has to decide by the policy of this version.
-    fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
+    pub(super) fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
         let anchor = self.domain.map_or(0, |domain| domain.anchor);
         let mut levels = SmallVec::new();
         for found in &self.descriptors {
@@ -225,39 +220,10 @@ impl Resolved<'_> {
         }
         let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);
         // Who asks for Envoy cannot wait.
-        let mut plan = decide::plan(self.domain, levels, charge, Some(0));
+        let mut plan = plan_in(self.domain, levels, charge, Some(0));
         // Of several descriptors, the path of one does not tell the levels of the others.
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);
         plan
-    }
-}
-
-impl<S: Store> Limiter<S> {
-    /// Decides every descriptor of a request, in one step: a status for each, in their order.
-    ///
-    /// # Errors
-    /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
-    pub async fn check_descriptors<'a>(
-        &self,
-        snapshot: &'a Snapshot,
-        request: &'a Resolved<'_>,
-    ) -> Result<Statuses<'a>, CheckError> {
-        let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Statuses<'a>| {
-            snapshot.count_degraded(plan, verdict);
-            if request.passed_over > 0 {
-                self.metrics.descriptors_passed_over(request.passed_over);
-            }
-            let mut decided = plan.levels().iter().zip(&verdict.decisions);
-            answer.statuses.extend(request.descriptors.iter().map(|found| {
-                let decided = decided.by_ref().take(found.limits().count());
-                Status::new(found, decided.collect(), verdict.at)
-            }));
-            request.count(&snapshot.meters, &self.metrics, &answer.statuses);
-            self.follow_descriptors(request, &answer.statuses);
-            (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
-            answer.domain_found = request.domain.is_some();
-        };
-        decide(&self.store, Ok(request.plan(snapshot.version)), fill).outcome().await
     }
 }

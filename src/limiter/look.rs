@@ -11,10 +11,7 @@ use weir_core::{
 use weir_policy::Policy;
 use weir_store::{Store, Verdict};
 
-use super::{
-    Answer, CheckError, Limiter, Request, Snapshot,
-    decide::{self, decide},
-};
+use super::{Answer, CheckError, Limiter, Request, Snapshot, decide::decide, request::plan_in};
 
 /// A limit that no request passes. Beside the others of a plan it makes them all be judged and none be charged, in one step
 /// of whatever store.
@@ -48,7 +45,7 @@ fn plan<'a>(policy: &'a Policy, request: &'a Request<'_>) -> Result<Plan<'a>, Ch
         }
     }
     close(&mut levels);
-    Ok(decide::plan(Some(domain), levels, Charge::AllOrNothing, request.max_wait))
+    Ok(plan_in(Some(domain), levels, Charge::AllOrNothing, request.max_wait))
 }
 
 /// Adds a closed level in each place where states may be decided apart from the others.

@@ -10,8 +10,7 @@ use weir_core::{
     plan::{Level, Plan},
 };
 use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
-
-use super::{CheckError, decide};
+use weir_store::StoreError;
 
 /// A request that may be decided.
 #[derive(Debug)]
@@ -55,6 +54,23 @@ pub enum Invalid {
         /// What is wrong with it.
         message: String,
     },
+}
+
+/// Why a request has no answer.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// The request is not valid.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// No policy defines the domain.
+    #[error("no policy defines the domain `{0}`")]
+    UnknownDomain(String),
+    /// The domain's policy forbids limits of requests.
+    #[error("the policy of the domain `{0}` does not let requests bring limits of their own")]
+    SpecDenied(String),
+    /// The store has no answer.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
 }
 
 impl Invalid {
@@ -116,7 +132,7 @@ impl<'n> Request<'n> {
             (None, Some(domain)) => (self.levels(domain)?, domain.charge),
             (None, None) => return Err(CheckError::UnknownDomain(self.domain.to_string())),
         };
-        let mut plan = decide::plan(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
+        let mut plan = plan_in(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.policy_version = self.spec.is_none().then_some(version);
         Ok(plan)
     }
@@ -131,4 +147,18 @@ impl<'n> Request<'n> {
     pub(super) fn anchor(&self, policy: &Policy) -> u8 {
         policy.domain(&self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
     }
+}
+
+/// A plan under the rules of a domain, where a policy defines it.
+#[inline]
+pub(super) fn plan_in<'a>(
+    domain: Option<&Domain>,
+    levels: SmallVec<[Level<'a>; 4]>,
+    charge: Charge,
+    max_wait: Option<Micros>,
+) -> Plan<'a> {
+    let mut plan = Plan::new(levels, charge, max_wait);
+    plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
+    plan.domain = domain.map(|domain| domain.index);
+    plan
 }

@@ -1,16 +1,21 @@
-//! What is answered of each descriptor.
+//! Decides the descriptors of a request, and answers each.
 
 use smallvec::SmallVec;
 use weir_core::{
     algorithm::Params,
     domain::{Decision, Micros, Summary, Unit, aggregate},
-    plan::Level,
+    plan::{Level, Plan},
 };
 use weir_policy::descriptors::{Rule, RuleLimit, resolve};
+use weir_store::{Store, Verdict};
 
 use super::{
-    LevelAnswer,
+    Limiter,
+    answer::LevelAnswer,
+    decide::decide,
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
+    policy_handle::Snapshot,
+    request::CheckError,
 };
 use crate::telemetry::{Meters, Metrics};
 
@@ -159,5 +164,34 @@ impl Resolved<'_> {
                 }
             }
         }
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// Decides every descriptor of a request, in one step: a status for each, in their order.
+    ///
+    /// # Errors
+    /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
+    pub async fn check_descriptors<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &'a Resolved<'_>,
+    ) -> Result<Statuses<'a>, CheckError> {
+        let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Statuses<'a>| {
+            snapshot.count_degraded(plan, verdict);
+            if request.passed_over > 0 {
+                self.metrics.descriptors_passed_over(request.passed_over);
+            }
+            let mut decided = plan.levels().iter().zip(&verdict.decisions);
+            answer.statuses.extend(request.descriptors.iter().map(|found| {
+                let decided = decided.by_ref().take(found.limits().count());
+                Status::new(found, decided.collect(), verdict.at)
+            }));
+            request.count(&snapshot.meters, &self.metrics, &answer.statuses);
+            self.follow_descriptors(request, &answer.statuses);
+            (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
+            answer.domain_found = request.domain.is_some();
+        };
+        decide(&self.store, Ok(request.plan(snapshot.version)), fill).outcome().await
     }
 }

@@ -15,9 +15,9 @@ use weir_policy::Policy;
 
 use super::{
     moments::at_text,
-    place::Place,
+    place::{Place, in_full},
     tallies::Tallies,
-    telling::{Listener, in_full},
+    telling::Listener,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{

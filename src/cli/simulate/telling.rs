@@ -3,7 +3,6 @@
 use std::{io::Write, pin::pin};
 
 use futures_util::FutureExt;
-use weir_store::StoreError;
 
 use super::{Failure, lines::Lines, passed_over::PassedOver, place::Place, progress::Progress, trace::Line};
 
@@ -98,13 +97,5 @@ impl Telling {
                 out.flush()?;
             }
         }
-    }
-}
-
-/// Why a store has no answer, with the cause.
-pub fn in_full(error: &StoreError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }

@@ -11,13 +11,14 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
 use tonic::Code;
-use weir_telemetry::request::{Ending, Surface, Told};
+use weir_telemetry::{
+    Registry,
+    request::{Ending, Surface, Told},
+};
 
 pub use caller::caller;
 pub use opentelemetry_sdk::trace::Span;
 pub use settings::TracingSettings;
-
-use super::Metrics;
 
 const SPANS: &str = "weir_trace_spans_total";
 
@@ -36,6 +37,13 @@ pub struct SpanMeter {
     pub dropped: Counter,
     /// Sent, and not taken.
     pub failed: Counter,
+}
+
+impl SpanMeter {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let of = |result| registry.counter(SPANS, &[("result", result)]);
+        Self { exported: of("exported"), dropped: of("dropped"), failed: of("failed") }
+    }
 }
 
 /// Who makes spans.
@@ -142,14 +150,6 @@ fn is_our_failure(ending: Ending) -> bool {
                 | Code::Unavailable
                 | Code::DataLoss
         ),
-    }
-}
-
-impl Metrics {
-    /// What counts spans.
-    pub fn spans(&self) -> SpanMeter {
-        let of = |result| self.counter(SPANS, &[("result", result)]);
-        SpanMeter { exported: of("exported"), dropped: of("dropped"), failed: of("failed") }
     }
 }
 

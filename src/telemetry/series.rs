@@ -1,0 +1,97 @@
+//! The series of a domain and of a limit.
+
+use std::iter;
+
+use metrics::Counter;
+use weir_core::domain::{Decision, OnStoreFailure};
+use weir_telemetry::{Registry, request::Outcome};
+
+use super::names::{CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT};
+
+/// How a check came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A unary gRPC call.
+    Grpc,
+    /// A gRPC call with many checks.
+    GrpcBatch,
+    /// A message of a gRPC stream.
+    GrpcStream,
+    /// A call of Envoy's.
+    Envoy,
+    /// A check as JSON over HTTP.
+    Http,
+    /// Many of them in one request.
+    HttpBatch,
+}
+
+impl Transport {
+    /// Every transport; the position of each is its number.
+    pub const ALL: [Self; 6] =
+        [Self::Grpc, Self::GrpcBatch, Self::GrpcStream, Self::Envoy, Self::Http, Self::HttpBatch];
+
+    /// Its label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::GrpcBatch => "grpc_batch",
+            Self::GrpcStream => "grpc_stream",
+            Self::Envoy => "envoy",
+            Self::Http => "http",
+            Self::HttpBatch => "http_batch",
+        }
+    }
+}
+
+/// What is counted of a limit: its counters, by their positions.
+pub(super) const ALLOWED: usize = 0;
+pub(super) const LIMITED: usize = 1;
+pub(super) const SHADOW_LIMITED: usize = 2;
+pub(super) const NEAR: usize = 3;
+const OF_LIMIT: usize = 4;
+
+/// How many counters a domain has.
+pub(super) const OF_DOMAIN: usize = Transport::ALL.len() * Outcome::ALL.len() + OnStoreFailure::ALL.len();
+
+/// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
+#[inline]
+pub(super) fn counters_of(decision: &Decision, shadow: bool) -> impl Iterator<Item = usize> {
+    let outcome = match (decision.allowed, shadow) {
+        (true, _) => ALLOWED,
+        (false, false) => LIMITED,
+        (false, true) => SHADOW_LIMITED,
+    };
+    let is_near = decision.allowed && decision.remaining.saturating_mul(5) < decision.limit;
+    iter::once(outcome).chain(is_near.then_some(NEAR))
+}
+
+pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Counter; OF_LIMIT] {
+    let decisions =
+        |outcome| registry.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
+    let near = registry.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]);
+    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near]
+}
+
+pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item = Counter> {
+    let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
+    let checks = each.map(move |(transport, outcome)| {
+        registry.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
+    });
+    let rules = OnStoreFailure::ALL.into_iter();
+    checks.chain(rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())])))
+}
+
+/// What one limit counts, where that is not known when a policy is compiled.
+#[derive(Clone)]
+pub struct LimitMeter([Counter; OF_LIMIT]);
+
+impl LimitMeter {
+    pub(super) fn new(registry: &Registry, domain: &str, limit: &str) -> Self {
+        Self(of_limit(registry, domain, limit))
+    }
+
+    /// Counts one decision of the limit.
+    pub fn count(&self, decision: &Decision, shadow: bool) {
+        counters_of(decision, shadow).for_each(|counter| self.0[counter].increment(1));
+    }
+}
