@@ -37,7 +37,7 @@ pub struct Telling {
 /// How a story came to its end.
 pub enum End {
     /// It was told to its last line.
-    Told,
+    Complete,
     /// Something ended it between two lines, for which this is the exit code.
     Broken(u8),
 }
@@ -68,7 +68,7 @@ impl Telling {
                 code = &mut broken => return Ok(End::Broken(code)),
                 batch = self.lines.next() => batch,
             };
-            let Some(batch) = batch else { return Ok(End::Told) };
+            let Some(batch) = batch else { return Ok(End::Complete) };
             let lines = batch.entries.len();
             for entry in batch.entries {
                 // A store far away takes its time for a batch.
