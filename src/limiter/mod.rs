@@ -3,10 +3,10 @@
 mod answer;
 mod decide;
 pub mod descriptors;
-mod follow;
-mod look;
+pub mod dry_run;
+mod hot_keys;
 mod policy_handle;
-pub mod rehearsal;
+mod preview;
 pub mod request;
 pub mod status;
 
@@ -21,15 +21,15 @@ pub use answer::{Answer, LevelAnswer};
 use decide::decide;
 pub use decide::{Checking, Fill};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
-pub use policy_handle::Snapshot;
-pub use rehearsal::Rehearsal;
+pub use dry_run::DryRun;
+pub use policy_handle::PolicyHandle;
 pub use request::{CheckError, Invalid, Request};
 pub use status::{Shown, Status, Statuses};
 
 /// Decides requests by the policy in force, over one store.
 pub struct Limiter<S> {
     store: S,
-    current: ArcSwap<Snapshot>,
+    current: ArcSwap<PolicyHandle>,
     metrics: Arc<Metrics>,
     hot_keys: Option<HotKeys>,
 }
@@ -37,34 +37,34 @@ pub struct Limiter<S> {
 impl<S: Store> Limiter<S> {
     /// A limiter over `store`, with `policy` in force.
     pub fn new(store: S, policy: Policy, metrics: Arc<Metrics>) -> Self {
-        let snapshot = Snapshot::new(policy, &metrics);
-        Self { store, current: ArcSwap::from_pointee(snapshot), metrics, hot_keys: None }
+        let handle = PolicyHandle::new(policy, &metrics);
+        Self { store, current: ArcSwap::from_pointee(handle), metrics, hot_keys: None }
     }
 
-    /// The same, which also follows what keys are asked for.
+    /// The same, which also samples hot keys.
     #[must_use]
-    pub fn following(self, keys: HotKeys) -> Self {
+    pub fn with_hot_keys(self, keys: HotKeys) -> Self {
         Self { hot_keys: Some(keys), ..self }
     }
 
-    /// The keys that it follows, if it does.
+    /// The hot keys, where they are sampled.
     pub fn hot_keys(&self) -> Option<&HotKeys> {
         self.hot_keys.as_ref()
     }
 
     /// Puts another policy in force, for every request that begins from now on.
     pub fn replace_policy(&self, policy: Policy) {
-        self.current.store(Arc::new(Snapshot::new(policy, &self.metrics)));
+        self.current.store(Arc::new(PolicyHandle::new(policy, &self.metrics)));
     }
 
     /// The policy in force, to be held while a request is answered.
-    pub fn snapshot(&self) -> Arc<Snapshot> {
+    pub fn policy_handle(&self) -> Arc<PolicyHandle> {
         self.current.load_full()
     }
 
     /// The same, for a moment: without counting who holds it, which all threads would do in one place.
     #[inline]
-    pub fn current(&self) -> Guard<Arc<Snapshot>> {
+    pub fn current(&self) -> Guard<Arc<PolicyHandle>> {
         self.current.load()
     }
 
@@ -82,17 +82,17 @@ impl<S: Store> Limiter<S> {
     #[inline]
     pub fn check<'l, 'a>(
         &'l self,
-        snapshot: &'a Snapshot,
+        handle: &'a PolicyHandle,
         request: &'a Request<'_>,
     ) -> Checking<'l, 'a, Answer<'a>, impl Fill<'a, Answer<'a>>> {
-        let plan = request.plan(&snapshot.policy, snapshot.version);
+        let plan = request.plan(&handle.policy, handle.version);
         decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
-            snapshot.count_degraded(plan, verdict);
+            handle.count_degraded(plan, verdict);
             answer.fill(plan, plan.levels(), verdict, |limit, decision| {
                 let index = request.spec.is_none().then_some(limit.index);
-                snapshot.meters.limit(index, decision, limit.shadow);
+                handle.meters.limit(index, decision, limit.shadow);
             });
-            self.follow(request, answer);
+            self.sample_hot_keys(request, answer);
         })
     }
 
@@ -101,8 +101,8 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// [`CheckError`] when the store cannot tell.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, CheckError> {
-        let snapshot = self.snapshot();
-        let anchor = request.anchor(&snapshot.policy);
+        let handle = self.policy_handle();
+        let anchor = request.anchor(&handle.policy);
         Ok(self.store.reset(&request.key, anchor, subtree).await?)
     }
 }

@@ -14,7 +14,7 @@ use super::{
     answer::LevelAnswer,
     decide::decide,
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
-    policy_handle::Snapshot,
+    policy_handle::PolicyHandle,
     request::CheckError,
 };
 use crate::telemetry::{Meters, Metrics};
@@ -174,11 +174,11 @@ impl<S: Store> Limiter<S> {
     /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
     pub async fn check_descriptors<'a>(
         &self,
-        snapshot: &'a Snapshot,
+        handle: &'a PolicyHandle,
         request: &'a Resolved<'_>,
     ) -> Result<Statuses<'a>, CheckError> {
         let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Statuses<'a>| {
-            snapshot.count_degraded(plan, verdict);
+            handle.count_degraded(plan, verdict);
             if request.passed_over > 0 {
                 self.metrics.descriptors_passed_over(request.passed_over);
             }
@@ -187,11 +187,11 @@ impl<S: Store> Limiter<S> {
                 let decided = decided.by_ref().take(found.limits().count());
                 Status::new(found, decided.collect(), verdict.at)
             }));
-            request.count(&snapshot.meters, &self.metrics, &answer.statuses);
-            self.follow_descriptors(request, &answer.statuses);
+            request.count(&handle.meters, &self.metrics, &answer.statuses);
+            self.sample_hot_keys_of_descriptors(request, &answer.statuses);
             (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
             answer.domain_found = request.domain.is_some();
         };
-        decide(&self.store, Ok(request.plan(snapshot.version)), fill).outcome().await
+        decide(&self.store, Ok(request.plan(handle.version)), fill).outcome().await
     }
 }

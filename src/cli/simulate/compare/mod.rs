@@ -110,7 +110,7 @@ impl<S: Place> Comparison<S> {
                 return Ok(None);
             }
         };
-        let (policy_a, policy_b) = (self.a.limiter.snapshot(), self.b.limiter.snapshot());
+        let (policy_a, policy_b) = (self.a.limiter.policy_handle(), self.b.limiter.policy_handle());
         let (answer_a, answer_b) = tokio::join!(
             self.a.limiter.check(&policy_a, &request).outcome(),
             self.b.limiter.check(&policy_b, &request).outcome()

@@ -8,16 +8,16 @@ use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::{Answer, CheckError, Request, decide::filled};
 
-/// Most states of a rehearsal, which is of a few keys.
+/// Most states of a dry run, which is of a few keys.
 const MAX_STATES: usize = 10_000;
 
 /// A memory in virtual time, empty at first.
-pub struct Rehearsal {
+pub struct DryRun {
     clock: Arc<ManualClock>,
     store: MemoryStore<Arc<ManualClock>>,
 }
 
-impl Default for Rehearsal {
+impl Default for DryRun {
     fn default() -> Self {
         let clock = Arc::new(ManualClock::default());
         let settings = MemorySettings { max_keys: MAX_STATES, ..MemorySettings::default() };
@@ -25,8 +25,8 @@ impl Default for Rehearsal {
     }
 }
 
-impl Rehearsal {
-    /// Decides a request at this moment by a policy, which is the same for all of a rehearsal.
+impl DryRun {
+    /// Decides a request at this moment by a policy, which is the same for all of a dry run.
     ///
     /// # Errors
     /// [`CheckError`], but never of a store.
