@@ -6,7 +6,7 @@ use weir_core::domain::{ManualClock, Micros};
 use weir_policy::Policy;
 use weir_store::{MemoryStore, memory::MemorySettings};
 
-use super::{Answer, CheckError, Request};
+use super::{Answer, CheckError, Request, decide::filled};
 
 /// Most states of a dry run, which is of a few keys.
 const MAX_STATES: usize = 10_000;
@@ -38,8 +38,9 @@ impl DryRun {
     ) -> Result<Answer<'a>, CheckError> {
         self.clock.set(at);
         let plan = request.plan(policy, 0)?;
-        let mut answer = Answer::default();
-        answer.fill(&plan, plan.levels(), &self.store.verdict(&plan), |_, _| {});
-        Ok(answer)
+        let verdict = self.store.verdict(&plan);
+        Ok(filled(&plan, &verdict, |plan, verdict, answer: &mut Answer<'_>| {
+            answer.fill(plan, plan.levels(), verdict, |_, _| {});
+        }))
     }
 }

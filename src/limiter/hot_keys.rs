@@ -14,7 +14,10 @@ impl<S: Store> Limiter<S> {
             && request.cost > 0
             && let Some(weight) = keys.due()
         {
-            sample(keys, weight, request, answer);
+            let key = &request.key;
+            // A key is made of texts.
+            let segment = |index| std::str::from_utf8(key.segment(index)).unwrap_or_default();
+            sample(keys, weight, (&request.domain, key), &answer.levels, None, (0..key.depth()).map(segment));
         }
     }
 
@@ -22,31 +25,29 @@ impl<S: Store> Limiter<S> {
     pub(super) fn sample_hot_keys_of_descriptors(&self, request: &Resolved<'_>, statuses: &[Status<'_>]) {
         let Some(keys) = &self.hot_keys else { return };
         let Some(weight) = keys.due() else { return };
+        let domain = request.domain.map_or("", |domain| &domain.name);
         for (found, status) in request.descriptors.iter().zip(statuses) {
             let Some(key) = found.key.as_ref().filter(|_| status.hits > 0) else { continue };
-            let domain = request.domain.map_or("", |domain| &domain.name);
-            for level in &status.levels {
-                let segments = found.asked.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
-                let shadow = status.rule.map_or(level.limit.shadow, |rule| rule.shadow);
-                keys.saw(weight, &sighting(domain, key, level, shadow), segments.take(level.depth.into()));
-            }
+            let segments = found.asked.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
+            sample(keys, weight, (domain, key), &status.levels, status.rule.map(|rule| rule.shadow), segments);
         }
     }
 }
 
+/// Of each level that met a key. `shadow` says whether they all only watch, where that is not for their limits to say.
 #[cold]
-fn sample(keys: &HotKeys, weight: u32, request: &Request<'_>, answer: &Answer<'_>) {
-    for level in &answer.levels {
-        let key = &request.key;
-        // A key is made of texts.
-        let segments = (0..level.depth.into()).map(|index| std::str::from_utf8(key.segment(index)).unwrap_or_default());
-        let sighting = sighting(&request.domain, key, level, level.limit.shadow);
-        keys.saw(weight, &sighting, segments);
+fn sample<'s>(
+    keys: &HotKeys,
+    weight: u32,
+    (domain, key): (&str, &Key),
+    levels: &[LevelAnswer<'_>],
+    shadow: Option<bool>,
+    segments: impl Iterator<Item = &'s str> + Clone,
+) {
+    for LevelAnswer { limit, depth, decision, .. } in levels {
+        let depth = usize::from(*depth);
+        let (shadow, name) = (shadow.unwrap_or(limit.shadow), [key.prefix(depth), limit.ident()]);
+        let sighting = Sighting { domain, limit: &limit.name, shadow, name, decision: *decision };
+        keys.saw(weight, &sighting, segments.clone().take(depth));
     }
-}
-
-fn sighting<'a>(domain: &'a str, key: &'a Key, level: &'a LevelAnswer<'_>, shadow: bool) -> Sighting<'a> {
-    let LevelAnswer { limit, depth, decision, .. } = level;
-    let name = [key.prefix((*depth).into()), limit.ident()];
-    Sighting { domain, limit: &limit.name, shadow, name, decision: *decision }
 }

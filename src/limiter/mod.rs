@@ -1,7 +1,7 @@
 //! The use case: which limits does a request meet, what do they decide together, what is the answer.
 
 mod answer;
-mod checking;
+mod decide;
 pub mod descriptors;
 pub mod dry_run;
 mod hot_keys;
@@ -13,13 +13,13 @@ pub mod status;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use weir_core::plan::Plan;
 use weir_policy::Policy;
-use weir_store::{Decide, ResetDone, Store, StoreError, Verdict};
+use weir_store::{ResetDone, Store};
 
 use crate::telemetry::{HotKeys, Metrics};
 pub use answer::{Answer, LevelAnswer};
-pub use checking::{Checking, Waiting};
+use decide::decide;
+pub use decide::{Checking, Fill};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
 pub use dry_run::DryRun;
 pub use policy_handle::PolicyHandle;
@@ -80,51 +80,20 @@ impl<S: Store> Limiter<S> {
 
     /// Decides a request. A refusal is an answer.
     #[inline]
-    pub fn check<'l, 'a>(&'l self, handle: &'a PolicyHandle, request: &'a Request<'_>) -> Checking<'l, 'a, S> {
-        let plan = match request.plan(&handle.policy, handle.version) {
-            Ok(plan) => plan,
-            Err(error) => return Checking::Ready(Err(error)),
-        };
-        match self.decide(&plan) {
-            Decide::Ready(verdict) => {
-                let mut answer = Answer::default();
-                self.conclude(handle, request, &plan, &verdict, &mut answer);
-                Checking::Ready(Ok(answer))
-            }
-            Decide::Waiting(store) => Checking::Waiting(Waiting { limiter: self, handle, request, plan, store }),
-        }
-    }
-
-    /// Decides a plan. One without levels needs no store.
-    #[inline]
-    fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
-        if plan.levels().is_empty() { Decide::Ready(Verdict::default()) } else { self.store.decide(plan) }
-    }
-
-    async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        match self.decide(plan) {
-            Decide::Ready(verdict) => Ok(verdict),
-            Decide::Waiting(store) => store.verdict(plan).await,
-        }
-    }
-
-    /// Fills in the answer to a request from the verdict on its plan, and counts what each limit decided.
-    // In place: moving an answer takes as long as a part of the decision.
-    fn conclude<'a>(
-        &self,
-        handle: &PolicyHandle,
-        request: &Request<'_>,
-        plan: &Plan<'a>,
-        verdict: &Verdict,
-        answer: &mut Answer<'a>,
-    ) {
-        handle.count_degraded(plan, verdict);
-        answer.fill(plan, plan.levels(), verdict, |limit, decision| {
-            let index = request.spec.is_none().then_some(limit.index);
-            let near = decision.remaining.saturating_mul(5) < decision.limit;
-            handle.meters.limit(index, decision.allowed, limit.shadow, near);
-        });
-        self.sample_hot_keys(request, answer);
+    pub fn check<'l, 'a>(
+        &'l self,
+        handle: &'a PolicyHandle,
+        request: &'a Request<'_>,
+    ) -> Checking<'l, 'a, Answer<'a>, impl Fill<'a, Answer<'a>>> {
+        let plan = request.plan(&handle.policy, handle.version);
+        decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
+            handle.count_degraded(plan, verdict);
+            answer.fill(plan, plan.levels(), verdict, |limit, decision| {
+                let index = request.spec.is_none().then_some(limit.index);
+                handle.meters.limit(index, decision, limit.shadow);
+            });
+            self.sample_hot_keys(request, answer);
+        })
     }
 
     /// Forgets a key, with `subtree` all below it too.

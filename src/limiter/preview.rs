@@ -1,6 +1,6 @@
 //! What a request would be answered, without asking for it: nothing is charged, remembered or counted.
 
-use std::sync::LazyLock;
+use std::{ptr, sync::LazyLock};
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -8,9 +8,10 @@ use weir_core::{
     domain::{Charge, time::SECOND},
     plan::{Level, Limit, Origin, Plan},
 };
-use weir_store::Store;
+use weir_policy::Policy;
+use weir_store::{Store, Verdict};
 
-use super::{Answer, CheckError, Limiter, PolicyHandle, Request};
+use super::{Answer, CheckError, Limiter, PolicyHandle, Request, decide::decide, request::plan_in};
 
 /// A limit that no request passes. Beside the others of a plan it makes them all be judged and none be charged, in one step
 /// of whatever store.
@@ -30,24 +31,25 @@ impl<S: Store> Limiter<S> {
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
     ) -> Result<Answer<'a>, CheckError> {
-        let domain = handle.policy.domain(&request.domain);
-        let domain = domain.ok_or_else(|| CheckError::UnknownDomain(request.domain.to_string()))?;
-        let mut levels = request.levels(domain)?;
-        let count = levels.len();
-        for level in &mut levels {
-            if let Some(sparing) = level.params().sparing_denied() {
-                level.scaled = Some(Box::new(sparing));
-            }
-        }
-        close(&mut levels);
-        let mut plan = Plan::new(levels, Charge::AllOrNothing, request.max_wait);
-        plan.on_store_failure = domain.on_store_failure;
-        plan.domain = Some(domain.index);
-        let verdict = self.verdict(&plan).await?;
-        let mut answer = Answer::default();
-        answer.fill(&plan, &plan.levels()[..count], &verdict, |_, _| {});
-        Ok(answer)
+        let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Answer<'a>| {
+            let open = plan.levels().iter().take_while(|level| !ptr::eq(level.limit, &*CLOSED)).count();
+            answer.fill(plan, &plan.levels()[..open], verdict, |_, _| {});
+        };
+        decide(&self.store, plan(&handle.policy, request), fill).outcome().await
     }
+}
+
+fn plan<'a>(policy: &'a Policy, request: &'a Request<'_>) -> Result<Plan<'a>, CheckError> {
+    let domain = policy.domain(&request.domain);
+    let domain = domain.ok_or_else(|| CheckError::UnknownDomain(request.domain.to_string()))?;
+    let mut levels = request.levels(domain)?;
+    for level in &mut levels {
+        if let Some(sparing) = level.params().sparing_denied() {
+            level.scaled = Some(Box::new(sparing));
+        }
+    }
+    close(&mut levels);
+    Ok(plan_in(Some(domain), levels, Charge::AllOrNothing, request.max_wait))
 }
 
 /// Adds a closed level in each place where states may be decided apart from the others.
@@ -106,8 +108,8 @@ mod tests {
             let request = request(1);
             let preview = previewed.preview(&handles.0, &request).await.unwrap();
             let (one, other) = (
-                previewed.check(&handles.0, &request).await.unwrap(),
-                left_alone.check(&handles.1, &request).await.unwrap(),
+                previewed.check(&handles.0, &request).outcome().await.unwrap(),
+                left_alone.check(&handles.1, &request).outcome().await.unwrap(),
             );
             assert_eq!(one.summary, other.summary, "a preview is not seen by a check");
             for ((seen, checked), untouched) in preview.levels.iter().zip(&one.levels).zip(&other.levels) {
@@ -142,7 +144,7 @@ mod tests {
         let limiter = limiter(&clock);
         let handle = limiter.policy_handle();
         for _ in 0..3 {
-            limiter.check(&handle, &request(1)).await.unwrap();
+            limiter.check(&handle, &request(1)).outcome().await.unwrap();
         }
         let request = request(1);
         let preview = limiter.preview(&handle, &request).await.unwrap();

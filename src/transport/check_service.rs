@@ -112,12 +112,12 @@ impl<S: Store> CheckService<S> {
         match self.limiter.check(handle, &request) {
             Checking::Ready(Ok(ref answer)) => return Checked::Ready(conclude(handle, &request, Ok(answer))),
             Checking::Ready(Err(error)) => return Checked::Ready(conclude(handle, &request, Err(error))),
-            Checking::Waiting(_) => {}
+            Checking::Waiting(..) => {}
         }
         // The future owns what it needs, so that a stream can keep it; the plan, which borrows, is made anew.
         let (limiter, handle, request) = (Arc::clone(&self.limiter), Arc::clone(handle), request.into_owned());
         Checked::Waiting(Box::pin(async move {
-            match limiter.check(&handle, &request).await {
+            match limiter.check(&handle, &request).outcome().await {
                 Ok(answer) => conclude(&handle, &request, Ok(&answer)),
                 Err(error) => conclude(&handle, &request, Err(error)),
             }
