@@ -98,23 +98,27 @@ impl<R: Routes> Serve for Guarded<R> {
         Self { routes: self.routes.on(&connected), visitor, connected, ..self }
     }
 
-    async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<Told<R::Body>> {
+    fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> impl Future<Output = Response<Told<R::Body>>> + Send {
         let (watched, admitted) = self.receive(&mut request);
-        let (mut response, in_flight) = match (admitted, &watched) {
-            (Ok(in_flight), None) => (self.routes.serve(request).await, in_flight),
-            // Boxed, so that requests that are not told of do not carry the room for it around.
-            (Ok(in_flight), Some(watched)) => (Box::pin(watched.within(self.routes.serve(request))).await, in_flight),
-            (Err(refused), _) => {
-                let mut response = R::refuse(refused);
-                tell_id(given_id(request.headers()), response.headers_mut());
-                (response, InFlight::default())
-            }
-        };
-        let watched = watched.map(|mut watched| {
-            watched.answered(&mut response);
-            watched
-        });
-        response.map(|body| Told { body, watched, _in_flight: in_flight })
+        async move {
+            // Boxed once it runs: what waits for its turn stays small, and the room of one call is that of the next.
+            let (mut response, in_flight) = match (admitted, &watched) {
+                (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
+                (Ok(in_flight), Some(watched)) => {
+                    (Box::pin(watched.within(self.routes.serve(request))).await, in_flight)
+                }
+                (Err(refused), _) => {
+                    let mut response = R::refuse(refused);
+                    tell_id(given_id(request.headers()), response.headers_mut());
+                    (response, InFlight::default())
+                }
+            };
+            let watched = watched.map(|mut watched| {
+                watched.answered(&mut response);
+                watched
+            });
+            response.map(|body| Told { body, watched, _in_flight: in_flight })
+        }
     }
 }
 

@@ -32,13 +32,18 @@ const RESULT: u8 = 1 << 3 | 2;
 /// [`Refused`] when there is no decision.
 pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Refused> {
     let since = Instant::now();
-    let snapshot = service.limiter().current();
     let encode = |answer: Result<&Answer<'_>, Refused>, summary_only| {
         let mut out = BytesMut::with_capacity(USUAL_ANSWER);
         answer::write(answer?, summary_only, &mut out);
         Ok(out)
     };
-    let answer = service.check(&snapshot, CheckMessage::read(&message), Transport::Grpc, encode).await;
+    let snapshot = service.limiter().current();
+    let checked = service.check(&snapshot, CheckMessage::read(&message), Transport::Grpc, encode);
+    drop(snapshot);
+    let answer = match checked {
+        Checked::Ready(answer) => answer,
+        Checked::Waiting(answer) => answer.await,
+    };
     service.timed(Transport::Grpc, since);
     answer
 }
