@@ -18,19 +18,22 @@ use std::{
     time::Duration,
 };
 
+use weir_core::{
+    algorithm::{Bounds, LIST, Params},
+    domain::{Ask, Clock, Key},
+    plan::{Decisions, Plan},
+};
+use weir_policy::Policy;
+use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
+
 use bytes::Bytes;
 use divan::{Bencher, black_box};
 use futures_util::FutureExt;
 use prost::Message;
 use support::Shape;
 use weir::{
-    algorithm::{Bounds, LIST, Params},
-    domain::{Ask, Clock, Key},
     limiter::{Checking, Limiter, Request},
-    plan::{Decisions, Plan},
-    policy::Policy,
     proto::CheckRequest,
-    store::{MemoryStore, SystemClock, memory::MemorySettings},
     telemetry::Metrics,
     transport::{check_service::CheckService, decode, grpc, message::CheckMessage},
 };
@@ -193,7 +196,7 @@ fn check(bencher: Bencher, case: &Case) {
     bencher.with_inputs(request).bench_local_refs(|request| {
         let snapshot = limiter.current();
         let Checking::Ready(answer) = limiter.check(&snapshot, request) else { panic!("memory never waits") };
-        assert_eq!(answer.expect("a decision").summary.allowed, case.passes);
+        assert_eq!(answer.expect("a decision").summary.decision.allowed, case.passes);
     });
 }
 
@@ -258,7 +261,8 @@ impl fmt::Display for Step {
 }
 
 fn steps() -> impl Iterator<Item = Step> {
-    let parse = |entry: &weir::algorithm::Entry, example: &&[(&str, &str)]| (entry.parse)(example, &Bounds::default());
+    let parse =
+        |entry: &weir_core::algorithm::Entry, example: &&[(&str, &str)]| (entry.parse)(example, &Bounds::default());
     LIST.iter().flat_map(move |entry| entry.examples.iter().filter_map(move |it| parse(entry, it).ok()).map(Step))
 }
 

@@ -8,11 +8,10 @@ mod support;
 
 use std::{env, process::Command};
 
+use weir_core::plan::Plan;
+use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
+
 use support::{Shape, resident};
-use weir::{
-    plan::Plan,
-    store::{MemoryStore, SystemClock, memory::MemorySettings},
-};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

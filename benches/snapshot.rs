@@ -12,19 +12,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use support::Shape;
-use weir::{
+use weir_core::{
     domain::{Clock, Key},
     plan::Plan,
-    policy::Policy,
-    store::{
-        MemoryStore, SystemClock,
-        memory::{
-            MemorySettings,
-            snapshot::{Snapshot, save},
-        },
+};
+use weir_policy::Policy;
+use weir_store::{
+    MemoryStore, SystemClock,
+    memory::{
+        MemorySettings,
+        snapshot::{Snapshot, save},
     },
 };
+
+use support::Shape;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -11,20 +11,21 @@ mod support;
 
 use std::{env, process::Command, sync::Arc};
 
-use servers::{Options, Reply, Server};
-use smallvec::smallvec;
-use support::{Shape, resident};
-use weir::{
+use weir_core::{
     algorithm::{Bounds, Entry, LIST, find},
     domain::{Ask, Charge, ManualClock, Micros},
     plan::{Level, Limit, Origin, Plan},
-    settings::Time,
-    store::{
-        Decide, MemoryStore, Store, StoreUrl,
-        memory::MemorySettings,
-        redis::{RedisStore, settings::RedisSettings},
-    },
 };
+use weir_settings::Time;
+use weir_store::{
+    Decide, MemoryStore, Store, StoreUrl,
+    memory::MemorySettings,
+    redis::{RedisStore, settings::RedisSettings},
+};
+
+use servers::{Options, Reply, Server};
+use smallvec::smallvec;
+use support::{Shape, resident};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

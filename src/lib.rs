@@ -1,13 +1,8 @@
 //! Weir decides whether a request may pass.
 //!
-//! One request goes from left to right: a transport decodes it, the [`limiter`] asks the [`policy`] which limits are on
-//! the key's path, the [`store`] decides them in one step, the answer is aggregated and encoded. The modules below are in
-//! reading order, each using only those above it; `ARCHITECTURE.md` has the map.
-
-pub use weir_core::{algorithm, domain, plan};
-pub use weir_policy as policy;
-pub use weir_server::tls;
-pub use weir_store as store;
+//! One request goes from left to right: a transport decodes it, the [`limiter`] asks the policy ([`weir_policy`]) which
+//! limits are on the key's path, the store ([`weir_store`]) decides them in one step, the answer is aggregated and encoded.
+//! The modules below are in reading order, each using only those above it; `ARCHITECTURE.md` has the map.
 
 /// The messages of `weir.v1` and a client of its service.
 pub mod proto {
@@ -15,8 +10,6 @@ pub mod proto {
 
     include!(concat!(env!("OUT_DIR"), "/weir.v1.rs"));
 }
-
-pub mod settings;
 
 pub mod telemetry;
 

@@ -4,17 +4,18 @@
 
 use std::sync::Arc;
 
+use weir_core::{algorithm::Bounds, domain::Key};
+use weir_policy::{Domain, Policy, descriptors, file};
+use weir_settings::document;
+use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
+
 use allocation_counter::measure;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use prost::Message;
 use weir::{
-    algorithm::Bounds,
-    domain::Key,
     limiter::Limiter,
-    policy::{Domain, Policy, descriptors, document, file},
     proto::CheckRequest,
-    store::{MemoryStore, SystemClock, memory::MemorySettings},
     telemetry::Metrics,
     transport::{check_service::CheckService, grpc},
 };

@@ -5,11 +5,9 @@
 
 use std::{fmt, fs};
 
-use weir::{
-    algorithm::Bounds,
-    domain::Key,
-    policy::{Domain, Policy, document, file},
-};
+use weir_core::{algorithm::Bounds, domain::Key};
+use weir_policy::{Domain, Policy, file};
+use weir_settings::document;
 
 /// Which limits a key meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,12 +8,10 @@ use axum::{
 use serde::de::IgnoredAny;
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
-use weir::{
-    settings::HeaderStyle,
-    transport::{
-        http::{self, Sites},
-        rls::{self, EnvoySettings, Rls},
-    },
+use weir::transport::{
+    headers::HeaderStyle,
+    http::{self, Sites},
+    rls::{self, EnvoySettings, Rls},
 };
 
 use super::scene;

@@ -1,6 +1,6 @@
 //! How keys are encoded: as a text with a key on each line, `domain/segment/segment`.
 
-use weir::domain::key::{END, Key, MAX_SEGMENT_BYTES, MAX_SEGMENTS, domain_name, parts_end};
+use weir_core::domain::key::{END, Key, MAX_SEGMENT_BYTES, MAX_SEGMENTS, domain_name, parts_end};
 
 /// Most keys of one input.
 const MAX_KEYS: usize = 8;

@@ -1,14 +1,14 @@
 //! What `weir simulate` reads: traces and access logs.
 
+use weir_core::{algorithm::Bounds, domain::time::MAX_MOMENT};
+
 use futures_util::FutureExt;
 use weir::{
-    algorithm::Bounds,
     cli::simulate::{
         access::{AccessLog, Arrivals, Field, KeyFrom, OfASecond},
         lines::{Entry, Reading},
         trace::{Line, Trace},
     },
-    domain::time::MAX_MOMENT,
     limiter::{Checking, Limiter},
 };
 

@@ -1,17 +1,17 @@
 //! Policy files, in both formats.
 
-use futures_util::FutureExt;
-use weir::{
-    algorithm::Bounds,
-    domain::ask::MAX_COST,
-    limiter::{CheckError, Checking, Descriptor, DescriptorsRequest, Invalid, Request},
-    policy::{
-        Domain, Policy, Problems, descriptors,
-        document::{self, Node},
-        file,
-        lint::{self, Place},
-    },
+use weir_core::{algorithm::Bounds, domain::ask::MAX_COST};
+use weir_policy::{
+    Domain, Policy, descriptors, file,
+    lint::{self, Place},
 };
+use weir_settings::{
+    Problems,
+    document::{self, Node},
+};
+
+use futures_util::FutureExt;
+use weir::limiter::{CheckError, Checking, Descriptor, DescriptorsRequest, Invalid, Request};
 
 use super::scene::{self, NOW};
 

@@ -1,19 +1,18 @@
 //! What servers of a shared store say.
 
-use deadpool_redis::redis::{Parser, Value};
-use weir::{
-    domain::aggregate,
-    store::{
-        Failure,
-        redis::{
-            command::words,
-            hello::{Hello, ServerMode},
-            reply::{Answers, MAX_TIME},
-            slots::{self, SLOTS, SlotMap},
-        },
-        url::Address,
+use weir_core::domain::aggregate;
+use weir_store::{
+    Failure,
+    redis::{
+        command::words,
+        hello::{Hello, ServerMode},
+        reply::{Answers, MAX_TIME},
+        slots::{self, SLOTS, SlotMap},
     },
+    url::Address,
 };
+
+use deadpool_redis::redis::{Parser, Value};
 
 /// Levels of the parts that are answered, and whether they tell what they have written.
 const PARTS: [(u32, bool); 4] = [(1, false), (2, true), (0, false), (16, false)];
@@ -61,7 +60,7 @@ fn answers(reply: &Value) {
     for (levels, tells) in PARTS {
         let Ok(decided) = answers.next(levels, tells) else { continue };
         assert_eq!(decided.decisions.len(), levels as usize);
-        let all = aggregate(decided.decisions.iter().map(|decision| (decision, false)));
+        let all = aggregate(decided.decisions.iter().map(|decision| (decision, false))).decision;
         for time in [decided.at, all.reset_after, all.wait, all.retry_after.unwrap_or_default()] {
             assert!((0..=MAX_TIME).contains(&time), "{decided:?}");
         }

@@ -5,15 +5,15 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use weir::{
+use weir_core::{
     algorithm::{self, Bounds},
     domain::{ManualClock, Micros},
-    limiter::Limiter,
-    policy::{Domain, Policy, Problems, descriptors, document, file},
-    store::{MemoryStore, memory::MemorySettings},
-    telemetry::Metrics,
-    transport::check_service::CheckService,
 };
+use weir_policy::{Domain, Policy, descriptors, file};
+use weir_settings::{Problems, document};
+use weir_store::{MemoryStore, memory::MemorySettings};
+
+use weir::{limiter::Limiter, telemetry::Metrics, transport::check_service::CheckService};
 
 /// When everything happens.
 pub const NOW: Micros = 1_790_000_000_000_000;

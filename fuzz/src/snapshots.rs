@@ -2,14 +2,15 @@
 
 use std::{fs, io::Write, path::Path};
 
-use tempfile::NamedTempFile;
-use weir::{
+use weir_core::{
     algorithm,
     domain::key::{domain_name, parts_end},
-    limiter::{Checking, Request},
-    policy::tree::DEFAULT_ANCHOR,
-    store::memory::snapshot::{Loaded, Snapshot, SnapshotError},
 };
+use weir_policy::tree::DEFAULT_ANCHOR;
+use weir_store::memory::snapshot::{Loaded, Snapshot, SnapshotError};
+
+use tempfile::NamedTempFile;
+use weir::limiter::{Checking, Request};
 
 use super::scene::{self, EVERY, Memory, NOW};
 

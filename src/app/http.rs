@@ -7,13 +7,13 @@ use axum::{
     response::IntoResponse,
 };
 use tokio::runtime::Handle;
+use weir_store::AnyStore;
 
 use super::AppError;
 use crate::{
     admin::Admin,
     config::Settings,
     explorer::Explorer,
-    store::AnyStore,
     transport::{
         check_service::CheckService,
         http::{self, Sites},

@@ -1,4 +1,4 @@
-//! Floor 8, from settings to a running service, and to its end.
+//! From settings to a running service, and to its end.
 
 mod export;
 mod http;
@@ -13,8 +13,15 @@ use std::{io, sync::Arc};
 use thiserror::Error;
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
+use weir_policy::{Policy, watch::watch};
 use weir_server::{
-    Connected, ConnectionSettings, Drain, Listener, RuntimeKind, Server, Workers, metrics::ListenerMeter,
+    Connected, ConnectionSettings, Drain, Listen, Listener, RuntimeKind, Server, Traffic, Workers,
+    metrics::ListenerMeter,
+};
+use weir_settings::Problems;
+use weir_store::{
+    AnyStore,
+    memory::{MemoryStats, snapshot::SnapshotError},
 };
 
 use export::Exporting;
@@ -31,20 +38,8 @@ use crate::{
     config::Settings,
     explorer::Explorer,
     limiter::Limiter,
-    policy::{Policy, Problems, watch::watch},
-    settings::{Listen, Traffic},
-    store::{
-        AnyStore,
-        memory::{MemoryStats, snapshot::SnapshotError},
-    },
     telemetry::{HotKeys, Metrics},
-    transport::{
-        Guarded, Pages,
-        check_service::CheckService,
-        grpc::Calls,
-        http::{Damaged, Sites},
-        watch::Watch,
-    },
+    transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, json::Damaged, watch::Watch},
 };
 
 /// Most requests of a port under way over a shared store, unless the settings say so: what one pipeline worker queues.

@@ -3,13 +3,11 @@
 use std::{path::PathBuf, sync::Arc};
 
 use tracing::{error, info, warn};
+use weir_policy::Policy;
+use weir_settings::Problems;
+use weir_store::AnyStore;
 
-use crate::{
-    config::Settings,
-    limiter::Limiter,
-    policy::{self, Policy, Problems},
-    store::AnyStore,
-};
+use crate::{config::Settings, limiter::Limiter};
 
 /// The policy as it was loaded last.
 pub struct PolicyInForce {
@@ -22,7 +20,7 @@ pub struct PolicyInForce {
 /// Loads the policy of these settings, and logs what a person should know of it: the policy, and its files that hold
 /// nothing.
 pub fn load(settings: &Settings) -> Result<(Policy, Vec<PathBuf>), Problems> {
-    let loaded = policy::load_merging(&settings.limits, &settings.bounds(), settings.envoy.merge_domains)?;
+    let loaded = weir_policy::load_merging(&settings.limits, &settings.bounds(), settings.envoy.merge_domains)?;
     for skipped in &loaded.skipped {
         info!(path = %skipped.display(), "no policy file, passed over");
     }

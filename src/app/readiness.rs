@@ -4,13 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic_health::server::HealthReporter;
+use weir_store::{AnyStore, redis::RedisStore};
 
-use crate::{
-    admin::Admin,
-    limiter::Limiter,
-    store::{AnyStore, redis::RedisStore},
-    transport::grpc::report_serving,
-};
+use crate::{admin::Admin, limiter::Limiter, transport::grpc::report_serving};
 
 /// How often to look whether the store is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -7,8 +7,7 @@ use tokio::{
     time::sleep,
 };
 use tracing::error;
-
-use crate::settings::Watch;
+use weir_settings::Watch;
 
 /// Files to load again. Made before they are loaded first, so that no change and no signal is missed.
 pub struct Reload {

@@ -8,12 +8,12 @@ use weir_server::{
     metrics::TlsMeter,
     tls::{Clients, ListenerTls, Loaded, Tls},
 };
+use weir_settings::Watch;
 
 use super::{AppError, reload::Reload};
 use crate::{
     auth::{Auth, Callers, file},
     config::Settings,
-    settings::Watch,
     telemetry::Metrics,
     transport::Gate,
 };

@@ -10,17 +10,15 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use tracing::{error, info, warn};
+use weir_core::domain::{Micros, key::domain_name, time::SECOND};
+use weir_policy::{Policy, tree::DEFAULT_ANCHOR};
+use weir_store::{
+    AnyStore, MemoryStore, StoreSettings, SystemClock,
+    memory::snapshot::{self, Snapshot, SnapshotSettings},
+};
 
 use super::AppError;
-use crate::{
-    domain::{Micros, key::domain_name, time::SECOND},
-    limiter::Limiter,
-    policy::{Policy, tree::DEFAULT_ANCHOR},
-    store::{
-        AnyStore, MemoryStore, StoreSettings, SystemClock,
-        memory::snapshot::{self, Snapshot, SnapshotSettings},
-    },
-};
+use crate::limiter::Limiter;
 
 /// How far the wall clock may stand behind a snapshot without a word: what setting it right takes.
 const USUAL_STEP: Micros = SECOND;

@@ -2,12 +2,13 @@
 
 use std::time::SystemTime;
 
+use weir_server::tls::{Bearer, NamePattern};
+
 use super::{
     Denied,
     role::{Access, Role, Roles},
     token::TokenHash,
 };
-use crate::tls::{Bearer, NamePattern};
 
 /// Who may do what.
 #[derive(Debug, Default)]

@@ -9,18 +9,16 @@ use std::{
 };
 
 use time::{Date, OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
+use weir_policy::limits::{is_name, scalar};
+use weir_server::tls::NamePattern;
+use weir_settings::{
+    Problems,
+    document::{self, Entry, Node, Value},
+    problem::Mark,
+    suggest,
+};
 
 use super::{Role, Roles, TokenHash, callers::Callers, token::PREFIX};
-use crate::{
-    policy::{
-        Problems,
-        document::{self, Entry, Node, Value},
-        limits::{is_name, scalar},
-        problem::Mark,
-        suggest,
-    },
-    tls::NamePattern,
-};
 
 /// Most tokens, and most names of certificates; all of them may be compared with those of a call.
 pub const MAX_ENTRIES: usize = 1_000;

@@ -1,4 +1,4 @@
-//! Floor 5, who may do what: callers are known by a bearer token or by the name in a certificate, and have roles.
+//! Who may do what: callers are known by a bearer token or by the name in a certificate, and have roles.
 
 pub mod callers;
 pub mod file;

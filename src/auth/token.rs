@@ -8,8 +8,7 @@ use ring::{
     rand::{SecureRandom, SystemRandom},
 };
 use subtle::ConstantTimeEq;
-
-use crate::settings::Secret;
+use weir_settings::Secret;
 
 /// What every token made here begins with, so that one which strays is found by those who look for secrets.
 pub const PREFIX: &str = "weir_";

@@ -3,12 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use weir_core::domain::time::parse_duration;
 
 use super::{CommandResult, Failure, NO, block_on, client::Client, out::say, render::Decided};
-use crate::{
-    domain::time::parse_duration,
-    proto::{CheckRequest, rate_limiter_client::RateLimiterClient},
-};
+use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 
 /// Ask a service whether a request may pass, and charge it
 ///
@@ -62,6 +60,6 @@ impl Check {
         } else {
             say(decided.text().trim_end())?;
         }
-        Ok(if decided.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+        Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }
 }

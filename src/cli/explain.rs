@@ -6,13 +6,13 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde_json::json;
-
-use super::{CommandResult, Failure, out::say};
-use crate::{
+use weir_core::{
     algorithm::Bounds,
     domain::{Charge, Key, time::parse_duration},
-    policy::{self, Domain, tree::Found},
 };
+use weir_policy::{Domain, tree::Found};
+
+use super::{CommandResult, Failure, out::say};
 
 /// Tell which limits a key meets, and why
 #[derive(Args)]
@@ -39,7 +39,7 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let policy = policy::load_merging(&self.path, &bounds, self.merge_domains)?.policy;
+        let policy = weir_policy::load_merging(&self.path, &bounds, self.merge_domains)?.policy;
         let Some(domain) = policy.domain(&self.domain) else {
             let mut known: Vec<_> = policy.domains().map(|domain| format!("`{}`", domain.name)).collect();
             known.sort();

@@ -3,13 +3,10 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
+use weir_core::{algorithm::Bounds, domain::time::parse_duration};
+use weir_policy::lint;
 
 use super::{CommandResult, Failure, NO, out::say};
-use crate::{
-    algorithm::Bounds,
-    domain::time::parse_duration,
-    policy::{self, lint},
-};
 
 /// Check policy files
 ///
@@ -39,7 +36,7 @@ pub struct Lint {
 impl Lint {
     pub fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let loaded = match policy::load_merging(&self.path, &bounds, self.merge_domains) {
+        let loaded = match weir_policy::load_merging(&self.path, &bounds, self.merge_domains) {
             Ok(loaded) => loaded,
             Err(problems) if self.json => {
                 let places = problems.0.iter().map(|problem| {
@@ -58,7 +55,7 @@ impl Lint {
         warnings.extend(loaded.empty.iter().map(|path| format!("{} holds nothing", path.display())));
         let forgotten = match &self.against {
             Some(old) => {
-                lint::forgotten(&policy::load_merging(old, &bounds, self.merge_domains)?.policy, &loaded.policy)
+                lint::forgotten(&weir_policy::load_merging(old, &bounds, self.merge_domains)?.policy, &loaded.policy)
             }
             None => Vec::new(),
         };

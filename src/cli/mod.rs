@@ -1,4 +1,4 @@
-//! Floor 9, the command line: one file a command.
+//! The command line: one file a command.
 
 mod check;
 mod client;

@@ -1,92 +1,83 @@
 //! Decisions as a person or a script reads them.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use weir_core::domain::{Decision, Micros, Summary};
 
-use crate::{domain::Micros, limiter::Answer, proto};
+use crate::{limiter::Answer, proto, transport::decision_json};
 
 /// A decision as `simulate` and `--json` print it. Without a limit: limit, remaining and binding are null.
-#[derive(Serialize)]
 pub struct Decided {
-    pub allowed: bool,
-    pub limit: Option<u64>,
-    pub remaining: Option<u64>,
-    pub retry_after_us: Option<Micros>,
-    pub reset_after_us: Micros,
-    pub wait_us: Micros,
-    pub never: bool,
+    pub summary: Summary,
     /// Told only where it is so.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub degraded: bool,
-    pub binding: Option<u32>,
-    pub levels: Vec<Level>,
+    degraded: bool,
+    levels: Vec<Level>,
 }
 
 /// One level of it.
-#[derive(Serialize)]
-pub struct Level {
-    pub name: String,
-    pub depth: u32,
-    pub shadow: bool,
-    pub allowed: bool,
-    pub limit: u64,
-    pub remaining: u64,
-    pub retry_after_us: Option<Micros>,
-    pub reset_after_us: Micros,
-    pub wait_us: Micros,
-    pub never: bool,
+struct Level {
+    name: String,
+    depth: u32,
+    shadow: bool,
+    decision: Decision,
 }
 
 impl From<&Answer<'_>> for Decided {
     fn from(answer: &Answer<'_>) -> Self {
-        crate::transport::encode::check(answer, false).into()
+        let levels = answer.levels.iter().map(|level| Level {
+            name: level.limit.name.to_string(),
+            depth: level.depth.into(),
+            shadow: level.limit.shadow,
+            decision: level.decision,
+        });
+        Self { summary: answer.summary, degraded: answer.degraded, levels: levels.collect() }
     }
 }
 
 impl From<proto::CheckResponse> for Decided {
     fn from(answer: proto::CheckResponse) -> Self {
-        let limited = answer.binding.is_some();
-        Self {
-            allowed: answer.allowed,
-            limit: limited.then_some(answer.limit),
-            remaining: limited.then_some(answer.remaining),
-            retry_after_us: answer.retry_after.as_ref().map(micros),
-            reset_after_us: answer.reset_after.as_ref().map_or(0, micros),
-            wait_us: answer.wait.as_ref().map_or(0, micros),
-            never: answer.never,
-            degraded: answer.degraded,
-            binding: answer.binding,
-            levels: answer.levels.into_iter().map(Level::from).collect(),
-        }
-    }
-}
-
-impl From<proto::LevelResult> for Level {
-    fn from(level: proto::LevelResult) -> Self {
-        Self {
+        let binding = answer.binding.map(|index| index as usize);
+        let summary = Summary { decision: Decision::from(&answer), binding };
+        let level = |level: proto::LevelResult| Level {
+            decision: Decision::from(&level),
             name: level.name,
             depth: level.depth,
             shadow: level.shadow,
-            allowed: level.allowed,
-            limit: level.limit,
-            remaining: level.remaining,
-            retry_after_us: level.retry_after.as_ref().map(micros),
-            reset_after_us: level.reset_after.as_ref().map_or(0, micros),
-            wait_us: level.wait.as_ref().map_or(0, micros),
-            never: level.never,
-        }
+        };
+        Self { summary, degraded: answer.degraded, levels: answer.levels.into_iter().map(level).collect() }
     }
 }
 
-fn micros(duration: &prost_types::Duration) -> Micros {
-    duration.seconds * 1_000_000 + Micros::from(duration.nanos) / 1_000
+impl Serialize for Decided {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_map(None)?;
+        decision_json::serialize(&mut members, &self.summary.decision, self.summary.binding.is_some())?;
+        if self.degraded {
+            members.serialize_entry("degraded", &true)?;
+        }
+        members.serialize_entry("binding", &self.summary.binding)?;
+        members.serialize_entry("levels", &self.levels)?;
+        members.end()
+    }
+}
+
+impl Serialize for Level {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("name", &self.name)?;
+        members.serialize_entry("depth", &self.depth)?;
+        members.serialize_entry("shadow", &self.shadow)?;
+        decision_json::serialize(&mut members, &self.decision, true)?;
+        members.end()
+    }
 }
 
 impl Decided {
     /// For a person: one line that says it all, then a line for each level, the binding one marked.
     pub fn text(&self) -> String {
-        let mut text = match (self.binding.and_then(|index| self.levels.get(index as usize)), self.allowed) {
+        let Summary { decision, binding } = &self.summary;
+        let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
             (None, _) => "allowed: no limit applies\n".to_owned(),
-            (Some(level), true) => format!("allowed{}; {}\n", waiting(self.wait_us), level.standing()),
+            (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.standing()),
             (Some(level), false) => format!("refused by {}: {}\n", level.name, level.standing()),
         };
         if self.degraded {
@@ -94,8 +85,8 @@ impl Decided {
         }
         let width = self.levels.iter().map(|level| level.name.chars().count()).max().unwrap_or(0);
         for (index, level) in self.levels.iter().enumerate() {
-            let mark = if self.binding == Some(index as u32) { '*' } else { ' ' };
-            let verdict = if level.allowed { "allowed" } else { "refused" };
+            let mark = if *binding == Some(index) { '*' } else { ' ' };
+            let verdict = if level.decision.allowed { "allowed" } else { "refused" };
             let shadow = if level.shadow { " (shadow)" } else { "" };
             let standing = level.standing();
             text.push_str(&format!("{mark} {:width$}  {verdict}{shadow}  {standing}\n", level.name));
@@ -106,13 +97,13 @@ impl Decided {
 
 impl Level {
     fn standing(&self) -> String {
-        let left = format!("{} of {} left", self.remaining, self.limit);
-        match (self.retry_after_us, self.never) {
-            (Some(retry), _) => {
-                format!("{left}, retry after {}, as new after {}", shown(retry), shown(self.reset_after_us))
-            }
+        let Decision { limit, remaining, retry_after, reset_after, never, .. } = self.decision;
+        let left = format!("{remaining} of {limit} left");
+        let new = format!("as new after {}", shown(reset_after));
+        match (retry_after, never) {
+            (Some(retry), _) => format!("{left}, retry after {}, {new}", shown(retry)),
             (None, true) => format!("{left}, never: the cost is above the limit"),
-            (None, false) => format!("{left}, as new after {}", shown(self.reset_after_us)),
+            (None, false) => format!("{left}, {new}"),
         }
     }
 }

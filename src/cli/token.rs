@@ -4,13 +4,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use weir_core::domain::time::parse_duration;
+use weir_policy::limits::is_name;
 
 use super::{CommandResult, Failure, out::say};
-use crate::{
-    auth::{Role, TokenHash, token},
-    domain::time::parse_duration,
-    policy::limits::is_name,
-};
+use crate::auth::{Role, TokenHash, token};
 
 /// Make a bearer token, and its entry for the file in auth.file
 ///

@@ -1,4 +1,4 @@
-//! Floor 7, the settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
+//! The settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
 //! then flags.
 
 mod source;
@@ -14,17 +14,15 @@ use figment::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use weir_core::algorithm::{Bounds, params::MAX_PERIOD};
 use weir_server::ShutdownSettings;
+use weir_settings::{Problems, Time};
+use weir_store::StoreSettings;
 
 use crate::{
-    admin::HttpSettings,
-    algorithm::{Bounds, params::MAX_PERIOD},
     auth::AuthSettings,
-    policy::Problems,
-    settings::Time,
-    store::StoreSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
-    transport::{grpc::GrpcSettings, rls::EnvoySettings},
+    transport::{grpc::GrpcSettings, http::HttpSettings, rls::EnvoySettings},
 };
 
 /// All settings. `config/weir.yaml` explains each.
@@ -130,7 +128,7 @@ impl Settings {
         if !(1..=MAX_PERIOD).contains(&self.max_period.0) {
             return wrong("max_period is 1us to 366d");
         }
-        if !(10_000..=crate::domain::time::DAY).contains(&self.limits_poll.0) {
+        if !(10_000..=weir_core::domain::time::DAY).contains(&self.limits_poll.0) {
             return wrong("limits_poll is 10ms to 1d");
         }
         store::check(&self.store).map_err(ConfigError::Value)?;

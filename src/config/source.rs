@@ -7,8 +7,7 @@ use figment::{
     util::nest,
     value::{Dict, Map, Value},
 };
-
-use crate::policy::{
+use weir_settings::{
     Problems,
     document::{self, Entry, Node, Value as Document},
     suggest,

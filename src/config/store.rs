@@ -2,19 +2,17 @@
 
 use std::path::Path;
 
-use crate::{
-    domain::{Micros, time::SECOND},
-    store::{
-        StoreSettings, StoreUrl,
-        memory::snapshot::SnapshotSettings,
-        near::NearCacheSettings,
-        redis::{
-            credentials::CredentialsSource,
-            settings::{RedisSettings, TlsSettings},
-            tls as store_tls,
-        },
-        url::{Address, RedisUrl, Topology},
+use weir_core::domain::{Micros, time::SECOND};
+use weir_store::{
+    StoreSettings, StoreUrl,
+    memory::snapshot::SnapshotSettings,
+    near::NearCacheSettings,
+    redis::{
+        credentials::CredentialsSource,
+        settings::{RedisSettings, TlsSettings},
+        tls as store_tls,
     },
+    url::{Address, RedisUrl, Topology},
 };
 
 /// Longest key prefix in bytes.
@@ -100,10 +98,8 @@ fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        config::{Flags, Settings, tests::load},
-        store::StoreUrl,
-    };
+    use crate::config::{Flags, Settings, tests::load};
+    use weir_store::StoreUrl;
 
     fn password(settings: &Settings) -> &str {
         match &settings.store.url {

@@ -1,13 +1,16 @@
 //! The state of one key, level by level.
 
 use axum::extract::{Request, State};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{
+    Deserialize,
+    ser::{Serialize, SerializeMap, Serializer},
+};
+use serde_json::json;
 
 use super::{Asked, Told, read, told};
 use crate::{
     limiter::{self, Invalid, LevelAnswer},
-    transport::{http::problem::Problem, status::Refused},
+    transport::{decision_json, http::problem::Problem, status::Refused},
 };
 
 #[derive(Deserialize)]
@@ -47,29 +50,28 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Told {
     let snapshot = explorer.0.limiter.snapshot();
     let answer = explorer.0.limiter.look(&snapshot, &request).await.map_err(refused)?;
     Ok(told(&json!({
-        "allowed": answer.summary.allowed,
-        "retry_after_us": answer.summary.retry_after,
-        "never": answer.summary.never,
+        "allowed": answer.summary.decision.allowed,
+        "retry_after_us": answer.summary.decision.retry_after,
+        "never": answer.summary.decision.never,
         "degraded": answer.degraded,
         "binding": answer.summary.binding,
-        "levels": answer.levels.iter().map(level).collect::<Vec<_>>(),
+        "levels": answer.levels.iter().map(Level).collect::<Vec<_>>(),
     })))
 }
 
-fn level(level: &LevelAnswer<'_>) -> Value {
-    let LevelAnswer { limit, depth, decision, .. } = level;
-    json!({
-        "name": limit.name,
-        "depth": depth,
-        "shadow": limit.shadow,
-        "algorithm": limit.params.name(),
-        "parameters": limit.params.describe(),
-        "allowed": decision.allowed,
-        "limit": decision.limit,
-        "remaining": decision.remaining,
-        "retry_after_us": decision.retry_after,
-        "reset_after_us": decision.reset_after,
-        "wait_us": decision.wait,
-        "never": decision.never,
-    })
+/// One level, its limit, and how it stands.
+struct Level<'a>(&'a LevelAnswer<'a>);
+
+impl Serialize for Level<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let LevelAnswer { limit, depth, decision, .. } = self.0;
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("name", &limit.name)?;
+        members.serialize_entry("depth", depth)?;
+        members.serialize_entry("shadow", &limit.shadow)?;
+        members.serialize_entry("algorithm", limit.params.name())?;
+        members.serialize_entry("parameters", &limit.params.describe())?;
+        decision_json::serialize(&mut members, decision, true)?;
+        members.end()
+    }
 }

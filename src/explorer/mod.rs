@@ -1,4 +1,4 @@
-//! Floor 7, the explorer: a page at `/ui` and the paths that it reads. It holds no state of its own; who may read what is
+//! The explorer: a page at `/ui` and the paths that it reads. It holds no state of its own; who may read what is
 //! for [`routes`](crate::transport::routes) to say.
 
 mod key;
@@ -20,12 +20,12 @@ use axum::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::{sync::Semaphore, time::Instant};
+use weir_core::algorithm::Bounds;
+use weir_store::AnyStore;
 
 use crate::{
-    algorithm::Bounds,
     auth::{Role, Roles},
     limiter::Limiter,
-    store::AnyStore,
     transport::http::{Sites, body, problem::Problem},
 };
 

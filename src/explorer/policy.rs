@@ -8,14 +8,11 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use weir_core::{domain::Charge, plan::Limit};
+use weir_policy::{Domain, Policy, tree::NodeId};
 
 use super::{Asked, Told, no_domain, read, told};
-use crate::{
-    domain::Charge,
-    plan::Limit,
-    policy::{Domain, Policy, tree::NodeId},
-    transport::http::problem::Problem,
-};
+use crate::transport::http::problem::Problem;
 
 /// Most nodes that are told at once.
 const MAX_NODES: usize = 1_000;
@@ -150,7 +147,7 @@ fn marks(domain: &Domain, node: NodeId) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{algorithm::Bounds, policy};
+    use weir_core::algorithm::Bounds;
 
     #[test]
     fn near_nodes_come_first_and_what_has_no_room_is_counted() {
@@ -158,7 +155,7 @@ mod tests {
         let text = format!(
             "schema:\n  a:\n    children:\n{many}  b: {{ children: {{ '*': {{ limits: [[1, 1, 1], [2, 2, 2]] }}, c: {{}} }} }}\n"
         );
-        let policy = policy::parse(&text, &Bounds::default()).unwrap();
+        let policy = weir_policy::parse(&text, &Bounds::default()).unwrap();
         let domain = policy.domain("").unwrap();
         let all = nodes(domain, 0, &|_| true);
         assert_eq!(all.len(), MAX_NODES);

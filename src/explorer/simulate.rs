@@ -11,17 +11,19 @@ use axum::{
     http::StatusCode,
 };
 use serde::{Deserialize, Serialize};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Charge, Micros, time::SECOND},
+};
+use weir_policy::{Policy, Spec, limits::read_limits};
+use weir_settings::{
+    Problems,
+    document::{self, Value},
+};
 
 use super::{Asked, Told, read, told};
 use crate::{
-    algorithm::Bounds,
-    domain::{Charge, Micros, time::SECOND},
     limiter::{self, Answer, CheckError, Invalid, Rehearsal},
-    policy::{
-        self, Policy, Problems, Spec,
-        document::{self, Value},
-        limits::read_limits,
-    },
     transport::{http::problem::Problem, status::Refused},
 };
 
@@ -137,7 +139,7 @@ impl Wanted {
         // What is within this is so when it is read again.
         let document = document::parse_within(&self.draft, MAX_DRAFT).map_err(of_draft)?;
         let drafted = match document.as_ref().map(|document| &document.value) {
-            Some(Value::Map(_)) => Some(policy::parse(&self.draft, bounds).map_err(of_draft)?),
+            Some(Value::Map(_)) => Some(weir_policy::parse(&self.draft, bounds).map_err(of_draft)?),
             _ => None,
         };
         // What a draft calls its domain does not matter.
@@ -204,13 +206,13 @@ impl Course {
     fn note(&mut self, at: Micros, answer: &Answer<'_>) {
         let last = self.steps.len() - 1;
         let step = &mut self.steps[((at / self.step_us) as usize).min(last)];
-        if answer.summary.allowed {
+        if answer.summary.decision.allowed {
             step.allowed += 1;
-            step.wait_us = step.wait_us.max(answer.summary.wait);
+            step.wait_us = step.wait_us.max(answer.summary.decision.wait);
         } else {
             step.refused += 1;
         }
-        step.remaining = answer.summary.binding.map(|_| answer.summary.remaining);
+        step.remaining = answer.summary.binding.map(|_| answer.summary.decision.remaining);
         self.most_remaining = self.most_remaining.max(step.remaining.unwrap_or_default());
         for (index, level) in answer.levels.iter().enumerate() {
             if index == self.limits.len() {

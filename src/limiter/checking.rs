@@ -3,12 +3,10 @@
 use std::future::{IntoFuture, Ready, ready};
 
 use futures_util::future::{BoxFuture, Either};
+use weir_core::plan::Plan;
+use weir_store::{Remote, Store};
 
 use super::{Answer, CheckError, Limiter, Request, Snapshot};
-use crate::{
-    plan::Plan,
-    store::{Remote, Store},
-};
 
 /// The outcome of a request. `.await` gives it whether it is ready or not.
 #[must_use = "a request that waits is not decided yet"]

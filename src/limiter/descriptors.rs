@@ -5,20 +5,20 @@
 //! limits of a request past their bound has none, and that is counted.
 
 use smallvec::SmallVec;
+use weir_core::{
+    algorithm::{Params, fixed_window::FixedWindow},
+    domain::{Charge, Key, Unit, ask::MAX_COST},
+    plan::{Level, Limit, Origin, Plan},
+};
+use weir_policy::{
+    Domain, Policy,
+    descriptors::{self, Rule, RuleLimit},
+};
+use weir_store::Store;
 
 use super::{
     CheckError, Invalid, LevelAnswer, Limiter, Snapshot,
     status::{Status, Statuses},
-};
-use crate::{
-    algorithm::{Params, fixed_window::FixedWindow},
-    domain::{Charge, Key, Unit, ask::MAX_COST},
-    plan::{Level, Limit, Origin, Plan},
-    policy::{
-        Domain, Policy,
-        descriptors::{self, Rule, RuleLimit},
-    },
-    store::Store,
 };
 
 /// Most descriptors of a request.

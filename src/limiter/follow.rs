@@ -1,11 +1,10 @@
 //! Tells of the keys that limits decide about, where somebody wants to know.
 
+use weir_core::domain::Key;
+use weir_store::Store;
+
 use super::{Answer, LevelAnswer, Limiter, Request, Resolved, Status};
-use crate::{
-    domain::Key,
-    store::Store,
-    telemetry::{HotKeys, Sighting},
-};
+use crate::telemetry::{HotKeys, Sighting};
 
 impl<S: Store> Limiter<S> {
     /// Of a request. Who peeks or gives back makes no key hot.

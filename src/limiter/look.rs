@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 
 use smallvec::SmallVec;
-
-use super::{Answer, CheckError, Limiter, Request, Snapshot};
-use crate::{
+use weir_core::{
     algorithm::{Params, fixed_window::FixedWindow},
     domain::{Charge, time::SECOND},
     plan::{Level, Limit, Origin, Plan},
-    store::Store,
 };
+use weir_store::Store;
+
+use super::{Answer, CheckError, Limiter, Request, Snapshot};
 
 /// A limit that no request passes. Beside the others of a plan it makes them all be judged and none be charged, in one step
 /// of whatever store.
@@ -61,13 +61,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{
-        algorithm::Bounds,
-        domain::ManualClock,
-        policy,
-        store::{MemoryStore, memory::MemorySettings},
-        telemetry::Metrics,
-    };
+    use crate::telemetry::Metrics;
+    use weir_core::{algorithm::Bounds, domain::ManualClock};
+    use weir_store::{MemoryStore, memory::MemorySettings};
 
     const POLICY: &str = "
         schema:
@@ -80,7 +76,7 @@ mod tests {
         charge: independent";
 
     fn limiter(clock: &Arc<ManualClock>) -> Limiter<MemoryStore<Arc<ManualClock>>> {
-        let policy = policy::parse(POLICY, &Bounds::default()).unwrap();
+        let policy = weir_policy::parse(POLICY, &Bounds::default()).unwrap();
         Limiter::new(MemoryStore::new(MemorySettings::default(), Arc::clone(clock)), policy, Metrics::new())
     }
 
@@ -124,7 +120,7 @@ mod tests {
     fn every_place_is_closed_also_where_values_share_one() {
         let shared = "domain: d\ndescriptors: [{ key: f, value: 'a*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 3 } }]";
         for (text, domain, key, places) in [(POLICY, "", &["a", "x", "b"][..], 2), (shared, "d", &["f", "ab"][..], 1)] {
-            let policy = policy::parse(text, &Bounds::default()).unwrap();
+            let policy = weir_policy::parse(text, &Bounds::default()).unwrap();
             let request = Request::new(domain, key).unwrap();
             let mut levels = request.levels(policy.domain(domain).unwrap()).unwrap();
             let count = levels.len();

@@ -1,4 +1,4 @@
-//! Floor 5, the use case: which limits does a request meet, what do they decide together, what is the answer.
+//! The use case: which limits does a request meet, what do they decide together, what is the answer.
 
 mod checking;
 pub mod descriptors;
@@ -16,14 +16,14 @@ use std::sync::{
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use thiserror::Error;
-
-use crate::{
+use weir_core::{
     domain::{Decision, Micros, Summary, aggregate},
     plan::{Level, Limit, Plan},
-    policy::Policy,
-    store::{Decide, ResetDone, Store, StoreError, Verdict},
-    telemetry::{HotKeys, Meters, Metrics},
 };
+use weir_policy::Policy;
+use weir_store::{Decide, ResetDone, Store, StoreError, Verdict};
+
+use crate::telemetry::{HotKeys, Meters, Metrics};
 pub use checking::{Checking, Waiting};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
 pub use rehearsal::Rehearsal;
@@ -70,7 +70,7 @@ pub struct LevelAnswer<'a> {
     pub depth: u8,
     /// What it decided.
     pub decision: Decision,
-    /// Its window, under the request's factor: see [`Algorithm::window`](crate::algorithm::Algorithm::window).
+    /// Its window, under the request's factor: see [`Algorithm::window`](weir_core::algorithm::Algorithm::window).
     pub window: Micros,
 }
 

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use weir_core::domain::{ManualClock, Micros};
+use weir_policy::Policy;
+use weir_store::{MemoryStore, memory::MemorySettings};
+
 use super::{Answer, CheckError, Request};
-use crate::{
-    domain::{ManualClock, Micros},
-    policy::Policy,
-    store::{MemoryStore, memory::MemorySettings},
-};
 
 /// Most states of a rehearsal, which is of a few keys.
 const MAX_STATES: usize = 10_000;

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 use thiserror::Error;
-
-use super::CheckError;
-use crate::{
+use weir_core::{
     algorithm::ParamError,
     domain::{AskError, Charge, Key, KeyError, Micros, ask},
     plan::{Level, Plan},
-    policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR},
 };
+use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
+
+use super::CheckError;
 
 /// A request that may be decided.
 #[derive(Debug)]

@@ -1,17 +1,17 @@
 //! What is answered of each descriptor.
 
 use smallvec::SmallVec;
+use weir_core::{
+    algorithm::Params,
+    domain::{Micros, Summary, Unit, aggregate},
+};
+use weir_policy::descriptors::{Rule, RuleLimit, resolve};
 
 use super::{
     LevelAnswer,
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
 };
-use crate::{
-    algorithm::Params,
-    domain::{Micros, Summary, Unit, aggregate},
-    policy::descriptors::{Rule, RuleLimit, resolve},
-    telemetry::{Meters, Metrics},
-};
+use crate::telemetry::{Meters, Metrics};
 
 /// The answer to a request of Envoy's.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl<'a> Status<'a> {
         let shown = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
         let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, phases[index], at));
         Self {
-            over: !summary.allowed && !rule.is_some_and(|rule| rule.shadow),
+            over: !summary.decision.allowed && !rule.is_some_and(|rule| rule.shadow),
             unlimited: rule.is_some_and(|rule| rule.unlimited),
             quota: shown.is_some() && rule.is_some_and(|rule| rule.quota),
             shown,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use metrics::Counter;
+use weir_core::domain::OnStoreFailure;
 use weir_telemetry::ShardedCounters;
-pub use weir_telemetry::request::{OTHER, Outcome};
+use weir_telemetry::request::{OTHER, Outcome};
 
 use super::metrics::{CHECKS, DECISIONS, DEGRADED, Metrics, NEAR_LIMIT};
-use crate::domain::OnStoreFailure;
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

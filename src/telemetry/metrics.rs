@@ -9,11 +9,11 @@ use std::{
 use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use weir_telemetry::{Histogram, Registry, ShardedCounters, histogram::DURATIONS};
+use weir_telemetry::{Histogram, Registry, ShardedCounters, histogram::DURATIONS, request::OTHER};
 
 use super::{
     auth,
-    meters::{LimitMeter, OTHER, Transport},
+    meters::{LimitMeter, Transport},
     spans,
 };
 

@@ -1,4 +1,4 @@
-//! Telemetry, beside the floors: what the service tells of itself. It knows of the parts below no more than their names.
+//! What the service reports of itself: metrics, spans, hot keys.
 
 pub mod auth;
 pub mod hot_keys;
@@ -9,7 +9,6 @@ pub mod tracing;
 
 pub use auth::AuthMeter;
 pub use hot_keys::{HotKey, HotKeys, Sighting};
-pub use meters::{Counts, LimitCounts, LimitMeter, Meters, Outcome, Transport};
+pub use meters::{Counts, LimitCounts, LimitMeter, Meters, Transport};
 pub use metrics::{Metrics, MetricsSettings};
 pub use spans::{Spans, TracingSettings};
-pub use weir_telemetry::{Histogram, LogLimit, request as trail};

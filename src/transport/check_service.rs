@@ -7,13 +7,14 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, Either};
+use weir_core::algorithm::Bounds;
+use weir_store::{ResetDone, Store};
+use weir_telemetry::request::{self, OTHER, Outcome};
 
 use super::{decode, message::CheckMessage, status::Refused};
 use crate::{
-    algorithm::Bounds,
     limiter::{Answer, CheckError, Checking, Invalid, Limiter, Request, Snapshot},
-    store::{ResetDone, Store},
-    telemetry::{Outcome, Transport, meters::OTHER, trail},
+    telemetry::Transport,
 };
 
 /// A check as a surface read it, or why it could not be read.
@@ -94,7 +95,7 @@ impl<S: Store> CheckService<S> {
             Err(error) => {
                 snapshot.meters.check(None, transport, Outcome::Error);
                 if is_watched {
-                    trail::tell(|told| told.check(None, None, Outcome::Error, false));
+                    request::tell(|told| told.check(None, None, Outcome::Error, false));
                 }
                 return Checked::Ready(encode(Err(error.into()), summary_only));
             }
@@ -131,7 +132,7 @@ impl<S: Store> CheckService<S> {
         if self.is_watched {
             let snapshot = self.limiter.snapshot();
             let domain = snapshot.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
-            trail::tell(|told| told.domain = Some(domain.into()));
+            request::tell(|told| told.domain = Some(domain.into()));
         }
         Ok(self.limiter.reset(request, subtree).await?)
     }
@@ -146,7 +147,7 @@ impl<S: Store> CheckService<S> {
 
 fn count(snapshot: &Snapshot, transport: Transport, request: &Request<'_>, answer: Option<&Answer<'_>>) {
     let (domain, outcome) = match answer {
-        Some(answer) if answer.summary.allowed => (answer.domain, Outcome::Allowed),
+        Some(answer) if answer.summary.decision.allowed => (answer.domain, Outcome::Allowed),
         Some(answer) => (answer.domain, Outcome::Limited),
         None => (snapshot.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
     };
@@ -159,10 +160,10 @@ fn tell(snapshot: &Snapshot, request: &Request<'_>, answer: Option<&Answer<'_>>)
     let domain = snapshot.policy.domain(&request.domain).map(|domain| &*domain.name);
     let (outcome, degraded) = match answer {
         None => (Outcome::Error, false),
-        Some(answer) if answer.summary.allowed => (Outcome::Allowed, answer.degraded),
+        Some(answer) if answer.summary.decision.allowed => (Outcome::Allowed, answer.degraded),
         Some(answer) => (Outcome::Limited, answer.degraded),
     };
     let binding = answer.and_then(|answer| answer.levels.get(answer.summary.binding?));
     let limit = binding.map(|level| if request.spec.is_some() { OTHER } else { &*level.limit.name });
-    trail::tell(|told| told.check(domain, limit, outcome, degraded));
+    request::tell(|told| told.check(domain, limit, outcome, degraded));
 }

@@ -1,11 +1,15 @@
 //! Messages into requests.
 
-use super::message::CheckMessage;
-use crate::{
+use weir_core::{
     algorithm::{Bounds, ParamError, Params, message::micros},
     domain::{Charge, Key, ask::MAX_LEVELS},
+};
+use weir_policy::{Spec, SpecError, WrittenLimit};
+use weir_settings::problem::Mark;
+
+use super::message::CheckMessage;
+use crate::{
     limiter::{Invalid, Request},
-    policy::{Spec, SpecError, WrittenLimit, problem::Mark},
     proto,
 };
 

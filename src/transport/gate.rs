@@ -15,12 +15,12 @@ use subtle::ConstantTimeEq;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
-use weir_server::tls::Clients as _;
+use weir_server::tls::{Bearer, Clients as _};
+use weir_telemetry::request;
 
 use crate::{
     auth::{Access, Auth, Denied, Grant, TokenHash},
-    telemetry::{AuthMeter, trail},
-    tls::Bearer,
+    telemetry::AuthMeter,
 };
 
 /// How long a wait for the end of a credential lasts before the clock is read again: it may have been set meanwhile.
@@ -80,7 +80,7 @@ impl Visitor {
             return Ok(());
         }
         let grant = self.judge(request.headers(), access).inspect_err(|denied| {
-            debug!(request_id = trail::request_id(), trace_id = trail::trace_id(), %denied, "a call is refused");
+            debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "a call is refused");
             self.gate.meter.refused(denied.is_unauthenticated()).increment(1);
         })?;
         if access == Access::Known {
@@ -136,7 +136,7 @@ impl Standing {
             () = self.revoked.cancelled() => Denied::Revoked,
             denied = lost(&self.auth, &mut self.changes, self.token.as_ref(), self.bearer.as_deref(), self.access) => denied,
         };
-        debug!(request_id = trail::request_id(), trace_id = trail::trace_id(), %denied, "a stream is ended");
+        debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "a stream is ended");
         self.ended.increment(1);
         denied
     }

@@ -11,16 +11,14 @@ use hyper::{
     body::{Body, Bytes, Frame, Incoming, SizeHint},
 };
 use weir_server::{Connected, InFlight, Serve};
+use weir_telemetry::request::{self, Surface};
 
 use super::{
     gate::{Gate, Visitor},
     status::Refused,
     watch::{Watch, Watched, given_id, tell_id},
 };
-use crate::{
-    auth::{Access, Role},
-    telemetry::trail::{self, Surface},
-};
+use crate::auth::{Access, Role};
 
 /// The requests of a port, which know nothing of connections and clients.
 pub trait Routes: Clone + Send + Sync + 'static {
@@ -72,7 +70,7 @@ impl<R: Routes> Guarded<R> {
     fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<InFlight, Refused>) {
         let Some(watch) = &self.watch else { return (None, self.admit(request)) };
         let watched = Watched::begin(watch, R::surface(request), request.headers());
-        let admitted = trail::enter(watched.trail(), || self.admit(request));
+        let admitted = request::enter(watched.trail(), || self.admit(request));
         (Some(watched), admitted)
     }
 

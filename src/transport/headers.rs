@@ -1,12 +1,12 @@
 //! What HTTP headers tell of a limit. They are made from one level, the one that binds, never from a mixture.
 
+mod style;
+
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use smallvec::{SmallVec, smallvec};
+use weir_core::domain::{Decision, Micros, time::SECOND};
 
-use crate::{
-    domain::{Decision, Micros, time::SECOND},
-    settings::HeaderStyle,
-};
+pub use style::HeaderStyle;
 
 /// Names, in lower case, and values.
 pub type Headers = SmallVec<[(&'static str, String); 4]>;

@@ -1,15 +1,16 @@
-//! Floor 6, the surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
+//! The surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
 pub mod check_service;
+pub mod decision_json;
 pub mod decode;
-pub mod encode;
 pub mod fields;
 pub mod gate;
 pub mod grpc;
 pub mod guard;
 pub mod headers;
 pub mod http;
+pub mod json;
 pub mod message;
 mod pages;
 pub mod rls;

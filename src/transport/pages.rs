@@ -3,6 +3,7 @@
 use axum::{Router, body::Body, response::IntoResponse};
 use hyper::{Request, Response, body::Incoming};
 use tower::Service as _;
+use weir_telemetry::request::Surface;
 
 use super::{
     guard::Routes,
@@ -11,7 +12,7 @@ use super::{
     status::Refused,
     watch::{given_id, tell_id},
 };
-use crate::{auth::Access, telemetry::trail::Surface};
+use crate::auth::Access;
 
 /// What the HTTP port serves.
 #[derive(Clone)]

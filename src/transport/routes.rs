@@ -2,11 +2,9 @@
 //! in the log and in spans.
 
 use hyper::Method;
+use weir_telemetry::request::Surface;
 
-use crate::{
-    auth::{Access, Role},
-    telemetry::trail::Surface,
-};
+use crate::auth::{Access, Role};
 
 /// The full names of services, as health checks and reflection ask for them.
 pub mod service {

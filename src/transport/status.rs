@@ -7,13 +7,13 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::debug;
 use weir_server::{CloseReason, Overload};
+use weir_store::StoreError;
+use weir_telemetry::request;
 
 use crate::{
     auth::Denied,
     limiter::{CheckError, Invalid},
     proto,
-    store::StoreError,
-    telemetry::trail,
 };
 
 /// When to come back after too many waited for the store, or were under way: many times what a queue takes to pass where the
@@ -51,8 +51,8 @@ impl From<CheckError> for Refused {
             CheckError::Store(cause) => {
                 // The store warns and counts by itself, without a line for every request.
                 debug!(
-                    request_id = trail::request_id(),
-                    trace_id = trail::trace_id(),
+                    request_id = request::request_id(),
+                    trace_id = request::trace_id(),
                     error = &cause as &dyn std::error::Error,
                     "the store failed"
                 );

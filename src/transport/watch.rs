@@ -14,11 +14,11 @@ use hyper::{
 use opentelemetry::trace::Span as _;
 use tonic::Code;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
+use weir_telemetry::request::{self, Ending, RequestId, Surface, Told, Trail};
 
 use crate::telemetry::{
     Spans,
     spans::{Span, caller},
-    trail::{self, Ending, RequestId, Surface, Told, Trail},
 };
 
 /// Under what the log has a line for each request.
@@ -72,7 +72,7 @@ impl Watched {
 
     /// What `answer` does is done for this request.
     pub fn within<F: Future>(&self, answer: F) -> impl Future<Output = F::Output> + use<F> {
-        trail::within(Arc::clone(&self.trail), answer)
+        request::within(Arc::clone(&self.trail), answer)
     }
 
     /// The head of the answer is there.
@@ -89,7 +89,7 @@ impl Watched {
 
     /// Looks for more of the answer's body.
     pub fn poll_frame<B: Body + Unpin>(&mut self, body: &mut B, cx: &mut Waker<'_>) -> Poll<Polled<B>> {
-        let mut polled = trail::enter(&self.trail, || Pin::new(body).poll_frame(cx));
+        let mut polled = request::enter(&self.trail, || Pin::new(body).poll_frame(cx));
         if let Poll::Ready(Some(Ok(frame))) = &mut polled
             && let Some(trailers) = frame.trailers_mut()
         {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir::domain::time::parse_duration;
+use weir_core::domain::time::parse_duration;
 
 use crate::support::{Run, Server, finish, server::Setup};
 

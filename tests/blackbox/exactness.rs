@@ -8,7 +8,7 @@ const UNITS: u64 = 700;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_clients_are_admitted_exactly_the_limit_by_every_algorithm() {
     let server = [Server::with_policy(&crowd::schema(UNITS))];
-    for algorithm in weir::algorithm::LIST {
+    for algorithm in weir_core::algorithm::LIST {
         crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
     }
 }
@@ -23,6 +23,6 @@ async fn threads_that_share_connections_are_as_exact() {
         let threads = server[0].threads();
         (threads.iter().filter(|name| *name == "weir-worker").count() == 3).then_some(())
     });
-    let algorithm = weir::algorithm::find("gcra").expect("it is there");
+    let algorithm = weir_core::algorithm::find("gcra").expect("it is there");
     crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
 }

@@ -1,13 +1,12 @@
 //! One story, told over gRPC and as JSON: the same answers.
 
+use weir_core::domain::time::DAY;
+
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
-use weir::{
-    domain::time::DAY,
-    proto::{
-        CheckBatchRequest, CheckRequest, CheckResponse, Error, LevelResult, Limit, LimitSpec, ResetRequest,
-        limit::Algorithm,
-    },
+use weir::proto::{
+    CheckBatchRequest, CheckRequest, CheckResponse, Error, LevelResult, Limit, LimitSpec, ResetRequest,
+    limit::Algorithm,
 };
 
 use crate::{

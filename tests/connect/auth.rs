@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use weir_store::{failure::RefusalCode, redis::settings::RedisSettings};
+
 use deadpool_redis::redis::Value;
-use weir::store::{failure::RefusalCode, redis::settings::RedisSettings};
 
 use crate::server::{Server, ask, connect, patient, pool, refused};
 

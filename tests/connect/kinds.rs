@@ -6,12 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use weir::{
-    settings::Time,
-    store::{
-        failure::RefusalCode,
-        redis::{connector::Purpose, settings::RedisSettings},
-    },
+use weir_settings::Time;
+use weir_store::{
+    failure::RefusalCode,
+    redis::{connector::Purpose, settings::RedisSettings},
 };
 
 use crate::server::{PATIENCE, Server, ask, connect, connector, free_port, patient, refused, text};

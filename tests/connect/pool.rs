@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
-use weir::{
-    settings::Time,
-    store::{
-        Failure,
-        redis::{pool::Pooled, settings::RedisSettings},
-    },
+use weir_settings::Time;
+use weir_store::{
+    Failure,
+    redis::{pool::Pooled, settings::RedisSettings},
 };
+
+use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
 
 use crate::server::{PATIENCE, Server, ask, patient, pool, text};
 

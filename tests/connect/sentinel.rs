@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
-use weir::{
-    settings::Time,
-    store::{
-        Failure,
-        failure::RefusalCode,
-        redis::settings::{RedisSettings, SentinelSettings},
-    },
+use weir_settings::Time;
+use weir_store::{
+    Failure,
+    failure::RefusalCode,
+    redis::settings::{RedisSettings, SentinelSettings},
 };
+
+use deadpool_redis::redis::{Value, aio::MultiplexedConnection};
 
 use crate::server::{PATIENCE, Server, ask, free_port, patient, pool, refused, text};
 

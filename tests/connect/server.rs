@@ -9,23 +9,22 @@ use std::{
     time::Duration,
 };
 
+use weir_settings::Time;
+use weir_store::{
+    Failure, StoreUrl,
+    redis::{
+        command::{command, failure, query},
+        connector::Connector,
+        pool::{Pool, Pooled, Target},
+        probe::ProbeKey,
+        sentinel::Sentinels,
+        settings::RedisSettings,
+    },
+    url::{Address, RedisUrl, Topology},
+};
+
 use deadpool_redis::redis::{Client, ConnectionAddr, Value, aio::MultiplexedConnection};
 use tempfile::TempDir;
-use weir::{
-    settings::Time,
-    store::{
-        Failure, StoreUrl,
-        redis::{
-            command::{command, failure, query},
-            connector::Connector,
-            pool::{Pool, Pooled, Target},
-            probe::ProbeKey,
-            sentinel::Sentinels,
-            settings::RedisSettings,
-        },
-        url::{Address, RedisUrl, Topology},
-    },
-};
 
 /// Longest wait for what must come.
 pub const PATIENCE: Duration = Duration::from_secs(60);

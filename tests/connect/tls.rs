@@ -2,9 +2,10 @@
 
 use std::{fs, path::PathBuf};
 
+use weir_store::redis::settings::{RedisSettings, TlsSettings};
+
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
-use weir::store::redis::settings::{RedisSettings, TlsSettings};
 
 use crate::server::{Server, connect, patient, pool, refused};
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use weir_core::domain::ManualClock;
+
 use futures_util::FutureExt;
 use weir::{
-    domain::ManualClock,
     limiter::{Descriptor, DescriptorsRequest, Limiter, descriptors::MAX_LIMITS},
     telemetry::{Metrics, MetricsSettings},
 };
@@ -30,7 +31,7 @@ descriptors:
     rate_limit: [{ unit: day }, { unit: hour }, { unit: minute }]
 ";
 
-struct Asker(Limiter<weir::store::MemoryStore<Arc<ManualClock>>>);
+struct Asker(Limiter<weir_store::MemoryStore<Arc<ManualClock>>>);
 
 impl Asker {
     fn new(max_series: usize) -> Self {

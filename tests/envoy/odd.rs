@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use weir_core::domain::{ManualClock, Unit};
+use weir_store::{MemoryStore, Store};
+
 use futures_util::FutureExt;
 use proptest::prelude::*;
 use weir::{
-    domain::{ManualClock, Unit},
     limiter::{
         Descriptor, DescriptorsRequest, Limiter, Override, Statuses,
         descriptors::{MAX_DESCRIPTORS, MAX_LIMITS},
     },
-    store::{MemoryStore, Store},
     telemetry::Metrics,
 };
 

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use weir::{
-    domain::ManualClock,
-    settings::Time,
-    store::{
-        MemoryStore, StoreUrl,
-        memory::MemorySettings,
-        redis::{RedisStore, settings::RedisSettings},
-    },
+use weir_core::domain::ManualClock;
+use weir_settings::Time;
+use weir_store::{
+    MemoryStore, StoreUrl,
+    memory::MemorySettings,
+    redis::{RedisStore, settings::RedisSettings},
 };
 
 use crate::{

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use weir::{
+use weir_core::{
     algorithm::Bounds,
     domain::{ManualClock, Micros, Unit},
+};
+use weir_policy::Policy;
+use weir_store::Store;
+
+use weir::{
     limiter::{Descriptor, DescriptorsRequest, Limiter, Override, Request, Statuses},
-    policy::{self, Policy},
-    store::Store,
     telemetry::Metrics,
 };
 
@@ -36,7 +39,7 @@ pub fn policy(files: &[&str]) -> Policy {
     for (number, text) in files.iter().enumerate() {
         std::fs::write(dir.path().join(format!("{number}.yaml")), text).expect("written");
     }
-    let loaded = policy::load(dir.path(), &Bounds::default());
+    let loaded = weir_policy::load(dir.path(), &Bounds::default());
     loaded.unwrap_or_else(|problems| panic!("{problems}\n{files:?}")).policy
 }
 
@@ -69,9 +72,9 @@ impl Case {
         request.set_terms(cost, None, 1.0).expect("terms");
         let snapshot = limiter.snapshot();
         let answer = limiter.check(&snapshot, &request).await.expect("an answer");
-        let verdict = if answer.summary.allowed { "passed" } else { "refused" };
+        let verdict = if answer.summary.decision.allowed { "passed" } else { "refused" };
         match answer.summary.binding {
-            Some(_) => format!("{verdict} {} left", answer.summary.remaining),
+            Some(_) => format!("{verdict} {} left", answer.summary.decision.remaining),
             None => verdict.to_owned(),
         }
     }

@@ -17,8 +17,9 @@ use std::{
     path::Path,
 };
 
+use weir_core::algorithm::LIST;
+
 use readme::Readme;
-use weir::algorithm::LIST;
 
 /// The page, and the folder of its pictures.
 const PAGE: &str = "docs/algorithms.md";

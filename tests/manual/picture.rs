@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use weir::{
+use weir_core::{
     algorithm::Entry,
     domain::{Micros, time::SECOND},
 };
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_shown_asking_and_starting() {
-        let entry = &weir::algorithm::LIST[0];
+        let entry = &weir_core::algorithm::LIST[0];
         let (at_once, later) = (draw(entry, &replay(0)), draw(entry, &replay(SECOND / 2)));
         assert!(at_once.contains(">allowed so far<") && !at_once.contains(">starts<"), "{at_once}");
         assert!(later.contains(">started so far<") && later.contains(">starts<"), "{later}");

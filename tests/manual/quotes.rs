@@ -1,9 +1,8 @@
 //! Limits quoted in prose: each is read as a policy file would.
 
-use weir::{
-    algorithm::{Bounds, Source, find, params::MAX_PERIOD},
-    proto,
-};
+use weir_core::algorithm::{Bounds, Source, find, params::MAX_PERIOD};
+
+use weir::proto;
 
 /// The names of the limits quoted in a text as `name: { a: 1, b: 2s }`, which must all be valid. A name that this build has no
 /// algorithm for must at least be one of the messages'.

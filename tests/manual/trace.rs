@@ -6,11 +6,12 @@ use std::{
     thread,
 };
 
-use serde_json::{Value, json};
-use weir::{
+use weir_core::{
     algorithm::Entry,
     domain::{Micros, time::SECOND},
 };
+
+use serde_json::{Value, json};
 
 /// When it ends.
 pub const END: Micros = 40 * SECOND;

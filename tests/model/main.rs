@@ -12,15 +12,19 @@ mod rules;
 
 use std::sync::Arc;
 
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Charge, Decision, ManualClock},
+};
+use weir_policy::{Policy, file};
+use weir_settings::document;
+use weir_store::{MemoryStore, memory::MemorySettings};
+
 use futures_util::FutureExt;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use weir::{
-    algorithm::Bounds,
-    domain::{Charge, Decision, ManualClock},
     limiter::{Checking, Limiter, Request},
-    policy::{Policy, document, file},
-    store::{MemoryStore, memory::MemorySettings},
     telemetry::Metrics,
 };
 
@@ -74,8 +78,8 @@ struct Tally {
 impl Tally {
     fn count(&mut self, told: &Told) {
         self.checks += 1;
-        self.refused += u64::from(!told.summary.allowed);
-        self.never += u64::from(told.summary.never);
+        self.refused += u64::from(!told.summary.decision.allowed);
+        self.never += u64::from(told.summary.decision.never);
         self.shadow_refused += u64::from(told.levels.iter().any(|level| level.shadow && !level.decision.allowed));
         self.levels[told.levels.len().min(4)] += 1;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir::domain::{Decision, Summary};
+use weir_core::domain::{Decision, Summary};
 
 use super::{
     fraction::gcd,
@@ -152,7 +152,7 @@ fn summary(levels: &[ToldLevel]) -> Summary {
     } else {
         counting.iter().rfind(|(_, level)| !level.decision.allowed && level.decision.retry_after == retry)
     };
-    Summary {
+    let decision = Decision {
         allowed,
         limit: decisions().map(|decision| decision.limit).min().unwrap_or(0),
         remaining: decisions().map(|decision| decision.remaining).min().unwrap_or(0),
@@ -160,6 +160,6 @@ fn summary(levels: &[ToldLevel]) -> Summary {
         reset_after: decisions().map(|decision| decision.reset_after).max().unwrap_or(0),
         wait: 0,
         never,
-        binding: binding.map(|(index, _)| *index),
-    }
+    };
+    Summary { decision, binding: binding.map(|(index, _)| *index) }
 }

@@ -1,6 +1,6 @@
 //! Each algorithm as its formulas say, on exact fractions.
 
-use weir::domain::Decision;
+use weir_core::domain::Decision;
 
 use super::{
     fraction::{Fraction, gcd},

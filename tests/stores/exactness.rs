@@ -14,7 +14,7 @@ fn four_services_on_one_redis_admit_exactly_the_limit() {
     let redis = Server::start(Options::socket());
     let services = replicas(&redis.url(), &crowd::schema(UNITS));
     runtime().block_on(async {
-        for algorithm in weir::algorithm::LIST {
+        for algorithm in weir_core::algorithm::LIST {
             crowd::gets_exactly(UNITS, &services, algorithm, "alex").await;
         }
     });

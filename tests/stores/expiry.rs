@@ -1,6 +1,6 @@
 //! What means nothing any more leaves the store by itself.
 
-use weir::{
+use weir_core::{
     algorithm::{Bounds, Entry, LIST, Params},
     domain::{Ask, time::SECOND},
 };

@@ -65,7 +65,7 @@ fn a_failover_costs_what_was_not_replicated_and_what_was_degraded() {
     let admitted = before.allowed + after.allowed;
     assert_eq!(i128::from(admitted), i128::from(UNITS) + lost + i128::from(before.degraded_allowed));
     assert!(before.degraded_allowed <= UNITS * REPLICAS as u64);
-    for algorithm in weir::algorithm::LIST {
+    for algorithm in weir_core::algorithm::LIST {
         runtime.block_on(crowd::gets_exactly(FRESH, &services, algorithm, "fresh"));
     }
     services.iter().for_each(assert_no_panic);

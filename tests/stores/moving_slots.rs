@@ -27,7 +27,7 @@ fn counts_stay_exact_while_slots_move() {
     let cluster = Cluster::start(&ClusterOptions { replicas: 1, ..ClusterOptions::default() });
     let services = replicas(&cluster.url(), &crowd::schema(UNITS));
     let runtime = runtime();
-    for algorithm in weir::algorithm::LIST {
+    for algorithm in weir_core::algorithm::LIST {
         let slot = cluster.slot(&hash_of(&[algorithm.name, "alex"]));
         let answers = AtomicU64::new(0);
         let tally = std::thread::scope(|scope| {

@@ -2,8 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use weir_core::domain::{Key, Micros, time::DAY};
+
 use tokio::runtime::Runtime;
-use weir::domain::{Key, Micros, time::DAY};
 
 use crate::support::{Server, server::Setup};
 

@@ -3,7 +3,8 @@
 use std::error::Error;
 
 use weir_core::{algorithm::Bounds, domain::Key};
-use weir_policy::{document, file};
+use weir_policy::file;
+use weir_settings::document;
 
 const POLICY: &str = r#"
 schema:

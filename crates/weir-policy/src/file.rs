@@ -3,10 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    document::{Entry, Node, Value},
     limits::{read_choice, read_limits, scalar},
-    problem::{Mark, Problems},
-    suggest,
     tree::{Domain, NodeId},
 };
 use weir_core::{
@@ -17,6 +14,11 @@ use weir_core::{
         key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
     },
     plan::{Limit, Origin},
+};
+use weir_settings::{
+    document::{Entry, Node, Value},
+    problem::{Mark, Problems},
+    suggest,
 };
 
 const FILE_KEYS: &[&str] = &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "schema"];

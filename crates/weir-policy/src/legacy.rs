@@ -4,12 +4,12 @@
 //! `{ size, drip_size, drip_rate }` is a `leaky_bucket`. `{ max, duration, min_interval }` is translated to one as that
 //! service does; where its `min_interval` would be lost on the way, a `gcra` beside it keeps requests so far apart.
 
-use super::{
+use super::limits::scalar;
+use weir_core::algorithm::{self, Bounds, Params};
+use weir_settings::{
     document::Entry,
-    limits::scalar,
     problem::{Mark, Problems},
 };
-use weir_core::algorithm::{self, Bounds, Params};
 
 /// The algorithm that a bucket becomes.
 const BECOMES: &str = "leaky_bucket";
@@ -231,11 +231,9 @@ impl Translated {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{document, limits::read_limits},
-        *,
-    };
-    use crate::WrittenLimit;
+    use super::*;
+    use crate::{WrittenLimit, limits::read_limits};
+    use weir_settings::document;
 
     fn written(map: &str) -> Result<Vec<WrittenLimit>, Problems> {
         let (node, mut problems) = (document::parse(map).unwrap().unwrap(), Problems::default());

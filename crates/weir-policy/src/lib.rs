@@ -20,7 +20,6 @@ pub use limits::WrittenLimit;
 pub use load::{Loaded, load, load_merging, parse};
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;
-pub use weir_settings::{Problem, Problems, document, problem, suggest};
 
 use weir_core::plan::Limit;
 

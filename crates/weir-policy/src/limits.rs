@@ -1,13 +1,13 @@
 //! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`; or a bucket of the
 //! older form that [`legacy`] knows.
 
-use super::{
+use super::legacy;
+use weir_core::algorithm::{self, Bounds, Params, Source};
+use weir_settings::{
     document::{Entry, Node, Value},
-    legacy,
     problem::{Mark, Problems},
     suggest,
 };
-use weir_core::algorithm::{self, Bounds, Params, Source};
 
 /// Longest name of a limit, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;

@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    Domain, Policy, Problems, descriptors,
-    document::{self, Node},
-    file,
-};
+use super::{Domain, Policy, descriptors, file};
 use weir_core::algorithm::Bounds;
+use weir_settings::{
+    Problems,
+    document::{self, Node},
+};
 
 /// Largest policy file, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;

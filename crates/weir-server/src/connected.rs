@@ -4,7 +4,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use weir_settings::SECOND;
+use weir_core::domain::time::SECOND;
 
 use crate::{
     Traffic,

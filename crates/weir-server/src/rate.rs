@@ -87,7 +87,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use weir_settings::{DAY, SECOND};
+    use weir_core::domain::time::{DAY, SECOND};
 
     use super::*;
 

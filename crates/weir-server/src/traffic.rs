@@ -1,6 +1,10 @@
 //! How long the connections of a port last, and how much may be asked of it.
 
-use weir_settings::{DAY, Micros, SECOND, Time};
+use weir_core::domain::{
+    Micros,
+    time::{DAY, SECOND},
+};
+use weir_settings::Time;
 
 /// Shortest time that a connection may be given, where it is given one.
 const SHORTEST: Micros = SECOND / 10;

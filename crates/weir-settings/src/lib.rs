@@ -14,7 +14,3 @@ pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use time::Time;
 pub use watch::Watch;
-pub use weir_core::domain::{
-    Micros,
-    time::{DAY, SECOND, format_duration, parse_duration},
-};

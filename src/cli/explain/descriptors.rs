@@ -3,19 +3,16 @@
 use std::{io, process::ExitCode};
 
 use serde_json::{Value, json};
-
-use crate::{
-    cli::{CommandResult, Failure, out::say},
-    domain::Charge,
-    plan::Limit,
-    policy::{
-        Domain,
-        descriptors::{
-            Descriptors, Rule, Written,
-            resolve::{self, Step},
-        },
+use weir_core::{domain::Charge, plan::Limit};
+use weir_policy::{
+    Domain,
+    descriptors::{
+        Descriptors, Rule, Written,
+        resolve::{self, Step},
     },
 };
+
+use crate::cli::{CommandResult, Failure, out::say};
 
 /// A descriptor with its way through the tree.
 struct Way<'a> {

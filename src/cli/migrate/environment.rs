@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use weir_settings::document::{self, Node, Value};
+
 use super::table;
-use crate::policy::document::{self, Node, Value};
 
 /// Variables by name.
 #[derive(Debug, Default)]

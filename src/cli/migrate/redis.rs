@@ -3,15 +3,13 @@
 use std::path::Path;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use weir_core::domain::{Micros, time::SECOND};
+use weir_store::{
+    StoreUrl,
+    url::{Address, Credentials, RedisUrl, Topology},
+};
 
 use super::{environment::Environment, sheet::Sheet, times, translate::from};
-use crate::{
-    domain::{Micros, time::SECOND},
-    store::{
-        StoreUrl,
-        url::{Address, Credentials, RedisUrl, Topology},
-    },
-};
 
 /// Where it looks for a server when nothing says otherwise.
 const DEFAULT_SOCKET: &str = "/var/run/nutcracker/ratelimit.sock";

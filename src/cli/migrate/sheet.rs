@@ -110,7 +110,7 @@ impl fmt::Display for Sheet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::document::{Value, parse};
+    use weir_settings::document::{Value, parse};
 
     #[test]
     fn a_value_survives_its_way_through_the_file() {

@@ -1,7 +1,9 @@
 //! Lengths of time, which Go writes otherwise.
 
+use weir_core::domain::Micros;
+use weir_settings::Time;
+
 use super::{environment::Environment, sheet::Sheet};
-use crate::{domain::Micros, settings::Time};
 
 /// The time that a variable says, where it is set.
 ///
@@ -47,7 +49,7 @@ fn go_duration(text: &str) -> Option<Micros> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::time::SECOND;
+    use weir_core::domain::time::SECOND;
 
     #[test]
     fn times_are_read_as_go_writes_them() {

@@ -2,16 +2,17 @@
 
 use std::path::Path;
 
+use weir_core::domain::{
+    Micros,
+    time::{DAY, SECOND},
+};
+
 use super::{
     environment::{Environment, switch},
     redis,
     sheet::Sheet,
     table::{self, Becomes, Variable},
     times,
-};
-use crate::domain::{
-    Micros,
-    time::{DAY, SECOND},
 };
 
 /// The bounds of a connection's age here, and of what is added to it.

@@ -21,6 +21,12 @@ use std::{
 };
 
 use clap::{ArgGroup, Args};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{ManualClock, time::parse_duration},
+};
+use weir_policy::Policy;
+use weir_store::{StoreSettings, StoreUrl};
 
 use self::{
     compare::Comparison,
@@ -30,13 +36,7 @@ use self::{
     telling::{End, Listener, Telling},
 };
 use super::{CommandResult, Failure, NO, block_on, out::Out, signals::Signals, variables};
-use crate::{
-    algorithm::Bounds,
-    config::{Flags, Settings},
-    domain::{ManualClock, time::parse_duration},
-    policy::{self, Policy},
-    store::{StoreSettings, StoreUrl},
-};
+use crate::config::{Flags, Settings};
 
 /// Run a story through a policy in virtual time, or through two and compare
 ///
@@ -129,7 +129,7 @@ impl Simulate {
     }
 
     fn policies(&self, bounds: &Bounds) -> Result<Vec<(String, Policy)>, Failure> {
-        let load = |path: &Path| Ok((path.display().to_string(), policy::load(path, bounds)?.policy));
+        let load = |path: &Path| Ok((path.display().to_string(), weir_policy::load(path, bounds)?.policy));
         match (&self.compare, &self.limits) {
             (Some(paths), _) => paths.iter().map(|path| load(path)).collect(),
             (None, Some(path)) => Ok(vec![load(path)?]),

@@ -5,14 +5,12 @@ use time::{
     format_description::{BorrowedFormatItem, well_known::Rfc3339},
     macros::format_description,
 };
-
-use crate::{
-    cli::render::shown,
-    domain::{
-        Micros,
-        time::{MAX_MOMENT, SECOND},
-    },
+use weir_core::domain::{
+    Micros,
+    time::{MAX_MOMENT, SECOND},
 };
+
+use crate::cli::render::shown;
 
 /// `10/Oct/2000:13:55:36 -0700`, as nginx and Apache write it.
 const COMMON: &[BorrowedFormatItem<'_>] = format_description!(

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Failure, telling::in_full};
-use crate::{
+use weir_core::{
     domain::{Key, ManualClock, time::SECOND},
     plan::Plan,
-    settings::Time,
-    store::{
-        Decide, MemoryStore, ResetDone, Store, StoreError,
-        memory::MemorySettings,
-        redis::{RedisStore, settings::RedisSettings},
-        url::RedisUrl,
-    },
 };
+use weir_settings::Time;
+use weir_store::{
+    Decide, MemoryStore, ResetDone, Store, StoreError,
+    memory::MemorySettings,
+    redis::{RedisStore, settings::RedisSettings},
+    url::RedisUrl,
+};
+
+use super::{Failure, telling::in_full};
 
 /// Most states of a story in memory: beyond what memory holds, so that no refusal is the store's.
 const MAX_KEYS: usize = 1 << 32;

@@ -7,6 +7,11 @@ use std::{
 
 use serde::Serialize;
 use serde_json::json;
+use weir_core::{
+    algorithm::Bounds,
+    domain::{ManualClock, Micros},
+};
+use weir_policy::Policy;
 
 use super::{
     moments::at_text,
@@ -16,11 +21,8 @@ use super::{
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
-    algorithm::Bounds,
     cli::render::Decided,
-    domain::{ManualClock, Micros},
     limiter::{CheckError, Limiter},
-    policy::Policy,
     telemetry::Metrics,
     transport::status::Refused,
 };

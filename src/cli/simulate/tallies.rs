@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weir_core::domain::Micros;
+use weir_policy::Policy;
 
-use crate::{
-    domain::Micros,
-    limiter::{Answer, Request},
-    policy::Policy,
-};
+use crate::limiter::{Answer, Request};
 
 /// What one limit did.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

@@ -3,9 +3,9 @@
 use std::{io::Write, pin::pin};
 
 use futures_util::FutureExt;
+use weir_store::StoreError;
 
 use super::{Failure, lines::Lines, passed_over::PassedOver, place::Place, progress::Progress, trace::Line};
-use crate::store::StoreError;
 
 /// Whoever is told a story.
 pub trait Listener {

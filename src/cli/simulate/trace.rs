@@ -1,14 +1,15 @@
 //! The lines of a story, and the trace, which holds them as JSON.
 
 use serde::Deserialize;
-
-use super::lines::{Entry, Reading};
-use crate::{
+use weir_core::{
     algorithm::Bounds,
     domain::{Charge, Micros, time::MAX_MOMENT},
-    limiter::{Invalid, Request},
-    policy::{Problems, Spec, document::Node, limits::read_limits},
 };
+use weir_policy::{Spec, limits::read_limits};
+use weir_settings::{Problems, document::Node};
+
+use super::lines::{Entry, Reading};
+use crate::limiter::{Invalid, Request};
 
 /// One line.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use weir_core::domain::Decision;
 
-use crate::domain::Decision;
 use space_saving::{Entry, SpaceSaving};
 
 /// What was seen so many seconds ago counts half.

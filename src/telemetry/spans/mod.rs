@@ -11,15 +11,13 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
 use tonic::Code;
+use weir_telemetry::request::{Ending, Surface, Told};
 
 pub use caller::caller;
 pub use opentelemetry_sdk::trace::Span;
 pub use settings::TracingSettings;
 
-use super::{
-    Metrics,
-    trail::{Ending, Surface, Told},
-};
+use super::Metrics;
 
 const SPANS: &str = "weir_trace_spans_total";
 

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
-
-use crate::settings::Time;
+use weir_settings::Time;
 
 /// Whether requests have spans, and where those go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

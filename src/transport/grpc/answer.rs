@@ -2,9 +2,9 @@
 
 use bytes::{BufMut, BytesMut};
 use prost::Message;
+use weir_core::domain::{Decision, Micros, Summary, time::SECOND};
 
 use crate::{
-    domain::{Micros, time::SECOND},
     limiter::{Answer, LevelAnswer},
     proto,
     transport::status::Refused,
@@ -28,36 +28,14 @@ const SHADOW: u8 = 3;
 const VARINT: u8 = 0;
 const LENGTH: u8 = 2;
 
-/// What a decision says, of one level or of all.
-struct Told {
-    allowed: bool,
-    limit: u64,
-    remaining: u64,
-    retry_after: Option<Micros>,
-    reset_after: Micros,
-    wait: Micros,
-    never: bool,
-}
-
 /// Appends the answer to a check, with its levels unless only the summary is wanted.
 pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
-    let summary = &answer.summary;
+    let Summary { decision, binding } = &answer.summary;
     let mut fields = Short::default();
-    fields.told(
-        SUMMARY,
-        &Told {
-            allowed: summary.allowed,
-            limit: summary.limit,
-            remaining: summary.remaining,
-            retry_after: summary.retry_after,
-            reset_after: summary.reset_after,
-            wait: summary.wait,
-            never: summary.never,
-        },
-    );
+    fields.decision(SUMMARY, decision);
     fields.flag(DEGRADED, answer.degraded);
-    if let Some(binding) = summary.binding {
-        fields.number_that_may_be_0(BINDING, binding as u64);
+    if let Some(binding) = binding {
+        fields.number_that_may_be_0(BINDING, *binding as u64);
     }
     out.put_slice(fields.bytes());
     if !summary_only {
@@ -70,18 +48,7 @@ fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {
     let mut fields = Short::default();
     fields.number(DEPTH, u64::from(*depth));
     fields.flag(SHADOW, limit.shadow);
-    fields.told(
-        DECISION,
-        &Told {
-            allowed: decision.allowed,
-            limit: decision.limit,
-            remaining: decision.remaining,
-            retry_after: decision.retry_after,
-            reset_after: decision.reset_after,
-            wait: decision.wait,
-            never: decision.never,
-        },
-    );
+    fields.decision(DECISION, decision);
     let mut name = Short::default();
     if !limit.name.is_empty() {
         name.push(NAME << 3 | LENGTH);
@@ -171,16 +138,16 @@ impl Short {
     }
 
     #[inline]
-    fn told(&mut self, first: u8, told: &Told) {
-        self.flag(first, told.allowed);
-        self.number(first + 1, told.limit);
-        self.number(first + 2, told.remaining);
-        if let Some(after) = told.retry_after {
+    fn decision(&mut self, first: u8, decision: &Decision) {
+        self.flag(first, decision.allowed);
+        self.number(first + 1, decision.limit);
+        self.number(first + 2, decision.remaining);
+        if let Some(after) = decision.retry_after {
             self.duration(first + 3, after);
         }
-        self.duration(first + 4, told.reset_after);
-        self.duration(first + 5, told.wait);
-        self.flag(first + 6, told.never);
+        self.duration(first + 4, decision.reset_after);
+        self.duration(first + 5, decision.wait);
+        self.flag(first + 6, decision.never);
     }
 }
 
@@ -189,11 +156,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
+    use crate::proto::CheckResponse;
+    use weir_core::{
         algorithm::{Bounds, find},
         domain::{Decision, aggregate},
         plan::{Limit, Origin},
-        transport::encode,
     };
 
     fn decision() -> impl Strategy<Value = Decision> {
@@ -237,7 +204,16 @@ mod tests {
             let answer = Answer { summary, levels: levels.collect(), degraded, ..Answer::default() };
             let mut out = BytesMut::new();
             write(&answer, summary_only, &mut out);
-            prop_assert_eq!(&out[..], encode::check(&answer, summary_only).encode_to_vec());
+            let read = CheckResponse::decode(&out[..]).unwrap();
+            prop_assert_eq!(read.encode_to_vec(), &out[..], "as prost writes it");
+            prop_assert_eq!(Decision::from(&read), answer.summary.decision);
+            prop_assert_eq!((read.degraded, read.binding), (degraded, answer.summary.binding.map(|index| index as u32)));
+            prop_assert_eq!(read.levels.len(), if summary_only { 0 } else { answer.levels.len() });
+            for (read, level) in read.levels.iter().zip(&answer.levels) {
+                let told = (&*read.name, read.depth, read.shadow, Decision::from(read));
+                let expected = (&*level.limit.name, level.depth.into(), level.limit.shadow, level.decision);
+                prop_assert_eq!(told, expected);
+            }
         }
     }
 }

@@ -4,16 +4,16 @@ use std::{mem, sync::Arc, time::Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{StreamExt, stream::FuturesOrdered};
-use prost::{Message, encoding::encode_varint};
+use prost::encoding::encode_varint;
+use weir_store::Store;
 
 use super::answer;
 use crate::{
-    limiter::{Answer, Snapshot},
+    limiter::{Answer, Invalid, Snapshot},
     proto::ResetResponse,
-    store::Store,
     telemetry::Transport,
     transport::{
-        check_service::{CheckService, Checked},
+        check_service::{CheckService, Checked, Message},
         decode::{self, MAX_BATCH},
         message::{self, CheckMessage},
         status::Refused,
@@ -58,11 +58,25 @@ pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) ->
     if batch.clone().take(MAX_BATCH + 1).count() > MAX_BATCH {
         return Err(decode::too_many_checks().into());
     }
+    Ok(answer_batch(service, batch.map(Ok), Transport::GrpcBatch, since).await)
+}
+
+/// Answers checks, or why each could not be read, as the bytes of `CheckBatchResponse`.
+pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
+    service: &CheckService<S>,
+    checks: impl Iterator<Item = Result<M, Invalid>>,
+    transport: Transport,
+    since: Instant,
+) -> BytesMut {
     let snapshot = service.limiter().current();
     let (mut out, mut spare) = (BytesMut::new(), BytesMut::new());
     let mut waiting = FuturesOrdered::new();
-    for message in batch {
-        match in_place(service, &snapshot, message, Transport::GrpcBatch, mem::take(&mut spare)) {
+    for check in checks {
+        let message = match check {
+            Ok(ref bytes) => CheckMessage::read(bytes.as_ref()),
+            Err(invalid) => Err(invalid),
+        };
+        match in_place(service, &snapshot, message, transport, mem::take(&mut spare)) {
             Checked::Ready(answer) if waiting.is_empty() => {
                 put_result(&answer, &mut out);
                 spare = answer;
@@ -75,8 +89,8 @@ pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) ->
     while let Some(answer) = waiting.next().await {
         put_result(&answer, &mut out);
     }
-    service.timed(Transport::GrpcBatch, since);
-    Ok(out)
+    service.timed(transport, since);
+    out
 }
 
 fn put_result(answer: &[u8], out: &mut BytesMut) {
@@ -90,11 +104,11 @@ fn put_result(answer: &[u8], out: &mut BytesMut) {
 pub fn in_place<S: Store>(
     service: &CheckService<S>,
     snapshot: &Arc<Snapshot>,
-    message: &[u8],
+    message: Message<'_>,
     transport: Transport,
     mut out: BytesMut,
 ) -> Checked<'static, BytesMut> {
-    service.check(snapshot, CheckMessage::read(message), transport, move |answer, summary_only| {
+    service.check(snapshot, message, transport, move |answer, summary_only| {
         match answer {
             Ok(answer) => answer::write(answer, summary_only, &mut out),
             Err(refused) => answer::write_error(refused, &mut out),
@@ -114,7 +128,7 @@ pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
 }
 
 /// The bytes of a message.
-pub fn encoded(message: &impl Message) -> BytesMut {
+pub fn encoded(message: &impl prost::Message) -> BytesMut {
     let mut out = BytesMut::with_capacity(USUAL_ANSWER);
     // It fails where there is no room, and this makes its own.
     let _ = message.encode(&mut out);

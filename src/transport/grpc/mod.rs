@@ -1,7 +1,7 @@
 //! The gRPC port, served by tonic. The calls that decide pass through its server as the bytes of their messages (`codec`,
 //! `call`, `stream`); health and reflection are tonic's own.
 
-mod answer;
+pub mod answer;
 pub mod call;
 pub mod codec;
 mod deadline;
@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize};
 use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_health::server::HealthReporter;
 use tower::{Service, service_fn};
-use weir_server::{Connected, Drain, Pace, RuntimeKind};
+use weir_server::{Connected, Drain, Listen, Pace, RuntimeKind, Traffic, tls::ListenerTls};
+use weir_settings::Time;
+use weir_store::Store;
+use weir_telemetry::request::Surface;
 
 use super::{
     check_service::CheckService,
@@ -25,14 +28,7 @@ use super::{
     status::Refused,
     watch::{given_id, tell_id},
 };
-use crate::{
-    auth::Access,
-    proto,
-    settings::{Listen, Time, Traffic},
-    store::Store,
-    telemetry::trail::Surface,
-    tls::ListenerTls,
-};
+use crate::{auth::Access, proto};
 use deadline::Deadline;
 use ending::{Ending, EndingBody, Side};
 use stream::{Answers, Messages};

@@ -17,6 +17,7 @@ use futures_util::{
 use hyper::header::HeaderValue;
 use tonic::Status;
 use weir_server::Pace;
+use weir_store::Store;
 
 use super::{
     call,
@@ -25,10 +26,10 @@ use super::{
     ending::Ending,
 };
 use crate::{
-    store::Store,
     telemetry::Transport,
     transport::{
         check_service::{CheckService, Checked},
+        message::CheckMessage,
         watch::tell_id,
     },
 };
@@ -105,7 +106,8 @@ pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -
     let mut out = BytesMut::new();
     move |message, since| {
         let snapshot = service.limiter().current();
-        match call::in_place(&service, &snapshot, &message, Transport::GrpcStream, mem::take(&mut out)) {
+        let message = CheckMessage::read(&message);
+        match call::in_place(&service, &snapshot, message, Transport::GrpcStream, mem::take(&mut out)) {
             Checked::Ready(mut answers) => {
                 let answer = answers.split();
                 out = answers;

@@ -1,13 +1,11 @@
 //! Checks as JSON over HTTP: the messages of `weir.v1` as proto3 maps them, and refusals as HTTP tells them.
 
 pub mod body;
-pub mod fault;
 pub mod problem;
+mod settings;
 pub mod site;
-pub mod transcode;
 
 use std::{
-    future::IntoFuture,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,33 +18,43 @@ use axum::{
     response::Response,
     routing::{any, post},
 };
-use futures_util::{StreamExt, stream::FuturesOrdered};
+use bytes::BytesMut;
 use serde::Serialize;
+use weir_store::Store;
 
 use super::{
-    check_service::{CheckService, Checked},
+    check_service::CheckService,
     decode::{self, MAX_BATCH},
-    encode,
-    headers::Quota,
+    grpc::{answer, call},
+    headers::{HeaderStyle, Quota},
+    json::{Damaged, Json, Schema},
+    message::CheckMessage,
     status::Refused,
 };
-use crate::{
-    limiter::{Answer, Invalid, Snapshot},
-    proto::{CheckBatchResponse, CheckRequest, CheckResponse, ResetResponse},
-    settings::HeaderStyle,
-    store::Store,
-    telemetry::Transport,
-};
+use crate::{limiter::Answer, proto, telemetry::Transport};
 use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
+pub use settings::{HttpSettings, UiSettings};
 pub use site::Sites;
-pub use transcode::{Damaged, Transcoder};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Most values in the JSON of a check; twice what a valid one can have.
+const MAX_VALUES: usize = 512;
+
+/// The messages that are read and written here.
+mod name {
+    pub const CHECK: &str = ".weir.v1.CheckRequest";
+    pub const ANSWER: &str = ".weir.v1.CheckResponse";
+    pub const BATCH: &str = ".weir.v1.CheckBatchRequest";
+    pub const ANSWERS: &str = ".weir.v1.CheckBatchResponse";
+    pub const RESET: &str = ".weir.v1.ResetRequest";
+    pub const DONE: &str = ".weir.v1.ResetResponse";
+}
 
 /// The API over one limiter.
 pub struct Api<S> {
     service: CheckService<S>,
-    transcoder: Transcoder,
+    schema: Schema,
     style: HeaderStyle,
     max_body_bytes: usize,
     sites: Sites,
@@ -62,7 +70,7 @@ pub fn routes<S: Store>(
     max_body_bytes: usize,
     sites: Sites,
 ) -> Result<Router, Damaged> {
-    let api = Api { service, transcoder: Transcoder::new()?, style, max_body_bytes, sites };
+    let api = Api { service, schema: Schema::new(proto::DESCRIPTORS, MAX_VALUES)?, style, max_body_bytes, sites };
     Ok(Router::new()
         .route("/v1/check", post(check::<S>).fallback(not_posted))
         .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
@@ -83,9 +91,13 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
     let snapshot = api.service.limiter().snapshot();
-    let message = api.transcoder.check(&text);
+    let read = api.schema.read(name::CHECK, text.as_bytes());
+    let message = match read {
+        Ok(ref bytes) => CheckMessage::read(bytes),
+        Err(invalid) => Err(invalid),
+    };
     let encode = |answer: Result<&Answer<'_>, Refused>, summary_only| Ok(api.answer(answer?, summary_only));
-    let answer = api.check(&snapshot, message, Transport::Http, encode).await;
+    let answer = api.service.check(&snapshot, message, Transport::Http, encode).await;
     api.service.timed(Transport::Http, since);
     answer
 }
@@ -93,25 +105,19 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
 async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
-    let checks = api.transcoder.batch(&text).map_err(Refused::from)?;
+    let checks = api.schema.read_batch(name::BATCH, name::CHECK, text.as_bytes()).map_err(Refused::from)?;
     if checks.len() > MAX_BATCH {
         return Err(Refused::from(decode::too_many_checks()).into());
     }
-    let snapshot = api.service.limiter().snapshot();
-    // What waits does so together, to share round trips. Each begins before the next.
-    let results = checks.map(|message| api.check_in_place(&snapshot, message).into_future());
-    let results = results.collect::<FuturesOrdered<_>>().collect().await;
-    api.service.timed(Transport::HttpBatch, since);
-    Ok(response(StatusCode::OK, JSON, &api.transcoder.answers(&CheckBatchResponse { results })))
+    let answers = call::answer_batch(&api.service, checks.into_iter(), Transport::HttpBatch, since).await;
+    Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
 }
 
 async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
-    let message = api.transcoder.reset(&text).map_err(Refused::from)?;
-    let reset = decode::reset(&message).map_err(Refused::from)?;
-    let done = api.service.reset(&reset, message.subtree).await?;
-    let done = ResetResponse { existed: done.existed, scanned: done.scanned };
-    Ok(response(StatusCode::OK, JSON, &api.transcoder.done(&done)))
+    let message = api.schema.read(name::RESET, text.as_bytes()).map_err(Refused::from)?;
+    let done = call::reset(&api.service, message.into()).await?;
+    Ok(response(StatusCode::OK, JSON, &api.json(name::DONE, &done)))
 }
 
 /// A refusal: a problem with the members of the answer beside its own, so that they are found in the same place whatever
@@ -126,41 +132,22 @@ struct Refusal<'a> {
     #[serde(rename = "violated-policies")]
     violated: Vec<&'a str>,
     #[serde(flatten)]
-    answer: transcode::Json,
+    answer: Json<'a>,
 }
 
 impl<S: Store> Api<S> {
-    fn check<'a, T: 'a>(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        message: Result<CheckRequest, Invalid>,
-        transport: Transport,
-        encode: impl FnOnce(Result<&Answer<'_>, Refused>, bool) -> T + Send + 'a,
-    ) -> Checked<'a, T> {
-        match message {
-            Ok(message) => self.service.check(snapshot, Ok((&message).into()), transport, encode),
-            Err(invalid) => self.service.check(snapshot, Err(invalid), transport, encode),
-        }
-    }
-
-    /// A check of a batch: an error is within the answer.
-    fn check_in_place(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        message: Result<CheckRequest, Invalid>,
-    ) -> Checked<'static, CheckResponse> {
-        self.check(snapshot, message, Transport::HttpBatch, |answer, summary_only| match answer {
-            Ok(answer) => encode::check(answer, summary_only),
-            Err(refused) => CheckResponse { error: Some(refused.into()), ..Default::default() },
-        })
+    fn json<'a>(&'a self, message: &'a str, bytes: &'a [u8]) -> Json<'a> {
+        self.schema.json(message, bytes, true)
     }
 
     fn answer(&self, answer: &Answer<'_>, summary_only: bool) -> Response {
-        let message = self.transcoder.answer(&encode::check(answer, summary_only));
+        let mut bytes = BytesMut::new();
+        answer::write(answer, summary_only, &mut bytes);
+        let message = self.json(name::ANSWER, &bytes);
         let binding = answer.summary.binding.map(|index| &answer.levels[index]);
         let quota =
             binding.map(|level| Quota { name: &level.limit.name, window: level.window, decision: &level.decision });
-        let mut response = if answer.summary.allowed {
+        let mut response = if answer.summary.decision.allowed {
             response(StatusCode::OK, JSON, &message)
         } else {
             let refusing = answer.levels.iter().filter(|level| !level.limit.shadow && !level.decision.allowed);

@@ -5,8 +5,7 @@ use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use super::settings::EnvoySettings;
 use crate::{
     limiter::status::{Shown, Status, Statuses},
-    settings::HeaderStyle,
-    transport::headers::{Quota, whole_seconds},
+    transport::headers::{HeaderStyle, Quota, whole_seconds},
 };
 
 /// The headers of an answer: none where no limit was met.

@@ -1,6 +1,7 @@
 //! Statuses into the answer.
 
 use envoy_types::pb::google::protobuf::Duration;
+use weir_core::domain::Unit;
 
 use super::{
     added_headers, metadata,
@@ -12,7 +13,6 @@ use super::{
     wire::RateLimitRequest,
 };
 use crate::{
-    domain::Unit,
     limiter::status::{Shown, Status, Statuses},
     transport::headers::whole_seconds,
 };

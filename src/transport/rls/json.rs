@@ -12,8 +12,8 @@ use axum::{
     routing::any,
 };
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use tonic::Code;
+use weir_store::Store;
 
 use super::{
     DESCRIPTORS, Rls,
@@ -22,8 +22,10 @@ use super::{
 };
 use crate::{
     limiter::descriptors::MAX_DESCRIPTORS,
-    store::Store,
-    transport::http::{Damaged, body, transcode::is_bounded},
+    transport::{
+        http::body,
+        json::{Damaged, Schema},
+    },
 };
 
 /// Most values in the JSON of a request: many times what usual descriptors have.
@@ -33,10 +35,12 @@ const MAX_VALUES: usize = 64 * MAX_DESCRIPTORS;
 const BAD_REQUEST: &str = "Bad Request\n";
 const FAILED: &str = "Internal Server Error\n";
 
+const REQUEST: &str = ".envoy.service.ratelimit.v3.RateLimitRequest";
+const RESPONSE: &str = ".envoy.service.ratelimit.v3.RateLimitResponse";
+
 struct Json<S> {
     rls: Rls<S>,
-    request: MessageDescriptor,
-    response: MessageDescriptor,
+    schema: Schema,
     max_body_bytes: usize,
 }
 
@@ -45,13 +49,7 @@ struct Json<S> {
 /// # Errors
 /// [`Damaged`] when the descriptors compiled into this binary cannot be read.
 pub fn routes<S: Store>(rls: Rls<S>, max_body_bytes: usize) -> Result<Router, Damaged> {
-    let pool = DescriptorPool::decode(DESCRIPTORS).map_err(|error| Damaged::new(error.to_string()))?;
-    let message = |name: &str| {
-        let found = pool.get_message_by_name(&format!("envoy.service.ratelimit.v3.{name}"));
-        found.ok_or_else(|| Damaged::new(format!("no {name}")))
-    };
-    let (request, response) = (message("RateLimitRequest")?, message("RateLimitResponse")?);
-    let json = Json { rls, request, response, max_body_bytes };
+    let json = Json { rls, schema: Schema::new(DESCRIPTORS, MAX_VALUES)?, max_body_bytes };
     Ok(Router::new().route("/json", any(answer::<S>)).with_state(Arc::new(json)))
 }
 
@@ -70,21 +68,13 @@ async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, request: Request) ->
 }
 
 impl<S> Json<S> {
-    /// JSON becomes the message of the wire, so that all requests are read in one place.
     fn read(&self, body: &[u8]) -> Option<RateLimitRequest> {
-        if !is_bounded(body, MAX_VALUES) {
-            return None;
-        }
-        let mut reader = serde_json::Deserializer::from_slice(body);
-        let message = DynamicMessage::deserialize(self.request.clone(), &mut reader).ok()?;
-        reader.end().ok()?;
-        RateLimitRequest::read(&message.encode_to_vec()).ok()
+        RateLimitRequest::read(&self.schema.read(REQUEST, body).ok()?).ok()
     }
 
     fn write(&self, answer: &RateLimitResponse) -> Option<Response> {
-        let mut message = DynamicMessage::new(self.response.clone());
-        message.transcode_from(answer).ok()?;
-        let mut response = Response::new(Body::from(serde_json::to_vec(&message).ok()?));
+        let json = serde_json::to_vec(&self.schema.json(RESPONSE, &answer.encode_to_vec(), false));
+        let mut response = Response::new(Body::from(json.ok()?));
         *response.status_mut() = match answer.overall_code() {
             rate_limit_response::Code::Ok => StatusCode::OK,
             rate_limit_response::Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,

@@ -3,14 +3,12 @@
 use std::{fs, sync::Arc};
 
 use futures_util::FutureExt;
+use weir_core::{algorithm::Bounds, domain::ManualClock};
+use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::wire::RateLimitRequest;
 use crate::{
-    algorithm::Bounds,
-    domain::ManualClock,
     limiter::{Descriptor, DescriptorsRequest, Limiter, Statuses},
-    policy,
-    store::{MemoryStore, memory::MemorySettings},
     telemetry::Metrics,
 };
 
@@ -22,7 +20,7 @@ impl Scene {
     pub fn new(file: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("limits.yaml"), file).unwrap();
-        let policy = policy::load(dir.path(), &Bounds::default()).unwrap().policy;
+        let policy = weir_policy::load(dir.path(), &Bounds::default()).unwrap().policy;
         Self(Limiter::new(MemoryStore::new(MemorySettings::default(), Arc::default()), policy, Metrics::new()))
     }
 

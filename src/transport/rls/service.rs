@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use weir_store::Store;
+use weir_telemetry::request::{self, OTHER, Outcome};
+
 use super::{encode, pb::RateLimitResponse, settings::EnvoySettings, wire::RateLimitRequest};
 use crate::{
     limiter::{DescriptorsRequest, Invalid, Statuses},
-    store::Store,
-    telemetry::{Outcome, Transport, meters::OTHER, trail},
+    telemetry::Transport,
     transport::{check_service::CheckService, status::Refused},
 };
 
@@ -74,7 +76,7 @@ impl<S: Store> Rls<S> {
     fn tell(&self, domain: Option<&str>, statuses: Option<&Statuses<'_>>, outcome: Outcome, degraded: bool) {
         if self.service.is_watched() {
             let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
-            trail::tell(|told| told.check(domain, limit, outcome, degraded));
+            request::tell(|told| told.check(domain, limit, outcome, degraded));
         }
     }
 }

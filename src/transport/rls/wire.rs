@@ -6,9 +6,9 @@
 
 use prost::Message;
 use tonic::Status;
+use weir_core::domain::{Unit, ask::MAX_COST};
 
 use crate::{
-    domain::{Unit, ask::MAX_COST},
     limiter::descriptors::{Descriptor, DescriptorsRequest, MAX_DESCRIPTORS, Override},
     transport::fields::{Fields, Value},
 };

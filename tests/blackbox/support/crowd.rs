@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::join_all;
-use weir::{
+use weir_core::{
     algorithm::{Bounds, Entry, LIST, Params},
     domain::{Ask, Micros, time::DAY},
-    proto::{CheckBatchRequest, CheckRequest, CheckResponse},
 };
+
+use futures_util::future::join_all;
+use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
 
 use super::{
     Server,

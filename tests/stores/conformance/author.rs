@@ -3,9 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rand::{Rng as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
-use weir::{
+use weir_core::{
     domain::{
         Charge, Decision, Micros,
         ask::{MAX_COST, MAX_WAIT},
@@ -13,6 +11,9 @@ use weir::{
     },
     plan::Decisions,
 };
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
 
 use super::{
     draw::Draw as _,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use weir::{
+use weir_core::{
     domain::{Key, ManualClock, Micros},
     plan::{Decisions, Plan},
-    store::{MemoryStore, memory::MemorySettings},
 };
+use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::told::{Memories, Told};
 

@@ -16,12 +16,13 @@ mod twins;
 
 use std::fmt::Debug;
 
+use weir_core::domain::Micros;
+
 use author::{Author, Line, Plot};
 use memory::InMemory;
 use redis::OnRedis;
 use tally::Tally;
 use told::{Reference, Told};
-use weir::domain::Micros;
 
 use crate::servers::{Cluster, ClusterOptions, Options, Server};
 

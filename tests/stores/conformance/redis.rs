@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
-use rmp::{Marker, decode};
-use weir::{
+use weir_core::{
     domain::{Key, ManualClock, Micros},
     plan::{Decisions, Plan},
-    settings::Time,
-    store::{
-        Store, StoreUrl,
-        redis::{RedisStore, settings::RedisSettings},
-    },
 };
+use weir_settings::Time;
+use weir_store::{
+    Store, StoreUrl,
+    redis::{RedisStore, settings::RedisSettings},
+};
+
+use futures_util::future::join_all;
+use rmp::{Marker, decode};
 
 use super::told::{Memories, Memory, Told};
 use crate::servers::{Reply, Server};

@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use rand::Rng as _;
-use rand_chacha::ChaCha8Rng;
-use smallvec::SmallVec;
-use weir::{
+use weir_core::{
     algorithm::{Bounds, Entry, LIST, Params},
     domain::{Charge, Key, Micros},
     plan::{Level, Limit, Origin, Plan},
 };
+
+use rand::Rng as _;
+use rand_chacha::ChaCha8Rng;
+use smallvec::SmallVec;
 
 use super::draw::Draw as _;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir::{
+use weir_core::{
     algorithm::LIST,
     domain::{Charge, Micros},
     plan::{Decisions, Plan},

@@ -1,7 +1,7 @@
 //! Checks that come together share calls of the script, which reads once what several of them find. They are decided as if
 //! they had come one after the other.
 
-use weir::{
+use weir_core::{
     algorithm::{Bounds, LIST},
     domain::{Charge, Key},
     plan::{Level, Limit, Origin, Plan},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir::{
+use weir_core::{
     algorithm::State,
     domain::{Key, Micros},
     plan::{Decisions, Plan, States, decide},
@@ -59,7 +59,7 @@ impl Told for Reference {
     async fn reset(&mut self, key: &Key, _anchor: u8, subtree: bool, now: Micros) -> bool {
         let mut existed = false;
         self.0.retain(|name, (_, expires)| match name.strip_prefix(key.prefix(key.depth())) {
-            Some([weir::domain::key::END, ..]) => {
+            Some([weir_core::domain::key::END, ..]) => {
                 existed |= *expires > now;
                 false
             }

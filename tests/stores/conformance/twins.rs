@@ -1,7 +1,7 @@
 //! Two limits of one request that share a state: once the first has given everything back, the state is nothing to the
 //! second, whatever words are left of it. Some keep words of what no longer counts, which a clock that steps back shows.
 
-use weir::{
+use weir_core::{
     algorithm::{Bounds, Entry, LIST, Params},
     domain::{Charge, Key, Micros},
     plan::{Decisions, Level, Limit, Origin, Plan},

@@ -9,8 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use weir_core::algorithm::Entry;
+
 use tokio::{runtime::Runtime, sync::RwLock, task::JoinHandle};
-use weir::{algorithm::Entry, proto::CheckRequest};
+use weir::proto::CheckRequest;
 
 use super::callers::{Answer, Answers, CALLERS, RULES, Told, call, of_rule, told};
 
@@ -158,7 +160,7 @@ impl Scene {
         if keeps {
             self.nothing_was_charged_twice(&answers);
         }
-        for algorithm in weir::algorithm::LIST {
+        for algorithm in weir_core::algorithm::LIST {
             self.is_exact_again(algorithm);
         }
         assert!(self.service[0].lives());

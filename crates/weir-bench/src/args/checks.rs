@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::{Args, value_parser};
 use rand_distr::ZipfError;
-use weir_settings::parse_duration;
+use weir_core::domain::time::parse_duration;
 
 use super::{Call, parse_number};
 use crate::checks::{Asked, Distribution, Keys, NUMBER, OwnLimit, Requests};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, value_parser};
-use weir_settings::{DAY, parse_duration};
+use weir_core::domain::time::{DAY, parse_duration};
 
 use super::parse_number;
 use crate::{wire::answers::Kind, worker::Carried};

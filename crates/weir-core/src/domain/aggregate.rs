@@ -1,24 +1,13 @@
 //! Several levels, one answer: the min-remaining / max-retry rule.
 
-use super::{decision::Decision, time::Micros};
+use super::decision::Decision;
 
-/// The answer over all levels that count. Its numbers may come from different levels; `binding` names one level.
+/// The answer over all levels that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// No counting level refuses.
-    pub allowed: bool,
-    /// The least limit; 0 without levels.
-    pub limit: u64,
-    /// The least remaining; 0 without levels.
-    pub remaining: u64,
-    /// The greatest retry of the refusing levels; `None` when allowed or never.
-    pub retry_after: Option<Micros>,
-    /// The greatest reset.
-    pub reset_after: Micros,
-    /// The greatest wait; 0 when refused.
-    pub wait: Micros,
-    /// A level refuses for ever.
-    pub never: bool,
+    /// Allowed where no counting level refuses; the least limit and remaining, 0 without levels; the greatest retry of the
+    /// refusing levels, reset, and wait of what is allowed. These may come from different levels; `binding` names one.
+    pub decision: Decision,
     /// The index of the level that decided: refused, a never first, else the greatest retry; allowed, the least
     /// remaining; ties to the deepest. `None` where no level counts.
     pub binding: Option<usize>,
@@ -27,22 +16,13 @@ pub struct Summary {
 impl Default for Summary {
     /// That of a request that meets no limit.
     fn default() -> Self {
-        Self {
-            allowed: true,
-            limit: 0,
-            remaining: 0,
-            retry_after: None,
-            reset_after: 0,
-            wait: 0,
-            never: false,
-            binding: None,
-        }
+        Self { decision: Decision::pass(0, 0, 0), binding: None }
     }
 }
 
 /// Combines the decisions of a request's levels, root first. A level marked as shadow stands outside.
 pub fn aggregate<'a>(levels: impl IntoIterator<Item = (&'a Decision, bool)>) -> Summary {
-    let mut all = Summary::default();
+    let Summary { decision: mut all, mut binding } = Summary::default();
     let mut bound: Option<&Decision> = None;
     for (index, (level, shadow)) in levels.into_iter().enumerate() {
         if shadow {
@@ -58,7 +38,7 @@ pub fn aggregate<'a>(levels: impl IntoIterator<Item = (&'a Decision, bool)>) -> 
         all.wait = all.wait.max(level.wait);
         if bound.is_none_or(|before| binds_over(level, before)) {
             bound = Some(level);
-            all.binding = Some(index);
+            binding = Some(index);
         }
     }
     if all.never {
@@ -67,7 +47,7 @@ pub fn aggregate<'a>(levels: impl IntoIterator<Item = (&'a Decision, bool)>) -> 
     if !all.allowed {
         all.wait = 0;
     }
-    all
+    Summary { decision: all, binding }
 }
 
 /// Whether `level` binds rather than `before`, a level above it.
@@ -87,25 +67,25 @@ mod tests {
     fn row_sixteen_mixes_levels_and_binds_the_refusing_one() {
         let user = Decision::pass(16, 0, 31);
         let trade = Decision::refuse(6, 0, Some(1), 8);
-        let all = aggregate([(&user, false), (&trade, false)]);
+        let Summary { decision: all, binding } = aggregate([(&user, false), (&trade, false)]);
         assert_eq!((all.allowed, all.limit, all.remaining), (false, 6, 0));
-        assert_eq!((all.retry_after, all.reset_after, all.binding), (Some(1), 31, Some(1)));
+        assert_eq!((all.retry_after, all.reset_after, binding), (Some(1), 31, Some(1)));
     }
 
     #[test]
     fn never_comes_first_and_has_no_retry() {
         let never = Decision::refuse(1, 1, None, 0);
         let later = Decision::refuse(9, 0, Some(99), 99);
-        let all = aggregate([(&never, false), (&later, false)]);
-        assert_eq!((all.never, all.retry_after, all.binding), (true, None, Some(0)));
+        let Summary { decision: all, binding } = aggregate([(&never, false), (&later, false)]);
+        assert_eq!((all.never, all.retry_after, binding), (true, None, Some(0)));
     }
 
     #[test]
     fn ties_go_to_the_deepest_and_shadow_stands_outside() {
         let level = Decision::pass(5, 4, 1);
         let shadow = Decision::refuse(1, 0, Some(5), 9);
-        let all = aggregate([(&level, false), (&level, false), (&shadow, true)]);
-        assert_eq!((all.allowed, all.binding, all.limit, all.reset_after), (true, Some(1), 5, 1));
+        let Summary { decision: all, binding } = aggregate([(&level, false), (&level, false), (&shadow, true)]);
+        assert_eq!((all.allowed, binding, all.limit, all.reset_after), (true, Some(1), 5, 1));
         assert_eq!(aggregate([(&shadow, true)]).binding, None);
     }
 }

@@ -34,3 +34,26 @@ impl Decision {
         Self { allowed: false, limit, remaining, retry_after, reset_after, wait: 0, never }
     }
 }
+
+/// Two messages tell a decision, in fields of the same names.
+#[cfg(feature = "proto")]
+macro_rules! from_message {
+    ($($message:ident),+) => { $(
+        impl From<&crate::proto::$message> for Decision {
+            fn from(message: &crate::proto::$message) -> Self {
+                let micros = |time: &prost_types::Duration| time.seconds * super::time::SECOND + Micros::from(time.nanos) / 1_000;
+                Self {
+                    allowed: message.allowed,
+                    limit: message.limit,
+                    remaining: message.remaining,
+                    retry_after: message.retry_after.as_ref().map(micros),
+                    reset_after: message.reset_after.as_ref().map_or(0, micros),
+                    wait: message.wait.as_ref().map_or(0, micros),
+                    never: message.never,
+                }
+            }
+        }
+    )+ };
+}
+#[cfg(feature = "proto")]
+from_message!(CheckResponse, LevelResult);

@@ -1,4 +1,4 @@
-//! Floor 0, the words everything else is written in: time, keys, what is asked, what is decided, and how the decisions
+//! The words everything else is written in: time, keys, what is asked, what is decided, and how the decisions
 //! of several levels become one. Pure: no I/O, no clock is read, no transport is known.
 
 pub mod aggregate;

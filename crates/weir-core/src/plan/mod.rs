@@ -1,4 +1,4 @@
-//! Floor 3, what one request needs decided: its limits, each with the key it applies to, and the one step that decides
+//! What one request needs decided: its limits, each with the key it applies to, and the one step that decides
 //! them together. Policies make plans, stores carry them out; neither knows the other.
 
 pub mod decide;

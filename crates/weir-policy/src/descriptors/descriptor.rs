@@ -6,14 +6,12 @@ use super::{
     rate_limit::{self, RateLimit},
     rule::{Rule, RuleLimit, Written},
 };
-use crate::{
-    document::{Entry, Node, Value},
-    tree::{NodeId, Pattern},
-};
+use crate::tree::{NodeId, Pattern};
 use weir_core::{
     domain::{Charge, ask::MAX_LEVELS, key::MAX_SEGMENTS},
     plan::{Limit, Origin},
 };
+use weir_settings::document::{Entry, Node, Value};
 
 /// Deepest nesting: no key has more segments, two for each entry.
 const MAX_ENTRIES: usize = MAX_SEGMENTS / 2;

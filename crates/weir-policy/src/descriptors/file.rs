@@ -3,10 +3,7 @@
 
 use super::{descriptor::Above, rate_limit, rule::Descriptors};
 use crate::{
-    document::{Entry, Node, Value},
     limits::{read_choice, scalar},
-    problem::{Mark, Problems},
-    suggest,
     tree::Domain,
 };
 use weir_core::{
@@ -15,6 +12,11 @@ use weir_core::{
         Charge, OnStoreFailure,
         key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
     },
+};
+use weir_settings::{
+    document::{Entry, Node, Value},
+    problem::{Mark, Problems},
+    suggest,
 };
 
 const FILE_KEYS: &[&str] = &["domain", "descriptors", "charge", "on_store_failure", "anchor"];

@@ -1,8 +1,7 @@
 //! What a file says of a descriptor for others to read.
 
 use serde_json::{Map, Number, Value as Json};
-
-use crate::{
+use weir_settings::{
     document::{Node, Value},
     problem::Mark,
 };

@@ -1,12 +1,7 @@
 //! One `rate_limit` of a descriptor: how many in which time, and by which algorithm.
 
 use super::file::is_theirs;
-use crate::{
-    document::{Entry, Node, Value},
-    limits::{MAX_NAME_BYTES, is_name, read_limits, scalar},
-    problem::{Mark, Problems},
-    suggest,
-};
+use crate::limits::{MAX_NAME_BYTES, is_name, read_limits, scalar};
 use weir_core::{
     algorithm::{
         self, Bounds, Params, Source,
@@ -17,6 +12,11 @@ use weir_core::{
         Micros, Unit,
         time::{format_duration, parse_duration},
     },
+};
+use weir_settings::{
+    document::{Entry, Node, Value},
+    problem::{Mark, Problems},
+    suggest,
 };
 
 /// What may stand in it, beside the parameters of an algorithm that it names.

@@ -2,11 +2,9 @@
 
 use std::{collections::HashMap, path::Path};
 
-use crate::{
-    problem::{Problem, Problems},
-    tree::{Domain, NodeId},
-};
+use crate::tree::{Domain, NodeId};
 use weir_core::{domain::Key, plan::Limit};
+use weir_settings::problem::{Problem, Problems};
 
 /// What a file of descriptors says of its domain.
 #[derive(Clone, Debug, Default)]

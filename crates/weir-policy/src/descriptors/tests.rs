@@ -3,19 +3,20 @@
 use serde_json::json;
 
 use super::{Rule, Written, file, resolve};
-use crate::{Domain, document, load, load_merging};
+use crate::{Domain, load, load_merging};
 use weir_core::{
     algorithm::Bounds,
     domain::{Charge, OnStoreFailure},
 };
+use weir_settings::document;
 
 fn read(text: &str) -> Result<Domain, String> {
     let document = document::parse(text).map_err(|problems| told(&problems))?.expect("a document");
     file::read(&document, &Bounds::default()).map_err(|problems| told(&problems))
 }
 
-fn told(problems: &crate::Problems) -> String {
-    let line = |problem: &crate::Problem| format!("{}: {}", problem.mark.line, problem.message);
+fn told(problems: &weir_settings::Problems) -> String {
+    let line = |problem: &weir_settings::Problem| format!("{}: {}", problem.mark.line, problem.message);
     problems.0.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 

@@ -4,10 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use hyper::header::HeaderValue;
-use weir_settings::{Secret, parse_duration};
+use weir_core::domain::time::parse_duration;
+use weir_settings::{Secret, tls::Paths};
 
 use super::{Address, Destination, Trust, authorization};
-use weir_settings::tls::Paths;
 
 /// A service, and how to get there.
 #[derive(Args)]

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::NamePattern;
-use weir_settings::{SECOND, Time};
+use weir_core::domain::time::SECOND;
+use weir_settings::Time;
 
 use crate::Listen;
 

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use weir_core::domain::key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS};
+
 use super::record::Record;
-use crate::domain::key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS};
 
 /// What a value that is empty becomes, as logs write it.
 const EMPTY: &str = "-";

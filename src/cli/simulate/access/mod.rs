@@ -9,15 +9,15 @@ use clap::ValueEnum;
 
 pub use key_from::{Field, KeyFrom};
 use record::Record;
+use weir_core::domain::{
+    Micros,
+    time::{MAX_MOMENT, SECOND},
+};
 
 use super::{
     lines::{Entry, Reading},
     moments::Moment,
     trace::{CheckLine, Line},
-};
-use crate::domain::{
-    Micros,
-    time::{MAX_MOMENT, SECOND},
 };
 
 /// Most lines of one second that are spread over it; those behind them are spread again.

@@ -1,12 +1,10 @@
 //! How one request is treated by two policies, A and B.
 
 use serde::{Serialize, Serializer};
+use weir_core::domain::Micros;
+use weir_store::StoreError;
 
-use crate::{
-    domain::Micros,
-    limiter::{Answer, CheckError, LevelAnswer},
-    store::StoreError,
-};
+use crate::limiter::{Answer, CheckError, LevelAnswer};
 
 /// How a policy treats a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,12 +26,12 @@ impl<'a> Treated<'a> {
         };
         let name = |level: &LevelAnswer<'a>| &*level.limit.name;
         let binding = answer.summary.binding.and_then(|index| answer.levels.get(index)).map(name);
-        if !answer.summary.allowed {
-            let retry_after_us = answer.summary.retry_after;
+        if !answer.summary.decision.allowed {
+            let retry_after_us = answer.summary.decision.retry_after;
             return Ok(Self::Refused { retry_after_us, limit: binding.unwrap_or_default() });
         }
         // Who waits does so for the limit with the longest wait, which need not be the one that binds.
-        let wait_us = answer.summary.wait;
+        let wait_us = answer.summary.decision.wait;
         let waited_for =
             |level: &&LevelAnswer<'a>| wait_us > 0 && !level.limit.shadow && level.decision.wait == wait_us;
         Ok(Self::Allowed { wait_us, limit: answer.levels.iter().find(waited_for).map(name).or(binding) })
@@ -166,11 +164,12 @@ impl Serialize for Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use weir_core::{
         algorithm::Bounds,
         domain::{Decision, aggregate},
-        policy::{Domain, document, file},
     };
+    use weir_policy::{Domain, file};
+    use weir_settings::document;
 
     const POLICY: &str = "schema: { a: { limits: [{ fixed_window: { count: 9, period: 1s }, name: x }, { fixed_window: { \
                           count: 9, period: 2s }, name: y }, { fixed_window: { count: 9, period: 3s }, name: z, shadow: \

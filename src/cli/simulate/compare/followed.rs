@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use weir_core::domain::Micros;
+
 use super::difference::{Counts, How};
-use crate::domain::Micros;
 
 /// Most keys that are followed.
 const MAX_FOLLOWED: usize = 100_000;

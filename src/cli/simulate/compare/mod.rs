@@ -12,6 +12,8 @@ use std::{
 };
 
 use serde_json::json;
+use weir_core::{algorithm::Bounds, domain::ManualClock};
+use weir_policy::Policy;
 
 use self::{
     difference::{Counts, How, Side, Treated},
@@ -26,10 +28,7 @@ use super::{
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
-    algorithm::Bounds,
-    domain::ManualClock,
     limiter::{Answer, CheckError, Invalid, Limiter, Request},
-    policy::Policy,
     telemetry::Metrics,
 };
 
@@ -81,7 +80,7 @@ impl<S: Place> Party<S> {
     fn count(&mut self, number: u64, line: &CheckLine, request: &Request<'_>, answer: &Result<Answer<'_>, CheckError>) {
         match answer {
             Ok(answer) => {
-                *if answer.summary.allowed { &mut self.allowed } else { &mut self.refused } += 1;
+                *if answer.summary.decision.allowed { &mut self.allowed } else { &mut self.refused } += 1;
                 self.tallies.count(line.at_us, request, answer);
             }
             Err(error) => self.count_invalid(number, error),

@@ -4,10 +4,11 @@ use futures_util::stream;
 use hyper::HeaderMap;
 use tokio::sync::oneshot;
 use tonic::Code;
+use weir_core::domain::time::DAY;
 use weir_server::{CloseSignal, Drain, Rate};
 
 use super::*;
-use crate::{domain::time::DAY, transport::grpc::deadline::Deadline};
+use crate::transport::grpc::deadline::Deadline;
 
 /// Checks that wait, by their numbers.
 type Waiting = Rc<RefCell<VecDeque<(u8, oneshot::Sender<BytesMut>)>>>;

@@ -1,12 +1,10 @@
 //! What is told of requests, by a file of descriptors.
 
 use serde_json::json;
+use weir_core::domain::Unit;
 
 use super::*;
-use crate::{
-    domain::Unit,
-    transport::rls::scene::{Scene, asked},
-};
+use crate::transport::rls::scene::{Scene, asked};
 
 const FILE: &str = "
 domain: d

@@ -12,7 +12,7 @@ use trace::{Rule, Scenario, Store};
 use super::{Level, Limit, Origin, Plan, decide};
 use crate::{
     algorithm::{Bounds, find},
-    domain::{Ask, Charge, Decision, Key, Micros, Summary, aggregate, ask::MAX_WAIT, time::SECOND},
+    domain::{Ask, Charge, Decision, Key, Micros, aggregate, ask::MAX_WAIT, time::SECOND},
     testing::{OnPanic, Random, cases},
 };
 
@@ -29,7 +29,7 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// The same request at another moment, in a copy of the store.
-    fn again(&self, store: &Store, now: Micros) -> Summary {
+    fn again(&self, store: &Store, now: Micros) -> Decision {
         let (plan, request) = self.scenario.request(self.levels, self.request.charge, self.request.max_wait, now);
         let mut store = store.clone();
         store.hold(&request, false);
@@ -37,12 +37,12 @@ impl Call<'_> {
     }
 }
 
-fn summary(request: &Request, decisions: &[Decision]) -> Summary {
-    aggregate(decisions.iter().zip(request.levels.iter().map(|level| level.shadow)))
+fn summary(request: &Request, decisions: &[Decision]) -> Decision {
+    aggregate(decisions.iter().zip(request.levels.iter().map(|level| level.shadow))).decision
 }
 
 /// Replays [`TRACES`] random traces. `each` decides the request, and so moves the trace on.
-fn replay(back: bool, mut each: impl FnMut(&Call<'_>, &mut Random, usize) -> Summary) {
+fn replay(back: bool, mut each: impl FnMut(&Call<'_>, &mut Random, usize) -> Decision) {
     cases(TRACES, |seed| {
         let mut random = seed.clone();
         let scenario = Scenario::new(&mut random);

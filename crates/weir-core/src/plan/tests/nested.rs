@@ -41,8 +41,7 @@ fn calls(charge: Charge) -> Vec<[Row; 3]> {
         store.hold(&held(&[&user, &trade], charge, now), false);
         let decisions = decide(&Plan::new(levels, charge, None), &mut store, now);
         let all = aggregate(decisions.iter().map(|decision| (decision, false)));
-        let all = row(all.allowed, all.limit, all.remaining, all.retry_after, all.reset_after);
-        [of_level(&decisions[0]), of_level(&decisions[1]), all]
+        [of_level(&decisions[0]), of_level(&decisions[1]), of_level(&all.decision)]
     };
     (0..101).map(call).collect()
 }

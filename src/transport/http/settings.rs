@@ -1,0 +1,85 @@
+//! The HTTP port's settings.
+
+use serde::{Deserialize, Serialize};
+use weir_server::{Listen, Traffic, tls::ListenerTls};
+use weir_settings::Time;
+
+use crate::transport::headers::HeaderStyle;
+
+/// The HTTP port's settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpSettings {
+    /// Where to listen.
+    pub listen: Listen,
+    /// Serving threads for checks; 0: one for each core.
+    pub workers: usize,
+    /// Most connections; further ones are closed at once.
+    pub max_connections: usize,
+    /// How old a connection gets, a tenth more or less; 0: no bound.
+    pub max_connection_age: Time,
+    /// How long what is under way on it may take then.
+    pub max_connection_age_grace: Time,
+    /// How long a connection that has asked something may ask nothing more; 0: no bound.
+    pub idle_timeout: Time,
+    /// Most requests of one connection a second; 0: no bound.
+    pub max_requests_per_second: u32,
+    /// Most requests of all connections that are under way at once; 0: as many as the store is good for.
+    pub max_concurrent_requests: usize,
+    /// Which headers tell of the limit that binds.
+    pub headers: HeaderStyle,
+    /// The explorer page.
+    pub ui: UiSettings,
+    /// How it is encrypted, and who may connect.
+    pub tls: ListenerTls,
+}
+
+/// The explorer page's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UiSettings {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// Names of hosts by which it may be opened over plain HTTP, besides addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Most busy keys that are followed, and as many near their limits.
+    pub max_hot_keys: usize,
+}
+
+impl Default for UiSettings {
+    fn default() -> Self {
+        Self { enabled: false, hosts: Vec::new(), max_hot_keys: 500 }
+    }
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        let traffic = Traffic::default();
+        Self {
+            listen: Listen::loopback(8080),
+            workers: 0,
+            max_connections: 1_000,
+            max_connection_age: traffic.max_connection_age,
+            max_connection_age_grace: traffic.max_connection_age_grace,
+            idle_timeout: traffic.idle_timeout,
+            max_requests_per_second: traffic.max_requests_per_second,
+            max_concurrent_requests: traffic.max_concurrent_requests,
+            headers: HeaderStyle::default(),
+            ui: UiSettings::default(),
+            tls: ListenerTls::default(),
+        }
+    }
+}
+
+impl HttpSettings {
+    /// The bounds on connections in time and on requests in number.
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            max_connection_age: self.max_connection_age,
+            max_connection_age_grace: self.max_connection_age_grace,
+            idle_timeout: self.idle_timeout,
+            max_requests_per_second: self.max_requests_per_second,
+            max_concurrent_requests: self.max_concurrent_requests,
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! JSON into the wire format, in one pass. Nothing here descends deeper than the messages do.
+
+use std::{borrow::Cow, fmt, mem};
+
+use prost::{
+    Message,
+    encoding::{self, WireType, encode_key, encode_varint},
+};
+use prost_types::{Duration, FieldDescriptorProto, field_descriptor_proto::Type};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use smallvec::SmallVec;
+use weir_settings::suggest;
+
+use super::{DURATION, Schema, WRAPPERS, is_list, is_message};
+use crate::{limiter::Invalid, transport::decode::MAX_BATCH};
+
+/// Most characters of a field's name that an error shows, and that known names are compared with.
+const MAX_SHOWN: usize = 64;
+
+impl Schema {
+    /// Reads JSON as a message: its bytes.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the field that is unknown or does not hold what it should.
+    pub fn read(&self, message: &str, json: &[u8]) -> Result<Vec<u8>, Invalid> {
+        Reader::new(self, self.max_values, None).read(message, json)
+    }
+
+    /// Reads a message whose only field is a list of messages `element`, each of which is read by itself. Of those past
+    /// [`MAX_BATCH`] one is read, which tells that there are too many.
+    ///
+    /// # Errors
+    /// [`Invalid`] where it is not such a message.
+    pub fn read_batch(
+        &self,
+        message: &str,
+        element: &str,
+        json: &[u8],
+    ) -> Result<Vec<Result<Vec<u8>, Invalid>>, Invalid> {
+        let mut elements = Vec::new();
+        let on_element: &mut dyn FnMut(&RawValue) = &mut |json| {
+            if elements.len() <= MAX_BATCH {
+                elements.push(self.read(element, json.get().as_bytes()));
+            }
+        };
+        Reader::new(self, usize::MAX, Some(on_element)).read(message, json)?;
+        Ok(elements)
+    }
+}
+
+/// A message on its way.
+struct Reader<'s> {
+    schema: &'s Schema,
+    out: Vec<u8>,
+    /// The field that is read; the one at fault once there is an error.
+    path: String,
+    fault: Option<String>,
+    values_left: usize,
+    /// Takes the elements of the message's list.
+    on_element: Option<&'s mut dyn FnMut(&RawValue)>,
+}
+
+impl<'s> Reader<'s> {
+    fn new(schema: &'s Schema, values_left: usize, on_element: Option<&'s mut dyn FnMut(&RawValue)>) -> Self {
+        Self { schema, out: Vec::new(), path: String::new(), fault: None, values_left, on_element }
+    }
+
+    fn read(mut self, message: &str, json: &[u8]) -> Result<Vec<u8>, Invalid> {
+        // The message itself is read as an element of no field.
+        let field = FieldDescriptorProto {
+            r#type: Some(Type::Message.into()),
+            type_name: Some(message.to_owned()),
+            ..FieldDescriptorProto::default()
+        };
+        let mut text = serde_json::Deserializer::from_slice(json);
+        let seed = Value { reader: &mut self, field: &field, is_element: true };
+        let Err(error) = seed.deserialize(&mut text).and_then(|_| text.end()) else { return Ok(self.out) };
+        // What is not JSON is told as such, wherever a field is at fault before.
+        let error = match serde_json::from_slice::<IgnoredAny>(json) {
+            Ok(_) if error.is_data() => {
+                return Err(Invalid::field_error(self.path, self.fault.unwrap_or_else(|| error.to_string())));
+            }
+            Ok(_) => error,
+            Err(error) => error,
+        };
+        Err(Invalid::field_error("", format!("the JSON cannot be read: {error}")))
+    }
+
+    fn fail<E: Error>(&mut self, why: impl Into<String>) -> E {
+        self.fault = Some(why.into());
+        E::custom("a field is at fault")
+    }
+
+    /// Counts one value more.
+    fn count<E: Error>(&mut self) -> Result<(), E> {
+        if self.values_left == 0 {
+            self.path.clear();
+            return Err(self.fail("the JSON has far more values than it may"));
+        }
+        self.values_left -= 1;
+        Ok(())
+    }
+
+    fn enter(&mut self, field: &str) {
+        if !self.path.is_empty() {
+            self.path.push('.');
+        }
+        self.path.push_str(field);
+    }
+
+    fn members<'de, A: MapAccess<'de>>(&mut self, message: &str, mut members: A) -> Result<(), A::Error> {
+        let (schema, outer) = (self.schema, self.path.len());
+        let mut seen = SmallVec::<[&FieldDescriptorProto; 8]>::new();
+        self.count()?;
+        while let Some(name) = members.next_key::<Cow<'_, str>>()? {
+            let fields = schema.fields(message);
+            let Some(field) = fields.iter().find(|field| field.json_name() == name || field.name() == name) else {
+                self.enter(shown(&name));
+                return Err(self.fail(unknown_field(&name, fields)));
+            };
+            self.enter(field.name());
+            if !seen.is_empty() {
+                self.count()?;
+            }
+            if !members.next_value_seed(Value { reader: self, field, is_element: false })? {
+                self.path.truncate(outer);
+                continue;
+            }
+            if seen.iter().any(|before| before.number == field.number) {
+                return Err(self.fail("the field stands twice"));
+            }
+            self.path.truncate(outer);
+            if field.oneof_index.is_some() && seen.iter().any(|before| before.oneof_index == field.oneof_index) {
+                return Err(self.fail("multiple fields where one is wanted"));
+            }
+            seen.push(field);
+        }
+        Ok(())
+    }
+
+    fn elements<'de, A: SeqAccess<'de>>(
+        &mut self,
+        field: &FieldDescriptorProto,
+        mut elements: A,
+    ) -> Result<(), A::Error> {
+        self.count()?;
+        let outer = self.path.len();
+        for index in 0.. {
+            self.path += &format!("[{index}]");
+            let there = match &mut self.on_element {
+                Some(on_element) => elements.next_element::<&RawValue>()?.map(on_element).is_some(),
+                None => elements.next_element_seed(Value { reader: self, field, is_element: true })?.is_some(),
+            };
+            self.path.truncate(outer);
+            if !there {
+                break;
+            }
+            if index > 0 {
+                self.count()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a field that has a length: a text, or a message.
+    fn put(&mut self, field: &FieldDescriptorProto, bytes: &[u8]) {
+        encode_key(field.number() as u32, WireType::LengthDelimited, &mut self.out);
+        encode_varint(bytes.len() as u64, &mut self.out);
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Appends what `read` does as a message within this one.
+    fn nested<T, E>(
+        &mut self,
+        field: &FieldDescriptorProto,
+        read: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let outer = mem::take(&mut self.out);
+        let read = read(self)?;
+        let inner = mem::replace(&mut self.out, outer);
+        self.put(field, &inner);
+        Ok(read)
+    }
+
+    /// Appends a whole number, where the field may hold it.
+    fn whole(&mut self, field: &FieldDescriptorProto, number: i128) -> Option<()> {
+        let (tag, out) = (field.number() as u32, &mut self.out);
+        match field.r#type() {
+            Type::Uint64 => encoding::uint64::encode(tag, &number.try_into().ok()?, out),
+            Type::Uint32 => encoding::uint32::encode(tag, &number.try_into().ok()?, out),
+            Type::Sint64 => encoding::sint64::encode(tag, &number.try_into().ok()?, out),
+            Type::Enum => encoding::int32::encode(tag, &number.try_into().ok()?, out),
+            Type::Double => return self.double(field, number as f64),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn double(&mut self, field: &FieldDescriptorProto, number: f64) -> Option<()> {
+        let is_double = field.r#type() == Type::Double;
+        is_double.then(|| encoding::double::encode(field.number() as u32, &number, &mut self.out))
+    }
+
+    /// Appends what JSON has as a text, where the field may hold it.
+    fn text(&mut self, field: &FieldDescriptorProto, text: &str) -> Option<()> {
+        match field.r#type() {
+            Type::String => self.put(field, text.as_bytes()),
+            Type::Message if field.type_name() == DURATION => {
+                self.put(field, &text.parse::<Duration>().ok()?.encode_to_vec());
+            }
+            Type::Enum => {
+                let (_, number) = self.schema.values(field.type_name()).find(|(name, _)| *name == text)?;
+                self.whole(field, number.into())?;
+            }
+            Type::Double => self.double(field, text.parse().ok()?)?,
+            _ => self.whole(field, text.parse().ok()?)?,
+        }
+        Some(())
+    }
+
+    /// What a field is written as.
+    fn wanted(&self, field: &FieldDescriptorProto) -> String {
+        let wanted = match field.r#type() {
+            Type::Double => "a number",
+            Type::Bool => "true or false",
+            Type::String => "a text",
+            Type::Message if field.type_name() == DURATION => "a length of time in seconds, such as \"1.5s\",",
+            Type::Message => "an object",
+            Type::Enum => {
+                let names: Vec<_> = self.schema.values(field.type_name()).map(|(name, _)| name).collect();
+                return format!("one of {} is wanted", names.join(", "));
+            }
+            Type::Uint64 => "a whole number from 0 to 2^64 - 1, or a text of its digits,",
+            Type::Uint32 => "a whole number from 0 to 2^32 - 1",
+            _ => "a whole number, or a text of its digits,",
+        };
+        format!("{wanted} is wanted")
+    }
+}
+
+/// A field's value, or an element of its list. Read, it tells whether it was there: `null` is not.
+struct Value<'r, 's> {
+    reader: &'r mut Reader<'s>,
+    field: &'r FieldDescriptorProto,
+    is_element: bool,
+}
+
+impl Value<'_, '_> {
+    /// Reads what is not a list, or tells what is wanted.
+    fn scalar<E: Error>(
+        self,
+        append: impl FnOnce(&mut Reader<'_>, &FieldDescriptorProto) -> Option<()>,
+    ) -> Result<bool, E> {
+        let is_list = is_list(self.field) && !self.is_element;
+        if !is_list && append(self.reader, self.field).is_some() {
+            return Ok(true);
+        }
+        Err(self.wrong())
+    }
+
+    fn wrong<E: Error>(self) -> E {
+        let Self { reader, field, is_element } = self;
+        let whole = || reader.schema.fields(field.type_name());
+        let why = match (is_list(field) && !is_element, field.number) {
+            (true, _) if reader.on_element.is_some() => format!("a list of {} is wanted", field.name()),
+            (true, _) => "a list is wanted".to_owned(),
+            (false, None) if reader.on_element.is_some() => {
+                let names: Vec<_> = whole().iter().map(|field| format!("`{}`", field.name())).collect();
+                format!("a message is an object with the field {}", names.join(", "))
+            }
+            (false, None) => "a message is an object".to_owned(),
+            (false, Some(_)) => reader.wanted(field),
+        };
+        reader.fail(why)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_, '_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        let Self { reader, field, is_element } = self;
+        if !WRAPPERS.contains(&field.type_name()) {
+            return deserializer.deserialize_any(Self { reader, field, is_element });
+        }
+        let Some(inner) = reader.schema.fields(field.type_name()).first() else { return Ok(false) };
+        let length = reader.out.len();
+        let there =
+            reader.nested(field, |reader| Value { reader, field: inner, is_element }.deserialize(deserializer))?;
+        if !there {
+            reader.out.truncate(length);
+        }
+        Ok(there)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_, '_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value of the field")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<bool, E> {
+        if self.is_element { Err(self.wrong()) } else { Ok(false) }
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
+        self.scalar(|reader, field| {
+            let is_bool = field.r#type() == Type::Bool;
+            is_bool.then(|| encoding::bool::encode(field.number() as u32, &value, &mut reader.out))
+        })
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<bool, E> {
+        self.scalar(|reader, field| reader.whole(field, value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<bool, E> {
+        self.scalar(|reader, field| reader.whole(field, value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
+        self.scalar(|reader, field| match reader.double(field, value) {
+            None if value.fract() == 0.0 => reader.whole(field, value as i128),
+            appended => appended,
+        })
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<bool, E> {
+        self.scalar(|reader, field| reader.text(field, value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<bool, A::Error> {
+        if !is_list(self.field) || self.is_element {
+            return Err(self.wrong());
+        }
+        self.reader.elements(self.field, elements).map(|()| true)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<bool, A::Error> {
+        let message = self.field.type_name();
+        let is_list = is_list(self.field) && !self.is_element;
+        if is_list || !is_message(self.field) || message == DURATION {
+            return Err(self.wrong());
+        }
+        match self.field.number {
+            None => self.reader.members(message, members)?,
+            Some(_) => self.reader.nested(self.field, |reader| reader.members(message, members))?,
+        }
+        Ok(true)
+    }
+}
+
+fn unknown_field(name: &str, fields: &[FieldDescriptorProto]) -> String {
+    if shown(name).len() < name.len() {
+        return format!("unknown field `{}…`", shown(name));
+    }
+    let known: Vec<_> = fields.iter().map(FieldDescriptorProto::name).collect();
+    suggest::unknown("field", name, &known)
+}
+
+/// A name as far as it is told.
+fn shown(name: &str) -> &str {
+    name.char_indices().nth(MAX_SHOWN).map_or(name, |(end, _)| &name[..end])
+}

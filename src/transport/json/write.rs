@@ -1,0 +1,130 @@
+//! The wire format into JSON.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+use prost_types::{Duration, FieldDescriptorProto, field_descriptor_proto::Type};
+use serde::ser::{Error, Serialize, SerializeMap, Serializer};
+
+use super::{DURATION, NULL, STRUCT, Schema, WRAPPERS, is_list, is_message};
+use crate::transport::fields::{Fields, Value};
+
+/// A message as JSON: names in camelCase, in the order of their numbers.
+#[derive(Clone, Copy)]
+pub struct Json<'a> {
+    schema: &'a Schema,
+    message: &'a str,
+    bytes: &'a [u8],
+    with_defaults: bool,
+}
+
+impl Schema {
+    /// The bytes of a message as JSON. Fields without presence that hold their defaults are written `with_defaults` only.
+    pub fn json<'a>(&'a self, message: &'a str, bytes: &'a [u8], with_defaults: bool) -> Json<'a> {
+        Json { schema: self, message, bytes, with_defaults }
+    }
+}
+
+impl<'a> Json<'a> {
+    /// What a field holds, in its order; of a field that is not a list the last counts.
+    fn values(self, field: &FieldDescriptorProto) -> impl Iterator<Item = Value<'a>> {
+        let number = u64::from(field.number().unsigned_abs());
+        Fields::new(self.bytes).flatten().filter(move |(found, _)| *found == number).map(|(_, value)| value)
+    }
+
+    /// The entries of a map, by their keys.
+    fn entries(self, map: &'a FieldDescriptorProto) -> BTreeMap<&'a str, Content<'a>> {
+        let entry = |value| {
+            let Value::Bytes(bytes) = value else { return None };
+            let json = Json { message: map.type_name(), bytes, ..self };
+            let [key, value] = json.schema.fields(json.message) else { return None };
+            let key = match json.values(key).last() {
+                Some(Value::Bytes(key)) => std::str::from_utf8(key).ok()?,
+                _ => "",
+            };
+            Some((key, Content { json, field: value }))
+        };
+        self.values(map).filter_map(entry).collect()
+    }
+}
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = self.schema.fields(self.message);
+        match (self.message, fields) {
+            (DURATION, _) => {
+                return serializer.collect_str(&Duration::decode(self.bytes).map_err(S::Error::custom)?);
+            }
+            (STRUCT, [map]) => return serializer.collect_map(self.entries(map)),
+            _ => {}
+        }
+        let is_there = |field: &&FieldDescriptorProto| self.values(field).next().is_some();
+        if WRAPPERS.contains(&self.message) {
+            let field = fields.iter().find(|field| is_list(field) || is_there(field));
+            return field.map(|field| Content { json: *self, field }).serialize(serializer);
+        }
+        let has_default =
+            |field: &&FieldDescriptorProto| is_list(field) || field.oneof_index.is_none() && !is_message(field);
+        let mut members = serializer.serialize_map(None)?;
+        for field in fields.iter().filter(|field| is_there(field) || self.with_defaults && has_default(field)) {
+            members.serialize_entry(field.json_name(), &Content { json: *self, field })?;
+        }
+        members.end()
+    }
+}
+
+/// All that a field of a message holds.
+struct Content<'a> {
+    json: Json<'a>,
+    field: &'a FieldDescriptorProto,
+}
+
+impl Serialize for Content<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { json, field } = *self;
+        let mut values = json.values(field).map(|value| One { json, field, value });
+        if is_list(field) {
+            return serializer.collect_seq(values);
+        }
+        let value = match field.r#type() {
+            Type::String | Type::Message => Value::Bytes(&[]),
+            Type::Double => Value::Fixed64(0),
+            _ => Value::Varint(0),
+        };
+        values.by_ref().last().unwrap_or(One { json, field, value }).serialize(serializer)
+    }
+}
+
+/// One value of a field.
+struct One<'a> {
+    json: Json<'a>,
+    field: &'a FieldDescriptorProto,
+    value: Value<'a>,
+}
+
+impl Serialize for One<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { json, field, value } = *self;
+        match (field.r#type(), value) {
+            (Type::Bool, Value::Varint(flag)) => serializer.serialize_bool(flag != 0),
+            (Type::Uint64, Value::Varint(number)) => serializer.collect_str(&number),
+            (Type::Uint32, Value::Varint(number)) => serializer.serialize_u64(number),
+            (Type::Int32, Value::Varint(number)) => serializer.serialize_i32(number as i32),
+            (Type::Enum, Value::Varint(_)) if field.type_name() == NULL => serializer.serialize_unit(),
+            (Type::Enum, Value::Varint(number)) => {
+                match json.schema.values(field.type_name()).find(|(_, known)| *known == number as i32) {
+                    Some((name, _)) => serializer.serialize_str(name),
+                    None => serializer.serialize_i32(number as i32),
+                }
+            }
+            (Type::Double, Value::Fixed64(bits)) => serializer.serialize_f64(f64::from_bits(bits)),
+            (Type::String, Value::Bytes(text)) => {
+                serializer.serialize_str(std::str::from_utf8(text).map_err(S::Error::custom)?)
+            }
+            (Type::Message, Value::Bytes(bytes)) => {
+                Json { message: field.type_name(), bytes, ..json }.serialize(serializer)
+            }
+            _ => Err(S::Error::custom("a field of a kind that no answer has")),
+        }
+    }
+}
