@@ -5,8 +5,6 @@
 
 #![allow(clippy::expect_used)]
 
-#[path = "../tests/stores/servers/mod.rs"]
-mod servers;
 mod support;
 
 use std::{env, process::Command, sync::Arc};
@@ -22,8 +20,8 @@ use weir_store::{
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
 };
+use weir_test_redis::{Options, Reply, Server};
 
-use servers::{Options, Reply, Server};
 use smallvec::smallvec;
 use support::{Shape, resident};
 

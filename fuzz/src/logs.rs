@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use weir::{
     cli::simulate::{
         access::{AccessLog, Arrivals, Field, KeyFrom, OfASecond},
-        lines::{Entry, Reading},
-        trace::{Line, Trace},
+        lines::{Entry, Reading, Trace},
+        trace::Line,
     },
     limiter::{Checking, Limiter},
 };

@@ -1,5 +1,6 @@
 //! From settings to a running service, and to its end.
 
+mod error;
 mod export;
 mod http;
 mod policy;
@@ -8,9 +9,8 @@ mod reload;
 mod security;
 mod snapshots;
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
-use thiserror::Error;
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 use weir_policy::{Policy, watch::watch};
@@ -18,12 +18,9 @@ use weir_server::{
     Connected, ConnectionSettings, Drain, Listen, Listener, RuntimeKind, Server, Traffic, Workers,
     metrics::ListenerMeter,
 };
-use weir_settings::Problems;
-use weir_store::{
-    AnyStore,
-    memory::{MemoryStats, snapshot::SnapshotError},
-};
+use weir_store::{AnyStore, memory::MemoryStats};
 
+pub use error::AppError;
 use export::Exporting;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -39,7 +36,7 @@ use crate::{
     explorer::Explorer,
     limiter::Limiter,
     telemetry::{HotKeys, Metrics},
-    transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, json::Damaged, watch::Watch},
+    transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, watch::Watch},
 };
 
 /// Most requests of a port under way over a shared store, unless the settings say so: what one pipeline worker queues.
@@ -48,61 +45,6 @@ const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
 const SHARDS_A_TICK: usize = 16;
 /// How often to sweep.
 const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
-
-/// Why a service cannot start.
-#[derive(Debug, Error)]
-pub enum AppError {
-    /// The policy is not valid.
-    #[error("{0}")]
-    Policy(Problems),
-    /// The certificates of a port cannot be used.
-    #[error("{setting}: {cause}")]
-    Tls {
-        /// The section of the settings.
-        setting: String,
-        /// The file, and what is wrong with it.
-        cause: String,
-    },
-    /// The file that says who may do what is not valid.
-    #[error("auth.file: {0}")]
-    Auth(Problems),
-    /// The snapshot cannot be loaded.
-    #[error("the snapshot {path} {cause}; `weir serve --start-empty` sets it aside and starts without it")]
-    Snapshot {
-        /// Its path.
-        path: String,
-        /// What is wrong with it.
-        cause: SnapshotError,
-    },
-    /// The snapshot cannot be set aside.
-    #[error("the snapshot {path} cannot be set aside: {cause}")]
-    SetAside {
-        /// Its path.
-        path: String,
-        /// What the system says.
-        cause: io::Error,
-    },
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {cause}")]
-    Listen {
-        /// The setting's key and value.
-        address: String,
-        /// What the system says.
-        cause: io::Error,
-    },
-    /// The system has no threads to give.
-    #[error("cannot start the serving threads: {0}")]
-    Threads(io::Error),
-    /// The collector cannot be named so.
-    #[error("{0}")]
-    Tracing(String),
-    /// The descriptors in this binary are damaged.
-    #[error("reflection is not available: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The same, for JSON.
-    #[error(transparent)]
-    Descriptors(#[from] Damaged),
-}
 
 /// A service whose parts are wired and whose sockets listen.
 pub struct App {

@@ -10,7 +10,7 @@ use weir_server::{
 };
 use weir_settings::Watch;
 
-use super::{AppError, reload::Reload};
+use super::{error::AppError, reload::Reload};
 use crate::{
     auth::{Auth, Callers, file},
     config::Settings,

@@ -17,7 +17,7 @@ use weir_store::{
     memory::snapshot::{self, Snapshot, SnapshotSettings},
 };
 
-use super::AppError;
+use super::error::AppError;
 use crate::limiter::Limiter;
 
 /// How far the wall clock may stand behind a snapshot without a word: what setting it right takes.

@@ -7,7 +7,7 @@ use serde::{
 };
 use serde_json::json;
 
-use super::{Asked, Told, read, told};
+use super::{Asked, Reply, read, told};
 use crate::{
     limiter::{self, Invalid, LevelAnswer},
     transport::{decision_json, http::problem::Problem, status::Refused},
@@ -35,7 +35,7 @@ fn unchanged() -> f64 {
 }
 
 /// What a request would be answered now. It is not made.
-pub async fn tell(State(explorer): Asked, request: Request) -> Told {
+pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     // Units that are given back are no question.
     if wanted.cost < 0 {

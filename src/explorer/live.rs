@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, Told, no_domain, read, told};
+use super::{Asked, Reply, no_domain, read, told};
 use crate::telemetry::{HotKey, HotKeys};
 
 /// Most keys of each list.
@@ -18,7 +18,7 @@ struct Wanted {
 
 /// The counters of a domain since its policy is in force, and its keys that are worth a look. Of limits only those that have
 /// decided anything: number, allowed, limited, limited as a shadow, near.
-pub async fn tell(State(explorer): Asked, request: Request) -> Told {
+pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let Wanted { domain } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
     let snapshot = limiter.snapshot();

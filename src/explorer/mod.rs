@@ -96,7 +96,7 @@ impl Explorer {
     }
 }
 
-type Told = Result<Response, Problem>;
+type Reply = Result<Response, Problem>;
 type Asked = State<Explorer>;
 
 /// What the caller may do: everything, where callers are not known.

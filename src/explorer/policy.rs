@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use weir_core::{domain::Charge, plan::Limit};
 use weir_policy::{Domain, Policy, tree::NodeId};
 
-use super::{Asked, Told, no_domain, read, told};
+use super::{Asked, Reply, no_domain, read, told};
 use crate::transport::http::problem::Problem;
 
 /// Most nodes that are told at once.
@@ -42,7 +42,7 @@ struct Place<'a> {
 }
 
 /// The domains, and the tree of one.
-pub async fn tell(State(explorer): Asked, request: Request) -> Told {
+pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     let snapshot = explorer.0.limiter.snapshot();
     let policy = &snapshot.policy;

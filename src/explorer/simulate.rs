@@ -21,7 +21,7 @@ use weir_settings::{
     document::{self, Value},
 };
 
-use super::{Asked, Told, read, told};
+use super::{Asked, Reply, read, told};
 use crate::{
     limiter::{self, Answer, CheckError, Invalid, Rehearsal},
     transport::{http::problem::Problem, status::Refused},
@@ -89,7 +89,7 @@ struct Course {
 }
 
 /// Runs a simulation.
-pub async fn tell(State(explorer): Asked, request: Request) -> Told {
+pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
     let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "");

@@ -14,12 +14,8 @@ use weir_policy::{
     Domain, Policy,
     descriptors::{self, Rule, RuleLimit},
 };
-use weir_store::Store;
 
-use super::{
-    CheckError, Invalid, LevelAnswer, Limiter, Snapshot,
-    status::{Status, Statuses},
-};
+use super::request::Invalid;
 
 /// Most descriptors of a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;
@@ -60,7 +56,7 @@ pub struct Override {
 pub struct Resolved<'a> {
     pub(super) domain: Option<&'a Domain>,
     pub(super) descriptors: Vec<ResolvedDescriptor<'a>>,
-    passed_over: usize,
+    pub(super) passed_over: usize,
 }
 
 /// A descriptor with the limits that it meets.
@@ -214,7 +210,7 @@ impl Override {
 
 impl Resolved<'_> {
     /// What a store has to decide by the policy of this version.
-    fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
+    pub(super) fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
         let anchor = self.domain.map_or(0, |domain| domain.anchor);
         let mut levels = SmallVec::new();
         for found in &self.descriptors {
@@ -231,38 +227,5 @@ impl Resolved<'_> {
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);
         plan
-    }
-}
-
-impl<S: Store> Limiter<S> {
-    /// Decides every descriptor of a request, in one step: a status for each, in their order.
-    ///
-    /// # Errors
-    /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
-    pub async fn check_descriptors<'a>(
-        &self,
-        snapshot: &'a Snapshot,
-        request: &'a Resolved<'_>,
-    ) -> Result<Statuses<'a>, CheckError> {
-        let plan = request.plan(snapshot.version);
-        let verdict = self.verdict(&plan).await?;
-        snapshot.count_degraded(&plan, &verdict);
-        if request.passed_over > 0 {
-            self.metrics.descriptors_passed_over(request.passed_over);
-        }
-        let mut answers = plan.levels().iter().zip(&verdict.decisions);
-        let statuses = request.descriptors.iter().map(|found| {
-            let count = found.limits().count();
-            let levels = answers.by_ref().take(count).map(|(level, decision)| {
-                let window = level.params().window();
-                let answer = LevelAnswer { limit: level.limit, depth: level.depth, window, decision: *decision };
-                (answer, level.phase())
-            });
-            Status::new(found, levels, verdict.at)
-        });
-        let statuses: Vec<_> = statuses.collect();
-        request.count(&snapshot.meters, &self.metrics, &statuses);
-        self.follow_descriptors(request, &statuses);
-        Ok(Statuses { statuses, at: verdict.at, degraded: verdict.degraded, domain_found: request.domain.is_some() })
     }
 }

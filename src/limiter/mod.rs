@@ -1,33 +1,29 @@
 //! The use case: which limits does a request meet, what do they decide together, what is the answer.
 
+mod answer;
 mod checking;
 pub mod descriptors;
 mod follow;
 mod look;
+mod policy_handle;
 pub mod rehearsal;
 pub mod request;
 pub mod status;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use smallvec::SmallVec;
-use thiserror::Error;
-use weir_core::{
-    domain::{Decision, Micros, Summary, aggregate},
-    plan::{Level, Limit, Plan},
-};
+use weir_core::plan::Plan;
 use weir_policy::Policy;
 use weir_store::{Decide, ResetDone, Store, StoreError, Verdict};
 
-use crate::telemetry::{HotKeys, Meters, Metrics};
+use crate::telemetry::{HotKeys, Metrics};
+pub use answer::{Answer, LevelAnswer};
 pub use checking::{Checking, Waiting};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
+pub use policy_handle::Snapshot;
 pub use rehearsal::Rehearsal;
-pub use request::{Invalid, Request};
+pub use request::{CheckError, Invalid, Request};
 pub use status::{Shown, Status, Statuses};
 
 /// Decides requests by the policy in force, over one store.
@@ -36,59 +32,6 @@ pub struct Limiter<S> {
     current: ArcSwap<Snapshot>,
     metrics: Arc<Metrics>,
     hot_keys: Option<HotKeys>,
-}
-
-/// A policy with its counters. A request holds on to the one it began with.
-pub struct Snapshot {
-    /// The policy.
-    pub policy: Policy,
-    /// What it counts.
-    pub meters: Meters,
-    /// Told apart from every other policy of this process by it.
-    pub version: u64,
-}
-
-/// The answer to one request; by default to one that met no limit.
-#[derive(Debug, Default)]
-pub struct Answer<'a> {
-    /// The answer over all levels that count.
-    pub summary: Summary,
-    /// What each level said, root first.
-    pub levels: SmallVec<[LevelAnswer<'a>; 4]>,
-    /// Decided without the shared store.
-    pub degraded: bool,
-    /// The number of the domain in its policy, where that defines it.
-    pub domain: Option<u32>,
-}
-
-/// What one level said.
-#[derive(Debug)]
-pub struct LevelAnswer<'a> {
-    /// The limit.
-    pub limit: &'a Limit,
-    /// How many segments it covers.
-    pub depth: u8,
-    /// What it decided.
-    pub decision: Decision,
-    /// Its window, under the request's factor: see [`Algorithm::window`](weir_core::algorithm::Algorithm::window).
-    pub window: Micros,
-}
-
-/// Why a request has no answer.
-#[derive(Debug, Error)]
-pub enum CheckError {
-    /// The request is not valid.
-    #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// No policy defines the domain.
-    #[error("no policy defines the domain `{0}`")]
-    UnknownDomain(String),
-    /// The domain's policy forbids limits of requests.
-    #[error("the policy of the domain `{0}` does not let requests bring limits of their own")]
-    SpecDenied(String),
-    /// The store has no answer.
-    #[error("the store failed")]
-    Store(#[from] StoreError),
 }
 
 impl<S: Store> Limiter<S> {
@@ -192,40 +135,5 @@ impl<S: Store> Limiter<S> {
         let snapshot = self.snapshot();
         let anchor = request.anchor(&snapshot.policy);
         Ok(self.store.reset(&request.key, anchor, subtree).await?)
-    }
-}
-
-static VERSIONS: AtomicU64 = AtomicU64::new(0);
-
-impl Snapshot {
-    fn new(policy: Policy, metrics: &Metrics) -> Self {
-        let mut limits: Vec<_> = policy.limits().collect();
-        limits.sort_by_key(|(_, limit)| limit.index);
-        let limits = limits.into_iter().map(|(domain, limit)| (&*domain.name, &*limit.name));
-        let mut domains: Vec<_> = policy.domains().collect();
-        domains.sort_by_key(|domain| domain.index);
-        let meters = Meters::new(metrics, domains.into_iter().map(|domain| &*domain.name), limits);
-        Self { policy, meters, version: VERSIONS.fetch_add(1, Ordering::Relaxed) }
-    }
-
-    #[inline]
-    fn count_degraded(&self, plan: &Plan<'_>, verdict: &Verdict) {
-        if verdict.degraded {
-            self.meters.degraded(plan.domain, plan.on_store_failure);
-        }
-    }
-}
-
-impl<'a> Answer<'a> {
-    /// Fills in what was decided on these levels of a plan, and passes each decision to `count`.
-    #[inline]
-    fn fill(&mut self, plan: &Plan<'a>, levels: &[Level<'a>], verdict: &Verdict, count: impl Fn(&Limit, &Decision)) {
-        for (level, &decision) in levels.iter().zip(&verdict.decisions) {
-            let (limit, window) = (level.limit, level.params().window());
-            count(limit, &decision);
-            self.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
-        }
-        self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
-        (self.domain, self.degraded) = (plan.domain, verdict.degraded);
     }
 }

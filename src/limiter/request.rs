@@ -10,8 +10,7 @@ use weir_core::{
     plan::{Level, Plan},
 };
 use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
-
-use super::CheckError;
+use weir_store::StoreError;
 
 /// A request that may be decided.
 #[derive(Debug)]
@@ -55,6 +54,23 @@ pub enum Invalid {
         /// What is wrong with it.
         message: String,
     },
+}
+
+/// Why a request has no answer.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// The request is not valid.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// No policy defines the domain.
+    #[error("no policy defines the domain `{0}`")]
+    UnknownDomain(String),
+    /// The domain's policy forbids limits of requests.
+    #[error("the policy of the domain `{0}` does not let requests bring limits of their own")]
+    SpecDenied(String),
+    /// The store has no answer.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
 }
 
 impl Invalid {

@@ -1,4 +1,4 @@
-//! What is answered of each descriptor.
+//! Decides the descriptors of a request, and answers each.
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -6,10 +6,14 @@ use weir_core::{
     domain::{Micros, Summary, Unit, aggregate},
 };
 use weir_policy::descriptors::{Rule, RuleLimit, resolve};
+use weir_store::Store;
 
 use super::{
-    LevelAnswer,
+    Limiter,
+    answer::LevelAnswer,
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
+    policy_handle::Snapshot,
+    request::CheckError,
 };
 use crate::telemetry::{Meters, Metrics};
 
@@ -164,5 +168,38 @@ impl Resolved<'_> {
                 }
             }
         }
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// Decides every descriptor of a request, in one step: a status for each, in their order.
+    ///
+    /// # Errors
+    /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
+    pub async fn check_descriptors<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        request: &'a Resolved<'_>,
+    ) -> Result<Statuses<'a>, CheckError> {
+        let plan = request.plan(snapshot.version);
+        let verdict = self.verdict(&plan).await?;
+        snapshot.count_degraded(&plan, &verdict);
+        if request.passed_over > 0 {
+            self.metrics.descriptors_passed_over(request.passed_over);
+        }
+        let mut answers = plan.levels().iter().zip(&verdict.decisions);
+        let statuses = request.descriptors.iter().map(|found| {
+            let count = found.limits().count();
+            let levels = answers.by_ref().take(count).map(|(level, decision)| {
+                let window = level.params().window();
+                let answer = LevelAnswer { limit: level.limit, depth: level.depth, window, decision: *decision };
+                (answer, level.phase())
+            });
+            Status::new(found, levels, verdict.at)
+        });
+        let statuses: Vec<_> = statuses.collect();
+        request.count(&snapshot.meters, &self.metrics, &statuses);
+        self.follow_descriptors(request, &statuses);
+        Ok(Statuses { statuses, at: verdict.at, degraded: verdict.degraded, domain_found: request.domain.is_some() })
     }
 }

@@ -1,9 +1,9 @@
 //! What authentication counts.
 
-use metrics::Counter;
-use weir_telemetry::Reloads;
+use std::sync::Arc;
 
-use super::Metrics;
+use metrics::Counter;
+use weir_telemetry::{Registry, Reloads};
 
 const AUTH_IN_FORCE: &str = "weir_auth_last_reload_successful";
 const AUTH_RELOADS: &str = "weir_auth_reloads_total";
@@ -27,21 +27,18 @@ pub struct AuthMeter {
 }
 
 impl AuthMeter {
+    pub(super) fn new(registry: &Registry, listener: &str) -> Self {
+        let refused = |reason| registry.counter(REFUSED, &[("listener", listener), ("reason", reason)]);
+        Self { unauthenticated: refused("unauthenticated"), denied: refused("permission_denied") }
+    }
+
     /// Calls that were refused: because it is not known who calls, or because it is.
     pub fn refused(&self, unauthenticated: bool) -> &Counter {
         if unauthenticated { &self.unauthenticated } else { &self.denied }
     }
 }
 
-impl Metrics {
-    /// The meter of a listener where callers are known.
-    pub fn auth(&self, listener: &str) -> AuthMeter {
-        let refused = |reason| self.counter(REFUSED, &[("listener", listener), ("reason", reason)]);
-        AuthMeter { unauthenticated: refused("unauthenticated"), denied: refused("permission_denied") }
-    }
-
-    /// The meter of the file that says who may do what.
-    pub fn auth_reloads(&self) -> Reloads {
-        Reloads::new(self.registry(), AUTH_RELOADS, AUTH_IN_FORCE, &[])
-    }
+/// The meter of the file that says who may do what.
+pub(super) fn reloads(registry: &Arc<Registry>) -> Reloads {
+    Reloads::new(registry, AUTH_RELOADS, AUTH_IN_FORCE, &[])
 }

@@ -2,99 +2,14 @@
 
 use std::sync::Arc;
 
-use metrics::Counter;
 use weir_core::domain::OnStoreFailure;
 use weir_telemetry::ShardedCounters;
 use weir_telemetry::request::{OTHER, Outcome};
 
-use super::metrics::{CHECKS, DECISIONS, DEGRADED, Metrics, NEAR_LIMIT};
-
-/// How a check came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// A unary gRPC call.
-    Grpc,
-    /// A gRPC call with many checks.
-    GrpcBatch,
-    /// A message of a gRPC stream.
-    GrpcStream,
-    /// A call of Envoy's.
-    Envoy,
-    /// A check as JSON over HTTP.
-    Http,
-    /// Many of them in one request.
-    HttpBatch,
-}
-
-impl Transport {
-    /// Every transport; the position of each is its number.
-    pub const ALL: [Self; 6] =
-        [Self::Grpc, Self::GrpcBatch, Self::GrpcStream, Self::Envoy, Self::Http, Self::HttpBatch];
-
-    /// Its label.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Grpc => "grpc",
-            Self::GrpcBatch => "grpc_batch",
-            Self::GrpcStream => "grpc_stream",
-            Self::Envoy => "envoy",
-            Self::Http => "http",
-            Self::HttpBatch => "http_batch",
-        }
-    }
-}
-
-/// What is counted of a limit: its counters, by their positions.
-const ALLOWED: usize = 0;
-const LIMITED: usize = 1;
-const SHADOW_LIMITED: usize = 2;
-const NEAR: usize = 3;
-const OF_LIMIT: usize = 4;
-
-/// How many counters a domain has.
-const OF_DOMAIN: usize = Transport::ALL.len() * Outcome::ALL.len() + OnStoreFailure::ALL.len();
-
-/// The counter of a limit for such a decision.
-fn decided(allowed: bool, shadow: bool) -> usize {
-    match (allowed, shadow) {
-        (true, _) => ALLOWED,
-        (false, false) => LIMITED,
-        (false, true) => SHADOW_LIMITED,
-    }
-}
-
-fn of_limit(metrics: &Metrics, domain: &str, limit: &str) -> [Counter; OF_LIMIT] {
-    let decisions = |outcome| metrics.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
-    let near = metrics.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]);
-    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near]
-}
-
-fn of_domain(metrics: &Metrics, domain: &str) -> impl Iterator<Item = Counter> {
-    let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
-    let checks = each.map(move |(transport, outcome)| {
-        metrics.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
-    });
-    let rules = OnStoreFailure::ALL.into_iter();
-    checks.chain(rules.map(move |rule| metrics.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())])))
-}
-
-/// What one limit counts, where that is not known when a policy is compiled.
-#[derive(Clone)]
-pub struct LimitMeter([Counter; OF_LIMIT]);
-
-impl LimitMeter {
-    pub(super) fn new(metrics: &Metrics, domain: &str, limit: &str) -> Self {
-        Self(of_limit(metrics, domain, limit))
-    }
-
-    /// Counts one decision of the limit.
-    pub fn count(&self, allowed: bool, shadow: bool, near: bool) {
-        self.0[decided(allowed, shadow)].increment(1);
-        if allowed && near {
-            self.0[NEAR].increment(1);
-        }
-    }
-}
+use super::{
+    metrics::Metrics,
+    series::{ALLOWED, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport, decided, of_domain, of_limit},
+};
 
 /// The counters of one policy.
 pub struct Meters {
@@ -159,21 +74,22 @@ impl Meters {
         domains: impl IntoIterator<Item = &'a str>,
         limits: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let mut counters: Vec<_> = of_domain(metrics, OTHER).chain(of_limit(metrics, OTHER, OTHER)).collect();
+        let registry = metrics.registry();
+        let mut counters: Vec<_> = of_domain(registry, OTHER).chain(of_limit(registry, OTHER, OTHER)).collect();
         let (mut domain_starts, mut limit_starts) = (Vec::new(), Vec::new());
         for domain in domains {
             let admitted = metrics.admits(domain, None);
             domain_starts.push(if admitted { counters.len() } else { OTHER_DOMAIN });
-            counters.extend(admitted.then(|| of_domain(metrics, domain)).into_iter().flatten());
+            counters.extend(admitted.then(|| of_domain(registry, domain)).into_iter().flatten());
         }
         for (domain, limit) in limits {
             let admitted = metrics.admits(domain, Some(limit));
             limit_starts.push(if admitted { counters.len() } else { OTHER_LIMIT });
-            counters.extend(admitted.then(|| of_limit(metrics, domain, limit)).into_iter().flatten());
+            counters.extend(admitted.then(|| of_limit(registry, domain, limit)).into_iter().flatten());
         }
         let others = domain_starts.iter().filter(|start| **start == OTHER_DOMAIN).count();
         metrics.without_series(others + limit_starts.iter().filter(|start| **start == OTHER_LIMIT).count());
-        Self { counters: metrics.sharded(counters), domains: domain_starts, limits: limit_starts }
+        Self { counters: registry.sharded(counters), domains: domain_starts, limits: limit_starts }
     }
 
     /// Counts one check in the domain of this number; without one, in all that have none.

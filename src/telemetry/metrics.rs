@@ -1,4 +1,4 @@
-//! Every metric, once: its name, what it means, and the handles that count it.
+//! The registry of one service, and the handles that count what has no file of its own.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,70 +9,18 @@ use std::{
 use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use weir_telemetry::{Histogram, Registry, ShardedCounters, histogram::DURATIONS, request::OTHER};
+use weir_telemetry::{Histogram, Registry, Reloads, histogram::DURATIONS, request::OTHER};
 
 use super::{
-    auth,
-    meters::{LimitMeter, Transport},
-    spans,
+    auth::{self, AuthMeter},
+    names::{
+        BUILD_INFO, CHECK_DURATION, COUNTERS, DESCRIPTORS_PASSED_OVER, EVICTIONS, GAUGES, KEYS, LAST_RELOAD, MAX_KEYS,
+        RELOAD_SUCCESSFUL, RELOADS, SERIES_REFUSED, SNAPSHOT_BYTES, SNAPSHOT_DURATION, SNAPSHOT_FAILURES,
+        SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES,
+    },
+    series::{LimitMeter, Transport},
+    spans::{self, SpanMeter},
 };
-
-/// Checks answered.
-pub const CHECKS: &str = "weir_checks_total";
-/// What each limit decided.
-pub const DECISIONS: &str = "weir_decisions_total";
-/// Passes with under a fifth of the limit left.
-pub const NEAR_LIMIT: &str = "weir_near_limit_total";
-/// Checks decided without the shared store.
-pub const DEGRADED: &str = "weir_degraded_total";
-const CHECK_DURATION: &str = "weir_check_duration_seconds";
-const KEYS: &str = "weir_keys";
-const MAX_KEYS: &str = "weir_keys_max";
-const EVICTIONS: &str = "weir_evictions_total";
-const STORE_FULL: &str = "weir_store_full_total";
-const SNAPSHOT_FAILURES: &str = "weir_snapshot_failures_total";
-const SNAPSHOT_LAST_SUCCESS: &str = "weir_snapshot_last_success_timestamp_seconds";
-const SNAPSHOT_DURATION: &str = "weir_snapshot_duration_seconds";
-const SNAPSHOT_BYTES: &str = "weir_snapshot_bytes";
-const RELOADS: &str = "weir_policy_reloads_total";
-const LAST_RELOAD: &str = "weir_policy_last_reload_success_timestamp_seconds";
-const RELOAD_SUCCESSFUL: &str = "weir_policy_last_reload_successful";
-const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
-const WITHOUT_SERIES: &str = "weir_limits_without_series";
-const DESCRIPTORS_PASSED_OVER: &str = "weir_descriptors_passed_over_total";
-const BUILD_INFO: &str = "weir_build_info";
-
-const COUNTERS: &[(&str, &str)] = &[
-    (CHECKS, "Checks answered, by domain, transport and outcome (allowed, limited, error)."),
-    (DECISIONS, "What each limit decided (allowed, limited, shadow_limited)."),
-    (NEAR_LIMIT, "Passes that left under a fifth of the limit."),
-    (
-        DEGRADED,
-        "Checks decided without the shared store, by domain and the rule that answered (local, allow, deny, error).",
-    ),
-    (EVICTIONS, "States dropped from memory, by reason (expired, evicted, snapshot)."),
-    (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
-    (SNAPSHOT_FAILURES, "Snapshots that could not be written."),
-    (RELOADS, "Reloads of the policy, by result (success, error)."),
-    (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series series show values of requests already."),
-    (DESCRIPTORS_PASSED_OVER, "Descriptors left without a limit because their request met too many limits."),
-];
-
-const GAUGES: &[(&str, &str)] = &[
-    (KEYS, "States held in memory, one for each limit and key."),
-    (MAX_KEYS, "Most states that memory has room for (store.max_keys)."),
-    (SNAPSHOT_LAST_SUCCESS, "When a snapshot was last written whole."),
-    (SNAPSHOT_DURATION, "How long the last snapshot took to write."),
-    (SNAPSHOT_BYTES, "Length of the last snapshot."),
-    (LAST_RELOAD, "When the policy was last loaded."),
-    (
-        WITHOUT_SERIES,
-        "Domains and limits of the policy in force that are counted as `other` because metrics.max_limit_series others \
-         have series already.",
-    ),
-    (RELOAD_SUCCESSFUL, "Whether the policy on disk is in force; 0 after a change that is not valid."),
-    (BUILD_INFO, "Always 1; the labels tell the build."),
-];
 
 /// Longest label with values of requests, in bytes.
 const MAX_LABEL_BYTES: usize = 256;
@@ -195,8 +143,10 @@ impl Metrics {
             valued.refused.increment(1);
             name.1 = OTHER.into();
         }
-        let meter =
-            valued.meters.entry(name).or_insert_with_key(|(domain, label)| LimitMeter::new(self, domain, label));
+        let meter = valued
+            .meters
+            .entry(name)
+            .or_insert_with_key(|(domain, label)| LimitMeter::new(&self.registry, domain, label));
         meter.clone()
     }
 
@@ -205,19 +155,24 @@ impl Metrics {
         self.descriptors_passed_over.increment(count as u64);
     }
 
-    /// A counter of this service.
-    pub(super) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
-        self.registry.counter(name, labels)
-    }
-
-    /// Counts for these counters of the service, without threads sharing a cache line.
-    pub(super) fn sharded(&self, counters: Vec<Counter>) -> Arc<ShardedCounters> {
-        self.registry.sharded(counters)
-    }
-
     /// Where all of it is counted.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// The meter of a listener where callers are known.
+    pub fn auth(&self, listener: &str) -> AuthMeter {
+        AuthMeter::new(&self.registry, listener)
+    }
+
+    /// The meter of the file that says who may do what.
+    pub fn auth_reloads(&self) -> Reloads {
+        auth::reloads(&self.registry)
+    }
+
+    /// What counts spans.
+    pub fn spans(&self) -> SpanMeter {
+        SpanMeter::new(&self.registry)
     }
 
     /// How long checks by a transport take.
@@ -252,9 +207,9 @@ impl Metrics {
     pub fn memory(&self, keys: usize, evictions: &[(&str, usize)], full: (&str, usize)) {
         self.keys.set(keys as f64);
         for (reason, count) in evictions {
-            self.counter(EVICTIONS, &[("reason", reason)]).absolute(*count as u64);
+            self.registry.counter(EVICTIONS, &[("reason", reason)]).absolute(*count as u64);
         }
-        self.counter(STORE_FULL, &[("rule", full.0)]).absolute(full.1 as u64);
+        self.registry.counter(STORE_FULL, &[("rule", full.0)]).absolute(full.1 as u64);
     }
 
     /// A snapshot of so many bytes stands whole on disk.

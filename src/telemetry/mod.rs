@@ -4,11 +4,14 @@ pub mod auth;
 pub mod hot_keys;
 pub mod meters;
 pub mod metrics;
+mod names;
+mod series;
 pub mod spans;
 pub mod tracing;
 
 pub use auth::AuthMeter;
 pub use hot_keys::{HotKey, HotKeys, Sighting};
-pub use meters::{Counts, LimitCounts, LimitMeter, Meters, Transport};
+pub use meters::{Counts, LimitCounts, Meters};
 pub use metrics::{Metrics, MetricsSettings};
+pub use series::{LimitMeter, Transport};
 pub use spans::{Spans, TracingSettings};

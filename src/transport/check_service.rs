@@ -95,7 +95,7 @@ impl<S: Store> CheckService<S> {
             Err(error) => {
                 snapshot.meters.check(None, transport, Outcome::Error);
                 if is_watched {
-                    request::tell(|told| told.check(None, None, Outcome::Error, false));
+                    request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
                 }
                 return Checked::Ready(encode(Err(error.into()), summary_only));
             }
@@ -132,7 +132,7 @@ impl<S: Store> CheckService<S> {
         if self.is_watched {
             let snapshot = self.limiter.snapshot();
             let domain = snapshot.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
-            request::tell(|told| told.domain = Some(domain.into()));
+            request::summarize(|summary| summary.domain = Some(domain.into()));
         }
         Ok(self.limiter.reset(request, subtree).await?)
     }
@@ -165,5 +165,5 @@ fn tell(snapshot: &Snapshot, request: &Request<'_>, answer: Option<&Answer<'_>>)
     };
     let binding = answer.and_then(|answer| answer.levels.get(answer.summary.binding?));
     let limit = binding.map(|level| if request.spec.is_some() { OTHER } else { &*level.limit.name });
-    request::tell(|told| told.check(domain, limit, outcome, degraded));
+    request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
 }

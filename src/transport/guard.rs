@@ -70,7 +70,7 @@ impl<R: Routes> Guarded<R> {
     fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<InFlight, Refused>) {
         let Some(watch) = &self.watch else { return (None, self.admit(request)) };
         let watched = Watched::begin(watch, R::surface(request), request.headers());
-        let admitted = request::enter(watched.trail(), || self.admit(request));
+        let admitted = request::enter(watched.context(), || self.admit(request));
         (Some(watched), admitted)
     }
 
@@ -88,7 +88,7 @@ impl<R: Routes> Guarded<R> {
 }
 
 impl<R: Routes> Serve for Guarded<R> {
-    type Body = Told<R::Body>;
+    type Body = ObservedBody<R::Body>;
 
     fn on(self, connected: Connected) -> Self {
         let visitor =
@@ -96,38 +96,34 @@ impl<R: Routes> Serve for Guarded<R> {
         Self { routes: self.routes.on(&connected), visitor, connected, ..self }
     }
 
-    fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> impl Future<Output = Response<Told<R::Body>>> + Send {
+    async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {
         let (watched, admitted) = self.receive(&mut request);
-        async move {
-            // Boxed once it runs: what waits for its turn stays small, and the room of one call is that of the next.
-            let (mut response, in_flight) = match (admitted, &watched) {
-                (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
-                (Ok(in_flight), Some(watched)) => {
-                    (Box::pin(watched.within(self.routes.serve(request))).await, in_flight)
-                }
-                (Err(refused), _) => {
-                    let mut response = R::refuse(refused);
-                    tell_id(given_id(request.headers()), response.headers_mut());
-                    (response, InFlight::default())
-                }
-            };
-            let watched = watched.map(|mut watched| {
-                watched.answered(&mut response);
-                watched
-            });
-            response.map(|body| Told { body, watched, _in_flight: in_flight })
-        }
+        let (mut response, in_flight) = match (admitted, &watched) {
+            // Boxed once they run: what waits for its turn stays small, and the room of one call is that of the next.
+            (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
+            (Ok(in_flight), Some(watched)) => (Box::pin(watched.within(self.routes.serve(request))).await, in_flight),
+            (Err(refused), _) => {
+                let mut response = R::refuse(refused);
+                tell_id(given_id(request.headers()), response.headers_mut());
+                (response, InFlight::default())
+            }
+        };
+        let watched = watched.map(|mut watched| {
+            watched.answered(&mut response);
+            watched
+        });
+        response.map(|body| ObservedBody { body, watched, _in_flight: in_flight })
     }
 }
 
 /// An answer's body, whose request is in flight until this is dropped.
-pub struct Told<B> {
+pub struct ObservedBody<B> {
     body: B,
     watched: Option<Box<Watched>>,
     _in_flight: InFlight,
 }
 
-impl<B: Body + Unpin> Body for Told<B> {
+impl<B: Body + Unpin> Body for ObservedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

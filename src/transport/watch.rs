@@ -1,4 +1,4 @@
-//! Requests that somebody will be told of: by a span, or in the log. Where nobody will, none of this is made.
+//! Requests that are reported: by a span, or by a line of the access log. For others none of this is made.
 
 use std::{
     pin::Pin,
@@ -14,7 +14,7 @@ use hyper::{
 use opentelemetry::trace::Span as _;
 use tonic::Code;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
-use weir_telemetry::request::{self, Ending, RequestId, Surface, Told, Trail};
+use weir_telemetry::request::{self, RequestContext, RequestEnd, RequestId, RequestSummary, Surface};
 
 use crate::telemetry::{
     Spans,
@@ -27,14 +27,14 @@ const ACCESS: &str = "weir::access";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// Who is told of requests.
+/// What reports requests.
 pub struct Watch {
     spans: Option<Spans>,
 }
 
 impl Watch {
-    /// Whoever makes these spans and reads the log, where anything of a request will be told at all: without spans only where the
-    /// log tells of single requests, or the store may fail them.
+    /// An observer with these spans, where requests are reported at all: without spans only where the log has a line for each
+    /// request, or the store may fail them.
     pub fn new(spans: Option<Spans>, is_shared: bool) -> Option<Arc<Self>> {
         let wanted = spans.is_some() || is_shared || LevelFilter::current() >= LevelFilter::DEBUG;
         wanted.then(|| Arc::new(Self { spans }))
@@ -44,12 +44,12 @@ impl Watch {
 /// What a body has more.
 type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 
-/// A request that somebody will be told of, when this is dropped.
+/// A request that is reported when this is dropped.
 pub struct Watched {
     watch: Arc<Watch>,
-    trail: Arc<Trail>,
+    context: Arc<RequestContext>,
     span: Option<Span>,
-    ending: Ending,
+    end: RequestEnd,
 }
 
 impl Watched {
@@ -59,37 +59,37 @@ impl Watched {
         let caller = caller(headers);
         let spans = watch.spans.as_ref().filter(|_| surface != Surface::Other);
         let span = spans.and_then(|spans| spans.begin(caller.as_ref()));
-        let context = span.as_ref().map(|span| span.span_context()).or(caller.as_ref());
-        let trace = context.map(|context| u128::from_be_bytes(context.trace_id().to_bytes()));
-        let trail = Arc::new(Trail::new(surface, given, trace, span.is_some()));
-        Box::new(Self { watch: Arc::clone(watch), trail, span, ending: Ending::default() })
+        let parent = span.as_ref().map(|span| span.span_context()).or(caller.as_ref());
+        let trace = parent.map(|parent| u128::from_be_bytes(parent.trace_id().to_bytes()));
+        let context = Arc::new(RequestContext::new(surface, given, trace, span.is_some()));
+        Box::new(Self { watch: Arc::clone(watch), context, span, end: RequestEnd::default() })
     }
 
     /// What is said of the request.
-    pub fn trail(&self) -> &Arc<Trail> {
-        &self.trail
+    pub fn context(&self) -> &Arc<RequestContext> {
+        &self.context
     }
 
     /// What `answer` does is done for this request.
     pub fn within<F: Future>(&self, answer: F) -> impl Future<Output = F::Output> + use<F> {
-        request::within(Arc::clone(&self.trail), answer)
+        request::within(Arc::clone(&self.context), answer)
     }
 
     /// The head of the answer is there.
     pub fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status().as_u16();
-        let is_grpc = matches!(self.trail.surface, Surface::Grpc { .. });
+        let is_grpc = matches!(self.context.surface, Surface::Grpc { .. });
         if is_grpc || response.headers().contains_key(GRPC_STATUS) {
             self.ended(response.headers_mut());
         } else {
-            self.ending = Ending::Http(status);
+            self.end = RequestEnd::Http(status);
             self.mark(response.headers_mut());
         }
     }
 
     /// Looks for more of the answer's body.
     pub fn poll_frame<B: Body + Unpin>(&mut self, body: &mut B, cx: &mut Waker<'_>) -> Poll<Polled<B>> {
-        let mut polled = request::enter(&self.trail, || Pin::new(body).poll_frame(cx));
+        let mut polled = request::enter(&self.context, || Pin::new(body).poll_frame(cx));
         if let Poll::Ready(Some(Ok(frame))) = &mut polled
             && let Some(trailers) = frame.trailers_mut()
         {
@@ -102,7 +102,7 @@ impl Watched {
     fn ended(&mut self, headers: &mut HeaderMap) {
         let code = headers.get(GRPC_STATUS).and_then(|code| code.to_str().ok()?.parse().ok());
         if let Some(code) = code {
-            self.ending = Ending::Grpc(code);
+            self.end = RequestEnd::Grpc(code);
             self.mark(headers);
         }
     }
@@ -110,8 +110,8 @@ impl Watched {
     fn mark(&self, headers: &mut HeaderMap) {
         // Where a line of the log will tell of the request, its id is needed anyway.
         let is_told = self.is_told() && enabled!(target: ACCESS, Level::DEBUG);
-        let id = || if is_told { Some(self.trail.id()) } else { self.trail.known_id() };
-        if self.ending.has_failed()
+        let id = || if is_told { Some(self.context.id()) } else { self.context.known_id() };
+        if self.end.has_failed()
             && let Some(id) = id()
             && let Ok(id) = HeaderValue::try_from(id.as_str())
         {
@@ -121,25 +121,25 @@ impl Watched {
 
     /// Whether it asks for a decision or a reset.
     fn is_told(&self) -> bool {
-        self.trail.surface != Surface::Other
+        self.context.surface != Surface::Other
     }
 
-    fn log(&self, told: &Told) {
-        let trail = &self.trail;
+    fn log(&self, summary: &RequestSummary) {
+        let context = &self.context;
         debug!(
             target: ACCESS,
-            call = %trail.surface,
-            status = status(self.ending),
-            outcome = told.outcome_of(self.ending),
-            domain = told.domain.as_deref(),
-            limit = told.limit.as_deref(),
-            checks = told.checks,
-            limited = told.limited,
-            failed = told.failed,
-            degraded = told.degraded,
-            duration_us = trail.took().as_micros() as u64,
-            request_id = %trail.id(),
-            trace_id = trail.trace_id(),
+            call = %context.surface,
+            status = status(self.end),
+            outcome = summary.outcome_of(self.end),
+            domain = summary.domain.as_deref(),
+            limit = summary.limit.as_deref(),
+            checks = summary.checks,
+            limited = summary.limited,
+            failed = summary.failed,
+            degraded = summary.degraded,
+            duration_us = context.took().as_micros() as u64,
+            request_id = %context.id(),
+            trace_id = context.trace_id(),
             "answered"
         );
     }
@@ -150,26 +150,26 @@ impl Drop for Watched {
         if !self.is_told() {
             return;
         }
-        let told = self.trail.take_told();
-        self.log(&told);
+        let summary = self.context.take_summary();
+        self.log(&summary);
         if let Some(spans) = &self.watch.spans
             && let Some(span) = self.span.take()
         {
-            spans.end(span, self.trail.surface, &told, self.ending);
+            spans.end(span, self.context.surface, &summary, self.end);
         }
     }
 }
 
 /// How a request ended, as the log says it.
-fn status(ending: Ending) -> String {
-    match ending {
-        Ending::Abandoned => "abandoned".to_owned(),
-        Ending::Grpc(code) => format!("{:?}", Code::from(code)),
-        Ending::Http(status) => status.to_string(),
+fn status(end: RequestEnd) -> String {
+    match end {
+        RequestEnd::Abandoned => "abandoned".to_owned(),
+        RequestEnd::Grpc(code) => format!("{:?}", Code::from(code)),
+        RequestEnd::Http(status) => status.to_string(),
     }
 }
 
-/// The id that the caller gave this request, to be told where it fails.
+/// The id that the client gave this request, to be returned where it fails.
 pub fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(REQUEST_ID).filter(|id| RequestId::given(id.as_bytes()).is_some()).cloned()
 }

@@ -3,17 +3,15 @@
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::{Value, json};
 use tonic::Code;
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{
-        Server,
-        envoy::{descriptor, should_rate_limit},
-        eventually,
-        http::{Answer, Client},
-        requests::refusal,
-        server::Setup,
-    },
+use crate::support::{
+    Server,
+    envoy::{descriptor, should_rate_limit},
+    eventually,
+    http::{Answer, Client},
+    requests::refusal,
+    server::Setup,
 };
 
 const YEAR: u64 = 365 * 24 * 60 * 60;

@@ -4,9 +4,9 @@ use std::fs;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::{Value, json};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
-    servers::{Cluster, ClusterOptions, Options, Server as Redis},
     support::{
         Server, envoy, eventually,
         http::{Answer, Client},

@@ -11,16 +11,14 @@ use weir::{
     proto::{CheckBatchRequest, CheckRequest, CheckResponse, ResetRequest, ResetResponse},
     transport::routes::path,
 };
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{
-        Server,
-        envoy::descriptor,
-        plain::{Plain, framed},
-        requests::{check, peek, short},
-        server::Setup,
-    },
+use crate::support::{
+    Server,
+    envoy::descriptor,
+    plain::{Plain, framed},
+    requests::{check, peek, short},
+    server::Setup,
 };
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";

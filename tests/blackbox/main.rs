@@ -33,8 +33,6 @@ mod readiness;
 mod reload;
 mod request_ids;
 mod rolling;
-#[path = "../stores/servers/mod.rs"]
-mod servers;
 mod settings;
 mod shared_store;
 mod simulate;

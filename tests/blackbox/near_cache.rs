@@ -10,11 +10,9 @@ use std::{
 
 use tokio::task::JoinSet;
 use weir::proto::{CheckRequest, ResetRequest};
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{PATIENCE, Server, eventually, requests::check, server::Setup},
-};
+use crate::support::{PATIENCE, Server, eventually, requests::check, server::Setup};
 
 const HITS: &str = "weir_near_cache_hits_total";
 /// Checks that the server was asked for.

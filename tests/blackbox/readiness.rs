@@ -1,11 +1,9 @@
 //! Readiness while the shared store is down.
 
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{Server, eventually, eventually_async, requests::check, server::Setup},
-};
+use crate::support::{Server, eventually, eventually_async, requests::check, server::Setup};
 
 const POLICY: &str = "schema: { '*': { limits: [9, 1, 86400] } }";
 const DOWN: &str = "the store does not answer\n";

@@ -3,11 +3,9 @@
 use serde_json::{Value, json};
 use tonic::{Code, Request};
 use weir::proto::CheckRequest;
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{Server, eventually, http, requests::check, server::Setup},
-};
+use crate::support::{Server, eventually, http, requests::check, server::Setup};
 
 const POLICY: &str =
     "domain: api\nschema: { user: { limits: [{ gcra: { burst: 0, count: 1, period: 1d }, name: per-user }] } }";

@@ -13,14 +13,12 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tonic::{Code, Status, transport::Endpoint};
 use weir::proto::{CheckRequest, CheckResponse, rate_limiter_client::RateLimiterClient};
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{
-        Server, eventually, in_time,
-        requests::{check, peek},
-        server::Setup,
-    },
+use crate::support::{
+    Server, eventually, in_time,
+    requests::{check, peek},
+    server::Setup,
 };
 
 const CALLERS: usize = 8;

@@ -6,11 +6,9 @@ use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 use weir::proto::{CheckBatchRequest, CheckRequest, CheckResponse};
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{Server, eventually_async, requests::check, server::Setup},
-};
+use crate::support::{Server, eventually_async, requests::check, server::Setup};
 
 const CHECKS: usize = 1_000;
 /// Below what is asked for.

@@ -1,11 +1,9 @@
 //! `weir simulate --compare`: two policies hear one story.
 
 use serde_json::{Value, json};
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{Run, run, run_with},
-};
+use crate::support::{Run, run, run_with};
 
 const TIGHT: &str = "schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1, period: 10s }, name: per-user \
                      }] } } } }";

@@ -7,11 +7,9 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
-use crate::{
-    servers::{Cluster, ClusterOptions, Options, Server as Redis},
-    support::{PATIENCE, Run, eventually, run_with, weir},
-};
+use crate::support::{PATIENCE, Run, eventually, run_with, weir};
 
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/nested/limits.yaml");
 const LINE: &str = r#"{"at_us":0,"key":["user","alex","trade"]}"#;

@@ -7,17 +7,15 @@ use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::Status
 use rustix::process::Signal;
 use tonic::{Code, Request};
 use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
+use weir_test_redis::{Options, Server as Redis};
 
-use crate::{
-    servers::{Options, Server as Redis},
-    support::{
-        Server,
-        collector::{Collector, attributes},
-        envoy, eventually, http,
-        pki::{Authority, Leaf},
-        requests::{check, gcra, with_limits},
-        server::Setup,
-    },
+use crate::support::{
+    Server,
+    collector::{Collector, attributes},
+    envoy, eventually, http,
+    pki::{Authority, Leaf},
+    requests::{check, gcra, with_limits},
+    server::Setup,
 };
 
 const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: [{ gcra: { burst: 0, count: 1, period: 1d }, name: \

@@ -9,8 +9,6 @@ mod hits;
 mod lookup;
 mod metrics;
 mod odd;
-#[path = "../stores/servers/mod.rs"]
-mod servers;
 mod statuses;
 mod stores;
 mod table;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weir_core::domain::{ManualClock, Unit};
 use weir_store::{MemoryStore, Store};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
@@ -16,7 +17,6 @@ use weir::{
 };
 
 use crate::{
-    servers::{Cluster, ClusterOptions, Options, Server},
     stores::{memory, redis},
     table::{START, policy},
 };

@@ -9,11 +9,9 @@ use weir_store::{
     memory::MemorySettings,
     redis::{RedisStore, settings::RedisSettings},
 };
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
-use crate::{
-    servers::{Cluster, ClusterOptions, Options, Server},
-    table::{TABLES, tell_all},
-};
+use crate::table::{TABLES, tell_all};
 
 pub fn memory(clock: Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
     MemoryStore::new(MemorySettings::default(), clock)

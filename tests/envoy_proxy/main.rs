@@ -14,8 +14,6 @@ mod passing;
 mod proxy;
 mod rules;
 mod scene;
-#[path = "../stores/servers/mod.rs"]
-mod servers;
 #[allow(dead_code)]
 #[path = "../blackbox/support/mod.rs"]
 mod support;

@@ -8,11 +8,9 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
+use weir_test_redis::Process;
 
-use crate::{
-    servers::Process,
-    support::{eventually, http},
-};
+use crate::support::{eventually, http};
 
 /// Where `examples/envoy/get-envoy` puts it, below the directory of the build.
 const INSTALLED: &str = "envoy-1.40.0/envoy/_bin/envoy";

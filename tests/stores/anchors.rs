@@ -9,9 +9,9 @@ use weir::proto::{
     Charge, CheckRequest, CheckResponse, FixedWindow, Limit, LimitSpec, TokenBucket, limit::Algorithm,
     rate_limiter_client::RateLimiterClient,
 };
+use weir_test_redis::{Cluster, ClusterOptions, eventually};
 
 use crate::{
-    servers::{Cluster, ClusterOptions, eventually},
     service::{assert_no_panic, hash_of, patient, runtime},
     support::requests::{check, limit, seconds_long},
 };

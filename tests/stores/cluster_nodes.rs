@@ -1,7 +1,8 @@
 //! Nodes of a Cluster that are silent, and keys that are on their way from one to another.
 
+use weir_test_redis::{Cluster, ClusterOptions, Greeter, Reply, eventually};
+
 use crate::{
-    servers::{Cluster, ClusterOptions, Greeter, Reply, eventually},
     service::{assert_no_panic, hash_of, patient, runtime},
     support::{Server as Service, requests::check},
 };

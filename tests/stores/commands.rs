@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use futures_util::{StreamExt, stream};
 use weir::proto::CheckRequest;
+use weir_test_redis::{Options, Server};
 
 use crate::{
-    servers::{Options, Server},
     service::{patient, runtime},
     support::{Server as Service, requests::check},
 };

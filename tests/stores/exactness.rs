@@ -1,7 +1,8 @@
 //! Many services on one store, many clients on one key: they get exactly what one would get.
 
+use weir_test_redis::{Options, Server};
+
 use crate::{
-    servers::{Options, Server},
     service::{replicas, runtime},
     support::crowd,
 };

@@ -4,9 +4,9 @@ use weir_core::{
     algorithm::{Bounds, Entry, LIST, Params},
     domain::{Ask, time::SECOND},
 };
+use weir_test_redis::{Options, Server, eventually};
 
 use crate::{
-    servers::{Options, Server, eventually},
     service::{patient, runtime},
     support::requests::check,
 };

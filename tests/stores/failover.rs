@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::future::join_all;
+use weir_test_redis::{Cluster, ClusterOptions, eventually};
 
 use crate::{
-    servers::{Cluster, ClusterOptions, eventually},
     service::{REPLICAS, assert_no_panic, hash_of, replicas, runtime, window},
     support::{
         Server,

@@ -5,15 +5,12 @@
 mod anchors;
 mod cluster_nodes;
 mod commands;
-mod conformance;
 mod exactness;
 mod expiry;
 mod failover;
-mod harness;
 mod moving_slots;
 mod outages;
 mod planned_failover;
-mod servers;
 mod service;
 mod start;
 #[allow(dead_code)]

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use weir_test_redis::{Cluster, ClusterOptions, eventually};
+
 use crate::{
-    servers::{Cluster, ClusterOptions, eventually},
     service::{assert_no_panic, hash_of, replicas, runtime},
     support::{
         Server,
@@ -62,9 +63,9 @@ fn left_half_way(cluster: &Cluster, services: &[Server]) {
     tally += runtime.block_on(crowd::ask(services, algorithm, user));
     let owner = cluster.owner(slot);
     assert!(
-        cluster.nodes[owner]
-            .try_command(&[b"TYPE".as_slice(), &hash])
-            .is_ok_and(|reply| { matches!(reply, crate::servers::Reply::ServerError(error) if error.code() == "ASK") })
+        cluster.nodes[owner].try_command(&[b"TYPE".as_slice(), &hash]).is_ok_and(|reply| {
+            matches!(reply, weir_test_redis::Reply::ServerError(error) if error.code() == "ASK")
+        })
     );
     migration.give_back();
     tally += runtime.block_on(crowd::ask(services, algorithm, user));

@@ -4,9 +4,9 @@
 use std::{thread, time::Duration};
 
 use weir::proto::ResetRequest;
+use weir_test_redis::{Options, SentinelOptions, Sentinels, Server as Redis, eventually};
 
 use crate::{
-    servers::{Options, SentinelOptions, Sentinels, Server as Redis, eventually},
     service::{patient, runtime, window},
     support::{
         Server, eventually_async,

@@ -16,7 +16,7 @@ use weir_core::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
     plan::{Level, Plan},
 };
-use weir_telemetry::{LogLimit, Registry, request as trail};
+use weir_telemetry::{LogLimit, Registry, request};
 
 /// When to come back to a store that is not asked. An estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
@@ -72,8 +72,8 @@ impl SharedStore {
                 if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {
                     let error = &failure as &dyn std::error::Error;
                     warn!(
-                        request_id = trail::request_id(),
-                        trace_id = trail::trace_id(),
+                        request_id = request::request_id(),
+                        trace_id = request::trace_id(),
                         error,
                         "the shared store did not answer a request; such warnings come once a second at most"
                     );
@@ -98,9 +98,9 @@ impl SharedStore {
     }
 
     async fn ask(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        let at = trail::asking();
+        let at = request::store_call_began();
         let decided = self.redis.verdict(plan).await;
-        trail::asked(at, decided.is_err());
+        request::store_call_ended(at, decided.is_err());
         match decided {
             Ok(verdict) => Ok(verdict),
             Err(error) => {
@@ -135,9 +135,9 @@ impl SharedStore {
     pub async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         // What was counted here while the shared store failed would come back at its next failure.
         self.local.reset_now(key, anchor, subtree);
-        let at = trail::asking();
+        let at = request::store_call_began();
         let done = self.redis.reset(key, anchor, subtree).await;
-        trail::asked(at, done.is_err());
+        request::store_call_ended(at, done.is_err());
         if let Some(near) = &self.near {
             near.cache.forget_all();
         }

@@ -193,6 +193,16 @@ pub fn switch(text: &str) -> Option<bool> {
     }
 }
 
+/// Of these variables those that are set, as a remark says it.
+pub fn from(environment: &Environment, names: &[&str]) -> String {
+    let set: Vec<_> = names.iter().copied().filter(|name| environment.text(name).is_some()).collect();
+    if set.is_empty() {
+        format!("the default where {} is not set", names[0])
+    } else {
+        format!("from {}", set.join(", "))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

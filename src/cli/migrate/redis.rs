@@ -9,7 +9,11 @@ use weir_store::{
     url::{Address, Credentials, RedisUrl, Topology},
 };
 
-use super::{environment::Environment, sheet::Sheet, times, translate::from};
+use super::{
+    environment::{Environment, from},
+    sheet::Sheet,
+    times,
+};
 
 /// Where it looks for a server when nothing says otherwise.
 const DEFAULT_SOCKET: &str = "/var/run/nutcracker/ratelimit.sock";

@@ -8,7 +8,7 @@ use weir_core::domain::{
 };
 
 use super::{
-    environment::{Environment, switch},
+    environment::{Environment, from, switch},
     redis,
     sheet::Sheet,
     table::{self, Becomes, Variable},
@@ -36,16 +36,6 @@ pub fn translate(environment: &Environment) -> Result<Sheet, String> {
     log(environment, &mut sheet)?;
     rest(environment, &mut sheet);
     Ok(sheet)
-}
-
-/// Of these variables those that are set, as a remark says it.
-pub fn from(environment: &Environment, names: &[&str]) -> String {
-    let set: Vec<_> = names.iter().copied().filter(|name| environment.text(name).is_some()).collect();
-    if set.is_empty() {
-        format!("the default where {} is not set", names[0])
-    } else {
-        format!("from {}", set.join(", "))
-    }
 }
 
 fn limits(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {

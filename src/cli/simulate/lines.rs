@@ -35,6 +35,17 @@ pub struct Entry {
     pub line: Result<Line, String>,
 }
 
+/// Lines that are JSON.
+pub struct Trace;
+
+impl Reading for Trace {
+    fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
+        into.push(Entry { number, line: Line::parse(text) });
+    }
+
+    fn finish(&mut self, _: &mut Vec<Entry>) {}
+}
+
 /// Some lines that follow each other.
 #[derive(Default)]
 pub struct Batch {

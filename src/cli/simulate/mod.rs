@@ -191,7 +191,7 @@ async fn tell(listener: &mut impl Listener, mut telling: Telling, broken: impl F
     let end = telling.tell(listener, &mut out, broken).await;
     telling.progress.conclude();
     let code = end.and_then(|end| match end {
-        End::Told => telling.conclude().and_then(|()| Ok(listener.conclude(&mut out)?)),
+        End::Complete => telling.conclude().and_then(|()| Ok(listener.conclude(&mut out)?)),
         End::Broken(code) => Ok(code),
     });
     out.flush()?;

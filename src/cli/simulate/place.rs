@@ -14,7 +14,7 @@ use weir_store::{
     url::RedisUrl,
 };
 
-use super::{Failure, telling::in_full};
+use super::Failure;
 
 /// Most states of a story in memory: beyond what memory holds, so that no refusal is the store's.
 const MAX_KEYS: usize = 1 << 32;
@@ -94,5 +94,13 @@ impl Store for InRedis {
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         self.store.reset(key, anchor, subtree).await
+    }
+}
+
+/// Why a store has no answer, with the cause.
+pub fn in_full(error: &StoreError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }

@@ -12,11 +12,10 @@ use clap::Args;
 use super::{
     Failure,
     access::{AccessLog, Arrivals, Field, KeyFrom, OfASecond},
-    lines::Lines,
+    lines::{Lines, Trace},
     passed_over::PassedOver,
     progress::Progress,
     telling::Telling,
-    trace::Trace,
 };
 
 /// Where the lines come from, and what they mean.

@@ -15,9 +15,9 @@ use weir_policy::Policy;
 
 use super::{
     moments::at_text,
-    place::Place,
+    place::{Place, in_full},
     tallies::Tallies,
-    telling::{Listener, in_full},
+    telling::Listener,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
@@ -51,7 +51,7 @@ pub struct Story<S> {
 
 /// A decided line.
 #[derive(Serialize)]
-struct Told<'a> {
+struct CheckRecord<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u64>,
     at_us: Micros,
@@ -86,7 +86,7 @@ impl<S: Place> Story<S> {
             Print::DecisionsOfKeys => (Some(number), Some(&line.key[..])),
             _ => (None, None),
         };
-        Ok(say(out, &Told { line: number, at_us: line.at_us, key, decided: Decided::from(&answer) }))
+        Ok(say(out, &CheckRecord { line: number, at_us: line.at_us, key, decided: Decided::from(&answer) }))
     }
 
     async fn reset(&mut self, line: &ResetLine, out: &mut dyn Write) -> Result<io::Result<()>, CheckError> {

@@ -3,7 +3,6 @@
 use std::{io::Write, pin::pin};
 
 use futures_util::FutureExt;
-use weir_store::StoreError;
 
 use super::{Failure, lines::Lines, passed_over::PassedOver, place::Place, progress::Progress, trace::Line};
 
@@ -38,7 +37,7 @@ pub struct Telling {
 /// How a story came to its end.
 pub enum End {
     /// It was told to its last line.
-    Told,
+    Complete,
     /// Something ended it between two lines, for which this is the exit code.
     Broken(u8),
 }
@@ -69,7 +68,7 @@ impl Telling {
                 code = &mut broken => return Ok(End::Broken(code)),
                 batch = self.lines.next() => batch,
             };
-            let Some(batch) = batch else { return Ok(End::Told) };
+            let Some(batch) = batch else { return Ok(End::Complete) };
             let lines = batch.entries.len();
             for entry in batch.entries {
                 // A store far away takes its time for a batch.
@@ -98,13 +97,5 @@ impl Telling {
                 out.flush()?;
             }
         }
-    }
-}
-
-/// Why a store has no answer, with the cause.
-pub fn in_full(error: &StoreError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }

@@ -8,7 +8,6 @@ use weir_core::{
 use weir_policy::{Spec, limits::read_limits};
 use weir_settings::{Problems, document::Node};
 
-use super::lines::{Entry, Reading};
 use crate::limiter::{Invalid, Request};
 
 /// One line.
@@ -52,17 +51,6 @@ pub struct ResetLine {
 enum ChargeName {
     AllOrNothing,
     Independent,
-}
-
-/// Lines that are JSON.
-pub struct Trace;
-
-impl Reading for Trace {
-    fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>) {
-        into.push(Entry { number, line: Line::parse(text) });
-    }
-
-    fn finish(&mut self, _: &mut Vec<Entry>) {}
 }
 
 impl Line {

@@ -11,13 +11,14 @@ use opentelemetry::{
 };
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, TracerProviderBuilder};
 use tonic::Code;
-use weir_telemetry::request::{Ending, Surface, Told};
+use weir_telemetry::{
+    Registry,
+    request::{RequestEnd, RequestSummary, Surface},
+};
 
 pub use caller::caller;
 pub use opentelemetry_sdk::trace::Span;
 pub use settings::TracingSettings;
-
-use super::Metrics;
 
 const SPANS: &str = "weir_trace_spans_total";
 
@@ -36,6 +37,13 @@ pub struct SpanMeter {
     pub dropped: Counter,
     /// Sent, and not taken.
     pub failed: Counter,
+}
+
+impl SpanMeter {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let of = |result| registry.counter(SPANS, &[("result", result)]);
+        Self { exported: of("exported"), dropped: of("dropped"), failed: of("failed") }
+    }
 }
 
 /// Who makes spans.
@@ -67,15 +75,15 @@ impl Spans {
     }
 
     /// The request has ended so. What it asked of a shared store is a span below its own.
-    pub fn end(&self, mut span: Span, surface: Surface, told: &Told, ending: Ending) {
+    pub fn end(&self, mut span: Span, surface: Surface, summary: &RequestSummary, end: RequestEnd) {
         span.update_name(surface.to_string());
-        span.set_attributes(of_surface(surface, ending));
-        span.set_attributes(of_decision(told, ending));
-        if is_our_failure(ending) {
+        span.set_attributes(of_surface(surface, end));
+        span.set_attributes(of_decision(summary, end));
+        if is_our_failure(end) {
             span.set_status(Status::error(""));
         }
         span.end();
-        if let Some((start, end, has_failed)) = told.store {
+        if let Some((start, end, has_failed)) = summary.store {
             let store = SpanBuilder::from_name("redis").with_kind(SpanKind::Client).with_start_time(start);
             let mut store = self.start(store, Some(span.span_context()));
             store.set_attribute(KeyValue::new("db.system.name", "redis"));
@@ -87,7 +95,7 @@ impl Spans {
     }
 }
 
-fn of_surface(surface: Surface, ending: Ending) -> Vec<KeyValue> {
+fn of_surface(surface: Surface, end: RequestEnd) -> Vec<KeyValue> {
     let mut attributes = match surface {
         Surface::Grpc { service, method } => vec![
             KeyValue::new("rpc.system", "grpc"),
@@ -101,39 +109,39 @@ fn of_surface(surface: Surface, ending: Ending) -> Vec<KeyValue> {
             KeyValue::new("url.path", route),
         ],
     };
-    let status = match (surface, ending) {
-        (_, Ending::Http(status)) => Some(("http.response.status_code", i64::from(status))),
-        (_, Ending::Grpc(code)) => Some(("rpc.grpc.status_code", i64::from(code))),
-        (Surface::Grpc { .. }, Ending::Abandoned) => Some(("rpc.grpc.status_code", Code::Cancelled as i64)),
-        (_, Ending::Abandoned) => None,
+    let status = match (surface, end) {
+        (_, RequestEnd::Http(status)) => Some(("http.response.status_code", i64::from(status))),
+        (_, RequestEnd::Grpc(code)) => Some(("rpc.grpc.status_code", i64::from(code))),
+        (Surface::Grpc { .. }, RequestEnd::Abandoned) => Some(("rpc.grpc.status_code", Code::Cancelled as i64)),
+        (_, RequestEnd::Abandoned) => None,
     };
     attributes.extend(status.map(|(key, status)| KeyValue::new(key, status)));
     attributes
 }
 
 /// What was decided. No value of the request is in it: names are the policy's.
-fn of_decision(told: &Told, ending: Ending) -> Vec<KeyValue> {
+fn of_decision(summary: &RequestSummary, end: RequestEnd) -> Vec<KeyValue> {
     let mut attributes = Vec::new();
-    attributes.extend(told.domain.as_deref().map(|domain| KeyValue::new("weir.domain", domain.to_owned())));
-    attributes.extend(told.outcome_of(ending).map(|outcome| KeyValue::new("weir.outcome", outcome)));
-    attributes.extend(told.limit.as_deref().map(|limit| KeyValue::new("weir.limit", limit.to_owned())));
-    if told.checks > 0 {
-        attributes.push(KeyValue::new("weir.degraded", told.degraded));
+    attributes.extend(summary.domain.as_deref().map(|domain| KeyValue::new("weir.domain", domain.to_owned())));
+    attributes.extend(summary.outcome_of(end).map(|outcome| KeyValue::new("weir.outcome", outcome)));
+    attributes.extend(summary.limit.as_deref().map(|limit| KeyValue::new("weir.limit", limit.to_owned())));
+    if summary.checks > 0 {
+        attributes.push(KeyValue::new("weir.degraded", summary.degraded));
     }
-    if told.checks > 1 {
-        attributes.push(KeyValue::new("weir.checks", i64::from(told.checks)));
-        attributes.push(KeyValue::new("weir.checks.limited", i64::from(told.limited)));
-        attributes.push(KeyValue::new("weir.checks.failed", i64::from(told.failed)));
+    if summary.checks > 1 {
+        attributes.push(KeyValue::new("weir.checks", i64::from(summary.checks)));
+        attributes.push(KeyValue::new("weir.checks.limited", i64::from(summary.limited)));
+        attributes.push(KeyValue::new("weir.checks.failed", i64::from(summary.failed)));
     }
     attributes
 }
 
 /// Whether the fault is the service's: what a caller did wrong is no error of a server's span.
-fn is_our_failure(ending: Ending) -> bool {
-    match ending {
-        Ending::Abandoned => false,
-        Ending::Http(status) => status >= 500,
-        Ending::Grpc(code) => matches!(
+fn is_our_failure(end: RequestEnd) -> bool {
+    match end {
+        RequestEnd::Abandoned => false,
+        RequestEnd::Http(status) => status >= 500,
+        RequestEnd::Grpc(code) => matches!(
             Code::from(code),
             Code::Unknown
                 | Code::DeadlineExceeded
@@ -142,14 +150,6 @@ fn is_our_failure(ending: Ending) -> bool {
                 | Code::Unavailable
                 | Code::DataLoss
         ),
-    }
-}
-
-impl Metrics {
-    /// What counts spans.
-    pub fn spans(&self) -> SpanMeter {
-        let of = |result| self.counter(SPANS, &[("result", result)]);
-        SpanMeter { exported: of("exported"), dropped: of("dropped"), failed: of("failed") }
     }
 }
 

@@ -7,10 +7,10 @@ pub mod added_headers;
 pub mod encode;
 pub mod json;
 pub mod metadata;
-#[cfg(test)]
-mod scene;
 pub mod service;
 pub mod settings;
+#[cfg(test)]
+mod tests;
 pub mod wire;
 
 pub use envoy_types::pb::envoy::service::ratelimit::v3 as pb;

@@ -76,7 +76,7 @@ impl<S: Store> Rls<S> {
     fn tell(&self, domain: Option<&str>, statuses: Option<&Statuses<'_>>, outcome: Outcome, degraded: bool) {
         if self.service.is_watched() {
             let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
-            request::tell(|told| told.check(domain, limit, outcome, degraded));
+            request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
         }
     }
 }

@@ -113,7 +113,7 @@ impl Setup {
     }
 
     /// With its counts in this server, which has long to answer: machines are busy.
-    pub fn shared(self, redis: &crate::servers::Server) -> Self {
+    pub fn shared(self, redis: &weir_test_redis::Server) -> Self {
         self.env("WEIR_STORE__URL", &redis.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::scene::{Scene, service};
-use crate::servers::{Options, SentinelOptions, Sentinels, Server, Silent};
+use weir_test_redis::{Options, SentinelOptions, Sentinels, Server, Silent};
 
 #[test]
 fn a_password_that_changes() {

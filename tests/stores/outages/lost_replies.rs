@@ -11,12 +11,13 @@ use std::{
     },
 };
 
+use weir_test_redis::{Options, Server};
+
 use super::{
     callers::{RULES, of_rule},
     scene::service,
 };
 use crate::{
-    servers::{Options, Server},
     service::{assert_no_panic, runtime},
     support::{
         Server as Service, eventually_async,

@@ -6,7 +6,7 @@ use super::{
     hold,
     scene::{Scene, service},
 };
-use crate::servers::{Options, Server};
+use weir_test_redis::{Options, Server};
 
 const SHORT: Duration = Duration::ZERO;
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use weir_core::algorithm::Entry;
+use weir_test_redis::eventually;
 
 use tokio::{runtime::Runtime, sync::RwLock, task::JoinHandle};
 use weir::proto::CheckRequest;
@@ -17,7 +18,6 @@ use weir::proto::CheckRequest;
 use super::callers::{Answer, Answers, CALLERS, RULES, Told, call, of_rule, told};
 
 use crate::{
-    servers::eventually,
     service::{assert_no_panic, runtime, window},
     support::{
         Server, crowd,

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use weir::proto::CheckResponse;
+use weir_test_redis::{Cluster, ClusterOptions, Options, Reply, Server};
 
 use super::{
     callers::{RULES, of_rule},
     scene::{Scene, service},
 };
 use crate::{
-    servers::{Cluster, ClusterOptions, Options, Reply, Server},
     service::{assert_no_panic, hash_in, hash_of, patient, runtime},
     support::{Server as Service, crowd, eventually_async, requests::check},
 };

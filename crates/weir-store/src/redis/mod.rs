@@ -48,7 +48,7 @@ use weir_core::{
     domain::{Clock, Decision, Key, Micros, OnStoreFailure},
     plan::{Decisions, Plan},
 };
-use weir_telemetry::request as trail;
+use weir_telemetry::request;
 
 use crate::metrics::{ServerStatus, StoreMeter, StoreOp};
 
@@ -183,8 +183,8 @@ impl RedisStore {
                 Err(failure) => {
                     self.meter.not_taken_back();
                     tracing::debug!(
-                        request_id = trail::request_id(),
-                        trace_id = trail::trace_id(),
+                        request_id = request::request_id(),
+                        trace_id = request::trace_id(),
                         error = &failure as &dyn std::error::Error,
                         "a charge could not be taken back"
                     );
@@ -232,7 +232,7 @@ impl RedisStore {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let done = self.io.handle().spawn(trail::carried(work(Arc::clone(&self.servers)))).await;
+        let done = self.io.handle().spawn(request::carried(work(Arc::clone(&self.servers)))).await;
         done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
     }
 }

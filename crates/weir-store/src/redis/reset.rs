@@ -14,7 +14,7 @@ use super::{
     servers::Servers,
 };
 use weir_core::domain::{Key, Micros};
-use weir_telemetry::request as trail;
+use weir_telemetry::request;
 
 use crate::{Failure, failure::RefusalCode};
 
@@ -95,8 +95,8 @@ pub async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result
             Err(failure) if tries == PAGE_TRIES || is_for_good(&failure) => return Err(failure),
             Err(failure) => {
                 debug!(
-                    request_id = trail::request_id(),
-                    trace_id = trail::trace_id(),
+                    request_id = request::request_id(),
+                    trace_id = request::trace_id(),
                     server = %node.address(),
                     error = &failure as &dyn std::error::Error,
                     "a page of a scan failed"

@@ -50,8 +50,8 @@ impl fmt::Display for Surface {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// Whoever asked has gone before there was an answer.
+pub enum RequestEnd {
+    /// The client went away before there was an answer.
     #[default]
     Abandoned,
     /// With this code of gRPC.
@@ -60,8 +60,8 @@ pub enum Ending {
     Http(u16),
 }
 
-impl Ending {
-    /// Whether there was another answer than what was asked for; a refusal over HTTP is one.
+impl RequestEnd {
+    /// Whether the answer is an error; a refusal over HTTP is one.
     pub fn has_failed(self) -> bool {
         match self {
             Self::Abandoned => false,
@@ -73,7 +73,7 @@ impl Ending {
 
 /// What was decided for one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct RequestSummary {
     /// The domain, where all checks are of one: its name in the policy, or `other`.
     pub domain: Option<Box<str>>,
     /// The limit that decided, where it was one check: its name in the policy, or `other`.
@@ -86,11 +86,11 @@ pub struct Told {
     pub limited: u32,
     /// Those that could not be decided.
     pub failed: u32,
-    /// When the shared store was asked, until when, and whether it did not answer.
+    /// When the shared store was called, until when, and whether that failed.
     pub store: Option<(SystemTime, SystemTime, bool)>,
 }
 
-impl Told {
+impl RequestSummary {
     /// A check in this domain went so; `None`: the policy has no such domain. `limit` is the one that decided, if any.
     pub fn check(&mut self, domain: Option<&str>, limit: Option<&str>, outcome: Outcome, degraded: bool) {
         let domain = domain.unwrap_or(OTHER);
@@ -107,8 +107,8 @@ impl Told {
     }
 
     /// How a request went that ended so: as its checks did, or else it is an error where it failed.
-    pub fn outcome_of(&self, ending: Ending) -> Option<&'static str> {
-        let failed = || ending.has_failed().then_some(Outcome::Error);
+    pub fn outcome_of(&self, end: RequestEnd) -> Option<&'static str> {
+        let failed = || end.has_failed().then_some(Outcome::Error);
         self.outcome().or_else(failed).map(Outcome::name)
     }
 
@@ -123,9 +123,9 @@ impl Told {
     }
 }
 
-/// One request that somebody will be told of.
+/// The context of one request, which spans and log lines are made of.
 #[derive(Debug)]
-pub struct Trail {
+pub struct RequestContext {
     /// What was called.
     pub surface: Surface,
     since: Instant,
@@ -133,15 +133,15 @@ pub struct Trail {
     /// The id of the caller's trace, or of the one that begins with this request.
     trace: Option<u128>,
     has_span: bool,
-    told: Mutex<Told>,
+    summary: Mutex<RequestSummary>,
 }
 
-impl Trail {
+impl RequestContext {
     /// Of a request that begins, under the id that its caller gave it. `trace` is the one that it is part of; it may have a span
     /// there.
     pub fn new(surface: Surface, given: Option<RequestId>, trace: Option<u128>, has_span: bool) -> Self {
         let id = given.map_or_else(OnceLock::new, OnceLock::from);
-        Self { surface, since: Instant::now(), id, trace, has_span, told: Mutex::default() }
+        Self { surface, since: Instant::now(), id, trace, has_span, summary: Mutex::default() }
     }
 
     /// The request's id, made where it has none.
@@ -149,7 +149,7 @@ impl Trail {
         self.id.get_or_init(RequestId::make)
     }
 
-    /// The request's id, where it was given or a log line has told it.
+    /// The request's id, where the client gave it or a log line has shown it.
     pub fn known_id(&self) -> Option<&RequestId> {
         self.id.get()
     }
@@ -165,31 +165,31 @@ impl Trail {
     }
 
     /// What was decided so far, taken away.
-    pub fn take_told(&self) -> Told {
-        std::mem::take(&mut self.told.lock())
+    pub fn take_summary(&self) -> RequestSummary {
+        std::mem::take(&mut self.summary.lock())
     }
 }
 
 tokio::task_local! {
-    static CURRENT: Arc<Trail>;
+    static CURRENT: Arc<RequestContext>;
 }
 
-/// What `future` does is done for the request of this trail.
-pub fn within<F: Future>(trail: Arc<Trail>, future: F) -> impl Future<Output = F::Output> {
-    CURRENT.scope(trail, future)
+/// What `future` does is done for the request of this context.
+pub fn within<F: Future>(context: Arc<RequestContext>, future: F) -> impl Future<Output = F::Output> {
+    CURRENT.scope(context, future)
 }
 
-/// What `work` does is done for the request of this trail.
-pub fn enter<T>(trail: &Arc<Trail>, work: impl FnOnce() -> T) -> T {
-    CURRENT.sync_scope(Arc::clone(trail), work)
+/// What `work` does is done for the request of this context.
+pub fn enter<T>(context: &Arc<RequestContext>, work: impl FnOnce() -> T) -> T {
+    CURRENT.sync_scope(Arc::clone(context), work)
 }
 
 /// What `future` does on another task is done for the request at hand, where there is one.
 pub fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
-    let trail = CURRENT.try_with(Arc::clone).ok();
+    let context = CURRENT.try_with(Arc::clone).ok();
     async {
-        match trail {
-            Some(trail) => within(trail, future).await,
+        match context {
+            Some(context) => within(context, future).await,
             None => future.await,
         }
     }
@@ -197,30 +197,30 @@ pub fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
 
 /// The id of the request at hand, for a log line about it.
 pub fn request_id() -> Option<String> {
-    CURRENT.try_with(|trail| trail.id().to_string()).ok()
+    CURRENT.try_with(|context| context.id().to_string()).ok()
 }
 
 /// The trace of the request at hand, where it has one.
 pub fn trace_id() -> Option<String> {
-    CURRENT.try_with(|trail| trail.trace_id()).ok().flatten()
+    CURRENT.try_with(|context| context.trace_id()).ok().flatten()
 }
 
-/// Tells something of the request at hand, where there is one with a trail.
-pub fn tell(tell: impl FnOnce(&mut Told)) {
-    let _ = CURRENT.try_with(|trail| tell(&mut trail.told.lock()));
+/// Adds to the summary of the request at hand, where it has a context.
+pub fn summarize(summarize: impl FnOnce(&mut RequestSummary)) {
+    let _ = CURRENT.try_with(|context| summarize(&mut context.summary.lock()));
 }
 
-/// The moment at which the shared store is asked, where the request at hand has a span.
-pub fn asking() -> Option<SystemTime> {
-    CURRENT.try_with(|trail| trail.has_span).unwrap_or_default().then(SystemTime::now)
+/// The moment at which the shared store is called, where the request at hand has a span.
+pub fn store_call_began() -> Option<SystemTime> {
+    CURRENT.try_with(|context| context.has_span).unwrap_or_default().then(SystemTime::now)
 }
 
-/// The shared store was asked at that moment, and has answered or failed. Of several that are asked together, the whole time counts.
-pub fn asked(at: Option<SystemTime>, failed: bool) {
+/// The shared store was called at that moment, and has answered or failed. Of several calls that overlap, the whole time counts.
+pub fn store_call_ended(at: Option<SystemTime>, failed: bool) {
     let Some(at) = at else { return };
-    tell(|told| {
-        let (first, before) = told.store.map_or((at, false), |(first, _, before)| (first.min(at), before));
-        told.store = Some((first, SystemTime::now(), before || failed));
+    summarize(|summary| {
+        let (first, before) = summary.store.map_or((at, false), |(first, _, before)| (first.min(at), before));
+        summary.store = Some((first, SystemTime::now(), before || failed));
     });
 }
 
@@ -230,37 +230,37 @@ mod tests {
 
     #[test]
     fn of_many_checks_it_is_told_what_they_have_in_common() {
-        let mut told = Told::default();
-        assert_eq!(told.outcome(), None);
-        told.check(Some("a"), Some("l"), Outcome::Allowed, false);
+        let mut summary = RequestSummary::default();
+        assert_eq!(summary.outcome(), None);
+        summary.check(Some("a"), Some("l"), Outcome::Allowed, false);
         assert_eq!(
-            (told.outcome(), told.domain.as_deref(), told.limit.as_deref()),
+            (summary.outcome(), summary.domain.as_deref(), summary.limit.as_deref()),
             (Some(Outcome::Allowed), Some("a"), Some("l"))
         );
-        told.check(Some("a"), Some("l"), Outcome::Error, true);
+        summary.check(Some("a"), Some("l"), Outcome::Error, true);
         assert_eq!(
-            (told.outcome(), told.domain.as_deref(), told.limit.as_deref()),
+            (summary.outcome(), summary.domain.as_deref(), summary.limit.as_deref()),
             (Some(Outcome::Error), Some("a"), None)
         );
-        told.check(None, None, Outcome::Limited, false);
-        assert_eq!((told.outcome(), told.domain.as_deref()), (Some(Outcome::Limited), None));
-        told.check(None, None, Outcome::Allowed, false);
-        assert_eq!((told.domain.as_deref(), told.degraded), (None, true));
-        assert_eq!((told.checks, told.limited, told.failed), (4, 1, 1));
+        summary.check(None, None, Outcome::Limited, false);
+        assert_eq!((summary.outcome(), summary.domain.as_deref()), (Some(Outcome::Limited), None));
+        summary.check(None, None, Outcome::Allowed, false);
+        assert_eq!((summary.domain.as_deref(), summary.degraded), (None, true));
+        assert_eq!((summary.checks, summary.limited, summary.failed), (4, 1, 1));
     }
 
     #[tokio::test]
     async fn an_id_is_made_once_for_whoever_asks_below() {
-        assert_eq!((request_id(), trace_id(), asking()), (None, None, None));
+        assert_eq!((request_id(), trace_id(), store_call_began()), (None, None, None));
         let surface = Surface::Http { method: "POST", route: "/v1/check" };
-        let trail = Arc::new(Trail::new(surface, None, None, false));
-        let (first, there) = within(Arc::clone(&trail), async {
-            tell(|told| told.degraded = true);
+        let context = Arc::new(RequestContext::new(surface, None, None, false));
+        let (first, there) = within(Arc::clone(&context), async {
+            summarize(|summary| summary.degraded = true);
             (request_id(), tokio::spawn(carried(async { request_id() })).await.unwrap())
         })
         .await;
-        assert!(first.is_some() && first == there && first == enter(&trail, request_id));
-        assert_eq!(trail.known_id().map(ToString::to_string), first);
-        assert!(trail.take_told().degraded);
+        assert!(first.is_some() && first == there && first == enter(&context, request_id));
+        assert_eq!(context.known_id().map(ToString::to_string), first);
+        assert!(context.take_summary().degraded);
     }
 }

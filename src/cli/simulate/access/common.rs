@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use super::record::{MOST_FIELDS, Texts, quoted};
+use super::texts::{MOST_FIELDS, Texts, quoted};
 
 /// Reads a line. What comes behind these fields is passed over.
 pub fn read(line: &str) -> Option<Texts<'_>> {

@@ -2,7 +2,7 @@
 //! `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "nsq2http" "cc21d9b0"
 //! "locations" "tcp://10.0.2.1:80"`.
 
-use super::record::{MOST_FIELDS, Texts, quoted};
+use super::texts::{MOST_FIELDS, Texts, quoted};
 
 /// What comes behind the request in the default format.
 const NAMES: [&str; 11] = [

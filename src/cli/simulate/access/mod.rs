@@ -4,6 +4,7 @@ mod common;
 mod envoy;
 mod key_from;
 mod record;
+mod texts;
 
 use clap::ValueEnum;
 

@@ -4,14 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{common, envoy};
+use super::{common, envoy, texts::Texts};
 
 /// Where the time stands in JSON, where nobody says so: the first of these that there is.
 const TIMES: &[&str] =
     &["time", "ts", "@timestamp", "timestamp", "msec", "time_iso8601", "time_local", "start_time", "StartUTC"];
-
-/// Room for the fields of a line of text.
-pub const MOST_FIELDS: usize = 16;
 
 /// A line.
 #[derive(Debug)]
@@ -20,15 +17,6 @@ pub enum Record<'a> {
     Text(Texts<'a>),
     /// JSON, whose fields have any names.
     Json(Value),
-}
-
-/// The fields of a line of text.
-#[derive(Debug)]
-pub struct Texts<'a> {
-    /// When.
-    pub time: &'a str,
-    /// By name.
-    pub values: Vec<(&'static str, &'a str)>,
 }
 
 impl<'a> Record<'a> {
@@ -77,22 +65,6 @@ impl<'a> Record<'a> {
     }
 }
 
-impl<'a> Texts<'a> {
-    fn get(&self, name: &str) -> Option<&'a str> {
-        self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
-    }
-
-    /// Takes a request line apart; what is none has an empty method and path.
-    pub fn push_request(&mut self, request: &'a str) {
-        let (rest, protocol) = request
-            .rsplit_once(" HTTP/")
-            .map_or((request, ""), |(rest, version)| (rest, &request[request.len() - version.len() - "HTTP/".len()..]));
-        let parts = rest.split_once(' ').filter(|(method, _)| method.bytes().all(|byte| byte.is_ascii_alphabetic()));
-        let (method, path) = parts.unwrap_or_default();
-        self.values.extend([("request", request), ("method", method), ("path", path), ("protocol", protocol)]);
-    }
-}
-
 /// A field by its name, where dots lead into maps unless a name has them itself.
 fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     let map = value.as_object()?;
@@ -109,15 +81,6 @@ fn single<'a>(name: &str, value: &'a Value) -> Result<Cow<'a, str>, String> {
     }
 }
 
-/// What stands before the next quote that is not behind a backslash, and what comes behind that quote.
-pub fn quoted(text: &str) -> Option<(&str, &str)> {
-    let (bytes, mut at) = (text.as_bytes(), 0);
-    while *bytes.get(at)? != b'"' {
-        at += if bytes[at] == b'\\' { 2 } else { 1 };
-    }
-    Some((&text[..at], &text[at + 1..]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,31 +94,6 @@ mod tests {
         }
         for name in ["a.x", "a.d.x", "x", "", ".", "a."] {
             assert_eq!(got(name), None, "{name}");
-        }
-    }
-
-    #[test]
-    fn quotes_behind_backslashes_end_nothing() {
-        assert_eq!(quoted(r#"a\"b\\" c"#), Some((r#"a\"b\\"#, " c")));
-        assert_eq!(quoted(r#"" c"#), Some(("", " c")));
-        for text in ["", "abc", r#"abc\"#, r#"\""#] {
-            assert_eq!(quoted(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_request_that_is_none_is_empty() {
-        for (request, expected) in [
-            ("GET /a?b HTTP/1.1", ["GET", "/a?b", "HTTP/1.1"]),
-            ("GET /a b HTTP/2.0", ["GET", "/a b", "HTTP/2.0"]),
-            ("GET /a", ["GET", "/a", ""]),
-            ("-", ["", "", ""]),
-            ("", ["", "", ""]),
-            (r"\x16\x03 \x01", ["", "", ""]),
-        ] {
-            let mut texts = Texts { time: "", values: Vec::new() };
-            texts.push_request(request);
-            assert_eq!(["method", "path", "protocol"].map(|name| texts.get(name).unwrap()), expected, "{request}");
         }
     }
 }

@@ -21,10 +21,10 @@ use self::{
 };
 use super::{
     NO,
-    place::Place,
+    place::{Place, in_full},
     story::say,
     tallies::{Name, Tallies},
-    telling::{Listener, in_full},
+    telling::Listener,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{

@@ -3,7 +3,7 @@
 use super::*;
 use crate::transport::rls::{
     Headers,
-    scene::{Scene, asked},
+    tests::{Scene, asked},
 };
 
 const FILE: &str = "

@@ -4,7 +4,7 @@ use serde_json::json;
 use weir_core::domain::Unit;
 
 use super::*;
-use crate::transport::rls::scene::{Scene, asked};
+use crate::transport::rls::tests::{Scene, asked};
 
 const FILE: &str = "
 domain: d

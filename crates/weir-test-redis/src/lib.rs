@@ -1,11 +1,8 @@
 //! Real Redis servers for tests: one, one with replica and Sentinels, a Cluster. Each lives in a directory of its own
 //! below the system's directory for temporary files, listens on free loopback ports and a unix socket, keeps nothing on
 //! disk, and ends with the value that started it, or with the test's process, however that ends.
-//!
-//! Knows nothing of the crate under test, so that any of its test crates may take it in by `#[path]`.
 
-// No test crate uses all of it.
-#![allow(dead_code, unused_imports)]
+#![allow(clippy::expect_used)]
 
 mod cluster;
 mod ports;

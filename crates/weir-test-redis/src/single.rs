@@ -1,7 +1,7 @@
 //! One server.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     path::{Path, PathBuf},
 };
 
@@ -22,8 +22,11 @@ const HARNESS: &str = "harness";
 /// Certificates of a server, as paths of PEM files.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
+    /// Its certificate.
     pub cert: PathBuf,
+    /// The certificate's key.
     pub key: PathBuf,
+    /// The authority that it and its clients trust.
     pub ca: PathBuf,
     /// Clients need a certificate of the same authority.
     pub clients_too: bool,

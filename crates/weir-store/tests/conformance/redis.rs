@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use rmp::{Marker, decode};
 
 use super::told::{Memories, Memory, Told};
-use crate::servers::{Reply, Server};
+use weir_test_redis::{Reply, Server};
 
 /// What every key of the stories begins with; some of it means something to patterns.
 const PREFIX: &str = "story[*]:";

@@ -16,7 +16,7 @@ use super::{
     told::{Reference, Told},
     twins::START,
 };
-use crate::servers::{Options, Server};
+use weir_test_redis::{Options, Server};
 
 /// Checks that come together, at most.
 const CROWD: usize = 12;

@@ -1,4 +1,4 @@
-//! What tests of answers need: a file of descriptors, asked.
+//! What the tests of answers need: a file of descriptors, asked.
 
 use std::{fs, sync::Arc};
 

@@ -2,7 +2,9 @@
 //! microsecond: with limits of every algorithm on nested keys, peeks, refunds, waits, resets, limits that change, and a
 //! clock that steps back.
 //!
-//! `WEIR_SEED=… cargo test --test stores conformance` replays one story; `WEIR_STORIES=…` says how many each store hears.
+//! `WEIR_SEED=… cargo test --test conformance` replays one story; `WEIR_STORIES=…` says how many each store hears.
+
+#![allow(clippy::expect_used)]
 
 mod author;
 mod draw;
@@ -24,7 +26,7 @@ use redis::OnRedis;
 use tally::Tally;
 use told::{Reference, Told};
 
-use crate::servers::{Cluster, ClusterOptions, Options, Server};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 /// Lines of a story.
 const LINES: usize = 60;

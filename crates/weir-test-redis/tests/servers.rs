@@ -1,8 +1,10 @@
-//! The servers of these tests do what the tests believe of them.
+//! The servers do what the tests that use them believe.
+
+#![allow(clippy::expect_used)]
 
 use std::time::Duration;
 
-use crate::servers::{Cluster, ClusterOptions, Options, SentinelOptions, Sentinels, Server, Silent, eventually};
+use weir_test_redis::{Cluster, ClusterOptions, Options, SentinelOptions, Sentinels, Server, Silent, eventually};
 
 #[test]
 fn a_server_is_paused_killed_and_started_again() {

@@ -12,7 +12,7 @@ use super::{
     redis::OnRedis,
     told::{Reference, Told},
 };
-use crate::servers::{Options, Server};
+use weir_test_redis::{Options, Server};
 
 /// When stories of known moments begin.
 pub const START: Micros = 1_790_000_000_000_000;

@@ -1,0 +1,64 @@
+//! What keeps a service from starting.
+
+use std::io;
+
+use thiserror::Error;
+use weir_settings::Problems;
+use weir_store::memory::snapshot::SnapshotError;
+
+use crate::transport::json::Damaged;
+
+/// Why a service cannot start.
+#[derive(Debug, Error)]
+pub enum AppError {
+    /// The policy is not valid.
+    #[error("{0}")]
+    Policy(Problems),
+    /// The certificates of a port cannot be used.
+    #[error("{setting}: {cause}")]
+    Tls {
+        /// The section of the settings.
+        setting: String,
+        /// The file, and what is wrong with it.
+        cause: String,
+    },
+    /// The file that says who may do what is not valid.
+    #[error("auth.file: {0}")]
+    Auth(Problems),
+    /// The snapshot cannot be loaded.
+    #[error("the snapshot {path} {cause}; `weir serve --start-empty` sets it aside and starts without it")]
+    Snapshot {
+        /// Its path.
+        path: String,
+        /// What is wrong with it.
+        cause: SnapshotError,
+    },
+    /// The snapshot cannot be set aside.
+    #[error("the snapshot {path} cannot be set aside: {cause}")]
+    SetAside {
+        /// Its path.
+        path: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {cause}")]
+    Listen {
+        /// The setting's key and value.
+        address: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The system has no threads to give.
+    #[error("cannot start the serving threads: {0}")]
+    Threads(io::Error),
+    /// The collector cannot be named so.
+    #[error("{0}")]
+    Tracing(String),
+    /// The descriptors in this binary are damaged.
+    #[error("reflection is not available: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// The same, for JSON.
+    #[error(transparent)]
+    Descriptors(#[from] Damaged),
+}

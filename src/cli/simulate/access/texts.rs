@@ -1,0 +1,68 @@
+//! The fields of a line of text.
+
+/// Room for the fields of a line of text.
+pub const MOST_FIELDS: usize = 16;
+
+/// The fields of a line of text.
+#[derive(Debug)]
+pub struct Texts<'a> {
+    /// When.
+    pub time: &'a str,
+    /// By name.
+    pub values: Vec<(&'static str, &'a str)>,
+}
+
+impl<'a> Texts<'a> {
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+
+    /// Takes a request line apart; what is none has an empty method and path.
+    pub fn push_request(&mut self, request: &'a str) {
+        let (rest, protocol) = request
+            .rsplit_once(" HTTP/")
+            .map_or((request, ""), |(rest, version)| (rest, &request[request.len() - version.len() - "HTTP/".len()..]));
+        let parts = rest.split_once(' ').filter(|(method, _)| method.bytes().all(|byte| byte.is_ascii_alphabetic()));
+        let (method, path) = parts.unwrap_or_default();
+        self.values.extend([("request", request), ("method", method), ("path", path), ("protocol", protocol)]);
+    }
+}
+
+/// What stands before the next quote that is not behind a backslash, and what comes behind that quote.
+pub fn quoted(text: &str) -> Option<(&str, &str)> {
+    let (bytes, mut at) = (text.as_bytes(), 0);
+    while *bytes.get(at)? != b'"' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    Some((&text[..at], &text[at + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_behind_backslashes_end_nothing() {
+        assert_eq!(quoted(r#"a\"b\\" c"#), Some((r#"a\"b\\"#, " c")));
+        assert_eq!(quoted(r#"" c"#), Some(("", " c")));
+        for text in ["", "abc", r#"abc\"#, r#"\""#] {
+            assert_eq!(quoted(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_none_is_empty() {
+        for (request, expected) in [
+            ("GET /a?b HTTP/1.1", ["GET", "/a?b", "HTTP/1.1"]),
+            ("GET /a b HTTP/2.0", ["GET", "/a b", "HTTP/2.0"]),
+            ("GET /a", ["GET", "/a", ""]),
+            ("-", ["", "", ""]),
+            ("", ["", "", ""]),
+            (r"\x16\x03 \x01", ["", "", ""]),
+        ] {
+            let mut texts = Texts { time: "", values: Vec::new() };
+            texts.push_request(request);
+            assert_eq!(["method", "path", "protocol"].map(|name| texts.get(name).unwrap()), expected, "{request}");
+        }
+    }
+}

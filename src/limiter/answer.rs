@@ -1,0 +1,54 @@
+//! What is answered to a request.
+
+use smallvec::SmallVec;
+use weir_core::{
+    domain::{Decision, Micros, Summary, aggregate},
+    plan::{Level, Limit, Plan},
+};
+use weir_store::Verdict;
+
+/// The answer to one request; by default to one that met no limit.
+#[derive(Debug, Default)]
+pub struct Answer<'a> {
+    /// The answer over all levels that count.
+    pub summary: Summary,
+    /// What each level said, root first.
+    pub levels: SmallVec<[LevelAnswer<'a>; 4]>,
+    /// Decided without the shared store.
+    pub degraded: bool,
+    /// The number of the domain in its policy, where that defines it.
+    pub domain: Option<u32>,
+}
+
+/// What one level said.
+#[derive(Debug)]
+pub struct LevelAnswer<'a> {
+    /// The limit.
+    pub limit: &'a Limit,
+    /// How many segments it covers.
+    pub depth: u8,
+    /// What it decided.
+    pub decision: Decision,
+    /// Its window, under the request's factor: see [`Algorithm::window`](weir_core::algorithm::Algorithm::window).
+    pub window: Micros,
+}
+
+impl<'a> Answer<'a> {
+    /// Fills in what was decided on these levels of a plan, and passes each decision to `count`.
+    #[inline]
+    pub(super) fn fill(
+        &mut self,
+        plan: &Plan<'a>,
+        levels: &[Level<'a>],
+        verdict: &Verdict,
+        count: impl Fn(&Limit, &Decision),
+    ) {
+        for (level, &decision) in levels.iter().zip(&verdict.decisions) {
+            let (limit, window) = (level.limit, level.params().window());
+            count(limit, &decision);
+            self.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
+        }
+        self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
+        (self.domain, self.degraded) = (plan.domain, verdict.degraded);
+    }
+}
