@@ -194,8 +194,8 @@ fn check(bencher: Bencher, case: &Case) {
         request
     };
     bencher.with_inputs(request).bench_local_refs(|request| {
-        let snapshot = limiter.current();
-        let Checking::Ready(answer) = limiter.check(&snapshot, request) else { panic!("memory never waits") };
+        let handle = limiter.current();
+        let Checking::Ready(answer) = limiter.check(&handle, request) else { panic!("memory never waits") };
         assert_eq!(answer.expect("a decision").summary.decision.allowed, case.passes);
     });
 }

@@ -27,13 +27,13 @@ pub fn native(bytes: &[u8]) {
     lint::warnings(&policy);
     assert_eq!(lint::forgotten(&policy, &policy), Vec::<String>::new(), "nothing has changed");
     let limiter = scene::limiter(scene::store(NOW), policy);
-    let snapshot = limiter.snapshot();
-    for domain in snapshot.policy.domains() {
+    let handle = limiter.policy_handle();
+    for domain in handle.policy.domains() {
         for (place, (cost, factor)) in places(domain).iter().flat_map(|place| TERMS.map(|terms| (place, terms))) {
             let mut request = Request::new(&domain.name, &place.pattern).expect("a key");
             request.set_terms(cost, None, factor).expect("terms");
             // A factor may take a limit beyond its bounds, and nothing else may be wrong.
-            let Checking::Ready(answer) = limiter.check(&snapshot, &request) else { panic!("memory never waits") };
+            let Checking::Ready(answer) = limiter.check(&handle, &request) else { panic!("memory never waits") };
             let is_too_far = matches!(&answer, Err(CheckError::Invalid(Invalid::Factor(..))));
             assert!(answer.is_ok() || factor != 1.0 && is_too_far, "{:?}", answer.as_ref().err());
             for level in answer.into_iter().flat_map(|answer| answer.levels) {
@@ -53,13 +53,13 @@ pub fn descriptors(bytes: &[u8]) {
     lint::warnings(&policy);
     lint::forgotten(&policy, &policy);
     let limiter = scene::limiter(scene::store(NOW), policy);
-    let snapshot = limiter.snapshot();
-    for domain in snapshot.policy.domains() {
+    let handle = limiter.policy_handle();
+    for domain in handle.policy.domains() {
         for (hits, _) in TERMS {
             let descriptors: Vec<_> = places(domain).iter().map(|place| descriptor(place, hits)).collect();
             let asked = DescriptorsRequest { domain: domain.name.to_string(), descriptors };
-            let resolved = asked.resolve(&snapshot.policy).expect("not too many");
-            let statuses = limiter.check_descriptors(&snapshot, &resolved).now_or_never();
+            let resolved = asked.resolve(&handle.policy).expect("not too many");
+            let statuses = limiter.check_descriptors(&handle, &resolved).now_or_never();
             let statuses = statuses.expect("memory answers at once").expect("statuses");
             assert_eq!(statuses.statuses.len(), asked.descriptors.len());
         }

@@ -23,7 +23,7 @@ pub fn content(bytes: &[u8]) {
     let Ok((loaded, store)) = load(whole_file(&whole).path()) else { return };
     assert!(store.stats().keys as u64 + loaded.expired + loaded.left_out <= loaded.states, "{loaded:?}");
     let limiter = scene::limiter(store, scene::policy());
-    let snapshot = limiter.snapshot();
+    let snapshot = limiter.policy_handle();
     let keys =
         algorithm::LIST.iter().map(|entry| (EVERY, vec![entry.name])).chain([("", vec!["user", "alex", "trade"])]);
     for (domain, key) in keys {

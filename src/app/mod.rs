@@ -88,7 +88,7 @@ impl App {
         let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
         let ui = &settings.http.ui;
-        let limiter = Arc::new(if ui.enabled { limiter.following(HotKeys::new(ui.max_hot_keys)) } else { limiter });
+        let limiter = Arc::new(if ui.enabled { limiter.with_hot_keys(HotKeys::new(ui.max_hot_keys)) } else { limiter });
         let admin = Admin::new(Arc::clone(&metrics), {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {

@@ -47,8 +47,8 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let refused = |error: limiter::CheckError| Problem::from(Refused::from(error));
     let mut request = limiter::Request::new(&wanted.domain, &wanted.key).map_err(|error| refused(error.into()))?;
     request.set_terms(wanted.cost, None, wanted.factor).map_err(|error| refused(error.into()))?;
-    let snapshot = explorer.0.limiter.snapshot();
-    let answer = explorer.0.limiter.look(&snapshot, &request).await.map_err(refused)?;
+    let handle = explorer.0.limiter.policy_handle();
+    let answer = explorer.0.limiter.preview(&handle, &request).await.map_err(refused)?;
     Ok(told(&json!({
         "allowed": answer.summary.decision.allowed,
         "retry_after_us": answer.summary.decision.retry_after,

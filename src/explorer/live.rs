@@ -21,9 +21,9 @@ struct Wanted {
 pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let Wanted { domain } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
-    let snapshot = limiter.snapshot();
-    let domain = snapshot.policy.domain(&domain).ok_or_else(|| no_domain(&domain))?;
-    let counts = snapshot.meters.counts();
+    let handle = limiter.policy_handle();
+    let domain = handle.policy.domain(&domain).ok_or_else(|| no_domain(&domain))?;
+    let counts = handle.meters.counts();
     let limits = domain.limits().filter_map(|limit| {
         let count = counts.limit(limit.index)?;
         let row = [count.allowed, count.limited, count.shadow_limited, count.near];
@@ -32,7 +32,7 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let limits: Vec<_> = limits.collect();
     let (busy, near) = limiter.hot_keys().map(|keys: &HotKeys| keys.read(&domain.name, MAX_KEYS)).unwrap_or_default();
     Ok(told(&json!({
-        "version": snapshot.version,
+        "version": handle.version,
         "at_ms": explorer.0.started.elapsed().as_millis() as u64,
         "states": limiter.store().memory().stats().keys,
         "shared_store": limiter.store().shared().is_some(),

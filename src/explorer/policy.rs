@@ -44,8 +44,8 @@ struct Place<'a> {
 /// The domains, and the tree of one.
 pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
-    let snapshot = explorer.0.limiter.snapshot();
-    let policy = &snapshot.policy;
+    let handle = explorer.0.limiter.policy_handle();
+    let policy = &handle.policy;
     let mut domains: Vec<_> = policy.domains().collect();
     domains.sort_by_key(|domain| domain.index);
     let domain = match &wanted.domain {
@@ -54,17 +54,17 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     };
     let start = match wanted.below {
         None => 0,
-        Some((node, version)) if version == snapshot.version && (node as usize) < domain.node_count() => node,
+        Some((node, version)) if version == handle.version && (node as usize) < domain.node_count() => node,
         Some(_) => return Err(Problem::new(StatusCode::CONFLICT, "the policy is not the same any more")),
     };
     let names: Vec<_> = domains.iter().take(MAX_DOMAINS).map(|domain| &*domain.name).collect();
     Ok(told(&json!({
-        "version": snapshot.version,
+        "version": handle.version,
         "limits": policy.limit_count(),
         "domains": names,
         "domains_hidden": domains.len() - names.len(),
         "domain": head(policy, domain),
-        "nodes": nodes(domain, start, &|limit| snapshot.meters.counts_apart(limit)),
+        "nodes": nodes(domain, start, &|limit| handle.meters.counts_apart(limit)),
     })))
 }
 

@@ -23,7 +23,7 @@ use weir_settings::{
 
 use super::{Asked, Reply, read, told};
 use crate::{
-    limiter::{self, Answer, CheckError, Invalid, Rehearsal},
+    limiter::{self, Answer, CheckError, DryRun, Invalid},
     transport::{http::problem::Problem, status::Refused},
 };
 
@@ -97,8 +97,8 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
         || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "another simulation is under way; ask again when it is done");
     let turn = Arc::clone(&explorer.0.simulating).try_acquire_owned().map_err(|_| busy())?;
     let run = tokio::task::spawn_blocking(move || {
-        let snapshot = explorer.0.limiter.snapshot();
-        let course = wanted.run(&snapshot.policy, &explorer.0.bounds);
+        let handle = explorer.0.limiter.policy_handle();
+        let course = wanted.run(&handle.policy, &explorer.0.bounds);
         drop(turn);
         course
     });
@@ -172,9 +172,9 @@ impl Wanted {
         let step_us = (duration as u64).div_ceil(STEPS as u64) as Micros;
         let steps = (duration as u64).div_ceil(step_us as u64) as usize;
         let mut course = Course { step_us, steps: vec![Step::default(); steps], limits: Vec::new(), most_remaining: 0 };
-        let (rehearsal, since) = (Rehearsal::default(), Instant::now());
+        let (dry_run, since) = (DryRun::default(), Instant::now());
         for (turn, at) in self.arrivals(duration).enumerate() {
-            let answer = rehearsal.check(at, policy, request).map_err(refused)?;
+            let answer = dry_run.check(at, policy, request).map_err(refused)?;
             course.note(at, &answer);
             if turn % 64 == 0 && since.elapsed() > MAX_TIME {
                 let message = format!("this takes longer than {} s; ask for fewer arrivals", MAX_TIME.as_secs());

@@ -43,12 +43,18 @@ impl<'a> Answer<'a> {
         verdict: &Verdict,
         count: impl Fn(&Limit, &Decision),
     ) {
-        for (level, &decision) in levels.iter().zip(&verdict.decisions) {
-            let (limit, window) = (level.limit, level.params().window());
-            count(limit, &decision);
-            self.levels.push(LevelAnswer { limit, depth: level.depth, decision, window });
+        for (level, decision) in levels.iter().zip(&verdict.decisions) {
+            count(level.limit, decision);
+            self.levels.push(LevelAnswer::new(level, decision));
         }
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
         (self.domain, self.degraded) = (plan.domain, verdict.degraded);
+    }
+}
+
+impl<'a> LevelAnswer<'a> {
+    #[inline]
+    pub(super) fn new(level: &Level<'a>, decision: &Decision) -> Self {
+        Self { limit: level.limit, depth: level.depth, decision: *decision, window: level.params().window() }
     }
 }

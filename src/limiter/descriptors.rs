@@ -15,7 +15,7 @@ use weir_policy::{
     descriptors::{self, Rule, RuleLimit},
 };
 
-use super::request::Invalid;
+use super::request::{Invalid, plan_in};
 
 /// Most descriptors of a request.
 pub const MAX_DESCRIPTORS: usize = 1_000;
@@ -220,9 +220,7 @@ impl Resolved<'_> {
         }
         let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);
         // Who asks for Envoy cannot wait.
-        let mut plan = Plan::new(levels, charge, Some(0));
-        plan.on_store_failure = self.domain.map(|domain| domain.on_store_failure).unwrap_or_default();
-        plan.domain = self.domain.map(|domain| domain.index);
+        let mut plan = plan_in(self.domain, levels, charge, Some(0));
         // Of several descriptors, the path of one does not tell the levels of the others.
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);

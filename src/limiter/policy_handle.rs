@@ -9,7 +9,7 @@ use weir_store::Verdict;
 use crate::telemetry::{Meters, Metrics};
 
 /// A policy with its counters. A request holds on to the one it began with.
-pub struct Snapshot {
+pub struct PolicyHandle {
     /// The policy.
     pub policy: Policy,
     /// What it counts.
@@ -20,7 +20,7 @@ pub struct Snapshot {
 
 static VERSIONS: AtomicU64 = AtomicU64::new(0);
 
-impl Snapshot {
+impl PolicyHandle {
     pub(super) fn new(policy: Policy, metrics: &Metrics) -> Self {
         let mut limits: Vec<_> = policy.limits().collect();
         limits.sort_by_key(|(_, limit)| limit.index);

@@ -132,9 +132,7 @@ impl<'n> Request<'n> {
             (None, Some(domain)) => (self.levels(domain)?, domain.charge),
             (None, None) => return Err(CheckError::UnknownDomain(self.domain.to_string())),
         };
-        let mut plan = Plan::new(levels, self.charge.unwrap_or(charge), self.max_wait);
-        plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
-        plan.domain = domain.map(|domain| domain.index);
+        let mut plan = plan_in(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.policy_version = self.spec.is_none().then_some(version);
         Ok(plan)
     }
@@ -149,4 +147,18 @@ impl<'n> Request<'n> {
     pub(super) fn anchor(&self, policy: &Policy) -> u8 {
         policy.domain(&self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
     }
+}
+
+/// A plan under the rules of a domain, where a policy defines it.
+#[inline]
+pub(super) fn plan_in<'a>(
+    domain: Option<&Domain>,
+    levels: SmallVec<[Level<'a>; 4]>,
+    charge: Charge,
+    max_wait: Option<Micros>,
+) -> Plan<'a> {
+    let mut plan = Plan::new(levels, charge, max_wait);
+    plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
+    plan.domain = domain.map(|domain| domain.index);
+    plan
 }

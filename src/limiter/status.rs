@@ -3,22 +3,24 @@
 use smallvec::SmallVec;
 use weir_core::{
     algorithm::Params,
-    domain::{Micros, Summary, Unit, aggregate},
+    domain::{Decision, Micros, Summary, Unit, aggregate},
+    plan::{Level, Plan},
 };
 use weir_policy::descriptors::{Rule, RuleLimit, resolve};
-use weir_store::Store;
+use weir_store::{Store, Verdict};
 
 use super::{
     Limiter,
     answer::LevelAnswer,
+    decide::decide,
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
-    policy_handle::Snapshot,
+    policy_handle::PolicyHandle,
     request::CheckError,
 };
 use crate::telemetry::{Meters, Metrics};
 
 /// The answer to a request of Envoy's.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Statuses<'a> {
     /// One for each descriptor, in their order.
     pub statuses: Vec<Status<'a>>,
@@ -86,25 +88,20 @@ impl Statuses<'_> {
 }
 
 impl<'a> Status<'a> {
-    /// The status of a descriptor whose limits have said this at `at`; each is given with the phase of its windows.
+    /// The status of a descriptor whose levels were decided so at `at`.
     pub(super) fn new(
         found: &'a ResolvedDescriptor<'_>,
-        answers: impl Iterator<Item = (LevelAnswer<'a>, Micros)>,
+        decided: SmallVec<[(&Level<'a>, &Decision); 2]>,
         at: Micros,
     ) -> Self {
-        let mut phases = SmallVec::<[Micros; 2]>::new();
-        let levels: SmallVec<[_; 2]> = answers
-            .map(|(level, phase)| {
-                phases.push(phase);
-                level
-            })
-            .collect();
+        let levels: SmallVec<[_; 2]> =
+            decided.iter().map(|(level, decision)| LevelAnswer::new(level, decision)).collect();
         let rule = found.rule;
         // In a file of descriptors it is the rule that watches, whatever its limits are in the plan.
         let stands_aside = |level: &LevelAnswer<'_>| rule.is_none() && level.limit.shadow;
         let summary = aggregate(levels.iter().map(|level| (&level.decision, stands_aside(level))));
         let shown = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
-        let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, phases[index], at));
+        let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, decided[index].0.phase(), at));
         Self {
             over: !summary.decision.allowed && !rule.is_some_and(|rule| rule.shadow),
             unlimited: rule.is_some_and(|rule| rule.unlimited),
@@ -156,14 +153,13 @@ impl Resolved<'_> {
             });
             for (met, LevelAnswer { limit, decision, .. }) in found.limits().zip(&status.levels) {
                 let shadow = status.rule.map_or(limit.shadow, |rule| rule.shadow);
-                let near = decision.remaining.saturating_mul(5) < decision.limit;
                 match (&values, self.domain, met.written) {
-                    (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => metrics
-                        .valued_limit(&domain.name, &format!("{values}#{kind}"))
-                        .count(decision.allowed, shadow, near),
+                    (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => {
+                        metrics.valued_limit(&domain.name, &format!("{values}#{kind}")).count(decision, shadow)
+                    }
                     _ => {
                         let index = (!limit.is_override()).then_some(limit.index);
-                        meters.limit(index, decision.allowed, shadow, near);
+                        meters.limit(index, decision, shadow);
                     }
                 }
             }
@@ -178,28 +174,24 @@ impl<S: Store> Limiter<S> {
     /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
     pub async fn check_descriptors<'a>(
         &self,
-        snapshot: &'a Snapshot,
+        handle: &'a PolicyHandle,
         request: &'a Resolved<'_>,
     ) -> Result<Statuses<'a>, CheckError> {
-        let plan = request.plan(snapshot.version);
-        let verdict = self.verdict(&plan).await?;
-        snapshot.count_degraded(&plan, &verdict);
-        if request.passed_over > 0 {
-            self.metrics.descriptors_passed_over(request.passed_over);
-        }
-        let mut answers = plan.levels().iter().zip(&verdict.decisions);
-        let statuses = request.descriptors.iter().map(|found| {
-            let count = found.limits().count();
-            let levels = answers.by_ref().take(count).map(|(level, decision)| {
-                let window = level.params().window();
-                let answer = LevelAnswer { limit: level.limit, depth: level.depth, window, decision: *decision };
-                (answer, level.phase())
-            });
-            Status::new(found, levels, verdict.at)
-        });
-        let statuses: Vec<_> = statuses.collect();
-        request.count(&snapshot.meters, &self.metrics, &statuses);
-        self.follow_descriptors(request, &statuses);
-        Ok(Statuses { statuses, at: verdict.at, degraded: verdict.degraded, domain_found: request.domain.is_some() })
+        let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Statuses<'a>| {
+            handle.count_degraded(plan, verdict);
+            if request.passed_over > 0 {
+                self.metrics.descriptors_passed_over(request.passed_over);
+            }
+            let mut decided = plan.levels().iter().zip(&verdict.decisions);
+            answer.statuses.extend(request.descriptors.iter().map(|found| {
+                let decided = decided.by_ref().take(found.limits().count());
+                Status::new(found, decided.collect(), verdict.at)
+            }));
+            request.count(&handle.meters, &self.metrics, &answer.statuses);
+            self.sample_hot_keys_of_descriptors(request, &answer.statuses);
+            (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
+            answer.domain_found = request.domain.is_some();
+        };
+        decide(&self.store, Ok(request.plan(handle.version)), fill).outcome().await
     }
 }

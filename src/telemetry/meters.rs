@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use weir_core::domain::OnStoreFailure;
+use weir_core::domain::{Decision, OnStoreFailure};
 use weir_telemetry::ShardedCounters;
 use weir_telemetry::request::{OTHER, Outcome};
 
 use super::{
     metrics::Metrics,
-    series::{ALLOWED, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport, decided, of_domain, of_limit},
+    series::{ALLOWED, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport, counters_of, of_domain, of_limit},
 };
 
 /// The counters of one policy.
@@ -105,12 +105,9 @@ impl Meters {
 
     /// Counts one decision of the limit of this number; without one, of all limits that have none.
     #[inline]
-    pub fn limit(&self, limit: Option<u32>, allowed: bool, shadow: bool, near: bool) {
+    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool) {
         let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
-        self.counters.add(start + decided(allowed, shadow));
-        if allowed && near {
-            self.counters.add(start + NEAR);
-        }
+        counters_of(decision, shadow).for_each(|counter| self.counters.add(start + counter));
     }
 
     /// Whether the limit of this number is counted for itself.

@@ -1,7 +1,9 @@
 //! The series of a domain and of a limit.
 
+use std::iter;
+
 use metrics::Counter;
-use weir_core::domain::OnStoreFailure;
+use weir_core::domain::{Decision, OnStoreFailure};
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT};
@@ -51,13 +53,16 @@ const OF_LIMIT: usize = 4;
 /// How many counters a domain has.
 pub(super) const OF_DOMAIN: usize = Transport::ALL.len() * Outcome::ALL.len() + OnStoreFailure::ALL.len();
 
-/// The counter of a limit for such a decision.
-pub(super) fn decided(allowed: bool, shadow: bool) -> usize {
-    match (allowed, shadow) {
+/// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
+#[inline]
+pub(super) fn counters_of(decision: &Decision, shadow: bool) -> impl Iterator<Item = usize> {
+    let outcome = match (decision.allowed, shadow) {
         (true, _) => ALLOWED,
         (false, false) => LIMITED,
         (false, true) => SHADOW_LIMITED,
-    }
+    };
+    let is_near = decision.allowed && decision.remaining.saturating_mul(5) < decision.limit;
+    iter::once(outcome).chain(is_near.then_some(NEAR))
 }
 
 pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Counter; OF_LIMIT] {
@@ -86,10 +91,7 @@ impl LimitMeter {
     }
 
     /// Counts one decision of the limit.
-    pub fn count(&self, allowed: bool, shadow: bool, near: bool) {
-        self.0[decided(allowed, shadow)].increment(1);
-        if allowed && near {
-            self.0[NEAR].increment(1);
-        }
+    pub fn count(&self, decision: &Decision, shadow: bool) {
+        counters_of(decision, shadow).for_each(|counter| self.0[counter].increment(1));
     }
 }

@@ -13,7 +13,7 @@ use weir_telemetry::request::{self, OTHER, Outcome};
 
 use super::{decode, message::CheckMessage, status::Refused};
 use crate::{
-    limiter::{Answer, CheckError, Checking, Invalid, Limiter, Request, Snapshot},
+    limiter::{Answer, CheckError, Checking, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
 };
 
@@ -83,7 +83,7 @@ impl<S: Store> CheckService<S> {
     #[inline]
     pub fn check<'a, T: 'a>(
         &self,
-        snapshot: &Arc<Snapshot>,
+        handle: &Arc<PolicyHandle>,
         message: Message<'_>,
         transport: Transport,
         encode: impl FnOnce(Result<&Answer<'_>, Refused>, bool) -> T + Send + 'a,
@@ -93,7 +93,7 @@ impl<S: Store> CheckService<S> {
         let request = match message.and_then(|message| decode::check(message, &self.bounds)) {
             Ok(request) => request,
             Err(error) => {
-                snapshot.meters.check(None, transport, Outcome::Error);
+                handle.meters.check(None, transport, Outcome::Error);
                 if is_watched {
                     request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
                 }
@@ -101,25 +101,25 @@ impl<S: Store> CheckService<S> {
             }
         };
         // By reference: moving an answer takes as long as a part of the decision.
-        let conclude = move |snapshot: &Snapshot, request: &Request<'_>, outcome: Result<&Answer<'_>, CheckError>| {
+        let conclude = move |handle: &PolicyHandle, request: &Request<'_>, outcome: Result<&Answer<'_>, CheckError>| {
             let answer = outcome.as_ref().ok().copied();
-            count(snapshot, transport, request, answer);
+            count(handle, transport, request, answer);
             if is_watched {
-                tell(snapshot, request, answer);
+                tell(handle, request, answer);
             }
             encode(outcome.map_err(Refused::from), summary_only)
         };
-        match self.limiter.check(snapshot, &request) {
-            Checking::Ready(Ok(ref answer)) => return Checked::Ready(conclude(snapshot, &request, Ok(answer))),
-            Checking::Ready(Err(error)) => return Checked::Ready(conclude(snapshot, &request, Err(error))),
-            Checking::Waiting(_) => {}
+        match self.limiter.check(handle, &request) {
+            Checking::Ready(Ok(ref answer)) => return Checked::Ready(conclude(handle, &request, Ok(answer))),
+            Checking::Ready(Err(error)) => return Checked::Ready(conclude(handle, &request, Err(error))),
+            Checking::Waiting(..) => {}
         }
         // The future owns what it needs, so that a stream can keep it; the plan, which borrows, is made anew.
-        let (limiter, snapshot, request) = (Arc::clone(&self.limiter), Arc::clone(snapshot), request.into_owned());
+        let (limiter, handle, request) = (Arc::clone(&self.limiter), Arc::clone(handle), request.into_owned());
         Checked::Waiting(Box::pin(async move {
-            match limiter.check(&snapshot, &request).await {
-                Ok(answer) => conclude(&snapshot, &request, Ok(&answer)),
-                Err(error) => conclude(&snapshot, &request, Err(error)),
+            match limiter.check(&handle, &request).outcome().await {
+                Ok(answer) => conclude(&handle, &request, Ok(&answer)),
+                Err(error) => conclude(&handle, &request, Err(error)),
             }
         }))
     }
@@ -130,8 +130,8 @@ impl<S: Store> CheckService<S> {
     /// [`Refused`] when the store cannot tell.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Refused> {
         if self.is_watched {
-            let snapshot = self.limiter.snapshot();
-            let domain = snapshot.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
+            let handle = self.limiter.policy_handle();
+            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
             request::summarize(|summary| summary.domain = Some(domain.into()));
         }
         Ok(self.limiter.reset(request, subtree).await?)
@@ -145,19 +145,19 @@ impl<S: Store> CheckService<S> {
     }
 }
 
-fn count(snapshot: &Snapshot, transport: Transport, request: &Request<'_>, answer: Option<&Answer<'_>>) {
+fn count(handle: &PolicyHandle, transport: Transport, request: &Request<'_>, answer: Option<&Answer<'_>>) {
     let (domain, outcome) = match answer {
         Some(answer) if answer.summary.decision.allowed => (answer.domain, Outcome::Allowed),
         Some(answer) => (answer.domain, Outcome::Limited),
-        None => (snapshot.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
+        None => (handle.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
     };
-    snapshot.meters.check(domain, transport, outcome);
+    handle.meters.check(domain, transport, outcome);
 }
 
 /// Reports a check by the policy's own names, with nothing that the client sent.
 #[inline(never)]
-fn tell(snapshot: &Snapshot, request: &Request<'_>, answer: Option<&Answer<'_>>) {
-    let domain = snapshot.policy.domain(&request.domain).map(|domain| &*domain.name);
+fn tell(handle: &PolicyHandle, request: &Request<'_>, answer: Option<&Answer<'_>>) {
+    let domain = handle.policy.domain(&request.domain).map(|domain| &*domain.name);
     let (outcome, degraded) = match answer {
         None => (Outcome::Error, false),
         Some(answer) if answer.summary.decision.allowed => (Outcome::Allowed, answer.degraded),

@@ -47,9 +47,9 @@ impl Asker {
         };
         let request =
             DescriptorsRequest { domain: "d".to_owned(), descriptors: descriptors.iter().map(descriptor).collect() };
-        let snapshot = self.0.snapshot();
-        let resolved = request.resolve(&snapshot.policy).expect("not too many");
-        let answer = self.0.check_descriptors(&snapshot, &resolved).now_or_never().expect("memory does not wait");
+        let handle = self.0.policy_handle();
+        let resolved = request.resolve(&handle.policy).expect("not too many");
+        let answer = self.0.check_descriptors(&handle, &resolved).now_or_never().expect("memory does not wait");
         answer.expect("an answer");
     }
 

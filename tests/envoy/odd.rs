@@ -73,10 +73,10 @@ fn descriptor() -> impl Strategy<Value = Descriptor> {
 
 fn ask<'a, S: Store>(
     limiter: &Limiter<S>,
-    snapshot: &'a weir::limiter::Snapshot,
+    handle: &'a weir::limiter::PolicyHandle,
     resolved: &'a weir::limiter::Resolved<'_>,
 ) -> Statuses<'a> {
-    let answer = limiter.check_descriptors(snapshot, resolved);
+    let answer = limiter.check_descriptors(handle, resolved);
     answer.now_or_never().expect("memory does not wait").expect("an answer")
 }
 
@@ -90,9 +90,9 @@ proptest! {
     ) {
         let limiter = limiter();
         let request = DescriptorsRequest { domain, descriptors };
-        let snapshot = limiter.snapshot();
-        let resolved = request.resolve(&snapshot.policy).expect("not too many");
-        let answer = ask(&limiter, &snapshot, &resolved);
+        let handle = limiter.policy_handle();
+        let resolved = request.resolve(&handle.policy).expect("not too many");
+        let answer = ask(&limiter, &handle, &resolved);
         prop_assert_eq!(answer.statuses.len(), request.descriptors.len());
         for (status, asked) in answer.statuses.iter().zip(&request.descriptors) {
             prop_assert_eq!(status.hits, asked.hits);
@@ -117,19 +117,19 @@ fn many(count: usize, value: impl Fn(usize) -> String) -> DescriptorsRequest {
 #[test]
 fn a_thousand_descriptors_are_decided_and_more_are_refused_whole() {
     let limiter = limiter();
-    let snapshot = limiter.snapshot();
+    let handle = limiter.policy_handle();
     for domain in ["d", "n", "nowhere"] {
         let too_many = many(MAX_DESCRIPTORS + 1, |number| number.to_string());
         let too_many = DescriptorsRequest { domain: domain.to_owned(), ..too_many };
-        let error = too_many.resolve(&snapshot.policy).expect_err("too many");
+        let error = too_many.resolve(&handle.policy).expect_err("too many");
         assert_eq!(
             (error.field(""), error.to_string()),
             ("descriptors".to_owned(), "at most 1000 descriptors".to_owned())
         );
     }
     let request = many(MAX_DESCRIPTORS, |number| (number / 4).to_string());
-    let resolved = request.resolve(&snapshot.policy).expect("not too many");
-    let answer = ask(&limiter, &snapshot, &resolved);
+    let resolved = request.resolve(&handle.policy).expect("not too many");
+    let answer = ask(&limiter, &handle, &resolved);
     for (number, status) in answer.statuses.iter().enumerate() {
         // Three of four fit.
         assert_eq!((status.over, status.shown.is_some()), (number % 4 == 3, true), "{number}");
@@ -140,9 +140,9 @@ fn a_thousand_descriptors_are_decided_and_more_are_refused_whole() {
 fn no_more_limits_are_decided_than_one_plan_may_have() {
     let limiter = limiter();
     let request = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |number| number.to_string()) };
-    let snapshot = limiter.snapshot();
-    let resolved = request.resolve(&snapshot.policy).expect("not too many");
-    let answer = ask(&limiter, &snapshot, &resolved);
+    let handle = limiter.policy_handle();
+    let resolved = request.resolve(&handle.policy).expect("not too many");
+    let answer = ask(&limiter, &handle, &resolved);
     let limits: usize = answer.statuses.iter().map(|status| status.levels.len()).sum();
     // Three limits each: one of `k`, two of its value.
     assert_eq!(limits, MAX_LIMITS / 3 * 3);
@@ -152,17 +152,17 @@ fn no_more_limits_are_decided_than_one_plan_may_have() {
 /// As many as may be asked at once: on keys of their own, and all on one.
 async fn ask_for_many<S: Store>(store: S) {
     let limiter = Limiter::new(store, policy(&[THEIRS, NATIVE]), Metrics::new());
-    let snapshot = limiter.snapshot();
+    let handle = limiter.policy_handle();
     for (value, admitted) in [(usize::MAX, MAX_DESCRIPTORS), (1, 3)] {
         let request = many(MAX_DESCRIPTORS, |number| format!("{value}-{}{}", number % value, "é".repeat(500)));
-        let resolved = request.resolve(&snapshot.policy).expect("not too many");
-        let answer = limiter.check_descriptors(&snapshot, &resolved).await.expect("an answer");
+        let resolved = request.resolve(&handle.policy).expect("not too many");
+        let answer = limiter.check_descriptors(&handle, &resolved).await.expect("an answer");
         assert!(!answer.degraded);
         assert_eq!(answer.statuses.iter().filter(|status| !status.over).count(), admitted);
     }
     let all_at_once = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |_| "one".to_owned()) };
-    let resolved = all_at_once.resolve(&snapshot.policy).expect("not too many");
-    let answer = limiter.check_descriptors(&snapshot, &resolved).await.expect("an answer");
+    let resolved = all_at_once.resolve(&handle.policy).expect("not too many");
+    let answer = limiter.check_descriptors(&handle, &resolved).await.expect("an answer");
     assert!(!answer.degraded && !answer.allowed(false));
 }
 

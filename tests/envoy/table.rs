@@ -70,8 +70,8 @@ impl Case {
         let segments: Vec<_> = key.split('/').collect();
         let mut request = Request::new("d", &segments).expect("a key");
         request.set_terms(cost, None, 1.0).expect("terms");
-        let snapshot = limiter.snapshot();
-        let answer = limiter.check(&snapshot, &request).await.expect("an answer");
+        let handle = limiter.policy_handle();
+        let answer = limiter.check(&handle, &request).outcome().await.expect("an answer");
         let verdict = if answer.summary.decision.allowed { "passed" } else { "refused" };
         match answer.summary.binding {
             Some(_) => format!("{verdict} {} left", answer.summary.decision.remaining),
@@ -91,9 +91,9 @@ async fn ask<S: Store>(limiter: &Limiter<S>, request: &str) -> String {
     };
     let descriptors = descriptors.split(';').map(descriptor).collect();
     let request = DescriptorsRequest { domain: domain.to_owned(), descriptors };
-    let snapshot = limiter.snapshot();
-    let resolved = request.resolve(&snapshot.policy).expect("not too many");
-    let statuses = limiter.check_descriptors(&snapshot, &resolved).await.expect("an answer");
+    let handle = limiter.policy_handle();
+    let resolved = request.resolve(&handle.policy).expect("not too many");
+    let statuses = limiter.check_descriptors(&handle, &resolved).await.expect("an answer");
     assert_eq!(statuses.statuses.len(), request.descriptors.len());
     assert!(!statuses.degraded);
     shown(&statuses, quota_mode)

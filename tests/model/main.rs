@@ -146,8 +146,8 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                 request.set_terms(check.cost, None, check.factor).expect("terms");
                 request.charge =
                     check.independent.map(|yes| if yes { Charge::Independent } else { Charge::AllOrNothing });
-                let snapshot = limiter.snapshot();
-                let Checking::Ready(answer) = limiter.check(&snapshot, &request) else { panic!("memory never waits") };
+                let handle = limiter.policy_handle();
+                let Checking::Ready(answer) = limiter.check(&handle, &request) else { panic!("memory never waits") };
                 let ours = answer
                     .ok()
                     .map(|answer| Told { summary: answer.summary, levels: answer.levels.iter().map(told).collect() });

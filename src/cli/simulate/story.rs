@@ -76,8 +76,8 @@ impl<S: Place> Story<S> {
         out: &mut dyn Write,
     ) -> Result<io::Result<()>, CheckError> {
         let request = line.request(&self.bounds)?;
-        let snapshot = self.limiter.snapshot();
-        let answer = self.limiter.check(&snapshot, &request).await?;
+        let handle = self.limiter.policy_handle();
+        let answer = self.limiter.check(&handle, &request).outcome().await?;
         if let Print::Summary { .. } = self.print {
             self.tallies.count(line.at_us, &request, &answer);
             return Ok(Ok(()));

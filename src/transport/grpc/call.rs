@@ -9,7 +9,7 @@ use weir_store::Store;
 
 use super::answer;
 use crate::{
-    limiter::{Answer, Invalid, Snapshot},
+    limiter::{Answer, Invalid, PolicyHandle},
     proto::ResetResponse,
     telemetry::Transport,
     transport::{
@@ -32,18 +32,13 @@ const RESULT: u8 = 1 << 3 | 2;
 /// [`Refused`] when there is no decision.
 pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Refused> {
     let since = Instant::now();
+    let handle = service.limiter().current();
     let encode = |answer: Result<&Answer<'_>, Refused>, summary_only| {
         let mut out = BytesMut::with_capacity(USUAL_ANSWER);
         answer::write(answer?, summary_only, &mut out);
         Ok(out)
     };
-    let snapshot = service.limiter().current();
-    let checked = service.check(&snapshot, CheckMessage::read(&message), Transport::Grpc, encode);
-    drop(snapshot);
-    let answer = match checked {
-        Checked::Ready(answer) => answer,
-        Checked::Waiting(answer) => answer.await,
-    };
+    let answer = service.check(&handle, CheckMessage::read(&message), Transport::Grpc, encode).await;
     service.timed(Transport::Grpc, since);
     answer
 }
@@ -68,7 +63,7 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
     transport: Transport,
     since: Instant,
 ) -> BytesMut {
-    let snapshot = service.limiter().current();
+    let handle = service.limiter().current();
     let (mut out, mut spare) = (BytesMut::new(), BytesMut::new());
     let mut waiting = FuturesOrdered::new();
     for check in checks {
@@ -76,7 +71,7 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
             Ok(ref bytes) => CheckMessage::read(bytes.as_ref()),
             Err(invalid) => Err(invalid),
         };
-        match in_place(service, &snapshot, message, transport, mem::take(&mut spare)) {
+        match in_place(service, &handle, message, transport, mem::take(&mut spare)) {
             Checked::Ready(answer) if waiting.is_empty() => {
                 put_result(&answer, &mut out);
                 spare = answer;
@@ -103,12 +98,12 @@ fn put_result(answer: &[u8], out: &mut BytesMut) {
 #[inline]
 pub fn in_place<S: Store>(
     service: &CheckService<S>,
-    snapshot: &Arc<Snapshot>,
+    handle: &Arc<PolicyHandle>,
     message: Message<'_>,
     transport: Transport,
     mut out: BytesMut,
 ) -> Checked<'static, BytesMut> {
-    service.check(snapshot, message, transport, move |answer, summary_only| {
+    service.check(handle, message, transport, move |answer, summary_only| {
         match answer {
             Ok(answer) => answer::write(answer, summary_only, &mut out),
             Err(refused) => answer::write_error(refused, &mut out),

@@ -105,9 +105,9 @@ pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -
     let service = Arc::new(service);
     let mut out = BytesMut::new();
     move |message, since| {
-        let snapshot = service.limiter().current();
+        let handle = service.limiter().current();
         let message = CheckMessage::read(&message);
-        match call::in_place(&service, &snapshot, message, Transport::GrpcStream, mem::take(&mut out)) {
+        match call::in_place(&service, &handle, message, Transport::GrpcStream, mem::take(&mut out)) {
             Checked::Ready(mut answers) => {
                 let answer = answers.split();
                 out = answers;

@@ -90,14 +90,14 @@ async fn nowhere() -> Problem {
 async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
-    let snapshot = api.service.limiter().snapshot();
+    let handle = api.service.limiter().policy_handle();
     let read = api.schema.read(name::CHECK, text.as_bytes());
     let message = match read {
         Ok(ref bytes) => CheckMessage::read(bytes),
         Err(invalid) => Err(invalid),
     };
     let encode = |answer: Result<&Answer<'_>, Refused>, summary_only| Ok(api.answer(answer?, summary_only));
-    let answer = api.service.check(&snapshot, message, Transport::Http, encode).await;
+    let answer = api.service.check(&handle, message, Transport::Http, encode).await;
     api.service.timed(Transport::Http, since);
     answer
 }

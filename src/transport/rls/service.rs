@@ -45,23 +45,23 @@ impl<S: Store> Rls<S> {
 
     /// Counts a request that could not be read.
     pub fn unreadable(&self) {
-        self.service.limiter().snapshot().meters.check(None, Transport::Envoy, Outcome::Error);
+        self.service.limiter().policy_handle().meters.check(None, Transport::Envoy, Outcome::Error);
         self.tell(None, None, Outcome::Error, false);
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
-        let snapshot = self.service.limiter().snapshot();
-        let domain = snapshot.policy.domain(&request.asked.domain);
+        let handle = self.service.limiter().policy_handle();
+        let domain = handle.policy.domain(&request.asked.domain);
         let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| &*domain.name));
-        let count = |outcome| snapshot.meters.check(index, Transport::Envoy, outcome);
+        let count = |outcome| handle.meters.check(index, Transport::Envoy, outcome);
         let failed = |refused: Refused| {
             count(Outcome::Error);
             self.tell(name, None, Outcome::Error, false);
             refused
         };
         check(&request.asked).map_err(|error| failed(error.into()))?;
-        let resolved = request.asked.resolve(&snapshot.policy).map_err(|error| failed(error.into()))?;
-        let answer = self.service.limiter().check_descriptors(&snapshot, &resolved).await;
+        let resolved = request.asked.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
+        let answer = self.service.limiter().check_descriptors(&handle, &resolved).await;
         let statuses = answer.map_err(|error| failed(error.into()))?;
         let answer = encode::response(request, &statuses, &self.settings);
         let allowed = statuses.allowed(self.settings.quota_mode);

@@ -26,9 +26,9 @@ impl Scene {
 
     /// What `tell` makes of the answer to a request.
     pub fn told<T>(&self, request: &RateLimitRequest, tell: impl FnOnce(&Statuses<'_>) -> T) -> T {
-        let snapshot = self.0.snapshot();
-        let resolved = request.asked.resolve(&snapshot.policy).unwrap();
-        let statuses = self.0.check_descriptors(&snapshot, &resolved).now_or_never().expect("memory does not wait");
+        let handle = self.0.policy_handle();
+        let resolved = request.asked.resolve(&handle.policy).unwrap();
+        let statuses = self.0.check_descriptors(&handle, &resolved).now_or_never().expect("memory does not wait");
         tell(&statuses.unwrap())
     }
 }

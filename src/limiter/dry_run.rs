@@ -6,18 +6,18 @@ use weir_core::domain::{ManualClock, Micros};
 use weir_policy::Policy;
 use weir_store::{MemoryStore, memory::MemorySettings};
 
-use super::{Answer, CheckError, Request};
+use super::{Answer, CheckError, Request, decide::filled};
 
-/// Most states of a rehearsal, which is of a few keys.
+/// Most states of a dry run, which is of a few keys.
 const MAX_STATES: usize = 10_000;
 
 /// A memory in virtual time, empty at first.
-pub struct Rehearsal {
+pub struct DryRun {
     clock: Arc<ManualClock>,
     store: MemoryStore<Arc<ManualClock>>,
 }
 
-impl Default for Rehearsal {
+impl Default for DryRun {
     fn default() -> Self {
         let clock = Arc::new(ManualClock::default());
         let settings = MemorySettings { max_keys: MAX_STATES, ..MemorySettings::default() };
@@ -25,8 +25,8 @@ impl Default for Rehearsal {
     }
 }
 
-impl Rehearsal {
-    /// Decides a request at this moment by a policy, which is the same for all of a rehearsal.
+impl DryRun {
+    /// Decides a request at this moment by a policy, which is the same for all of a dry run.
     ///
     /// # Errors
     /// [`CheckError`], but never of a store.
@@ -38,8 +38,9 @@ impl Rehearsal {
     ) -> Result<Answer<'a>, CheckError> {
         self.clock.set(at);
         let plan = request.plan(policy, 0)?;
-        let mut answer = Answer::default();
-        answer.fill(&plan, plan.levels(), &self.store.verdict(&plan), |_, _| {});
-        Ok(answer)
+        let verdict = self.store.verdict(&plan);
+        Ok(filled(&plan, &verdict, |plan, verdict, answer: &mut Answer<'_>| {
+            answer.fill(plan, plan.levels(), verdict, |_, _| {});
+        }))
     }
 }

@@ -1,6 +1,6 @@
 //! What a request would be answered, without asking for it: nothing is charged, remembered or counted.
 
-use std::sync::LazyLock;
+use std::{ptr, sync::LazyLock};
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -8,15 +8,16 @@ use weir_core::{
     domain::{Charge, time::SECOND},
     plan::{Level, Limit, Origin, Plan},
 };
-use weir_store::Store;
+use weir_policy::Policy;
+use weir_store::{Store, Verdict};
 
-use super::{Answer, CheckError, Limiter, Request, Snapshot};
+use super::{Answer, CheckError, Limiter, PolicyHandle, Request, decide::decide, request::plan_in};
 
 /// A limit that no request passes. Beside the others of a plan it makes them all be judged and none be charged, in one step
 /// of whatever store.
 static CLOSED: LazyLock<Limit> = LazyLock::new(|| {
     let nothing = Params::FixedWindow(FixedWindow::in_unit(0, SECOND, false));
-    Limit::new(Origin::Request, Some("look"), "", 0, false, nothing)
+    Limit::new(Origin::Request, Some("preview"), "", 0, false, nothing)
 });
 
 impl<S: Store> Limiter<S> {
@@ -25,25 +26,30 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// As [`Limiter::check`].
-    pub async fn look<'a>(&self, snapshot: &'a Snapshot, request: &'a Request<'_>) -> Result<Answer<'a>, CheckError> {
-        let domain = snapshot.policy.domain(&request.domain);
-        let domain = domain.ok_or_else(|| CheckError::UnknownDomain(request.domain.to_string()))?;
-        let mut levels = request.levels(domain)?;
-        let count = levels.len();
-        for level in &mut levels {
-            if let Some(sparing) = level.params().sparing_denied() {
-                level.scaled = Some(Box::new(sparing));
-            }
-        }
-        close(&mut levels);
-        let mut plan = Plan::new(levels, Charge::AllOrNothing, request.max_wait);
-        plan.on_store_failure = domain.on_store_failure;
-        plan.domain = Some(domain.index);
-        let verdict = self.verdict(&plan).await?;
-        let mut answer = Answer::default();
-        answer.fill(&plan, &plan.levels()[..count], &verdict, |_, _| {});
-        Ok(answer)
+    pub async fn preview<'a>(
+        &self,
+        handle: &'a PolicyHandle,
+        request: &'a Request<'_>,
+    ) -> Result<Answer<'a>, CheckError> {
+        let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Answer<'a>| {
+            let open = plan.levels().iter().take_while(|level| !ptr::eq(level.limit, &*CLOSED)).count();
+            answer.fill(plan, &plan.levels()[..open], verdict, |_, _| {});
+        };
+        decide(&self.store, plan(&handle.policy, request), fill).outcome().await
     }
+}
+
+fn plan<'a>(policy: &'a Policy, request: &'a Request<'_>) -> Result<Plan<'a>, CheckError> {
+    let domain = policy.domain(&request.domain);
+    let domain = domain.ok_or_else(|| CheckError::UnknownDomain(request.domain.to_string()))?;
+    let mut levels = request.levels(domain)?;
+    for level in &mut levels {
+        if let Some(sparing) = level.params().sparing_denied() {
+            level.scaled = Some(Box::new(sparing));
+        }
+    }
+    close(&mut levels);
+    Ok(plan_in(Some(domain), levels, Charge::AllOrNothing, request.max_wait))
 }
 
 /// Adds a closed level in each place where states may be decided apart from the others.
@@ -89,24 +95,24 @@ mod tests {
     #[tokio::test]
     async fn a_look_says_what_a_check_would_and_changes_nothing() {
         let clock = Arc::new(ManualClock::new(0));
-        let (looked_at, left_alone) = (limiter(&clock), limiter(&clock));
-        let snapshots = (looked_at.snapshot(), left_alone.snapshot());
+        let (previewed, left_alone) = (limiter(&clock), limiter(&clock));
+        let handles = (previewed.policy_handle(), left_alone.policy_handle());
         for turn in 0..40 {
             clock.set(turn * 1_700_000);
             for cost in [0, 1, 2, 5] {
                 let request = request(cost);
-                let look = looked_at.look(&snapshots.0, &request).await.unwrap();
-                let again = looked_at.look(&snapshots.0, &request).await.unwrap();
-                assert_eq!(look.summary, again.summary, "a look is not seen by the next");
+                let preview = previewed.preview(&handles.0, &request).await.unwrap();
+                let again = previewed.preview(&handles.0, &request).await.unwrap();
+                assert_eq!(preview.summary, again.summary, "a preview is not seen by the next");
             }
             let request = request(1);
-            let look = looked_at.look(&snapshots.0, &request).await.unwrap();
+            let preview = previewed.preview(&handles.0, &request).await.unwrap();
             let (one, other) = (
-                looked_at.check(&snapshots.0, &request).await.unwrap(),
-                left_alone.check(&snapshots.1, &request).await.unwrap(),
+                previewed.check(&handles.0, &request).outcome().await.unwrap(),
+                left_alone.check(&handles.1, &request).outcome().await.unwrap(),
             );
-            assert_eq!(one.summary, other.summary, "a look is not seen by a check");
-            for ((seen, checked), untouched) in look.levels.iter().zip(&one.levels).zip(&other.levels) {
+            assert_eq!(one.summary, other.summary, "a preview is not seen by a check");
+            for ((seen, checked), untouched) in preview.levels.iter().zip(&one.levels).zip(&other.levels) {
                 assert_eq!(checked.decision, untouched.decision);
                 assert_eq!(seen.decision.allowed, checked.decision.allowed, "turn {turn}: {}", seen.limit.name);
                 if !seen.decision.allowed && !seen.limit.params.charges_denied() {
@@ -136,19 +142,19 @@ mod tests {
     async fn a_refused_level_tells_when_it_would_pass_and_an_open_one_how_it_stands() {
         let clock = Arc::new(ManualClock::new(0));
         let limiter = limiter(&clock);
-        let snapshot = limiter.snapshot();
+        let handle = limiter.policy_handle();
         for _ in 0..3 {
-            limiter.check(&snapshot, &request(1)).await.unwrap();
+            limiter.check(&handle, &request(1)).outcome().await.unwrap();
         }
         let request = request(1);
-        let look = limiter.look(&snapshot, &request).await.unwrap();
+        let preview = limiter.preview(&handle, &request).await.unwrap();
         let told: Vec<_> =
-            look.levels.iter().map(|level| (level.decision.remaining, level.decision.retry_after)).collect();
+            preview.levels.iter().map(|level| (level.decision.remaining, level.decision.retry_after)).collect();
         let expected = [(0, Some(60 * SECOND)), (0, Some(10 * SECOND)), (6, None), (0, Some(4 * SECOND))];
         assert_eq!(told, expected);
         let outside = Request::new("", &["elsewhere"]).unwrap();
-        assert!(limiter.look(&snapshot, &outside).await.unwrap().levels.is_empty());
+        assert!(limiter.preview(&handle, &outside).await.unwrap().levels.is_empty());
         let unknown = Request::new("nowhere", &["a"]).unwrap();
-        assert!(matches!(limiter.look(&snapshot, &unknown).await, Err(CheckError::UnknownDomain(_))));
+        assert!(matches!(limiter.preview(&handle, &unknown).await, Err(CheckError::UnknownDomain(_))));
     }
 }

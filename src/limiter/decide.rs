@@ -1,0 +1,62 @@
+//! The one path of every question: a plan, the store's verdict on it, and the answer that is filled in from both.
+
+use weir_core::plan::Plan;
+use weir_store::{Decide, Remote, Store, Verdict};
+
+use super::request::CheckError;
+
+/// What fills in an answer, where it is: moving one takes as long as a part of the decision.
+pub trait Fill<'a, T>: FnOnce(&Plan<'a>, &Verdict, &mut T) {}
+
+impl<'a, T, F: FnOnce(&Plan<'a>, &Verdict, &mut T)> Fill<'a, T> for F {}
+
+/// A question on its way to its answer.
+#[must_use = "a question that waits is not decided yet"]
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated for each question")]
+pub enum Checking<'l, 'a, T, F> {
+    /// Decided, or refused as invalid.
+    Ready(Result<T, CheckError>),
+    /// Not begun: this store decides this plan.
+    Waiting(&'l dyn Remote, Plan<'a>, F),
+}
+
+impl<'a, T: Default, F: Fill<'a, T>> Checking<'_, 'a, T, F> {
+    /// The outcome, once the store has decided where it is waited for.
+    ///
+    /// # Errors
+    /// [`CheckError`]. A refusal is an answer.
+    pub async fn outcome(self) -> Result<T, CheckError> {
+        match self {
+            Self::Ready(outcome) => outcome,
+            Self::Waiting(store, plan, fill) => {
+                let verdict = store.verdict(&plan).await?;
+                Ok(filled(&plan, &verdict, fill))
+            }
+        }
+    }
+}
+
+/// Has a store decide a plan, and `fill` the answer. A plan without levels needs no store.
+#[inline]
+pub(super) fn decide<'l, 'a, T: Default, F: Fill<'a, T>>(
+    store: &'l impl Store,
+    plan: Result<Plan<'a>, CheckError>,
+    fill: F,
+) -> Checking<'l, 'a, T, F> {
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => return Checking::Ready(Err(error)),
+    };
+    let decided = if plan.levels().is_empty() { Decide::Ready(Verdict::default()) } else { store.decide(&plan) };
+    match decided {
+        Decide::Ready(verdict) => Checking::Ready(Ok(filled(&plan, &verdict, fill))),
+        Decide::Waiting(store) => Checking::Waiting(store, plan, fill),
+    }
+}
+
+#[inline]
+pub(super) fn filled<'a, T: Default>(plan: &Plan<'a>, verdict: &Verdict, fill: impl Fill<'a, T>) -> T {
+    let mut answer = T::default();
+    fill(plan, verdict, &mut answer);
+    answer
+}

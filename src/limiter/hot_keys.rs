@@ -1,0 +1,53 @@
+//! Samples the keys that limits decide about, where hot keys are shown.
+
+use weir_core::domain::Key;
+use weir_store::Store;
+
+use super::{Answer, LevelAnswer, Limiter, Request, Resolved, Status};
+use crate::telemetry::{HotKeys, Sighting};
+
+impl<S: Store> Limiter<S> {
+    /// Samples the key of a request. A peek or a refund makes no key hot.
+    #[inline]
+    pub(super) fn sample_hot_keys(&self, request: &Request<'_>, answer: &Answer<'_>) {
+        if let Some(keys) = &self.hot_keys
+            && request.cost > 0
+            && let Some(weight) = keys.due()
+        {
+            let key = &request.key;
+            // A key is made of texts.
+            let segment = |index| std::str::from_utf8(key.segment(index)).unwrap_or_default();
+            sample(keys, weight, (&request.domain, key), &answer.levels, None, (0..key.depth()).map(segment));
+        }
+    }
+
+    /// Samples the keys of the descriptors of a request.
+    pub(super) fn sample_hot_keys_of_descriptors(&self, request: &Resolved<'_>, statuses: &[Status<'_>]) {
+        let Some(keys) = &self.hot_keys else { return };
+        let Some(weight) = keys.due() else { return };
+        let domain = request.domain.map_or("", |domain| &domain.name);
+        for (found, status) in request.descriptors.iter().zip(statuses) {
+            let Some(key) = found.key.as_ref().filter(|_| status.hits > 0) else { continue };
+            let segments = found.asked.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
+            sample(keys, weight, (domain, key), &status.levels, status.rule.map(|rule| rule.shadow), segments);
+        }
+    }
+}
+
+/// Of each level that met a key. `shadow` says whether they all only watch, where that is not for their limits to say.
+#[cold]
+fn sample<'s>(
+    keys: &HotKeys,
+    weight: u32,
+    (domain, key): (&str, &Key),
+    levels: &[LevelAnswer<'_>],
+    shadow: Option<bool>,
+    segments: impl Iterator<Item = &'s str> + Clone,
+) {
+    for LevelAnswer { limit, depth, decision, .. } in levels {
+        let depth = usize::from(*depth);
+        let (shadow, name) = (shadow.unwrap_or(limit.shadow), [key.prefix(depth), limit.ident()]);
+        let sighting = Sighting { domain, limit: &limit.name, shadow, name, decision: *decision };
+        keys.saw(weight, &sighting, segments.clone().take(depth));
+    }
+}
