@@ -11,7 +11,7 @@ use weir_core::algorithm::Bounds;
 use weir_store::{ResetDone, Store};
 use weir_telemetry::request::{self, OTHER, Outcome};
 
-use super::{decode, message::CheckMessage, status::Refused};
+use super::{decode, message::CheckMessage, status::Rejected};
 use crate::{
     limiter::{Answer, CheckError, Checking, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
@@ -86,7 +86,7 @@ impl<S: Store> CheckService<S> {
         handle: &Arc<PolicyHandle>,
         message: Message<'_>,
         transport: Transport,
-        encode: impl FnOnce(Result<&Answer<'_>, Refused>, bool) -> T + Send + 'a,
+        encode: impl FnOnce(Result<&Answer<'_>, Rejected>, bool) -> T + Send + 'a,
     ) -> Checked<'a, T> {
         let is_watched = self.is_watched;
         let summary_only = message.as_ref().is_ok_and(|message| message.summary_only);
@@ -107,7 +107,7 @@ impl<S: Store> CheckService<S> {
             if is_watched {
                 tell(handle, request, answer);
             }
-            encode(outcome.map_err(Refused::from), summary_only)
+            encode(outcome.map_err(Rejected::from), summary_only)
         };
         match self.limiter.check(handle, &request) {
             Checking::Ready(Ok(ref answer)) => return Checked::Ready(conclude(handle, &request, Ok(answer))),
@@ -127,8 +127,8 @@ impl<S: Store> CheckService<S> {
     /// Forgets a key, with `subtree` all below it too.
     ///
     /// # Errors
-    /// [`Refused`] when the store cannot tell.
-    pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Refused> {
+    /// [`Rejected`] when the store cannot tell.
+    pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Rejected> {
         if self.is_watched {
             let handle = self.limiter.policy_handle();
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);

@@ -15,7 +15,7 @@ use weir_telemetry::request::{self, Surface};
 
 use super::{
     gate::{Gate, Visitor},
-    status::Refused,
+    status::Rejected,
     watch::{Watch, Watched, given_id, tell_id},
 };
 use crate::auth::{Access, Role};
@@ -46,7 +46,7 @@ pub trait Routes: Clone + Send + Sync + 'static {
     }
 
     /// Answers a request that is rejected before anything reads it.
-    fn refuse(refused: Refused) -> Response<Self::Body>;
+    fn reject(rejected: Rejected) -> Response<Self::Body>;
 }
 
 /// Routes with what stands before them.
@@ -67,7 +67,7 @@ impl<R: Routes> Guarded<R> {
 
     /// Who is to be told of a request, and whether it is admitted.
     #[inline]
-    fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<InFlight, Refused>) {
+    fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<InFlight, Rejected>) {
         let Some(watch) = &self.watch else { return (None, self.admit(request)) };
         let watched = Watched::begin(watch, R::surface(request), request.headers());
         let admitted = request::enter(watched.context(), || self.admit(request));
@@ -75,7 +75,7 @@ impl<R: Routes> Guarded<R> {
     }
 
     #[inline]
-    fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Refused> {
+    fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Rejected> {
         self.connected.pace()?;
         if let Some(visitor) = &self.visitor {
             let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
@@ -102,8 +102,8 @@ impl<R: Routes> Serve for Guarded<R> {
             // Boxed once they run: what waits for its turn stays small, and the room of one call is that of the next.
             (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
             (Ok(in_flight), Some(watched)) => (Box::pin(watched.within(self.routes.serve(request))).await, in_flight),
-            (Err(refused), _) => {
-                let mut response = R::refuse(refused);
+            (Err(rejected), _) => {
+                let mut response = R::reject(rejected);
                 tell_id(given_id(request.headers()), response.headers_mut());
                 (response, InFlight::default())
             }

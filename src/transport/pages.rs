@@ -9,7 +9,7 @@ use super::{
     guard::Routes,
     http::problem::Problem,
     routes,
-    status::Refused,
+    status::Rejected,
     watch::{given_id, tell_id},
 };
 use crate::auth::Access;
@@ -38,7 +38,7 @@ impl Routes for Pages {
         routes::surface_of_page(request.method(), request.uri().path())
     }
 
-    fn refuse(refused: Refused) -> Response<Body> {
-        Problem::from(refused).into_response()
+    fn reject(rejected: Rejected) -> Response<Body> {
+        Problem::from(rejected).into_response()
     }
 }

@@ -19,7 +19,7 @@ use super::deadline::Deadline;
 
 use crate::transport::{
     gate::Standing,
-    status::{Refused, closed},
+    status::{Rejected, closed},
 };
 
 /// Resolves to the status that a stream ends with.
@@ -34,7 +34,7 @@ impl Ending {
         let said = close.clone().wait();
         let lost = async move {
             match standing {
-                Some(standing) => Refused::from(standing.lost().await).into(),
+                Some(standing) => Rejected::from(standing.lost().await).into(),
                 None => pending().await,
             }
         };

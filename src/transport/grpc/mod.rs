@@ -25,7 +25,7 @@ use super::{
     check_service::CheckService,
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
-    status::Refused,
+    status::Rejected,
     watch::{given_id, tell_id},
 };
 use crate::{auth::Access, proto};
@@ -253,8 +253,8 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         path == path::CHECK_STREAM
     }
 
-    fn refuse(refused: Refused) -> Response<Body> {
-        Status::from(refused).into_http()
+    fn reject(rejected: Rejected) -> Response<Body> {
+        Status::from(rejected).into_http()
     }
 }
 
