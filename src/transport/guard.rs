@@ -14,7 +14,7 @@ use weir_server::{Connected, InFlight, Serve};
 use weir_telemetry::request::{self, Surface};
 
 use super::{
-    gate::{Gate, Visitor},
+    authentication::{Authentication, ConnectionIdentity},
     status::Rejected,
     watch::{Watch, Watched, given_id, tell_id},
 };
@@ -53,16 +53,21 @@ pub trait Routes: Clone + Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Guarded<R> {
     routes: R,
-    gate: Option<Gate>,
+    authentication: Option<Authentication>,
     watch: Option<Arc<Watch>>,
     connected: Connected,
-    visitor: Option<Arc<Visitor>>,
+    identity: Option<Arc<ConnectionIdentity>>,
 }
 
 impl<R: Routes> Guarded<R> {
-    /// Before these routes: a gate where authentication is enabled, and a watch where requests are told of.
-    pub fn new(routes: R, gate: Option<Gate>, watch: Option<Arc<Watch>>, connected: Connected) -> Self {
-        Self { routes, gate, watch, connected, visitor: None }
+    /// Before these routes: authentication where it is enabled, and an observer where requests are reported.
+    pub fn new(
+        routes: R,
+        authentication: Option<Authentication>,
+        watch: Option<Arc<Watch>>,
+        connected: Connected,
+    ) -> Self {
+        Self { routes, authentication, watch, connected, identity: None }
     }
 
     /// Who is to be told of a request, and whether it is admitted.
@@ -77,9 +82,9 @@ impl<R: Routes> Guarded<R> {
     #[inline]
     fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Rejected> {
         self.connected.pace()?;
-        if let Some(visitor) = &self.visitor {
+        if let Some(identity) = &self.identity {
             let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
-            visitor.admit(request, access, lasts)?;
+            identity.admit(request, access, lasts)?;
         }
         // Health and metrics pass without a permit: they are wanted most when there is none left.
         let needs_permit = || matches!(R::access(request.uri().path()), Access::Role(Role::Check | Role::Reset));
@@ -91,9 +96,10 @@ impl<R: Routes> Serve for Guarded<R> {
     type Body = ObservedBody<R::Body>;
 
     fn on(self, connected: Connected) -> Self {
-        let visitor =
-            self.gate.as_ref().map(|gate| Arc::new(gate.visitor(connected.bearer.clone(), connected.revoked.clone())));
-        Self { routes: self.routes.on(&connected), visitor, connected, ..self }
+        let identity = self.authentication.as_ref().map(|authentication| {
+            Arc::new(authentication.identity(connected.bearer.clone(), connected.revoked.clone()))
+        });
+        Self { routes: self.routes.on(&connected), identity, connected, ..self }
     }
 
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {

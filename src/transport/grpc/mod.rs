@@ -190,8 +190,8 @@ impl<S: Store> Calls<S> {
     async fn check_stream(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
             let id = given_id(request.metadata().as_ref());
-            let standing = request.extensions_mut().remove();
-            let ending = Ending::new(self.connected.close.clone(), None, standing);
+            let authorization = request.extensions_mut().remove();
+            let ending = Ending::new(self.connected.close.clone(), None, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), ending, pace);
             let answers = Answers::new(messages, stream::begin(self.service.clone()), deadline, id);
