@@ -1,4 +1,4 @@
-//! What every request passes before its surface: the bounds of its connection, authentication, and the telling of it.
+//! What every request passes before its surface: the bounds of its connection, authentication, observation.
 
 use std::{
     pin::Pin,
@@ -15,8 +15,8 @@ use weir_telemetry::request::{self, Surface};
 
 use super::{
     authentication::{Authentication, ConnectionIdentity},
+    observer::{ObservedRequest, RequestObserver, given_id, return_id},
     status::Rejected,
-    watch::{Watch, Watched, given_id, tell_id},
 };
 use crate::auth::{Access, Role};
 
@@ -54,7 +54,7 @@ pub trait Routes: Clone + Send + Sync + 'static {
 pub struct Guarded<R> {
     routes: R,
     authentication: Option<Authentication>,
-    watch: Option<Arc<Watch>>,
+    observer: Option<Arc<RequestObserver>>,
     connected: Connected,
     identity: Option<Arc<ConnectionIdentity>>,
 }
@@ -64,19 +64,19 @@ impl<R: Routes> Guarded<R> {
     pub fn new(
         routes: R,
         authentication: Option<Authentication>,
-        watch: Option<Arc<Watch>>,
+        observer: Option<Arc<RequestObserver>>,
         connected: Connected,
     ) -> Self {
-        Self { routes, authentication, watch, connected, identity: None }
+        Self { routes, authentication, observer, connected, identity: None }
     }
 
-    /// Who is to be told of a request, and whether it is admitted.
+    /// The observed request, where requests are reported, and whether it is admitted.
     #[inline]
-    fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<InFlight, Rejected>) {
-        let Some(watch) = &self.watch else { return (None, self.admit(request)) };
-        let watched = Watched::begin(watch, R::surface(request), request.headers());
-        let admitted = request::enter(watched.context(), || self.admit(request));
-        (Some(watched), admitted)
+    fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<ObservedRequest>>, Result<InFlight, Rejected>) {
+        let Some(observer) = &self.observer else { return (None, self.admit(request)) };
+        let observed = ObservedRequest::begin(observer, R::surface(request), request.headers());
+        let admitted = request::enter(observed.context(), || self.admit(request));
+        (Some(observed), admitted)
     }
 
     #[inline]
@@ -103,29 +103,29 @@ impl<R: Routes> Serve for Guarded<R> {
     }
 
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {
-        let (watched, admitted) = self.receive(&mut request);
-        let (mut response, in_flight) = match (admitted, &watched) {
+        let (observed, admitted) = self.receive(&mut request);
+        let (mut response, in_flight) = match (admitted, &observed) {
             // Boxed once they run: what waits for its turn stays small, and the room of one call is that of the next.
             (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
-            (Ok(in_flight), Some(watched)) => (Box::pin(watched.within(self.routes.serve(request))).await, in_flight),
+            (Ok(in_flight), Some(observed)) => (Box::pin(observed.within(self.routes.serve(request))).await, in_flight),
             (Err(rejected), _) => {
                 let mut response = R::reject(rejected);
-                tell_id(given_id(request.headers()), response.headers_mut());
+                return_id(given_id(request.headers()), response.headers_mut());
                 (response, InFlight::default())
             }
         };
-        let watched = watched.map(|mut watched| {
-            watched.answered(&mut response);
-            watched
+        let observed = observed.map(|mut observed| {
+            observed.answered(&mut response);
+            observed
         });
-        response.map(|body| ObservedBody { body, watched, _in_flight: in_flight })
+        response.map(|body| ObservedBody { body, observed, _in_flight: in_flight })
     }
 }
 
 /// An answer's body, whose request is in flight until this is dropped.
 pub struct ObservedBody<B> {
     body: B,
-    watched: Option<Box<Watched>>,
+    observed: Option<Box<ObservedRequest>>,
     _in_flight: InFlight,
 }
 
@@ -138,10 +138,10 @@ impl<B: Body + Unpin> Body for ObservedBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Self { body, watched, .. } = &mut *self;
-        match watched {
+        let Self { body, observed, .. } = &mut *self;
+        match observed {
             None => Pin::new(body).poll_frame(cx),
-            Some(watched) => watched.poll_frame(body, cx),
+            Some(observed) => observed.poll_frame(body, cx),
         }
     }
 

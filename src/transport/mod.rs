@@ -12,11 +12,11 @@ pub mod headers;
 pub mod http;
 pub mod json;
 pub mod message;
+pub mod observer;
 mod pages;
 pub mod rls;
 pub mod routes;
 pub mod status;
-pub mod watch;
 
 pub use authentication::Authentication;
 pub use guard::Guarded;

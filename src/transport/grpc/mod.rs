@@ -23,10 +23,10 @@ use weir_telemetry::request::Surface;
 
 use super::{
     check_service::CheckService,
+    observer::{given_id, return_id},
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
     status::Rejected,
-    watch::{given_id, tell_id},
 };
 use crate::{auth::Access, proto};
 use deadline::Deadline;
@@ -236,7 +236,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         };
         // A call that fails before its first message has its status in its headers.
         if id.is_some() && response.headers().contains_key(Status::GRPC_STATUS) {
-            tell_id(id, response.headers_mut());
+            return_id(id, response.headers_mut());
         }
         response
     }

@@ -74,7 +74,7 @@ impl<S: Store> Rls<S> {
     /// Tells who is told of the request how it went.
     #[inline]
     fn tell(&self, domain: Option<&str>, statuses: Option<&Statuses<'_>>, outcome: Outcome, degraded: bool) {
-        if self.service.is_watched() {
+        if self.service.is_observed() {
             let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
             request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
         }
