@@ -19,7 +19,7 @@ use crate::telemetry::Metrics;
 #[derive(Clone)]
 pub struct Admin {
     metrics: Arc<Metrics>,
-    ending: Arc<AtomicBool>,
+    draining: Arc<AtomicBool>,
     store_down: Arc<AtomicBool>,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
@@ -27,12 +27,12 @@ pub struct Admin {
 impl Admin {
     /// Pages over these metrics; `refresh` sets those that are only looked up when somebody asks.
     pub fn new(metrics: Arc<Metrics>, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
-        Self { metrics, ending: Arc::default(), store_down: Arc::default(), refresh: Arc::new(refresh) }
+        Self { metrics, draining: Arc::default(), store_down: Arc::default(), refresh: Arc::new(refresh) }
     }
 
     /// From now on `/readyz` says no.
-    pub fn report_ending(&self) {
-        self.ending.store(true, Ordering::Relaxed);
+    pub fn report_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
     }
 
     /// While the store that readiness requires is down, `/readyz` says no.
@@ -42,7 +42,7 @@ impl Admin {
 
     /// Why this service is not ready, where it is not.
     fn obstacle(&self) -> Option<&'static str> {
-        if self.ending.load(Ordering::Relaxed) {
+        if self.draining.load(Ordering::Relaxed) {
             Some("shutting down\n")
         } else if self.store_down.load(Ordering::Relaxed) {
             Some("the store does not answer\n")

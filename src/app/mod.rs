@@ -198,7 +198,7 @@ impl App {
             // So that it does not say anything after this.
             let _ = following.await;
         }
-        self.readiness.report_ending().await;
+        self.readiness.report_draining().await;
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
         self.drain.close();
         for task in serving {

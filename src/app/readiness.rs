@@ -46,9 +46,9 @@ impl Readiness {
     }
 
     /// Says no for good. Whatever follows the store must have ended.
-    pub async fn report_ending(&self) {
+    pub async fn report_draining(&self) {
         report_serving(&self.health, false).await;
-        self.admin.report_ending();
+        self.admin.report_draining();
     }
 }
 

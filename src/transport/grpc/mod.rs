@@ -5,8 +5,8 @@ pub mod answer;
 pub mod call;
 pub mod codec;
 mod deadline;
-mod ending;
 mod stream;
+mod termination;
 
 use std::{convert::Infallible, future::ready, pin::pin};
 
@@ -30,8 +30,8 @@ use super::{
 };
 use crate::{auth::Access, proto};
 use deadline::Deadline;
-use ending::{Ending, EndingBody, Side};
 use stream::{Answers, Messages};
+use termination::{Side, TerminatedBody, Termination};
 
 /// The gRPC port's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -191,9 +191,9 @@ impl<S: Store> Calls<S> {
         let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
             let id = given_id(request.metadata().as_ref());
             let authorization = request.extensions_mut().remove();
-            let ending = Ending::new(self.connected.close.clone(), None, authorization);
+            let termination = Termination::new(self.connected.close.clone(), None, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
-            let messages = Messages::new(request.into_inner(), ending, pace);
+            let messages = Messages::new(request.into_inner(), termination, pace);
             let answers = Answers::new(messages, stream::begin(self.service.clone()), deadline, id);
             ready(Ok::<_, Status>(tonic::Response::new(answers)))
         });
@@ -202,10 +202,10 @@ impl<S: Store> Calls<S> {
 
     /// Serves health and reflection.
     async fn other(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let ending = || Ending::new(self.connected.close.clone(), deadline, None);
-        let request = request.map(|body| EndingBody::new(body, ending(), Side::Request));
+        let termination = || Termination::new(self.connected.close.clone(), deadline, None);
+        let request = request.map(|body| TerminatedBody::new(body, termination(), Side::Request));
         let Ok::<_, Infallible>(response) = self.others.clone().call(request).await;
-        response.map(|body| Body::new(EndingBody::new(body, ending(), Side::Answer)))
+        response.map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer)))
     }
 }
 

@@ -23,7 +23,7 @@ use super::{
     call,
     codec::{FRAME_BYTES, PREFIX_BYTES},
     deadline::Deadline,
-    ending::Ending,
+    termination::Termination,
 };
 use crate::{
     telemetry::Transport,
@@ -37,39 +37,39 @@ use crate::{
 /// Most checks of one stream that are under way at once. They share round trips to a store that is waited for.
 // Few enough that a hundred streams that never pause stay below the bound of the store's queue.
 const MAX_UNDER_WAY: usize = 64;
-/// How many messages are read before the ending is looked at of a client that never pauses.
-const MAX_UNWATCHED: u32 = 64;
+/// Most messages of a client that never pauses that are read between two polls of the termination.
+const MAX_MESSAGES_BETWEEN_POLLS: u32 = 64;
 
 /// The checks of a stream, until it ends.
 pub struct Messages<M> {
     messages: M,
-    ending: Ending,
+    termination: Termination,
     /// Where its connection has a rate.
     pace: Option<Pace>,
     /// Read, and waiting for its time.
     early: Option<Bytes>,
-    unwatched: u32,
+    messages_since_poll: u32,
 }
 
 impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
-    /// These, no faster than `pace`, until the `ending`.
-    pub fn new(messages: M, ending: Ending, pace: Option<Pace>) -> Self {
-        Self { messages, ending, pace, early: None, unwatched: 0 }
+    /// These, no faster than `pace`, until the `termination`.
+    pub fn new(messages: M, termination: Termination, pace: Option<Pace>) -> Self {
+        Self { messages, termination, pace, early: None, messages_since_poll: 0 }
     }
 
     /// The next one; an error where they end otherwise than by the client. It must not be polled again after either end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
-        if let Some(status) = self.ending.said() {
+        if let Some(status) = self.termination.closed_status() {
             return Poll::Ready(Some(Err(status)));
         }
         match self.poll_turn(cx) {
-            Poll::Ready(next) if self.unwatched < MAX_UNWATCHED => {
-                self.unwatched += 1;
+            Poll::Ready(next) if self.messages_since_poll < MAX_MESSAGES_BETWEEN_POLLS => {
+                self.messages_since_poll += 1;
                 Poll::Ready(next)
             }
             next => {
-                self.unwatched = 0;
-                match self.ending.poll(cx) {
+                self.messages_since_poll = 0;
+                match self.termination.poll(cx) {
                     Poll::Ready(status) => Poll::Ready(Some(Err(status))),
                     Poll::Pending => next,
                 }

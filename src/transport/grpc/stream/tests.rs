@@ -42,7 +42,7 @@ fn open() -> CloseSignal {
 }
 
 fn messages<M: Stream<Item = Result<Bytes, Status>> + Unpin>(messages: M, close: CloseSignal) -> Messages<M> {
-    Messages::new(messages, Ending::new(close, None, None), None)
+    Messages::new(messages, Termination::new(close, None, None), None)
 }
 
 fn endless() -> impl Stream<Item = Result<Bytes, Status>> + Unpin {
@@ -156,8 +156,8 @@ async fn a_stream_ends_at_its_deadline_whether_its_client_pauses_or_not() {
 #[tokio::test]
 async fn a_stream_is_held_to_the_rate_of_its_connection_and_ends_while_it_waits() {
     let (rate, close) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), open());
-    let ending = Ending::new(close.clone(), None, None);
-    let messages = Messages::new(endless(), ending, Some(Pace::new(Arc::new(rate))));
+    let termination = Termination::new(close.clone(), None, None);
+    let messages = Messages::new(endless(), termination, Some(Pace::new(Arc::new(rate))));
     let mut answers = Answers::new(messages, echo, None, None);
     assert_eq!((next(&mut answers), next(&mut answers)), (ready("a"), ready("a")));
     assert_eq!(next(&mut answers), Poll::Pending);

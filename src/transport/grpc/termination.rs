@@ -1,5 +1,5 @@
-//! How a stream ends that its client would go on with: with its connection, with the service, with the credentials that it was
-//! begun with, or with its deadline.
+//! The termination of a stream by the server: its connection closes, the service drains, its credentials are revoked, or its
+//! deadline passes.
 
 use std::{
     future::pending,
@@ -23,12 +23,12 @@ use crate::transport::{
 };
 
 /// Resolves to the status that a stream ends with.
-pub struct Ending {
+pub struct Termination {
     close: CloseSignal,
     ended: Pin<Box<dyn Future<Output = Status> + Send>>,
 }
 
-impl Ending {
+impl Termination {
     /// At this signal; at the deadline and when the credentials are lost, where there are any.
     pub fn new(close: CloseSignal, deadline: Option<Deadline>, authorization: Option<StreamAuthorization>) -> Self {
         let said = close.clone().wait();
@@ -55,22 +55,22 @@ impl Ending {
         Self { close, ended }
     }
 
-    /// The end, where the connection brings it: at the price of a look, so that a client that never pauses is told too.
+    /// The status of a stream whose connection closes. Cheap enough to ask for each message of a client that never pauses.
     #[inline]
-    pub fn said(&self) -> Option<Status> {
+    pub fn closed_status(&self) -> Option<Status> {
         self.close.closed().map(closed)
     }
 
-    /// Waits for the end. It must not be polled again after that.
+    /// Waits for the termination. It must not be polled again after that.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         self.ended.as_mut().poll(cx)
     }
 }
 
-/// The body of a call that others serve, health or reflection: it goes on until its own end or the [`Ending`].
-pub struct EndingBody<B> {
+/// The body of a call that others serve, health or reflection: it goes on until its own end or the [`Termination`].
+pub struct TerminatedBody<B> {
     body: B,
-    ending: Option<Ending>,
+    termination: Option<Termination>,
     side: Side,
 }
 
@@ -82,25 +82,25 @@ pub enum Side {
     Answer,
 }
 
-impl<B> EndingBody<B> {
-    /// Ends `body` at `ending`.
-    pub fn new(body: B, ending: Ending, side: Side) -> Self {
-        Self { body, ending: Some(ending), side }
+impl<B> TerminatedBody<B> {
+    /// Ends `body` at `termination`.
+    pub fn new(body: B, termination: Termination, side: Side) -> Self {
+        Self { body, termination: Some(termination), side }
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for EndingBody<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for TerminatedBody<B> {
     type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Self { body, ending, side } = &mut *self;
-        let Some(at) = ending else { return Poll::Ready(None) };
+        let Self { body, termination, side } = &mut *self;
+        let Some(at) = termination else { return Poll::Ready(None) };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         at.poll(cx).map(|status| {
-            *ending = None;
+            *termination = None;
             Some(match side {
                 Side::Request => Err(status.into()),
                 Side::Answer => Ok(Frame::trailers(trailers(&status))),
@@ -110,7 +110,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for EndingBody<B
 
     fn is_end_stream(&self) -> bool {
         // An answer without a body has its status in its headers, and must end with them.
-        self.ending.is_none() || self.body.is_end_stream()
+        self.termination.is_none() || self.body.is_end_stream()
     }
 }
 
