@@ -99,8 +99,8 @@ impl<R: Routes> Serve for Guarded<R> {
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {
         let (watched, admitted) = self.receive(&mut request);
         let (mut response, in_flight) = match (admitted, &watched) {
-            (Ok(in_flight), None) => (self.routes.serve(request).await, in_flight),
-            // Boxed, so that requests that are not told of do not carry the room for it around.
+            // Boxed once they run: what waits for its turn stays small, and the room of one call is that of the next.
+            (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
             (Ok(in_flight), Some(watched)) => (Box::pin(watched.within(self.routes.serve(request))).await, in_flight),
             (Err(refused), _) => {
                 let mut response = R::refuse(refused);

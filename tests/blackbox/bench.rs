@@ -16,7 +16,7 @@ const POLICY: &str = "domain: api\nschema: { user: { children: { '*': { limits: 
 const USERS: &str = "20";
 const GIVEN: u64 = 20 * 5;
 /// A load that is short, and measured from its first call.
-const SHORT: [&str; 4] = ["--duration", "300ms", "--warmup", "0s"];
+const SHORT: [&str; 4] = ["--duration", "1s", "--warmup", "0s"];
 
 fn json_of(run: &Run) -> Value {
     serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {run:?}"))

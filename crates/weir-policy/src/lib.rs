@@ -1,16 +1,16 @@
 //! Policies: what operators write, compiled into a tree that a key is walked down.
 //!
-//! [`mod@file`], [`limits`] and [`legacy`] give it meaning, [`descriptors`] that of
-//! Envoy's rate-limit service, [`tree`] is what checks use, [`mod@load`] reads a file or a directory, [`watch`] notices changes,
-//! [`lint`] tells what a person should know, [`spec`] is for limits that a request brings along.
+//! [`mod@file`], [`limits`] and `legacy` give it meaning, [`descriptors`] that of
+//! Envoy's rate-limit service, [`tree`] is what checks use, [`fn@load`] reads a file or a directory, [`watch`] notices changes,
+//! [`lint`] tells what a person should know, [`Spec`] is for limits that a request brings along.
 
 pub mod descriptors;
 pub mod file;
-pub mod legacy;
+mod legacy;
 pub mod limits;
 pub mod lint;
-pub mod load;
-pub mod spec;
+mod load;
+mod spec;
 pub mod tree;
 pub mod watch;
 

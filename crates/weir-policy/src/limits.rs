@@ -1,5 +1,5 @@
 //! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`; or a bucket of the
-//! older form that [`legacy`] knows.
+//! older form that `legacy` knows.
 
 use super::legacy;
 use weir_core::algorithm::{self, Bounds, Params, Source};
@@ -231,7 +231,7 @@ fn read_params(
 }
 
 /// One of the `known` values, by its name; the first where it is none, which is told.
-pub fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems: &mut Problems) -> T {
+pub(crate) fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems: &mut Problems) -> T {
     let text = scalar(&entry.value);
     if let Some((_, value)) = known.iter().find(|(name, _)| Some(*name) == text) {
         return *value;

@@ -101,7 +101,7 @@ impl Domain {
     }
 
     /// Adds a child of that exact name, or for `*` the one for every other name. Returns the one that is already there.
-    pub fn add_child(&mut self, parent: NodeId, segment: &str) -> NodeId {
+    pub(crate) fn add_child(&mut self, parent: NodeId, segment: &str) -> NodeId {
         match segment {
             "*" => self.add_any(parent),
             _ => self.add_exact(parent, segment),
@@ -109,14 +109,14 @@ impl Domain {
     }
 
     /// Adds the child for every name that no other fits. Returns the one that is already there.
-    pub fn add_any(&mut self, parent: NodeId) -> NodeId {
+    pub(crate) fn add_any(&mut self, parent: NodeId) -> NodeId {
         let next = self.nodes.len() as NodeId;
         let id = *self.nodes[parent as usize].any.get_or_insert(next);
         self.grow_to(id)
     }
 
     /// Adds a child of exactly that name, `*` too. Returns the one that is already there.
-    pub fn add_exact(&mut self, parent: NodeId, segment: &str) -> NodeId {
+    pub(crate) fn add_exact(&mut self, parent: NodeId, segment: &str) -> NodeId {
         let next = self.nodes.len() as NodeId;
         let id = *self.nodes[parent as usize].children.entry(segment.as_bytes().into()).or_insert(next);
         self.grow_to(id)
@@ -131,7 +131,7 @@ impl Domain {
 
     /// Adds a child for the segments that fit a pattern. Patterns are tried in the order in which they were added, after
     /// the exact names and before `*`.
-    pub fn add_pattern(&mut self, parent: NodeId, pattern: Pattern) -> NodeId {
+    pub(crate) fn add_pattern(&mut self, parent: NodeId, pattern: Pattern) -> NodeId {
         let next = self.nodes.len() as NodeId;
         self.nodes[parent as usize].patterns.push((pattern, next));
         self.nodes.push(Node::default());
@@ -139,12 +139,12 @@ impl Domain {
     }
 
     /// Whether a node has a child for this pattern.
-    pub fn has_pattern(&self, parent: NodeId, text: &str) -> bool {
+    pub(crate) fn has_pattern(&self, parent: NodeId, text: &str) -> bool {
         self.nodes[parent as usize].patterns.iter().any(|(pattern, _)| &*pattern.0 == text)
     }
 
     /// Gives a node its limits.
-    pub fn set_limits(&mut self, node: NodeId, limits: impl IntoIterator<Item = Limit>) {
+    pub(crate) fn set_limits(&mut self, node: NodeId, limits: impl IntoIterator<Item = Limit>) {
         let start = self.limits.len() as u32;
         self.limits.extend(limits);
         self.nodes[node as usize].limits = start..self.limits.len() as u32;

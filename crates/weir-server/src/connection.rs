@@ -1,13 +1,8 @@
 //! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
 
-use std::{
-    convert::Infallible,
-    future::{pending, poll_fn},
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use hyper::{
     Request, Response,
     body::Incoming,
@@ -15,7 +10,7 @@ use hyper::{
     service::{Service, service_fn},
 };
 use hyper_util::{
-    rt::{TokioIo, TokioTimer},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
@@ -27,7 +22,6 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    at_hand::{CallsAtHand, Leave},
     close::CloseSignal,
     connected::Connected,
     drain::Drain,
@@ -155,13 +149,12 @@ impl<R: Serve> Connection<R> {
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.asked()));
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
-        let calls = CallsAtHand::new();
-        let builder = builder(&settings, calls.leave());
+        let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));
         let mut revoked = pin!(until_revoked);
         let mut why = tokio::select! {
             biased;
-            result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return result,
+            result = connection.as_mut() => return result,
             () = drain.begun() => CloseReason::Drain,
             why = lifetime.over() => why,
             () = revoked.as_mut() => CloseReason::Revoked,
@@ -173,7 +166,7 @@ impl<R: Serve> Connection<R> {
             lifetime.asked().end();
             tokio::select! {
                 biased;
-                result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return result,
+                result = connection.as_mut() => return result,
                 () = drain.begun() => why = CloseReason::Drain,
                 () = revoked.as_mut() => why = CloseReason::Revoked,
                 () = sleep(grace) => grace = Duration::ZERO,
@@ -182,7 +175,7 @@ impl<R: Serve> Connection<R> {
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             biased;
-            result = poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => result,
+            result = connection.as_mut() => result,
             () = cut(why, grace, &drain, &close, lifetime.asked()) => Ok(()),
             () = soon_after(revoked), if why != CloseReason::Revoked => Ok(()),
         }
@@ -244,19 +237,17 @@ fn answering<R: Serve>(
 > {
     service_fn(move |request: Request<Incoming>| {
         let last = asked.note(request.version()).then(|| Arc::clone(&asked));
-        let answer = Arc::clone(&service).serve(request);
-        async {
-            let mut response = answer.await;
+        Arc::clone(&service).serve(request).map(|mut response| {
             if last.is_some_and(|asked| asked.is_last()) {
                 response.headers_mut().insert(CONNECTION, CLOSE);
             }
             Ok(response)
-        }
+        })
     })
 }
 
-fn builder(settings: &ConnectionSettings, leave: Leave) -> auto::Builder<Leave> {
-    let mut builder = auto::Builder::new(leave);
+fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HTTP1_BUFFER_BYTES);
     builder
         .http2()

@@ -42,7 +42,7 @@ pub struct Drain {
 
 impl Drain {
     /// Whether it has begun.
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
@@ -68,7 +68,7 @@ impl Drain {
     }
 
     /// Counts a connection until the future is done.
-    pub fn track<F: Future>(&self, connection: F) -> impl Future<Output = F::Output> + use<F> {
+    pub(crate) fn track<F: Future>(&self, connection: F) -> impl Future<Output = F::Output> + use<F> {
         self.connections.track_future(connection)
     }
 

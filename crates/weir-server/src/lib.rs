@@ -3,7 +3,6 @@
 //! knows neither paths nor messages: a [`Serve`] answers.
 
 mod address;
-mod at_hand;
 mod close;
 mod connected;
 mod connection;

@@ -62,7 +62,7 @@ impl Asked {
     }
 
     /// Whether it was by HTTP/1.
-    pub fn by_http1(&self) -> bool {
+    pub(crate) fn by_http1(&self) -> bool {
         self.by.load(Ordering::Relaxed) == HTTP_1
     }
 
@@ -72,7 +72,7 @@ impl Asked {
     }
 
     /// Whether answers say that they are the last.
-    pub fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         self.is_last.load(Ordering::Relaxed)
     }
 }
@@ -147,7 +147,7 @@ impl Lifetime {
     }
 
     /// What it has to do, where that counts.
-    pub fn activity(&self) -> Option<&Arc<Activity>> {
+    pub(crate) fn activity(&self) -> Option<&Arc<Activity>> {
         self.idle.as_ref().map(|(_, activity)| activity)
     }
 

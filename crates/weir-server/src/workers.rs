@@ -64,7 +64,7 @@ impl Worker {
     }
 
     /// The worker with the fewest connections: a few fat ones are the normal case, and they should not share.
-    pub fn least_loaded(workers: &[Self]) -> Option<&Self> {
+    pub(crate) fn least_loaded(workers: &[Self]) -> Option<&Self> {
         workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
     }
 }

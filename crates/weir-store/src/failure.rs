@@ -125,7 +125,7 @@ impl Failure {
     }
 
     /// What the error means with which one plan of a script failed. Nothing of the plan was written.
-    pub fn of_script(text: &str) -> Self {
+    pub(crate) fn of_script(text: &str) -> Self {
         let refused = |code| Self::Refused(ServerError { code, text: text.into() });
         RefusalCode::of_command(text).map_or_else(|| Self::Corrupt(text.into()), refused)
     }

@@ -1,15 +1,15 @@
 //! Where states live, and what decides a plan over them in one step: this process's memory, or Redis and Valkey, which replicas
 //! share, with what answers while they fail.
 
-pub mod any;
-pub mod clock;
+mod any;
+mod clock;
 pub mod failure;
 pub mod memory;
 pub mod metrics;
 pub mod near;
 pub mod redis;
-pub mod settings;
-pub mod shared;
+mod settings;
+mod shared;
 pub mod url;
 
 use futures_util::future::BoxFuture;

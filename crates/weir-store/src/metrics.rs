@@ -96,7 +96,7 @@ impl StoreMeter {
     }
 
     /// A charge of a refused check could not be taken back.
-    pub fn not_taken_back(&self) {
+    pub(crate) fn not_taken_back(&self) {
         self.not_taken_back.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -49,7 +49,7 @@ impl ShardedCounters {
     }
 
     /// Tells the counters what was added since the last time.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         for shard in self.shards.iter().filter_map(OnceLock::get) {
             let numbers = shard.iter().flat_map(|line| &line.0);
             for (number, (counter, total)) in numbers.zip(self.counters.iter().zip(&self.totals)) {

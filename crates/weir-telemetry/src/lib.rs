@@ -1,10 +1,10 @@
 //! What every crate of Weir reports with, whatever it reports: counters and histograms whose threads share no cache line, the
 //! registry that renders them as Prometheus text, the context of the request at hand, and a rate limit for log lines.
 
-pub mod counters;
+mod counters;
 pub mod histogram;
 mod log_limit;
-pub mod registry;
+mod registry;
 mod reloads;
 pub mod request;
 mod thread_shard;

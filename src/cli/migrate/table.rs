@@ -267,10 +267,11 @@ pub const TABLE: &[Variable] = &[
         Setting("tracing.sample_ratio"),
         "for traces that begin here; a caller's flag stands above it",
     ),
+    Variable::new("OTEL_EXPORTER_OTLP_HEADERS", Nothing, "the OpenTelemetry SDK reads it here too"),
     Variable::new(
         "OTEL_EXPORTER_OTLP_*",
         Missing,
-        "`tracing.otlp_endpoint` is the place of a collector nearby, which knows headers and certificates",
+        "`tracing.otlp_endpoint` and `tracing.ca` name the collector; it knows the certificates of those behind it",
     ),
 ];
 

@@ -8,10 +8,9 @@ mod deadline;
 mod ending;
 mod stream;
 
-use std::{convert::Infallible, future::ready};
+use std::{convert::Infallible, future::ready, pin::pin};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::{FutureExt, future::BoxFuture};
 use hyper::{Request, Response, body::Incoming};
 use serde::{Deserialize, Serialize};
 use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
@@ -106,6 +105,15 @@ pub struct Calls<S> {
     max_message_bytes: usize,
 }
 
+/// The calls that have one message and one answer.
+#[derive(Clone, Copy)]
+enum Unary {
+    Check,
+    CheckBatch,
+    Reset,
+    ShouldRateLimit,
+}
+
 impl<S> Clone for Calls<S> {
     fn clone(&self) -> Self {
         Self {
@@ -152,41 +160,26 @@ impl<S: Store> Calls<S> {
         Ok((Self { service, rls, others, connected, max_message_bytes }, reporter))
     }
 
-    /// Serves a call. Its future is as large as tonic's, so it is moved into a box once, and not through all that serves a
-    /// connection.
-    fn call(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> BoxFuture<'_, Response<Body>> {
-        match request.uri().path() {
-            path::CHECK => self.unary(request, deadline, |message| call::check(&self.service, message)).boxed(),
-            path::SHOULD_RATE_LIMIT => self.unary(request, deadline, |message| self.should_rate_limit(message)).boxed(),
-            path::CHECK_BATCH => {
-                self.unary(request, deadline, |message| call::check_batch(&self.service, message)).boxed()
-            }
-            path::RESET => self.unary(request, deadline, |message| call::reset(&self.service, message)).boxed(),
-            path::CHECK_STREAM => self.check_stream(request, deadline).boxed(),
-            _ => self.other(request, deadline).boxed(),
-        }
-    }
-
-    /// Serves a call that has one message and one answer. `answer` is not begun once its deadline has passed.
-    #[inline]
-    async fn unary<F, E>(
-        &self,
-        request: Request<Incoming>,
-        deadline: Option<Deadline>,
-        answer: impl Fn(Bytes) -> F,
-    ) -> Response<Body>
-    where
-        F: Future<Output = Result<BytesMut, E>>,
-        Status: From<E>,
-    {
+    /// Serves a call that has one message and one answer. It is not begun once its deadline has passed.
+    async fn unary(&self, unary: Unary, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let call = service_fn(|request: tonic::Request<Bytes>| {
-            let answer = answer(request.into_inner());
+            let message = request.into_inner();
             async move {
                 deadline.map_or(Ok(()), Deadline::check)?;
-                Ok::<_, Status>(tonic::Response::new(answer.await?))
+                Ok(tonic::Response::new(self.answer(unary, message).await?))
             }
         });
         codec::unary(self.max_message_bytes).unary(call, request).await
+    }
+
+    /// Answers one message. The futures of all but a check are boxed, so that a check does not carry the room for them around.
+    async fn answer(&self, unary: Unary, message: Bytes) -> Result<BytesMut, Status> {
+        Ok(match unary {
+            Unary::Check => call::check(&self.service, message).await?,
+            Unary::CheckBatch => Box::pin(call::check_batch(&self.service, message)).await?,
+            Unary::Reset => Box::pin(call::reset(&self.service, message)).await?,
+            Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
+        })
     }
 
     async fn should_rate_limit(&self, message: Bytes) -> Result<BytesMut, Status> {
@@ -223,23 +216,29 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         Self { connected: connected.clone(), ..self }
     }
 
-    fn serve(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send {
+    async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
         let (id, deadline) = (given_id(request.headers()), Deadline::of(request.headers()));
-        let call = self.call(request, deadline);
-        if id.is_none() && deadline.is_none() {
-            return call;
-        }
-        Box::pin(async move {
-            let mut response = match deadline {
-                None => call.await,
-                Some(deadline) => deadline.bound(call).await,
+        let call = async {
+            let unary = match request.uri().path() {
+                path::CHECK => Unary::Check,
+                path::SHOULD_RATE_LIMIT => Unary::ShouldRateLimit,
+                path::CHECK_BATCH => Unary::CheckBatch,
+                path::RESET => Unary::Reset,
+                path::CHECK_STREAM => return Box::pin(self.check_stream(request, deadline)).await,
+                _ => return Box::pin(self.other(request, deadline)).await,
             };
-            // A call that fails before its first message has its status in its headers.
-            if response.headers().contains_key(Status::GRPC_STATUS) {
-                tell_id(id, response.headers_mut());
-            }
-            response
-        })
+            self.unary(unary, request, deadline).await
+        };
+        let call = pin!(call);
+        let mut response = match deadline {
+            None => call.await,
+            Some(deadline) => deadline.bound(call).await,
+        };
+        // A call that fails before its first message has its status in its headers.
+        if id.is_some() && response.headers().contains_key(Status::GRPC_STATUS) {
+            tell_id(id, response.headers_mut());
+        }
+        response
     }
 
     fn access(path: &str) -> Access {

@@ -1,12 +1,12 @@
 //! The words everything else is written in: time, keys, what is asked, what is decided, and how the decisions
 //! of several levels become one. Pure: no I/O, no clock is read, no transport is known.
 
-pub mod aggregate;
+mod aggregate;
 pub mod ask;
-pub mod decision;
+mod decision;
 pub mod key;
 pub mod time;
-pub mod unit;
+mod unit;
 
 pub use aggregate::{Summary, aggregate};
 pub use ask::{Ask, AskError, Charge, OnStoreFailure};

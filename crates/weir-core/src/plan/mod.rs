@@ -1,8 +1,8 @@
 //! What one request needs decided: its limits, each with the key it applies to, and the one step that decides
 //! them together. Policies make plans, stores carry them out; neither knows the other.
 
-pub mod decide;
-pub mod limit;
+mod decide;
+mod limit;
 #[cfg(test)]
 mod tests;
 

@@ -37,7 +37,7 @@ pub(super) struct Above<'a> {
 
 impl Above<'_> {
     /// That of the file itself.
-    pub const ROOT: Self = Self { node: 0, pattern: "", depth: 0 };
+    pub(crate) const ROOT: Self = Self { node: 0, pattern: "", depth: 0 };
 }
 
 impl Reader {

@@ -41,12 +41,12 @@ const THEIR_KEYS: &[&str] = &[
 ];
 
 /// Whether a document is in this format.
-pub fn is_one(document: &Node) -> bool {
+pub(crate) fn is_one(document: &Node) -> bool {
     find(document, "descriptors").is_some()
 }
 
 /// The domain that a document names.
-pub fn domain_of(document: &Node) -> Option<&str> {
+pub(crate) fn domain_of(document: &Node) -> Option<&str> {
     scalar(&find(document, "domain")?.value)
 }
 
@@ -184,7 +184,7 @@ impl Reader {
         Some(entries)
     }
 
-    pub fn misplaced(&mut self, node: &Node, known: &[&str]) {
+    pub(crate) fn misplaced(&mut self, node: &Node, known: &[&str]) {
         let Value::Map(entries) = &node.value else { return };
         let wrong = |entry: &&Entry| THEIR_KEYS.contains(&entry.key.as_str()) && !known.contains(&entry.key.as_str());
         for entry in entries.iter().filter(wrong) {

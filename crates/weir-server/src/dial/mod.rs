@@ -50,7 +50,8 @@ impl FromStr for Address {
 
 impl Address {
     /// Whether a connection to it may be encrypted, as far as it says.
-    pub fn may_be_encrypted(&self) -> bool {
+    #[cfg(feature = "cli")]
+    pub(crate) fn may_be_encrypted(&self) -> bool {
         self.encrypted != Some(false) && matches!(self.listen, Listen::Tcp(_))
     }
 }

@@ -1,9 +1,9 @@
 //! The TLS of listeners: certificates and the names in them, handshakes, and certificates that stop being accepted.
 
 mod handshake;
-pub mod names;
-pub mod server;
-pub mod settings;
+mod names;
+mod server;
+mod settings;
 
 pub use handshake::{Clients, Tls};
 pub use names::{Bearer, NamePattern};

@@ -55,7 +55,7 @@ impl Bearer {
     }
 
     /// Whether one of its names is one of these.
-    pub fn is_any_of(&self, patterns: &[NamePattern]) -> bool {
+    pub(crate) fn is_any_of(&self, patterns: &[NamePattern]) -> bool {
         patterns.iter().any(|pattern| self.is(pattern))
     }
 

@@ -92,7 +92,7 @@ impl Loaded {
     }
 
     /// Whether both let the same clients in.
-    pub fn lets_in_the_same(&self, other: &Self) -> bool {
+    pub(crate) fn lets_in_the_same(&self, other: &Self) -> bool {
         match (&self.clients, &other.clients) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
@@ -100,7 +100,7 @@ impl Loaded {
     }
 
     /// Whether a client with these certificates, its own first, is let in at this moment.
-    pub fn lets_in(&self, chain: &[CertificateDer<'_>]) -> bool {
+    pub(crate) fn lets_in(&self, chain: &[CertificateDer<'_>]) -> bool {
         match (&self.clients, chain.split_first()) {
             (Some(clients), Some((own, others))) => clients.verify_client_cert(own, others, UnixTime::now()).is_ok(),
             _ => true,

@@ -28,12 +28,12 @@ pub struct Raise<'a> {
 
 impl Horizon {
     /// Whether nothing can have expired.
-    pub fn is_beyond(&self, now: Micros) -> bool {
+    pub(crate) fn is_beyond(&self, now: Micros) -> bool {
         self.next.load(Ordering::SeqCst) > now
     }
 
     /// A state expires then.
-    pub fn expects(&self, expires: Micros) {
+    pub(crate) fn expects(&self, expires: Micros) {
         // First the one that a look reads last, so that it cannot miss both.
         for least in [&self.since_look, &self.next] {
             if expires < least.load(Ordering::SeqCst) {
@@ -43,7 +43,7 @@ impl Horizon {
     }
 
     /// Begins a look at all shards. `None` while another one is under way: this one may look, but not raise.
-    pub fn start_look(&self) -> Option<Raise<'_>> {
+    pub(crate) fn start_look(&self) -> Option<Raise<'_>> {
         let look = self.look.try_lock()?;
         self.since_look.store(Micros::MAX, Ordering::SeqCst);
         Some(Raise { horizon: self, _look: look })

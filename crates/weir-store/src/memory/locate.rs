@@ -23,7 +23,7 @@ pub fn hash(hasher: &RandomState, bytes: &[u8]) -> u64 {
 }
 
 /// The shard for the hash of an anchor, whose upper half it spreads over the shards.
-pub fn shard_of(anchor: u64, shards: usize) -> usize {
+pub(crate) fn shard_of(anchor: u64, shards: usize) -> usize {
     (((anchor >> 32) * shards as u64) >> 32) as usize
 }
 

@@ -38,7 +38,7 @@ impl<T> Row<T> {
     }
 
     /// Removes the value at `index`, whose place the last one takes.
-    pub fn swap_remove(&mut self, index: usize) {
+    pub(crate) fn swap_remove(&mut self, index: usize) {
         let Some(piece) = self.pieces.last_mut() else { return };
         let value = piece.pop();
         if piece.is_empty() {

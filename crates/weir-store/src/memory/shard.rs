@@ -93,7 +93,7 @@ impl Shard {
     }
 
     /// A moment before which no state expires.
-    pub fn next_expiry(&self) -> Micros {
+    pub(crate) fn next_expiry(&self) -> Micros {
         if self.slots.len() == 0 { Micros::MAX } else { self.next_expiry }
     }
 

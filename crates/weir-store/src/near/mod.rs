@@ -153,7 +153,7 @@ impl<C: Clock> NearCache<C> {
     }
 
     /// From now on nothing is known, nor will be what is being asked.
-    pub fn forget_all(&self) {
+    pub(crate) fn forget_all(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 

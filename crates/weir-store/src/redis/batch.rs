@@ -73,7 +73,7 @@ impl Batch {
     }
 
     /// How many parts each call holds.
-    pub fn call_sizes(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn call_sizes(&self) -> impl Iterator<Item = usize> {
         self.calls.iter().map(Range::len)
     }
 

@@ -24,7 +24,7 @@ pub struct Breaker {
 
 impl Breaker {
     /// Whether the server must not be asked.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 
@@ -71,7 +71,7 @@ impl Breaker {
     }
 
     /// Waits until it is open. For one task.
-    pub async fn wait_until_open(&self) {
+    pub(crate) async fn wait_until_open(&self) {
         while !self.is_open() {
             self.opened.notified().await;
         }

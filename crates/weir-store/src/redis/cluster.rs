@@ -60,7 +60,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Failure::Connect`] when that is not known by the deadline.
-    pub async fn all_masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
+    pub(crate) async fn all_masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
         let mut retry = Retry::until(deadline);
         while !self.shared.is_known() {
             retry.pause(self.shared.doubted(Failure::Connect(UNKNOWN.into()))).await?;

@@ -63,7 +63,7 @@ pub fn failure(error: RedisError) -> Failure {
 }
 
 /// What is wrong with a connection.
-pub fn trouble(error: &RedisError) -> String {
+pub(crate) fn trouble(error: &RedisError) -> String {
     match (error.kind(), error.detail()) {
         (ErrorKind::Parse, _) => format!("not the Redis protocol: {error}"),
         (ErrorKind::Io, _) if error.is_connection_dropped() && !error.is_connection_refusal() => {

@@ -52,7 +52,7 @@ pub fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
 }
 
 /// What must be taken back from these groups when the request does not pass for a reason that they did not know.
-pub fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
+pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
     let refuses = |(index, decision): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !decision.allowed;
     let charged = |index: usize, decision: &Decision| {
         if is_undone(plan, index) && decision.allowed { plan.levels()[index].cost.max(0) } else { 0 }
@@ -70,7 +70,7 @@ pub fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo
 }
 
 /// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge.
-pub fn is_undone(plan: &Plan<'_>, index: usize) -> bool {
+pub(crate) fn is_undone(plan: &Plan<'_>, index: usize) -> bool {
     let level = &plan.levels()[index];
     (plan.charge == Charge::AllOrNothing || level.limit.shadow) && !level.params().charges_denied()
 }

@@ -121,7 +121,7 @@ fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
 }
 
 /// Begins a call that holds so many values after those that every call begins with.
-pub fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, values: usize) -> Vec<u8> {
+pub(crate) fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, values: usize) -> Vec<u8> {
     let mut body = ByteBuf::new();
     array_head(&mut body, 3 + values);
     for number in [now.unwrap_or(-1), least_ttl_millis, task as i64] {
@@ -131,7 +131,7 @@ pub fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, values:
 }
 
 /// A call that forgets what a hash holds of a key; see `reset` in `tasks.lua`.
-pub fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
+pub(crate) fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
     text(&mut body, rest);
     int(&mut body, i64::from(subtree));

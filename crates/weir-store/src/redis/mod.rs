@@ -1,30 +1,30 @@
 //! States in Redis or Valkey, shared by every replica: one script decides plans where their states are.
 
-pub mod batch;
-pub mod breaker;
-pub mod cluster;
+mod batch;
+mod breaker;
+mod cluster;
 pub mod command;
 pub mod connector;
 pub mod credentials;
-pub mod cross_slot;
-pub mod encode;
-pub mod factory;
+mod cross_slot;
+mod encode;
+mod factory;
 pub mod hello;
-pub mod io;
-pub mod node;
+mod io;
+mod node;
 pub mod pool;
 pub mod probe;
-pub mod queue;
+mod queue;
 pub mod reply;
-pub mod reset;
-pub mod retry;
-pub mod script;
+mod reset;
+mod retry;
+mod script;
 pub mod sentinel;
-pub mod servers;
+mod servers;
 pub mod settings;
 pub mod slots;
 pub mod tls;
-pub mod worker;
+mod worker;
 
 use std::{sync::Arc, time::Duration};
 

@@ -84,7 +84,7 @@ impl Node {
     }
 
     /// The key that lives there.
-    pub fn probe_key(&self) -> &ProbeKey {
+    pub(crate) fn probe_key(&self) -> &ProbeKey {
         &self.probe_key
     }
 

@@ -191,17 +191,17 @@ impl Pool {
     ///
     /// # Errors
     /// Why it does not.
-    pub async fn try_checks(&self, address: &Address) -> Result<(), Failure> {
+    pub(crate) async fn try_checks(&self, address: &Address) -> Result<(), Failure> {
         self.connector.connect(address, self.purpose.clone(), self.connector.deadline()).await.map(drop)
     }
 
     /// Whether there are connections to another server.
-    pub fn leads_elsewhere(&self, master: &Address) -> bool {
+    pub(crate) fn leads_elsewhere(&self, master: &Address) -> bool {
         self.epochs.lock().iter().any(|epoch| epoch.leads_elsewhere(master))
     }
 
     /// Ends the connections to all other servers: returns which.
-    pub fn leave_others(&self, master: &Address) -> Vec<Address> {
+    pub(crate) fn leave_others(&self, master: &Address) -> Vec<Address> {
         let mut left = Vec::new();
         for epoch in self.epochs.lock().iter().filter(|epoch| epoch.leads_elsewhere(master)) {
             epoch.is_over.store(true, Ordering::Relaxed);

@@ -41,7 +41,7 @@ impl ProbeKey {
     }
 
     /// From now on a key in this slot, since the server has lost the one before.
-    pub fn put_in(&self, slot: u16) {
+    pub(crate) fn put_in(&self, slot: u16) {
         *self.place.lock() = Place { slot: Some(slot), key: None };
     }
 

@@ -41,7 +41,7 @@ impl Retry {
 ///
 /// # Errors
 /// The last failure.
-pub async fn retried<T, F>(deadline: Instant, send: impl Fn() -> F) -> Result<T, Failure>
+pub(crate) async fn retried<T, F>(deadline: Instant, send: impl Fn() -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Failure>>,
 {

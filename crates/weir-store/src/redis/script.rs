@@ -21,7 +21,7 @@ pub fn text() -> &'static str {
 }
 
 /// The name under which servers have the script: its SHA-1.
-pub fn sha() -> &'static str {
+pub(crate) fn sha() -> &'static str {
     static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(text()));
     SCRIPT.get_hash()
 }

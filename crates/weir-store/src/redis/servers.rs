@@ -80,7 +80,7 @@ impl Servers {
     }
 
     /// Whether all anchors are on one server, so that a plan over several is one step.
-    pub fn decide_all_together(&self) -> bool {
+    pub(crate) fn decide_all_together(&self) -> bool {
         matches!(self.kind, Kind::One(_))
     }
 
@@ -172,7 +172,7 @@ impl Servers {
     ///
     /// # Errors
     /// Why it is not certain that it is gone.
-    pub async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
         let unlink = || command(&[b"UNLINK", key]);
         match &self.kind {
             Kind::One(node) => node.command(&unlink(), false).await.map(drop),

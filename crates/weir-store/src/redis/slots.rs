@@ -62,7 +62,7 @@ impl<T> SlotMap<T> {
     }
 
     /// The last slot that the master at an address serves. Slots that are to move are usually taken from the first on.
-    pub fn last_of(&self, address: &Address) -> Option<u16> {
+    pub(crate) fn last_of(&self, address: &Address) -> Option<u16> {
         let master = self.masters.iter().position(|(known, _)| known == address)?;
         self.owners.iter().rposition(|owner| usize::from(*owner) == master).map(|slot| slot as u16)
     }

@@ -54,7 +54,7 @@ impl Refresh {
     }
 
     /// A slot has moved to this address; others may have moved too.
-    pub fn after_move(&self, to: Address) {
+    pub(crate) fn after_move(&self, to: Address) {
         *self.named.lock() = Some(to);
         self.moved.notify_one();
     }

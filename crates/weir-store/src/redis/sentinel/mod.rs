@@ -46,7 +46,7 @@ impl Sentinels {
     ///
     /// # Errors
     /// The last one's [`Failure`].
-    pub async fn connect_to_master<T, F>(
+    pub(crate) async fn connect_to_master<T, F>(
         &self,
         deadline: Instant,
         connect: impl Fn(Address, Instant) -> F,
