@@ -36,7 +36,7 @@ use crate::{
     explorer::Explorer,
     limiter::Limiter,
     telemetry::{HotKeys, Metrics},
-    transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, watch::Watch},
+    transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, observer::RequestObserver},
 };
 
 /// Most requests of a port under way over a shared store, unless the settings say so: what one pipeline worker queues.
@@ -103,9 +103,9 @@ impl App {
 
         let drain = Drain::default();
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
-        let told = Watch::new(spans, limiter.store().shared().is_some());
-        let service = CheckService::new(Arc::clone(&limiter), settings.bounds()).watched(told.is_some());
-        let sites = Sites::new(&ui.hosts, security.gate("http").is_some());
+        let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
+        let service = CheckService::new(Arc::clone(&limiter), settings.bounds()).observed(observer.is_some());
+        let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
         let pages = http::routes(&settings, service.clone(), admin.clone(), explorer, sites)?;
         let (routes, health) = {
@@ -117,7 +117,12 @@ impl App {
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc = Server {
             listener: listen("grpc.listen", &settings.grpc.listen).await?,
-            service: Guarded::new(routes, security.gate("grpc"), told.clone(), Connected::new(drain.clone())),
+            service: Guarded::new(
+                routes,
+                security.authentication("grpc"),
+                observer.clone(),
+                Connected::new(drain.clone()),
+            ),
             workers: grpc_workers.handles(),
             settings: ConnectionSettings {
                 name: "grpc",
@@ -133,7 +138,12 @@ impl App {
         };
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
-            service: Guarded::new(Pages(pages), security.gate("http"), told, Connected::new(drain.clone())),
+            service: Guarded::new(
+                Pages(pages),
+                security.authentication("http"),
+                observer,
+                Connected::new(drain.clone()),
+            ),
             workers: http_workers.handles(),
             settings: ConnectionSettings {
                 name: "http",

@@ -15,7 +15,7 @@ use crate::{
     auth::{Auth, Callers, file},
     config::Settings,
     telemetry::Metrics,
-    transport::Gate,
+    transport::Authentication,
 };
 
 const GRPC: &[&[u8]] = &[b"h2"];
@@ -129,9 +129,9 @@ impl Security {
     }
 
     /// What asks who calls at a listener.
-    pub fn gate(&self, listener: &str) -> Option<Gate> {
+    pub fn authentication(&self, listener: &str) -> Option<Authentication> {
         let auth = self.auth.clone()?;
-        Some(Gate { auth, meter: self.metrics.auth(listener) })
+        Some(Authentication { auth, meter: self.metrics.auth(listener) })
     }
 
     /// Warns where others than this machine can read what goes by a port, or may do everything by it.

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Asked, Reply, read, told};
 use crate::{
     limiter::{self, Invalid, LevelAnswer},
-    transport::{decision_json, http::problem::Problem, status::Refused},
+    transport::{decision_json, http::problem::Problem, status::Rejected},
 };
 
 #[derive(Deserialize)]
@@ -39,16 +39,16 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     // Units that are given back are no question.
     if wanted.cost < 0 {
-        return Err(Problem::from(Refused::from(limiter::CheckError::from(Invalid::field_error(
+        return Err(Problem::from(Rejected::from(limiter::CheckError::from(Invalid::field_error(
             "cost",
             "cost is at least 0",
         )))));
     }
-    let refused = |error: limiter::CheckError| Problem::from(Refused::from(error));
-    let mut request = limiter::Request::new(&wanted.domain, &wanted.key).map_err(|error| refused(error.into()))?;
-    request.set_terms(wanted.cost, None, wanted.factor).map_err(|error| refused(error.into()))?;
+    let rejected = |error: limiter::CheckError| Problem::from(Rejected::from(error));
+    let mut request = limiter::Request::new(&wanted.domain, &wanted.key).map_err(|error| rejected(error.into()))?;
+    request.set_terms(wanted.cost, None, wanted.factor).map_err(|error| rejected(error.into()))?;
     let handle = explorer.0.limiter.policy_handle();
-    let answer = explorer.0.limiter.preview(&handle, &request).await.map_err(refused)?;
+    let answer = explorer.0.limiter.preview(&handle, &request).await.map_err(rejected)?;
     Ok(told(&json!({
         "allowed": answer.summary.decision.allowed,
         "retry_after_us": answer.summary.decision.retry_after,

@@ -24,7 +24,7 @@ use weir_settings::{
 use super::{Asked, Reply, read, told};
 use crate::{
     limiter::{self, Answer, CheckError, DryRun, Invalid},
-    transport::{http::problem::Problem, status::Refused},
+    transport::{http::problem::Problem, status::Rejected},
 };
 
 /// Most arrivals of a simulation.
@@ -106,11 +106,11 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
 }
 
 fn invalid(field: &str, message: impl Into<String>) -> Problem {
-    refused(Invalid::field_error(field, message).into())
+    rejected(Invalid::field_error(field, message).into())
 }
 
-fn refused(error: CheckError) -> Problem {
-    Refused::from(error).into()
+fn rejected(error: CheckError) -> Problem {
+    Rejected::from(error).into()
 }
 
 fn of_draft(problems: Problems) -> Problem {
@@ -145,8 +145,8 @@ impl Wanted {
         // What a draft calls its domain does not matter.
         let name = drafted.as_ref().and_then(|policy| policy.domains().next()).map(|domain| domain.name.to_string());
         let name = name.unwrap_or_else(|| self.domain.clone());
-        let mut request = limiter::Request::new(&name, &self.key).map_err(|error| refused(error.into()))?;
-        request.set_terms(self.cost, None, 1.0).map_err(|error| refused(error.into()))?;
+        let mut request = limiter::Request::new(&name, &self.key).map_err(|error| rejected(error.into()))?;
+        request.set_terms(self.cost, None, 1.0).map_err(|error| rejected(error.into()))?;
         let limits = document.filter(|document| !matches!(document.value, Value::Map(_)));
         let empty = Policy::empty();
         if let Some(limits) = &limits {
@@ -156,7 +156,7 @@ impl Wanted {
                 return Err(of_draft(problems));
             }
             let spec = Spec::new(written, Charge::AllOrNothing, &request.key);
-            request.spec = Some(spec.map_err(|error| refused(Invalid::from(error).into()))?);
+            request.spec = Some(spec.map_err(|error| rejected(Invalid::from(error).into()))?);
         }
         // Limits without a policy are those of the key, whatever the policy in force says of requests that bring some.
         let policy = match (&drafted, &limits) {
@@ -174,7 +174,7 @@ impl Wanted {
         let mut course = Course { step_us, steps: vec![Step::default(); steps], limits: Vec::new(), most_remaining: 0 };
         let (dry_run, since) = (DryRun::default(), Instant::now());
         for (turn, at) in self.arrivals(duration).enumerate() {
-            let answer = dry_run.check(at, policy, request).map_err(refused)?;
+            let answer = dry_run.check(at, policy, request).map_err(rejected)?;
             course.note(at, &answer);
             if turn % 64 == 0 && since.elapsed() > MAX_TIME {
                 let message = format!("this takes longer than {} s; ask for fewer arrivals", MAX_TIME.as_secs());

@@ -11,7 +11,7 @@ use weir_core::algorithm::Bounds;
 use weir_store::{ResetDone, Store};
 use weir_telemetry::request::{self, OTHER, Outcome};
 
-use super::{decode, message::CheckMessage, status::Refused};
+use super::{decode, message::CheckMessage, status::Rejected};
 use crate::{
     limiter::{Answer, CheckError, Checking, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
@@ -24,7 +24,7 @@ pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 pub struct CheckService<S> {
     limiter: Arc<Limiter<S>>,
     bounds: Bounds,
-    is_watched: bool,
+    is_observed: bool,
 }
 
 /// The answer to a check, as its surface encodes it. `.await` gives it whether it is ready or not.
@@ -51,26 +51,26 @@ impl<'a, T> IntoFuture for Checked<'a, T> {
 
 impl<S> Clone for CheckService<S> {
     fn clone(&self) -> Self {
-        Self { limiter: Arc::clone(&self.limiter), bounds: self.bounds, is_watched: self.is_watched }
+        Self { limiter: Arc::clone(&self.limiter), bounds: self.bounds, is_observed: self.is_observed }
     }
 }
 
 impl<S: Store> CheckService<S> {
     /// A service over `limiter`; limits that clients bring along stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
-        Self { limiter, bounds, is_watched: false }
+        Self { limiter, bounds, is_observed: false }
     }
 
-    /// The same service, which reports each check to the request's context where `is_watched`.
+    /// The same service, which reports each check to the request's context where `is_observed`.
     #[must_use]
-    pub fn watched(self, is_watched: bool) -> Self {
-        Self { is_watched, ..self }
+    pub fn observed(self, is_observed: bool) -> Self {
+        Self { is_observed, ..self }
     }
 
     /// Whether checks are reported to the request's context.
     #[inline]
-    pub fn is_watched(&self) -> bool {
-        self.is_watched
+    pub fn is_observed(&self) -> bool {
+        self.is_observed
     }
 
     /// The limiter.
@@ -86,15 +86,15 @@ impl<S: Store> CheckService<S> {
         handle: &Arc<PolicyHandle>,
         message: Message<'_>,
         transport: Transport,
-        encode: impl FnOnce(Result<&Answer<'_>, Refused>, bool) -> T + Send + 'a,
+        encode: impl FnOnce(Result<&Answer<'_>, Rejected>, bool) -> T + Send + 'a,
     ) -> Checked<'a, T> {
-        let is_watched = self.is_watched;
+        let is_observed = self.is_observed;
         let summary_only = message.as_ref().is_ok_and(|message| message.summary_only);
         let request = match message.and_then(|message| decode::check(message, &self.bounds)) {
             Ok(request) => request,
             Err(error) => {
                 handle.meters.check(None, transport, Outcome::Error);
-                if is_watched {
+                if is_observed {
                     request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
                 }
                 return Checked::Ready(encode(Err(error.into()), summary_only));
@@ -104,10 +104,10 @@ impl<S: Store> CheckService<S> {
         let conclude = move |handle: &PolicyHandle, request: &Request<'_>, outcome: Result<&Answer<'_>, CheckError>| {
             let answer = outcome.as_ref().ok().copied();
             count(handle, transport, request, answer);
-            if is_watched {
+            if is_observed {
                 tell(handle, request, answer);
             }
-            encode(outcome.map_err(Refused::from), summary_only)
+            encode(outcome.map_err(Rejected::from), summary_only)
         };
         match self.limiter.check(handle, &request) {
             Checking::Ready(Ok(ref answer)) => return Checked::Ready(conclude(handle, &request, Ok(answer))),
@@ -127,9 +127,9 @@ impl<S: Store> CheckService<S> {
     /// Forgets a key, with `subtree` all below it too.
     ///
     /// # Errors
-    /// [`Refused`] when the store cannot tell.
-    pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Refused> {
-        if self.is_watched {
+    /// [`Rejected`] when the store cannot tell.
+    pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Rejected> {
+        if self.is_observed {
             let handle = self.limiter.policy_handle();
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
             request::summarize(|summary| summary.domain = Some(domain.into()));

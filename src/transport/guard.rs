@@ -1,4 +1,4 @@
-//! What every request passes before its surface: the bounds of its connection, authentication, and the telling of it.
+//! What every request passes before its surface: the bounds of its connection, authentication, observation.
 
 use std::{
     pin::Pin,
@@ -14,9 +14,9 @@ use weir_server::{Connected, InFlight, Serve};
 use weir_telemetry::request::{self, Surface};
 
 use super::{
-    gate::{Gate, Visitor},
-    status::Refused,
-    watch::{Watch, Watched, given_id, tell_id},
+    authentication::{Authentication, ConnectionIdentity},
+    observer::{ObservedRequest, RequestObserver, given_id, return_id},
+    status::Rejected,
 };
 use crate::auth::{Access, Role};
 
@@ -46,40 +46,45 @@ pub trait Routes: Clone + Send + Sync + 'static {
     }
 
     /// Answers a request that is rejected before anything reads it.
-    fn refuse(refused: Refused) -> Response<Self::Body>;
+    fn reject(rejected: Rejected) -> Response<Self::Body>;
 }
 
 /// Routes with what stands before them.
 #[derive(Clone)]
 pub struct Guarded<R> {
     routes: R,
-    gate: Option<Gate>,
-    watch: Option<Arc<Watch>>,
+    authentication: Option<Authentication>,
+    observer: Option<Arc<RequestObserver>>,
     connected: Connected,
-    visitor: Option<Arc<Visitor>>,
+    identity: Option<Arc<ConnectionIdentity>>,
 }
 
 impl<R: Routes> Guarded<R> {
-    /// Before these routes: a gate where authentication is enabled, and a watch where requests are told of.
-    pub fn new(routes: R, gate: Option<Gate>, watch: Option<Arc<Watch>>, connected: Connected) -> Self {
-        Self { routes, gate, watch, connected, visitor: None }
+    /// Before these routes: authentication where it is enabled, and an observer where requests are reported.
+    pub fn new(
+        routes: R,
+        authentication: Option<Authentication>,
+        observer: Option<Arc<RequestObserver>>,
+        connected: Connected,
+    ) -> Self {
+        Self { routes, authentication, observer, connected, identity: None }
     }
 
-    /// Who is to be told of a request, and whether it is admitted.
+    /// The observed request, where requests are reported, and whether it is admitted.
     #[inline]
-    fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<Watched>>, Result<InFlight, Refused>) {
-        let Some(watch) = &self.watch else { return (None, self.admit(request)) };
-        let watched = Watched::begin(watch, R::surface(request), request.headers());
-        let admitted = request::enter(watched.context(), || self.admit(request));
-        (Some(watched), admitted)
+    fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<ObservedRequest>>, Result<InFlight, Rejected>) {
+        let Some(observer) = &self.observer else { return (None, self.admit(request)) };
+        let observed = ObservedRequest::begin(observer, R::surface(request), request.headers());
+        let admitted = request::enter(observed.context(), || self.admit(request));
+        (Some(observed), admitted)
     }
 
     #[inline]
-    fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Refused> {
+    fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Rejected> {
         self.connected.pace()?;
-        if let Some(visitor) = &self.visitor {
+        if let Some(identity) = &self.identity {
             let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
-            visitor.admit(request, access, lasts)?;
+            identity.admit(request, access, lasts)?;
         }
         // Health and metrics pass without a permit: they are wanted most when there is none left.
         let needs_permit = || matches!(R::access(request.uri().path()), Access::Role(Role::Check | Role::Reset));
@@ -91,35 +96,36 @@ impl<R: Routes> Serve for Guarded<R> {
     type Body = ObservedBody<R::Body>;
 
     fn on(self, connected: Connected) -> Self {
-        let visitor =
-            self.gate.as_ref().map(|gate| Arc::new(gate.visitor(connected.bearer.clone(), connected.revoked.clone())));
-        Self { routes: self.routes.on(&connected), visitor, connected, ..self }
+        let identity = self.authentication.as_ref().map(|authentication| {
+            Arc::new(authentication.identity(connected.bearer.clone(), connected.revoked.clone()))
+        });
+        Self { routes: self.routes.on(&connected), identity, connected, ..self }
     }
 
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {
-        let (watched, admitted) = self.receive(&mut request);
-        let (mut response, in_flight) = match (admitted, &watched) {
+        let (observed, admitted) = self.receive(&mut request);
+        let (mut response, in_flight) = match (admitted, &observed) {
             // Boxed once they run: what waits for its turn stays small, and the room of one call is that of the next.
             (Ok(in_flight), None) => (Box::pin(self.routes.serve(request)).await, in_flight),
-            (Ok(in_flight), Some(watched)) => (Box::pin(watched.within(self.routes.serve(request))).await, in_flight),
-            (Err(refused), _) => {
-                let mut response = R::refuse(refused);
-                tell_id(given_id(request.headers()), response.headers_mut());
+            (Ok(in_flight), Some(observed)) => (Box::pin(observed.within(self.routes.serve(request))).await, in_flight),
+            (Err(rejected), _) => {
+                let mut response = R::reject(rejected);
+                return_id(given_id(request.headers()), response.headers_mut());
                 (response, InFlight::default())
             }
         };
-        let watched = watched.map(|mut watched| {
-            watched.answered(&mut response);
-            watched
+        let observed = observed.map(|mut observed| {
+            observed.answered(&mut response);
+            observed
         });
-        response.map(|body| ObservedBody { body, watched, _in_flight: in_flight })
+        response.map(|body| ObservedBody { body, observed, _in_flight: in_flight })
     }
 }
 
 /// An answer's body, whose request is in flight until this is dropped.
 pub struct ObservedBody<B> {
     body: B,
-    watched: Option<Box<Watched>>,
+    observed: Option<Box<ObservedRequest>>,
     _in_flight: InFlight,
 }
 
@@ -132,10 +138,10 @@ impl<B: Body + Unpin> Body for ObservedBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Self { body, watched, .. } = &mut *self;
-        match watched {
+        let Self { body, observed, .. } = &mut *self;
+        match observed {
             None => Pin::new(body).poll_frame(cx),
-            Some(watched) => watched.poll_frame(body, cx),
+            Some(observed) => observed.poll_frame(body, cx),
         }
     }
 

@@ -1,23 +1,23 @@
 //! The surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
+pub mod authentication;
 pub mod check_service;
 pub mod decision_json;
 pub mod decode;
 pub mod fields;
-pub mod gate;
 pub mod grpc;
 pub mod guard;
 pub mod headers;
 pub mod http;
 pub mod json;
 pub mod message;
+pub mod observer;
 mod pages;
 pub mod rls;
 pub mod routes;
 pub mod status;
-pub mod watch;
 
-pub use gate::Gate;
+pub use authentication::Authentication;
 pub use guard::Guarded;
 pub use pages::Pages;

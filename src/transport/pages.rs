@@ -8,9 +8,9 @@ use weir_telemetry::request::Surface;
 use super::{
     guard::Routes,
     http::problem::Problem,
+    observer::{given_id, return_id},
     routes,
-    status::Refused,
-    watch::{given_id, tell_id},
+    status::Rejected,
 };
 use crate::auth::Access;
 
@@ -25,7 +25,7 @@ impl Routes for Pages {
         let id = given_id(request.headers());
         let Ok(mut response) = self.0.clone().call(request).await;
         if response.status().as_u16() >= 400 {
-            tell_id(id, response.headers_mut());
+            return_id(id, response.headers_mut());
         }
         response
     }
@@ -38,7 +38,7 @@ impl Routes for Pages {
         routes::surface_of_page(request.method(), request.uri().path())
     }
 
-    fn refuse(refused: Refused) -> Response<Body> {
-        Problem::from(refused).into_response()
+    fn reject(rejected: Rejected) -> Response<Body> {
+        Problem::from(rejected).into_response()
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 const RETRY_WHEN_OVERLOADED: Duration = Duration::from_secs(1);
 
 /// An error as a caller sees it.
-pub struct Refused {
+pub struct Rejected {
     /// The code.
     pub code: Code,
     /// One sentence; a fixed one where the cause is inside the service.
@@ -32,14 +32,14 @@ pub struct Refused {
     pub retry_after: Option<Duration>,
 }
 
-impl From<Invalid> for Refused {
+impl From<Invalid> for Rejected {
     fn from(cause: Invalid) -> Self {
         let field = cause.field("limit_spec.");
         Self { field, ..Self::new(Code::InvalidArgument, cause.to_string()) }
     }
 }
 
-impl From<CheckError> for Refused {
+impl From<CheckError> for Rejected {
     fn from(cause: CheckError) -> Self {
         let message = cause.to_string();
         match cause {
@@ -67,14 +67,14 @@ impl From<CheckError> for Refused {
     }
 }
 
-impl From<Denied> for Refused {
+impl From<Denied> for Rejected {
     fn from(denied: Denied) -> Self {
         let code = if denied.is_unauthenticated() { Code::Unauthenticated } else { Code::PermissionDenied };
         Self::new(code, denied.to_string())
     }
 }
 
-impl From<Overload> for Refused {
+impl From<Overload> for Rejected {
     fn from(overload: Overload) -> Self {
         match overload {
             Overload::Rate(wait) => Self::exhausted("this connection makes too many requests a second", wait),
@@ -83,9 +83,9 @@ impl From<Overload> for Refused {
     }
 }
 
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Self {
-        let Refused { code, message, field, retry_after } = refused;
+impl From<Rejected> for Status {
+    fn from(rejected: Rejected) -> Self {
+        let Rejected { code, message, field, retry_after } = rejected;
         let details = match code {
             Code::InvalidArgument => ErrorDetails::with_bad_request_violation(field, &message),
             Code::ResourceExhausted => ErrorDetails::with_retry_info(retry_after),
@@ -95,14 +95,14 @@ impl From<Refused> for Status {
     }
 }
 
-impl From<Refused> for proto::Error {
-    fn from(refused: Refused) -> Self {
-        let Refused { code, message, field, .. } = refused;
+impl From<Rejected> for proto::Error {
+    fn from(rejected: Rejected) -> Self {
+        let Rejected { code, message, field, .. } = rejected;
         Self { code: code as i32, message, field }
     }
 }
 
-impl Refused {
+impl Rejected {
     fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), field: String::new(), retry_after: None }
     }

@@ -24,7 +24,7 @@ use crate::{
     cli::render::Decided,
     limiter::{CheckError, Limiter},
     telemetry::Metrics,
-    transport::status::Refused,
+    transport::status::Rejected,
 };
 
 /// What is printed of a story.
@@ -143,7 +143,7 @@ impl<S: Place> Listener for Story<S> {
         if failed.is_none() {
             self.invalid.get_or_insert((0, number)).0 += 1;
         }
-        let told = Refused::from(error);
+        let told = Rejected::from(error);
         let mut said = json!({ "at_us": at, "error": told.message, "field": field.unwrap_or(told.field) });
         if let (Print::DecisionsOfKeys, Line::Check(line)) = (self.print, line) {
             (said["line"], said["key"]) = (json!(number), json!(line.key));

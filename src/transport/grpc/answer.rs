@@ -7,7 +7,7 @@ use weir_core::domain::{Decision, Micros, Summary, time::SECOND};
 use crate::{
     limiter::{Answer, LevelAnswer},
     proto,
-    transport::status::Refused,
+    transport::status::Rejected,
 };
 
 /// The first of the seven fields that tell a decision, as `CheckResponse` and `LevelResult` number them.
@@ -64,8 +64,8 @@ fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {
 }
 
 /// Appends what stands in the place of an answer where there is none.
-pub fn write_error(refused: Refused, out: &mut BytesMut) {
-    let answer = proto::CheckResponse { error: Some(refused.into()), ..Default::default() };
+pub fn write_error(rejected: Rejected, out: &mut BytesMut) {
+    let answer = proto::CheckResponse { error: Some(rejected.into()), ..Default::default() };
     out.put_slice(&answer.encode_to_vec());
 }
 

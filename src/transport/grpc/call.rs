@@ -16,7 +16,7 @@ use crate::{
         check_service::{CheckService, Checked, Message},
         decode::{self, MAX_BATCH},
         message::{self, CheckMessage},
-        status::Refused,
+        status::Rejected,
     },
 };
 
@@ -29,11 +29,11 @@ const RESULT: u8 = 1 << 3 | 2;
 /// `Check`.
 ///
 /// # Errors
-/// [`Refused`] when there is no decision.
-pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Refused> {
+/// [`Rejected`] when there is no decision.
+pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let handle = service.limiter().current();
-    let encode = |answer: Result<&Answer<'_>, Refused>, summary_only| {
+    let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| {
         let mut out = BytesMut::with_capacity(USUAL_ANSWER);
         answer::write(answer?, summary_only, &mut out);
         Ok(out)
@@ -46,8 +46,8 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
 /// `CheckBatch`: each check is answered for itself, in their order. Those of one key are decided in it too.
 ///
 /// # Errors
-/// [`Refused`] for what is no batch, or has too many checks.
-pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Refused> {
+/// [`Rejected`] for what is no batch, or has too many checks.
+pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let batch = message::batch(&message)?;
     if batch.clone().take(MAX_BATCH + 1).count() > MAX_BATCH {
@@ -106,7 +106,7 @@ pub fn in_place<S: Store>(
     service.check(handle, message, transport, move |answer, summary_only| {
         match answer {
             Ok(answer) => answer::write(answer, summary_only, &mut out),
-            Err(refused) => answer::write_error(refused, &mut out),
+            Err(rejected) => answer::write_error(rejected, &mut out),
         }
         out
     })
@@ -115,8 +115,8 @@ pub fn in_place<S: Store>(
 /// `Reset`.
 ///
 /// # Errors
-/// [`Refused`] for what is no request, and where the store cannot tell.
-pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Refused> {
+/// [`Rejected`] for what is no request, and where the store cannot tell.
+pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let message = message::reset(&message)?;
     let done = service.reset(&decode::reset(&message)?, message.subtree).await?;
     Ok(encoded(&ResetResponse { existed: done.existed, scanned: done.scanned }))

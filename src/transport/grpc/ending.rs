@@ -18,8 +18,8 @@ use weir_server::CloseSignal;
 use super::deadline::Deadline;
 
 use crate::transport::{
-    gate::Standing,
-    status::{Refused, closed},
+    authentication::StreamAuthorization,
+    status::{Rejected, closed},
 };
 
 /// Resolves to the status that a stream ends with.
@@ -30,11 +30,11 @@ pub struct Ending {
 
 impl Ending {
     /// At this signal; at the deadline and when the credentials are lost, where there are any.
-    pub fn new(close: CloseSignal, deadline: Option<Deadline>, standing: Option<Standing>) -> Self {
+    pub fn new(close: CloseSignal, deadline: Option<Deadline>, authorization: Option<StreamAuthorization>) -> Self {
         let said = close.clone().wait();
         let lost = async move {
-            match standing {
-                Some(standing) => Refused::from(standing.lost().await).into(),
+            match authorization {
+                Some(authorization) => Rejected::from(authorization.lost().await).into(),
                 None => pending().await,
             }
         };

@@ -23,10 +23,10 @@ use weir_telemetry::request::Surface;
 
 use super::{
     check_service::CheckService,
+    observer::{given_id, return_id},
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
-    status::Refused,
-    watch::{given_id, tell_id},
+    status::Rejected,
 };
 use crate::{auth::Access, proto};
 use deadline::Deadline;
@@ -190,8 +190,8 @@ impl<S: Store> Calls<S> {
     async fn check_stream(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
             let id = given_id(request.metadata().as_ref());
-            let standing = request.extensions_mut().remove();
-            let ending = Ending::new(self.connected.close.clone(), None, standing);
+            let authorization = request.extensions_mut().remove();
+            let ending = Ending::new(self.connected.close.clone(), None, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), ending, pace);
             let answers = Answers::new(messages, stream::begin(self.service.clone()), deadline, id);
@@ -236,7 +236,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         };
         // A call that fails before its first message has its status in its headers.
         if id.is_some() && response.headers().contains_key(Status::GRPC_STATUS) {
-            tell_id(id, response.headers_mut());
+            return_id(id, response.headers_mut());
         }
         response
     }
@@ -253,8 +253,8 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         path == path::CHECK_STREAM
     }
 
-    fn refuse(refused: Refused) -> Response<Body> {
-        Status::from(refused).into_http()
+    fn reject(rejected: Rejected) -> Response<Body> {
+        Status::from(rejected).into_http()
     }
 }
 

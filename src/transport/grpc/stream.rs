@@ -30,7 +30,7 @@ use crate::{
     transport::{
         check_service::{CheckService, Checked},
         message::CheckMessage,
-        watch::tell_id,
+        observer::return_id,
     },
 };
 
@@ -229,7 +229,7 @@ where
             Some(answer) => Poll::Ready(Some(Ok(answer))),
             None if this.messages.is_some() => Poll::Pending,
             None => Poll::Ready(this.error.take().map(|mut status| {
-                tell_id(this.id.take(), status.metadata_mut().as_mut());
+                return_id(this.id.take(), status.metadata_mut().as_mut());
                 Err(status)
             })),
         }

@@ -29,7 +29,7 @@ use super::{
     headers::{HeaderStyle, Quota},
     json::{Damaged, Json, Schema},
     message::CheckMessage,
-    status::Refused,
+    status::Rejected,
 };
 use crate::{limiter::Answer, proto, telemetry::Transport};
 use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
@@ -96,7 +96,7 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
         Ok(ref bytes) => CheckMessage::read(bytes),
         Err(invalid) => Err(invalid),
     };
-    let encode = |answer: Result<&Answer<'_>, Refused>, summary_only| Ok(api.answer(answer?, summary_only));
+    let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| Ok(api.answer(answer?, summary_only));
     let answer = api.service.check(&handle, message, Transport::Http, encode).await;
     api.service.timed(Transport::Http, since);
     answer
@@ -105,9 +105,9 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
 async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let since = Instant::now();
-    let checks = api.schema.read_batch(name::BATCH, name::CHECK, text.as_bytes()).map_err(Refused::from)?;
+    let checks = api.schema.read_batch(name::BATCH, name::CHECK, text.as_bytes()).map_err(Rejected::from)?;
     if checks.len() > MAX_BATCH {
-        return Err(Refused::from(decode::too_many_checks()).into());
+        return Err(Rejected::from(decode::too_many_checks()).into());
     }
     let answers = call::answer_batch(&api.service, checks.into_iter(), Transport::HttpBatch, since).await;
     Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
@@ -115,7 +115,7 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
 
 async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
-    let message = api.schema.read(name::RESET, text.as_bytes()).map_err(Refused::from)?;
+    let message = api.schema.read(name::RESET, text.as_bytes()).map_err(Rejected::from)?;
     let done = call::reset(&api.service, message.into()).await?;
     Ok(response(StatusCode::OK, JSON, &api.json(name::DONE, &done)))
 }

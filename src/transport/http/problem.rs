@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::Serialize;
 
-use crate::transport::status::Refused;
+use crate::transport::status::Rejected;
 
 /// The content type.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -71,11 +71,11 @@ impl Problem {
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
-        let (status, retry_after) = (refused.http_status(), refused.retry_after);
+impl From<Rejected> for Problem {
+    fn from(rejected: Rejected) -> Self {
+        let (status, retry_after) = (rejected.http_status(), rejected.retry_after);
         let kind = if retry_after.is_some() { REDUCED_CAPACITY } else { Kind::of_status(status) };
-        let Refused { code, message, field, .. } = refused;
+        let Rejected { code, message, field, .. } = rejected;
         let detail = if field.is_empty() { message.clone() } else { format!("{field}: {message}") };
         let error = Some(Box::new(Error { code: code as i32, message, field }));
         // Whole seconds, and never too early.
@@ -114,8 +114,8 @@ mod tests {
 
     async fn told(code: Code, field: &str) -> (u16, Option<String>, Value) {
         let retry_after = (code == Code::ResourceExhausted).then_some(Duration::from_millis(1_001));
-        let refused = Refused { code, message: "why".to_owned(), field: field.to_owned(), retry_after };
-        let (head, body) = Problem::from(refused).into_response().into_parts();
+        let rejected = Rejected { code, message: "why".to_owned(), field: field.to_owned(), retry_after };
+        let (head, body) = Problem::from(rejected).into_response().into_parts();
         assert_eq!(head.headers[header::CONTENT_TYPE], PROBLEM_JSON);
         let body = axum::body::to_bytes(body, 1_000).await.unwrap();
         let retry = head.headers.get(header::RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned());

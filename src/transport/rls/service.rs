@@ -9,7 +9,7 @@ use super::{encode, pb::RateLimitResponse, settings::EnvoySettings, wire::RateLi
 use crate::{
     limiter::{DescriptorsRequest, Invalid, Statuses},
     telemetry::Transport,
-    transport::{check_service::CheckService, status::Refused},
+    transport::{check_service::CheckService, status::Rejected},
 };
 
 /// The RPC over one limiter.
@@ -33,9 +33,9 @@ impl<S: Store> Rls<S> {
     /// Answers one request and counts how it went.
     ///
     /// # Errors
-    /// [`Refused`] for what Envoy's configuration must not do (no domain, no descriptor, too many), and where the store has
+    /// [`Rejected`] for what Envoy's configuration must not do (no domain, no descriptor, too many), and where the store has
     /// no answer and the domain says `error`.
-    pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
+    pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let since = Instant::now();
         let answer = self.decide(request).await;
         let limiter = self.service.limiter();
@@ -49,15 +49,15 @@ impl<S: Store> Rls<S> {
         self.tell(None, None, Outcome::Error, false);
     }
 
-    async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refused> {
+    async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let handle = self.service.limiter().policy_handle();
         let domain = handle.policy.domain(&request.asked.domain);
         let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| &*domain.name));
         let count = |outcome| handle.meters.check(index, Transport::Envoy, outcome);
-        let failed = |refused: Refused| {
+        let failed = |rejected: Rejected| {
             count(Outcome::Error);
             self.tell(name, None, Outcome::Error, false);
-            refused
+            rejected
         };
         check(&request.asked).map_err(|error| failed(error.into()))?;
         let resolved = request.asked.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
@@ -74,7 +74,7 @@ impl<S: Store> Rls<S> {
     /// Tells who is told of the request how it went.
     #[inline]
     fn tell(&self, domain: Option<&str>, statuses: Option<&Statuses<'_>>, outcome: Outcome, degraded: bool) {
-        if self.service.is_watched() {
+        if self.service.is_observed() {
             let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
             request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
         }

@@ -28,11 +28,11 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// What reports requests.
-pub struct Watch {
+pub struct RequestObserver {
     spans: Option<Spans>,
 }
 
-impl Watch {
+impl RequestObserver {
     /// An observer with these spans, where requests are reported at all: without spans only where the log has a line for each
     /// request, or the store may fail them.
     pub fn new(spans: Option<Spans>, is_shared: bool) -> Option<Arc<Self>> {
@@ -45,24 +45,24 @@ impl Watch {
 type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 
 /// A request that is reported when this is dropped.
-pub struct Watched {
-    watch: Arc<Watch>,
+pub struct ObservedRequest {
+    observer: Arc<RequestObserver>,
     context: Arc<RequestContext>,
     span: Option<Span>,
     end: RequestEnd,
 }
 
-impl Watched {
+impl ObservedRequest {
     /// A request begins. Only those that ask for a decision or a reset have a span and a line of their own in the log.
-    pub fn begin(watch: &Arc<Watch>, surface: Surface, headers: &HeaderMap) -> Box<Self> {
+    pub fn begin(observer: &Arc<RequestObserver>, surface: Surface, headers: &HeaderMap) -> Box<Self> {
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
         let caller = caller(headers);
-        let spans = watch.spans.as_ref().filter(|_| surface != Surface::Other);
+        let spans = observer.spans.as_ref().filter(|_| surface != Surface::Other);
         let span = spans.and_then(|spans| spans.begin(caller.as_ref()));
         let parent = span.as_ref().map(|span| span.span_context()).or(caller.as_ref());
         let trace = parent.map(|parent| u128::from_be_bytes(parent.trace_id().to_bytes()));
         let context = Arc::new(RequestContext::new(surface, given, trace, span.is_some()));
-        Box::new(Self { watch: Arc::clone(watch), context, span, end: RequestEnd::default() })
+        Box::new(Self { observer: Arc::clone(observer), context, span, end: RequestEnd::default() })
     }
 
     /// What is said of the request.
@@ -109,8 +109,8 @@ impl Watched {
 
     fn mark(&self, headers: &mut HeaderMap) {
         // Where a line of the log will tell of the request, its id is needed anyway.
-        let is_told = self.is_told() && enabled!(target: ACCESS, Level::DEBUG);
-        let id = || if is_told { Some(self.context.id()) } else { self.context.known_id() };
+        let is_reported = self.is_reported() && enabled!(target: ACCESS, Level::DEBUG);
+        let id = || if is_reported { Some(self.context.id()) } else { self.context.known_id() };
         if self.end.has_failed()
             && let Some(id) = id()
             && let Ok(id) = HeaderValue::try_from(id.as_str())
@@ -120,7 +120,7 @@ impl Watched {
     }
 
     /// Whether it asks for a decision or a reset.
-    fn is_told(&self) -> bool {
+    fn is_reported(&self) -> bool {
         self.context.surface != Surface::Other
     }
 
@@ -145,14 +145,14 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for ObservedRequest {
     fn drop(&mut self) {
-        if !self.is_told() {
+        if !self.is_reported() {
             return;
         }
         let summary = self.context.take_summary();
         self.log(&summary);
-        if let Some(spans) = &self.watch.spans
+        if let Some(spans) = &self.observer.spans
             && let Some(span) = self.span.take()
         {
             spans.end(span, self.context.surface, &summary, self.end);
@@ -174,8 +174,8 @@ pub fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(REQUEST_ID).filter(|id| RequestId::given(id.as_bytes()).is_some()).cloned()
 }
 
-/// Tells the caller which request it was that failed.
-pub fn tell_id(id: Option<HeaderValue>, headers: &mut HeaderMap) {
+/// Returns the id of a request that failed.
+pub fn return_id(id: Option<HeaderValue>, headers: &mut HeaderMap) {
     if let Some(id) = id {
         headers.insert(REQUEST_ID, id);
     }

@@ -1,4 +1,4 @@
-//! Who calls by a connection, and whether that is enough for what is called.
+//! Authentication of the calls of a connection, and authorization of what they call.
 
 use std::{
     sync::Arc,
@@ -26,18 +26,18 @@ use crate::{
 /// How long a wait for the end of a credential lasts before the clock is read again: it may have been set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What a listener asks of its callers.
+/// How a listener authenticates its clients.
 #[derive(Clone)]
-pub struct Gate {
+pub struct Authentication {
     /// Who may do what.
     pub auth: Arc<Auth>,
     /// What is counted.
     pub meter: AuthMeter,
 }
 
-/// Who calls by one connection.
-pub struct Visitor {
-    gate: Gate,
+/// The identity of a connection: its certificate, and the credentials of its last call.
+pub struct ConnectionIdentity {
+    authentication: Authentication,
     bearer: Option<Arc<Bearer>>,
     revoked: CancellationToken,
     latest: Mutex<Option<Latest>>,
@@ -50,9 +50,9 @@ struct Latest {
     grant: Grant,
 }
 
-/// Credentials with which a long call goes on, for as long as they are good.
+/// The credentials of a stream, which goes on as long as they are valid.
 #[derive(Clone)]
-pub struct Standing {
+pub struct StreamAuthorization {
     auth: Arc<Auth>,
     changes: watch::Receiver<u64>,
     token: Option<TokenHash>,
@@ -62,15 +62,15 @@ pub struct Standing {
     ended: Counter,
 }
 
-impl Gate {
-    /// Who calls by a connection whose certificate says this. `revoked` tells when that is not good any more.
-    pub fn visitor(&self, bearer: Option<Arc<Bearer>>, revoked: CancellationToken) -> Visitor {
-        Visitor { gate: self.clone(), bearer, revoked, latest: Mutex::new(None) }
+impl Authentication {
+    /// The identity of a connection with this certificate. `revoked` tells when that is not valid any more.
+    pub fn identity(&self, bearer: Option<Arc<Bearer>>, revoked: CancellationToken) -> ConnectionIdentity {
+        ConnectionIdentity { authentication: self.clone(), bearer, revoked, latest: Mutex::new(None) }
     }
 }
 
-impl Visitor {
-    /// Whether a request may have what it asks for. One that `lasts` is given its [`Standing`]; what is for any caller that is
+impl ConnectionIdentity {
+    /// Whether a request may have what it asks for. One that `lasts` is given its [`StreamAuthorization`]; what is for any caller that is
     /// known, the caller's [`Roles`](crate::auth::Roles).
     ///
     /// # Errors
@@ -81,14 +81,14 @@ impl Visitor {
         }
         let grant = self.judge(request.headers(), access).inspect_err(|denied| {
             debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "a call is refused");
-            self.gate.meter.refused(denied.is_unauthenticated()).increment(1);
+            self.authentication.meter.refused(denied.is_unauthenticated()).increment(1);
         })?;
         if access == Access::Known {
             request.extensions_mut().insert(grant.roles);
         }
         if lasts {
             let token = token(request.headers())?.map(TokenHash::of);
-            request.extensions_mut().insert(self.standing(token, access));
+            request.extensions_mut().insert(self.stream_authorization(token, access));
         }
         Ok(())
     }
@@ -98,14 +98,14 @@ impl Visitor {
             return Err(Denied::Revoked);
         }
         let mut latest = self.latest.lock();
-        let generation = self.gate.auth.generation();
+        let generation = self.authentication.auth.generation();
         let grant = match &*latest {
             Some(latest) if latest.generation == generation && is_same(latest.authorization.as_ref(), headers) => {
                 latest.grant
             }
             _ => {
                 let token = token(headers)?.map(TokenHash::of);
-                let callers = self.gate.auth.callers();
+                let callers = self.authentication.auth.callers();
                 let grant = callers.grant(token.as_ref(), self.bearer.as_deref(), SystemTime::now())?;
                 let authorization = headers.get(AUTHORIZATION).cloned();
                 *latest = Some(Latest { generation, authorization, grant });
@@ -116,21 +116,21 @@ impl Visitor {
         grant.allows(access, SystemTime::now).map(|()| grant)
     }
 
-    fn standing(&self, token: Option<TokenHash>, access: Access) -> Standing {
-        Standing {
-            auth: Arc::clone(&self.gate.auth),
-            changes: self.gate.auth.changes(),
+    fn stream_authorization(&self, token: Option<TokenHash>, access: Access) -> StreamAuthorization {
+        StreamAuthorization {
+            auth: Arc::clone(&self.authentication.auth),
+            changes: self.authentication.auth.changes(),
             token,
             bearer: self.bearer.clone(),
             access,
             revoked: self.revoked.clone(),
-            ended: self.gate.meter.refused(true).clone(),
+            ended: self.authentication.meter.refused(true).clone(),
         }
     }
 }
 
-impl Standing {
-    /// Waits until the credentials are not enough any more, and tells why.
+impl StreamAuthorization {
+    /// Waits until the credentials are not valid or not enough any more. Returns why.
     pub async fn lost(mut self) -> Denied {
         let denied = tokio::select! {
             () = self.revoked.cancelled() => Denied::Revoked,
