@@ -74,7 +74,7 @@ impl<'s> Reader<'s> {
             ..FieldDescriptorProto::default()
         };
         let mut text = serde_json::Deserializer::from_slice(json);
-        let seed = Value { reader: &mut self, field: &field, is_element: true };
+        let seed = Target { reader: &mut self, field: &field, is_element: true };
         let Err(error) = seed.deserialize(&mut text).and_then(|_| text.end()) else { return Ok(self.out) };
         // What is not JSON is told as such, wherever a field is at fault before.
         let error = match serde_json::from_slice::<IgnoredAny>(json) {
@@ -123,7 +123,7 @@ impl<'s> Reader<'s> {
             if !seen.is_empty() {
                 self.count()?;
             }
-            if !members.next_value_seed(Value { reader: self, field, is_element: false })? {
+            if !members.next_value_seed(Target { reader: self, field, is_element: false })? {
                 self.path.truncate(outer);
                 continue;
             }
@@ -150,7 +150,7 @@ impl<'s> Reader<'s> {
             self.path += &format!("[{index}]");
             let there = match &mut self.on_element {
                 Some(on_element) => elements.next_element::<&RawValue>()?.map(on_element).is_some(),
-                None => elements.next_element_seed(Value { reader: self, field, is_element: true })?.is_some(),
+                None => elements.next_element_seed(Target { reader: self, field, is_element: true })?.is_some(),
             };
             self.path.truncate(outer);
             if !there {
@@ -183,45 +183,46 @@ impl<'s> Reader<'s> {
         Ok(read)
     }
 
-    /// Appends a whole number, where the field may hold it.
-    fn whole(&mut self, field: &FieldDescriptorProto, number: i128) -> Option<()> {
+    /// Appends a value, where the field may hold it.
+    fn append(&mut self, field: &FieldDescriptorProto, value: Scalar<'_>) -> Option<()> {
         let (tag, out) = (field.number() as u32, &mut self.out);
-        match field.r#type() {
-            Type::Uint64 => encoding::uint64::encode(tag, &number.try_into().ok()?, out),
-            Type::Uint32 => encoding::uint32::encode(tag, &number.try_into().ok()?, out),
-            Type::Sint64 => encoding::sint64::encode(tag, &number.try_into().ok()?, out),
-            Type::Enum => encoding::int32::encode(tag, &number.try_into().ok()?, out),
-            Type::Double => return self.double(field, number as f64),
+        match (field.r#type(), value) {
+            (Type::Bool, Scalar::Bool(flag)) => encoding::bool::encode(tag, &flag, out),
+            (Type::Double, Scalar::Float(number)) => encoding::double::encode(tag, &number, out),
+            (Type::Double, Scalar::Whole(number)) => encoding::double::encode(tag, &(number as f64), out),
+            (Type::Double, Scalar::Text(text)) => encoding::double::encode(tag, &text.parse().ok()?, out),
+            (Type::Uint64, Scalar::Whole(number)) => encoding::uint64::encode(tag, &number.try_into().ok()?, out),
+            (Type::Uint32, Scalar::Whole(number)) => encoding::uint32::encode(tag, &number.try_into().ok()?, out),
+            (Type::Sint64, Scalar::Whole(number)) => encoding::sint64::encode(tag, &number.try_into().ok()?, out),
+            (Type::Enum, Scalar::Whole(number)) => encoding::int32::encode(tag, &number.try_into().ok()?, out),
+            (Type::Enum, Scalar::Text(text)) => {
+                let (_, number) = self.schema.values(field.type_name()).find(|(name, _)| *name == text)?;
+                encoding::int32::encode(tag, &number, out);
+            }
+            (Type::String, Scalar::Text(text)) => self.put(field, text.as_bytes()),
+            (Type::Message, Scalar::Text(text)) if field.type_name() == DURATION => {
+                self.put(field, &text.parse::<Duration>().ok()?.encode_to_vec());
+            }
+            (Type::Uint64 | Type::Uint32 | Type::Sint64, Scalar::Text(text)) => {
+                self.append(field, Scalar::Whole(text.parse().ok()?))?;
+            }
+            (_, Scalar::Float(number)) if number.fract() == 0.0 => self.append(field, Scalar::Whole(number as i128))?,
             _ => return None,
         }
         Some(())
     }
 
-    fn double(&mut self, field: &FieldDescriptorProto, number: f64) -> Option<()> {
-        let is_double = field.r#type() == Type::Double;
-        is_double.then(|| encoding::double::encode(field.number() as u32, &number, &mut self.out))
-    }
-
-    /// Appends what JSON has as a text, where the field may hold it.
-    fn text(&mut self, field: &FieldDescriptorProto, text: &str) -> Option<()> {
-        match field.r#type() {
-            Type::String => self.put(field, text.as_bytes()),
-            Type::Message if field.type_name() == DURATION => {
-                self.put(field, &text.parse::<Duration>().ok()?.encode_to_vec());
-            }
-            Type::Enum => {
-                let (_, number) = self.schema.values(field.type_name()).find(|(name, _)| *name == text)?;
-                self.whole(field, number.into())?;
-            }
-            Type::Double => self.double(field, text.parse().ok()?)?,
-            _ => self.whole(field, text.parse().ok()?)?,
-        }
-        Some(())
-    }
-
     /// What a field is written as.
-    fn wanted(&self, field: &FieldDescriptorProto) -> String {
+    fn wanted(&self, field: &FieldDescriptorProto, is_list: bool) -> String {
         let wanted = match field.r#type() {
+            Type::Message if is_list => return format!("a list of {} is wanted", field.name()),
+            _ if is_list => "a list",
+            Type::Message if field.number.is_none() => {
+                return match self.schema.fields(field.type_name()) {
+                    [only] => format!("a message is an object with the field `{}`", only.name()),
+                    _ => "a message is an object".to_owned(),
+                };
+            }
             Type::Double => "a number",
             Type::Bool => "true or false",
             Type::String => "a text",
@@ -239,44 +240,37 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// A field's value, or an element of its list. Read, it tells whether it was there: `null` is not.
-struct Value<'r, 's> {
+/// A value as JSON has it, other than lists and objects.
+enum Scalar<'a> {
+    Bool(bool),
+    Whole(i128),
+    Float(f64),
+    Text(&'a str),
+}
+
+/// Where a value goes: a field, or an element of its list. Read, it tells whether it was there: `null` is not.
+struct Target<'r, 's> {
     reader: &'r mut Reader<'s>,
     field: &'r FieldDescriptorProto,
     is_element: bool,
 }
 
-impl Value<'_, '_> {
-    /// Reads what is not a list, or tells what is wanted.
-    fn scalar<E: Error>(
-        self,
-        append: impl FnOnce(&mut Reader<'_>, &FieldDescriptorProto) -> Option<()>,
-    ) -> Result<bool, E> {
-        let is_list = is_list(self.field) && !self.is_element;
-        if !is_list && append(self.reader, self.field).is_some() {
-            return Ok(true);
-        }
-        Err(self.wrong())
+impl Target<'_, '_> {
+    fn is_list(&self) -> bool {
+        is_list(self.field) && !self.is_element
+    }
+
+    fn scalar<E: Error>(self, value: Scalar<'_>) -> Result<bool, E> {
+        if !self.is_list() && self.reader.append(self.field, value).is_some() { Ok(true) } else { Err(self.wrong()) }
     }
 
     fn wrong<E: Error>(self) -> E {
-        let Self { reader, field, is_element } = self;
-        let whole = || reader.schema.fields(field.type_name());
-        let why = match (is_list(field) && !is_element, field.number) {
-            (true, _) if reader.on_element.is_some() => format!("a list of {} is wanted", field.name()),
-            (true, _) => "a list is wanted".to_owned(),
-            (false, None) if reader.on_element.is_some() => {
-                let names: Vec<_> = whole().iter().map(|field| format!("`{}`", field.name())).collect();
-                format!("a message is an object with the field {}", names.join(", "))
-            }
-            (false, None) => "a message is an object".to_owned(),
-            (false, Some(_)) => reader.wanted(field),
-        };
-        reader.fail(why)
+        let why = self.reader.wanted(self.field, self.is_list());
+        self.reader.fail(why)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Value<'_, '_> {
+impl<'de> DeserializeSeed<'de> for Target<'_, '_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
@@ -287,7 +281,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_, '_> {
         let Some(inner) = reader.schema.fields(field.type_name()).first() else { return Ok(false) };
         let length = reader.out.len();
         let there =
-            reader.nested(field, |reader| Value { reader, field: inner, is_element }.deserialize(deserializer))?;
+            reader.nested(field, |reader| Target { reader, field: inner, is_element }.deserialize(deserializer))?;
         if !there {
             reader.out.truncate(length);
         }
@@ -295,7 +289,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Value<'_, '_> {
+impl<'de> Visitor<'de> for Target<'_, '_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -307,33 +301,27 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<bool, E> {
-        self.scalar(|reader, field| {
-            let is_bool = field.r#type() == Type::Bool;
-            is_bool.then(|| encoding::bool::encode(field.number() as u32, &value, &mut reader.out))
-        })
+        self.scalar(Scalar::Bool(value))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<bool, E> {
-        self.scalar(|reader, field| reader.whole(field, value.into()))
+        self.scalar(Scalar::Whole(value.into()))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<bool, E> {
-        self.scalar(|reader, field| reader.whole(field, value.into()))
+        self.scalar(Scalar::Whole(value.into()))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<bool, E> {
-        self.scalar(|reader, field| match reader.double(field, value) {
-            None if value.fract() == 0.0 => reader.whole(field, value as i128),
-            appended => appended,
-        })
+        self.scalar(Scalar::Float(value))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<bool, E> {
-        self.scalar(|reader, field| reader.text(field, value))
+        self.scalar(Scalar::Text(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<bool, A::Error> {
-        if !is_list(self.field) || self.is_element {
+        if !self.is_list() {
             return Err(self.wrong());
         }
         self.reader.elements(self.field, elements).map(|()| true)
@@ -341,8 +329,7 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<bool, A::Error> {
         let message = self.field.type_name();
-        let is_list = is_list(self.field) && !self.is_element;
-        if is_list || !is_message(self.field) || message == DURATION {
+        if self.is_list() || !is_message(self.field) || message == DURATION {
             return Err(self.wrong());
         }
         match self.field.number {
