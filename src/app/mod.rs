@@ -1,5 +1,6 @@
 //! From settings to a running service, and to its end.
 
+mod check;
 mod error;
 mod export;
 mod http;
@@ -8,6 +9,7 @@ mod readiness;
 mod reload;
 mod security;
 mod snapshots;
+mod worst_case;
 
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use weir_server::{
 };
 use weir_store::{AnyStore, memory::MemoryStats};
 
+pub use check::check;
 pub use error::AppError;
 use export::Exporting;
 use futures_util::future::BoxFuture;
