@@ -14,6 +14,7 @@ mod envoy_json;
 mod exactness;
 mod explorer;
 mod grpc;
+mod half_open;
 mod health;
 mod http_checks;
 mod http_life;
