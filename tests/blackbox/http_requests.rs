@@ -103,6 +103,15 @@ fn a_body_is_bounded() {
 }
 
 #[test]
+fn a_client_that_sends_far_too_much_reads_why_it_is_refused() {
+    let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY).start();
+    for _ in 0..5 {
+        let answer = client(&server).ask("POST /v1/check", &[JSON], &vec![b' '; 3 << 20]).expect("an answer");
+        assert_eq!(problem(&answer, 413, None), "a body is at most 2048 bytes");
+    }
+}
+
+#[test]
 fn a_body_that_does_not_come_is_not_waited_for() {
     let server = Server::with_policy(POLICY);
     let mut slow = client(&server);
