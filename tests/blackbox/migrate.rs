@@ -141,14 +141,8 @@ fn cases() -> Vec<Case> {
             }),
             [
                 &["BACKEND_TYPE", "CONFIG_TYPE", "TRACING_ENABLED"],
-                &[
-                    "CONFIG_GRPC_XDS_SERVER_URL",
-                    "USE_STATSD",
-                    "STATSD_HOST",
-                    "OTEL_EXPORTER_OTLP_HEADERS",
-                    "DOG_STATSD_MOGRIFIER_A_NAME",
-                ],
-                &["USE_PROMETHEUS"],
+                &["CONFIG_GRPC_XDS_SERVER_URL", "USE_STATSD", "STATSD_HOST", "DOG_STATSD_MOGRIFIER_A_NAME"],
+                &["OTEL_EXPORTER_OTLP_HEADERS", "USE_PROMETHEUS"],
             ],
         ),
     ]
