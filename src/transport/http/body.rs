@@ -16,8 +16,8 @@ use super::{problem::Problem, site::Sites};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a body that is too long is read before the answer, for how long, and with which pause between its parts.
 const MAX_DRAINED_BYTES: usize = 4 << 20;
-const MAX_DRAIN_TIME: Duration = Duration::from_secs(2);
-const MAX_DRAIN_PAUSE: Duration = Duration::from_millis(200);
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
+const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// The body of a request, which must be JSON, as a text of at most `most` bytes.
 ///
