@@ -59,7 +59,7 @@ pub fn descriptors(bytes: &[u8]) {
             let descriptors: Vec<_> = places(domain).iter().map(|place| descriptor(place, hits)).collect();
             let asked = DescriptorsRequest { domain: domain.name.to_string(), descriptors };
             let resolved = asked.resolve(&handle.policy).expect("not too many");
-            let statuses = limiter.check_descriptors(&handle, &resolved).now_or_never();
+            let statuses = limiter.check_descriptors(&handle, &resolved).outcome().now_or_never();
             let statuses = statuses.expect("memory answers at once").expect("statuses");
             assert_eq!(statuses.statuses.len(), asked.descriptors.len());
         }

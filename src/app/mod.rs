@@ -1,5 +1,6 @@
 //! From settings to a running service, and to its end.
 
+mod check;
 mod error;
 mod export;
 mod http;
@@ -8,6 +9,7 @@ mod readiness;
 mod reload;
 mod security;
 mod snapshots;
+mod worst_case;
 
 use std::sync::Arc;
 
@@ -15,11 +17,12 @@ use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 use weir_policy::{Policy, watch::watch};
 use weir_server::{
-    Connected, ConnectionSettings, Drain, Listen, Listener, RuntimeKind, Server, Traffic, Workers,
+    Connected, ConnectionSettings, Drain, Listen, Listener, Overload, Places, RuntimeKind, Server, Workers,
     metrics::ListenerMeter,
 };
 use weir_store::{AnyStore, memory::MemoryStats};
 
+pub use check::check;
 pub use error::AppError;
 use export::Exporting;
 use futures_util::future::BoxFuture;
@@ -39,7 +42,7 @@ use crate::{
     transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, observer::RequestObserver},
 };
 
-/// Most requests of a port under way over a shared store, unless the settings say so: what one pipeline worker queues.
+/// Most decisions of a port that wait for a shared store, unless the settings say so: what one pipeline worker queues.
 const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
 const SHARDS_A_TICK: usize = 16;
@@ -105,12 +108,18 @@ impl App {
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
         let service = CheckService::new(Arc::clone(&limiter), settings.bounds()).observed(observer.is_some());
+        let [grpc_meter, http_meter] = ["grpc", "http"].map(|name| ListenerMeter::new(metrics.registry(), name));
+        let placed = |setting: usize, meter: &ListenerMeter| {
+            service.clone().within(places(setting, limiter.store().shared().is_some(), meter))
+        };
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
-        let pages = http::routes(&settings, service.clone(), admin.clone(), explorer, sites)?;
+        let http_service = placed(settings.http.max_concurrent_requests, &http_meter);
+        let pages = http::routes(&settings, http_service, admin.clone(), explorer, sites)?;
         let (routes, health) = {
-            let (bytes, envoy) = (settings.grpc.max_message_bytes, settings.envoy.clone());
-            Calls::new(service, drain.clone(), bytes, envoy).await?
+            let envoy = settings.envoy.clone();
+            let service = placed(settings.grpc.max_concurrent_requests, &grpc_meter);
+            Calls::new(service, drain.clone(), &settings.grpc, envoy, &grpc_meter).await?
         };
         // Apart, so that one who asks over HTTP does not stand in the way of those who ask over gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
@@ -129,9 +138,9 @@ impl App {
                 http2_only: true,
                 max_connections: settings.grpc.max_connections,
                 max_streams: settings.grpc.max_streams,
-                traffic: bounded(settings.grpc.traffic(), limiter.store().shared().is_some()),
+                traffic: settings.grpc.traffic(),
             },
-            meter: ListenerMeter::new(metrics.registry(), "grpc"),
+            meter: grpc_meter,
             drain: drain.clone(),
             tls: security.grpc(),
             clients: security.clients(),
@@ -150,9 +159,9 @@ impl App {
                 http2_only: false,
                 max_connections: settings.http.max_connections,
                 max_streams: 128,
-                traffic: bounded(settings.http.traffic(), limiter.store().shared().is_some()),
+                traffic: settings.http.traffic(),
             },
-            meter: ListenerMeter::new(metrics.registry(), "http"),
+            meter: http_meter,
             drain: drain.clone(),
             tls: security.http(),
             clients: security.clients(),
@@ -238,12 +247,13 @@ fn start_workers(name: &str, count: usize, kind: RuntimeKind) -> Result<Workers,
     Workers::start(name, if count == 0 { cores } else { count }, kind).map_err(AppError::Threads)
 }
 
-/// With a bound on requests under way where there must be one: memory answers at once, but a shared store is waited for.
-fn bounded(traffic: Traffic, is_shared: bool) -> Traffic {
-    match traffic.max_concurrent_requests {
-        0 if is_shared => Traffic { max_concurrent_requests: MAX_REQUESTS_TO_A_SHARED_STORE, ..traffic },
-        _ => traffic,
+/// The places of a port for decisions that wait: for a shared store, as memory answers at once.
+fn places(setting: usize, is_shared: bool, meter: &ListenerMeter) -> Places {
+    if !is_shared {
+        return Places::unbounded();
     }
+    let count = if setting == 0 { MAX_REQUESTS_TO_A_SHARED_STORE } else { setting };
+    Places::new(count, Overload::Concurrency, meter.too_many.clone())
 }
 
 async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {

@@ -134,6 +134,11 @@ impl Security {
         self.auth.clone().map(|auth| auth as Arc<dyn Clients>)
     }
 
+    /// Whether clients are authenticated.
+    pub fn is_authenticated(&self) -> bool {
+        self.auth.is_some()
+    }
+
     /// What asks who calls at a listener.
     pub fn authentication(&self, listener: &str) -> Option<Authentication> {
         let auth = self.auth.clone()?;

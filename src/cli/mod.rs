@@ -2,6 +2,7 @@
 
 mod check;
 mod client;
+mod config;
 mod explain;
 mod health;
 mod lint;
@@ -37,6 +38,9 @@ enum Command {
     Reset(reset::Reset),
     Health(health::Health),
     Token(token::Token),
+    /// Look at settings without a service
+    #[command(subcommand)]
+    Config(Config),
     /// Look at policy files without a service
     #[command(subcommand)]
     Limits(Limits),
@@ -44,6 +48,11 @@ enum Command {
     /// Come over from another service
     #[command(subcommand)]
     Migrate(Migrate),
+}
+
+#[derive(Subcommand)]
+enum Config {
+    Check(config::Check),
 }
 
 #[derive(Subcommand)]
@@ -69,6 +78,7 @@ pub fn run() -> ExitCode {
         Some(Command::Reset(command)) => command.run(),
         Some(Command::Health(command)) => command.run(),
         Some(Command::Token(command)) => command.run(),
+        Some(Command::Config(Config::Check(command))) => command.run(),
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
         Some(Command::Simulate(command)) => command.run(),

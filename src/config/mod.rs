@@ -14,7 +14,10 @@ use figment::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use weir_core::algorithm::{Bounds, params::MAX_PERIOD};
+use weir_core::{
+    algorithm::{Bounds, params::MAX_PERIOD},
+    domain::time::{DAY, SECOND},
+};
 use weir_policy::Rules;
 use weir_server::ShutdownSettings;
 use weir_settings::{Problems, Time};
@@ -25,6 +28,9 @@ use crate::{
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
     transport::{grpc::GrpcSettings, http::HttpSettings, rls::EnvoySettings},
 };
+
+/// Most decisions that a bound may let wait at once: beyond it there is no telling it from none.
+const MAX_CONCURRENT_REQUESTS: usize = 10_000_000;
 
 /// All settings. `config/weir.yaml` explains each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -141,7 +147,7 @@ impl Settings {
         if !(1..=MAX_PERIOD).contains(&self.max_period.0) {
             return wrong("max_period is 1us to 366d");
         }
-        if !(10_000..=weir_core::domain::time::DAY).contains(&self.limits_poll.0) {
+        if !(10_000..=DAY).contains(&self.limits_poll.0) {
             return wrong("limits_poll is 10ms to 1d");
         }
         store::check(&self.store).map_err(ConfigError::Value)?;
@@ -152,8 +158,18 @@ impl Settings {
         self.envoy.check().map_err(ConfigError::Value)?;
         self.tracing.check().map_err(ConfigError::Value)?;
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
+        if !(1..=1_000_000).contains(&self.grpc.max_open_streams) {
+            return wrong("grpc.max_open_streams is 1 to 1000000");
+        }
         if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
             return wrong("max_connections and max_streams are 1 to 1000000");
+        }
+        let concurrent = self.grpc.max_concurrent_requests.max(self.http.max_concurrent_requests);
+        if concurrent > MAX_CONCURRENT_REQUESTS {
+            return wrong("max_concurrent_requests is 0 to 10000000");
+        }
+        if !(SECOND / 10..=DAY).contains(&self.grpc.message_timeout.0) {
+            return wrong("grpc.message_timeout is 100ms to 1d");
         }
         if !(1_024..=64 << 20).contains(&self.grpc.max_message_bytes) {
             return wrong("grpc.max_message_bytes is 1024 to 67108864");
@@ -347,6 +363,8 @@ mod tests {
             ("http: { idle_timeout: 367d }", &[], "http.idle_timeout is 100ms to 366d"),
             ("grpc: { max_requests_per_second: 10000001 }", &[], "grpc.max_requests_per_second is 1 to 10000000"),
             ("", &[("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", "some")], "grpc.max_concurrent_requests"),
+            ("http: { max_concurrent_requests: 10000001 }", &[], "max_concurrent_requests is 0 to 10000000"),
+            ("grpc: { message_timeout: 99ms }", &[], "grpc.message_timeout is 100ms to 1d"),
             ("envoy: { headers: on }", &[], "envoy.headers"),
             ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is no name of a header"),
             ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is no name of a header"),

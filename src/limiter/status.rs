@@ -12,10 +12,9 @@ use weir_store::{Store, Verdict};
 use super::{
     Limiter,
     answer::LevelAnswer,
-    decide::decide,
+    decide::{Checking, Fill, decide},
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
     policy_handle::PolicyHandle,
-    request::CheckError,
 };
 use crate::telemetry::{Meters, Metrics};
 
@@ -168,16 +167,14 @@ impl Resolved<'_> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides every descriptor of a request, in one step: a status for each, in their order.
-    ///
-    /// # Errors
-    /// [`CheckError::Store`] when the store has no answer and the domain says `error`. Nothing else.
-    pub async fn check_descriptors<'a>(
-        &self,
+    /// Decides every descriptor of a request, in one step: a status for each, in their order. It fails where the store has no
+    /// answer and the domain says `error`, and for nothing else.
+    pub fn check_descriptors<'l, 'a>(
+        &'l self,
         handle: &'a PolicyHandle,
         request: &'a Resolved<'_>,
-    ) -> Result<Statuses<'a>, CheckError> {
-        let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Statuses<'a>| {
+    ) -> Checking<'l, 'a, Statuses<'a>, impl Fill<'a, Statuses<'a>>> {
+        let fill = move |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Statuses<'a>| {
             handle.count_degraded(plan, verdict);
             if request.passed_over > 0 {
                 self.metrics.descriptors_passed_over(request.passed_over);
@@ -192,6 +189,6 @@ impl<S: Store> Limiter<S> {
             (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
             answer.domain_found = request.domain.is_some();
         };
-        decide(&self.store, Ok(request.plan(handle.version)), fill).outcome().await
+        decide(&self.store, Ok(request.plan(handle.version)), fill)
     }
 }

@@ -8,12 +8,13 @@ use std::{
 
 use futures_util::future::{BoxFuture, Either};
 use weir_core::algorithm::Bounds;
+use weir_server::{Overload, Place, Places};
 use weir_store::{ResetDone, Store};
 use weir_telemetry::request::{self, OTHER, Outcome};
 
 use super::{decode, message::CheckMessage, status::Rejected};
 use crate::{
-    limiter::{Answer, CheckError, Checking, Invalid, Limiter, PolicyHandle, Request},
+    limiter::{Answer, CheckError, Checking, Fill, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
 };
 
@@ -24,10 +25,12 @@ pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 pub struct CheckService<S> {
     limiter: Arc<Limiter<S>>,
     bounds: Bounds,
+    places: Places,
     is_observed: bool,
 }
 
-/// The answer to a check, as its surface encodes it. `.await` gives it whether it is ready or not.
+/// The answer to a check, as its surface encodes it. A batch awaits it as it is; for the others there is
+/// [`CheckService::answer`].
 #[must_use = "a check that waits is not decided yet"]
 pub enum Checked<'a, T> {
     /// Decided.
@@ -51,14 +54,21 @@ impl<'a, T> IntoFuture for Checked<'a, T> {
 
 impl<S> Clone for CheckService<S> {
     fn clone(&self) -> Self {
-        Self { limiter: Arc::clone(&self.limiter), bounds: self.bounds, is_observed: self.is_observed }
+        let (limiter, places) = (Arc::clone(&self.limiter), self.places.clone());
+        Self { limiter, places, bounds: self.bounds, is_observed: self.is_observed }
     }
 }
 
 impl<S: Store> CheckService<S> {
     /// A service over `limiter`; limits that clients bring along stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
-        Self { limiter, bounds, is_observed: false }
+        Self { limiter, bounds, places: Places::unbounded(), is_observed: false }
+    }
+
+    /// The same service, whose decisions take one of these places while they wait for the store.
+    #[must_use]
+    pub fn within(self, places: Places) -> Self {
+        Self { places, ..self }
     }
 
     /// The same service, which reports each check to the request's context where `is_observed`.
@@ -124,16 +134,57 @@ impl<S: Store> CheckService<S> {
         }))
     }
 
+    /// A place for what waits for the store. Nothing else takes one: idle streams and calls whose message has not come hold
+    /// up no decision.
+    ///
+    /// # Errors
+    /// [`Overload`] where too many wait.
+    #[inline]
+    pub fn place(&self) -> Result<Place, Overload> {
+        self.places.take()
+    }
+
+    /// The answer to the one check of a call, which has a place where it waits.
+    ///
+    /// # Errors
+    /// [`Overload`] where too many wait.
+    #[inline]
+    pub async fn answer<T>(&self, checked: Checked<'_, T>) -> Result<T, Overload> {
+        match checked {
+            Checked::Ready(answer) => Ok(answer),
+            Checked::Waiting(answer) => {
+                let _place = self.place()?;
+                Ok(answer.await)
+            }
+        }
+    }
+
+    /// The outcome of a question, which has a place where it waits.
+    ///
+    /// # Errors
+    /// [`Rejected`] where there is none, and where too many wait.
+    pub async fn outcome<'a, T: Default, F: Fill<'a, T>>(
+        &self,
+        checking: Checking<'_, 'a, T, F>,
+    ) -> Result<T, Rejected> {
+        let _place = match &checking {
+            Checking::Ready(_) => None,
+            Checking::Waiting(..) => Some(self.place()?),
+        };
+        Ok(checking.outcome().await?)
+    }
+
     /// Forgets a key, with `subtree` all below it too.
     ///
     /// # Errors
-    /// [`Rejected`] when the store cannot tell.
+    /// [`Rejected`] when the store cannot tell, and where too many wait.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Rejected> {
         if self.is_observed {
             let handle = self.limiter.policy_handle();
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
             request::summarize(|summary| summary.domain = Some(domain.into()));
         }
+        let _place = self.place()?;
         Ok(self.limiter.reset(request, subtree).await?)
     }
 

@@ -18,7 +18,7 @@ use super::{
     observer::{ObservedRequest, RequestObserver, given_id, return_id},
     status::Rejected,
 };
-use crate::auth::{Access, Role};
+use crate::auth::Access;
 
 /// The requests of a port, which know nothing of connections and clients.
 pub trait Routes: Clone + Send + Sync + 'static {
@@ -85,10 +85,11 @@ impl<R: Routes> Guarded<R> {
         if let Some(identity) = &self.identity {
             let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
             identity.admit(request, access, lasts)?;
+            if access != Access::Open {
+                self.connected.authenticate();
+            }
         }
-        // Health and metrics pass without a permit: they are wanted most when there is none left.
-        let needs_permit = || matches!(R::access(request.uri().path()), Access::Role(Role::Check | Role::Reset));
-        Ok(self.connected.admit(|| !needs_permit())?)
+        Ok(self.connected.begin())
     }
 }
 
@@ -96,6 +97,9 @@ impl<R: Routes> Serve for Guarded<R> {
     type Body = ObservedBody<R::Body>;
 
     fn on(self, connected: Connected) -> Self {
+        if self.authentication.is_none() || connected.bearer.is_some() {
+            connected.authenticate();
+        }
         let identity = self.authentication.as_ref().map(|authentication| {
             Arc::new(authentication.identity(connected.bearer.clone(), connected.revoked.clone()))
         });

@@ -28,6 +28,10 @@ pub mod path {
     pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
     /// What Envoy asks.
     pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    /// Whether the service is to be called.
+    pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+    /// The same, told again when it changes.
+    pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
     /// Where the paths of health checks begin.
     pub const HEALTH: &str = "/grpc.health.v1.Health/";
 }

@@ -78,7 +78,8 @@ impl From<Overload> for Rejected {
     fn from(overload: Overload) -> Self {
         match overload {
             Overload::Rate(wait) => Self::exhausted("this connection makes too many requests a second", wait),
-            Overload::Concurrency => Self::exhausted("too many requests are under way", RETRY_WHEN_OVERLOADED),
+            Overload::Concurrency => Self::exhausted("too many requests wait for the store", RETRY_WHEN_OVERLOADED),
+            Overload::Open => Self::exhausted("too many calls are open", RETRY_WHEN_OVERLOADED),
         }
     }
 }

@@ -62,8 +62,10 @@ fn what_a_client_does_wrong_fills_no_log() {
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_CONNECTIONS", "2").start();
-    let held = [TcpStream::connect(&server.grpc), TcpStream::connect(&server.grpc)].map(|held| held.expect("taken"));
-    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 2.0);
+    let mut held = [server.client().await, server.client().await];
+    for client in &mut held {
+        client.check(check(&["free"])).await.expect("an answer");
+    }
     send_and_wait(&server.grpc, b"");
     server.wait_for_metric("weir_connections_refused_total{listener=\"grpc\"}", 1.0);
     drop(held);

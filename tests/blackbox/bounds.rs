@@ -7,13 +7,15 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
-use weir::proto::CheckRequest;
+use weir::proto::{CheckBatchRequest, CheckRequest, ResetRequest};
+use weir_test_redis::{Options, Server as Redis};
 
 use crate::support::{
-    Server, eventually, eventually_async,
+    Server, eventually,
     http::{Answer, Client},
     in_time,
     requests::check,
@@ -215,50 +217,81 @@ async fn a_stream_that_sends_too_fast_is_read_later() {
     assert_eq!(server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"rate\"}"), 0.0);
 }
 
-#[tokio::test]
-async fn requests_beyond_those_that_may_be_under_way_are_refused_at_once() {
-    let server = setup(&[("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", "2")]).start();
-    let mut client = server.client().await;
-    let mut open = Vec::new();
-    for _ in 0..2 {
-        let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
-        let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
-        send.send(check(&["user", "alex"])).await.expect("taken");
-        let mut answers = server.client().await.check_stream(requests).await.expect("a stream").into_inner();
-        answers.message().await.expect("open").expect("an answer");
-        open.push((send, answers));
+/// A service over a store that stands still, and as many checks on their way as may wait at once by this setting.
+async fn full(redis: &Redis, setting: &str) -> (Arc<Server>, JoinSet<Result<(), Status>>) {
+    const PLACES: usize = 2;
+    let server = Arc::new(Setup::new().policy(POLICY).shared(redis).env(setting, &PLACES.to_string()).start());
+    // So that the connection to the store stands.
+    server.client().await.check(check(&["user", "alex"])).await.expect("an answer");
+    redis.pause();
+    let mut held = JoinSet::new();
+    for _ in 0..=PLACES {
+        let (server, over_http) = (Arc::clone(&server), setting.starts_with("WEIR_HTTP"));
+        if over_http {
+            held.spawn_blocking(move || match ask_over_http(&server) {
+                Answer { status: 200, .. } => Ok(()),
+                refused => Err(Status::unknown(refused.body)),
+            });
+        } else {
+            let mut client = server.client().await;
+            held.spawn(async move { client.check(check(&["user", "alex"])).await.map(|_| ()) });
+        }
     }
-    for refused in 1..=3 {
-        let status = client.check(check(&["user", "alex"])).await.expect_err("there is no room");
-        assert_eq!(status.code(), Code::ResourceExhausted);
-        let info = status.get_details_retry_info().expect("when to come back");
-        assert_eq!(info.retry_delay, Some(Duration::from_secs(1)));
-        let counted = server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"concurrency\"}");
-        assert_eq!(counted, f64::from(refused));
-    }
-    let mut health = HealthClient::new(server.channel().await);
-    health.check(HealthCheckRequest::default()).await.expect("health is answered all the same");
-    drop(open.pop());
-    eventually_async("there is room again", async || client.check(check(&["user", "alex"])).await.ok()).await;
-    client.check(check(&["user", "alex"])).await.expect("and it stays, as each gives its place back");
+    // Of one more than there are places, one is refused: then the others have them all.
+    let refused = in_time("a refusal", held.join_next()).await.expect("one").expect("joined");
+    assert!(refused.is_err());
+    (server, held)
 }
 
-#[test]
-fn over_http_requests_beyond_those_that_may_be_under_way_get_429() {
-    let server = setup(&[("WEIR_HTTP__MAX_CONCURRENT_REQUESTS", "1")]).start();
-    let mut slow = Client::connect(&server.http).expect("a connection");
-    let body = json!({ "key": ["user", "alex"] }).to_string();
-    slow.send("POST /v1/check", &[("expect", "100-continue")], Some(body.len()), b"").expect("sent");
-    assert_eq!(slow.receive().expect("it is read").status, 100);
-    // What is refused unread may cost the connection.
-    let ask = || {
-        let mut client = Client::connect(&server.http).expect("a connection");
-        client.post("/v1/check", &json!({ "key": ["user", "alex"] }))
-    };
-    assert_eq!(shed(&ask()), expected_shed());
+fn ask_over_http(server: &Server) -> Answer {
+    let mut client = Client::connect(&server.http).expect("a connection");
+    client.post("/v1/check", &json!({ "key": ["user", "alex"] }))
+}
+
+async fn all_pass(mut held: JoinSet<Result<(), Status>>) {
+    while let Some(done) = in_time("an answer", held.join_next()).await {
+        done.expect("joined").expect("those that had a place are answered");
+    }
+}
+
+fn assert_shed(status: &Status) {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let info = status.get_details_retry_info().expect("when to come back");
+    assert_eq!(info.retry_delay, Some(Duration::from_secs(1)));
+}
+
+#[tokio::test]
+async fn decisions_beyond_those_that_may_wait_are_refused_at_once() {
+    let redis = Redis::start(Options::socket());
+    let (server, held) = full(&redis, "WEIR_GRPC__MAX_CONCURRENT_REQUESTS").await;
+    let mut client = server.client().await;
+    assert_shed(&in_time("an answer", client.check(check(&["user", "alex"]))).await.expect_err("there is no place"));
+    let batch = CheckBatchRequest { checks: vec![check(&["user", "alex"]); 3] };
+    assert_shed(&client.check_batch(batch).await.expect_err("one place for all of it"));
+    let reset = ResetRequest { key: vec!["user".to_owned()], ..Default::default() };
+    assert_shed(&client.reset(reset).await.expect_err("a reset waits too"));
+    let stream = client.check_stream(futures_util::stream::iter([check(&["user", "alex"]), check(&["free"])])).await;
+    let mut answers = stream.expect("an open stream takes no place").into_inner();
+    let answer = answers.message().await.expect("open").expect("an answer");
+    assert_eq!(answer.error.expect("in its place").code, Code::ResourceExhausted as i32);
+    assert!(answers.message().await.expect("open").expect("an answer").allowed, "what asks no store needs none");
+    client.check(check(&["free"])).await.expect("the same for a call");
+    let mut health = HealthClient::new(server.channel().await);
+    health.check(HealthCheckRequest::default()).await.expect("health is answered all the same");
+    assert_eq!(server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"concurrency\"}"), 5.0);
+    redis.resume();
+    all_pass(held).await;
+    client.check(check(&["user", "alex"])).await.expect("there is room again, as each gives its place back");
+}
+
+#[tokio::test]
+async fn over_http_decisions_beyond_those_that_may_wait_get_429() {
+    let redis = Redis::start(Options::socket());
+    let (server, held) = full(&redis, "WEIR_HTTP__MAX_CONCURRENT_REQUESTS").await;
+    assert_eq!(shed(&ask_over_http(&server)), expected_shed());
     assert_eq!(server.get("/readyz").0, 200);
-    assert_eq!(server.metric("weir_requests_refused_total{listener=\"http\",reason=\"concurrency\"}"), 1.0);
-    slow.send_more(body.as_bytes()).expect("sent");
-    assert_eq!(slow.receive().expect("an answer").status, 200);
-    eventually("there is room again", || (ask().status == 200).then_some(()));
+    assert_eq!(server.metric("weir_requests_refused_total{listener=\"http\",reason=\"concurrency\"}"), 2.0);
+    redis.resume();
+    all_pass(held).await;
+    assert_eq!(ask_over_http(&server).status, 200, "there is room again");
 }

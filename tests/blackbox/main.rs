@@ -15,6 +15,7 @@ mod exactness;
 mod explorer;
 mod files;
 mod grpc;
+mod half_open;
 mod health;
 mod http_checks;
 mod http_life;

@@ -49,7 +49,8 @@ impl Asker {
             DescriptorsRequest { domain: "d".to_owned(), descriptors: descriptors.iter().map(descriptor).collect() };
         let handle = self.0.policy_handle();
         let resolved = request.resolve(&handle.policy).expect("not too many");
-        let answer = self.0.check_descriptors(&handle, &resolved).now_or_never().expect("memory does not wait");
+        let answer =
+            self.0.check_descriptors(&handle, &resolved).outcome().now_or_never().expect("memory does not wait");
         answer.expect("an answer");
     }
 

@@ -1,8 +1,14 @@
-//! What a service learns of a connection, and by what it admits the requests of it.
+//! What a service learns of a connection, and how it counts the requests of it.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use weir_core::domain::time::SECOND;
 
@@ -27,7 +33,7 @@ pub struct Connected {
     pub bearer: Option<Arc<Bearer>>,
     /// Cancelled once that certificate is not accepted any more.
     pub revoked: CancellationToken,
-    permits: Option<Arc<Semaphore>>,
+    is_authenticated: Arc<AtomicBool>,
     activity: Option<Arc<Activity>>,
     meter: Option<Arc<ListenerMeter>>,
 }
@@ -37,14 +43,15 @@ pub struct Connected {
 pub enum Overload {
     /// Its connection makes too many a second; the next one passes after this time.
     Rate(Duration),
-    /// Too many requests of the listener are in flight.
+    /// Too many decisions of the listener wait.
     Concurrency,
+    /// Too many calls are open that ask nothing of anyone yet.
+    Open,
 }
 
 /// One of the requests in flight of its listener, until this is dropped: keep it as long as the body of the answer.
 #[derive(Default)]
 pub struct InFlight {
-    _permit: Option<OwnedSemaphorePermit>,
     _busy: Option<Busy>,
 }
 
@@ -56,7 +63,7 @@ impl Connected {
             rate: None,
             bearer: None,
             revoked: CancellationToken::new(),
-            permits: None,
+            is_authenticated: Arc::default(),
             activity: None,
             meter: None,
         }
@@ -74,16 +81,10 @@ impl Connected {
     }
 
     /// The same with the bounds and counters of its listener.
-    pub(crate) fn bounded(
-        self,
-        traffic: &Traffic,
-        permits: Option<Arc<Semaphore>>,
-        activity: Option<Arc<Activity>>,
-        meter: Arc<ListenerMeter>,
-    ) -> Self {
+    pub(crate) fn bounded(self, traffic: &Traffic, activity: Option<Arc<Activity>>, meter: Arc<ListenerMeter>) -> Self {
         let rate = NonZeroU32::new(traffic.max_requests_per_second);
         let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
-        Self { rate, permits, activity, meter: Some(meter), ..self }
+        Self { rate, activity, meter: Some(meter), ..self }
     }
 
     /// Counts a request against the rate of its connection.
@@ -101,41 +102,23 @@ impl Connected {
         })
     }
 
-    /// Admits a request. Where there is no permit left, only one that is `exempt` passes.
-    ///
-    /// # Errors
-    /// [`Overload::Concurrency`] when too many are in flight.
+    /// A request begins.
     #[inline]
-    pub fn admit(&self, exempt: impl FnOnce() -> bool) -> Result<InFlight, Overload> {
-        let permit = match &self.permits {
-            Some(permits) => {
-                let permit = Arc::clone(permits).try_acquire_owned().ok();
-                if permit.is_none() && !exempt() {
-                    if let Some(meter) = &self.meter {
-                        meter.too_many.increment(1);
-                    }
-                    return Err(Overload::Concurrency);
-                }
-                permit
-            }
-            None => None,
-        };
-        Ok(InFlight { _permit: permit, _busy: self.activity.as_ref().map(Activity::begin) })
+    pub fn begin(&self) -> InFlight {
+        InFlight { _busy: self.activity.as_ref().map(Activity::begin) }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// A client of this connection has shown who it is, or need not.
+    #[inline]
+    pub fn authenticate(&self) {
+        if !self.is_authenticated() {
+            self.is_authenticated.store(true, Ordering::Relaxed);
+        }
+    }
 
-    #[test]
-    fn a_permit_is_free_again_when_its_request_is_done() {
-        let permits = Arc::new(Semaphore::new(1));
-        let connected = Connected { permits: Some(Arc::clone(&permits)), ..Connected::new(Drain::default()) };
-        let held = connected.admit(|| false).ok();
-        assert_eq!((permits.available_permits(), connected.admit(|| false).err()), (0, Some(Overload::Concurrency)));
-        assert!(connected.admit(|| true).is_ok());
-        drop(held);
-        assert!(connected.admit(|| false).is_ok());
+    /// Whether one has.
+    #[inline]
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated.load(Ordering::Relaxed)
     }
 }

@@ -15,7 +15,6 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::Semaphore,
     time::sleep,
 };
 use tokio_io_timeout::TimeoutStream;
@@ -25,7 +24,7 @@ use crate::{
     close::CloseSignal,
     connected::Connected,
     drain::Drain,
-    lifetime::{Asked, CloseReason, Lifetime},
+    lifetime::{Asked, CloseReason, Lifetime, Seat},
     metrics::ListenerMeter,
     server::{ConnectionSettings, Serve},
     tls::{Bearer, Clients, Tls},
@@ -73,8 +72,8 @@ pub struct Connection<R> {
     pub clients: Option<Arc<dyn Clients>>,
     /// What is counted.
     pub meter: Arc<ListenerMeter>,
-    /// The requests in flight that its listener permits, where they are bounded.
-    pub in_flight: Option<Arc<Semaphore>>,
+    /// Its place among the open ones.
+    pub seat: Seat,
 }
 
 /// An accepted connection, not yet bound to a runtime.
@@ -115,6 +114,10 @@ impl<R: Serve> Connection<R> {
         let accepted = tokio::select! {
             biased;
             () = self.drain.begun() => return Ok(()),
+            () = self.seat.evicted() => {
+                count(CloseReason::Crowded, &self.meter);
+                return Ok(());
+            }
             accepted = tls.accept(stream, self.settings.name) => accepted,
         };
         let Some((stream, shown)) = accepted else { return Ok(()) };
@@ -140,11 +143,11 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { service, settings, drain, meter, in_flight, .. } = self;
-        let lifetime = Lifetime::new(&settings.traffic);
+        let Self { service, settings, drain, meter, seat, .. } = self;
+        let lifetime = Lifetime::new(&settings.traffic, Some(seat));
         let connected = Connected::new(drain.clone()).shown(bearer, revoked);
         let activity = lifetime.activity().cloned();
-        let connected = connected.bounded(&settings.traffic, in_flight, activity, Arc::clone(&meter));
+        let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&meter));
         let close = connected.close.clone();
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.asked()));
         let mut io = TimeoutStream::new(io);
@@ -160,6 +163,9 @@ impl<R: Serve> Connection<R> {
             () = revoked.as_mut() => CloseReason::Revoked,
         };
         count(why, &meter);
+        if why == CloseReason::Crowded {
+            return Ok(());
+        }
         let mut grace = settings.traffic.max_connection_age_grace.duration();
         if why == CloseReason::Age && lifetime.asked().by_http1() {
             // Closed between two requests, it might lose the second. So the answer to the next one says that it is the last.
@@ -186,6 +192,7 @@ fn count(why: CloseReason, meter: &ListenerMeter) {
     match why {
         CloseReason::Age => meter.aged.increment(1),
         CloseReason::Idle => meter.idle.increment(1),
+        CloseReason::Crowded => meter.crowded.increment(1),
         CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }

@@ -10,11 +10,12 @@ use std::{
 };
 
 use hyper::Version;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use weir_settings::Time;
 
-use crate::Traffic;
+use crate::{Traffic, slots::Slot};
 
 /// How long a client may hold a connection without ever asking anything.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,15 +31,21 @@ pub enum CloseReason {
     Revoked,
     /// It has never asked anything.
     Silent,
+    /// It has not asked anything yet, and others need its place.
+    Crowded,
     /// It asks nothing any more.
     Idle,
     /// It is as old as it may be.
     Age,
 }
 
+/// The place of a connection among those that are open, which others may have until it has asked something.
+pub type Seat = Slot<OwnedSemaphorePermit>;
+
 /// By what a connection was asked so far.
 #[derive(Debug, Default)]
 pub struct Asked {
+    seat: Option<Seat>,
     by: AtomicU8,
     is_last: AtomicBool,
 }
@@ -52,6 +59,11 @@ impl Asked {
     #[inline]
     pub fn note(&self, version: Version) -> bool {
         let by = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
+        if !self.anything()
+            && let Some(seat) = &self.seat
+        {
+            seat.keep();
+        }
         self.by.store(by, Ordering::Relaxed);
         by == HTTP_1
     }
@@ -59,6 +71,14 @@ impl Asked {
     /// Whether anything was.
     pub fn anything(&self) -> bool {
         self.by.load(Ordering::Relaxed) != NOTHING
+    }
+
+    /// Waits until others need the place of this connection, which has not asked anything.
+    pub(crate) async fn crowded(&self) {
+        match &self.seat {
+            Some(seat) => seat.evicted().await,
+            None => pending().await,
+        }
     }
 
     /// Whether it was by HTTP/1.
@@ -131,13 +151,13 @@ pub struct Lifetime {
 
 impl Lifetime {
     /// Of a connection that begins.
-    pub fn new(traffic: &Traffic) -> Self {
+    pub fn new(traffic: &Traffic, seat: Option<Seat>) -> Self {
         let bound = |time: Time| (time.0 > 0).then(|| time.duration());
         Self {
             begun: Instant::now(),
             age: bound(traffic.max_connection_age).map(jittered),
             idle: bound(traffic.idle_timeout).map(|timeout| (timeout, Arc::new(Activity::new()))),
-            asked: Arc::default(),
+            asked: Arc::new(Asked { seat, ..Asked::default() }),
         }
     }
 
@@ -157,7 +177,11 @@ impl Lifetime {
             let now = Instant::now();
             match self.next_end(now) {
                 Some((at, why)) if at <= now => return why,
-                Some((at, _)) => sleep_until(at).await,
+                Some((at, _)) if self.asked.anything() => sleep_until(at).await,
+                Some((at, _)) => tokio::select! {
+                    () = self.asked.crowded() => return CloseReason::Crowded,
+                    () = sleep_until(at) => {}
+                },
                 None => pending().await,
             }
         }
@@ -192,7 +216,7 @@ mod tests {
 
     fn lifetime(age: i64, idle: i64) -> Lifetime {
         let (max_connection_age, idle_timeout) = (Time::seconds(age), Time::seconds(idle));
-        Lifetime::new(&Traffic { max_connection_age, idle_timeout, ..Traffic::default() })
+        Lifetime::new(&Traffic { max_connection_age, idle_timeout, ..Traffic::default() }, None)
     }
 
     /// When it is over and why, of who looks from `since` on, each time as late as he is told to.

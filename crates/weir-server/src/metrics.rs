@@ -18,8 +18,14 @@ const IN_FORCE: &str = "weir_tls_last_reload_successful";
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
     (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
-    (CONNECTIONS_ENDED, "Connections told to go, by listener and reason (age, idle)."),
-    (REQUESTS_REFUSED, "Requests refused because there were too many, by listener and reason (rate, concurrency)."),
+    (
+        CONNECTIONS_ENDED,
+        "Connections ended, by listener and reason (age, idle; crowded: silent, closed for a new one at max_connections).",
+    ),
+    (
+        REQUESTS_REFUSED,
+        "Requests refused because there were too many, by listener and reason (rate, concurrency, open; message: it did not come in time).",
+    ),
     (RELOADS, "Reloads of a listener's certificate, key and client authorities, by result (success, error)."),
     (FAILURES, "TLS handshakes that failed, by listener and reason (certificate, closed, crowded, protocol, timeout)."),
     (REVOKED, "Connections ended because the client's certificate is not accepted any more, by listener."),
@@ -42,8 +48,14 @@ pub struct ListenerMeter {
     pub(crate) refused: Counter,
     pub(crate) aged: Counter,
     pub(crate) idle: Counter,
+    pub(crate) crowded: Counter,
     pub(crate) too_fast: Counter,
-    pub(crate) too_many: Counter,
+    /// Requests refused for want of a place.
+    pub too_many: Counter,
+    /// Calls refused or ended because too many were open.
+    pub too_many_open: Counter,
+    /// Calls ended because their message did not come in time.
+    pub message_timeout: Counter,
 }
 
 impl ListenerMeter {
@@ -55,8 +67,11 @@ impl ListenerMeter {
             refused: registry.counter(CONNECTIONS_REFUSED, &[("listener", listener)]),
             aged: counter(CONNECTIONS_ENDED, "age"),
             idle: counter(CONNECTIONS_ENDED, "idle"),
+            crowded: counter(CONNECTIONS_ENDED, "crowded"),
             too_fast: counter(REQUESTS_REFUSED, "rate"),
             too_many: counter(REQUESTS_REFUSED, "concurrency"),
+            too_many_open: counter(REQUESTS_REFUSED, "open"),
+            message_timeout: counter(REQUESTS_REFUSED, "message"),
         }
     }
 }

@@ -7,7 +7,7 @@ use hyper::{
     body::{Body, Bytes, Incoming},
 };
 use tokio::{
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tracing::{debug, warn};
@@ -18,6 +18,7 @@ use crate::{
     connection::{Accepted, Connection},
     drain::Drain,
     metrics::ListenerMeter,
+    slots::Slots,
     tls::{Clients, Tls},
     workers::Worker,
 };
@@ -34,7 +35,7 @@ pub struct ConnectionSettings {
     pub name: &'static str,
     /// Only HTTP/2, as gRPC is; otherwise HTTP/1 too.
     pub http2_only: bool,
-    /// Most connections; further ones are closed at once.
+    /// Most connections. For a further one the oldest is closed that has not asked anything yet; where there is none, the new one.
     pub max_connections: usize,
     /// Most concurrent requests of one connection.
     pub max_streams: u32,
@@ -47,7 +48,7 @@ pub trait Serve: Clone + Send + Sync + 'static {
     /// The body of its answers.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
 
-    /// The same for the requests of this connection, which it admits by [`Connected::pace`] and [`Connected::admit`].
+    /// The same for the requests of this connection, which it admits by [`Connected::pace`] and counts by [`Connected::begin`].
     #[must_use]
     fn on(self, connected: Connected) -> Self;
 
@@ -78,17 +79,17 @@ pub struct Server<R> {
 /// How much the connections of a listener may be together.
 struct Room {
     open: Arc<Semaphore>,
-    in_flight: Option<Arc<Semaphore>>,
+    /// Those of `open` that have not asked anything yet.
+    silent: Arc<Slots<OwnedSemaphorePermit>>,
     meter: Arc<ListenerMeter>,
 }
 
 impl<R: Serve> Server<R> {
     /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
     pub async fn run(self) {
-        let most = self.settings.traffic.max_concurrent_requests;
         let room = Room {
             open: Arc::new(Semaphore::new(self.settings.max_connections)),
-            in_flight: (most > 0).then(|| Arc::new(Semaphore::new(most))),
+            silent: Slots::new(usize::MAX),
             meter: Arc::new(self.meter.clone()),
         };
         loop {
@@ -115,10 +116,12 @@ impl<R: Serve> Server<R> {
 
     /// Has a connection served, where there is room.
     fn take(&self, accepted: Accepted, room: &Room) {
-        let Ok(permit) = Arc::clone(&room.open).try_acquire_owned() else {
+        let permit = Arc::clone(&room.open).try_acquire_owned().ok();
+        let Some(permit) = permit.or_else(|| room.silent.evict_oldest()) else {
             room.meter.refused.increment(1);
             return;
         };
+        let (seat, _) = room.silent.take(permit);
         let served = Connection {
             service: self.service.clone(),
             settings: self.settings,
@@ -126,11 +129,11 @@ impl<R: Serve> Server<R> {
             tls: self.tls.clone(),
             clients: self.clients.clone(),
             meter: Arc::clone(&room.meter),
-            in_flight: room.in_flight.clone(),
+            seat,
         };
         let gauge = OpenGauge::new(&room.meter);
         let connection = self.drain.track(async move {
-            let _held = (permit, gauge);
+            let _open = gauge;
             if let Err(error) = served.serve(accepted).await {
                 debug!(%error, "a connection ended");
             }

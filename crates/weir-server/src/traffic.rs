@@ -10,8 +10,8 @@ use weir_settings::Time;
 const SHORTEST: Micros = SECOND / 10;
 /// Longest time of every kind.
 const LONGEST: Micros = 366 * DAY;
-/// Most requests that a bound may let pass, in a second and at once: beyond it there is no telling it from none.
-const MAX_REQUESTS: usize = 10_000_000;
+/// Most requests that a bound may let pass in a second: beyond it there is no telling it from none.
+const MAX_REQUESTS: u32 = 10_000_000;
 
 /// Bounds on connections in time, and on requests in number. 0 means none.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +24,6 @@ pub struct Traffic {
     pub idle_timeout: Time,
     /// Most requests of one connection a second.
     pub max_requests_per_second: u32,
-    /// Most requests of all connections that are under way at once.
-    pub max_concurrent_requests: usize,
 }
 
 impl Default for Traffic {
@@ -35,7 +33,6 @@ impl Default for Traffic {
             max_connection_age_grace: Time::seconds(30),
             idle_timeout: Time(0),
             max_requests_per_second: 0,
-            max_concurrent_requests: 0,
         }
     }
 }
@@ -47,16 +44,14 @@ impl Traffic {
     /// A sentence that names the key.
     pub fn check(&self, section: &str) -> Result<(), String> {
         let lasts = |time: Time| time.0 == 0 || (SHORTEST..=LONGEST).contains(&time.0);
-        let requests = 0..=MAX_REQUESTS;
         for (holds, otherwise) in [
             (lasts(self.max_connection_age), "max_connection_age is 100ms to 366d, or 0 for none"),
             ((0..=DAY).contains(&self.max_connection_age_grace.0), "max_connection_age_grace is 0 to 1d"),
             (lasts(self.idle_timeout), "idle_timeout is 100ms to 366d, or 0 for none"),
             (
-                requests.contains(&(self.max_requests_per_second as usize)),
+                (0..=MAX_REQUESTS).contains(&self.max_requests_per_second),
                 "max_requests_per_second is 1 to 10000000, or 0 for none",
             ),
-            (requests.contains(&self.max_concurrent_requests), "max_concurrent_requests is 0 to 10000000"),
         ] {
             if !holds {
                 return Err(format!("{section}.{otherwise}"));

@@ -5,6 +5,7 @@ use std::{mem, sync::Arc, time::Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use prost::encoding::encode_varint;
+use weir_server::Overload;
 use weir_store::Store;
 
 use super::answer;
@@ -38,32 +39,37 @@ pub async fn check<S: Store>(service: &CheckService<S>, message: Bytes) -> Resul
         answer::write(answer?, summary_only, &mut out);
         Ok(out)
     };
-    let answer = service.check(&handle, CheckMessage::read(&message), Transport::Grpc, encode).await;
+    let checked = service.check(&handle, CheckMessage::read(&message), Transport::Grpc, encode);
+    let answer = service.answer(checked).await;
     service.timed(Transport::Grpc, since);
-    answer
+    answer?
 }
 
 /// `CheckBatch`: each check is answered for itself, in their order. Those of one key are decided in it too.
 ///
 /// # Errors
-/// [`Rejected`] for what is no batch, or has too many checks.
+/// [`Rejected`] for what is no batch or has too many checks, and where too many calls wait for the store.
 pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
     let since = Instant::now();
     let batch = message::batch(&message)?;
     if batch.clone().take(MAX_BATCH + 1).count() > MAX_BATCH {
         return Err(decode::too_many_checks().into());
     }
-    Ok(answer_batch(service, batch.map(Ok), Transport::GrpcBatch, since).await)
+    Ok(answer_batch(service, batch.map(Ok), Transport::GrpcBatch, since).await?)
 }
 
-/// Answers checks, or why each could not be read, as the bytes of `CheckBatchResponse`.
+/// Answers checks, or why each could not be read, as the bytes of `CheckBatchResponse`. Those that wait have one place together.
+///
+/// # Errors
+/// [`Overload`] where there is none.
 pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
     service: &CheckService<S>,
     checks: impl Iterator<Item = Result<M, Invalid>>,
     transport: Transport,
     since: Instant,
-) -> BytesMut {
+) -> Result<BytesMut, Overload> {
     let handle = service.limiter().current();
+    let mut place = None;
     let (mut out, mut spare) = (BytesMut::new(), BytesMut::new());
     let mut waiting = FuturesOrdered::new();
     for check in checks {
@@ -77,7 +83,12 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
                 spare = answer;
                 spare.clear();
             }
-            answer => waiting.push_back(answer.into_future()),
+            answer => {
+                if place.is_none() {
+                    place = Some(service.place()?);
+                }
+                waiting.push_back(answer.into_future());
+            }
         }
     }
     // All at once, so that they share round trips. Each begins before the next.
@@ -85,7 +96,7 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
         put_result(&answer, &mut out);
     }
     service.timed(transport, since);
-    out
+    Ok(out)
 }
 
 fn put_result(answer: &[u8], out: &mut BytesMut) {

@@ -11,7 +11,7 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const MAX_DIGITS: usize = 8;
 
 /// When the client stops waiting for a call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
 impl Deadline {
@@ -20,6 +20,11 @@ impl Deadline {
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let timeout = timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())?;
         Instant::now().checked_add(timeout).map(Self)
+    }
+
+    /// That of a call which may last so long.
+    pub fn after(time: Duration) -> Self {
+        Self(Instant::now() + time)
     }
 
     /// Whether it has passed, so that what was not begun must not be.

@@ -1,14 +1,17 @@
 //! The gRPC port, served by tonic. The calls that decide pass through its server as the bytes of their messages (`codec`,
-//! `call`, `stream`); health and reflection are tonic's own.
+//! `call`, `stream`), as do health checks (`health`); reflection is tonic's own. What is open without asking anything yet is
+//! bounded (`arrival`).
 
 pub mod answer;
+pub mod arrival;
 pub mod call;
 pub mod codec;
 mod deadline;
+mod health;
 mod stream;
 mod termination;
 
-use std::{convert::Infallible, future::ready, pin::pin};
+use std::{convert::Infallible, future::ready, pin::pin, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use hyper::{Request, Response, body::Incoming};
@@ -16,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_health::server::HealthReporter;
 use tower::{Service, service_fn};
-use weir_server::{Connected, Drain, Listen, Pace, RuntimeKind, Traffic, tls::ListenerTls};
+use weir_server::{
+    Connected, Drain, Listen, Overload, Pace, Places, RuntimeKind, Traffic, metrics::ListenerMeter, tls::ListenerTls,
+};
 use weir_settings::Time;
 use weir_store::Store;
 use weir_telemetry::request::Surface;
@@ -29,9 +34,17 @@ use super::{
     status::Rejected,
 };
 use crate::{auth::Access, proto};
+use arrival::{Arrivals, Awaited, ConnectionArrivals};
 use deadline::Deadline;
+use health::Health;
 use stream::{Answers, Messages};
 use termination::{Side, TerminatedBody, Termination};
+
+/// Most health watches of one connection: a client has one for each service that it calls by it.
+pub const MAX_WATCHES: usize = 4;
+/// Most reflection streams of the port, and how long each lasts: people and their tools use them.
+pub const MAX_REFLECTIONS: usize = 64;
+const MAX_REFLECTION_TIME: Duration = Duration::from_secs(60);
 
 /// The gRPC port's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,7 +56,7 @@ pub struct GrpcSettings {
     pub workers: usize,
     /// How they share connections.
     pub runtime: RuntimeKind,
-    /// Most connections; further ones are closed at once.
+    /// Most connections; a further one is closed, or the oldest that has not asked anything yet.
     pub max_connections: usize,
     /// Most concurrent calls of one connection.
     pub max_streams: u32,
@@ -55,8 +68,12 @@ pub struct GrpcSettings {
     pub idle_timeout: Time,
     /// Most requests of one connection a second; 0: no bound.
     pub max_requests_per_second: u32,
-    /// Most requests of all connections that are under way at once; 0: as many as the store is good for.
+    /// Most decisions that wait for a shared store at once; 0: as many as the store is good for.
     pub max_concurrent_requests: usize,
+    /// Most streams of checks that are open at once.
+    pub max_open_streams: usize,
+    /// How long the message of a call may take to come.
+    pub message_timeout: Time,
     /// Largest message that is read.
     pub max_message_bytes: usize,
     /// How it is encrypted, and who may connect.
@@ -76,7 +93,9 @@ impl Default for GrpcSettings {
             max_connection_age_grace: traffic.max_connection_age_grace,
             idle_timeout: traffic.idle_timeout,
             max_requests_per_second: traffic.max_requests_per_second,
-            max_concurrent_requests: traffic.max_concurrent_requests,
+            max_concurrent_requests: 0,
+            max_open_streams: 10_000,
+            message_timeout: Time::seconds(10),
             max_message_bytes: 1 << 20,
             tls: ListenerTls::default(),
         }
@@ -91,7 +110,6 @@ impl GrpcSettings {
             max_connection_age_grace: self.max_connection_age_grace,
             idle_timeout: self.idle_timeout,
             max_requests_per_second: self.max_requests_per_second,
-            max_concurrent_requests: self.max_concurrent_requests,
         }
     }
 }
@@ -100,8 +118,15 @@ impl GrpcSettings {
 pub struct Calls<S> {
     service: CheckService<S>,
     rls: Rls<S>,
-    others: Routes,
+    health: Arc<Health>,
+    reflection: Routes,
+    reflections: Places,
+    streams: Places,
+    /// Of this connection.
+    watches: Places,
+    arrivals: Arc<ConnectionArrivals>,
     connected: Connected,
+    meter: ListenerMeter,
     max_message_bytes: usize,
 }
 
@@ -112,6 +137,7 @@ enum Unary {
     CheckBatch,
     Reset,
     ShouldRateLimit,
+    Health,
 }
 
 impl<S> Clone for Calls<S> {
@@ -119,8 +145,14 @@ impl<S> Clone for Calls<S> {
         Self {
             service: self.service.clone(),
             rls: self.rls.clone(),
-            others: self.others.clone(),
+            health: Arc::clone(&self.health),
+            reflection: self.reflection.clone(),
+            reflections: self.reflections.clone(),
+            streams: self.streams.clone(),
+            watches: self.watches.clone(),
+            arrivals: Arc::clone(&self.arrivals),
             connected: self.connected.clone(),
+            meter: self.meter.clone(),
             max_message_bytes: self.max_message_bytes,
         }
     }
@@ -134,12 +166,14 @@ impl<S: Store> Calls<S> {
     pub async fn new(
         service: CheckService<S>,
         drain: Drain,
-        max_message_bytes: usize,
+        settings: &GrpcSettings,
         envoy: EnvoySettings,
+        meter: &ListenerMeter,
     ) -> Result<(Self, HealthReporter), tonic_reflection::server::Error> {
-        let (reporter, health) = tonic_health::server::health_reporter();
+        let max_message_bytes = settings.max_message_bytes;
+        let reporter = HealthReporter::new();
         report_serving(&reporter, true).await;
-        let reflection = || {
+        let descriptors = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(rls::DESCRIPTORS)
@@ -151,13 +185,25 @@ impl<S: Store> Calls<S> {
                 $server.accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(max_message_bytes)
             };
         }
-        let others = Routes::new(bounded!(health))
-            .add_service(bounded!(reflection().build_v1()?))
-            .add_service(bounded!(reflection().build_v1alpha()?))
+        let reflection = Routes::new(bounded!(descriptors().build_v1()?))
+            .add_service(bounded!(descriptors().build_v1alpha()?))
             .prepare();
-        let rls = Rls::new(service.clone(), envoy);
         let connected = Connected::new(drain);
-        Ok((Self { service, rls, others, connected, max_message_bytes }, reporter))
+        let open = |count| Places::new(count, Overload::Open, meter.too_many_open.clone());
+        let calls = Self {
+            rls: Rls::new(service.clone(), envoy),
+            service,
+            health: Arc::new(Health::new(&reporter)),
+            reflection,
+            reflections: open(MAX_REFLECTIONS),
+            streams: open(settings.max_open_streams),
+            watches: open(MAX_WATCHES),
+            arrivals: Arrivals::new(settings.message_timeout.duration(), meter).of(connected.clone()),
+            connected,
+            meter: meter.clone(),
+            max_message_bytes,
+        };
+        Ok((calls, reporter))
     }
 
     /// Serves a call that has one message and one answer. It is not begun once its deadline has passed.
@@ -169,6 +215,7 @@ impl<S: Store> Calls<S> {
                 Ok(tonic::Response::new(self.answer(unary, message).await?))
             }
         });
+        let request = request.map(|body| self.arrivals.body(body, Awaited::Message));
         codec::unary(self.max_message_bytes).unary(call, request).await
     }
 
@@ -179,6 +226,7 @@ impl<S: Store> Calls<S> {
             Unary::CheckBatch => Box::pin(call::check_batch(&self.service, message)).await?,
             Unary::Reset => Box::pin(call::reset(&self.service, message)).await?,
             Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
+            Unary::Health => Box::pin(self.health.check(message)).await?,
         })
     }
 
@@ -194,18 +242,42 @@ impl<S: Store> Calls<S> {
             let termination = Termination::new(self.connected.close.clone(), None, authorization);
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), termination, pace);
-            let answers = Answers::new(messages, stream::begin(self.service.clone()), deadline, id);
-            ready(Ok::<_, Status>(tonic::Response::new(answers)))
+            let mut begin = stream::begin(self.service.clone());
+            let place = self.streams.take().map_err(Rejected::from);
+            ready(place.map_err(Status::from).map(|place| {
+                let begin = move |message, since| {
+                    let _held = &place;
+                    begin(message, since)
+                };
+                tonic::Response::new(Answers::new(messages, begin, deadline, id))
+            }))
         });
+        let request = request.map(|body| self.arrivals.body(body, Awaited::FirstOfMany));
         codec::streaming(self.max_message_bytes).streaming(call, request).await
     }
 
-    /// Serves health and reflection.
+    async fn watch(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+        let place = match self.watches.take() {
+            Ok(place) => place,
+            Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
+        };
+        let termination = Termination::new(self.connected.close.clone(), deadline, None);
+        let request = request.map(|body| self.arrivals.body(body, Awaited::Message));
+        self.health.watch(request, place, termination).await
+    }
+
+    /// Serves reflection.
     async fn other(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let termination = || Termination::new(self.connected.close.clone(), deadline, None);
+        let place = match self.reflections.take() {
+            Ok(place) => place,
+            Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
+        };
+        let end = Deadline::after(MAX_REFLECTION_TIME);
+        let end = deadline.map_or(end, |deadline| deadline.min(end));
+        let termination = || Termination::new(self.connected.close.clone(), Some(end), None);
         let request = request.map(|body| TerminatedBody::new(body, termination(), Side::Request));
-        let Ok::<_, Infallible>(response) = self.others.clone().call(request).await;
-        response.map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer)))
+        let Ok::<_, Infallible>(response) = self.reflection.clone().call(request).await;
+        response.map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer).holding(place)))
     }
 }
 
@@ -213,7 +285,12 @@ impl<S: Store> super::guard::Routes for Calls<S> {
     type Body = Body;
 
     fn on(self, connected: &Connected) -> Self {
-        Self { connected: connected.clone(), ..self }
+        Self {
+            connected: connected.clone(),
+            arrivals: self.arrivals.port().of(connected.clone()),
+            watches: Places::new(MAX_WATCHES, Overload::Open, self.meter.too_many_open.clone()),
+            ..self
+        }
     }
 
     async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
@@ -224,6 +301,8 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::SHOULD_RATE_LIMIT => Unary::ShouldRateLimit,
                 path::CHECK_BATCH => Unary::CheckBatch,
                 path::RESET => Unary::Reset,
+                path::HEALTH_CHECK => Unary::Health,
+                path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
                 path::CHECK_STREAM => return Box::pin(self.check_stream(request, deadline)).await,
                 _ => return Box::pin(self.other(request, deadline)).await,
             };

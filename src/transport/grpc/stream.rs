@@ -20,7 +20,7 @@ use weir_server::Pace;
 use weir_store::Store;
 
 use super::{
-    call,
+    answer, call,
     codec::{FRAME_BYTES, PREFIX_BYTES},
     deadline::Deadline,
     termination::Termination,
@@ -113,14 +113,21 @@ pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -
                 out = answers;
                 Begun::Ready(answer, service.timed(Transport::GrpcStream, since))
             }
-            Checked::Waiting(answer) => {
-                let service = Arc::clone(&service);
-                let timed = move |answer| {
-                    service.timed(Transport::GrpcStream, since);
-                    answer
-                };
-                Begun::Waiting(answer.map(timed).boxed())
-            }
+            Checked::Waiting(answer) => match service.place() {
+                Ok(place) => {
+                    let service = Arc::clone(&service);
+                    let timed = move |answer| {
+                        drop(place);
+                        service.timed(Transport::GrpcStream, since);
+                        answer
+                    };
+                    Begun::Waiting(answer.map(timed).boxed())
+                }
+                Err(overload) => {
+                    answer::write_error(overload.into(), &mut out);
+                    Begun::Ready(out.split(), service.timed(Transport::GrpcStream, since))
+                }
+            },
         }
     }
 }

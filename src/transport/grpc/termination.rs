@@ -13,7 +13,7 @@ use hyper::{
 };
 use tonic::Status;
 use tower::BoxError;
-use weir_server::CloseSignal;
+use weir_server::{CloseSignal, Place};
 
 use super::deadline::Deadline;
 
@@ -67,11 +67,12 @@ impl Termination {
     }
 }
 
-/// The body of a call that others serve, health or reflection: it goes on until its own end or the [`Termination`].
+/// The body of a health watch or of reflection: it goes on until its own end or the [`Termination`].
 pub struct TerminatedBody<B> {
     body: B,
     termination: Option<Termination>,
     side: Side,
+    _held: Option<Place>,
 }
 
 /// Whose body it is.
@@ -85,7 +86,13 @@ pub enum Side {
 impl<B> TerminatedBody<B> {
     /// Ends `body` at `termination`.
     pub fn new(body: B, termination: Termination, side: Side) -> Self {
-        Self { body, termination: Some(termination), side }
+        Self { body, termination: Some(termination), side, _held: None }
+    }
+
+    /// The same, which has a place until it is dropped.
+    #[must_use]
+    pub fn holding(self, place: Place) -> Self {
+        Self { _held: Some(place), ..self }
     }
 }
 
@@ -94,7 +101,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for TerminatedBo
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Self { body, termination, side } = &mut *self;
+        let Self { body, termination, side, .. } = &mut *self;
         let Some(at) = termination else { return Poll::Ready(None) };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));

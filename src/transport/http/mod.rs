@@ -97,9 +97,9 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
         Err(invalid) => Err(invalid),
     };
     let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| Ok(api.answer(answer?, summary_only));
-    let answer = api.service.check(&handle, message, Transport::Http, encode).await;
+    let answer = api.service.answer(api.service.check(&handle, message, Transport::Http, encode)).await;
     api.service.timed(Transport::Http, since);
-    answer
+    answer.map_err(Rejected::from)?
 }
 
 async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
@@ -110,6 +110,7 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
         return Err(Rejected::from(decode::too_many_checks()).into());
     }
     let answers = call::answer_batch(&api.service, checks.into_iter(), Transport::HttpBatch, since).await;
+    let answers = answers.map_err(Rejected::from)?;
     Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
 }
 

@@ -14,7 +14,7 @@ pub struct HttpSettings {
     pub listen: Listen,
     /// Serving threads for checks; 0: one for each core.
     pub workers: usize,
-    /// Most connections; further ones are closed at once.
+    /// Most connections; a further one is closed, or the oldest that has not asked anything yet.
     pub max_connections: usize,
     /// How old a connection gets, a tenth more or less; 0: no bound.
     pub max_connection_age: Time,
@@ -24,7 +24,7 @@ pub struct HttpSettings {
     pub idle_timeout: Time,
     /// Most requests of one connection a second; 0: no bound.
     pub max_requests_per_second: u32,
-    /// Most requests of all connections that are under way at once; 0: as many as the store is good for.
+    /// Most decisions that wait for a shared store at once; 0: as many as the store is good for.
     pub max_concurrent_requests: usize,
     /// Which headers tell of the limit that binds.
     pub headers: HeaderStyle,
@@ -63,7 +63,7 @@ impl Default for HttpSettings {
             max_connection_age_grace: traffic.max_connection_age_grace,
             idle_timeout: traffic.idle_timeout,
             max_requests_per_second: traffic.max_requests_per_second,
-            max_concurrent_requests: traffic.max_concurrent_requests,
+            max_concurrent_requests: 0,
             headers: HeaderStyle::default(),
             ui: UiSettings::default(),
             tls: ListenerTls::default(),
@@ -79,7 +79,6 @@ impl HttpSettings {
             max_connection_age_grace: self.max_connection_age_grace,
             idle_timeout: self.idle_timeout,
             max_requests_per_second: self.max_requests_per_second,
-            max_concurrent_requests: self.max_concurrent_requests,
         }
     }
 }

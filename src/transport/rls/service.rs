@@ -61,8 +61,8 @@ impl<S: Store> Rls<S> {
         };
         check(&request.asked).map_err(|error| failed(error.into()))?;
         let resolved = request.asked.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
-        let answer = self.service.limiter().check_descriptors(&handle, &resolved).await;
-        let statuses = answer.map_err(|error| failed(error.into()))?;
+        let checking = self.service.limiter().check_descriptors(&handle, &resolved);
+        let statuses = self.service.outcome(checking).await.map_err(failed)?;
         let answer = encode::response(request, &statuses, &self.settings);
         let allowed = statuses.allowed(self.settings.quota_mode);
         let outcome = if allowed { Outcome::Allowed } else { Outcome::Limited };

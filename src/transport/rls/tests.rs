@@ -28,7 +28,8 @@ impl Scene {
     pub fn told<T>(&self, request: &RateLimitRequest, tell: impl FnOnce(&Statuses<'_>) -> T) -> T {
         let handle = self.0.policy_handle();
         let resolved = request.asked.resolve(&handle.policy).unwrap();
-        let statuses = self.0.check_descriptors(&handle, &resolved).now_or_never().expect("memory does not wait");
+        let statuses =
+            self.0.check_descriptors(&handle, &resolved).outcome().now_or_never().expect("memory does not wait");
         tell(&statuses.unwrap())
     }
 }

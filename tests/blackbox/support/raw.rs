@@ -79,6 +79,29 @@ impl Raw {
         self.frame(HEADERS, END_HEADERS, stream, &block)
     }
 
+    /// Opens the next stream as a gRPC call with this message alone.
+    pub fn ask(&mut self, path: &str, message: &impl prost::Message) -> io::Result<()> {
+        let stream = self.next;
+        self.call(path)?;
+        self.frame(DATA, END_STREAM, stream, &framed(message))
+    }
+
+    /// Reads what is there, and drops it.
+    pub fn discard(&mut self) -> io::Result<()> {
+        let mut bytes = vec![0; 64 << 10];
+        self.stream.set_nonblocking(true)?;
+        let read = loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.stream.set_nonblocking(false)?;
+        read
+    }
+
     /// Sends a message on stream 1, and more may follow.
     pub fn message(&mut self, message: &impl prost::Message) -> io::Result<()> {
         self.frame(DATA, 0, 1, &framed(message))

@@ -1,14 +1,12 @@
 //! An encrypted port: handshakes, bounded in number and time, and certificates that may stop being accepted.
 
 use std::{
-    collections::BTreeMap,
     io,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use rustls::{Error as TlsError, pki_types::CertificateDer};
 use thiserror::Error;
 use tokio::{
@@ -17,13 +15,12 @@ use tokio::{
     time::sleep,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use weir_telemetry::LogLimit;
 
 use super::{Bearer, ListenerTls, Loaded};
-use crate::metrics::TlsMeter;
+use crate::{metrics::TlsMeter, slots::Slots};
 
 /// How long a wait for the end of a certificate lasts before the clock is read again: it may have been set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -32,7 +29,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub struct Tls {
     loaded: ArcSwap<Loaded>,
     changes: watch::Sender<()>,
-    handshakes: Handshakes,
+    handshakes: Arc<Slots>,
     timeout: Duration,
     meter: TlsMeter,
     warnings: LogLimit,
@@ -89,7 +86,7 @@ impl Tls {
         Self {
             loaded: ArcSwap::from_pointee(loaded),
             changes: watch::Sender::new(()),
-            handshakes: Handshakes { most: settings.max_handshakes, open: Mutex::default() },
+            handshakes: Slots::new(settings.max_handshakes),
             timeout: settings.handshake_timeout.duration(),
             meter,
             warnings: LogLimit::default(),
@@ -127,12 +124,12 @@ impl Tls {
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let place = self.handshakes.begin();
+        let (slot, _) = self.handshakes.take(());
         let loaded = self.loaded();
         let accepted = tokio::select! {
             biased;
             accepted = TlsAcceptor::from(Arc::clone(&loaded.config)).accept(io) => accepted.map_err(Failed::of),
-            () = place.given_up.cancelled() => Err(Failed::Crowded),
+            () = slot.evicted() => Err(Failed::Crowded),
             () = sleep(self.timeout) => Err(Failed::Timeout),
         };
         match accepted {
@@ -154,50 +151,6 @@ impl Tls {
                 None
             }
         }
-    }
-}
-
-/// Handshakes under way.
-struct Handshakes {
-    most: usize,
-    open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Open {
-    /// By their order.
-    under_way: BTreeMap<u64, CancellationToken>,
-    next: u64,
-}
-
-/// One of them.
-struct Place<'a> {
-    handshakes: &'a Handshakes,
-    number: u64,
-    /// Told when it has to make room.
-    given_up: CancellationToken,
-}
-
-impl Handshakes {
-    /// Begins one. Where there are too many, the one that has taken longest is given up: who means it is done by then.
-    fn begin(&self) -> Place<'_> {
-        let given_up = CancellationToken::new();
-        let mut open = self.open.lock();
-        if open.under_way.len() >= self.most
-            && let Some((_, oldest)) = open.under_way.pop_first()
-        {
-            oldest.cancel();
-        }
-        let number = open.next;
-        open.next += 1;
-        open.under_way.insert(number, given_up.clone());
-        Place { handshakes: self, number, given_up }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.handshakes.open.lock().under_way.remove(&self.number);
     }
 }
 
@@ -247,26 +200,5 @@ impl Shown {
                 () = sleep(left.min(LONGEST_WAIT)) => {}
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_oldest_handshake_makes_room() {
-        let handshakes = Handshakes { most: 2, open: Mutex::default() };
-        let given_up =
-            |places: &[&Place<'_>]| places.iter().map(|place| place.given_up.is_cancelled()).collect::<Vec<_>>();
-        let (first, second) = (handshakes.begin(), handshakes.begin());
-        assert_eq!(given_up(&[&first, &second]), [false, false]);
-        let third = handshakes.begin();
-        assert_eq!(given_up(&[&first, &second, &third]), [true, false, false]);
-        drop(second);
-        let fourth = handshakes.begin();
-        assert_eq!(given_up(&[&third, &fourth]), [false, false], "there was room again");
-        drop((first, third, fourth));
-        assert!(handshakes.open.lock().under_way.is_empty());
     }
 }

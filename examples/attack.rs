@@ -1,0 +1,123 @@
+//! Opens calls or connections that ask nothing, against a service, and holds them open. `./drill attack` runs it beside good
+//! traffic.
+
+use std::{
+    error::Error,
+    net::{SocketAddr, TcpStream},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use clap::{Parser, ValueEnum};
+use tonic_health::pb::HealthCheckRequest;
+
+// Of which the tests use the rest.
+#[allow(dead_code, clippy::expect_used)]
+#[path = "../tests/blackbox/support/raw.rs"]
+mod raw;
+
+use raw::{Raw, is_closed};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// How long a write or a read may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often as many calls are opened again as may have ended.
+const WAVE: Duration = Duration::from_secs(1);
+/// Calls of one connection in the first wave, as many as the service lets it open, and in each further one.
+const CALLS: (usize, usize) = (1_024, 256);
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Attack {
+    /// Checks without their message
+    Check,
+    /// Streams of checks without a message
+    Stream,
+    /// Health checks without their message
+    Health,
+    /// Health watches
+    Watch,
+    /// Reflection streams without a message
+    Reflection,
+    /// Connections that say nothing, over gRPC and HTTP
+    Silent,
+}
+
+/// Attack a service
+#[derive(Parser)]
+struct Args {
+    /// What with
+    attack: Attack,
+    /// The gRPC address
+    #[arg(long)]
+    grpc: SocketAddr,
+    /// The HTTP address
+    #[arg(long)]
+    http: SocketAddr,
+    /// How long
+    #[arg(long)]
+    seconds: u64,
+    /// From so many connections; of the silent ones as many on each port, a hundred times as often
+    #[arg(long, default_value_t = 100)]
+    connections: usize,
+}
+
+fn main() -> Outcome<()> {
+    let args = Args::parse();
+    let end = Instant::now() + Duration::from_secs(args.seconds);
+    let opened = if args.attack == Attack::Silent { say_nothing(&args, end)? } else { open_calls(&args, end)? };
+    println!("{opened:>12} opened");
+    Ok(())
+}
+
+/// As many silent connections as this process may have, the oldest closed for new ones.
+fn say_nothing(args: &Args, end: Instant) -> Outcome<usize> {
+    let (mut held, mut opened) = (std::collections::VecDeque::new(), 0);
+    while Instant::now() < end {
+        for address in [args.grpc, args.http] {
+            held.push_back(TcpStream::connect(address)?);
+            opened += 1;
+        }
+        while held.len() > 100 * args.connections {
+            held.pop_front();
+        }
+        if held.len() >= 30 * args.connections {
+            sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(opened)
+}
+
+fn open_calls(args: &Args, end: Instant) -> Outcome<usize> {
+    let address = args.grpc.to_string();
+    let mut connections =
+        (0..args.connections).map(|_| Raw::connect(&address, 65_535)).collect::<Result<Vec<_>, _>>()?;
+    let (mut opened, mut calls) = (0, CALLS.0);
+    while Instant::now() < end {
+        let since = Instant::now();
+        for raw in &mut connections {
+            match open(raw, args.attack, calls) {
+                Ok(()) => opened += calls,
+                Err(error) if is_closed(&error) => *raw = Raw::connect(&address, 65_535)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        sleep(WAVE.saturating_sub(since.elapsed()));
+        calls = CALLS.1;
+    }
+    Ok(opened)
+}
+
+fn open(raw: &mut Raw, attack: Attack, calls: usize) -> std::io::Result<()> {
+    for _ in 0..calls {
+        match attack {
+            Attack::Check => raw.call("/weir.v1.RateLimiter/Check"),
+            Attack::Stream => raw.call("/weir.v1.RateLimiter/CheckStream"),
+            Attack::Health => raw.call("/grpc.health.v1.Health/Check"),
+            Attack::Watch => raw.ask("/grpc.health.v1.Health/Watch", &HealthCheckRequest::default()),
+            Attack::Reflection => raw.call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"),
+            Attack::Silent => Ok(()),
+        }?;
+    }
+    raw.discard()
+}

@@ -1,0 +1,116 @@
+//! The memory that a service takes at most within its settings, as `weir config check` prints it.
+
+use std::fmt::{self, Display};
+
+use weir_store::StoreUrl;
+
+use super::MAX_REQUESTS_TO_A_SHARED_STORE;
+use crate::{
+    config::Settings,
+    transport::grpc::{
+        MAX_REFLECTIONS, MAX_WATCHES,
+        arrival::{MAX_WAITING, MAX_WAITING_BYTES},
+    },
+};
+
+/// Bytes that the process takes by itself.
+const BASE_BYTES: usize = 32 << 20;
+/// Of one state, with its key: what `./drill full-memory` measures, rounded up.
+const STATE_BYTES: usize = 100;
+/// Of one connection without calls, encrypted or not, and of its calls that are rejected and not taken yet.
+const CONNECTION_BYTES: usize = 32 << 10;
+/// Of one call that waits: for its message, or for the store.
+const CALL_BYTES: usize = 8 << 10;
+/// Of one open health watch.
+const WATCH_BYTES: usize = 6 << 10;
+/// Of one open stream, of checks or reflection: its buffers above all.
+const STREAM_BYTES: usize = 40 << 10;
+
+/// What it consists of.
+pub struct WorstCase(Vec<Part>);
+
+struct Part {
+    what: &'static str,
+    count: usize,
+    bytes_each: usize,
+}
+
+impl WorstCase {
+    /// Within these settings.
+    pub fn of(settings: &Settings) -> Self {
+        let (grpc, http) = (&settings.grpc, &settings.http);
+        let part = |what, count, bytes_each| Part { what, count, bytes_each };
+        let mut parts = vec![
+            part("the process", 1, BASE_BYTES),
+            part("states (store.max_keys)", settings.store.max_keys, STATE_BYTES),
+            part("gRPC connections (grpc.max_connections)", grpc.max_connections, CONNECTION_BYTES),
+            part("calls that wait for their message", MAX_WAITING, CALL_BYTES),
+            part("unfinished messages", 1, MAX_WAITING_BYTES),
+            part("health watches", grpc.max_connections.saturating_mul(MAX_WATCHES), WATCH_BYTES),
+            part("reflection streams", MAX_REFLECTIONS, STREAM_BYTES),
+            part("streams of checks (grpc.max_open_streams)", grpc.max_open_streams, STREAM_BYTES),
+            part("HTTP connections (http.max_connections)", http.max_connections, CONNECTION_BYTES),
+        ];
+        if settings.store.url != StoreUrl::Memory {
+            for (what, setting) in [
+                ("gRPC decisions that wait (grpc.max_concurrent_requests)", grpc.max_concurrent_requests),
+                ("HTTP decisions that wait (http.max_concurrent_requests)", http.max_concurrent_requests),
+            ] {
+                parts.push(part(what, if setting == 0 { MAX_REQUESTS_TO_A_SHARED_STORE } else { setting }, CALL_BYTES));
+            }
+        }
+        Self(parts)
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().fold(0, |sum, part| sum.saturating_add(part.bytes()))
+    }
+}
+
+impl Part {
+    fn bytes(&self) -> usize {
+        self.count.saturating_mul(self.bytes_each)
+    }
+}
+
+impl Display for WorstCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.0 {
+            let Part { what, count, bytes_each } = part;
+            writeln!(f, "{:>8} MB  {what}: {count} of {bytes_each} bytes", megabytes(part.bytes()))?;
+        }
+        write!(f, "{:>8} MB  in all", megabytes(self.bytes()))
+    }
+}
+
+/// Whole ones, rounded up.
+fn megabytes(bytes: usize) -> usize {
+    bytes.div_ceil(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_is_that_of_its_lines_and_grows_with_each_setting() {
+        let bytes = |change: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            WorstCase::of(&settings).bytes()
+        };
+        let default = bytes(|_| ());
+        for change in [
+            (|settings| settings.store.max_keys += 1) as fn(&mut Settings),
+            |settings| settings.grpc.max_connections += 1,
+            |settings| settings.grpc.max_open_streams += 1,
+            |settings| settings.http.max_connections += 1,
+            |settings| settings.store.url = "redis://localhost".parse().unwrap(),
+        ] {
+            assert!(bytes(change) > default);
+        }
+        assert!(WorstCase::of(&Settings::default()).to_string().ends_with("MB  in all"));
+        assert_eq!(bytes(|settings| settings.store.max_keys = usize::MAX), usize::MAX);
+    }
+}

@@ -1,0 +1,216 @@
+//! Calls whose message has not come. They are bounded in time, in bytes and in number: for the port, where the oldest makes
+//! room, and for a connection whose client has not authenticated. A call whose message comes with its head is not among them.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper::body::{Body, Bytes, Frame};
+use metrics::Counter;
+use tokio::time::sleep;
+use tonic::Status;
+use tower::BoxError;
+use weir_server::{Connected, Overload, Slots, metrics::ListenerMeter};
+
+use crate::transport::status::Rejected;
+
+/// Most calls of the port that wait for their message. For a further one the oldest is ended.
+pub const MAX_WAITING: usize = 4_096;
+/// Most of one connection, until its client has authenticated.
+pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
+/// Most bytes of unfinished messages. From the half of it on the oldest call is ended for more.
+pub const MAX_WAITING_BYTES: usize = 64 << 20;
+
+/// The calls of a port that wait for their message.
+pub struct Arrivals {
+    slots: Arc<Slots>,
+    bytes: AtomicUsize,
+    timeout: Duration,
+    too_many: Counter,
+    too_late: Counter,
+}
+
+/// Those of one connection.
+pub struct ConnectionArrivals {
+    port: Arc<Arrivals>,
+    connected: Connected,
+    waiting: AtomicUsize,
+}
+
+/// How much of a body is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// All of it, in time.
+    Message,
+    /// Its first bytes, as long as there is room: a stream may be opened before there is anything to ask.
+    FirstOfMany,
+    /// Nothing any more.
+    Nothing,
+}
+
+/// The body of a request.
+pub struct ArrivingBody<B> {
+    body: B,
+    arrivals: Arc<ConnectionArrivals>,
+    awaited: Awaited,
+    bytes: usize,
+    wait: Option<Wait>,
+}
+
+/// A call that waits, from the first time that its body was not there.
+struct Wait {
+    counted: Counted,
+    /// Ends it.
+    end: Pin<Box<dyn Future<Output = Status> + Send>>,
+}
+
+/// What a call that waits is counted as.
+struct Counted {
+    arrivals: Arc<ConnectionArrivals>,
+    bytes: usize,
+}
+
+impl Arrivals {
+    /// None yet. A message may take so long.
+    pub fn new(timeout: Duration, meter: &ListenerMeter) -> Arc<Self> {
+        Arc::new(Self {
+            slots: Slots::new(MAX_WAITING),
+            bytes: AtomicUsize::new(0),
+            timeout,
+            too_many: meter.too_many_open.clone(),
+            too_late: meter.message_timeout.clone(),
+        })
+    }
+
+    /// Those of this connection.
+    pub fn of(self: &Arc<Self>, connected: Connected) -> Arc<ConnectionArrivals> {
+        Arc::new(ConnectionArrivals { port: Arc::clone(self), connected, waiting: AtomicUsize::new(0) })
+    }
+
+    fn refuse(&self) -> Status {
+        self.too_many.increment(1);
+        Rejected::from(Overload::Open).into()
+    }
+}
+
+impl ConnectionArrivals {
+    /// Those of the port.
+    pub fn port(&self) -> &Arc<Arrivals> {
+        &self.port
+    }
+
+    /// The body of a call, of which so much is waited for.
+    pub fn body<B>(self: &Arc<Self>, body: B, awaited: Awaited) -> ArrivingBody<B> {
+        ArrivingBody { body, arrivals: Arc::clone(self), awaited, bytes: 0, wait: None }
+    }
+}
+
+impl Wait {
+    fn begin(arrivals: &Arc<ConnectionArrivals>, awaited: Awaited, bytes: usize) -> Result<Self, Status> {
+        let waiting = arrivals.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut counted = Counted { arrivals: Arc::clone(arrivals), bytes: 0 };
+        if waiting >= MAX_WAITING_UNAUTHENTICATED && !arrivals.connected.is_authenticated() {
+            return Err(arrivals.port.refuse());
+        }
+        counted.add(bytes)?;
+        let port = Arc::clone(&arrivals.port);
+        let (slot, _) = port.slots.take(());
+        let end = Box::pin(async move {
+            let late = async {
+                match awaited {
+                    Awaited::Message => sleep(port.timeout).await,
+                    Awaited::FirstOfMany | Awaited::Nothing => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = slot.evicted() => port.refuse(),
+                () = late => {
+                    port.too_late.increment(1);
+                    Status::deadline_exceeded("the message of the call did not come in time")
+                }
+            }
+        });
+        Ok(Self { counted, end })
+    }
+}
+
+impl Counted {
+    /// More bytes have come.
+    fn add(&mut self, bytes: usize) -> Result<(), Status> {
+        let port = &self.arrivals.port;
+        self.bytes += bytes;
+        let all = port.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if all > MAX_WAITING_BYTES {
+            return Err(port.refuse());
+        }
+        if all > MAX_WAITING_BYTES / 2 {
+            port.slots.evict_oldest();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.arrivals.port.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.arrivals.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> ArrivingBody<B> {
+    fn poll_awaited(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if self.awaited == Awaited::FirstOfMany {
+                    (self.awaited, self.wait) = (Awaited::Nothing, None);
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                self.bytes += bytes;
+                let counted = self.wait.as_mut().map_or(Ok(()), |wait| wait.counted.add(bytes));
+                Poll::Ready(Some(counted.map(|()| frame).map_err(Into::into)))
+            }
+            Poll::Ready(end) => {
+                (self.awaited, self.wait) = (Awaited::Nothing, None);
+                Poll::Ready(end.map(|end| end.map_err(Into::into)))
+            }
+            Poll::Pending => {
+                let wait = match &mut self.wait {
+                    Some(wait) => wait,
+                    none => match Wait::begin(&self.arrivals, self.awaited, self.bytes) {
+                        Ok(wait) => none.insert(wait),
+                        Err(status) => return Poll::Ready(Some(Err(status.into()))),
+                    },
+                };
+                wait.end.as_mut().poll(cx).map(|status| Some(Err(status.into())))
+            }
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ArrivingBody<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    #[inline]
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.awaited {
+            Awaited::Nothing => Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into),
+            Awaited::Message | Awaited::FirstOfMany => self.poll_awaited(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests;

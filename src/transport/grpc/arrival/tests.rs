@@ -1,0 +1,107 @@
+use std::{future::poll_fn, task::Waker};
+
+use tonic::Code;
+use weir_server::Drain;
+use weir_telemetry::Registry;
+
+use super::*;
+
+/// What comes of a body; nothing more for now where it is empty.
+struct Coming(Vec<Bytes>);
+
+impl Body for Coming {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.0.pop().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
+    }
+}
+
+fn arrivals() -> (Arc<Arrivals>, Connected) {
+    let meter = ListenerMeter::new(&Registry::default(), "test");
+    (Arrivals::new(Duration::from_millis(100), &meter), Connected::new(Drain::default()))
+}
+
+fn authenticated(port: &Arc<Arrivals>, connected: &Connected) -> Arc<ConnectionArrivals> {
+    connected.authenticate();
+    port.of(connected.clone())
+}
+
+/// The code that a body fails with, `None` where it goes on; whether it is waited for.
+fn poll(body: &mut ArrivingBody<Coming>) -> Poll<Option<Code>> {
+    let polled = Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()));
+    polled.map(|frame| Some(Status::from_error(frame?.err()?).code()))
+}
+
+fn empty() -> Coming {
+    Coming(Vec::new())
+}
+
+#[tokio::test]
+async fn what_is_there_at_once_is_not_waited_for() {
+    let (port, connected) = arrivals();
+    let connection = port.of(connected);
+    let mut there = connection.body(Coming(vec![Bytes::from_static(b"all")]), Awaited::Message);
+    assert_eq!((poll(&mut there), connection.waiting.load(Ordering::Relaxed)), (Poll::Ready(None), 0));
+    assert_eq!((poll(&mut there), connection.waiting.load(Ordering::Relaxed)), (Poll::Pending, 1));
+    drop(there);
+    assert_eq!(connection.waiting.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_has_not_authenticated_may_have_a_few() {
+    let (port, connected) = arrivals();
+    let connection = port.of(connected.clone());
+    let mut bodies: Vec<_> =
+        (0..=MAX_WAITING_UNAUTHENTICATED).map(|_| connection.body(empty(), Awaited::Message)).collect();
+    let mut last = bodies.pop().unwrap();
+    assert!(bodies.iter_mut().all(|body| poll(body) == Poll::Pending));
+    assert_eq!(poll(&mut last), Poll::Ready(Some(Code::ResourceExhausted)));
+    connected.authenticate();
+    assert_eq!(poll(&mut connection.body(empty(), Awaited::Message)), Poll::Pending);
+}
+
+#[tokio::test]
+async fn of_too_many_the_oldest_ends() {
+    let (port, connected) = arrivals();
+    let connection = authenticated(&port, &connected);
+    let mut bodies: Vec<_> = (0..=MAX_WAITING).map(|_| connection.body(empty(), Awaited::FirstOfMany)).collect();
+    assert!(bodies.iter_mut().all(|body| poll(body) == Poll::Pending));
+    assert_eq!(poll(&mut bodies[0]), Poll::Ready(Some(Code::ResourceExhausted)));
+    assert!(bodies[1..].iter_mut().all(|body| poll(body) == Poll::Pending));
+}
+
+#[tokio::test]
+async fn unfinished_messages_are_bounded_in_bytes() {
+    let (port, connected) = arrivals();
+    let connection = authenticated(&port, &connected);
+    let begin = |bytes: usize| {
+        let mut body = connection.body(Coming(vec![Bytes::from(vec![0; bytes])]), Awaited::Message);
+        assert_eq!(poll(&mut body), Poll::Ready(None));
+        body
+    };
+    let (mut first, mut second) = (begin(MAX_WAITING_BYTES / 2), begin(MAX_WAITING_BYTES / 2));
+    assert_eq!((poll(&mut first), poll(&mut second)), (Poll::Pending, Poll::Pending));
+    assert_eq!(poll(&mut first), Poll::Ready(Some(Code::ResourceExhausted)), "the oldest makes room");
+    assert_eq!(poll(&mut begin(1)), Poll::Ready(Some(Code::ResourceExhausted)), "it is still there");
+    drop(first);
+    assert_eq!(poll(&mut begin(1)), Poll::Pending);
+    drop(second);
+    assert_eq!(port.bytes.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn a_message_has_its_time_and_the_first_of_a_stream_has_not() {
+    let (port, connected) = arrivals();
+    let connection = port.of(connected);
+    let mut message = connection.body(empty(), Awaited::Message);
+    let mut stream = connection.body(empty(), Awaited::FirstOfMany);
+    assert_eq!((poll(&mut message), poll(&mut stream)), (Poll::Pending, Poll::Pending));
+    let end = poll_fn(|cx| Pin::new(&mut message).poll_frame(cx)).await.unwrap().unwrap_err();
+    assert_eq!(Status::from_error(end).code(), Code::DeadlineExceeded);
+    assert_eq!(poll(&mut stream), Poll::Pending);
+    stream.body.0.push(Bytes::from_static(b"first"));
+    drop(message);
+    assert_eq!((poll(&mut stream), connection.waiting.load(Ordering::Relaxed)), (Poll::Ready(None), 0));
+}

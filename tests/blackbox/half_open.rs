@@ -1,0 +1,197 @@
+//! Calls that are opened and ask nothing: they take nothing from those that do, and go after a time.
+
+use std::{net::TcpStream, time::Duration};
+
+use hyper::{Request, header::HeaderMap};
+use tonic::{Code, Status};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
+use tonic_types::StatusExt;
+use weir_test_redis::{Options, Server as Redis};
+
+use crate::{
+    support::{Server, eventually, eventually_async, in_time, raw::Raw, requests::check, server::Setup},
+    tokens::{by, caller, token},
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[999999, 1000, 1]] } } } }";
+const CHECK: &str = "/weir.v1.RateLimiter/Check";
+const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+const OPEN: &str = "weir_requests_refused_total{listener=\"grpc\",reason=\"open\"}";
+const LATE: &str = "weir_requests_refused_total{listener=\"grpc\",reason=\"message\"}";
+/// As many as the service lets a connection open.
+const CALLS: usize = 1_024;
+/// What waits for the store at once, far fewer than are open.
+const PLACES: &str = "8";
+/// By how much memory may grow meanwhile, of a build for tests.
+const MOST_GROWTH: usize = 128 << 20;
+
+/// Connections with so many calls each, all without a message.
+fn half_open(server: &Server, connections: usize, path: &str) -> Vec<Raw> {
+    let open = |_| {
+        let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
+        for _ in 0..CALLS {
+            raw.call(path).expect("a call");
+        }
+        raw
+    };
+    (0..connections).map(open).collect()
+}
+
+/// A call without its message; its connection, which goes on for as long as this is held.
+async fn begin_call(address: &str, path: &str) -> (HeaderMap, impl Sized) {
+    let stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let request = Request::post(format!("http://weir{path}")).header("content-type", "application/grpc");
+    let (response, body) = client.send_request(request.body(()).expect("a request"), false).expect("sent");
+    let (head, _) = in_time("the end of the call", response).await.expect("a head").into_parts();
+    (head.headers, (body, client))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_has_not_authenticated_locks_nobody_out() {
+    let (redis, known) = (Redis::start(Options::socket()), token());
+    let callers = format!("callers:\n{}", caller("shop", "check, metrics", &known, ""));
+    let setup = Setup::new().policy(POLICY).shared(&redis).callers(&callers);
+    let server = setup.env("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", PLACES).start();
+    for path in [HEALTH, WATCH] {
+        let before = server.metric_by(&known.token, OPEN);
+        let resident = server.resident();
+        let held = half_open(&server, 12, path);
+        let all_but_few = before + (12 * (CALLS - 16)) as f64;
+        eventually_async("most are refused", async || {
+            (server.metric_by(&known.token, OPEN) >= all_but_few).then_some(())
+        })
+        .await;
+        let mut client = server.client().await;
+        for _ in 0..100 {
+            in_time("an answer", client.check(by(Some(&known.token), check(&["user", "alex"]))))
+                .await
+                .expect("a place");
+        }
+        let grown = server.resident().saturating_sub(resident);
+        assert!(grown < MOST_GROWTH, "{path}: memory has grown by {grown} bytes");
+        drop(held);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn without_authentication_the_oldest_half_open_calls_make_room() {
+    let redis = Redis::start(Options::socket());
+    let setup = Setup::new().policy(POLICY).shared(&redis);
+    let server = setup.env("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", PLACES).start();
+    for path in [CHECK, HEALTH, STREAM] {
+        let (before, resident) = (server.metric(OPEN), server.resident());
+        let held = half_open(&server, 8, path);
+        let beyond = before + (8 * CALLS - 4_096) as f64;
+        eventually("the oldest are ended", || (server.metric(OPEN) >= beyond).then_some(()));
+        let mut client = server.client().await;
+        for _ in 0..100 {
+            in_time("an answer", client.check(check(&["user", "alex"]))).await.expect("a place");
+        }
+        let grown = server.resident().saturating_sub(resident);
+        assert!(grown < MOST_GROWTH, "{path}: memory has grown by {grown} bytes");
+        drop(held);
+        server.wait_for_metric("weir_connections{listener=\"grpc\"}", 1.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn watches_by_the_thousand_take_no_memory() {
+    let server = Server::with_policy(POLICY);
+    let resident = server.resident();
+    let open = |_| {
+        let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
+        for _ in 0..CALLS {
+            raw.ask(WATCH, &HealthCheckRequest::default()).expect("a call");
+        }
+        raw
+    };
+    let mut held: Vec<_> = (0..20).map(open).collect();
+    let beyond = (20 * (CALLS - 4)) as f64;
+    eventually("all but four of each are refused", || (server.metric(OPEN) >= beyond).then_some(()));
+    for raw in &mut held {
+        raw.discard().expect("the connection goes on");
+    }
+    let grown = server.resident().saturating_sub(resident);
+    assert!(grown < MOST_GROWTH, "memory has grown by {grown} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_message_that_does_not_come_ends_its_call() {
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MESSAGE_TIMEOUT", "100ms").start();
+    for (path, ended) in [(CHECK, 1.0), (HEALTH, 2.0), (WATCH, 3.0)] {
+        let (headers, _open) = begin_call(&server.grpc, path).await;
+        let status = Status::from_header_map(&headers).expect("a status");
+        assert_eq!(
+            (status.code(), status.message()),
+            (Code::DeadlineExceeded, "the message of the call did not come in time")
+        );
+        server.wait_for_metric(LATE, ended);
+    }
+    let mut client = server.client().await;
+    let (send, mut requests) = tokio::sync::mpsc::channel(1);
+    let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+    let mut answers = client.check_stream(requests).await.expect("a stream").into_inner();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    send.send(check(&["user", "alex"])).await.expect("open");
+    assert!(answers.message().await.expect("open").expect("an answer").allowed, "a stream may begin before it asks");
+}
+
+#[tokio::test]
+async fn a_connection_has_a_few_health_watches_and_each_has_its_own() {
+    let server = Server::with_policy(POLICY);
+    let (channel, mut watches) = (server.channel().await, Vec::new());
+    let watch = async |channel| HealthClient::new(channel).watch(HealthCheckRequest::default()).await;
+    for _ in 0..4 {
+        let mut watched = watch(channel.clone()).await.expect("a watch").into_inner();
+        let told: HealthCheckResponse = watched.message().await.expect("open").expect("the status");
+        assert_eq!(told.status, 1);
+        watches.push(watched);
+    }
+    let refused = watch(channel.clone()).await.expect_err("too many");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.get_details_retry_info().expect("when").retry_delay, Some(Duration::from_secs(1)));
+    assert_eq!(server.metric(OPEN), 1.0);
+    watch(server.channel().await).await.expect("another connection has its own");
+    drop(watches.pop());
+    eventually_async("there is room again", async || watch(channel.clone()).await.ok()).await;
+}
+
+#[tokio::test]
+async fn streams_of_checks_are_bounded_for_the_port() {
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_OPEN_STREAMS", "1").start();
+    let open = async || {
+        let (send, mut requests) = tokio::sync::mpsc::channel(1);
+        let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
+        server.client().await.check_stream(requests).await.map(|answers| (send, answers))
+    };
+    let first = open().await.expect("a stream");
+    assert_eq!(open().await.expect_err("too many").code(), Code::ResourceExhausted);
+    drop(first);
+    eventually_async("there is room again", async || open().await.ok()).await;
+}
+
+/// Connects so often and says nothing.
+fn silent(address: &str, count: usize) -> Vec<TcpStream> {
+    (0..count).map(|_| TcpStream::connect(address).expect("a connection")).collect()
+}
+
+#[tokio::test]
+async fn silent_connections_make_room_for_new_ones_and_those_in_use_stay() {
+    let bounds = [("WEIR_GRPC__MAX_CONNECTIONS", "4"), ("WEIR_HTTP__MAX_CONNECTIONS", "4")];
+    let server = bounds.iter().fold(Setup::new().policy(POLICY), |setup, (name, value)| setup.env(name, value)).start();
+    let mut client = server.client().await;
+    client.check(check(&["user", "alex"])).await.expect("an answer");
+    let _held = [silent(&server.grpc, 20), silent(&server.http, 20)];
+    for _ in 0..20 {
+        assert_eq!(server.get("/readyz").0, 200);
+        server.client().await.check(check(&["user", "new"])).await.expect("a new connection has a place");
+    }
+    client.check(check(&["user", "alex"])).await.expect("one that was in use keeps its own");
+    assert!(server.metric("weir_connections_ended_total{listener=\"grpc\",reason=\"crowded\"}") >= 17.0);
+    assert!(server.metric("weir_connections_ended_total{listener=\"http\",reason=\"crowded\"}") >= 17.0);
+    assert_eq!(server.metric("weir_connections_refused_total{listener=\"http\"}"), 0.0);
+}
