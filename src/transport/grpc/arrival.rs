@@ -1,7 +1,10 @@
-//! Calls whose message has not come. They are bounded in time, in bytes and in number: for the port, where the oldest makes
+//! Calls whose message has not come, or not all of it. They are bounded in time, in bytes and in number: for the port, where the oldest makes
 //! room, and for a connection whose client has not authenticated. A call whose message comes with its head is not among them.
 
+mod framing;
+
 use std::{
+    future::pending,
     pin::Pin,
     sync::{
         Arc,
@@ -19,6 +22,7 @@ use tower::BoxError;
 use weir_server::{Connected, Overload, Slots, metrics::ListenerMeter};
 
 use crate::transport::status::Rejected;
+use framing::Framing;
 
 /// Most calls of the port that wait for their message. For a further one the oldest is ended.
 pub const MAX_WAITING: usize = 4_096;
@@ -43,15 +47,14 @@ pub struct ConnectionArrivals {
     waiting: AtomicUsize,
 }
 
-/// How much of a body is waited for.
+/// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// All of it, in time.
+    /// One message, and the end of the body with it.
     Message,
-    /// Its first bytes, as long as there is room: a stream may be opened before there is anything to ask.
-    FirstOfMany,
-    /// Nothing any more.
-    Nothing,
+    /// Messages. What has begun has to become whole in time; the next one may be long in coming. Until the first is there the
+    /// stream makes room for others.
+    Stream,
 }
 
 /// The body of a request.
@@ -59,7 +62,10 @@ pub struct ArrivingBody<B> {
     body: B,
     arrivals: Arc<ConnectionArrivals>,
     awaited: Awaited,
-    bytes: usize,
+    message_bytes: usize,
+    framing: Framing,
+    /// A message of the stream was whole.
+    has_asked: bool,
     wait: Option<Wait>,
 }
 
@@ -107,12 +113,14 @@ impl ConnectionArrivals {
 
     /// The body of a call, of which so much is waited for.
     pub fn body<B>(self: &Arc<Self>, body: B, awaited: Awaited) -> ArrivingBody<B> {
-        ArrivingBody { body, arrivals: Arc::clone(self), awaited, bytes: 0, wait: None }
+        let (arrivals, framing) = (Arc::clone(self), Framing::default());
+        ArrivingBody { body, arrivals, awaited, message_bytes: 0, framing, has_asked: false, wait: None }
     }
 }
 
 impl Wait {
-    fn begin(arrivals: &Arc<ConnectionArrivals>, awaited: Awaited, bytes: usize) -> Result<Self, Status> {
+    /// A call of which so many bytes have come; `timed`, where the rest has to come in time.
+    fn begin(arrivals: &Arc<ConnectionArrivals>, timed: bool, bytes: usize) -> Result<Self, Status> {
         let waiting = arrivals.waiting.fetch_add(1, Ordering::Relaxed);
         let mut counted = Counted { arrivals: Arc::clone(arrivals), bytes: 0 };
         if waiting >= MAX_WAITING_UNAUTHENTICATED && !arrivals.connected.is_authenticated() {
@@ -123,10 +131,10 @@ impl Wait {
         let (slot, _) = port.slots.take(());
         let end = Box::pin(async move {
             let late = async {
-                match awaited {
-                    Awaited::Message => sleep(port.timeout).await,
-                    Awaited::FirstOfMany | Awaited::Nothing => std::future::pending().await,
+                if !timed {
+                    pending::<()>().await;
                 }
+                sleep(port.timeout).await;
             };
             tokio::select! {
                 biased;
@@ -164,34 +172,38 @@ impl Drop for Counted {
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> ArrivingBody<B> {
-    fn poll_awaited(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                if self.awaited == Awaited::FirstOfMany {
-                    (self.awaited, self.wait) = (Awaited::Nothing, None);
-                    return Poll::Ready(Some(Ok(frame)));
-                }
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                self.bytes += bytes;
-                let counted = self.wait.as_mut().map_or(Ok(()), |wait| wait.counted.add(bytes));
-                Poll::Ready(Some(counted.map(|()| frame).map_err(Into::into)))
+impl<B> ArrivingBody<B> {
+    fn came(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        if self.awaited == Awaited::Stream {
+            let had_begun = self.framing.unfinished_bytes() > 0;
+            let has_ended = self.framing.advance(bytes);
+            self.has_asked |= has_ended;
+            if has_ended || !had_begun {
+                // What has begun now has its own time.
+                self.wait = None;
             }
-            Poll::Ready(end) => {
-                (self.awaited, self.wait) = (Awaited::Nothing, None);
-                Poll::Ready(end.map(|end| end.map_err(Into::into)))
-            }
-            Poll::Pending => {
-                let wait = match &mut self.wait {
-                    Some(wait) => wait,
-                    none => match Wait::begin(&self.arrivals, self.awaited, self.bytes) {
-                        Ok(wait) => none.insert(wait),
-                        Err(status) => return Poll::Ready(Some(Err(status.into()))),
-                    },
-                };
-                wait.end.as_mut().poll(cx).map(|status| Some(Err(status.into())))
-            }
+        } else {
+            self.message_bytes += bytes.len();
         }
+        self.wait.as_mut().map_or(Ok(()), |wait| wait.counted.add(bytes.len()))
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let (timed, unfinished) = match (self.awaited, self.framing.unfinished_bytes()) {
+            (Awaited::Message, _) => (true, self.message_bytes),
+            (Awaited::Stream, unfinished) => (unfinished > 0, unfinished),
+        };
+        if !timed && self.has_asked {
+            return Poll::Pending;
+        }
+        let wait = match &mut self.wait {
+            Some(wait) => wait,
+            none => match Wait::begin(&self.arrivals, timed, unfinished) {
+                Ok(wait) => none.insert(wait),
+                Err(status) => return Poll::Ready(status),
+            },
+        };
+        wait.end.as_mut().poll(cx)
     }
 }
 
@@ -201,9 +213,17 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for ArrivingBody
 
     #[inline]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.awaited {
-            Awaited::Nothing => Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into),
-            Awaited::Message | Awaited::FirstOfMany => self.poll_awaited(cx),
+        let this = &mut *self;
+        match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let came = frame.data_ref().map_or(Ok(()), |bytes| this.came(bytes));
+                Poll::Ready(Some(came.map(|()| frame).map_err(Into::into)))
+            }
+            Poll::Ready(end) => {
+                this.wait = None;
+                Poll::Ready(end.map(|end| end.map_err(Into::into)))
+            }
+            Poll::Pending => this.poll_wait(cx).map(|status| Some(Err(status.into()))),
         }
     }
 

@@ -42,7 +42,7 @@ fn empty() -> Coming {
 async fn what_is_there_at_once_is_not_waited_for() {
     let (port, connected) = arrivals();
     let connection = port.of(connected);
-    let mut there = connection.body(Coming(vec![Bytes::from_static(b"all")]), Awaited::Message);
+    let mut there = connection.body(Coming(vec![Bytes::from_static(b"\0\0\0\0\x01a")]), Awaited::Message);
     assert_eq!((poll(&mut there), connection.waiting.load(Ordering::Relaxed)), (Poll::Ready(None), 0));
     assert_eq!((poll(&mut there), connection.waiting.load(Ordering::Relaxed)), (Poll::Pending, 1));
     drop(there);
@@ -66,7 +66,7 @@ async fn a_connection_that_has_not_authenticated_may_have_a_few() {
 async fn of_too_many_the_oldest_ends() {
     let (port, connected) = arrivals();
     let connection = authenticated(&port, &connected);
-    let mut bodies: Vec<_> = (0..=MAX_WAITING).map(|_| connection.body(empty(), Awaited::FirstOfMany)).collect();
+    let mut bodies: Vec<_> = (0..=MAX_WAITING).map(|_| connection.body(empty(), Awaited::Stream)).collect();
     assert!(bodies.iter_mut().all(|body| poll(body) == Poll::Pending));
     assert_eq!(poll(&mut bodies[0]), Poll::Ready(Some(Code::ResourceExhausted)));
     assert!(bodies[1..].iter_mut().all(|body| poll(body) == Poll::Pending));
@@ -77,7 +77,7 @@ async fn unfinished_messages_are_bounded_in_bytes() {
     let (port, connected) = arrivals();
     let connection = authenticated(&port, &connected);
     let begin = |bytes: usize| {
-        let mut body = connection.body(Coming(vec![Bytes::from(vec![0; bytes])]), Awaited::Message);
+        let mut body = connection.body(Coming(vec![Bytes::from(vec![u8::MAX; bytes])]), Awaited::Message);
         assert_eq!(poll(&mut body), Poll::Ready(None));
         body
     };
@@ -91,17 +91,36 @@ async fn unfinished_messages_are_bounded_in_bytes() {
     assert_eq!(port.bytes.load(Ordering::Relaxed), 0);
 }
 
+/// The status that a body comes to.
+async fn end(body: &mut ArrivingBody<Coming>) -> Code {
+    let error = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await.unwrap().unwrap_err();
+    Status::from_error(error).code()
+}
+
 #[tokio::test]
-async fn a_message_has_its_time_and_the_first_of_a_stream_has_not() {
+async fn a_message_has_its_time_and_a_stream_only_once_one_has_begun() {
     let (port, connected) = arrivals();
     let connection = port.of(connected);
+    let waiting = || connection.waiting.load(Ordering::Relaxed);
     let mut message = connection.body(empty(), Awaited::Message);
-    let mut stream = connection.body(empty(), Awaited::FirstOfMany);
+    let mut stream = connection.body(empty(), Awaited::Stream);
     assert_eq!((poll(&mut message), poll(&mut stream)), (Poll::Pending, Poll::Pending));
-    let end = poll_fn(|cx| Pin::new(&mut message).poll_frame(cx)).await.unwrap().unwrap_err();
-    assert_eq!(Status::from_error(end).code(), Code::DeadlineExceeded);
-    assert_eq!(poll(&mut stream), Poll::Pending);
-    stream.body.0.push(Bytes::from_static(b"first"));
+    assert_eq!(end(&mut message).await, Code::DeadlineExceeded);
     drop(message);
-    assert_eq!((poll(&mut stream), connection.waiting.load(Ordering::Relaxed)), (Poll::Ready(None), 0));
+    assert_eq!((poll(&mut stream), waiting()), (Poll::Pending, 1));
+    for bytes in [&b"\0\0\0\0"[..], b"\x02a"] {
+        stream.body.0.push(Bytes::copy_from_slice(bytes));
+        assert_eq!((poll(&mut stream), poll(&mut stream), waiting()), (Poll::Ready(None), Poll::Pending, 1));
+    }
+    assert_eq!(port.bytes.load(Ordering::Relaxed), 6);
+    stream.body.0.push(Bytes::from_static(b"b"));
+    assert_eq!(
+        (poll(&mut stream), poll(&mut stream), waiting()),
+        (Poll::Ready(None), Poll::Pending, 0),
+        "it has asked"
+    );
+    assert_eq!(port.bytes.load(Ordering::Relaxed), 0);
+    stream.body.0.push(Bytes::from_static(b"\0"));
+    assert_eq!((poll(&mut stream), poll(&mut stream), waiting()), (Poll::Ready(None), Poll::Pending, 1));
+    assert_eq!(end(&mut stream).await, Code::DeadlineExceeded);
 }

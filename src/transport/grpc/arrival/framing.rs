@@ -1,0 +1,88 @@
+//! Where the bytes of a stream stand among its messages, as gRPC frames them (Length-Prefixed-Message).
+
+use crate::transport::grpc::codec::PREFIX_BYTES;
+
+/// A place in a stream of messages.
+#[derive(Debug, Default)]
+pub struct Framing {
+    /// How much of the message has come, with its prefix.
+    unfinished_bytes: usize,
+    prefix: [u8; PREFIX_BYTES],
+    /// What is still to come of it, where its prefix is whole.
+    missing_bytes: usize,
+}
+
+impl Framing {
+    /// How much has come of a message that is not whole.
+    pub fn unfinished_bytes(&self) -> usize {
+        self.unfinished_bytes
+    }
+
+    /// More has come. Whether it has ended a message.
+    pub fn advance(&mut self, mut bytes: &[u8]) -> bool {
+        let mut has_ended = false;
+        while !bytes.is_empty() {
+            if let Some(missing) = self.prefix.get_mut(self.unfinished_bytes..)
+                && !missing.is_empty()
+            {
+                let (head, rest) = bytes.split_at(missing.len().min(bytes.len()));
+                missing[..head.len()].copy_from_slice(head);
+                self.unfinished_bytes += head.len();
+                bytes = rest;
+                if self.unfinished_bytes < PREFIX_BYTES {
+                    break;
+                }
+                let [_compressed, length @ ..] = self.prefix;
+                self.missing_bytes = u32::from_be_bytes(length) as usize;
+            }
+            let taken = self.missing_bytes.min(bytes.len());
+            self.missing_bytes -= taken;
+            self.unfinished_bytes += taken;
+            bytes = &bytes[taken..];
+            if self.missing_bytes == 0 {
+                (self.unfinished_bytes, has_ended) = (0, true);
+            }
+        }
+        has_ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn framed(lengths: &[usize]) -> Vec<u8> {
+        let message = |length: &usize| {
+            let mut bytes = vec![0];
+            bytes.extend_from_slice(&u32::try_from(*length).unwrap().to_be_bytes());
+            bytes.resize(bytes.len() + length, 7);
+            bytes
+        };
+        lengths.iter().flat_map(message).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn it_stands_between_messages_where_they_end(
+            lengths in prop::collection::vec(0..40_usize, 1..10),
+            cuts in prop::collection::vec(1..30_usize, 1..100),
+        ) {
+            let bytes = framed(&lengths);
+            let ends: Vec<_> = (1..=lengths.len()).map(|count| framed(&lengths[..count]).len()).collect();
+            let (mut framing, mut at) = (Framing::default(), 0);
+            for cut in cuts.into_iter().cycle() {
+                let next = (at + cut).min(bytes.len());
+                let ended = framing.advance(&bytes[at..next]);
+                prop_assert_eq!(ended, ends.iter().any(|end| (at + 1..=next).contains(end)));
+                let begun = ends.iter().rev().find(|end| **end <= next).copied().unwrap_or(0);
+                prop_assert_eq!(framing.unfinished_bytes(), next - begun);
+                at = next;
+                if at == bytes.len() {
+                    break;
+                }
+            }
+        }
+    }
+}
