@@ -33,6 +33,14 @@ pub enum AppError {
         /// What is wrong with it.
         cause: SnapshotError,
     },
+    /// The snapshot is another process's.
+    #[error(
+        "the snapshot {path} is in use by another process; each service needs a file of its own (store.snapshot.path)"
+    )]
+    SnapshotInUse {
+        /// Its path.
+        path: String,
+    },
     /// The snapshot cannot be set aside.
     #[error("the snapshot {path} cannot be set aside: {cause}")]
     SetAside {

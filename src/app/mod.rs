@@ -74,20 +74,20 @@ impl App {
     /// [`AppError`] says what stands in the way.
     pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
         let has_policy = !settings.limits.as_os_str().is_empty();
+        let metrics = Metrics::with_settings(&settings.metrics);
         // Also without a policy, which has no files then: SIGHUP would end a process that does not listen to it.
-        let reload = Reload::new(watch(&settings.limits));
+        let reload = Reload::new("limits", watch(&settings.limits), metrics.reads_given_up("limits"));
         let (policy, empty) = if has_policy {
             load(&settings).map_err(AppError::Policy)?
         } else {
             warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
             (Policy::empty(), Vec::new())
         };
-        let metrics = Metrics::with_settings(&settings.metrics);
         metrics.policy_loaded();
         metrics.max_keys(settings.store.max_keys);
         info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
         let mut security = Security::open(&settings, &metrics)?;
-        let memory = open_store(&settings.store, &policy, start_empty)?;
+        let (memory, snapshot_lock) = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
         let ui = &settings.http.ui;
@@ -166,14 +166,21 @@ impl App {
             tls: security.http(),
             clients: security.clients(),
         };
-        let mut in_force = PolicyInForce { limiter: Arc::clone(&limiter), settings: settings.clone(), empty };
-        let load = move || if has_policy { in_force.reload() } else { info!("no policy to reload") };
+        let mut in_force = PolicyInForce { limiter: Arc::clone(&limiter), empty };
+        let read = {
+            let settings = Arc::new(settings.clone());
+            move || has_policy.then(|| load(&settings))
+        };
+        let apply = move |loaded| match loaded {
+            Some(loaded) => in_force.reload(loaded),
+            None => info!("no policy to reload"),
+        };
         let mut reloads = std::mem::take(&mut security.reloads);
-        reloads.push(Box::pin(reload.run(settings.limits_poll.duration(), load)));
+        reloads.push(Box::pin(reload.run(settings.limits_poll.duration(), read, apply)));
         let snapshots = Snapshots {
             limiter: Arc::clone(&limiter),
             settings: settings.store.snapshot.clone(),
-            writing: Mutex::default(),
+            writing: Mutex::new(snapshot_lock),
         };
         let snapshots = Arc::new(snapshots);
         let readiness = Readiness { admin, health };
@@ -186,7 +193,8 @@ impl App {
         (self.grpc.listener.address(), self.http.listener.address())
     }
 
-    /// Serves until `shutdown` is done, then drains. `true`: nothing had to be cut.
+    /// Serves until `shutdown` is done, then drains. `true`: nothing is lost by it: the last snapshot is written, where one is
+    /// configured.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> bool {
         let (grpc, http) = self.addresses();
         self.security.warn_of_open([("grpc", &grpc), ("http", &http)]);
@@ -214,8 +222,7 @@ impl App {
             // The accept loops end by themselves when listeners are to close; a panic in one has been told.
             let _ = task.await;
         }
-        let clean = self.drain.finish(self.settings.shutdown.timeout.duration()).await;
-        if !clean {
+        if !self.drain.finish(self.settings.shutdown.timeout.duration()).await {
             warn!("some calls did not finish in time and were cut");
         }
         for task in background {
@@ -224,13 +231,13 @@ impl App {
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
         // Nothing is decided any more, so nothing is lost.
-        self.snapshots.write().await;
+        let saved = self.snapshots.write().await;
         // Last, as it may wait for others.
         if let Some(exporting) = self.exporting {
             exporting.finish().await;
         }
         info!("stopped");
-        clean
+        saved
     }
 }
 

@@ -12,15 +12,16 @@ use crate::{config::Settings, limiter::Limiter};
 /// The policy as it was loaded last.
 pub struct PolicyInForce {
     pub limiter: Arc<Limiter<AnyStore>>,
-    pub settings: Settings,
     /// The files that held nothing then.
     pub empty: Vec<PathBuf>,
 }
 
-/// Loads the policy of these settings, and logs what a person should know of it: the policy, and its files that hold
-/// nothing.
-pub fn load(settings: &Settings) -> Result<(Policy, Vec<PathBuf>), Problems> {
-    let loaded = weir_policy::load_merging(&settings.limits, &settings.bounds(), settings.envoy.merge_domains)?;
+/// A policy, and its files that hold nothing.
+pub type LoadedPolicy = (Policy, Vec<PathBuf>);
+
+/// Loads the policy of these settings, and logs what a person should know of it.
+pub fn load(settings: &Settings) -> Result<LoadedPolicy, Problems> {
+    let loaded = weir_policy::load(&settings.limits, &settings.policy_rules())?;
     for skipped in &loaded.skipped {
         info!(path = %skipped.display(), "no policy file, passed over");
     }
@@ -31,9 +32,9 @@ pub fn load(settings: &Settings) -> Result<(Policy, Vec<PathBuf>), Problems> {
 }
 
 impl PolicyInForce {
-    /// Puts what the files say now in force.
-    pub fn reload(&mut self) {
-        match self.load() {
+    /// Puts what the files say in force.
+    pub fn reload(&mut self, loaded: Result<LoadedPolicy, Problems>) {
+        match loaded.and_then(|loaded| self.check(loaded)) {
             Ok(policy) => {
                 info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy reloaded");
                 self.limiter.replace_policy(policy);
@@ -49,8 +50,7 @@ impl PolicyInForce {
     }
 
     /// A file that has become empty is taken for one that is being written.
-    fn load(&mut self) -> Result<Policy, Problems> {
-        let (policy, empty) = load(&self.settings)?;
+    fn check(&mut self, (policy, empty): LoadedPolicy) -> Result<Policy, Problems> {
         if let Some(emptied) = empty.iter().find(|path| !self.empty.contains(path)) {
             return Err(Problems::of_file(emptied, "the file holds nothing; to lift all limits write `schema: {}`"));
         }

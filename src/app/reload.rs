@@ -1,60 +1,199 @@
 //! What was loaded from files is loaded again when they have changed, or when the operator asks for it by SIGHUP.
+//!
+//! A read may hang, as on a network mount whose server is gone. So each reload reads on a thread of the blocking pool, which
+//! is left to itself when it takes too long, and a later attempt reads on another one.
 
-use std::{future::pending, time::Duration};
+use std::{
+    future::pending,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use metrics::Counter;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::sleep,
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::{sleep, timeout},
 };
 use tracing::error;
 use weir_settings::Watch;
+use weir_telemetry::LogLimit;
+
+/// How long a read may take, with all that is made of what it reads.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most threads of one reload that hang in a read.
+const MAX_HUNG_READS: usize = 32;
+/// The first and the longest pause after a read that failed; in between they double.
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// How often to log that files cannot be read.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Files to load again. Made before they are loaded first, so that no change and no signal is missed.
 pub struct Reload {
+    /// The setting that names the files, as the log calls them.
+    setting: &'static str,
     watch: Watch,
     hangup: Option<Signal>,
+    given_up: Counter,
+    timeout: Duration,
 }
 
 impl Reload {
-    /// Of the files of this watch.
-    pub fn new(watch: Watch) -> Self {
-        Self { watch, hangup: signal(SignalKind::hangup()).ok() }
+    /// Of the files of this watch; `given_up` counts reads that took too long.
+    pub fn new(setting: &'static str, watch: Watch, given_up: Counter) -> Self {
+        Self { setting, watch, hangup: signal(SignalKind::hangup()).ok(), given_up, timeout: READ_TIMEOUT }
     }
 
-    /// Looks at the files every `poll`, or less often where they are very many, for ever. `load` puts what they say in force, or
-    /// reports why it does not.
-    pub async fn run(self, poll: Duration, mut load: impl FnMut() + Send + 'static) {
-        let Self { mut watch, mut hangup } = self;
+    /// Looks at the files every `poll`, or less often where they are very many, for ever. `read` makes of them what `apply`
+    /// puts in force; what a read that was given up comes to in the end is dropped, because a later one may have read newer
+    /// files.
+    pub async fn run<T: Send + 'static>(
+        self,
+        poll: Duration,
+        read: impl Fn() -> T + Clone + Send + 'static,
+        mut apply: impl FnMut(T) + Send + 'static,
+    ) {
+        let Self { setting, mut watch, mut hangup, given_up, timeout: read_timeout } = self;
+        let (hung, log) = (Arc::new(Semaphore::new(MAX_HUNG_READS)), LogLimit::every(LOG_EVERY));
+        let (mut asked, mut retry_pause) = (false, RETRY_PAUSES.0);
         loop {
-            let asked = tokio::select! {
-                () = next(&mut hangup) => true,
-                () = sleep(watch.pause(poll)) => false,
+            asked |= pause(watch.pause(poll), &mut hangup).await;
+            let mut reading = match Arc::clone(&hung).try_acquire_owned() {
+                Err(_) => None,
+                Ok(place) => {
+                    let (mut watch, read) = (watch.clone(), read.clone());
+                    Some(spawn_blocking(move || {
+                        let _place = place;
+                        let changed = watch.settled_change();
+                        if asked {
+                            watch.load_anyway();
+                        }
+                        let read = (changed || asked).then(read);
+                        (watch, read)
+                    }))
+                }
             };
-            let looked = tokio::task::spawn_blocking(move || {
-                let changed = watch.settled_change();
-                if asked {
-                    watch.load_anyway();
+            let done = match &mut reading {
+                None => Err("too many reads of them hang".to_owned()),
+                Some(reading) => match timeout(read_timeout, reading).await {
+                    Ok(Ok(done)) => Ok(done),
+                    Ok(Err(panicked)) => Err(panicked.to_string()),
+                    Err(_) => {
+                        given_up.increment(1);
+                        Err(format!("they are not read within {read_timeout:?}"))
+                    }
+                },
+            };
+            match done {
+                Ok((looked, read)) => {
+                    (watch, asked, retry_pause) = (looked, false, RETRY_PAUSES.0);
+                    if let Some(read) = read {
+                        // On this pool too, as it takes a while for a large policy.
+                        let applied = spawn_blocking(move || {
+                            apply(read);
+                            apply
+                        });
+                        match applied.await {
+                            Ok(back) => apply = back,
+                            Err(cause) => return error!(setting, %cause, "files are not watched any more"),
+                        }
+                    }
                 }
-                if changed || asked {
-                    load();
-                }
-                (watch, load)
-            });
-            match looked.await {
-                Ok(back) => (watch, load) = back,
                 Err(cause) => {
-                    error!(%cause, "files are not watched any more");
-                    return;
+                    if log.allows(Instant::now()) {
+                        error!(setting, cause, "files cannot be looked at; what was loaded before stays in force");
+                    }
+                    let back = async {
+                        match reading.filter(|reading| !reading.is_finished()) {
+                            Some(reading) => drop(reading.await),
+                            None => pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        () = back => {}
+                        asked_now = pause(retry_pause, &mut hangup) => asked |= asked_now,
+                    }
+                    retry_pause = RETRY_PAUSES.1.min(2 * retry_pause);
                 }
             }
         }
     }
 }
 
-/// Waits for the signal, for ever where there is none.
-async fn next(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => drop(signal.recv().await),
-        None => pending().await,
+/// Waits so long, or for the signal: `true`.
+async fn pause(time: Duration, hangup: &mut Option<Signal>) -> bool {
+    let asked = async {
+        match hangup {
+            Some(hangup) => drop(hangup.recv().await),
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        () = asked => true,
+        () = sleep(time) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    };
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_read_that_hangs_is_given_up_and_what_it_comes_to_later_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "1").unwrap();
+        let watch = Watch::new({
+            let file = file.clone();
+            move || vec![file.clone()]
+        });
+        let (given_up, counted) = counter();
+        let reload = Reload { timeout: Duration::from_millis(50), ..Reload::new("test", watch, given_up) };
+        // The first read hangs until it is released, and tells so; the others do not.
+        let (release, hanging) = mpsc::channel();
+        let (hanging, returned) = (Arc::new(Mutex::new(Some(hanging))), Arc::new(AtomicBool::new(false)));
+        let read = {
+            let returned = Arc::clone(&returned);
+            move || {
+                let first = hanging.lock().unwrap().take();
+                let is_first = first.is_some();
+                first.into_iter().for_each(|hanging| hanging.recv().unwrap());
+                returned.fetch_or(is_first, Ordering::SeqCst);
+                is_first
+            }
+        };
+        let applied = Arc::new(Mutex::new(Vec::new()));
+        let apply = {
+            let applied = Arc::clone(&applied);
+            move |is_first| applied.lock().unwrap().push(is_first)
+        };
+        let running = tokio::spawn(reload.run(Duration::from_millis(1), read, apply));
+        let wait_for = async |condition: &dyn Fn() -> bool| {
+            while !condition() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        std::fs::write(&file, "22").unwrap();
+        wait_for(&|| !applied.lock().unwrap().is_empty()).await;
+        assert!(counted() >= 1, "the first read was given up");
+        release.send(()).unwrap();
+        wait_for(&|| returned.load(Ordering::SeqCst)).await;
+        std::fs::write(&file, "333").unwrap();
+        wait_for(&|| applied.lock().unwrap().len() > 1).await;
+        assert!(applied.lock().unwrap().iter().all(|is_first| !is_first), "what was read late is not put in force");
+        running.abort();
+    }
+
+    /// A counter, and what it counts.
+    fn counter() -> (Counter, impl Fn() -> u64) {
+        let count = Arc::new(AtomicU64::new(0));
+        (Counter::from_arc(Arc::clone(&count)), move || count.load(Ordering::Relaxed))
     }
 }

@@ -8,7 +8,7 @@ use weir_server::{
     metrics::TlsMeter,
     tls::{Clients, ListenerTls, Loaded, Tls},
 };
-use weir_settings::Watch;
+use weir_settings::{Problems, Watch};
 
 use super::{error::AppError, reload::Reload};
 use crate::{
@@ -70,32 +70,38 @@ impl Security {
             return Ok(None);
         }
         let files = settings.files();
-        let reload = Reload::new(Watch::new(move || files.clone()));
-        let wrong = |cause| AppError::Tls { setting: format!("{listener}.tls"), cause };
+        let setting = if listener == "grpc" { "grpc.tls" } else { "http.tls" };
+        let reload = Reload::new(setting, Watch::new(move || files.clone()), self.metrics.reads_given_up(setting));
+        let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
         let loaded = Loaded::read(settings, protocols, None).map_err(wrong)?;
         if loaded.has_ended() {
             warn!(listener, file = %settings.cert.display(), "the certificate has expired");
         }
         let tls = Arc::new(Tls::new(settings, loaded, TlsMeter::new(self.metrics.registry(), listener)));
-        let load = {
+        let read = {
             let (tls, settings) = (Arc::clone(&tls), settings.clone());
-            move || reload_tls(&tls, listener, &settings, protocols)
+            move || read_again(&tls, &settings, protocols)
         };
-        self.reloads.push(Box::pin(reload.run(self.poll, load)));
+        let apply = {
+            let tls = Arc::clone(&tls);
+            move |loaded| replace_tls(&tls, listener, loaded)
+        };
+        self.reloads.push(Box::pin(reload.run(self.poll, read, apply)));
         Ok(Some(tls))
     }
 
     fn callers(&mut self, path: PathBuf) -> Result<Arc<Auth>, AppError> {
-        let reload = Reload::new(Watch::new({
+        let watch = Watch::new({
             let path = path.clone();
             move || vec![path.clone()]
-        }));
+        });
+        let reload = Reload::new("auth.file", watch, self.metrics.reads_given_up("auth.file"));
         let callers = file::load(&path).map_err(AppError::Auth)?;
         info!(callers = callers.count(), "callers loaded");
         let auth = Arc::new(Auth::new(callers));
-        let load = {
+        let apply = {
             let (auth, reloads) = (Arc::clone(&auth), self.metrics.auth_reloads());
-            move || match file::load(&path) {
+            move |loaded: Result<Callers, Problems>| match loaded {
                 Ok(callers) => {
                     info!(callers = callers.count(), "callers reloaded");
                     auth.replace(callers);
@@ -109,7 +115,7 @@ impl Security {
                 }
             }
         };
-        self.reloads.push(Box::pin(reload.run(self.poll, load)));
+        self.reloads.push(Box::pin(reload.run(self.poll, move || file::load(&path), apply)));
         Ok(auth)
     }
 
@@ -162,12 +168,14 @@ impl Security {
     }
 }
 
-fn reload_tls(tls: &Tls, listener: &str, settings: &ListenerTls, protocols: &[&[u8]]) {
+fn read_again(tls: &Tls, settings: &ListenerTls, protocols: &[&[u8]]) -> Result<Loaded, String> {
     let before = tls.loaded();
-    let loaded = Loaded::read(settings, protocols, Some(&before)).and_then(|loaded| {
-        let worse = loaded.has_ended() && !before.has_ended();
-        if worse { Err(format!("{}: the certificate has expired", settings.cert.display())) } else { Ok(loaded) }
-    });
+    let loaded = Loaded::read(settings, protocols, Some(&before))?;
+    let worse = loaded.has_ended() && !before.has_ended();
+    if worse { Err(format!("{}: the certificate has expired", settings.cert.display())) } else { Ok(loaded) }
+}
+
+fn replace_tls(tls: &Tls, listener: &str, loaded: Result<Loaded, String>) {
     tls.meter().reload(loaded.is_ok());
     match loaded {
         Ok(loaded) => {

@@ -14,7 +14,7 @@ use weir_core::domain::{Micros, key::domain_name, time::SECOND};
 use weir_policy::{Policy, tree::DEFAULT_ANCHOR};
 use weir_store::{
     AnyStore, MemoryStore, StoreSettings, SystemClock,
-    memory::snapshot::{self, Snapshot, SnapshotSettings},
+    memory::snapshot::{self, Snapshot, SnapshotLock, SnapshotSettings},
 };
 
 use super::error::AppError;
@@ -23,17 +23,36 @@ use crate::limiter::Limiter;
 /// How far the wall clock may stand behind a snapshot without a word: what setting it right takes.
 const USUAL_STEP: Micros = SECOND;
 
-/// The memory store with what the snapshot remembers; with `start_empty` without, and what is there is set aside.
+/// The memory store with what the snapshot remembers; with `start_empty` without, and what is there is set aside. And the
+/// lock of the snapshot, where there is one.
 pub fn open_store(
     settings: &StoreSettings,
     policy: &Policy,
     start_empty: bool,
-) -> Result<MemoryStore<SystemClock>, AppError> {
-    let empty = || MemoryStore::new(settings.memory(), SystemClock::new());
+) -> Result<(MemoryStore<SystemClock>, Option<SnapshotLock>), AppError> {
     let path = &settings.snapshot.path;
     if path.as_os_str().is_empty() {
-        return Ok(empty());
+        return Ok((MemoryStore::new(settings.memory(), SystemClock::new()), None));
     }
+    let lock = match SnapshotLock::take(path) {
+        Ok(None) => return Err(AppError::SnapshotInUse { path: path.display().to_string() }),
+        Ok(lock) => lock,
+        Err(error) => {
+            // Where nothing can be written a snapshot may still be read.
+            warn!(path = %path.display(), %error, "the snapshot cannot be locked against other processes");
+            None
+        }
+    };
+    Ok((load_store(settings, policy, path, start_empty)?, lock))
+}
+
+fn load_store(
+    settings: &StoreSettings,
+    policy: &Policy,
+    path: &Path,
+    start_empty: bool,
+) -> Result<MemoryStore<SystemClock>, AppError> {
+    let empty = || MemoryStore::new(settings.memory(), SystemClock::new());
     let place = path.display().to_string();
     if start_empty {
         let wrong = |cause| AppError::SetAside { path: place.clone(), cause };
@@ -88,8 +107,8 @@ fn load(
 pub struct Snapshots {
     pub limiter: Arc<Limiter<AnyStore>>,
     pub settings: SnapshotSettings,
-    /// Held while one is written.
-    pub writing: Mutex<()>,
+    /// Held while one is written. It keeps other processes from writing at all.
+    pub writing: Mutex<Option<SnapshotLock>>,
 }
 
 impl Snapshots {
@@ -107,18 +126,19 @@ impl Snapshots {
         }
     }
 
-    /// Writes one, after the one that is under way. A failure is told and counted.
-    pub async fn write(self: Arc<Self>) {
+    /// Writes one, after the one that is under way; `true` also where none is configured. A failure is logged and counted.
+    pub async fn write(self: Arc<Self>) -> bool {
         if self.settings.path.as_os_str().is_empty() {
-            return;
+            return true;
         }
         let written = tokio::task::spawn_blocking(move || self.write_now()).await;
-        if let Err(cause) = written {
+        written.unwrap_or_else(|cause| {
             error!(%cause, "the snapshot is not written");
-        }
+            false
+        })
     }
 
-    fn write_now(&self) {
+    fn write_now(&self) -> bool {
         let _writing = self.writing.lock();
         let (since, path) = (Instant::now(), &self.settings.path);
         match snapshot::save(self.limiter.store().memory(), path) {
@@ -126,10 +146,12 @@ impl Snapshots {
                 let took = since.elapsed();
                 info!(path = %path.display(), states = saved.states, bytes = saved.bytes, ms = took.as_millis() as u64, "snapshot written");
                 self.limiter.metrics().snapshot_written(saved.bytes, took);
+                true
             }
             Err(cause) => {
                 error!(path = %path.display(), %cause, "the snapshot cannot be written; the one before stays");
                 self.limiter.metrics().snapshot_failed();
+                false
             }
         }
     }

@@ -1,12 +1,6 @@
 //! The file that says who may do what.
 
-use std::{
-    collections::HashSet,
-    fs::File,
-    io::{self, Read},
-    path::Path,
-    time::SystemTime,
-};
+use std::{collections::HashSet, path::Path, time::SystemTime};
 
 use time::{Date, OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
 use weir_policy::limits::{is_name, scalar};
@@ -14,6 +8,7 @@ use weir_server::tls::NamePattern;
 use weir_settings::{
     Problems,
     document::{self, Entry, Node, Value},
+    file,
     problem::Mark,
     suggest,
 };
@@ -33,7 +28,7 @@ const TOKEN_KEYS: &[&str] = &["sha256", "expires"];
 /// # Errors
 /// All that is wrong with it, each with its place. Nothing that may be a token is shown.
 pub fn load(path: &Path) -> Result<Callers, Problems> {
-    let text = contents(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
+    let text = file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
     parse(&text).map_err(|problems| problems.in_file(path))
 }
 
@@ -43,15 +38,6 @@ pub fn load(path: &Path) -> Result<Callers, Problems> {
 /// All that is wrong with it, each with its place. Nothing that may be a token is shown.
 pub fn parse(text: &str) -> Result<Callers, Problems> {
     read(text).map_err(hidden)
-}
-
-fn contents(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("over {MAX_FILE_BYTES} bytes")));
-    }
-    Ok(text)
 }
 
 /// Problems without what looks like a token.

@@ -10,7 +10,7 @@ use weir_core::{
     algorithm::Bounds,
     domain::{Charge, Key, time::parse_duration},
 };
-use weir_policy::{Domain, tree::Found};
+use weir_policy::{Domain, Rules, tree::Found};
 
 use super::{CommandResult, Failure, out::say};
 
@@ -39,7 +39,8 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let policy = weir_policy::load_merging(&self.path, &bounds, self.merge_domains)?.policy;
+        let rules = Rules { bounds, merge_domains: self.merge_domains, require_end_marker: false };
+        let policy = weir_policy::load(&self.path, &rules)?.policy;
         let Some(domain) = policy.domain(&self.domain) else {
             let mut known: Vec<_> = policy.domains().map(|domain| format!("`{}`", domain.name)).collect();
             known.sort();

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use weir_core::{algorithm::Bounds, domain::time::parse_duration};
-use weir_policy::lint;
+use weir_policy::{Rules, lint};
 
 use super::{CommandResult, Failure, NO, out::say};
 
@@ -25,6 +25,9 @@ pub struct Lint {
     /// Let several files of descriptors be of one domain, as the setting envoy.merge_domains does
     #[arg(long)]
     merge_domains: bool,
+    /// Refuse files that do not end with a line `...`, as the setting limits_require_end_marker does
+    #[arg(long)]
+    require_end_marker: bool,
     /// Exit with 1 when there are warnings, or counts that would be forgotten
     #[arg(long)]
     strict: bool,
@@ -36,7 +39,8 @@ pub struct Lint {
 impl Lint {
     pub fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let loaded = match weir_policy::load_merging(&self.path, &bounds, self.merge_domains) {
+        let rules = Rules { bounds, merge_domains: self.merge_domains, require_end_marker: self.require_end_marker };
+        let loaded = match weir_policy::load(&self.path, &rules) {
             Ok(loaded) => loaded,
             Err(problems) if self.json => {
                 let places = problems.0.iter().map(|problem| {
@@ -55,7 +59,8 @@ impl Lint {
         warnings.extend(loaded.empty.iter().map(|path| format!("{} holds nothing", path.display())));
         let forgotten = match &self.against {
             Some(old) => {
-                lint::forgotten(&weir_policy::load_merging(old, &bounds, self.merge_domains)?.policy, &loaded.policy)
+                let old = weir_policy::load(old, &Rules { require_end_marker: false, ..rules })?;
+                lint::forgotten(&old.policy, &loaded.policy)
             }
             None => Vec::new(),
         };

@@ -1,23 +1,31 @@
 //! `weir serve`
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::{env, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
+use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
+use tracing::{info, warn};
 
-use super::{CommandResult, Failure, variables};
+use super::{CommandResult, Failure, signals::StopSignals, variables};
 use crate::{
     app::App,
     config::{Flags, Settings},
     telemetry,
 };
 
+/// How long a start may take before the log says that it goes on, and again how often.
+const SLOW_START: Duration = Duration::from_secs(60);
+/// The exit code when the last snapshot could not be written.
+const NOT_SAVED: u8 = 3;
+
 /// Serve checks until SIGTERM or SIGINT
 ///
 /// Settings come from a file, then the environment (WEIR_GRPC__LISTEN for grpc.listen), then flags; config/weir.yaml
 /// explains each. Ports: gRPC 127.0.0.1:8081; HTTP 127.0.0.1:8080 with the same as JSON, /metrics, /healthz and /readyz.
 /// SIGHUP reads the policy again; a changed file is noticed by itself. A second SIGTERM or SIGINT ends at once.
+///
+/// Exit codes: 0 after SIGTERM or SIGINT; 2 when it cannot start; 3 when the last snapshot could not be written; 4 after a
+/// second signal.
 #[derive(Args)]
 pub struct Serve {
     /// The file with the settings
@@ -45,37 +53,37 @@ impl Serve {
         let flags = Flags { limits: self.limits, store: self.store };
         let settings = Settings::load(self.config.as_deref(), variables(), &flags)?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
+        let signals = StopSignals::listen()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("weir-control")
             .enable_all()
             .build()?;
-        runtime.block_on(async {
-            let mut term = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut asked_to_end = async move || {
-                tokio::select! {
-                    _ = term.recv() => info!("SIGTERM"),
-                    _ = interrupt.recv() => info!("SIGINT"),
-                }
-            };
-            let app = App::bind(settings, self.start_empty).await?;
-            let (first, begun) = tokio::sync::oneshot::channel();
-            let mut serving = tokio::spawn(app.run(async {
-                // A sender that is gone asks to end too.
-                let _ = begun.await;
-            }));
-            tokio::select! {
-                () = asked_to_end() => {}
-                ended = &mut serving => return ended.map(|_| ()).map_err(Failure::from),
-            }
-            let _ = first.send(());
-            tokio::select! {
-                () = asked_to_end() => info!("asked again: ending at once"),
-                ended = serving => return ended.map(|_| ()).map_err(Failure::from),
-            }
-            std::process::exit(0);
-        })?;
-        Ok(ExitCode::SUCCESS)
+        let ended = runtime.block_on(serve(settings, self.start_empty, signals));
+        // To drop it would wait for threads that read files, of which one may hang for ever.
+        runtime.shutdown_background();
+        ended
     }
+}
+
+async fn serve(settings: Settings, start_empty: bool, mut signals: StopSignals) -> CommandResult {
+    let runtime = Handle::current();
+    // It reads files, and may hang there.
+    let mut starting = spawn_blocking(move || runtime.block_on(App::bind(settings, start_empty)));
+    let app = loop {
+        tokio::select! {
+            bound = &mut starting => break bound??,
+            signal = signals.first() => {
+                info!(signal, "asked to end before it served");
+                return Ok(ExitCode::SUCCESS);
+            }
+            () = sleep(SLOW_START) => warn!("still starting: the files that the settings name are not read yet"),
+        }
+    };
+    let shutdown = async move {
+        let signal = signals.first().await;
+        info!("{signal}");
+    };
+    let saved = tokio::spawn(app.run(shutdown)).await?;
+    Ok(if saved { ExitCode::SUCCESS } else { ExitCode::from(NOT_SAVED) })
 }

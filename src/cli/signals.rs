@@ -1,8 +1,18 @@
 //! What may end a command before it is done.
 
-use std::{future::pending, io};
+use std::{future::pending, io, sync::mpsc, thread, time::Duration};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+};
+use tracing::warn;
+
+/// The exit code after a second signal.
+const ENDED_AT_ONCE: i32 = 4;
+/// How long a log line of a process that is to end at once may take.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// SIGINT and SIGTERM.
 pub enum Signals {
@@ -26,4 +36,57 @@ impl Signals {
             _ = terminate.recv() => 143,
         }
     }
+}
+
+/// SIGTERM and SIGINT of a service, heard on a thread of its own, which nothing that hangs elsewhere can hold up. The second
+/// one ends the process there.
+pub struct StopSignals(watch::Receiver<&'static str>);
+
+impl StopSignals {
+    /// From here on they do not end the process.
+    pub fn listen() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let (mut terminate, mut interrupt) = {
+            let _within = runtime.enter();
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+        };
+        let mut next = async move || {
+            tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            }
+        };
+        let (told, first) = watch::channel("");
+        let listen = async move {
+            told.send_replace(next().await);
+            next().await;
+            end_at_once();
+        };
+        thread::Builder::new().name("weir-signals".to_owned()).spawn(move || runtime.block_on(listen))?;
+        Ok(Self(first))
+    }
+
+    /// Waits for the first one: its name.
+    pub async fn first(&mut self) -> &'static str {
+        match self.0.wait_for(|name| !name.is_empty()).await {
+            Ok(name) => *name,
+            // Its thread has died: nothing else can ask for the end.
+            Err(_) => "no signal can be heard",
+        }
+    }
+}
+
+/// Ends the process whatever its other threads do.
+fn end_at_once() -> ! {
+    // On another thread, as standard error may hang too.
+    let (done, logged) = mpsc::channel::<()>();
+    let log = thread::Builder::new().spawn(move || {
+        warn!("asked again: ending at once");
+        drop(done);
+    });
+    if log.is_ok() {
+        // It ends when the line is written, or too late.
+        let _ = logged.recv_timeout(LAST_WORDS);
+    }
+    std::process::exit(ENDED_AT_ONCE)
 }

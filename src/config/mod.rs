@@ -18,6 +18,7 @@ use weir_core::{
     algorithm::{Bounds, params::MAX_PERIOD},
     domain::time::{DAY, SECOND},
 };
+use weir_policy::Rules;
 use weir_server::ShutdownSettings;
 use weir_settings::{Problems, Time};
 use weir_store::StoreSettings;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub limits: PathBuf,
     /// How often the policy's files are looked at.
     pub limits_poll: Time,
+    /// Whether each policy file must end with a line `...`.
+    pub limits_require_end_marker: bool,
     /// Longest period of a limit.
     pub max_period: Time,
     /// The gRPC port.
@@ -66,6 +69,7 @@ impl Default for Settings {
         Self {
             limits: PathBuf::new(),
             limits_poll: Time(500_000),
+            limits_require_end_marker: false,
             max_period: Time(Bounds::default().max_period),
             grpc: GrpcSettings::default(),
             http: HttpSettings::default(),
@@ -127,6 +131,15 @@ impl Settings {
     /// The bounds on limits that files and callers name.
     pub fn bounds(&self) -> Bounds {
         Bounds { max_period: self.max_period.0 }
+    }
+
+    /// What policy files may do, and must.
+    pub fn policy_rules(&self) -> Rules {
+        Rules {
+            bounds: self.bounds(),
+            merge_domains: self.envoy.merge_domains,
+            require_end_marker: self.limits_require_end_marker,
+        }
     }
 
     fn checked(self) -> Result<Self, ConfigError> {

@@ -10,9 +10,11 @@ use figment::{
 use weir_settings::{
     Problems,
     document::{self, Entry, Node, Value as Document},
-    suggest,
+    file as settings_file, suggest,
 };
 
+/// Longest file of settings in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The prefix of every variable.
 const PREFIX: &str = "WEIR_";
 /// What Kubernetes sets for a Service called weir.
@@ -65,7 +67,8 @@ const PATHS: [&[&str]; 15] = [
 
 /// The values of a YAML file.
 pub fn file(path: &Path, defaults: &Dict) -> Result<Values, Problems> {
-    let text = std::fs::read_to_string(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
+    let text =
+        settings_file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
     let mut values = Dict::new();
     let mut problems = Problems::default();
     match document::parse(&text).map_err(|problems| problems.in_file(path))? {
@@ -155,10 +158,30 @@ pub fn environment(variables: impl IntoIterator<Item = (String, String)>, defaul
             let known: Vec<_> = known.iter().map(String::as_str).collect();
             return Err(suggest::unknown("variable", &name, &known));
         };
-        let value = nest(&levels.join("."), typed(&text, default));
+        let value = match default {
+            Value::Array(..) if is_yaml_list(&text) => yaml_list(&name, &text)?,
+            _ => typed(&text, default),
+        };
+        let value = nest(&levels.join("."), value);
         values = values.merge(Values::new("the environment", value.into_dict().unwrap_or_default()));
     }
     Ok(values)
+}
+
+/// Whether a text is a list in YAML, or in JSON.
+fn is_yaml_list(text: &str) -> bool {
+    let text = text.trim_start();
+    text.starts_with('[') || text.starts_with("- ")
+}
+
+fn yaml_list(name: &str, text: &str) -> Result<Value, String> {
+    let mut problems = Problems::default();
+    let value = match document::parse(text) {
+        Ok(Some(Node { value: Document::List(items), .. })) => list(&items, name, &mut problems),
+        Ok(_) => return Err(format!("{name} is a list: `a, b` or `[a, b]`")),
+        Err(problems) => return Err(format!("{name} is a list, `a, b` or `[a, b]`: {problems}")),
+    };
+    if problems.0.is_empty() { Ok(value) } else { Err(problems.to_string()) }
 }
 
 /// The default of a setting; `None` where there is no such setting.

@@ -15,8 +15,8 @@ use super::{
     auth::{self, AuthMeter},
     names::{
         BUILD_INFO, CHECK_DURATION, COUNTERS, DESCRIPTORS_PASSED_OVER, EVICTIONS, GAUGES, KEYS, LAST_RELOAD, MAX_KEYS,
-        RELOAD_SUCCESSFUL, RELOADS, SERIES_REFUSED, SNAPSHOT_BYTES, SNAPSHOT_DURATION, SNAPSHOT_FAILURES,
-        SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES,
+        READS_GIVEN_UP, RELOAD_SUCCESSFUL, RELOADS, SERIES_REFUSED, SNAPSHOT_BYTES, SNAPSHOT_DURATION,
+        SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES,
     },
     series::{LimitMeter, Transport},
     spans::{self, SpanMeter},
@@ -168,6 +168,11 @@ impl Metrics {
     /// The meter of the file that says who may do what.
     pub fn auth_reloads(&self) -> Reloads {
         auth::reloads(&self.registry)
+    }
+
+    /// Reads of the files of this setting that were given up.
+    pub fn reads_given_up(&self, setting: &str) -> Counter {
+        self.registry.counter(READS_GIVEN_UP, &[("setting", setting)])
     }
 
     /// What counts spans.

@@ -23,6 +23,7 @@ pub(super) const RELOAD_SUCCESSFUL: &str = "weir_policy_last_reload_successful";
 pub(super) const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
 pub(super) const WITHOUT_SERIES: &str = "weir_limits_without_series";
 pub(super) const DESCRIPTORS_PASSED_OVER: &str = "weir_descriptors_passed_over_total";
+pub(super) const READS_GIVEN_UP: &str = "weir_file_reads_given_up_total";
 pub(super) const BUILD_INFO: &str = "weir_build_info";
 
 pub(super) const COUNTERS: &[(&str, &str)] = &[
@@ -37,6 +38,7 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
     (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
     (SNAPSHOT_FAILURES, "Snapshots that could not be written."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),
+    (READS_GIVEN_UP, "Reads of the files of a setting that were given up because they took too long."),
     (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series series show values of requests already."),
     (DESCRIPTORS_PASSED_OVER, "Descriptors left without a limit because their request met too many limits."),
 ];

@@ -35,8 +35,10 @@ impl Default for LogSettings {
 /// # Errors
 /// A sentence, for a level that cannot be read.
 pub fn init(settings: &LogSettings) -> Result<(), String> {
-    let filter =
-        EnvFilter::try_new(&settings.level).map_err(|error| format!("log.level `{}`: {error}", settings.level))?;
+    // h2 warns of what a peer does wrong, as often as that does it. What matters of it is counted or ends the connection.
+    let names_h2 = settings.level.split(',').any(|filter| filter.trim().starts_with("h2"));
+    let level = if names_h2 { settings.level.clone() } else { format!("{},h2=error", settings.level) };
+    let filter = EnvFilter::try_new(level).map_err(|error| format!("log.level `{}`: {error}", settings.level))?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match settings.format {
         LogFormat::Text => logs.with_ansi(false).init(),

@@ -45,6 +45,20 @@ fn send_and_wait(address: &str, bytes: &[u8]) {
     }
 }
 
+#[test]
+fn what_a_client_does_wrong_fills_no_log() {
+    for (level, told) in [("info", false), ("info,h2=warn", true)] {
+        let server = Setup::new().policy(POLICY).env("WEIR_LOG__LEVEL", level).start();
+        let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
+        (0..100).for_each(|_| raw.stray_ack().expect("sent"));
+        raw.call("/weir.v1.RateLimiter/Check").expect("a call");
+        raw.only_message(&check(&["free"])).expect("a message");
+        assert!(raw.answer::<weir::proto::CheckResponse>().expect("still served").allowed);
+        let lines = server.log().iter().filter(|line| line.contains("\"target\":\"h2::")).count();
+        assert_eq!(lines > 0, told, "{level}: {lines} lines");
+    }
+}
+
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_CONNECTIONS", "2").start();

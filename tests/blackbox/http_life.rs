@@ -17,7 +17,7 @@ fn those_who_probe_envoys_service_are_answered_as_by_it() {
     let answer = Client::connect(&server.http).expect("a connection").post("/v1/check", &json!({ "key": ["a"] }));
     assert_eq!(answer.status, 200, "calls are still served");
     server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    assert_eq!(server.wait_for_end(), 4);
 }
 
 #[test]

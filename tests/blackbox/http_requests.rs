@@ -103,6 +103,20 @@ fn a_body_is_bounded() {
 }
 
 #[test]
+fn a_client_that_sends_far_too_much_reads_why_it_is_refused() {
+    let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY).start();
+    let (part, parts) = ([b' '; 64 << 10], 16);
+    let mut slow = client(&server);
+    slow.send("POST /v1/check", &[JSON], Some(part.len() * parts), &part).expect("taken");
+    for _ in 1..parts {
+        // So that the service has long seen that it is too much.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        slow.send_more(&part).expect("still taken");
+    }
+    assert_eq!(problem(&slow.receive().expect("an answer"), 413, None), "a body is at most 2048 bytes");
+}
+
+#[test]
 fn a_body_that_does_not_come_is_not_waited_for() {
     let server = Server::with_policy(POLICY);
     let mut slow = client(&server);

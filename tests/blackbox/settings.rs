@@ -68,6 +68,22 @@ fn values_that_make_no_sense_are_refused_with_their_key() {
 }
 
 #[test]
+fn a_list_in_a_variable_has_commas_or_is_yaml() {
+    let hosts = |text: &str| {
+        let variable = [("WEIR_HTTP__UI__HOSTS".to_owned(), text.to_owned())];
+        Settings::load(None, variable, &Flags::default()).map(|settings| settings.http.ui.hosts)
+    };
+    for text in ["a,b", " a , b ", "[a, b]", r#"["a", "b"]"#, "- a\n- b", r#" ["a","b"] "#] {
+        assert_eq!(hosts(text).expect("a list"), ["a", "b"], "{text}");
+    }
+    assert_eq!(hosts("[]").expect("a list"), [""; 0]);
+    for text in ["[a", r#"["a"], b"#, "[[a]]", "[{ a: b }]"] {
+        let error = hosts(text).expect_err("no list").to_string();
+        assert!(error.contains("WEIR_HTTP__UI__HOSTS"), "{text}: {error}");
+    }
+}
+
+#[test]
 fn what_kubernetes_injects_for_a_service_is_ignored() {
     let server = Setup::new()
         .env("WEIR_PORT", "tcp://10.0.0.1:8081")

@@ -77,9 +77,14 @@ impl Place {
     }
 }
 
-fn stop(mut server: Server) {
+fn stop(server: Server) {
+    stop_with(server, 0);
+}
+
+/// Ends a service, which it does with this exit code.
+fn stop_with(mut server: Server, code: i32) {
     server.signal(Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+    assert_eq!(server.wait_for_end(), code);
     server.wait_for_log("stopped");
 }
 
@@ -240,6 +245,24 @@ async fn more_states_than_there_is_room_for_are_counted_and_told() {
     assert_eq!((told.len(), &told[0]["left_out"]), (1, &5.into()));
 }
 
+#[test]
+fn a_second_service_on_one_snapshot_does_not_start() {
+    let place = Place::new();
+    let first = place.start();
+    for argument in [None, Some("--start-empty")] {
+        let mut serve = weir();
+        serve.arg("serve").env("WEIR_STORE__SNAPSHOT__PATH", place.snapshot()).args(argument);
+        let run = finish(&mut serve);
+        let path = place.snapshot().display().to_string();
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.err.contains(&format!("the snapshot {path} is in use by another process")), "{}", run.err);
+    }
+    stop(first);
+    // A kill gives it up too.
+    place.start().signal(Signal::KILL);
+    stop(place.start());
+}
+
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn where_nothing_can_be_written_the_service_goes_on() {
@@ -251,6 +274,6 @@ async fn where_nothing_can_be_written_the_service_goes_on() {
     assert_eq!(server.metric("weir_snapshot_last_success_timestamp_seconds"), 0.0);
     assert!(ask(&server, check(&["user", "alex"])).await.allowed);
     server.wait_for_log("the snapshot cannot be written; the one before stays");
-    stop(server);
+    stop_with(server, 3);
     assert!(!nowhere.exists() && !Path::new(&place.snapshot()).exists());
 }

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_core::{
-    algorithm::Bounds,
-    domain::{ManualClock, Micros, Unit},
-};
+use weir_core::domain::{ManualClock, Micros, Unit};
 use weir_policy::Policy;
 use weir_store::Store;
 
@@ -39,7 +36,7 @@ pub fn policy(files: &[&str]) -> Policy {
     for (number, text) in files.iter().enumerate() {
         std::fs::write(dir.path().join(format!("{number}.yaml")), text).expect("written");
     }
-    let loaded = weir_policy::load(dir.path(), &Bounds::default());
+    let loaded = weir_policy::load(dir.path(), &weir_policy::Rules::default());
     loaded.unwrap_or_else(|problems| panic!("{problems}\n{files:?}")).policy
 }
 

@@ -17,7 +17,7 @@ pub mod watch;
 use std::collections::HashMap;
 
 pub use limits::WrittenLimit;
-pub use load::{Loaded, load, load_merging, parse};
+pub use load::{Loaded, Rules, load, parse};
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;
 

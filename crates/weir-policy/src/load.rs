@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    fs, io,
+    fs,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
 };
 
@@ -11,10 +12,15 @@ use weir_core::algorithm::Bounds;
 use weir_settings::{
     Problems,
     document::{self, Node},
+    file as settings_file,
 };
 
-/// Largest policy file, in bytes.
-const MAX_FILE_BYTES: u64 = 256 << 20;
+/// Most bytes of the files of a policy together.
+const MAX_POLICY_BYTES: u64 = 64 << 20;
+/// Most entries of a directory of policy files.
+const MAX_ENTRIES: usize = 100_000;
+/// The line of YAML that ends a document, for files that must have it.
+const END_MARKER: &str = "...";
 
 /// What a path holds.
 #[derive(Debug)]
@@ -27,28 +33,31 @@ pub struct Loaded {
     pub empty: Vec<PathBuf>,
 }
 
-/// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are passed over, anything else
-/// is told in [`Loaded::skipped`].
-///
-/// # Errors
-/// All that is wrong in all files.
-pub fn load(path: &Path, bounds: &Bounds) -> Result<Loaded, Problems> {
-    load_merging(path, bounds, false)
+/// What the files of a policy may do, and must.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// The bounds on limits.
+    pub bounds: Bounds,
+    /// Several files of descriptors may be of one domain, to which each adds its own.
+    pub merge_domains: bool,
+    /// Each file ends with a line `...`, so that the beginning of a file is never taken for all of it.
+    pub require_end_marker: bool,
 }
 
-/// The same; with `merge_domains` several files of descriptors may be of one domain, to which each adds its own.
+/// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are ignored, anything else
+/// is told in [`Loaded::skipped`]. Blocks meanwhile.
 ///
 /// # Errors
 /// All that is wrong in all files.
-pub fn load_merging(path: &Path, bounds: &Bounds, merge_domains: bool) -> Result<Loaded, Problems> {
+pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     let (files, skipped) = files(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
     if files.is_empty() {
         return Err(Problems::of_file(path, "no policy file (*.yaml, *.yml) in this directory"));
     }
-    let mut domains = Domains { found: HashMap::new(), bounds: *bounds, merge: merge_domains };
-    let (mut problems, mut empty) = (Problems::default(), Vec::new());
+    let mut domains = Domains { found: HashMap::new(), bounds: rules.bounds, merge: rules.merge_domains };
+    let (mut problems, mut empty, mut bytes_left) = (Problems::default(), Vec::new(), MAX_POLICY_BYTES);
     for path in files {
-        match read(&path) {
+        match read(&path, &mut bytes_left, rules.require_end_marker) {
             Ok(None) => empty.push(path),
             Ok(Some(document)) => {
                 problems.0.extend(domains.add(path, &document).err().into_iter().flat_map(|found| found.0))
@@ -120,34 +129,37 @@ impl Domains {
     }
 }
 
-/// The document of a file; `None` where the file holds nothing.
-fn read(path: &Path) -> Result<Option<Node>, Problems> {
-    let text = text(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
+/// The document of a file; `None` where the file holds nothing. Of `bytes_left` for the whole policy it takes its length.
+fn read(path: &Path, bytes_left: &mut u64, require_end_marker: bool) -> Result<Option<Node>, Problems> {
+    let wrong = |what: String| Problems::of_file(path, what);
+    let text = settings_file::read_text(path, *bytes_left).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => wrong(format!("with this file the policy is over {MAX_POLICY_BYTES} bytes")),
+        _ => wrong(error.to_string()),
+    })?;
+    *bytes_left -= text.len() as u64;
+    if require_end_marker && text.trim_end().lines().next_back() != Some(END_MARKER) {
+        return Err(wrong(format!(
+            "the file must end with the line `{END_MARKER}` (limits_require_end_marker); it may be half written"
+        )));
+    }
     document::parse(&text).map_err(|problems| problems.in_file(path))
 }
 
-fn text(path: &Path) -> io::Result<String> {
-    let bytes = fs::metadata(path)?.len();
-    if bytes > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!("{bytes} bytes; a policy file has at most {MAX_FILE_BYTES}")));
-    }
-    String::from_utf8(fs::read(path)?).map_err(|error| {
-        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-        io::Error::other(format!("line {line}: not UTF-8"))
-    })
-}
-
-/// The policy files at a path in the order of their names, and what is no policy file.
+/// The policy files at a path in the order of their names, and what is no policy file. What is named like a policy file
+/// and cannot be read as one, as a FIFO or a link that leads nowhere, is among the first: to ignore it would lift its limits.
 pub(super) fn files(path: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     if !fs::metadata(path)?.is_dir() {
         return Ok((vec![path.to_owned()], Vec::new()));
     }
-    let mut entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let entries = fs::read_dir(path)?.take(MAX_ENTRIES + 1).map(|entry| Ok(entry?.path()));
+    let mut entries = entries.collect::<io::Result<Vec<_>>>()?;
+    if entries.len() > MAX_ENTRIES {
+        return Err(io::Error::other(format!("over {MAX_ENTRIES} entries in this directory")));
+    }
     entries.retain(|path| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")));
     entries.sort();
     Ok(entries.into_iter().partition(|path| {
         let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-        yaml && path.is_file()
+        yaml && !path.is_dir()
     }))
 }

@@ -1,7 +1,8 @@
-//! What operators' files are read with: YAML whose nodes know their line and column, durations, secrets that are never
-//! printed, and the check whether a file has changed.
+//! What operators' files are read with: bounded reads of regular files, YAML whose nodes know their line and column,
+//! durations, secrets that are never printed, and the check whether a file has changed.
 
 pub mod document;
+pub mod file;
 pub mod problem;
 mod secret;
 pub mod suggest;

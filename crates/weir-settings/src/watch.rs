@@ -3,7 +3,7 @@
 //! Looking works everywhere alike: an editor that renames a new file over the old one, a Kubernetes volume whose
 //! `..data` link is swapped, a network file system that sends no events; and it needs no kernel resource that may run out.
 
-use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
+use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, sync::Arc, time::Duration};
 
 /// Rest for each file that is looked at, which takes a few microseconds.
 const PAUSE_FOR_A_FILE: Duration = Duration::from_millis(2);
@@ -25,9 +25,10 @@ impl Look {
     }
 }
 
-/// Looks at files now and then.
+/// Looks at files now and then. A clone goes on from the same looks by itself.
+#[derive(Clone)]
 pub struct Watch {
-    files: Box<dyn Fn() -> Vec<PathBuf> + Send>,
+    files: Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>,
     loaded: Look,
     last: Look,
 }
@@ -35,9 +36,9 @@ pub struct Watch {
 impl Watch {
     /// Watches the files that `files` names at each look, from how they look now. Make it before they are loaded, so that no
     /// change is missed.
-    pub fn new(files: impl Fn() -> Vec<PathBuf> + Send + 'static) -> Self {
+    pub fn new(files: impl Fn() -> Vec<PathBuf> + Send + Sync + 'static) -> Self {
         let look = Look::at(files());
-        Self { files: Box::new(files), loaded: look.clone(), last: look }
+        Self { files: Arc::new(files), loaded: look.clone(), last: look }
     }
 
     /// Looks once more. `true`: it differs from what was loaded and has stopped changing since the last look, so that

@@ -5,30 +5,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The least time between two lines.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// Lets one log line through a second.
+/// Lets one log line through in a while, by default in a second.
 #[derive(Debug)]
 pub struct LogLimit {
     start: Instant,
+    /// The least time between two lines.
+    pause: Duration,
     /// Milliseconds after the start from which the next line may be logged.
     next_millis: AtomicU64,
 }
 
 impl Default for LogLimit {
     fn default() -> Self {
-        Self { start: Instant::now(), next_millis: AtomicU64::new(0) }
+        Self::every(Duration::from_secs(1))
     }
 }
 
 impl LogLimit {
+    /// With at least so long between two lines.
+    pub fn every(pause: Duration) -> Self {
+        Self { start: Instant::now(), pause, next_millis: AtomicU64::new(0) }
+    }
+
     /// Whether a line may be logged now; if so, the next one has to wait.
     pub fn allows(&self, now: Instant) -> bool {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let now = millis(now.saturating_duration_since(self.start));
         let earliest = self.next_millis.load(Ordering::Relaxed);
-        let next = now.saturating_add(millis(PAUSE));
+        let next = now.saturating_add(millis(self.pause));
         now >= earliest
             && self.next_millis.compare_exchange(earliest, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }

@@ -7,12 +7,20 @@ mod table;
 mod times;
 mod translate;
 
-use std::{fs, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, Read, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::Args;
+use weir_settings::file;
 
 use super::{CommandResult, Failure, out::Out, variables};
 use environment::Environment;
+
+/// Most bytes of variables that are read.
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Print the weir.yaml that stands for the variables of envoyproxy/ratelimit
 ///
@@ -33,9 +41,9 @@ impl EnvoyRatelimit {
             Some(path) => {
                 let wrong = |cause: String| Failure(format!("{}: {cause}", path.display()));
                 let text = if path.as_os_str() == "-" {
-                    std::io::read_to_string(std::io::stdin())
+                    io::read_to_string(io::stdin().take(MAX_BYTES))
                 } else {
-                    fs::read_to_string(path)
+                    file::read_text(path, MAX_BYTES)
                 };
                 Environment::of_text(&text.map_err(|error| wrong(error.to_string()))?).map_err(wrong)?
             }

@@ -25,7 +25,7 @@ use weir_core::{
     algorithm::Bounds,
     domain::{ManualClock, time::parse_duration},
 };
-use weir_policy::Policy;
+use weir_policy::{Policy, Rules};
 use weir_store::{StoreSettings, StoreUrl};
 
 use self::{
@@ -129,7 +129,8 @@ impl Simulate {
     }
 
     fn policies(&self, bounds: &Bounds) -> Result<Vec<(String, Policy)>, Failure> {
-        let load = |path: &Path| Ok((path.display().to_string(), weir_policy::load(path, bounds)?.policy));
+        let rules = Rules { bounds: *bounds, ..Rules::default() };
+        let load = |path: &Path| Ok((path.display().to_string(), weir_policy::load(path, &rules)?.policy));
         match (&self.compare, &self.limits) {
             (Some(paths), _) => paths.iter().map(|path| load(path)).collect(),
             (None, Some(path)) => Ok(vec![load(path)?]),

@@ -3,16 +3,21 @@
 use std::time::Duration;
 
 use axum::{
-    body::{Body, HttpBody},
+    body::{Body, BodyDataStream, HttpBody},
     extract::Request,
     http::{HeaderMap, StatusCode, header},
 };
 use futures_util::StreamExt;
+use tokio::time::timeout;
 
 use super::{problem::Problem, site::Sites};
 
 /// How long a body may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of a body that is too long is read before the answer, for how long, and with which pause between its parts.
+const MAX_DRAINED_BYTES: usize = 4 << 20;
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
+const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// The body of a request, which must be JSON, as a text of at most `most` bytes.
 ///
@@ -31,18 +36,35 @@ pub async fn read(request: Request, most: usize, sites: &Sites) -> Result<String
 /// [`Problem`]: 413 for a longer one, 408 for one that takes too long, 400 for one that breaks off.
 pub async fn bytes(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     let too_long = || Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body is at most {most} bytes"));
-    if body.size_hint().lower() > most as u64 {
-        return Err(too_long());
+    let is_announced_as_longer = body.size_hint().lower() > most as u64;
+    let mut parts = body.into_data_stream();
+    let bytes = if is_announced_as_longer {
+        None
+    } else {
+        timeout(TIMEOUT, collect(&mut parts, most)).await.map_err(|_| {
+            Problem::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {} s", TIMEOUT.as_secs()))
+        })??
+    };
+    if bytes.is_none() {
+        // A client that still writes when the connection is closed gets a reset in place of the answer.
+        let _ = timeout(MAX_DRAIN_TIME, drain(&mut parts)).await;
     }
-    let bytes = tokio::time::timeout(TIMEOUT, collect(body, most)).await.map_err(|_| {
-        Problem::new(StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {} s", TIMEOUT.as_secs()))
-    })??;
     bytes.ok_or_else(too_long)
 }
 
+/// Reads what comes of a body without a longer pause, up to a bound.
+async fn drain(parts: &mut BodyDataStream) {
+    let mut bytes = 0;
+    while bytes < MAX_DRAINED_BYTES
+        && let Ok(Some(Ok(part))) = timeout(MAX_DRAIN_PAUSE, parts.next()).await
+    {
+        bytes += part.len();
+    }
+}
+
 /// All of a body; `None` where it is longer than `most`.
-async fn collect(body: Body, most: usize) -> Result<Option<Vec<u8>>, Problem> {
-    let (mut bytes, mut parts) = (Vec::new(), body.into_data_stream());
+async fn collect(parts: &mut BodyDataStream, most: usize) -> Result<Option<Vec<u8>>, Problem> {
+    let mut bytes = Vec::new();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the body breaks off"))?;
         if bytes.len() + part.len() > most {

@@ -3,7 +3,7 @@
 use std::{fs, sync::Arc};
 
 use futures_util::FutureExt;
-use weir_core::{algorithm::Bounds, domain::ManualClock};
+use weir_core::domain::ManualClock;
 use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::wire::RateLimitRequest;
@@ -20,7 +20,7 @@ impl Scene {
     pub fn new(file: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("limits.yaml"), file).unwrap();
-        let policy = weir_policy::load(dir.path(), &Bounds::default()).unwrap().policy;
+        let policy = weir_policy::load(dir.path(), &weir_policy::Rules::default()).unwrap().policy;
         Self(Limiter::new(MemoryStore::new(MemorySettings::default(), Arc::default()), policy, Metrics::new()))
     }
 

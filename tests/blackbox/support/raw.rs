@@ -15,6 +15,7 @@ const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
+const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const CANCEL: u32 = 8;
@@ -119,6 +120,11 @@ impl Raw {
                 return Ok(M::decode(&payload[MESSAGE_HEAD_BYTES..])?);
             }
         }
+    }
+
+    /// Acknowledges a PING that was never sent.
+    pub fn stray_ack(&mut self) -> io::Result<()> {
+        self.frame(PING, ACK, 0, &[7; 8])
     }
 
     /// Sends the beginning of a frame that is announced to be longer.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Rule, Written, file, resolve};
-use crate::{Domain, load, load_merging};
+use crate::{Domain, Rules, load};
 use weir_core::{
     algorithm::Bounds,
     domain::{Charge, OnStoreFailure},
@@ -337,7 +337,8 @@ fn a_refusal_charges_nothing_where_the_file_says_so() {
 fn files_of_one_domain_are_merged_where_that_is_wanted() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-    let merged = || load_merging(dir.path(), &Bounds::default(), true).map_err(|problems| problems.to_string());
+    let rules = Rules { merge_domains: true, ..Rules::default() };
+    let merged = || load(dir.path(), &rules).map_err(|problems| problems.to_string());
     write(
         "a.yaml",
         "domain: d\ndescriptors:\n  - { key: k, value: a, rate_limit: { unit: day, requests_per_unit: 1 } }",
@@ -347,7 +348,7 @@ fn files_of_one_domain_are_merged_where_that_is_wanted() {
         "domain: d\nname: odd\ndescriptors:\n  - { key: k, rate_limit: { unit: day, requests_per_unit: 2 } }",
     );
     write("c.yaml", "domain: e\ndescriptors: []");
-    let refused = load(dir.path(), &Bounds::default()).unwrap_err().to_string();
+    let refused = load(dir.path(), &Rules::default()).unwrap_err().to_string();
     assert!(refused.contains("b.yaml: domain `d` stands in") && refused.contains("envoy.merge_domains"), "{refused}");
     let loaded = merged().unwrap();
     assert_eq!((loaded.policy.domains().count(), loaded.policy.limit_count()), (2, 2));
@@ -371,7 +372,7 @@ fn limits_among_others_have_the_numbers_of_those_alone() {
     let dir = tempfile::tempdir().unwrap();
     let text = "domain: d\ndescriptors:\n  - { key: a, rate_limit: { unit: day } }\n  - { key: b, shadow_mode: true, rate_limit: { unit: day } }";
     std::fs::write(dir.path().join("a.yaml"), text).unwrap();
-    let policy = load(dir.path(), &Bounds::default()).unwrap().policy;
+    let policy = load(dir.path(), &Rules::default()).unwrap().policy;
     let domain = policy.domain("d").unwrap();
     for (key, index) in [("a", 0), ("b", 1)] {
         let entries = [(key, "")];

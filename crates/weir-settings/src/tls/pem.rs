@@ -1,13 +1,10 @@
 //! PEM files as they are configured: certificates and keys. Every error names the file, and none shows what is in it.
 
-use std::{
-    fmt,
-    fs::File,
-    io::{self, Read},
-    path::Path,
-};
+use std::{fmt, path::Path};
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+
+use crate::file;
 
 /// Longest PEM file in bytes.
 const MAX_PEM_BYTES: u64 = 4 << 20;
@@ -18,16 +15,7 @@ const MAX_PEM_BYTES: u64 = 4 << 20;
 /// A sentence that names the file.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let named = (!path.as_os_str().is_empty()).then_some(path);
-    named.map(|path| contents(path).map_err(|error| about(path, error))).transpose()
-}
-
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_PEM_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_PEM_BYTES {
-        return Err(io::Error::other(format!("over {MAX_PEM_BYTES} bytes")));
-    }
-    Ok(bytes)
+    named.map(|path| file::read(path, MAX_PEM_BYTES).map_err(|error| about(path, error))).transpose()
 }
 
 /// The certificates of a file, at least one.

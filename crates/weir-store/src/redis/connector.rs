@@ -14,6 +14,7 @@ use deadpool_redis::{
 };
 use tokio::{
     runtime::Handle,
+    sync::Semaphore,
     task::spawn_blocking,
     time::{Instant, timeout_at},
 };
@@ -33,6 +34,8 @@ use crate::{
 };
 use weir_settings::tls::Texts;
 
+/// Most threads that read the files of passwords and certificates; they may hang there.
+const MAX_READS: usize = 16;
 /// After how long of silence the system asks whether the other end is still there, and again how often.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Messages and bytes that a connection takes before whoever sends has to wait: a whole batch of a pipeline worker.
@@ -50,6 +53,8 @@ pub struct Connector {
     sentinel_credentials: CredentialsSource,
     tls: Option<TlsSettings>,
     timeout: Duration,
+    /// A place for each read of files under way.
+    reads: Arc<Semaphore>,
 }
 
 /// What a connection is for.
@@ -80,6 +85,7 @@ impl Connector {
             sentinel_credentials: CredentialsSource::of_sentinels(&settings.sentinel),
             tls: (url.tls || settings.tls.enabled).then(|| settings.tls.clone()),
             timeout: settings.connect_timeout.duration(),
+            reads: Arc::new(Semaphore::new(MAX_READS)),
         }
     }
 
@@ -139,11 +145,17 @@ impl Connector {
         let of_sentinel = matches!(purpose, Purpose::Sentinel);
         let source = if of_sentinel { &self.sentinel_credentials } else { &self.credentials };
         let (source, tls) = (source.clone(), self.tls.clone());
-        let read = move || -> Result<Secrets, String> {
-            Ok(Secrets { credentials: source.read()?, certificates: tls.as_ref().map(tls::read).transpose()? })
+        let places = Arc::clone(&self.reads);
+        let read = async move {
+            let place = places.acquire_owned().await.map_err(|error| error.to_string())?;
+            let read = move || -> Result<Secrets, String> {
+                let _place = place;
+                Ok(Secrets { credentials: source.read()?, certificates: tls.as_ref().map(tls::read).transpose()? })
+            };
+            spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
         };
-        let read = match timeout_at(deadline, spawn_blocking(read)).await {
-            Ok(read) => read.unwrap_or_else(|error| Err(error.to_string())),
+        let read = match timeout_at(deadline, read).await {
+            Ok(read) => read,
             Err(_) => Err("the files of passwords and certificates are not read in time".to_owned()),
         };
         read.map_err(|error| self.failed(address, error))

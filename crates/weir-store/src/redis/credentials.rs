@@ -1,14 +1,10 @@
 //! The credentials of connections: from the URL, the settings, or a file that may change.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use super::settings::{RedisSettings, SentinelSettings};
 use crate::url::Credentials;
-use weir_settings::Secret;
+use weir_settings::{Secret, file};
 
 /// Longest file of a password in bytes.
 const MAX_PASSWORD_BYTES: u64 = 4_096;
@@ -57,15 +53,7 @@ impl CredentialsSource {
 /// The password in a file, without the line's end.
 fn read_password(path: &Path) -> Result<Secret, String> {
     let wrong = |what: &dyn std::fmt::Display| format!("password file {}: {what}", path.display());
-    let read = || -> io::Result<String> {
-        let mut text = String::new();
-        File::open(path)?.take(MAX_PASSWORD_BYTES + 1).read_to_string(&mut text)?;
-        Ok(text)
-    };
-    let text = read().map_err(|error| wrong(&error))?;
-    if text.len() as u64 > MAX_PASSWORD_BYTES {
-        return Err(wrong(&format_args!("over {MAX_PASSWORD_BYTES} bytes")));
-    }
+    let text = file::read_text(path, MAX_PASSWORD_BYTES).map_err(|error| wrong(&error))?;
     match text.trim_end_matches(['\r', '\n']) {
         "" => Err(wrong(&"empty")),
         text => Ok(text.to_owned().into()),

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File, OpenOptions},
+    hash::{BuildHasher, RandomState},
     io::{self, ErrorKind},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -11,6 +12,9 @@ use std::{
 use super::write::write;
 use crate::MemoryStore;
 use weir_core::domain::Clock;
+
+/// Ends the name of a file that is being written.
+const TEMPORARY: &str = ".tmp";
 
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +25,14 @@ pub struct Saved {
     pub bytes: u64,
 }
 
-/// Writes a store's states to a file that only its owner may read. What stood there before stays until all is on disk. Not
-/// to be called twice at once for one path. It blocks.
+/// Writes a store's states to a file that only its owner may read. What stood there before stays until all is on disk. It
+/// blocks.
 ///
 /// # Errors
 /// What the system says; then the file is as it was.
 pub fn save<C: Clock>(store: &MemoryStore<C>, path: &Path) -> io::Result<Saved> {
-    let beside = with_suffix(path, ".tmp");
-    // One that was left behind may have other rights.
-    absent_is_fine(fs::remove_file(&beside))?;
+    // By a name of its own, so that no two writers write into one file.
+    let beside = with_suffix(path, &format!(".{:016x}{TEMPORARY}", RandomState::new().hash_one(())));
     let saved = save_beside(store, path, &beside);
     if saved.is_err() {
         // The first error tells more than one from clearing up.
@@ -43,8 +46,7 @@ fn save_beside<C: Clock>(store: &MemoryStore<C>, path: &Path, beside: &Path) -> 
     let (states, bytes) = write(store, &file)?;
     file.sync_all()?;
     fs::rename(beside, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    File::open(folder_of(path))?.sync_all()?;
     Ok(Saved { states, bytes })
 }
 
@@ -58,7 +60,23 @@ pub fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(absent_is_fine(fs::rename(path, &aside))?.map(|()| aside))
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// Whether a file of this name is one that the snapshot at `path` was being written to.
+pub(super) fn is_temporary(name: &OsStr, path: &Path) -> bool {
+    let (Some(name), Some(own)) = (name.to_str(), path.file_name().and_then(OsStr::to_str)) else { return false };
+    let between = name.strip_prefix(own).and_then(|rest| rest.strip_suffix(TEMPORARY));
+    // Without a number: of a version that had one name for all.
+    between.is_some_and(|number| {
+        let digits = number.strip_prefix('.').unwrap_or_default();
+        number.is_empty() || digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+/// The directory that a file is in.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or(OsStr::new("snapshot")).to_owned();
     name.push(suffix);
     path.with_file_name(name)

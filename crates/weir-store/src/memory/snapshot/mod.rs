@@ -16,6 +16,7 @@
 //! are decided a state may be written twice; the one that expires later counts.
 
 mod file;
+mod lock;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use file::{Saved, save, set_aside};
+pub use lock::SnapshotLock;
 pub use read::{Loaded, Snapshot};
 
 use weir_core::domain::{

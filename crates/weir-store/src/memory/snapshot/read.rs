@@ -13,6 +13,7 @@ use weir_core::{
     algorithm::{self, State},
     domain::{Clock, Micros, key::parts_end, time::MAX_MOMENT},
 };
+use weir_settings::file;
 
 /// Bytes read at once.
 const BUFFER: usize = 128 << 10;
@@ -41,7 +42,7 @@ impl Snapshot {
     /// # Errors
     /// [`SnapshotError`] for what is no whole snapshot of this version or an earlier one.
     pub fn open(path: &Path) -> Result<Option<Self>, SnapshotError> {
-        let mut file = match File::open(path) {
+        let mut file = match file::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(SnapshotError::Io(error)),

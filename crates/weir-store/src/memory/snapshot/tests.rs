@@ -318,7 +318,6 @@ fn the_file_is_its_owner_s_and_never_half_there() {
     use std::os::unix::fs::PermissionsExt;
     let (dir, path) = place();
     let (first, _) = filled(10);
-    fs::write(dir.path().join("weir.snapshot.tmp"), "left behind").unwrap();
     save(&first, &path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let names = || fs::read_dir(dir.path()).unwrap().count();
@@ -339,4 +338,24 @@ fn the_clock_goes_on_where_the_snapshot_s_stood() {
     let wall = weir_core::domain::Clock::now(&SystemClock::new());
     let resumed = weir_core::domain::Clock::now(&SystemClock::resuming_at(wall - DAY));
     assert!((wall..wall + DAY).contains(&resumed));
+}
+
+#[test]
+fn a_path_is_locked_and_what_a_killed_writer_left_is_removed() {
+    let (dir, path) = place();
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let others = ["weir.snapshot.0123.tmp", "weir.snapshot.lock", "weir.snapshot.old.tmp", "weir.tmp"];
+    let left = ["weir.snapshot.0123456789abcdef.tmp", "weir.snapshot.tmp"];
+    others.iter().chain(&left).for_each(|name| fs::write(dir.path().join(name), "").unwrap());
+    let lock = SnapshotLock::take(&path).unwrap();
+    assert!(lock.is_some());
+    assert_eq!(names(), others);
+    assert!(SnapshotLock::take(&path).unwrap().is_none());
+    drop(lock);
+    assert!(SnapshotLock::take(&path).unwrap().is_some());
 }

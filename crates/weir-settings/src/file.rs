@@ -1,0 +1,56 @@
+//! Reads the files that settings name: regular files only, each up to a bound.
+//!
+//! A FIFO waits for a writer, a device never ends, and a file may grow while it is read. So what is no regular file is an
+//! error, and no more is read than may be there.
+
+use std::{
+    fs::{self, File, Metadata},
+    io::{self, ErrorKind, Read},
+    path::Path,
+};
+
+/// Opens a regular file, or one that symbolic links lead to.
+///
+/// # Errors
+/// What the system says, or that it is not a regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    // Before it is opened, because opening a FIFO waits for its writer; and after, because the path may lead elsewhere by then.
+    check_regular(&fs::metadata(path)?)?;
+    let file = File::open(path)?;
+    check_regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Reads a regular file of at most `max_bytes`. Blocks meanwhile.
+///
+/// # Errors
+/// What the system says, that it is not a regular file, or that it is longer ([`ErrorKind::FileTooLarge`]). None shows
+/// what is in it.
+pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("over {max_bytes} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Reads a regular file of at most `max_bytes` in UTF-8. Blocks meanwhile.
+///
+/// # Errors
+/// As [`read`], and the first line that is not UTF-8.
+pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    String::from_utf8(read(path, max_bytes)?).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        io::Error::other(format!("line {line}: not UTF-8"))
+    })
+}
+
+fn check_regular(metadata: &Metadata) -> io::Result<()> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    let what = if metadata.is_dir() { "a directory" } else { "a FIFO, a socket or a device" };
+    Err(io::Error::other(format!("{what}, not a regular file")))
+}

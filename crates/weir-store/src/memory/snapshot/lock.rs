@@ -1,0 +1,47 @@
+//! One process writes a snapshot: of two on one path each would overwrite what the other counted.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+
+use super::file::{folder_of, is_temporary, with_suffix};
+
+/// Held by the process that loads and writes the snapshot at a path. The system releases it when the process ends, however
+/// it does.
+#[derive(Debug)]
+pub struct SnapshotLock {
+    _file: File,
+}
+
+impl SnapshotLock {
+    /// Takes the lock of the snapshot at `path`, in a file beside it, which stays there. `None`: another process has it.
+    /// What a process that was killed while it wrote has left is removed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn take(path: &Path) -> io::Result<Option<Self>> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(with_suffix(path, ".lock"))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        for entry in fs::read_dir(folder_of(path))?.filter_map(Result::ok) {
+            if is_temporary(&entry.file_name(), path) {
+                // One that stays takes up room, and nothing else.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(Some(Self { _file: file }))
+    }
+}
