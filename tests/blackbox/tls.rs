@@ -128,6 +128,49 @@ async fn a_client_is_let_in_by_its_certificate_and_its_name() {
     server.wait_for_log("a TLS handshake failed");
 }
 
+#[test]
+fn a_self_signed_certificate_is_accepted_where_it_is_itself_the_authority() {
+    // As a service's, to the commands; its name and its end still count, and another such one is not it.
+    let pair = Leaf::host("localhost").self_signed();
+    let ended = Leaf::host("localhost").until(2021).self_signed();
+    let other = Leaf::host("localhost").self_signed();
+    for (shown, trusted, name, told) in [
+        (&pair, &pair, "localhost", None),
+        (&pair, &pair, "elsewhere", Some("not valid for name")),
+        (&ended, &ended, "localhost", Some("Expired")),
+        (&pair, &other, "localhost", Some("invalid peer certificate")),
+    ] {
+        let setup = Setup::new().policy(POLICY).grpc_tls(shown).file("UNUSED_CA", "ca.pem", &trusted.cert);
+        let server = setup.start();
+        let ca = server.dir.path().join("ca.pem");
+        let run = ask(&server.grpc, &["--tls-ca", text(&ca), "--tls-server-name", name]);
+        assert_eq!(run.code, if told.is_some() { 2 } else { 0 }, "{name} {told:?}: {run:?}");
+        let err = run.err.to_lowercase();
+        assert!(told.is_none_or(|told| err.contains(&told.to_lowercase())), "{told:?}: {err}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_may_show_what_is_itself_in_the_file_of_authorities() {
+    let authority = Authority::new("ours");
+    let leaf = || Leaf::host("pay.example");
+    let (good, ended) = (leaf().self_signed(), leaf().until(2021).self_signed());
+    let unnamed = Leaf::host("shop.example").self_signed();
+    let clients = [&good, &ended, &unnamed].map(|pair| pair.cert.as_str()).concat();
+    let server = Setup::new()
+        .policy(POLICY)
+        .grpc_tls(&authority.sign(Leaf::host("localhost")))
+        .file("WEIR_GRPC__TLS__CLIENT_CA", "clients.pem", &clients)
+        .env("WEIR_GRPC__TLS__CLIENT_NAMES", "pay.example")
+        .start();
+    assert_eq!(is_let_in(&server, &authority, Some(&good)).await, Ok(()));
+    // Another one says the same, and is not it.
+    let other = leaf().self_signed();
+    for refused in [&ended, &unnamed, &other] {
+        assert_eq!(is_let_in(&server, &authority, Some(refused)).await, Err(Code::Unavailable));
+    }
+}
+
 #[tokio::test]
 async fn where_certificates_are_optional_a_bad_one_is_still_refused() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));

@@ -66,6 +66,14 @@ impl Leaf {
         Self { params }
     }
 
+    /// What `openssl req -x509` makes: signed by its own key, and an authority (CA:TRUE).
+    pub fn self_signed(mut self) -> Pair {
+        self.params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let cert = self.params.self_signed(&key).expect("a certificate").pem();
+        Pair { cert, key: key.serialize_pem() }
+    }
+
     /// The same, over so long from now.
     pub fn lasting(mut self, time: Duration) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch");

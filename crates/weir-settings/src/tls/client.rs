@@ -4,7 +4,10 @@ use std::{path::Path, sync::Arc};
 
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
 
-use super::pem::{self, about};
+use super::{
+    own::ServerVerifier,
+    pem::{self, about},
+};
 
 /// PEM files; an empty path is none.
 #[derive(Clone, Copy, Debug)]
@@ -44,23 +47,27 @@ impl Paths<'_> {
     pub fn config(&self, texts: &Texts) -> Result<ClientConfig, String> {
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(self.roots(texts.ca.as_deref())?);
+            .map_err(|error| error.to_string())?;
+        let config = match texts.ca.as_deref() {
+            None => config.with_root_certificates(system_roots()?),
+            Some(ca) => {
+                let verifier = ServerVerifier::new(super::roots(self.ca, ca)?, pem::certificates(self.ca, ca)?);
+                let verifier = verifier.map_err(|error| about(self.ca, error))?;
+                config.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
+        };
         let (Some(cert), Some(key)) = (&texts.cert, &texts.key) else { return Ok(config.with_no_client_auth()) };
         let (chain, key) = (pem::certificates(self.cert, cert)?, pem::key(self.key, key)?);
         config.with_client_auth_cert(chain, key).map_err(|error| about(self.cert, error))
     }
+}
 
-    fn roots(&self, pem: Option<&[u8]>) -> Result<RootCertStore, String> {
-        let Some(pem) = pem else {
-            let mut roots = RootCertStore::empty();
-            // Those that cannot be read are left out: a system often has one such, and the others do.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            let none = "the system trusts no authority; name the file of one (`ca`)";
-            return if roots.is_empty() { Err(none.to_owned()) } else { Ok(roots) };
-        };
-        super::roots(self.ca, pem)
-    }
+fn system_roots() -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    // Those that cannot be read are left out: a system often has one such, and the others do.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let none = "the system trusts no authority; name the file of one (`ca`)";
+    if roots.is_empty() { Err(none.to_owned()) } else { Ok(roots) }
 }
 
 /// A name that a server's certificate may bear.

@@ -1,6 +1,7 @@
 //! PEM files that settings name, and what a client makes of them.
 
 mod client;
+mod own;
 pub mod pem;
 
 use std::path::Path;
@@ -8,6 +9,7 @@ use std::path::Path;
 use rustls::RootCertStore;
 
 pub use client::{Paths, Texts, server_name};
+pub use own::OwnAuthorities;
 
 /// The certificate authorities of a file.
 ///

@@ -1,0 +1,104 @@
+//! Certificates that are themselves a configured authority.
+//!
+//! `openssl req -x509` makes a self-signed certificate with CA:TRUE. webpki accepts none such as the peer's own, not even where
+//! it is what stands in the CA file. One that stands there byte for byte is accepted here: what remains to be verified is
+//! its time, its name, and in the handshake that the peer has its key.
+
+use std::sync::Arc;
+
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
+};
+use x509_parser::{parse_x509_certificate, time::ASN1Time};
+
+/// The certificates of a CA file, of which a peer may have one itself.
+#[derive(Debug)]
+pub struct OwnAuthorities(Vec<CertificateDer<'static>>);
+
+impl OwnAuthorities {
+    /// These.
+    pub fn new(certificates: Vec<CertificateDer<'static>>) -> Self {
+        Self(certificates)
+    }
+
+    /// Whether this is one of them; if so, whether it is valid at this moment.
+    ///
+    /// # Errors
+    /// It is over, or has not begun.
+    pub fn verify(&self, certificate: &CertificateDer<'_>, now: UnixTime) -> Result<bool, Error> {
+        if !self.0.contains(certificate) {
+            return Ok(false);
+        }
+        let (_, parsed) = parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
+        let now = i64::try_from(now.as_secs()).ok().and_then(|seconds| ASN1Time::from_timestamp(seconds).ok());
+        let now = now.ok_or(Error::FailedToGetCurrentTime)?;
+        match parsed.validity() {
+            validity if now < validity.not_before => Err(CertificateError::NotValidYet.into()),
+            validity if now > validity.not_after => Err(CertificateError::Expired.into()),
+            _ => Ok(true),
+        }
+    }
+}
+
+/// Verifies servers by the certificates of a CA file: those that these sign, and these themselves.
+#[derive(Debug)]
+pub(super) struct ServerVerifier {
+    signed: Arc<WebPkiServerVerifier>,
+    own: OwnAuthorities,
+}
+
+impl ServerVerifier {
+    /// By these certificates, which are also in `roots`.
+    pub fn new(roots: RootCertStore, certificates: Vec<CertificateDer<'static>>) -> Result<Self, String> {
+        let provider = Arc::new(ring::default_provider());
+        let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        Ok(Self { signed: signed.map_err(|error| error.to_string())?, own: OwnAuthorities::new(certificates) })
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if self.own.verify(own, now)? {
+            verify_server_name(&ParsedCertificate::try_from(own)?, name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        self.signed.verify_server_cert(own, others, name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
+    }
+}
