@@ -8,6 +8,7 @@ pub mod connector;
 pub mod credentials;
 mod cross_slot;
 mod encode;
+mod eviction;
 mod factory;
 pub mod hello;
 mod io;

@@ -26,6 +26,7 @@ use tracing::{info, warn};
 
 use super::{
     connector::{Connector, Purpose, Secrets},
+    eviction::warn_of_eviction,
     probe::ProbeKey,
     sentinel::Sentinels,
 };
@@ -167,10 +168,19 @@ impl Pool {
         let info = self.connector.info(address, &secrets);
         let manager = info.and_then(|info| Manager::new_with_config(info, config));
         let manager = manager.map_err(|error| self.connector.refused(address, error))?;
-        let (connector, purpose) = (Arc::clone(&self.connector), self.purpose.clone());
+        let (connector, purpose, server) = (Arc::clone(&self.connector), self.purpose.clone(), address.clone());
+        // Once for all connections of the epoch.
+        let eviction_known = Arc::<AtomicBool>::default();
         let prepare = Hook::async_fn(move |connection: &mut MultiplexedConnection, _| {
-            let (connector, purpose) = (Arc::clone(&connector), purpose.clone());
-            Box::pin(async move { connector.prepare(connection, &purpose).await.map_err(HookError::Backend) })
+            let (connector, purpose, server) = (Arc::clone(&connector), purpose.clone(), server.clone());
+            let eviction_known = Arc::clone(&eviction_known);
+            Box::pin(async move {
+                connector.prepare(connection, &purpose).await.map_err(HookError::Backend)?;
+                if !eviction_known.swap(true, Ordering::Relaxed) {
+                    warn_of_eviction(connection.clone(), &server).await;
+                }
+                Ok(())
+            })
         });
         let builder = deadpool_redis::Pool::builder(manager).max_size(self.max_size).post_create(prepare);
         let pool =
