@@ -6,7 +6,7 @@ use weir_store::{
     redis::{
         command::words,
         hello::{Hello, ServerMode},
-        reply::{Answers, MAX_TIME},
+        reply::{Answers, MAX_TIME, Tells},
         slots::{self, SLOTS, SlotMap},
     },
     url::Address,
@@ -14,8 +14,14 @@ use weir_store::{
 
 use deadpool_redis::redis::{Parser, Value};
 
-/// Levels of the parts that are answered, and whether they tell what they have written.
-const PARTS: [(u32, bool); 4] = [(1, false), (2, true), (0, false), (16, false)];
+/// Levels of the parts that are answered, and what they tell besides.
+const PARTS: [(u32, Tells); 5] = [
+    (1, Tells::Decisions),
+    (2, Tells::Changes),
+    (0, Tells::Decisions),
+    (3, Tells::LeftCharged),
+    (16, Tells::Decisions),
+];
 
 /// Bytes are replies one after the other until they are none, and each is understood or told to be something else.
 pub fn reply(bytes: &[u8]) {

@@ -58,7 +58,7 @@ impl From<CheckError> for Rejected {
                 );
                 match cause {
                     StoreError::Unavailable(_) => Self::new(Code::Unavailable, "the store does not answer"),
-                    StoreError::Overloaded => {
+                    StoreError::Overloaded(_) => {
                         Self::exhausted("too many requests wait for the store", RETRY_WHEN_OVERLOADED)
                     }
                 }

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use weir::proto::{
-    Charge, CheckRequest, CheckResponse, FixedWindow, Limit, LimitSpec, TokenBucket, limit::Algorithm,
-    rate_limiter_client::RateLimiterClient,
+    Charge, CheckRequest, CheckResponse, FixedWindow, Limit, LimitSpec, SlidingBuckets, SlidingLog, TokenBucket,
+    limit::Algorithm, rate_limiter_client::RateLimiterClient,
 };
 use weir_test_redis::{Cluster, ClusterOptions, eventually};
 
@@ -20,6 +20,8 @@ use crate::{
 const OUTER: u64 = 100;
 /// A period that does not end while a test runs.
 const LONG_SECONDS: i64 = 30 * 86_400;
+/// Charges that could not be taken back.
+const UNDO_FAILURES: &str = "weir_store_undo_failures_total{store=\"redis\"}";
 /// A window that ends while a check is on its way; what comes after it takes far less.
 const WINDOW_SECONDS: i64 = 4;
 
@@ -39,6 +41,7 @@ fn shadow(limit: Limit) -> Limit {
 }
 
 /// Asks one service, with limits of the request's own.
+#[derive(Clone)]
 struct Asker {
     client: RateLimiterClient<Channel>,
     limits: Vec<Limit>,
@@ -86,27 +89,48 @@ fn a_refusal_takes_back_what_other_anchors_charged() {
             assert_eq!(asker.left(&key).await, left, "{case}: as it is afterwards");
         }
     });
-    of_a_window_that_has_ended(&cluster, service.client(), &runtime);
+    let client = runtime.block_on(service.client());
+    let window_ends = || {
+        let window = window_now();
+        eventually("the window ends", || if window_now() > window { Ok(()) } else { Err("not yet".to_owned()) });
+    };
+    let above = window(OUTER, WINDOW_SECONDS, false);
+    let left = refused_while_others_charge(&cluster, (client, "ended"), &runtime, above, window_ends);
+    assert_eq!(left, OUTER - 3, "nothing was given back to the window of now");
+    assert_eq!(service.metric(UNDO_FAILURES), 1.0);
     assert_no_panic(&service);
 }
 
-/// What was charged to a window is not given back to the next one.
-fn of_a_window_that_has_ended(
+#[test]
+fn what_others_charged_since_keeps_nothing_charged_to_nobody() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let service = patient(&cluster.url()).start();
+    let runtime = runtime();
+    let period = Some(seconds_long(LONG_SECONDS));
+    let log = SlidingLog { count: OUTER, period, ..SlidingLog::default() };
+    let buckets = SlidingBuckets { count: OUTER, period, resolution: Some(seconds_long(86_400)) };
+    for (name, outer) in [("log", Algorithm::SlidingLog(log)), ("buckets", Algorithm::SlidingBuckets(buckets))] {
+        let client = runtime.block_on(service.client());
+        let above = Limit { depth: 1, ..limit(outer) };
+        let left = refused_while_others_charge(&cluster, (client, name), &runtime, above, || {});
+        assert_eq!((left, service.metric(UNDO_FAILURES)), (OUTER - 4, 0.0), "{name}");
+    }
+    assert_no_panic(&service);
+}
+
+/// A check of 5 units is refused by a user's limit after the limit above has charged it: meanwhile `wait`, and then others
+/// charge 3. Tells what is left above, where one check had passed before. `name` is a key's.
+fn refused_while_others_charge(
     cluster: &Cluster,
-    client: impl Future<Output = RateLimiterClient<Channel>>,
+    (client, name): (RateLimiterClient<Channel>, &str),
     runtime: &Runtime,
-) {
-    let (outer, inner, node) = on_two_nodes(cluster);
-    let mut asker = Asker {
-        client: runtime.block_on(client),
-        limits: vec![window(OUTER, WINDOW_SECONDS, false), bucket(2, 1)],
-        charge: Charge::AllOrNothing,
-    };
-    let mut above = Asker {
-        client: asker.client.clone(),
-        limits: vec![window(OUTER, WINDOW_SECONDS, false)],
-        charge: Charge::AllOrNothing,
-    };
+    above: Limit,
+    wait: impl FnOnce(),
+) -> u64 {
+    let (outer, inner, node) = on_two_nodes(cluster, name);
+    let limits = vec![above.clone(), bucket(2, 1)];
+    let mut asker = Asker { client, limits, charge: Charge::AllOrNothing };
+    let mut others = Asker { limits: vec![above], ..asker.clone() };
     let (top, user) = (outer.clone(), inner.clone());
     let key = [top.as_str(), user.as_str()];
     assert!(runtime.block_on(asker.ask(&key, 1)).allowed);
@@ -114,17 +138,16 @@ fn of_a_window_that_has_ended(
     cluster.nodes[node].cli(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     let refused = runtime.spawn(async move { asker.ask(&[&outer, &inner].map(String::as_str), 5).await });
     let above_key = &key[..1];
-    eventually("the other anchor is charged", || match runtime.block_on(above.left(above_key))[0] {
+    eventually("the other anchor is charged", || match runtime.block_on(others.left(above_key))[0] {
         left if left <= OUTER - 5 => Ok(()),
         left => Err(format!("{left} left")),
     });
-    let window = window_now();
-    eventually("the window ends", || if window_now() > window { Ok(()) } else { Err("not yet".to_owned()) });
-    runtime.block_on(above.ask(above_key, 3));
+    wait();
+    runtime.block_on(others.ask(above_key, 3));
     cluster.nodes[node].cli(&["CLIENT", "UNPAUSE"]);
     let refused = runtime.block_on(refused).expect("an answer");
     assert!(!refused.allowed);
-    assert_eq!(runtime.block_on(above.left(above_key)), [OUTER - 3], "nothing was given back to the window of now");
+    runtime.block_on(others.left(above_key))[0]
 }
 
 fn window_now() -> u64 {
@@ -133,8 +156,8 @@ fn window_now() -> u64 {
 }
 
 /// Two segments of a key that live on different nodes, and the node of the second.
-fn on_two_nodes(cluster: &Cluster) -> (String, String, usize) {
-    let outer = "ended".to_owned();
+fn on_two_nodes(cluster: &Cluster, outer: &str) -> (String, String, usize) {
+    let outer = outer.to_owned();
     let first = cluster.owner(cluster.slot(&hash_of(&[&outer])));
     let mut users = (0..).map(|number| format!("user{number}"));
     let found = users.find_map(|user| {

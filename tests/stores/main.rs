@@ -11,6 +11,7 @@ mod failover;
 mod moving_slots;
 mod outages;
 mod planned_failover;
+mod round_trips;
 mod service;
 mod start;
 #[allow(dead_code)]

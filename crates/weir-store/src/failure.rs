@@ -19,6 +19,9 @@ pub enum Failure {
     /// More requests wait than may.
     #[error("too many requests wait")]
     QueueFull,
+    /// Others went before the request, and its time was up: there is more to do than the server can. It may have been sent.
+    #[error("too much waits for the time that the request has")]
+    Shed,
     /// The time was up before the request was sent.
     #[error("no time was left to send the request")]
     Late,
@@ -79,6 +82,19 @@ pub enum RefusalCode {
     NoWrites,
 }
 
+/// Most bytes of a server's or a connection's text that are kept: it goes to logs, and may be as long as its sender likes.
+const MAX_TEXT_BYTES: usize = 1_024;
+
+/// A text from outside, cut where it is too long for a log.
+pub(crate) fn cut(text: &str) -> Arc<str> {
+    let bytes = text.len();
+    if bytes <= MAX_TEXT_BYTES {
+        return text.into();
+    }
+    let kept = (0..=MAX_TEXT_BYTES).rev().find_map(|end| text.get(..end)).unwrap_or_default();
+    format!("{kept}… ({bytes} bytes)").into()
+}
+
 /// What an error says that concerns a right that the user of a script lacks, who has no code before version 7.2.
 const SCRIPT_USER: &str = "The user executing the script";
 
@@ -120,19 +136,35 @@ impl Failure {
     pub fn of_server(text: &str) -> Self {
         let code = RefusalCode::of(text.split(' ').next().unwrap_or_default());
         let code = code.or_else(|| text.contains(SCRIPT_USER).then_some(RefusalCode::NoPerm));
-        let refused = |code| Self::Refused(ServerError { code, text: text.into() });
-        code.map_or_else(|| Self::Server(text.into()), refused)
+        let refused = |code| Self::Refused(ServerError { code, text: cut(text) });
+        code.map_or_else(|| Self::Server(cut(text)), refused)
     }
 
     /// What the error means with which one plan of a script failed. Nothing of the plan was written.
     pub(crate) fn of_script(text: &str) -> Self {
-        let refused = |code| Self::Refused(ServerError { code, text: text.into() });
-        RefusalCode::of_command(text).map_or_else(|| Self::Corrupt(text.into()), refused)
+        let refused = |code| Self::Refused(ServerError { code, text: cut(text) });
+        RefusalCode::of_command(text).map_or_else(|| Self::Corrupt(cut(text)), refused)
+    }
+
+    /// What the error means with which one plan of a script failed after it had written.
+    pub(crate) fn of_script_that_wrote(text: &str) -> Self {
+        Self::Lost(cut(text))
+    }
+
+    /// Whether a plan of a script failed after it had written because the server refused what follows, as without a right:
+    /// so it would each further plan, and each would stay charged without an answer.
+    pub(crate) fn is_refusal_after_write(&self) -> bool {
+        matches!(self, Self::Lost(text) if RefusalCode::of_command(text).is_some())
     }
 
     /// Whether the request was not carried out, for sure, and may be if it is sent again.
     pub fn may_be_sent_again(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Closed | Self::Refused(_))
+    }
+
+    /// Whether there is too much to do: that says nothing of the server.
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Self::QueueFull | Self::Shed)
     }
 
     /// The refusal's code, where it is one.
@@ -150,6 +182,7 @@ impl Failure {
             Self::Closed => "closed",
             Self::BreakerOpen(_) => "breaker_open",
             Self::QueueFull => "queue_full",
+            Self::Shed => "shed",
             Self::Late => "late",
             Self::Server(_) => "server",
             Self::Lost(_) => "lost",
@@ -190,6 +223,19 @@ mod tests {
             let failure = Failure::of_server(text);
             assert_eq!((failure.kind(), failure.may_be_sent_again()), (kind, again), "{text}");
         }
+    }
+
+    #[test]
+    fn texts_from_outside_are_cut() {
+        let long = "€".repeat(1 << 20);
+        for text in [format!("MOVED {long}"), format!("ERR {long}"), long.clone()] {
+            for failure in [Failure::of_server(&text), Failure::of_script(&text), Failure::of_script_that_wrote(&text)]
+            {
+                let told = failure.to_string();
+                assert!(told.len() < MAX_TEXT_BYTES + 100 && told.ends_with(" bytes)"), "{} bytes", told.len());
+            }
+        }
+        assert_eq!(&*cut("ERR short"), "ERR short");
     }
 
     #[test]

@@ -82,10 +82,7 @@ pub struct ResetDone {
 
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::QueueFull => Self::Overloaded,
-            failure => Self::Unavailable(failure),
-        }
+        if failure.is_overload() { Self::Overloaded(failure) } else { Self::Unavailable(failure) }
     }
 }
 
@@ -95,7 +92,7 @@ pub enum StoreError {
     /// The shared store cannot be asked, or its reply is lost.
     #[error("the store does not answer")]
     Unavailable(#[source] Failure),
-    /// More requests wait for the shared store than may.
+    /// More waits for the shared store than may, or than it can do in time. That is not an outage.
     #[error("too many requests wait for the store")]
-    Overloaded,
+    Overloaded(#[source] Failure),
 }

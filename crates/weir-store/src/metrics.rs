@@ -69,6 +69,13 @@ pub struct ServerStatus {
     pub waiting: usize,
 }
 
+impl ServerStatus {
+    /// Of a server that is not asked and to which no connections are kept.
+    pub(crate) fn down(server: String) -> Self {
+        Self { server, up: false, open: 0, idle: 0, waiting: 0 }
+    }
+}
+
 impl Default for StoreMeter {
     fn default() -> Self {
         Self {
@@ -95,9 +102,9 @@ impl StoreMeter {
         self.batches.record_number(checks as u64);
     }
 
-    /// A charge of a refused check could not be taken back.
-    pub(crate) fn not_taken_back(&self) {
-        self.not_taken_back.fetch_add(1, Ordering::Relaxed);
+    /// So many charges of a refused check could not be taken back.
+    pub(crate) fn not_taken_back(&self, charges: u64) {
+        self.not_taken_back.fetch_add(charges, Ordering::Relaxed);
     }
 
     /// How its servers are now; those that are gone have no series any more.

@@ -80,8 +80,8 @@ impl SharedStore {
                 }
                 Ok(failure)
             }
-            StoreError::Overloaded => {
-                error_counter(&self.registry, Failure::QueueFull.kind()).increment(1);
+            StoreError::Overloaded(ref failure) => {
+                error_counter(&self.registry, failure.kind()).increment(1);
                 Err(error)
             }
         }

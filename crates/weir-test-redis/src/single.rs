@@ -69,7 +69,8 @@ impl Options {
         Self { role: Role::Sentinel, ..Self::port() }
     }
 
-    pub(super) fn node() -> Self {
+    /// A node of a Cluster, which serves no slots yet.
+    pub fn node() -> Self {
         Self { role: Role::Node, ..Self::port() }
     }
 

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use super::scene::{Scene, service};
+use super::{
+    callers::{CALLERS, RULES},
+    scene::{Scene, service},
+};
 use weir_test_redis::{Options, SentinelOptions, Sentinels, Server, Silent};
 
 #[test]
@@ -22,6 +25,31 @@ fn a_password_that_changes() {
     scene.wait_for_recovery();
     let log = scene.service[0].log();
     assert!(!log.iter().any(|line| line.contains("-secret")), "{log:#?}");
+    scene.finish(true);
+}
+
+/// What docs/redis.md gives a user for checks.
+const RIGHTS: [&str; 10] =
+    ["+script|load", "+evalsha", "+time", "+hmget", "+hset", "+hdel", "+pttl", "+pexpire", "+hrandfield", "+ping"];
+/// Checks that may be charged without an answer when a right is lost: those of one round trip of each worker.
+const MOST_LOST: f64 = 2.0 * (RULES.len() * CALLERS) as f64;
+
+#[test]
+fn a_right_that_is_lost() {
+    let redis = Server::start(Options::socket());
+    redis.cli(&[&["ACL", "SETUSER", "app", "on", ">pw", "~weir:*", "-@all"], &RIGHTS[..]].concat());
+    let url = redis.url().replace("redis+unix://", "redis+unix://app:pw@");
+    let mut scene = Scene::start_well("ACL", service(&url));
+    // It follows the write of a charge.
+    redis.cli(&["ACL", "SETUSER", "app", "-pttl"]);
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    scene.answers_at_once();
+    let lost = scene.service[0].metric("weir_store_errors_total{store=\"redis\",kind=\"lost\"}");
+    assert!(lost <= MOST_LOST, "{lost} charges without an answer");
+    redis.cli(&["ACL", "SETUSER", "app", "+pttl"]);
+    scene.mended();
+    scene.wait_for_recovery();
     scene.finish(true);
 }
 

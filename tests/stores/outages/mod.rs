@@ -5,10 +5,13 @@
 
 mod callers;
 mod changes;
+mod cluster_start;
 mod lost_replies;
 mod one_server;
 mod scene;
 mod unnoticed;
+mod warnings;
+mod wire;
 
 use std::time::Duration;
 

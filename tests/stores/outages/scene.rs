@@ -32,6 +32,8 @@ const COMMAND_TIMEOUT: Duration = Duration::from_millis(200);
 const LONGEST_CALL: Duration = COMMAND_TIMEOUT.saturating_mul(10);
 /// Answers in a row that show that something is so.
 const ENOUGH: usize = 20;
+/// Answers of the breaker in a row, without a check that tries for a connection.
+const ENOUGH_AT_ONCE: f64 = 200.0;
 /// Units of the callers' limits: never used up.
 const PLENTY: u64 = 1_000_000_000;
 /// What a crowd gets afterwards, and what is left to one replica of a key of its own.
@@ -111,6 +113,23 @@ impl Scene {
             let other =
                 !up || !text.lines().any(|line| line.starts_with("weir_store_server_up{") && line.ends_with("} 0"));
             if seen && other { Ok(()) } else { Err("the other".to_owned()) }
+        });
+    }
+
+    /// The circuit breaker answers: no check tries for a connection any more, however long the outage lasts.
+    pub fn answers_at_once(&self) {
+        let counts = || {
+            ["connect", "breaker_open"].map(|kind| {
+                self.service[0].metric(&format!("weir_store_errors_total{{store=\"redis\",kind=\"{kind}\"}}"))
+            })
+        };
+        let mut seen = counts();
+        eventually("the breaker answers", || {
+            let [connect, breaker_open] = counts();
+            if connect > seen[0] {
+                seen = [connect, breaker_open];
+            }
+            if breaker_open >= seen[1] + ENOUGH_AT_ONCE { Ok(()) } else { Err(format!("{connect} {breaker_open}")) }
         });
     }
 

@@ -98,9 +98,14 @@ pub trait Algorithm: Sized {
     /// sustained rate. Rounded up; at least 1 µs.
     fn window(&self) -> Micros;
 
-    /// When a refund takes back exactly one certain charge, although others were made after it.
+    /// How exactly one certain charge is taken back, although others were made after it.
     fn takes_back(&self) -> TakesBack {
         TakesBack::WhileItLasts
+    }
+
+    /// Most marks that a state may hold, each with the units that were spent at it: what a step may have to go through.
+    fn marks_max(&self) -> u64 {
+        1
     }
 
     /// The numbers that the Lua half takes.
@@ -115,14 +120,17 @@ fn checked<A: Algorithm>(fields: A::Fields, bounds: &Bounds) -> Result<A, ParamE
     A::new(fields, bounds)
 }
 
-/// When a refund of what was charged leaves a state as if that had never been charged, others having charged since.
+/// How what was charged is taken back so that a state is as if that had never been charged, others having charged since:
+/// by a refund, for so long, or else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakesBack {
     /// As long as what was charged before it has not faded altogether: all charges fade as one.
     WhileItLasts,
     /// Until the end of the period in which it was charged; the key's own, where it has a phase.
     WithinPeriod(Micros),
-    /// Not at all, since a refund takes the newest charges.
+    /// A refund takes the newest charges. But each is remembered by its mark, so `runs_without` of `runs.lua` finds it.
+    ByMark,
+    /// Not at all.
     Never,
 }
 
@@ -223,6 +231,11 @@ macro_rules! algorithms {
             /// See [`Algorithm::takes_back`].
             pub fn takes_back(&self) -> TakesBack {
                 match self { $(Self::$variant(params) => params.takes_back(),)+ }
+            }
+
+            /// See [`Algorithm::marks_max`].
+            pub fn marks_max(&self) -> u64 {
+                match self { $(Self::$variant(params) => params.marks_max(),)+ }
             }
 
             /// The algorithm's place in [`LIST`].

@@ -47,6 +47,28 @@ local function runs_with(s, size, after, mark, more, newest, units, at, added)
   return numbers, length
 end
 
+-- Without so many of the units that were spent at a mark, others having been spent since.
+local function runs_without(s, mark, taken)
+  local size, after, at, more = #s - 2, 1, 0, 0
+  local numbers, length, newest, units = {}, 0, 0, 0
+  while after <= size do
+    after, at, more = runs_next(s, size, after, at)
+    local left = more + 1
+    if at == mark then left = math.max(left - taken, 0) end
+    if left > 0 then
+      length = length + 1
+      numbers[length] = at - newest
+      if left > 1 then
+        length = length + 1
+        numbers[length] = 1 - left
+      end
+      newest, units = at, units + left
+    end
+  end
+  numbers[length + 1], numbers[length + 2] = newest, units
+  return numbers
+end
+
 -- Without so many of the newest units.
 local function runs_cut(s, taken)
   local size = #s - 2

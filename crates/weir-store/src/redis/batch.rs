@@ -82,7 +82,7 @@ impl Batch {
         self.waiters.iter_mut().for_each(|waiter| waiter.answer(Err(failure.clone())));
     }
 
-    /// Sends all calls and gives each waiter its answer as soon as it comes: the last refusal, if any. A server that has lost
+    /// Sends all calls and gives each waiter its answer as soon as it comes: a refusal, if any, the worst. A server that has lost
     /// the script gets it again, and the calls that it did not run for that once more.
     ///
     /// # Errors
@@ -160,8 +160,14 @@ impl Batch {
                 Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
                 Err(failure) => Err(failure.clone()),
             };
-            if let Err(failure @ Failure::Refused(_)) = &answer {
-                round.refused = Some(failure.clone());
+            match &answer {
+                Err(failure) if failure.is_refusal_after_write() => round.refused = Some(failure.clone()),
+                Err(failure @ Failure::Refused(_))
+                    if !round.refused.as_ref().is_some_and(Failure::is_refusal_after_write) =>
+                {
+                    round.refused = Some(failure.clone());
+                }
+                _ => {}
             }
             waiter.answer(answer);
         }

@@ -12,6 +12,7 @@ use tracing::debug;
 
 use self::refresh::Refresh;
 use super::{
+    breaker::Breaker,
     encode::Part,
     factory::NodeFactory,
     node::Node,
@@ -23,7 +24,7 @@ use crate::{Failure, failure::RefusalCode, url::Address};
 
 /// Times that one request is sent elsewhere.
 const MAX_REDIRECTS: u32 = 8;
-/// Why nobody can be asked.
+/// Why no server can be asked.
 const UNKNOWN: &str = "it is not known yet who serves the Cluster's slots";
 
 /// A Cluster.
@@ -39,14 +40,16 @@ struct Shared {
     /// One change of the map at a time.
     change: Mutex<()>,
     refresh: Refresh,
+    /// Open while refreshes fail or the map lacks slots: checks of a slot without a known master do not wait then.
+    topology: Breaker,
 }
 
 impl Cluster {
     /// A Cluster that is found through `seeds`; a task keeps its map true.
     pub fn start(seeds: Vec<Address>, factory: NodeFactory) -> Self {
-        let (map, change, refresh) = (ArcSwap::default(), Mutex::default(), Refresh::default());
+        let (map, change, refresh, topology) = Default::default();
         let runtime = factory.runtime.clone();
-        let shared = Arc::new(Shared { factory, seeds, map, change, refresh });
+        let shared = Arc::new(Shared { factory, seeds, map, change, refresh, topology });
         let task = runtime.spawn(refresh::run(Arc::clone(&shared)));
         Self { shared, task }
     }
@@ -56,14 +59,21 @@ impl Cluster {
         self.shared.map.load().masters().map(|(_, node)| Arc::clone(node)).collect()
     }
 
+    /// The seeds that are not known as masters while the slot map is incomplete: no checks go there.
+    pub fn unknown_seeds(&self) -> Vec<Address> {
+        let map = self.shared.map.load();
+        let unknown = self.shared.seeds.iter().filter(|seed| map.covered() < SLOTS && map.at(seed).is_none());
+        unknown.cloned().collect()
+    }
+
     /// Every master, once it is known who serves each slot.
     ///
     /// # Errors
-    /// [`Failure::Connect`] when that is not known by the deadline.
+    /// [`Failure::BreakerOpen`] while refreshes fail, [`Failure::Connect`] when it is not known by the deadline.
     pub(crate) async fn all_masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
         let mut retry = Retry::until(deadline);
         while !self.shared.is_known() {
-            retry.pause(self.shared.doubted(Failure::Connect(UNKNOWN.into()))).await?;
+            retry.pause(self.shared.unknown()).await?;
         }
         Ok(self.masters())
     }
@@ -110,7 +120,7 @@ impl Cluster {
         loop {
             let asking = ahead.is_some();
             let Some(node) = ahead.take().or_else(|| self.shared.owner(slot)) else {
-                retry.pause(Failure::Connect(UNKNOWN.into())).await?;
+                retry.pause(self.shared.unknown()).await?;
                 continue;
             };
             let failure = match send(Arc::clone(&node), asking).await {
@@ -138,11 +148,12 @@ impl Drop for Cluster {
 
 impl Shared {
     fn owner(&self, slot: u16) -> Option<Arc<Node>> {
-        let found = self.map.load().owner(slot).map(Arc::clone);
-        if found.is_none() {
-            self.refresh.soon();
-        }
-        found
+        self.map.load().owner(slot).map(Arc::clone)
+    }
+
+    /// The failure of a request whose slot has no known master. With the breaker open refreshes keep their own pace.
+    fn unknown(&self) -> Failure {
+        self.topology.instead().unwrap_or_else(|| self.doubted(Failure::Connect(UNKNOWN.into())))
     }
 
     fn is_known(&self) -> bool {

@@ -4,7 +4,7 @@ use deadpool_redis::redis::{
     Cmd, ErrorKind, Pipeline, RedisError, RedisResult, RedisWrite, ServerError, Value, aio::MultiplexedConnection,
 };
 
-use crate::Failure;
+use crate::{Failure, failure::cut};
 
 /// A command of these words.
 pub fn command(words: &[&[u8]]) -> Cmd {
@@ -58,7 +58,7 @@ pub fn words(error: &ServerError) -> String {
 pub fn failure(error: RedisError) -> Failure {
     match ServerError::try_from(error) {
         Ok(error) => Failure::of_server(&words(&error)),
-        Err(error) => Failure::Lost(trouble(&error).into()),
+        Err(error) => Failure::Lost(cut(&trouble(&error))),
     }
 }
 

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     Failure,
+    failure::cut,
     url::{Address, Credentials, RedisUrl},
 };
 use weir_settings::tls::Texts;
@@ -253,6 +254,6 @@ impl Connector {
 
     fn failed(&self, address: &Address, why: impl Display) -> Failure {
         let how = if self.tls.is_some() { " over TLS" } else { "" };
-        Failure::Connect(format!("connecting to {address}{how}: {why}").into())
+        Failure::Connect(cut(&format!("connecting to {address}{how}: {why}")))
     }
 }

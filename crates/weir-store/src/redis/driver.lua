@@ -30,6 +30,8 @@ local rules = {}
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
 -- by 4 more that is taken back.
 local TELLS, UNDOES = 2, 4
+-- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
+local NEVER, BY_MARK = -1, -2
 
 local function read_limit(text)
   local step, flags, params, period = unpack(unpacked(text))
@@ -51,6 +53,8 @@ local totals = {}
 -- Values as Redis holds them, from before and after, and until when lasts what a level that counts has charged: for plans
 -- that tell.
 local found, written, counted = {}, {}, {}
+-- By level, 1 where what it was charged could not be taken back.
+local left_charged = {}
 -- Whether anything of the plan was written, so that an error is no refusal.
 local wrote = false
 local key_count = 0
@@ -281,21 +285,36 @@ local function restore(index)
   return true
 end
 
--- Gives back what was charged to a level and still counts whole, others having written since: within its period, or, where
--- charges fade, while even what was charged before lasts; later, time has given some of it back, and it stays charged. So
--- it does where a refund would take what the others have charged.
+-- The mark of the newest units.
+local function mark_of(words)
+  return words[#words - 1]
+end
+
+-- Gives back what was charged to a level and still counts whole, others having written since: by its mark, within its
+-- period, or, where charges fade, while even what was charged before lasts; later, time has given some of it back, and it
+-- stays charged. So it does where a refund would take what the others have charged. Tells whether it was given back.
 local function give_back(index)
-  local period, phase = rules[index].period, input[phases_at + index]
-  if period < 0 then return end
-  if period > 0 then
-    if floor((charged_at - phase) / period) ~= floor((now - phase) / period) then return end
-  else
-    local before = input[befores_at + index]
-    if before == '' or unpacked(before) <= now then return end
+  local period, phase, before = rules[index].period, input[phases_at + index], input[befores_at + index]
+  local units, place = input[charged_units_at + index], input[places_at + index]
+  if period == NEVER then return false end
+  if period == BY_MARK then
+    local after = input[afters_at + index]
+    local mark = after == '-' and unpacked(before) or mark_of(select(2, unpacked(after)))
+    if not states[place] then return true end
+    states[place] = runs_without(states[place], mark, units)
+    decisions[index] = step(index, 0)
+    put(index, states[place])
+    return true
   end
-  local decision, state = step(index, -input[charged_units_at + index])
+  if period > 0 then
+    if floor((charged_at - phase) / period) ~= floor((now - phase) / period) then return false end
+  elseif before == '' or unpacked(before) <= now then
+    return false
+  end
+  local decision, state = step(index, -units)
   decisions[index] = decision
   if state then put(index, state) end
+  return true
 end
 
 -- Takes back what a plan has charged before it was refused elsewhere: exactly, where nobody else has written since, else
@@ -305,7 +324,8 @@ local function undo()
   for index = 1, count do
     local place = input[places_at + index]
     if place == index then restored[index] = restore(index) end
-    if not restored[place] and input[charged_units_at + index] > 0 then give_back(index) end
+    local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
+    left_charged[index] = stays and 1 or 0
   end
   for index = 1, count do
     decisions[index] = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
@@ -316,11 +336,11 @@ end
 local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
 
 -- What a level has found and written, to be taken back; '': nothing is. Of what a level that counts has charged for itself
--- at most a part is: then the moment until which that lasts, and '-', which no value ever is.
+-- at most a part is: then its mark, or the moment until which it lasts, and '-', which no value ever is.
 local function change(index)
   local own = input[places_at + index]
   if not written[own] or rules[index].charges_denied then return '', '' end
-  if counted[own] then return pack(counted[own]), '-' end
+  if counted[own] then return pack(rules[index].period == BY_MARK and mark_of(states[own]) or counted[own]), '-' end
   return found[own] or '', written[own]
 end
 
@@ -337,7 +357,7 @@ end
 -- follows a write.
 local function run()
   changed, wrote = false, false
-  local tells = charge >= TELLS and charge < UNDOES
+  local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
   if tells then written, counted = {}, {} end
   load()
   charges[charge]()
@@ -350,6 +370,9 @@ local function run()
     if tells then
       output[length + 1], output[length + 2] = change(index)
       length = length + 2
+    elseif undoes then
+      length = length + 1
+      output[length] = left_charged[index]
     end
   end
 end

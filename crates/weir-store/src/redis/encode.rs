@@ -3,15 +3,18 @@
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::SmallVec;
 
-use super::{cross_slot::Undo, script::Task};
+use super::{cross_slot::Undo, reply::Tells, script::Task};
 use weir_core::{
-    algorithm::TakesBack,
+    algorithm::{Params, TakesBack},
     domain::{Charge, Micros},
     plan::{Level, Limit, Plan, firsts},
 };
 
 /// The greatest whole number of a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Marks that a state is read and written with in about the time of a step.
+const MARKS_OF_A_STEP: u64 = 64;
 
 /// How the script charges a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +38,10 @@ pub struct Part {
     pub values: u32,
     /// How many levels.
     pub levels: u32,
-    /// Whether the answer tells what was written.
-    pub tells: bool,
+    /// What it makes the server do, in levels of a usual algorithm.
+    pub work: u32,
+    /// What the answer tells of each level besides its decision.
+    pub tells: Tells,
 }
 
 impl Part {
@@ -81,8 +86,19 @@ impl Part {
         }
         let levels = indexes.len() as u32;
         let values = if let Mode::Undo(_) = mode { 5 + 9 * levels } else { 4 + 6 * levels };
-        Self { keys, body: body.into_vec(), values, levels, tells: mode == Mode::Tell }
+        let tells = match mode {
+            Mode::Decide => Tells::Decisions,
+            Mode::Tell => Tells::Changes,
+            Mode::Undo(_) => Tells::LeftCharged,
+        };
+        let work = indexes.iter().map(|index| work(plan.levels()[*index].params())).sum();
+        Self { keys, body: body.into_vec(), values, levels, work, tells }
     }
+}
+
+/// What a level makes the server do: a step, and reading and writing what its state may hold.
+fn work(params: &Params) -> u32 {
+    1 + (params.marks_max() / MARKS_OF_A_STEP) as u32
 }
 
 /// The field of a level's state: the rest of its key, and what tells its limit from others.
@@ -101,7 +117,8 @@ fn rule(body: &mut ByteBuf, level: &Level<'_>) {
     }
 }
 
-/// The algorithm, its flags, its parameters, and when a charge may be taken back: within a period, 0 while it lasts, -1 never.
+/// The algorithm, its flags, its parameters, and when a charge may be taken back: within a period, 0 while it lasts, -1
+/// never, -2 by its mark.
 fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
     let (params, mut body) = (level.params(), ByteBuf::new());
     let flags = i64::from(limit.shadow) + 2 * i64::from(params.charges_denied());
@@ -115,6 +132,7 @@ fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
         TakesBack::WhileItLasts => 0,
         TakesBack::WithinPeriod(period) => period,
         TakesBack::Never => -1,
+        TakesBack::ByMark => -2,
     };
     int(&mut body, takes_back);
     body.into_vec().into()

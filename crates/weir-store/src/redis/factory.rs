@@ -1,6 +1,6 @@
 //! Makes the servers of a store: connections, pipeline workers and breakers as the settings say.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::Value;
 use tokio::{runtime::Handle, time::timeout_at};
@@ -22,7 +22,10 @@ use crate::{
     url::{Address, RedisUrl},
 };
 use weir_core::domain::Clock;
+use weir_telemetry::LogLimit;
 
+/// The least time between two warnings of a server's slow round trips.
+const SLOW_ROUND_TRIPS_PAUSE: Duration = Duration::from_secs(60);
 /// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
 const MORE_CONNECTIONS: usize = 2;
 
@@ -63,22 +66,29 @@ impl NodeFactory {
     }
 
     fn node(&self, target: Target, address: Address, slot: Option<u16>, grouping: Grouping) -> Node {
-        let (settings, name) = (&self.settings, target.to_string());
+        let (settings, server) = (&self.settings, target.to_string());
         let probe_key = Arc::new(ProbeKey::new(&settings.key_prefix, slot));
-        let command_timeout = settings.command_timeout.duration();
+        let command_timeout = self.command_timeout();
         let (connector, key) = (Arc::clone(&self.connector), Arc::clone(&probe_key));
         let (max_batch, least_ttl_millis) = (settings.max_batch, self.least_ttl_millis);
         let context = Context {
+            server,
             pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
             breaker: Breaker::default(),
             call_settings: CallSettings { grouping, max_batch, now: None, least_ttl_millis },
             clock: self.clock.clone(),
             command_timeout,
+            slow_round_trips: LogLimit::every(SLOW_ROUND_TRIPS_PAUSE),
             meter: Arc::clone(&self.meter),
         };
         let (workers, max_queue) = (settings.pool_size, settings.max_queue);
-        let settings = NodeSettings { name, address, workers, max_queue, probe_key };
+        let settings = NodeSettings { address, workers, max_queue, probe_key };
         Node::start(settings, context, &self.runtime)
+    }
+
+    /// How long a check may take in the store.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.settings.command_timeout.duration()
     }
 
     /// What a node of a Cluster answers to `CLUSTER SLOTS`.

@@ -51,7 +51,7 @@ use weir_core::{
 };
 use weir_telemetry::request;
 
-use crate::metrics::{ServerStatus, StoreMeter, StoreOp};
+use crate::metrics::{StoreMeter, StoreOp};
 
 /// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
 const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
@@ -100,18 +100,7 @@ impl RedisStore {
 
     /// Lets the metrics know how its servers are now.
     pub fn report_servers(&self) {
-        self.meter.servers(self.status());
-    }
-
-    /// How its servers are.
-    fn status(&self) -> Vec<ServerStatus> {
-        let mut all = Vec::new();
-        self.servers.for_each(|node| {
-            let (open, idle) = node.connections();
-            let (server, up, waiting) = (node.name().to_owned(), node.is_up(), node.waiting());
-            all.push(ServerStatus { server, up, open, idle, waiting });
-        });
-        all
+        self.meter.servers(self.servers.status());
     }
 
     /// Decides a plan.
@@ -154,7 +143,7 @@ impl RedisStore {
         let decided: Vec<_> = answered.filter_map(|(group, answer)| Some((group, answer.as_ref().ok()?))).collect();
         if let Some(failure) = answers.iter().find_map(|answer| answer.as_ref().err()) {
             // Where what is answered instead may pass, it has been charged for as far as it could be.
-            if matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
+            if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
                 self.take_back(plan, &undos(plan, &decided)).await;
             }
             return Err(failure.clone());
@@ -170,7 +159,7 @@ impl RedisStore {
         Ok((decisions, at))
     }
 
-    /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is not told anew.
+    /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is counted.
     async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
         let deadline = Instant::now() + self.command_timeout;
         let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
@@ -178,11 +167,12 @@ impl RedisStore {
         for (undo, answer) in undos.iter().zip(join_all(asked).await) {
             match answer {
                 Ok(answer) => {
+                    self.meter.not_taken_back(answer.left_charged);
                     let levels = undo.group.iter().copied().zip(answer.decisions);
                     told.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
                 }
                 Err(failure) => {
-                    self.meter.not_taken_back();
+                    self.meter.not_taken_back(undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64);
                     tracing::debug!(
                         request_id = request::request_id(),
                         trace_id = request::trace_id(),

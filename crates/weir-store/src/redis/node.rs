@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use tokio::{
     runtime::Handle,
     task::JoinHandle,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, timeout},
 };
 use tracing::{info, warn};
 
@@ -25,7 +25,7 @@ use super::{
     script,
     worker::{self, Context},
 };
-use crate::{Failure, url::Address};
+use crate::{Failure, metrics::ServerStatus, url::Address};
 
 /// The pauses between two probes of a server that fails: the first, and the longest.
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
@@ -35,7 +35,6 @@ const RELAPSE: Duration = Duration::from_secs(5);
 
 /// A server.
 pub struct Node {
-    name: String,
     address: Address,
     context: Arc<Context>,
     queues: Vec<Arc<Queue>>,
@@ -47,8 +46,6 @@ pub struct Node {
 /// How a node is made, besides its context.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
-    /// What it is called in logs and metrics.
-    pub name: String,
     /// Where it is, or by whom it is found.
     pub address: Address,
     /// How many pipeline workers.
@@ -66,16 +63,10 @@ impl Node {
         let queues: Vec<_> = (0..settings.workers).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
         let workers = queues.iter().map(|queue| runtime.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
         let mut tasks: Vec<_> = workers.collect();
-        let NodeSettings { name, address, probe_key, .. } = settings;
-        let watcher =
-            Watcher { server: name.clone(), context: Arc::clone(&context), probe_key: Arc::clone(&probe_key) };
+        let NodeSettings { address, probe_key, .. } = settings;
+        let watcher = Watcher { context: Arc::clone(&context), probe_key: Arc::clone(&probe_key) };
         tasks.push(runtime.spawn(watcher.run()));
-        Self { name, address, context, queues, hasher: RandomState::default(), probe_key, tasks }
-    }
-
-    /// What it is called: its address, or the name by which Sentinels know it.
-    pub fn name(&self) -> &str {
-        &self.name
+        Self { address, context, queues, hasher: RandomState::default(), probe_key, tasks }
     }
 
     /// Where it is, or by whom it is found.
@@ -102,11 +93,7 @@ impl Node {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(part.keys.first().map(Vec::as_slice).unwrap_or_default());
         let queue = &self.queues[(hasher.finish() % self.queues.len() as u64) as usize];
-        let answer = queue.push(part, deadline, asking)?;
-        match timeout_at(deadline, answer).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
-            Err(_) => Err(Failure::Lost("no reply in time".into())),
-        }
+        queue.answer(queue.push(part, deadline, asking)?, deadline).await
     }
 
     /// Runs commands outside the pipelines of checks, in one round trip: the reply to each, errors too. On the node's runtime.
@@ -153,14 +140,11 @@ impl Node {
         self.context.pool.changes()
     }
 
-    /// Connections that there are, and those of them that are idle.
-    pub fn connections(&self) -> (usize, usize) {
-        self.context.pool.sizes()
-    }
-
-    /// How many parts wait.
-    pub fn waiting(&self) -> usize {
-        self.queues.iter().map(|queue| queue.waiting()).sum()
+    /// How it is, for metrics.
+    pub fn status(&self) -> ServerStatus {
+        let (open, idle) = self.context.pool.sizes();
+        let waiting = self.queues.iter().map(|queue| queue.waiting()).sum();
+        ServerStatus { server: self.context.server.clone(), up: self.is_up(), open, idle, waiting }
     }
 }
 
@@ -173,14 +157,13 @@ impl Drop for Node {
 
 /// Probes the server while it fails, and lets requests to it again when it is well.
 struct Watcher {
-    server: String,
     context: Arc<Context>,
     probe_key: Arc<ProbeKey>,
 }
 
 impl Watcher {
     async fn run(self) {
-        let (server, breaker) = (&self.server, &self.context.breaker);
+        let (server, breaker) = (&self.context.server, &self.context.breaker);
         loop {
             breaker.wait_until_open().await;
             let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
@@ -219,7 +202,7 @@ impl Watcher {
         while let Err(failure) = self.probe().await {
             let why = failure.to_string();
             if **told != why {
-                warn!(server = self.server, error = why, "a probe of the store failed");
+                warn!(server = self.context.server, error = why, "a probe of the store failed");
                 *told = why.into();
             }
             sleep(*pause).await;

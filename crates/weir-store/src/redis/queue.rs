@@ -1,18 +1,32 @@
-//! Parts that wait for the next round trip of a pipeline worker.
+//! Parts that wait for the next round trip of a pipeline worker, and how much of them goes with one.
+//!
+//! A round trip carries a bounded amount of *work*, which is what its parts make the server do, so that nobody's large batch
+//! keeps the server, and whoever waits for it, for long. Where more waits than that, submitters take turns. A submitter is
+//! the task that asks: a batch, a stream or one call.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot},
-    time::Instant,
+    task,
+    time::{Instant, timeout_at},
 };
 
 use super::{encode::Part, reply::Decided};
 use crate::Failure;
 
-/// Where the answer to a part comes.
-pub type Answer = oneshot::Receiver<Result<Decided, Failure>>;
+/// Most work of one round trip, in levels of a usual algorithm: 1,024 checks of a nested pair, a few milliseconds.
+const MAX_ROUND_TRIP_WORK: u64 = 2_048;
+/// Work of one submitter's turn.
+const TURN_WORK: u64 = 64;
 
 /// A part of a plan on its way.
 #[derive(Debug)]
@@ -23,7 +37,29 @@ pub struct Waiter {
     pub deadline: Instant,
     /// The key's slot is being migrated to this server, so `ASKING` goes before.
     pub asking: bool,
+    submitter: Option<task::Id>,
+    place: Place,
     answer: Option<oneshot::Sender<Result<Decided, Failure>>>,
+}
+
+/// Where a part stands.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Round trips of the queue when the part came.
+    came: u64,
+    /// The number of the round trip that the part is sent with; 0 while it waits, [`GIVEN_UP`] once the asker has gone.
+    /// Changed with the queue locked.
+    round_trip: Arc<AtomicU64>,
+}
+
+/// In the place of a round trip's number: none, since nobody waits any more.
+const GIVEN_UP: u64 = u64::MAX;
+
+/// An answer to come.
+#[derive(Debug)]
+pub struct Pending {
+    answer: oneshot::Receiver<Result<Decided, Failure>>,
+    place: Place,
 }
 
 impl Waiter {
@@ -37,55 +73,94 @@ impl Waiter {
     fn is_awaited(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
     }
+
+    fn work(&self) -> u64 {
+        u64::from(self.part.work)
+    }
 }
 
-/// A queue in order of arrival.
+impl Place {
+    /// Decides what becomes of a part that waits.
+    ///
+    /// # Errors
+    /// The number of the round trip that it is sent with, or [`GIVEN_UP`].
+    fn settle(&self, round_trip: u64) -> Result<(), u64> {
+        let settled = self.round_trip.compare_exchange(0, round_trip, Ordering::Relaxed, Ordering::Relaxed);
+        settled.map(drop)
+    }
+
+    /// Whether others went before the part, which goes with this round trip, or with one after it.
+    fn is_passed_over(&self, round_trip: u64) -> bool {
+        round_trip > self.came + 1
+    }
+}
+
+/// A queue in order of arrival, but that submitters take turns where there is more than one round trip's work.
 #[derive(Debug)]
 pub struct Queue {
     waiters: Mutex<VecDeque<Waiter>>,
     arrived: Notify,
+    round_trips: AtomicU64,
     max_waiting: usize,
 }
 
 impl Queue {
     /// An empty queue in which so many may wait.
     pub fn new(max_waiting: usize) -> Self {
-        Self { waiters: Mutex::default(), arrived: Notify::new(), max_waiting }
+        Self { waiters: Mutex::default(), arrived: Notify::new(), round_trips: AtomicU64::new(0), max_waiting }
     }
 
-    /// Adds a part.
+    /// Adds a part of the submitter at hand.
     ///
     /// # Errors
     /// [`Failure::QueueFull`].
-    pub fn push(&self, part: Part, deadline: Instant, asking: bool) -> Result<Answer, Failure> {
-        let (sender, receiver) = oneshot::channel();
+    pub fn push(&self, part: Part, deadline: Instant, asking: bool) -> Result<Pending, Failure> {
+        let (sender, answer) = oneshot::channel();
+        let submitter = task::try_id();
         let mut waiters = self.waiters.lock();
-        if waiters.len() >= self.max_waiting {
-            // Those whom nobody waits for any more make room first.
-            waiters.retain(Waiter::is_awaited);
-            if waiters.len() >= self.max_waiting {
-                return Err(Failure::QueueFull);
-            }
+        if waiters.len() >= self.max_waiting && !make_room(&mut waiters, submitter, self.max_waiting) {
+            return Err(Failure::QueueFull);
         }
+        let place = Place { came: self.round_trips.load(Ordering::Relaxed), round_trip: Arc::default() };
         let first = waiters.is_empty();
-        waiters.push_back(Waiter { part, deadline, asking, answer: Some(sender) });
+        let (pending, answer) = (Pending { answer, place: place.clone() }, Some(sender));
+        waiters.push_back(Waiter { part, deadline, asking, submitter, place, answer });
         drop(waiters);
         if first {
             self.arrived.notify_one();
         }
-        Ok(receiver)
+        Ok(pending)
     }
 
-    /// Takes those who have waited longest, at least one and at most `most`. Whose time is up is told so.
-    pub async fn take(&self, most: usize) -> Vec<Waiter> {
+    /// Awaits an answer until the deadline.
+    ///
+    /// # Errors
+    /// Why there is none: [`Failure::Shed`] where others went before, else [`Failure::Late`] of what was not sent, and
+    /// [`Failure::Lost`] of what was.
+    pub async fn answer(&self, pending: Pending, deadline: Instant) -> Result<Decided, Failure> {
+        match timeout_at(deadline, pending.answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
+            Err(_) => Err(self.give_up(&pending.place)),
+        }
+    }
+
+    /// Why a part has no answer whose time is up; from now on it is not sent.
+    fn give_up(&self, place: &Place) -> Failure {
+        let _waiters = self.waiters.lock();
+        let next = self.round_trips.load(Ordering::Relaxed) + 1;
+        match place.settle(GIVEN_UP) {
+            Ok(()) if place.is_passed_over(next) => Failure::Shed,
+            Ok(()) => Failure::Late,
+            Err(sent) if place.is_passed_over(sent) => Failure::Shed,
+            Err(_) => Failure::Lost("no reply in time".into()),
+        }
+    }
+
+    /// Takes what goes with the next round trip, at least one part and at most `most`. What would come too late is told so
+    /// instead: whose time is up, and of what others have gone before, whose time would be up before a `round_trip` is over.
+    pub async fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         loop {
-            let mut taken = self.take_now(most);
-            let now = Instant::now();
-            taken
-                .iter_mut()
-                .filter(|waiter| waiter.deadline <= now)
-                .for_each(|waiter| waiter.answer(Err(Failure::Late)));
-            taken.retain(Waiter::is_awaited);
+            let taken = self.take_now(most, round_trip);
             if !taken.is_empty() {
                 return taken;
             }
@@ -111,18 +186,85 @@ impl Queue {
         }
     }
 
-    fn take_now(&self, most: usize) -> Vec<Waiter> {
+    fn take_now(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         let mut waiters = self.waiters.lock();
-        let count = waiters.len().min(most);
-        waiters.drain(..count).collect()
+        let fits = |waiters: &VecDeque<Waiter>| {
+            waiters.len() <= most && waiters.iter().map(Waiter::work).sum::<u64>() <= MAX_ROUND_TRIP_WORK
+        };
+        if !fits(&waiters) {
+            waiters.retain(Waiter::is_awaited);
+        }
+        let mut taken = if fits(&waiters) { waiters.drain(..).collect() } else { take_turns(&mut waiters, most) };
+        let (now, number) = (Instant::now(), self.round_trips.fetch_add(1, Ordering::Relaxed) + 1);
+        taken.retain_mut(|waiter| {
+            let passed_over = waiter.place.is_passed_over(number);
+            let needed = if passed_over { round_trip } else { Duration::ZERO };
+            if waiter.deadline <= now + needed {
+                waiter.answer(Err(if passed_over { Failure::Shed } else { Failure::Late }));
+            }
+            waiter.is_awaited() && waiter.place.settle(number).is_ok()
+        });
+        taken
     }
+}
+
+/// Takes one round trip's work, a turn of each submitter after the other; each in the order in which it came.
+fn take_turns(waiters: &mut VecDeque<Waiter>, most: usize) -> Vec<Waiter> {
+    let mut submitted: HashMap<Option<task::Id>, u64> = HashMap::new();
+    let turn = |(index, waiter): (usize, &Waiter)| {
+        let before = submitted.entry(waiter.submitter).or_default();
+        let turn = *before / TURN_WORK;
+        *before += waiter.work();
+        (turn, index)
+    };
+    let mut turns: Vec<_> = waiters.iter().enumerate().map(turn).collect();
+    turns.sort_unstable();
+    let (mut goes, mut work) = (vec![false; waiters.len()], 0);
+    for (count, (_, index)) in turns.into_iter().take(most).enumerate() {
+        work += waiters[index].work();
+        if count > 0 && work > MAX_ROUND_TRIP_WORK {
+            break;
+        }
+        goes[index] = true;
+    }
+    let all = std::mem::take(waiters);
+    let mut taken = Vec::new();
+    for (waiter, goes) in all.into_iter().zip(goes) {
+        if goes { taken.push(waiter) } else { waiters.push_back(waiter) }
+    }
+    taken
+}
+
+/// Makes room for a part of a submitter, unless it has its share of the queue: by those whom nobody waits for any more, or
+/// else by what other submitters have beyond theirs.
+fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Option<task::Id>, max_waiting: usize) -> bool {
+    waiters.retain(Waiter::is_awaited);
+    if waiters.len() < max_waiting {
+        return true;
+    }
+    let mut counts: HashMap<Option<task::Id>, usize> = HashMap::from([(submitter, 0)]);
+    waiters.iter().for_each(|waiter| *counts.entry(waiter.submitter).or_default() += 1);
+    let share = (max_waiting / counts.len()).max(1);
+    if counts.get(&submitter).is_some_and(|own| *own >= share) {
+        return false;
+    }
+    counts.clear();
+    waiters.retain_mut(|waiter| {
+        let count = counts.entry(waiter.submitter).or_default();
+        *count += 1;
+        if *count > share {
+            waiter.answer(Err(Failure::QueueFull));
+        }
+        *count <= share
+    });
+    waiters.len() < max_waiting
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(10);
 
     fn later() -> Instant {
         Instant::now() + Duration::from_secs(60)
@@ -137,10 +279,10 @@ mod tests {
         drop(second);
         let third = queue.push(Part::default(), later(), false).unwrap();
         drop(first);
-        let mut taken = queue.take(10).await;
+        let mut taken = queue.take(10, ROUND_TRIP).await;
         assert_eq!((taken.len(), queue.waiting()), (1, 0), "nor is anything sent for them");
         taken[0].answer(Err(Failure::Closed));
-        assert_eq!(third.await.unwrap(), Err(Failure::Closed));
+        assert_eq!(queue.answer(third, later()).await, Err(Failure::Closed));
     }
 
     #[tokio::test]
@@ -148,8 +290,66 @@ mod tests {
         let queue = Queue::new(2);
         let late = queue.push(Part::default(), Instant::now(), false).unwrap();
         let in_time = queue.push(Part::default(), later(), true).unwrap();
-        assert!(queue.take(10).await[0].asking);
-        assert_eq!(late.await.unwrap(), Err(Failure::Late));
-        assert!(in_time.await.is_err(), "dropped with its waiter");
+        assert!(queue.take(10, ROUND_TRIP).await[0].asking);
+        assert_eq!(queue.answer(late, later()).await, Err(Failure::Late));
+        assert!(matches!(queue.answer(in_time, later()).await, Err(Failure::Lost(_))), "dropped with its waiter");
+    }
+
+    /// Adds parts of so much work each, as one submitter.
+    async fn submit(queue: &Arc<Queue>, parts: usize, work: u32, deadline: Instant) -> Vec<Result<Pending, Failure>> {
+        let queue = Arc::clone(queue);
+        let push = move || (0..parts).map(|_| queue.push(Part { work, ..Part::default() }, deadline, false)).collect();
+        tokio::spawn(async move { push() }).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_round_trip_is_bounded_by_its_work_and_submitters_take_turns() {
+        let queue = Arc::new(Queue::new(10_000));
+        let heavy = submit(&queue, 1_000, 16, later()).await;
+        let light = submit(&queue, 1, 2, later()).await;
+        let taken = queue.take(1_024, ROUND_TRIP).await;
+        let work: u64 = taken.iter().map(Waiter::work).sum();
+        assert!((MAX_ROUND_TRIP_WORK - 16..=MAX_ROUND_TRIP_WORK).contains(&work), "{work}");
+        assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
+        assert_eq!(queue.waiting(), heavy.len() + light.len() - taken.len());
+        let one = submit(&queue, 1, 1_000_000, later()).await;
+        drop(heavy);
+        assert_eq!(queue.take(1_024, ROUND_TRIP).await.len(), one.len(), "more than a round trip's work goes alone");
+    }
+
+    #[tokio::test]
+    async fn what_others_went_before_is_shed_and_what_the_server_kept_waiting_is_late() {
+        let queue = Arc::new(Queue::new(10_000));
+        let mut heavy = submit(&queue, 200, 16, later()).await;
+        let taken = queue.take(1_024, ROUND_TRIP).await;
+        let (sent, passed_over) = (heavy.remove(0).unwrap(), heavy.pop().unwrap().unwrap());
+        assert!(matches!(queue.answer(sent, Instant::now()).await, Err(Failure::Lost(_))));
+        assert_eq!(queue.answer(passed_over, Instant::now()).await, Err(Failure::Shed));
+        let fresh = submit(&queue, 1, 1, later()).await.remove(0).unwrap();
+        assert_eq!(queue.answer(fresh, Instant::now()).await, Err(Failure::Late), "nothing was sent since");
+        drop(taken);
+    }
+
+    #[tokio::test]
+    async fn what_others_went_before_is_not_sent_too_late_for_its_answer() {
+        let queue = Arc::new(Queue::new(10_000));
+        let mut heavy = submit(&queue, 200, 16, later()).await;
+        let longer = 2 * later().duration_since(Instant::now());
+        assert_eq!(queue.take(1_024, longer).await.len(), 128, "these have all of their time");
+        let fresh = submit(&queue, 1, 1, later()).await;
+        assert_eq!(queue.take(1_024, longer).await.len(), fresh.len());
+        assert_eq!(queue.answer(heavy.pop().unwrap().unwrap(), later()).await, Err(Failure::Shed));
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_shared_by_its_submitters() {
+        let queue = Arc::new(Queue::new(8));
+        let many = submit(&queue, 20, 1, later()).await;
+        assert_eq!(many.iter().filter(|pushed| pushed.is_ok()).count(), 8);
+        let few = submit(&queue, 2, 1, later()).await;
+        assert!(few.iter().all(Result::is_ok));
+        assert_eq!(queue.waiting(), 6, "the other has its half");
+        let last = many.into_iter().take(8).next_back().unwrap().unwrap();
+        assert_eq!(queue.answer(last, later()).await, Err(Failure::QueueFull));
     }
 }

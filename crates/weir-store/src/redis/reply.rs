@@ -14,6 +14,18 @@ use weir_core::{
 /// state, and a sum of several still is a number.
 pub const MAX_TIME: Micros = 1 << 60;
 
+/// What an answer tells of each level besides its decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tells {
+    /// Nothing.
+    #[default]
+    Decisions,
+    /// What was written, so that it can be taken back.
+    Changes,
+    /// Whether the charge that was to be taken back stays.
+    LeftCharged,
+}
+
 /// The answer to one part of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
@@ -23,6 +35,8 @@ pub struct Decided {
     pub decisions: Decisions,
     /// What became of the state of each level, where that was asked.
     pub changes: Vec<Change>,
+    /// Levels whose charge could not be taken back, where that was asked.
+    pub left_charged: u64,
 }
 
 /// A state's value from before a plan and what the plan has written; both empty where it has written nothing that could be
@@ -59,25 +73,30 @@ impl<'a> Answers<'a> {
         Ok(answers)
     }
 
-    /// The answer to the next part, which has so many levels; it may tell what was written.
+    /// The answer to the next part, which has so many levels.
     ///
     /// # Errors
     /// Why the part was not decided. Behind one that cannot be read, none can.
-    pub fn next(&mut self, levels: u32, tells: bool) -> Result<Decided, Failure> {
+    pub fn next(&mut self, levels: u32, tells: Tells) -> Result<Decided, Failure> {
         match self.int()? {
             0 => self.decided(levels, tells).inspect_err(|_| self.rest = &[]),
             1 => Err(Failure::of_script(&self.text()?)),
-            _ => Err(Failure::Lost(self.text()?.into())),
+            _ => Err(Failure::of_script_that_wrote(&self.text()?)),
         }
     }
 
-    fn decided(&mut self, levels: u32, tells: bool) -> Result<Decided, Failure> {
-        let mut decided = Decided { at: self.at, decisions: Decisions::new(), changes: Vec::new() };
+    fn decided(&mut self, levels: u32, tells: Tells) -> Result<Decided, Failure> {
+        let (decisions, changes) = Default::default();
+        let mut decided = Decided { at: self.at, decisions, changes, left_charged: 0 };
         for _ in 0..levels {
             decided.decisions.push(self.decision()?);
-            if tells {
-                let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
-                decided.changes.push(Change { before, after });
+            match tells {
+                Tells::Decisions => {}
+                Tells::Changes => {
+                    let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
+                    decided.changes.push(Change { before, after });
+                }
+                Tells::LeftCharged => decided.left_charged += u64::from(self.int()? == 1),
             }
         }
         Ok(decided)
@@ -151,7 +170,7 @@ mod tests {
             bytes.extend(number.to_be_bytes());
         }
         let reply = Value::BulkString(bytes);
-        Answers::new(&reply)?.next(1, false)
+        Answers::new(&reply)?.next(1, Tells::Decisions)
     }
 
     #[test]

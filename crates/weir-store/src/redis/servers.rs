@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     Failure,
+    metrics::ServerStatus,
     url::{Address, Topology},
 };
 
@@ -100,11 +101,14 @@ impl Servers {
         }
     }
 
-    /// Calls `each` with every server that is known.
-    pub fn for_each(&self, mut each: impl FnMut(&Node)) {
+    /// How every server is: the only one, or a Cluster's known masters, and its seeds while slots have no known master.
+    pub fn status(&self) -> Vec<ServerStatus> {
         match &self.kind {
-            Kind::One(node) => each(node),
-            Kind::Cluster(cluster) => cluster.masters().iter().for_each(|node| each(node)),
+            Kind::One(node) => vec![node.status()],
+            Kind::Cluster(cluster) => {
+                let unknown = cluster.unknown_seeds().into_iter().map(|seed| ServerStatus::down(seed.to_string()));
+                cluster.masters().iter().map(|node| node.status()).chain(unknown).collect()
+            }
         }
     }
 

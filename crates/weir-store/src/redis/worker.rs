@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::time::{Instant, timeout, timeout_at};
+use tracing::warn;
 
 use super::{
     batch::{Batch, CallSettings},
@@ -19,12 +20,15 @@ use crate::{
     metrics::{StoreMeter, StoreOp},
 };
 use weir_core::domain::Clock;
+use weir_telemetry::LogLimit;
 
 /// Most parts of one round trip. More would make the last wait long for the first.
 const MAX_BATCH_PARTS: usize = 1_024;
 
 /// What all workers of a server share.
 pub struct Context {
+    /// What the server is called in logs and metrics: its address, or the name by which Sentinels know it.
+    pub server: String,
     /// Where connections come from.
     pub pool: Arc<Pool>,
     /// Whether the server is asked at all.
@@ -35,6 +39,8 @@ pub struct Context {
     pub clock: Option<Arc<dyn Clock>>,
     /// How long a check may take.
     pub command_timeout: Duration,
+    /// Warnings of round trips that take much of the time of a check.
+    pub slow_round_trips: LogLimit,
     /// What is counted.
     pub meter: Arc<StoreMeter>,
 }
@@ -67,14 +73,33 @@ pub async fn run(queue: Arc<Queue>, context: Arc<Context>) {
         Err(_) => Err(Failure::Connect("it takes longer than a check may take".into())),
     };
     let mut held = first.inspect_err(|failure| context.breaker.trip(failure)).ok();
+    let mut round_trip = Smoothed::default();
     loop {
-        let mut batch = Batch::new(queue.take(MAX_BATCH_PARTS).await, &context.call_settings);
-        held = carry(&mut batch, held, &queue, &context).await;
+        // Twice, since one may take longer than the last ones did; a fresh check always has more than half of its time.
+        let needed = (2 * round_trip.0).min(context.command_timeout / 2);
+        let mut batch = Batch::new(queue.take(MAX_BATCH_PARTS, needed).await, &context.call_settings);
+        held = carry(&mut batch, held, &queue, &context, &mut round_trip).await;
+    }
+}
+
+/// How long round trips take, smoothed as RFC 6298 does; 0 before the first.
+#[derive(Debug, Default)]
+struct Smoothed(Duration);
+
+impl Smoothed {
+    fn measured(&mut self, took: Duration) {
+        self.0 = if self.0.is_zero() { took } else { (7 * self.0 + took) / 8 };
     }
 }
 
 /// One round trip; the connection if it is good for another one.
-async fn carry(batch: &mut Batch, held: Option<Pooled>, queue: &Queue, context: &Context) -> Option<Pooled> {
+async fn carry(
+    batch: &mut Batch,
+    held: Option<Pooled>,
+    queue: &Queue,
+    context: &Context,
+    round_trip: &mut Smoothed,
+) -> Option<Pooled> {
     let deadline = batch.deadline();
     // What is sent on a connection that is gone is lost, so it is not sent there.
     let connection = match held.filter(Pooled::is_usable) {
@@ -87,10 +112,13 @@ async fn carry(batch: &mut Batch, held: Option<Pooled>, queue: &Queue, context: 
     let now = context.clock.as_ref().map(|clock| clock.now());
     let settings = CallSettings { now, ..context.call_settings };
     let since = Instant::now();
-    let exchanged = timeout_at(deadline, batch.exchange(&connection, &settings)).await;
+    // Those who ask have deadlines of their own. That they waited long does not make the server slow.
+    let exchanged = timeout(context.command_timeout, batch.exchange(&connection, &settings)).await;
     match exchanged.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into()))) {
         Ok(refused) => {
             context.meter.took(StoreOp::Decide, since.elapsed());
+            round_trip.measured(since.elapsed());
+            warn_if_slow(round_trip.0, context);
             batch.call_sizes().for_each(|size| context.meter.batch(size));
             after(refused, connection, context)
         }
@@ -100,6 +128,18 @@ async fn carry(batch: &mut Batch, held: Option<Pooled>, queue: &Queue, context: 
             connection.discard();
             None
         }
+    }
+}
+
+fn warn_if_slow(round_trip: Duration, context: &Context) {
+    if round_trip > context.command_timeout / 2 && context.slow_round_trips.allows(std::time::Instant::now()) {
+        warn!(
+            server = context.server,
+            round_trip_seconds = round_trip.as_secs_f64(),
+            command_timeout_seconds = context.command_timeout.as_secs_f64(),
+            "checks may be decided without the store: a round trip takes more than half of store.redis.command_timeout; \
+             such warnings come once a minute at most"
+        );
     }
 }
 
@@ -134,12 +174,18 @@ async fn connect(batch: &mut Batch, deadline: Instant, queue: &Queue, context: &
     }
 }
 
-/// What a round trip tells of the server: nothing bad, or the last of its refusals.
+/// What a round trip tells of the server: nothing bad, or the worst of its refusals.
 fn after(refused: Option<Failure>, connection: Pooled, context: &Context) -> Option<Pooled> {
     let Some(failure) = refused else {
         context.breaker.succeeded();
         return Some(connection);
     };
+    if failure.is_refusal_after_write() {
+        // Each further check would be charged without an answer. A new connection tries all that a check needs.
+        context.breaker.trip(&failure);
+        connection.discard();
+        return None;
+    }
     match failure.refusal() {
         Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain) => {
             context.breaker.succeeded();

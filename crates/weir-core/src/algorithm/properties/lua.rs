@@ -19,6 +19,7 @@ type Defined = Vec<(String, Value)>;
 /// The Lua half of every algorithm.
 pub struct Halves {
     steps: HashMap<&'static str, Function>,
+    runs_without: Function,
     _lua: Lua,
 }
 
@@ -46,7 +47,16 @@ impl Halves {
             step.unwrap_or_else(|| panic!("{name}.lua has no `local function {name}`"))
         };
         let steps = LIST.iter().map(|entry| (entry.name, step(entry.name, entry.lua))).collect();
-        Self { steps, _lua: lua }
+        let runs_without = shared.iter().find(|(name, _)| name == "runs_without").unwrap();
+        Self { steps, runs_without: runs_without.1.as_function().unwrap().clone(), _lua: lua }
+    }
+
+    /// The state without so many of the units that were spent at a mark; see [`TakesBack::ByMark`].
+    ///
+    /// [`TakesBack::ByMark`]: crate::algorithm::TakesBack::ByMark
+    pub fn without(&self, state: &State, mark: f64, units: i64) -> State {
+        let left: Numbers = self.runs_without.call((state.encode(), mark, units as f64)).unwrap();
+        State::decode(state.algorithm(), &left).unwrap()
     }
 
     /// The Lua half of [`Params::step`]: the decision, and the new state where it changed.

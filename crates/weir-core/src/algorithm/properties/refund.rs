@@ -1,15 +1,18 @@
-//! A refund takes back exactly one charge, although others were made after it, where [`Algorithm::takes_back`] says so.
+//! Exactly one charge is taken back, although others were made after it, as [`Algorithm::takes_back`] says.
 //!
 //! [`Algorithm::takes_back`]: crate::algorithm::Algorithm::takes_back
 
 use std::collections::HashMap;
 
-use super::trace::examples;
+use super::{lua::Halves, trace::examples};
 use crate::{
     algorithm::{Params, State, TakesBack},
     domain::{Ask, Decision, Micros},
     testing::{Random, cases},
 };
+
+/// Numbers of a state that does not grow with use.
+const FEW_NUMBERS: u64 = 6;
 
 /// A key, and when what is remembered of it expires.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +24,10 @@ struct Key {
 impl Key {
     fn ask(&mut self, params: &Params, ask: &Ask) -> Decision {
         let (decision, next) = params.step(self.state.as_ref(), ask);
-        if next.is_some() {
+        if let Some(state) = &next {
+            // A mark is at most two numbers.
+            let numbers = state.encode().len() as u64;
+            assert!(numbers <= 2 * params.marks_max() + FEW_NUMBERS, "{numbers} numbers: {params:?}");
             *self = Self { state: next, expires: ask.now + decision.reset_after };
         }
         decision
@@ -30,12 +36,12 @@ impl Key {
 
 #[test]
 fn a_refund_takes_back_one_charge_where_it_says_so() {
-    let mut checked: HashMap<_, u32> = HashMap::new();
+    let (mut checked, halves): (HashMap<_, u32>, _) = (HashMap::new(), Halves::new());
     cases(60, |random| {
         for (index, (entry, params)) in examples().enumerate() {
             let params = params.sparing_denied().unwrap_or(params);
             let mut random = random.fork(index as u64);
-            if takes_back_one(&params, &mut random) {
+            if takes_back_one(&params, &halves, &mut random) {
                 *checked.entry(entry.name).or_default() += 1;
             }
         }
@@ -46,8 +52,8 @@ fn a_refund_takes_back_one_charge_where_it_says_so() {
     }
 }
 
-/// One charge, others after it, and its refund; compared with a key that saw only the others. `false`: not promised here.
-fn takes_back_one(params: &Params, random: &mut Random) -> bool {
+/// One charge, others after it, and how it is taken back; compared with a key that saw only the others. `false`: not promised here.
+fn takes_back_one(params: &Params, halves: &Halves, random: &mut Random) -> bool {
     let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));
     let mut ask = Ask { now: 1_790_000_000_000_000 + random.within(0, 1 << 40), cost: 0, max_wait: None, phase };
     ask.max_wait = random.pick(&[None, Some(params.window())]);
@@ -63,6 +69,7 @@ fn takes_back_one(params: &Params, random: &mut Random) -> bool {
     if !with.ask(params, &Ask { cost: units, ..ask }).allowed {
         return false;
     }
+    let mark = with.state.as_ref().map(State::encode).and_then(|numbers| numbers.into_iter().nth_back(1));
     let mut others = 0;
     for _ in 0..random.below(4) {
         ask.now += random.magnitude(params.window() / 8);
@@ -78,12 +85,16 @@ fn takes_back_one(params: &Params, random: &mut Random) -> bool {
         TakesBack::WithinPeriod(period) => {
             (charged_at - phase).div_euclid(period) == (ask.now - phase).div_euclid(period)
         }
+        TakesBack::ByMark => true,
         TakesBack::Never => false,
     };
     if !promised {
         return false;
     }
-    with.ask(params, &Ask { cost: -units, ..ask });
+    match (params.takes_back(), mark) {
+        (TakesBack::ByMark, Some(mark)) => with.state = with.state.map(|state| halves.without(&state, mark, units)),
+        _ => drop(with.ask(params, &Ask { cost: -units, ..ask })),
+    }
     let same = is_near(with.state.as_ref(), without.state.as_ref())
         || [0, 1, limit / 2, limit].into_iter().all(|cost| {
             let ask = Ask { cost, ..ask };

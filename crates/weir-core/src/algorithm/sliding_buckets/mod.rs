@@ -76,7 +76,12 @@ impl Algorithm for SlidingBuckets {
     }
 
     fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.fields.resolution)
+        TakesBack::ByMark
+    }
+
+    fn marks_max(&self) -> u64 {
+        // One more than fit the period, as a bucket counts until all of it has left.
+        (self.fields.period / self.fields.resolution) as u64 + 1
     }
 
     fn window(&self) -> Micros {

@@ -83,7 +83,11 @@ impl Algorithm for SlidingLog {
     }
 
     fn takes_back(&self) -> TakesBack {
-        TakesBack::Never
+        TakesBack::ByMark
+    }
+
+    fn marks_max(&self) -> u64 {
+        self.fields.count
     }
 
     fn window(&self) -> Micros {

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     error::Error,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -13,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::{info, warn};
 
@@ -22,7 +23,7 @@ use crate::{
     Failure,
     redis::{
         node::Node,
-        slots::{self, SlotMap},
+        slots::{self, SLOTS, SlotMap},
     },
     url::Address,
 };
@@ -64,13 +65,13 @@ impl Refresh {
 pub async fn run(shared: Arc<Shared>) {
     let mut trouble = None;
     loop {
-        let failure = shared.refresh().await.err();
+        let failure = shared.refresh_and_judge().await.err();
         match &failure {
             // The log tells of changes only.
             Some(now) if trouble.as_ref() != Some(now) => {
-                warn!(error = now as &dyn Error, "no node of the Cluster tells who serves what");
+                warn!(error = now as &dyn Error, "the Cluster's slot map is incomplete or cannot be refreshed");
             }
-            None if trouble.is_some() => info!("a node of the Cluster tells again who serves what"),
+            None if trouble.is_some() => info!("the Cluster's slot map is complete again"),
             _ => {}
         }
         trouble = failure;
@@ -89,6 +90,28 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 impl Shared {
+    /// Refreshes the map, and opens the topology's breaker by the rule of every breaker: after failures in a row, or when
+    /// that takes longer than a check may.
+    async fn refresh_and_judge(&self) -> Result<(), Failure> {
+        let mut refresh = pin!(self.refresh());
+        let refreshed = match timeout(self.factory.command_timeout(), &mut refresh).await {
+            Ok(refreshed) => refreshed,
+            Err(_) => {
+                self.topology.trip(&Failure::Connect("no node tells the slot map within the time of a check".into()));
+                refresh.await
+            }
+        };
+        let judged = refreshed.and_then(|()| match self.map.load().covered() {
+            SLOTS => Ok(()),
+            covered => Err(Failure::Server(format!("the Cluster serves {covered} of {SLOTS} slots").into())),
+        });
+        match &judged {
+            Ok(()) => self.topology.close(),
+            Err(failure) => self.topology.failed(failure),
+        }
+        judged
+    }
+
     /// Asks one node after the other for the map until one tells it.
     async fn refresh(&self) -> Result<(), Failure> {
         let mut last = Failure::Connect("no node of the Cluster is known".into());

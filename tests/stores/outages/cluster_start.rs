@@ -1,0 +1,64 @@
+//! A Cluster that cannot be used when the service starts: as with a single server, the circuit breaker answers.
+
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
+
+use super::scene::{Scene, service};
+
+/// A service that starts without a Cluster it could use; `servers` are the ports of the nodes that its URL names.
+fn start_without(name: &'static str, url: &str, servers: &[u16]) -> Scene {
+    let scene = Scene::start(name, service(url));
+    scene.wait_for_the_rules();
+    scene.wait_for_up(false);
+    scene.answers_at_once();
+    let metrics = scene.service[0].get("/metrics").1;
+    for port in servers {
+        let series = format!("weir_store_server_up{{server=\"127.0.0.1:{port}\"}} 0");
+        assert!(metrics.lines().any(|line| line == series), "{series}: {metrics}");
+    }
+    scene
+}
+
+fn ports(cluster: &Cluster) -> Vec<u16> {
+    cluster.nodes.iter().take(2).map(Server::port).collect()
+}
+
+#[test]
+fn a_cluster_that_is_not_there_yet() {
+    let mut cluster = Cluster::start(&ClusterOptions::default());
+    let url = cluster.url();
+    cluster.nodes.iter_mut().for_each(Server::kill);
+    let mut scene = start_without("Cluster: connection refused", &url, &ports(&cluster));
+    scene.local_counts();
+    cluster.nodes.iter_mut().for_each(Server::restart);
+    cluster.wait_until_ok(cluster.nodes.len());
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}
+
+#[test]
+fn a_cluster_whose_nodes_are_mute() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    cluster.nodes.iter().for_each(Server::pause);
+    let mut scene = start_without("Cluster: SIGSTOP", &cluster.url(), &ports(&cluster));
+    scene.local_counts();
+    cluster.nodes.iter().for_each(Server::resume);
+    cluster.wait_until_ok(cluster.nodes.len());
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}
+
+#[test]
+fn a_cluster_whose_slots_are_not_assigned() {
+    let node = Server::start(Options::node());
+    let url = format!("redis-cluster://127.0.0.1:{}", node.port());
+    let mut scene = start_without("Cluster: no slots", &url, &[node.port()]);
+    node.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "8191"]);
+    scene.service[0].wait_for_log("the store does not answer as it should: no checks go there until a probe goes well");
+    scene.answers_at_once();
+    node.cli(&["CLUSTER", "ADDSLOTSRANGE", "8192", "16383"]);
+    scene.mended();
+    scene.wait_for_recovery();
+    scene.finish(true);
+}

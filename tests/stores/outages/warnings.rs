@@ -1,0 +1,63 @@
+//! What is not an outage yet, and of which the log warns.
+
+use std::time::Duration;
+
+use weir_test_redis::{Options, Server, eventually};
+
+use super::wire::Wire;
+use crate::{
+    service::{patient, runtime},
+    support::{Server as Service, requests::check, server::Setup},
+};
+
+/// How long a check may take, and more than half of it.
+const COMMAND_TIMEOUT: &str = "1s";
+const LONG_WAY: Duration = Duration::from_millis(600);
+
+const POLICY: &str =
+    "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 9, count: 1, period: 1s } }] } } } }";
+const SLOW: &str = "checks may be decided without the store: a round trip takes more than half of \
+                    store.redis.command_timeout; such warnings come once a minute at most";
+const EVICTS: &str = "the server evicts keys when its memory is full, so limits would start afresh: set \
+                      maxmemory-policy noeviction";
+
+/// Asks once: whether the store has answered.
+fn is_shared(service: &Service) -> bool {
+    let answer = runtime().block_on(async { service.client().await.check(check(&["user", "alex"])).await });
+    !answer.expect("an answer").into_inner().degraded
+}
+
+#[test]
+fn a_round_trip_that_takes_more_than_half_of_a_checks_time() {
+    let redis = Server::start(Options::socket());
+    let near = patient(&redis.url()).policy(POLICY).start();
+    let far = Setup::new().env("WEIR_STORE__URL", &Wire::to(&redis, LONG_WAY).url()).policy(POLICY);
+    let far = far.env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "30s");
+    let far = far.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", COMMAND_TIMEOUT).start();
+    eventually("a warning", || {
+        is_shared(&far);
+        if far.told(SLOW).is_empty() { Err("none".to_owned()) } else { Ok(()) }
+    });
+    for _ in 0..3 {
+        is_shared(&far);
+        assert!(is_shared(&near));
+    }
+    assert_eq!((far.told(SLOW).len(), near.told(SLOW).len()), (1, 0), "once a minute");
+}
+
+#[test]
+fn a_server_that_evicts_keys() {
+    for (policy, bound, warned) in [
+        ("volatile-ttl", "100mb", 1),
+        ("allkeys-lru", "100mb", 1),
+        ("noeviction", "100mb", 0),
+        ("volatile-ttl", "0", 0),
+    ] {
+        let redis = Server::start(Options::socket().set("maxmemory", bound).set("maxmemory-policy", policy));
+        let service = patient(&redis.url()).policy(POLICY).start();
+        assert!(is_shared(&service), "its connections have been tried");
+        let told = || service.told(EVICTS).len();
+        eventually("the warning", || if told() >= warned { Ok(()) } else { Err(format!("{policy} {bound}")) });
+        assert_eq!(told(), warned, "{policy} {bound}");
+    }
+}

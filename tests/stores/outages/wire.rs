@@ -1,0 +1,72 @@
+//! What stands between a service and its store: a long way, on which replies may be lost.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{sleep, spawn},
+    time::Duration,
+};
+
+use weir_test_redis::Server;
+
+/// A port that leads to a server.
+pub struct Wire {
+    port: u16,
+    lose_next: Arc<AtomicBool>,
+}
+
+impl Wire {
+    /// To this server, whose replies take so much longer.
+    pub fn to(server: &Server, delay: Duration) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = listener.local_addr().expect("it listens").port();
+        let (lose_next, socket): (Arc<AtomicBool>, PathBuf) = (Arc::default(), server.socket());
+        let lose = Arc::clone(&lose_next);
+        // It waits for more until the test's process ends.
+        spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                carry(client, &socket, &lose, delay);
+            }
+        });
+        Self { port, lose_next }
+    }
+
+    /// Its form of `store.url`.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Whether the next reply is lost.
+    pub fn lose_next(&self, lose: bool) {
+        self.lose_next.store(lose, Ordering::Relaxed);
+    }
+}
+
+/// Carries what the two say to each other, until either ends or a reply is lost and the connection with it.
+fn carry(client: TcpStream, socket: &Path, lose_next: &Arc<AtomicBool>, delay: Duration) {
+    let Ok(server) = UnixStream::connect(socket) else { return };
+    client.set_nodelay(true).expect("a socket");
+    let (mut requests, mut to_server) = (client.try_clone().expect("a handle"), server.try_clone().expect("a handle"));
+    spawn(move || {
+        // What is wrong with either end shows at the other.
+        let _ = std::io::copy(&mut requests, &mut to_server);
+        let _ = to_server.shutdown(Shutdown::Both);
+    });
+    let (mut replies, mut to_client, lose_next) = (server, client, Arc::clone(lose_next));
+    spawn(move || {
+        let mut bytes = [0; 65_536];
+        while let Ok(length @ 1..) = replies.read(&mut bytes) {
+            sleep(delay);
+            if lose_next.swap(false, Ordering::Relaxed) || to_client.write_all(&bytes[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = to_client.shutdown(Shutdown::Both);
+    });
+}
