@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often as many calls are opened again as may have ended.
 const WAVE: Duration = Duration::from_secs(1);
 /// Calls of one connection in the first wave, as many as the service lets it open, and in each further one.
-const CALLS: (usize, usize) = (1_024, 256);
+const CALLS: (usize, usize) = (1_024, 102);
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Attack {

@@ -9,7 +9,7 @@ use crate::{
     config::Settings,
     transport::grpc::{
         MAX_REFLECTIONS, MAX_WATCHES,
-        arrival::{MAX_WAITING, MAX_WAITING_BYTES},
+        arrival::{MAX_WAITING_BYTES, MAX_WAITING_OR_ENDING},
     },
 };
 
@@ -44,7 +44,7 @@ impl WorstCase {
             part("the process", 1, BASE_BYTES),
             part("states (store.max_keys)", settings.store.max_keys, STATE_BYTES),
             part("gRPC connections (grpc.max_connections)", grpc.max_connections, CONNECTION_BYTES),
-            part("calls that wait for their message", MAX_WAITING, CALL_BYTES),
+            part("calls that wait for their message", MAX_WAITING_OR_ENDING, CALL_BYTES),
             part("unfinished messages", 1, MAX_WAITING_BYTES),
             part("health watches", grpc.max_connections.saturating_mul(MAX_WATCHES), WATCH_BYTES),
             part("reflection streams", MAX_REFLECTIONS, STREAM_BYTES),

@@ -25,7 +25,10 @@ use crate::transport::status::Rejected;
 use framing::Framing;
 
 /// Most calls of the port that wait for their message. For a further one the oldest is ended.
-pub const MAX_WAITING: usize = 4_096;
+const MAX_WAITING: usize = 4_096;
+/// Most of them with those that are ended but not gone, as their threads have not come to it. Beyond it the new one is refused:
+/// otherwise a burst would stand there whole before the first of it is gone.
+pub const MAX_WAITING_OR_ENDING: usize = MAX_WAITING + 1_024;
 /// Most of one connection, until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
 /// Most bytes of unfinished messages. From the half of it on the oldest call is ended for more.
@@ -34,6 +37,8 @@ pub const MAX_WAITING_BYTES: usize = 64 << 20;
 /// The calls of a port that wait for their message.
 pub struct Arrivals {
     slots: Arc<Slots>,
+    /// Those that have a slot, or had one and are not gone.
+    waiting: AtomicUsize,
     bytes: AtomicUsize,
     timeout: Duration,
     too_many: Counter,
@@ -87,6 +92,7 @@ impl Arrivals {
     pub fn new(timeout: Duration, meter: &ListenerMeter) -> Arc<Self> {
         Arc::new(Self {
             slots: Slots::new(MAX_WAITING),
+            waiting: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             timeout,
             too_many: meter.too_many_open.clone(),
@@ -121,9 +127,11 @@ impl ConnectionArrivals {
 impl Wait {
     /// A call of which so many bytes have come; `timed`, where the rest has to come in time.
     fn begin(arrivals: &Arc<ConnectionArrivals>, timed: bool, bytes: usize) -> Result<Self, Status> {
+        let all = arrivals.port.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = arrivals.waiting.fetch_add(1, Ordering::Relaxed);
         let mut counted = Counted { arrivals: Arc::clone(arrivals), bytes: 0 };
-        if waiting >= MAX_WAITING_UNAUTHENTICATED && !arrivals.connected.is_authenticated() {
+        let is_known = arrivals.connected.is_authenticated();
+        if all >= MAX_WAITING_OR_ENDING || waiting >= MAX_WAITING_UNAUTHENTICATED && !is_known {
             return Err(arrivals.port.refuse());
         }
         counted.add(bytes)?;
@@ -168,6 +176,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.arrivals.port.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.arrivals.port.waiting.fetch_sub(1, Ordering::Relaxed);
         self.arrivals.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }

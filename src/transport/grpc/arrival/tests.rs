@@ -70,6 +70,13 @@ async fn of_too_many_the_oldest_ends() {
     assert!(bodies.iter_mut().all(|body| poll(body) == Poll::Pending));
     assert_eq!(poll(&mut bodies[0]), Poll::Ready(Some(Code::ResourceExhausted)));
     assert!(bodies[1..].iter_mut().all(|body| poll(body) == Poll::Pending));
+    let mut more: Vec<_> =
+        (MAX_WAITING + 1..=MAX_WAITING_OR_ENDING).map(|_| connection.body(empty(), Awaited::Stream)).collect();
+    let mut last = more.pop().unwrap();
+    assert!(more.iter_mut().all(|body| poll(body) == Poll::Pending));
+    assert_eq!(poll(&mut last), Poll::Ready(Some(Code::ResourceExhausted)), "none of those that were ended is gone");
+    bodies.clear();
+    assert_eq!(poll(&mut connection.body(empty(), Awaited::Stream)), Poll::Pending);
 }
 
 #[tokio::test]
