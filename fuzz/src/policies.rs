@@ -3,7 +3,7 @@
 use weir_core::{algorithm::Bounds, domain::ask::MAX_COST};
 use weir_policy::{
     Domain, Policy, descriptors, file,
-    lint::{self, Place},
+    lint::{self, Changes, Place},
 };
 use weir_settings::{
     Problems,
@@ -25,7 +25,8 @@ pub fn native(bytes: &[u8]) {
     let Some(domain) = read(bytes, file::read) else { return };
     let policy = Policy::new([domain]);
     lint::warnings(&policy);
-    assert_eq!(lint::forgotten(&policy, &policy), Vec::<String>::new(), "nothing has changed");
+    let Changes { forgotten, moved } = Changes::between(&policy, &policy);
+    assert!(forgotten.is_empty() && moved.is_empty(), "nothing has changed: {forgotten:?} {moved:?}");
     let limiter = scene::limiter(scene::store(NOW), policy);
     let handle = limiter.policy_handle();
     for domain in handle.policy.domains() {
@@ -51,7 +52,7 @@ pub fn descriptors(bytes: &[u8]) {
     let _ = read(bytes, |document, bounds| descriptors::file::add(domain.clone(), document, bounds));
     let policy = Policy::new([domain]);
     lint::warnings(&policy);
-    lint::forgotten(&policy, &policy);
+    Changes::between(&policy, &policy);
     let limiter = scene::limiter(scene::store(NOW), policy);
     let handle = limiter.policy_handle();
     for domain in handle.policy.domains() {

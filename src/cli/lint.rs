@@ -4,7 +4,10 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use weir_core::{algorithm::Bounds, domain::time::parse_duration};
-use weir_policy::{Rules, lint};
+use weir_policy::{
+    Rules,
+    lint::{self, Changes},
+};
 
 use super::{CommandResult, Failure, NO, out::say};
 
@@ -16,7 +19,7 @@ use super::{CommandResult, Failure, NO, out::say};
 pub struct Lint {
     /// A policy file, or a directory of them
     path: PathBuf,
-    /// Tell which counts a change from this policy would forget
+    /// Tell which counts a change from this policy would forget, and which limits go on with the others
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
     /// The longest period that is allowed, as in the setting max_period
@@ -57,17 +60,18 @@ impl Lint {
         };
         let mut warnings = lint::warnings(&loaded.policy);
         warnings.extend(loaded.empty.iter().map(|path| format!("{} holds nothing", path.display())));
-        let forgotten = match &self.against {
+        let Changes { forgotten, moved } = match &self.against {
             Some(old) => {
                 let old = weir_policy::load(old, &Rules { require_end_marker: false, ..rules })?;
-                lint::forgotten(&old.policy, &loaded.policy)
+                Changes::between(&old.policy, &loaded.policy)
             }
-            None => Vec::new(),
+            None => Changes::default(),
         };
         let (domains, limits) = (loaded.policy.domains().count(), loaded.policy.limit_count());
         if self.json {
             say(serde_json::json!({ "valid": true, "domains": domains, "limits": limits, "warnings": warnings,
-                    "skipped": loaded.skipped, "forgotten": self.against.is_some().then_some(&forgotten) }))?;
+                    "skipped": loaded.skipped, "forgotten": self.against.is_some().then_some(&forgotten),
+                    "moved": self.against.is_some().then_some(&moved) }))?;
         } else {
             say(format_args!("{}: valid; domains: {domains}, limits: {limits}", self.path.display()))?;
             for skipped in &loaded.skipped {
@@ -75,6 +79,9 @@ impl Lint {
             }
             for warning in &warnings {
                 say(format_args!("warning: {warning}"))?;
+            }
+            for line in &moved {
+                say(format_args!("moves: {line}"))?;
             }
             for line in &forgotten {
                 say(format_args!("forgets: {line}"))?;

@@ -58,7 +58,7 @@ user=alex: found by the pattern `a*`, the first that fits
     share_threshold: all values that fit count together
 path=/: found by the descriptor without a value
     short: fixed_window { count: 2, period: 1m, charge_denied: true }; counted as `pfixed_window60000000=short`
-    user/a*/path/*#fixed_window1: fixed_window { count: 9, period: 30s, charge_denied: true }; counted as `pfixed_window30000000#1`
+    user/a*/path/*#fixed_window1: fixed_window { count: 9, period: 30s, charge_denied: true }; counted as `pfixed_window30000000#0`
     shadow_mode: what is over passes
     replaces, in the same request: x
 ";

@@ -27,7 +27,10 @@ fn json_of(run: &Run) -> Value {
 
 #[test]
 fn a_valid_policy_is_valid() {
-    let dir = files(&[("a.yaml", "domain: api\nschema: { a: { limits: [[1, 1, 1], [2, 1, 1]] } }"), ("x.txt", "")]);
+    let dir = files(&[
+        ("a.yaml", "domain: api\nschema: { a: { limits: [[1, 1, 1]] }, b: { limits: [[2, 1, 1]] } }"),
+        ("x.txt", ""),
+    ]);
     let all = run(&["limits", "lint", &path(&dir, "")]);
     assert_eq!(all.code, 0);
     assert!(all.out.contains("valid; domains: 1, limits: 2"), "{}", all.out);
@@ -35,7 +38,7 @@ fn a_valid_policy_is_valid() {
     let told = json_of(&run(&["limits", "lint", &path(&dir, "a.yaml"), "--json"]));
     assert_eq!(
         told,
-        json!({ "valid": true, "domains": 1, "limits": 2, "warnings": [], "skipped": [], "forgotten": null })
+        json!({ "valid": true, "domains": 1, "limits": 2, "warnings": [], "skipped": [], "forgotten": null, "moved": null })
     );
 }
 
@@ -122,6 +125,62 @@ fn what_a_change_forgets_is_told() {
     assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("`a` is gone")), "{told:?}");
     let told = forgotten(&format!("domain: api\n{OLD}"));
     assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("its domain is gone")), "{told:?}");
+}
+
+/// What becomes of the counts of limits at `a` when others take their place: moved, forgotten.
+fn changes(old: &str, new: &str) -> [Vec<String>; 2] {
+    let node = |limits: &str| format!("schema: {{ a: {{ limits: [{limits}] }} }}");
+    let dir = files(&[("old.yaml", &node(old)), ("new.yaml", &node(new))]);
+    let args = ["limits", "lint", &path(&dir, "new.yaml"), "--against", &path(&dir, "old.yaml")];
+    let (text, told) = (run(&args), json_of(&run(&[&args[..], &["--json"]].concat())));
+    ["moved", "forgotten"].map(|kind| {
+        let told: Vec<String> = serde_json::from_value(told[kind].clone()).expect("a list");
+        let prefix = if kind == "moved" { "moves: " } else { "forgets: " };
+        assert!(text.out.lines().filter_map(|line| line.strip_prefix(prefix)).eq(&told), "{}", text.out);
+        told.iter().map(|line| line.replace("default domain: ", "")).collect()
+    })
+}
+
+#[test]
+fn what_goes_on_as_what_is_told() {
+    let second = "{ gcra: { burst: 9, count: 10, period: 1s } }";
+    let day = "{ gcra: { burst: 4999, count: 5000, period: 1d } }";
+    let shown = |limit: &str| limit.replace("{ gcra: ", "").replace(" } }", " }");
+    let both = |first: &str, then: &str| format!("{first}, {then}");
+    let none: [Vec<String>; 2] = Default::default();
+    assert_eq!(changes(second, second), none);
+
+    let tuned = second.replace("count: 10", "count: 20");
+    let line = format!("`a#gcra0`: {} goes on as `a#gcra0` {}", shown(second), shown(&tuned));
+    assert_eq!(changes(second, &tuned), [vec![line], vec![]]);
+
+    let line = format!("`a#gcra0`: {0} goes on as `a#gcra1` {0}", shown(day));
+    assert_eq!(changes(day, &both(second, day)), [vec![line.clone()], vec![]]);
+    let back = line.replace("`a#gcra0`:", "`a#gcra1`:").replace("as `a#gcra1`", "as `a#gcra0`");
+    let [moved, forgotten] = changes(&both(second, day), day);
+    assert!(moved.iter().eq([&back]), "{moved:?}");
+    assert!(forgotten.len() == 1 && forgotten[0].starts_with("`a#gcra0`: no limit at `a` goes on"), "{forgotten:?}");
+    let swapped = changes(&both(second, day), &both(day, second));
+    assert_eq!(swapped, [vec![line.replace(&shown(day), &shown(second)), back], vec![]]);
+
+    // A longer period takes the first place, which is told.
+    let [moved, forgotten] = changes(second, &both(second, day));
+    assert_eq!(moved, [format!("`a#gcra0`: {} goes on as `a#gcra1` {}", shown(second), shown(day))]);
+    assert_eq!(forgotten, [format!("`a#gcra0`: `a#gcra1` {} takes over its count", shown(day))]);
+    let named = day.replace("} }", "}, name: daily }");
+    let line = format!("`a#gcra0`: {0} goes on as `a#gcra1` {0}", shown(second));
+    assert_eq!(changes(second, &both(&named, second)), [vec![line], vec![]]);
+}
+
+#[test]
+fn limits_that_only_a_name_keeps_apart_are_a_warning() {
+    let dir = files(&[(
+        "two.yaml",
+        "schema: { a: { limits: [[1, 1, 1], [9, 9, 60], { fixed_window: { count: 9, period: 60s } }] } }",
+    )]);
+    let told = run(&["limits", "lint", &path(&dir, "two.yaml")]);
+    let warning = "warning: default domain: `a#gcra0` and `a#gcra1` have no names, so their counts may change hands";
+    assert!(told.code == 0 && told.out.contains(warning), "{told:?}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod request_ids;
 mod rolling;
 mod settings;
 mod shared_store;
+mod siblings;
 mod simulate;
 mod simulate_compare;
 mod simulate_log;

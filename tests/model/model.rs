@@ -27,8 +27,15 @@ pub struct Told {
     pub levels: Vec<ToldLevel>,
 }
 
-/// Whose count it is: the actual path, the name or else the ordinal of its kind, and kind with time base.
-type Identity = (Vec<String>, Result<String, usize>, (&'static str, i64));
+/// Whose count it is: the actual path, the name or else the place among the unnamed of its kind, and kind with time base.
+type Identity = (Vec<String>, Result<String, Unnamed>, (&'static str, i64));
+
+/// The first of the unnamed limits of one kind at a node, or another by its period and its rank among those of that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Unnamed {
+    First,
+    Other { period: i64, rank: usize },
+}
 
 struct Level {
     identity: Identity,
@@ -72,7 +79,8 @@ impl<'p> Model<'p> {
         let mut told = Vec::new();
         for ((level, (decision, next)), state) in levels.into_iter().zip(steps).zip(before) {
             let charges_denied = matches!(level.rule, Rule::FixedWindow { charge_denied: true, .. });
-            let commits = allowed || (independent && !level.shadow) || charges_denied;
+            // Whoever refuses keeps nothing but what it has cut.
+            let commits = allowed || (independent && !level.shadow) || charges_denied || !decision.allowed;
             // What passed but is not charged tells how it stands uncharged.
             let decision = if commits || !decision.allowed { decision } else { step(&level.rule, state, now, 0).0 };
             if commits && let Some(next) = next {
@@ -102,16 +110,57 @@ fn levels(policy: &Policy, check: &Check) -> Option<Vec<Level>> {
                 return None;
             }
             let ordinal = node.limits[..place].iter().filter(|other| kind(&other.rule).0 == kind(&rule).0).count();
-            levels.push(level(limit, rule, &check.key[..=index], &pattern, ordinal));
+            let who = limit.name.clone().ok_or_else(|| unnamed(&node.limits, place));
+            levels.push(level(limit, rule, &check.key[..=index], &pattern, ordinal, who));
         }
     }
     Some(levels)
 }
 
-fn level(limit: &Limit, rule: Rule, path: &[String], pattern: &[&str], ordinal: usize) -> Level {
+fn unnamed(siblings: &[Limit], place: usize) -> Unnamed {
+    let own = &siblings[place];
+    let (shadow, longest, numbers) = precedence(own);
+    let before: Vec<_> = siblings
+        .iter()
+        .enumerate()
+        .filter(|(_, other)| other.name.is_none() && kind(&other.rule) == kind(&own.rule))
+        .filter(|(index, other)| {
+            let (its_shadow, its_longest, its_numbers) = precedence(other);
+            (its_shadow, its_longest, its_numbers, *index) < (shadow, longest, numbers, place)
+        })
+        .map(|(_, other)| period(&other.rule))
+        .collect();
+    let period = period(&own.rule);
+    let rank = before.iter().filter(|other| **other == period).count();
+    if before.is_empty() { Unnamed::First } else { Unnamed::Other { period, rank } }
+}
+
+/// One that refuses, then the longest period, then the least parameters.
+fn precedence(limit: &Limit) -> (bool, i64, [u64; 2]) {
+    let numbers = match limit.rule {
+        Rule::Gcra { burst, count, .. } => [burst, count],
+        Rule::TokenBucket { capacity, count, .. } => [capacity, count],
+        Rule::FixedWindow { count, charge_denied, .. } => [count, charge_denied.into()],
+    };
+    (limit.shadow, -period(&limit.rule), numbers)
+}
+
+fn period(rule: &Rule) -> i64 {
+    match *rule {
+        Rule::Gcra { period, .. } | Rule::TokenBucket { period, .. } | Rule::FixedWindow { period, .. } => period,
+    }
+}
+
+fn level(
+    limit: &Limit,
+    rule: Rule,
+    path: &[String],
+    pattern: &[&str],
+    ordinal: usize,
+    who: Result<String, Unnamed>,
+) -> Level {
     let kind = kind(&rule);
     let told_name = limit.name.clone().unwrap_or_else(|| format!("{}#{}{ordinal}", pattern.join("/"), kind.0));
-    let who = limit.name.clone().ok_or(ordinal);
     Level { identity: (path.to_vec(), who, kind), told_name, depth: path.len() as u8, shadow: limit.shadow, rule }
 }
 

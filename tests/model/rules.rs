@@ -2,18 +2,15 @@
 
 use weir_core::domain::Decision;
 
-use super::{
-    fraction::{Fraction, gcd},
-    generate::Rule,
-};
+use super::{fraction::Fraction, generate::Rule};
 
 /// What a limit remembers of a key: what was spent, never what is left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
-    /// The theoretical arrival time, and the denominator it was kept in.
+    /// The theoretical arrival time, and the limit that made it: the time of one unit, and the most units.
     Arrival {
         at: Fraction,
-        parts: i128,
+        maker: (Fraction, i128),
     },
     Window {
         start: i128,
@@ -93,17 +90,19 @@ fn arrival(
 ) -> (Decision, Option<State>) {
     let (count, period) = (i128::from(count), i128::from(period));
     let each = Fraction::new(period, count);
-    let parts = count / gcd(count, period);
     let depth = each.times(most);
     let present = Fraction::whole(now);
-    let known = match state {
-        Some(State::Arrival { at, parts: kept }) if kept == parts => Some(at),
-        Some(State::Arrival { at, .. }) => Some(Fraction::whole(at.ceil())),
-        _ => None,
+    // What another limit made is at most what this one could have made.
+    let furthest = present.plus(depth);
+    let (known, is_cut) = match state {
+        Some(State::Arrival { at, maker }) if maker == (each, most) => (Some(at), false),
+        Some(State::Arrival { at, .. }) if Fraction::whole(at.ceil()) > furthest => (Some(furthest), true),
+        Some(State::Arrival { at, .. }) => (Some(Fraction::whole(at.ceil())), false),
+        _ => (None, false),
     };
     let remaining = |at: Fraction| present.plus(depth).minus(at).divided_by(each).floor();
     let reset = |at: Fraction| at.minus(present).ceil();
-    let keep = |at: Fraction| Some(State::Arrival { at, parts });
+    let keep = |at: Fraction| Some(State::Arrival { at, maker: (each, most) });
     if cost < 0 {
         let Some(known) = known else { return (pass(most, most, 0), None) };
         let at = known.minus(each.times(-cost)).max(present);
@@ -114,6 +113,7 @@ fn arrival(
     let early = new.minus(depth).minus(present);
     if cost > most || early > Fraction::whole(0) {
         let retry = (cost <= most).then(|| early.ceil());
+        let state = if is_cut { keep(base) } else { state };
         return (decision(false, most, remaining(base), retry, reset(base)), state);
     }
     (pass(most, remaining(new), reset(new)), if cost > 0 { keep(new) } else { state })

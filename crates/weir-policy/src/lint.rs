@@ -33,17 +33,18 @@ pub fn places(domain: &Domain) -> Vec<Place<'_>> {
 }
 
 /// What is valid but may surprise: in files of descriptors what means nothing where it stands; in others limits above the anchor with others below them, which a store that is spread over
-/// several nodes cannot decide in one step, and names with a `*` that is no pattern.
+/// several nodes cannot decide in one step, names with a `*` that is no pattern, and limits that only a name keeps apart.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
         let shown = shown(&domain.name);
+        let places = places(domain);
+        warnings.extend(places.iter().filter_map(|place| Some(format!("{shown}: {}", unnamed_kin(domain, place)?))));
         if let Some(descriptors) = &domain.descriptors {
             // Their patterns are patterns, and no request meets limits of two nodes on one way.
             warnings.extend(descriptors.notes().iter().map(|note| format!("{shown}: {note}")));
             continue;
         }
-        let places = places(domain);
         for place in &places {
             if let Some(name) = place.pattern.last().filter(|name| name.len() > 1 && name.contains('*')) {
                 warnings.push(format!("{shown}: `{name}` is an exact name here; only a `*` alone stands for any name"));
@@ -66,20 +67,67 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
     warnings
 }
 
-/// The counts that `new` would forget: limits of `old` whose states no limit of `new` would find again.
-pub fn forgotten(old: &Policy, new: &Policy) -> Vec<String> {
-    let mut forgotten = Vec::new();
-    for before in old.domains() {
-        for place in places(before) {
-            for limit in before.limits_at(place.node) {
-                if let Some(why) = why_forgotten(before, &place, limit, new) {
-                    forgotten.push(format!("{}: `{}`: {why}", shown(&before.name), limit.name));
+/// Several unnamed limits of one algorithm and time base at a place.
+fn unnamed_kin(domain: &Domain, place: &Place<'_>) -> Option<String> {
+    let limits = domain.limits_at(place.node);
+    let kin = |limit: &&Limit| limits.iter().filter(|other| other.is_kin(limit)).count() > 1;
+    let kin: Vec<_> = limits.iter().filter(kin).map(|limit| format!("`{}`", limit.name)).collect();
+    (!kin.is_empty()).then(|| {
+        format!(
+            "{} have no names, so their counts may change hands when one of them comes, goes, or gets another period",
+            kin.join(" and ")
+        )
+    })
+}
+
+/// What becomes of the counts of a policy when another takes its place.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Those of which no limit goes on, or another one than before.
+    pub forgotten: Vec<String>,
+    /// Those that go on under other parameters, or under another limit.
+    pub moved: Vec<String>,
+}
+
+impl Changes {
+    /// From `old` to `new`.
+    pub fn between(old: &Policy, new: &Policy) -> Self {
+        let mut changes = Self::default();
+        for before in old.domains() {
+            for place in places(before) {
+                for limit in before.limits_at(place.node) {
+                    changes.of(before, &place, limit, new);
                 }
             }
         }
+        for lines in [&mut changes.forgotten, &mut changes.moved] {
+            lines.sort();
+            lines.dedup();
+        }
+        changes
     }
-    forgotten.sort();
-    forgotten
+
+    fn of(&mut self, before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy) {
+        let line = |text: String| format!("{}: `{}`: {text}", shown(&before.name), limit.name);
+        if let Some(why) = why_forgotten(before, place, limit, new) {
+            self.forgotten.push(line(why));
+            return;
+        }
+        let Some(after) = new.domain(&before.name) else { return };
+        for (_, node) in reached(before, after, &place.pattern) {
+            let siblings = node.map_or(&[][..], |node| after.limits_at(node));
+            let Some(heir) = siblings.iter().find(|other| other.ident() == limit.ident()) else { continue };
+            if heir.written() == limit.written() && heir.name == limit.name {
+                continue;
+            }
+            let [from, to] = [limit, heir].map(|limit| limit.written().describe());
+            self.moved.push(line(format!("{from} goes on as `{}` {to}", heir.name)));
+            let is_still_there = |other: &&Limit| other.is_kin(limit) && other.written() == limit.written();
+            if heir.written() != limit.written() && siblings.iter().any(|other| is_still_there(&other)) {
+                self.forgotten.push(line(format!("`{}` {to} takes over its count", heir.name)));
+            }
+        }
+    }
 }
 
 fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy) -> Option<String> {
@@ -110,7 +158,9 @@ fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy
 
 fn no_limit_goes_on(path: &str, limit: &Limit) -> String {
     let ident = limit.ident_text();
-    format!("no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then name or ordinal)")
+    format!(
+        "no limit at `{path}` goes on with its count (`{ident}`: algorithm, time base, then its name, or its place among the unnamed)"
+    )
 }
 
 /// The nodes of `after` that the keys of a pattern of `before` lead to, each with its path. A `*` also stands for names that

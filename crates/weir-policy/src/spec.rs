@@ -12,7 +12,7 @@ use super::{
 use weir_core::{
     algorithm::ParamError,
     domain::{Charge, Key, ask::MAX_LEVELS},
-    plan::{Level, Limit, Origin},
+    plan::{Level, Limit, Origin, identify},
 };
 
 /// A request's own limits, made fit for its key.
@@ -83,13 +83,16 @@ impl Spec {
             let pattern = vec!["*"; depth].join("/");
             let limit = Limit::new(Origin::Request, name.as_deref(), &pattern, *ordinal, shadow, params);
             *ordinal += 1;
-            let twin = limits.iter().find(|(at, other)| *at == depth as u8 && other.ident() == limit.ident());
-            if twin.is_some_and(|(_, other)| other != &limit) {
+            let twin = |(at, other): &&(u8, Limit)| *at == depth as u8 && other.ident() == limit.ident();
+            if limit.is_named() && limits.iter().find(twin).is_some_and(|(_, other)| other != &limit) {
                 return Err(SpecError::Clash(index));
             }
             limits.push((depth as u8, limit));
         }
         limits.sort_by_key(|(depth, _)| *depth);
+        for level in limits.chunk_by_mut(|(one, _), (other, _)| one == other) {
+            identify(level.iter_mut().map(|(_, limit)| limit));
+        }
         Ok(Self { limits, charge })
     }
 

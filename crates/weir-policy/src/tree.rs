@@ -8,7 +8,7 @@ use super::descriptors::Descriptors;
 use weir_core::{
     algorithm::ParamError,
     domain::{Charge, Key, OnStoreFailure},
-    plan::{Level, Limit},
+    plan::{Level, Limit, identify},
 };
 
 /// How many segments name the place where states live, where a policy does not say.
@@ -147,6 +147,7 @@ impl Domain {
     pub(crate) fn set_limits(&mut self, node: NodeId, limits: impl IntoIterator<Item = Limit>) {
         let start = self.limits.len() as u32;
         self.limits.extend(limits);
+        identify(&mut self.limits[start as usize..]);
         self.nodes[node as usize].limits = start..self.limits.len() as u32;
     }
 

@@ -74,6 +74,11 @@ pub trait Algorithm: Sized {
         String::new()
     }
 
+    /// The period that tells unnamed limits at one place apart; `None` where the time base has it.
+    fn sibling_period(&self) -> Option<Micros> {
+        None
+    }
+
     /// The period within which each key has a phase of its own, derived from the key's name.
     fn phase_period(&self) -> Option<Micros> {
         None
@@ -183,6 +188,16 @@ macro_rules! algorithms {
             /// See [`Algorithm::time_base`].
             pub fn time_base(&self) -> String {
                 match self { $(Self::$variant(params) => params.time_base(),)+ }
+            }
+
+            /// See [`Algorithm::sibling_period`].
+            pub fn sibling_period(&self) -> Option<Micros> {
+                match self { $(Self::$variant(params) => params.sibling_period(),)+ }
+            }
+
+            /// The parameters as numbers, in the order of the manual.
+            pub fn numbers(&self) -> Vec<f64> {
+                match self { $(Self::$variant(params) => params.fields().numbers(),)+ }
             }
 
             /// See [`Algorithm::phase_period`].

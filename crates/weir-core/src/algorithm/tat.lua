@@ -1,5 +1,13 @@
--- The theoretical arrival time, as tat.rs. A meter is {most, whole, part, den, depth micros, depth num}, a state
--- {micros, num, den}.
+-- The theoretical arrival time, as tat.rs. A meter is {most, whole, part, den, depth micros, depth num, maker, furthest
+-- micros, furthest num}, a state {micros, num, maker}.
+
+-- Where a state that another limit made stands, and whether that is less than it says; `fi, fn` is how far ahead it
+-- counts.
+local function tat_foreign(s, maker, fi, fn, now)
+  local ti, li = span_ceil(s[1], s[2]), now + fi
+  if s[3] ~= maker and span_less(li, fn, ti, 0) then return li, fn, true end
+  return ti, 0, false
+end
 
 -- `ri, rn` is the room that is left, `ti, tn` where the arrival time stands.
 local function tat_answer(p, allowed, retry, ri, rn, ti, tn, now)
@@ -20,20 +28,23 @@ local function tat_refund(p, s, ti, tn, now, units)
   local bi, bn = span_sub(ti, tn, si, sn, den)
   if bi < now then bi, bn = now, 0 end
   local ri, rn = tat_room(p, bi, bn, now)
-  return tat_answer(p, 1, -1, ri, rn, bi, bn, now), s and {bi, bn, den}
+  return tat_answer(p, 1, -1, ri, rn, bi, bn, now), s and {bi, bn, p[7]}
 end
 
 local function tat_step(p, s, now, cost)
-  local den, ti, tn = p[4], now, 0
+  local den, ti, tn, cut = p[4], now, 0, nil
   if s then
     ti, tn = s[1], s[2]
-    if s[3] ~= den then ti, tn = span_ceil(ti, tn), 0 end
+    if s[3] ~= p[7] or tn >= den then
+      ti, tn, cut = tat_foreign(s, p[7], p[8], p[9], now)
+      cut = cut and cost > 0 and {ti, tn, p[7]} or nil
+    end
   end
   if cost < 0 then return tat_refund(p, s, ti, tn, now, -cost) end
   if ti < now then ti, tn = now, 0 end
   if cost > p[1] then
     local ri, rn = tat_room(p, ti, tn, now)
-    return tat_answer(p, 0, -1, ri, rn, ti, tn, now)
+    return tat_answer(p, 0, -1, ri, rn, ti, tn, now), cut
   end
   local si, sn = span_of(cost, p[2], p[3], den)
   local ni, nn = span_add(ti, tn, si, sn, den)
@@ -41,8 +52,8 @@ local function tat_step(p, s, now, cost)
   if ri < 0 then
     local retry = -ri
     ri, rn = span_add(ri, rn, si, sn, den)
-    return tat_answer(p, 0, retry, ri, rn, ti, tn, now)
+    return tat_answer(p, 0, retry, ri, rn, ti, tn, now), cut
   end
   if cost == 0 then return tat_answer(p, 1, -1, ri, rn, ni, nn, now) end
-  return tat_answer(p, 1, -1, ri, rn, ni, nn, now), {ni, nn, den}
+  return tat_answer(p, 1, -1, ri, rn, ni, nn, now), {ni, nn, p[7]}
 end

@@ -10,39 +10,71 @@ use super::{
 };
 use crate::domain::{Ask, Decision, Micros};
 
-/// A theoretical arrival time with the denominator that it was computed under. The denominator is kept less one, so
-/// that 2^32 fits.
+/// A theoretical arrival time, and the signature of the limit that computed it, less one so that 2^32 fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tat {
     micros: Micros,
     num: u32,
-    den_less_one: u32,
-}
-
-impl Tat {
-    pub(super) fn new(at: Span, rate: Rate) -> Self {
-        Self { micros: at.micros, num: at.num as u32, den_less_one: (rate.den() - 1) as u32 }
-    }
-
-    /// Read under `rate`. When the denominator has changed with the limit, the fraction rounds up.
-    pub(super) fn read(self, rate: Rate) -> Span {
-        let at = Span { micros: self.micros, num: i64::from(self.num) };
-        if i64::from(self.den_less_one) + 1 == rate.den() { at } else { Span::whole(at.ceil()) }
-    }
+    maker_less_one: u32,
 }
 
 impl EncodedState for Tat {
-    /// Micros, numerator, denominator.
+    /// Micros, numerator, signature, which is above the numerator.
     fn encode(&self) -> Vec<f64> {
-        vec![self.micros as f64, f64::from(self.num), f64::from(self.den_less_one) + 1.0]
+        vec![self.micros as f64, f64::from(self.num), f64::from(self.maker_less_one) + 1.0]
     }
 
     fn decode(numbers: &[f64]) -> Option<Self> {
-        let [micros, num, den] = *numbers else { return None };
+        let [micros, num, maker] = *numbers else { return None };
         let micros = moment(micros)?;
-        let den = whole(den, 1, MAX_COUNT as i64)?;
-        let num = whole(num, 0, den - 1)?;
-        Some(Self { micros, num: num as u32, den_less_one: (den - 1) as u32 })
+        let maker = whole(maker, 1, MAX_COUNT as i64)?;
+        let num = whole(num, 0, maker - 1)?;
+        Some(Self { micros, num: num as u32, maker_less_one: (maker - 1) as u32 })
+    }
+}
+
+/// How far ahead of the clock the arrival time of another limit counts, and the signature that tells a limit's own from
+/// those. Its own are never cut here, for one that lies further ahead tells of a clock that stepped back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    furthest: Span,
+    maker_less_one: u32,
+}
+
+impl Reach {
+    /// That of a limit with this rate. Limits with the same `signed` numbers take each other's arrival times for their own.
+    pub fn new(rate: Rate, furthest: Span, signed: &[i64]) -> Self {
+        let mix = |hash: u64, number: &i64| {
+            let hash = (hash ^ *number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            hash ^ (hash >> 32)
+        };
+        let hash = signed.iter().fold(0, mix) as u32;
+        // Above every numerator.
+        Self { furthest, maker_less_one: hash.max((rate.den - 1) as u32) }
+    }
+
+    /// An arrival time of the limit's own.
+    pub fn state(&self, at: Span) -> Tat {
+        Tat { micros: at.micros, num: at.num as u32, maker_less_one: self.maker_less_one }
+    }
+
+    /// Where a state stands, and whether that is less than it says. Of another limit the fraction rounds up, and what is
+    /// further ahead than this one could have made is cut.
+    #[inline]
+    pub fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
+        let at = Span { micros: tat.micros, num: i64::from(tat.num) };
+        let is_own = tat.maker_less_one == self.maker_less_one;
+        if is_own && at.num < rate.den {
+            return (at, false);
+        }
+        let (at, furthest) = (Span::whole(at.ceil()), rate.add(now, self.furthest));
+        if at > furthest && !is_own { (furthest, true) } else { (at, false) }
+    }
+
+    /// What `tat.lua` takes of it.
+    pub fn lua_params(&self) -> [f64; 3] {
+        let Self { furthest, maker_less_one } = *self;
+        [f64::from(maker_less_one) + 1.0, furthest.micros as f64, furthest.num as f64]
     }
 }
 
@@ -55,12 +87,20 @@ pub struct Meter {
     pub rate: Rate,
     /// The time that `most` units take.
     pub depth: Span,
+    /// Whose arrival times are its own.
+    pub reach: Reach,
 }
 
 impl Meter {
     /// `most` units at once, then `rate`.
     pub fn new(most: u64, rate: Rate) -> Self {
-        Self { most, rate, depth: rate.span(most) }
+        let depth = rate.span(most);
+        Self {
+            most,
+            rate,
+            depth,
+            reach: Reach::new(rate, depth, &[rate.whole, rate.part, rate.den, depth.micros, depth.num]),
+        }
     }
 
     /// `most` units at once, then `count` per `period`.
@@ -74,27 +114,28 @@ impl Meter {
     }
 
     /// One decision by the generic cell rate algorithm: a request passes while the arrival time that it would leave
-    /// behind stays within `depth` of the clock.
+    /// behind stays within `depth` of the clock. A refusal keeps what was cut, so that it lasts no longer than it says.
     // Its answer is wrapped once more by the list; out of line it would be copied on the way, which takes as long as the step.
     #[inline(always)]
     pub fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
         let (rate, now) = (self.rate, Span::whole(ask.now));
-        let tat = state.map_or(now, |tat| tat.read(rate));
+        let (tat, is_cut) = state.map_or((now, false), |tat| self.reach.read(tat, rate, now));
         if ask.cost < 0 {
             let back = rate.sub(tat, rate.span(ask.cost.unsigned_abs())).max(now);
-            return (self.pass(back, now), state.map(|_| Tat::new(back, rate)));
+            return (self.pass(back, now), state.map(|_| self.reach.state(back)));
         }
+        let cut = (is_cut && ask.cost > 0).then(|| self.reach.state(tat));
         let cost = ask.cost.unsigned_abs();
         let base = tat.max(now);
         if cost > self.most {
-            return (self.refuse(base, now, None), None);
+            return (self.refuse(base, now, None), cut);
         }
         let next = rate.add(base, rate.span(cost));
         let early = rate.sub(rate.sub(next, self.depth), now);
         if early > Span::whole(0) {
-            return (self.refuse(base, now, Some(early.ceil())), None);
+            return (self.refuse(base, now, Some(early.ceil())), cut);
         }
-        (self.pass(next, now), (cost > 0).then(|| Tat::new(next, rate)))
+        (self.pass(next, now), (cost > 0).then(|| self.reach.state(next)))
     }
 
     fn pass(&self, at: Span, now: Span) -> Decision {
@@ -111,9 +152,10 @@ impl Meter {
         self.rate.units_within(room, self.most)
     }
 
-    /// What `tat.lua` takes: most, whole, part, den and the depth in micros and parts.
+    /// What `tat.lua` takes: most, whole, part, den, the depth in micros and parts, and the reach.
     pub fn lua_params(&self) -> Vec<f64> {
-        let Self { most, rate, depth } = self;
-        [*most as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num].map(|number| number as f64).to_vec()
+        let Self { most, rate, depth, reach } = self;
+        let numbers = [*most as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num];
+        [&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()
     }
 }

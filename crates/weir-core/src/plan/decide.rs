@@ -98,14 +98,15 @@ fn commit(plan: &Plan<'_>, states: &mut impl States, decisions: &Decisions, mut 
     }
 }
 
-/// After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged.
+/// After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged. What
+/// refuses may cut a state that another limit made, and that is kept.
 fn settle_refusal(plan: &Plan<'_>, states: &mut impl States, decisions: &mut Decisions, next: Next, now: Micros) {
     for (index, (decision, next)) in decisions.iter_mut().zip(next).enumerate() {
-        if charges_anyway(plan, index, plan.total_cost(index)) {
+        if !decision.allowed || charges_anyway(plan, index, plan.total_cost(index)) {
             if let Some(state) = next {
                 put_if_room(plan, states, index, state, decision.reset_after);
             }
-        } else if decision.allowed {
+        } else {
             *decision = step(plan, states, index, 0, now).0;
         }
     }
@@ -129,11 +130,11 @@ fn independent(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisi
     }
     for (index, level) in plan.levels.iter().enumerate().filter(|(_, level)| level.limit.shadow) {
         let (mut decision, next) = step(plan, states, index, level.cost, now);
-        if allowed || charges_anyway(plan, index, level.cost) {
+        if allowed || !decision.allowed || charges_anyway(plan, index, level.cost) {
             if let Some(state) = next {
                 put_if_room(plan, states, index, state, decision.reset_after);
             }
-        } else if decision.allowed {
+        } else {
             decision = step(plan, states, index, 0, now).0;
         }
         decisions[index] = decision;

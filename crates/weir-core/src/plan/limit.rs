@@ -1,6 +1,8 @@
 //! A limit: a rule at one place, and whose counts are whose.
 
-use std::sync::OnceLock;
+use std::{cmp::Ordering, sync::OnceLock};
+
+use smallvec::SmallVec;
 
 use crate::{
     algorithm::{ParamError, Params},
@@ -29,6 +31,9 @@ pub struct Limit {
     pub params: Params,
     /// The limit's place among those of its policy, for whoever keeps something about each.
     pub index: u32,
+    origin: Origin,
+    is_named: bool,
+    ordinal: usize,
     ident: Box<[u8]>,
     /// The parameters as written and the policy's factor, where that is not 1.
     written: Option<Box<(Params, f64)>>,
@@ -43,7 +48,8 @@ impl PartialEq for Limit {
 }
 
 impl Limit {
-    /// The limit at `pattern`, the `ordinal`th of its algorithm there. `name` is the one it was given, if any.
+    /// The limit at `pattern`, the `ordinal`th of its algorithm there. `name` is the one it was given, if any. Where
+    /// several are at one place, [`identify`] tells their counts apart.
     pub fn new(
         origin: Origin,
         name: Option<&str>,
@@ -56,20 +62,17 @@ impl Limit {
             Some(name) => format!("={name}"),
             None => format!("#{ordinal}"),
         };
-        let letter = match origin {
-            Origin::Policy => 'p',
-            Origin::Request => 'r',
-            Origin::Override => 'o',
-        };
-        let mut ident = vec![END];
-        ident.extend_from_slice(format!("{letter}{}{}{who}", params.name(), params.time_base()).as_bytes());
+        let (is_named, ident) = (name.is_some(), ident_of(origin, &params, &who));
         let name = name.map_or_else(|| format!("{pattern}#{}{ordinal}", params.name()), str::to_owned);
         Self {
             name: name.into(),
             shadow,
             params,
             index: 0,
-            ident: ident.into(),
+            origin,
+            is_named,
+            ordinal,
+            ident,
             written: None,
             encoded: OnceLock::new(),
         }
@@ -106,20 +109,91 @@ impl Limit {
         self.encoded.get_or_init(encode)
     }
 
-    /// What tells this limit's states from those of other limits on the same key: its origin, its name or else the
-    /// ordinal of its algorithm, and its time base; never a parameter that may change without forgetting. Behind a key's
-    /// encoding it makes an injective name for one state.
+    /// What tells this limit's states from those of other limits on the same key: its origin, its algorithm with the time
+    /// base, and its name, or else what [`identify`] says. Behind a key's encoding it makes an injective name for one
+    /// state.
     pub fn ident(&self) -> &[u8] {
         &self.ident
     }
 
+    /// Whether it was given a name.
+    pub fn is_named(&self) -> bool {
+        self.is_named
+    }
+
+    /// The parameters as they were written, before the policy's factor.
+    pub fn written(&self) -> &Params {
+        self.written.as_ref().map_or(&self.params, |written| &written.0)
+    }
+
+    /// Whether the two would be one count, were each alone at their place: unnamed, of one algorithm and time base.
+    pub fn is_kin(&self, other: &Self) -> bool {
+        let (own, its) = (self.written(), other.written());
+        let are_unnamed = !self.is_named && !other.is_named && self.origin == other.origin;
+        are_unnamed && own.name() == its.name() && own.time_base() == its.time_base()
+    }
+
+    /// Which of two kin is before the other, by nothing but what they are.
+    fn precedence(&self, other: &Self) -> Ordering {
+        let (own, its) = (self.written(), other.written());
+        let by_period = || its.sibling_period().cmp(&own.sibling_period());
+        let by_numbers = || {
+            let (own, its) = (own.numbers(), its.numbers());
+            own.iter().zip(&its).map(|(own, its)| own.total_cmp(its)).find(|order| order.is_ne())
+        };
+        let by_shadow = self.shadow.cmp(&other.shadow);
+        by_shadow.then_with(by_period).then_with(|| by_numbers().unwrap_or(Ordering::Equal))
+    }
+
     /// Whether it stands in a descriptor of a request.
     pub fn is_override(&self) -> bool {
-        self.ident.get(1) == Some(&b'o')
+        self.origin == Origin::Override
     }
 
     /// The ident, to be read by a person.
     pub fn ident_text(&self) -> String {
         String::from_utf8_lossy(&self.ident[1..]).into_owned()
     }
+}
+
+/// Tells the counts of unnamed limits at one place apart, whatever their order. Of those of one algorithm and time base
+/// the first keeps the ident that it has alone, which no parameter changes: a single limit may be tuned freely. First is
+/// one that refuses before one that only watches, then the longest period, then the least parameters. The others are
+/// told apart by their periods or, where the time base has that, by their rank.
+///
+/// So what comes and goes beside a limit moves no count, unless it takes over the first place. A longer period takes it
+/// because the count of a shorter one is next to nothing under it.
+pub fn identify<'l>(siblings: impl IntoIterator<Item = &'l mut Limit>) {
+    let mut unnamed: SmallVec<[_; 4]> = siblings.into_iter().filter(|limit| !limit.is_named).collect();
+    for index in 0..unnamed.len() {
+        let limit = &unnamed[index];
+        let before = |(place, other): (usize, &&mut Limit)| {
+            other.is_kin(limit) && other.precedence(limit).then(place.cmp(&index)).is_lt()
+        };
+        let period = limit.written().sibling_period();
+        let (mut rank, mut rank_in_period) = (0, 0);
+        for (_, other) in unnamed.iter().enumerate().filter(|(place, other)| before((*place, other))) {
+            rank += 1;
+            rank_in_period += usize::from(other.written().sibling_period() == period);
+        }
+        let who = match (rank, period) {
+            (0, _) if limit.ordinal == 0 => continue,
+            (0, _) => "#0".to_owned(),
+            (_, None) => format!("#{rank}"),
+            (_, Some(period)) => format!("{period}#{rank_in_period}"),
+        };
+        let ident = ident_of(limit.origin, limit.written(), &who);
+        unnamed[index].ident = ident;
+    }
+}
+
+fn ident_of(origin: Origin, params: &Params, who: &str) -> Box<[u8]> {
+    let letter = match origin {
+        Origin::Policy => 'p',
+        Origin::Request => 'r',
+        Origin::Override => 'o',
+    };
+    let mut ident = vec![END];
+    ident.extend_from_slice(format!("{letter}{}{}{who}", params.name(), params.time_base()).as_bytes());
+    ident.into()
 }

@@ -11,7 +11,7 @@ use std::{collections::HashMap, hash::Hash};
 use smallvec::SmallVec;
 
 pub use decide::{Decisions, States, decide};
-pub use limit::{Limit, Origin};
+pub use limit::{Limit, Origin, identify};
 
 use crate::{
     algorithm::{ParamError, Params},

@@ -214,12 +214,13 @@ local function charges_anyway(index, units)
   return units > 0 and rules[index].charges_denied
 end
 
--- After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged.
+-- After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged. What
+-- refuses may cut a state that another limit made, and that is kept.
 local function settle_refusal()
   for index = 1, count do
-    if charges_anyway(index, total_cost(index)) then
+    if decisions[index][1] == 0 or charges_anyway(index, total_cost(index)) then
       if next_states[index] then put(index, next_states[index]) end
-    elseif decisions[index][1] == 1 then
+    else
       decisions[index] = step(index, 0)
     end
   end
@@ -254,9 +255,9 @@ local function independent()
   for index = 1, count do
     if rules[index].shadow then
       decisions[index], state = step(index, input[costs_at + index])
-      if allowed or charges_anyway(index, input[costs_at + index]) then
+      if allowed or decisions[index][1] == 0 or charges_anyway(index, input[costs_at + index]) then
         if state then put(index, state) end
-      elseif decisions[index][1] == 1 then
+      else
         decisions[index] = step(index, 0)
       end
     end

@@ -83,9 +83,13 @@ impl Algorithm for LeakyQueue {
             return (decision, next);
         }
         let (rate, now) = (meter.rate, Span::whole(ask.now));
-        let at = next.as_ref().or(state).map_or(now, |tat| tat.read(rate));
+        let at = next.as_ref().or(state).map_or(now, |tat| meter.reach.read(tat, rate, now).0);
         let wait = rate.sub(rate.sub(at, self.free), now).ceil().max(0);
         (Decision { allowed: true, retry_after: None, wait, ..decision }, next)
+    }
+
+    fn sibling_period(&self) -> Option<Micros> {
+        Some(self.fields.period)
     }
 
     fn window(&self) -> Micros {

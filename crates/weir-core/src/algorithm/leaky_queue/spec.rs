@@ -149,16 +149,16 @@ fn waits_round_up() {
 }
 
 #[test]
-fn above_a_lowered_limit_nothing_passes_until_there_is_room() {
+fn a_queue_that_another_limit_filled_is_no_more_than_full() {
     let large = parse("leaky_queue", &[("count", "1"), ("period", "1s"), ("burst", "9")]);
     let small = parse("leaky_queue", &[("count", "1"), ("period", "2s"), ("burst", "1"), ("delay", "1")]);
     let mut key = Key::new();
     assert_eq!(key.ask(&large, 0, 10), wait(10, 0, 9 * S, 10 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, 8 * S, 10 * S));
-    assert_eq!(key.ask(&small, 0, 0), wait(2, 0, 6 * S, 10 * S));
-    assert_eq!(key.ask(&small, 8 * S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
-    assert_eq!(key.ask(&small, 8 * S, 1), pass(2, 0, 4 * S));
-    assert_eq!(key.ask(&large, 8 * S, 0), wait(10, 6, 3 * S, 4 * S));
+    assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, 2 * S, 4 * S));
+    assert_eq!(key.ask(&small, 0, 0), pass(2, 0, 4 * S));
+    assert_eq!(key.ask(&small, 2 * S - 1, 1), refuse(2, 0, 1, 2 * S + 1));
+    assert_eq!(key.ask(&small, 2 * S, 1), pass(2, 0, 4 * S));
+    assert_eq!(key.ask(&large, 2 * S, 0), wait(10, 6, 3 * S, 4 * S));
 }
 
 /// Every line of the section on its own, apart from the meter that decides: over exact parts of a microsecond.

@@ -46,6 +46,8 @@ pub struct Step<'a> {
     pub next: Option<&'a State>,
     /// The latest moment at which something was charged since the last refund.
     pub charged_at: Option<Micros>,
+    /// The parameters that made the state.
+    pub maker: Option<&'a Params>,
 }
 
 impl fmt::Debug for Step<'_> {
@@ -59,6 +61,12 @@ impl Step<'_> {
     /// What is remembered afterwards.
     pub fn after(&self) -> Option<&State> {
         self.next.or(self.state)
+    }
+
+    /// Whether the state may count for less than it says, until it is written again: where another limit made it, and it has
+    /// no time of its own.
+    pub fn may_be_cut(&self) -> bool {
+        self.maker.is_some_and(|maker| maker != self.params) && self.params.sibling_period().is_some()
     }
 
     /// The same request with another cost.
@@ -113,6 +121,7 @@ struct Trace {
     phase: Micros,
     last: Decision,
     charged_at: Option<Micros>,
+    maker: Option<Params>,
 }
 
 impl Trace {
@@ -128,7 +137,7 @@ impl Trace {
         let others = parsed(entry).filter(|other| other.time_base() == params.time_base()).chain(scaled).collect();
         let phase = random.magnitude(1 << 45);
         let last = params.step(None, &Ask { now, cost: 0, max_wait: None, phase: 0 }).0;
-        Self { entry, random, events, params, others, state: None, now, phase, last, charged_at: None }
+        Self { entry, random, events, params, others, state: None, now, phase, last, charged_at: None, maker: None }
     }
 
     fn step(&mut self, property: &mut impl FnMut(&Step<'_>, &mut Random)) {
@@ -156,11 +165,13 @@ impl Trace {
             decision,
             next: next.as_ref(),
             charged_at: self.charged_at,
+            maker: self.maker.as_ref(),
         };
         property(&step, &mut self.random);
         if next.is_some() {
             self.charged_at = (ask.cost > 0).then(|| self.charged_at.map_or(ask.now, |at| at.max(ask.now)));
             self.state = next;
+            self.maker = Some(self.params.clone());
         }
         self.last = decision;
     }

@@ -9,7 +9,7 @@ use super::{
     kinds::{Length, Period, Units, Wait},
     params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, check_span, patience},
     span::{Rate, Span},
-    tat::Tat,
+    tat::{Reach, Tat},
 };
 use crate::domain::{
     Ask, Decision, Micros,
@@ -45,6 +45,9 @@ pub struct SmoothBursty {
     rate: Rate,
     /// The most permits that are stored, at least 1.
     limit: u64,
+    /// Whose states are its own: those of limits with the same `max_burst`, since under another one what was spent would
+    /// look like a debt. Of the others the store is empty at most.
+    reach: Reach,
 }
 
 impl SmoothBursty {
@@ -72,7 +75,8 @@ impl Algorithm for SmoothBursty {
         };
         let (rate, limit) = (Rate::new(count, period), stored.max(1));
         check_span("max_burst", limit, rate)?;
-        Ok(Self { fields, rate, limit })
+        let reach = Reach::new(rate, Span::whole(max_burst), &[max_burst]);
+        Ok(Self { fields, rate, limit, reach })
     }
 
     fn fields(&self) -> &Fields {
@@ -83,11 +87,12 @@ impl Algorithm for SmoothBursty {
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
         let (rate, now) = (self.rate, ask.now);
         let full = Span::whole(now);
-        let at = state.map_or(full, |tat| tat.read(rate)).max(full);
+        let (at, is_cut) = state.map_or((full, false), |tat| self.reach.read(tat, rate, full));
+        let at = at.max(full);
         let spent = rate.span(ask.cost.unsigned_abs());
         if ask.cost < 0 {
             let back = rate.sub(at, spent).max(full);
-            return (self.pass(back, now, 0), state.map(|_| Tat::new(back, rate)));
+            return (self.pass(back, now, 0), state.map(|_| self.reach.state(back)));
         }
         let wait = (at.ceil() - self.fields.max_burst - now).max(0);
         if ask.cost == 0 {
@@ -97,10 +102,15 @@ impl Algorithm for SmoothBursty {
         let late = wait - patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if never || late > 0 {
             let Decision { limit, remaining, reset_after, .. } = self.pass(at, now, 0);
-            return (Decision::refuse(limit, remaining, (!never).then_some(late), reset_after), None);
+            let cut = is_cut.then(|| self.reach.state(at));
+            return (Decision::refuse(limit, remaining, (!never).then_some(late), reset_after), cut);
         }
         let next = rate.add(at, spent);
-        (self.pass(next, now, wait), Some(Tat::new(next, rate)))
+        (self.pass(next, now, wait), Some(self.reach.state(next)))
+    }
+
+    fn sibling_period(&self) -> Option<Micros> {
+        Some(self.fields.period)
     }
 
     fn window(&self) -> Micros {
@@ -108,9 +118,9 @@ impl Algorithm for SmoothBursty {
     }
 
     fn lua_params(&self) -> Vec<f64> {
-        let Self { fields, rate, limit } = self;
+        let Self { fields, rate, limit, reach } = self;
         let max_wait = fields.max_wait.unwrap_or(-1);
         let numbers = [rate.whole, rate.part, rate.den, fields.max_burst, *limit as i64, max_wait];
-        numbers.map(|number| number as f64).to_vec()
+[&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()
     }
 }

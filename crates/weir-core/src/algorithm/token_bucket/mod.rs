@@ -53,6 +53,10 @@ impl Algorithm for TokenBucket {
         self.meter.step(state, ask)
     }
 
+    fn sibling_period(&self) -> Option<Micros> {
+        Some(self.fields.period)
+    }
+
     fn window(&self) -> Micros {
         self.meter.depth.ceil()
     }

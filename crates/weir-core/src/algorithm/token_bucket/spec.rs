@@ -37,14 +37,15 @@ fn three_at_once_then_one_in_two_seconds() {
 }
 
 #[test]
-fn a_raised_capacity_frees_the_difference_at_once_and_a_lowered_one_forgets_nothing() {
+fn a_raised_capacity_frees_the_difference_at_once_and_a_lowered_one_is_used_up() {
     let small = parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]);
     let large = parse("token_bucket", &[("capacity", "10"), ("count", "1"), ("period", "2s")]);
     let mut key = Key::new();
     assert_eq!(key.ask(&small, 0, 3), pass(3, 0, 6 * S));
     assert_eq!(key.ask(&large, 0, 0), pass(10, 7, 6 * S));
     assert_eq!(key.ask(&large, 0, 7), pass(10, 0, 20 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(3, 0, 16 * S, 20 * S));
+    assert_eq!(key.ask(&small, 0, 1), refuse(3, 0, 2 * S, 6 * S));
+    assert_eq!(key.ask(&small, 2 * S, 1), pass(3, 0, 6 * S));
 }
 
 #[test]

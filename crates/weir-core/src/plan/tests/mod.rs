@@ -1,5 +1,6 @@
 //! The step over several levels, against a model of the specification and against the properties of a whole request.
 
+mod identity;
 mod model;
 mod nested;
 mod trace;

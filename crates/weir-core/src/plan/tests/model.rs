@@ -59,12 +59,12 @@ fn all_or_nothing(request: &Request, before: &Memory) -> (Vec<Decision>, Memory)
     let decisions = request.levels.iter().map(|level| {
         let cost: i64 = total(&level.place);
         let (decision, next) = judge(level, cost);
-        let passes_with_all = allowed && decision.allowed;
-        if passes_with_all || charges_anyway(level, cost) {
+        // What refuses keeps nothing but a state that it has cut.
+        if allowed || !decision.allowed || charges_anyway(level, cost) {
             keep(request, &mut after, level, &decision, next);
             return decision;
         }
-        if decision.allowed { judge(level, 0).0 } else { decision }
+        judge(level, 0).0
     });
     (decisions.collect(), after)
 }
@@ -81,9 +81,9 @@ fn independent(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
     let allowed = decisions.values().all(|decision| decision.allowed);
     for (index, level) in with_index().filter(|(_, level)| level.shadow) {
         let (mut decision, next) = judge(request, &after, level, level.cost);
-        if (allowed && decision.allowed) || charges_anyway(level, level.cost) {
+        if allowed || !decision.allowed || charges_anyway(level, level.cost) {
             keep(request, &mut after, level, &decision, next);
-        } else if decision.allowed {
+        } else {
             decision = judge(request, &after, level, 0).0;
         }
         decisions.insert(index, decision);

@@ -1,0 +1,120 @@
+//! A state that lies ahead counts for no more than the limit in force could have made by itself.
+
+use super::{assert_exact_retry, trace::examples};
+use crate::{
+    algorithm::{Bounds, Entry, LIST, Params, State, params::MAX_DEPTH},
+    domain::{
+        Ask, Micros,
+        ask::{MAX_COST, MAX_WAIT},
+        time::DAY,
+    },
+    testing::{Random, cases},
+};
+
+/// What these record is how much was spent, which is never rewritten because a limit changed.
+const RECORD_WHAT_WAS_SPENT: [&str; 2] = ["leaky_bucket", "decay"];
+
+/// Parameters that no factor scales, worth changing.
+const OTHERS: [(&str, &str); 3] = [("cold_factor", "1.5"), ("cold_factor", "1000"), ("max_burst", "2s")];
+
+/// A limit, and the same where it leaves it to the callers how long they wait: a wait that was granted stands, whatever
+/// the limit's own `max_wait` has become.
+struct Limit {
+    params: Params,
+    waiting: Params,
+}
+
+/// The examples, some of them changed.
+fn limits(entry: &'static Entry) -> impl Iterator<Item = Limit> {
+    let others = OTHERS.into_iter().filter(|(field, _)| entry.fields.contains(field)).map(Some);
+    let texts = [None].into_iter().chain(others).flat_map(|other| {
+        entry.examples.iter().map(move |example| {
+            let kept = example.iter().filter(move |(field, _)| other.is_none_or(|(changed, _)| changed != *field));
+            kept.copied().chain(other).collect::<Vec<_>>()
+        })
+    });
+    let read = |text: &[(&str, &str)]| (entry.parse)(&text, &Bounds::default()).ok();
+    let read = texts.filter_map(move |text| {
+        let waiting: Vec<_> = text.iter().copied().filter(|(field, _)| *field != "max_wait").collect();
+        Some(Limit { params: read(&text)?, waiting: read(&waiting)? })
+    });
+    read.flat_map(|Limit { params, waiting }| {
+        [0.001, 0.1, 1.0, 2.0, 10.0, 1_000.0].into_iter().filter_map(move |factor| {
+            Some(Limit { params: params.scale(factor).ok()?, waiting: waiting.scale(factor).ok()? })
+        })
+    })
+}
+
+/// The longest time in which a key is as new again, whatever was asked of this limit alone.
+fn longest_reset(entry: &Entry, params: &Params) -> Micros {
+    let ask = |cost, max_wait| Ask { now: 0, cost, max_wait, phase: 0 };
+    let mut state: Option<State> = None;
+    for _ in 0..64 {
+        let remaining = params.step(state.as_ref(), &ask(0, None)).0.remaining;
+        let (decision, next) = params.step(state.as_ref(), &ask(remaining.max(1) as i64, None));
+        state = next.or(state);
+        if !decision.allowed {
+            break;
+        }
+    }
+    let waits = params.step(state.as_ref(), &ask(1, Some(MAX_WAIT))).0.allowed;
+    let reset = params.step(state.as_ref(), &ask(0, None)).0.reset_after;
+    // A debt that was granted stands, as does a wait.
+    let debt = if entry.spec.lends { MAX_DEPTH } else { 0 };
+    reset + debt + if waits || entry.spec.lends { MAX_WAIT + params.window() } else { 0 }
+}
+
+/// What callers who take much and wait long leave behind, and when.
+fn fill(params: &Params, random: &mut Random) -> (State, Micros) {
+    let mut now = 1_790_000_000_000_000 + random.within(0, DAY);
+    let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));
+    let mut state = None;
+    for _ in 0..8 {
+        let max_wait = random.pick(&[None, Some(0), Some(MAX_WAIT)]);
+        let peek = params.step(state.as_ref(), &Ask { now, cost: 0, max_wait, phase }).0;
+        let cost = random.pick(&[1, peek.limit as i64, peek.remaining as i64, random.clone().magnitude(MAX_COST)]);
+        let cost = cost.clamp(1, MAX_COST);
+        let (_, next) = params.step(state.as_ref(), &Ask { now, cost, max_wait, phase });
+        state = next.or(state);
+        now += if random.once_in(2) { 0 } else { random.magnitude(peek.reset_after) };
+    }
+    let all = params.step(state.as_ref(), &Ask { now, cost: 1, max_wait: None, phase }).1;
+    (all.or(state).unwrap(), now)
+}
+
+#[test]
+fn no_state_makes_a_limit_refuse_for_longer_than_it_could_by_itself() {
+    let mut cut = std::collections::HashSet::new();
+    let lies_ahead = |entry: &&'static Entry| !RECORD_WHAT_WAS_SPENT.contains(&entry.name);
+    let limits: Vec<_> = LIST
+        .iter()
+        .filter(lies_ahead)
+        .flat_map(|entry| limits(entry).map(move |limit| (entry, longest_reset(entry, &limit.waiting), limit)))
+        .collect();
+    cases(12, |random| {
+        for (index, (entry, maker)) in examples().enumerate() {
+            let mut random = random.fork(index as u64);
+            let (state, now) = fill(&maker, &mut random);
+            let may_meet = |params: &Params| params.name() == entry.name && params.time_base() == maker.time_base();
+            for (_, longest, Limit { params, .. }) in limits.iter().filter(|(.., limit)| may_meet(&limit.params)) {
+                let own = maker.step(Some(&state), &Ask { now, cost: 0, max_wait: Some(0), phase: 0 }).0.reset_after;
+                for cost in [0, 1, random.within(1, 1 << 20)] {
+                    let ask = Ask { now, cost, max_wait: Some(0), phase: 0 };
+                    let (decision, next) = params.step(Some(&state), &ask);
+                    let place = || format!("{decision:?} for {ask:?} in {state:?} of {maker:?} under {params:?}");
+                    let retry = decision.retry_after.unwrap_or(0);
+                    assert!(decision.reset_after.max(retry) <= *longest, "more than {longest}: {}", place());
+                    if own > *longest {
+                        cut.insert(entry.name);
+                    }
+                    if !decision.allowed {
+                        assert_exact_retry(params, next.as_ref().or(Some(&state)), &ask, &decision);
+                    }
+                }
+            }
+        }
+    });
+    for name in ["gcra", "token_bucket", "leaky_queue"] {
+        assert!(cut.contains(name), "no state of {name} lay too far ahead");
+    }
+}
