@@ -12,6 +12,7 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
+use parking_lot::Mutex;
 
 use crate::telemetry::Metrics;
 
@@ -20,14 +21,14 @@ use crate::telemetry::Metrics;
 pub struct Admin {
     metrics: Arc<Metrics>,
     draining: Arc<AtomicBool>,
-    store_down: Arc<AtomicBool>,
+    store_obstacle: Arc<Mutex<Option<&'static str>>>,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
 impl Admin {
     /// Pages over these metrics; `refresh` sets those that are only looked up when somebody asks.
     pub fn new(metrics: Arc<Metrics>, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
-        Self { metrics, draining: Arc::default(), store_down: Arc::default(), refresh: Arc::new(refresh) }
+        Self { metrics, draining: Arc::default(), store_obstacle: Arc::default(), refresh: Arc::new(refresh) }
     }
 
     /// From now on `/readyz` says no.
@@ -35,20 +36,14 @@ impl Admin {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// While the store that readiness requires is down, `/readyz` says no.
-    pub fn report_store(&self, up: bool) {
-        self.store_down.store(!up, Ordering::Relaxed);
+    /// While something is wrong with the shared store that readiness requires, `/readyz` says no, and what.
+    pub fn report_store(&self, obstacle: Option<&'static str>) {
+        *self.store_obstacle.lock() = obstacle;
     }
 
     /// Why this service is not ready, where it is not.
     fn obstacle(&self) -> Option<&'static str> {
-        if self.draining.load(Ordering::Relaxed) {
-            Some("shutting down\n")
-        } else if self.store_down.load(Ordering::Relaxed) {
-            Some("the store does not answer\n")
-        } else {
-            None
-        }
+        if self.draining.load(Ordering::Relaxed) { Some("shutting down\n") } else { *self.store_obstacle.lock() }
     }
 
     /// The pages.

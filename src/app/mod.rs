@@ -199,15 +199,19 @@ impl App {
         let (grpc, http) = self.addresses();
         self.security.warn_of_open([("grpc", &grpc), ("http", &http)]);
         info!(grpc, http, store = %self.settings.store.url, workers = self.workers[0].count(), "serving");
-        let follow = self.settings.store.redis.required_for_readiness && self.limiter.store().shared().is_some();
-        if follow {
+        let is_shared = self.limiter.store().shared().is_some();
+        if is_shared {
             self.readiness.await_store().await;
         }
         let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
         let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
         background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
-        let following = follow.then(|| tokio::spawn(self.readiness.clone().follow_store(Arc::clone(&self.limiter))));
+        let following = is_shared.then(|| {
+            let (readiness, redis) = (self.readiness.clone(), &self.settings.store.redis);
+            let (patience, is_required) = (redis.command_timeout.duration(), redis.required_for_readiness);
+            tokio::spawn(readiness.follow_store(Arc::clone(&self.limiter), patience, is_required))
+        });
         shutdown.await;
         info!("shutting down: health says no, calls are still served");
         if let Some(following) = following {

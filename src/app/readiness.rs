@@ -1,4 +1,4 @@
-//! Readiness that depends on the shared store, where the settings want it to.
+//! Readiness that depends on the shared store: until it has answered once, and for ever where the settings want it to.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,6 +11,10 @@ use crate::{admin::Admin, limiter::Limiter, transport::grpc::report_serving};
 /// How often to look whether the store is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// What `/readyz` says of the store.
+const NEVER_ANSWERED: &str = "the shared store has not answered since the start\n";
+const DOWN: &str = "the store does not answer\n";
+
 /// What tells others whether this service is ready.
 #[derive(Clone)]
 pub struct Readiness {
@@ -21,28 +25,33 @@ pub struct Readiness {
 impl Readiness {
     /// Says no, for before the store has answered.
     pub async fn await_store(&self) {
-        self.tell(false).await;
+        self.tell(Some(NEVER_ANSWERED)).await;
     }
 
-    /// Says yes when the store has answered, and from then on no whenever it is not asked, for ever.
-    pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>) {
+    /// Says yes when the store has answered once, within `patience`: what never answered may be configured wrongly, and no
+    /// other replica finds out. Where it `is_required` says no from then on whenever it is not asked, for ever.
+    pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, patience: Duration, is_required: bool) {
         let Some(shared) = limiter.store().shared() else { return };
-        reached(shared.redis()).await;
-        let (mut told, mut looks) = (false, interval(LOOK_EVERY));
+        reached(shared.redis(), patience).await;
+        self.tell(None).await;
+        if !is_required {
+            return;
+        }
+        let (mut told, mut looks) = (true, interval(LOOK_EVERY));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
             let up = shared.redis().is_up();
             if up != told {
-                self.tell(up).await;
+                self.tell((!up).then_some(DOWN)).await;
                 told = up;
             }
         }
     }
 
-    async fn tell(&self, up: bool) {
-        self.admin.report_store(up);
-        report_serving(&self.health, up).await;
+    async fn tell(&self, obstacle: Option<&'static str>) {
+        self.admin.report_store(obstacle);
+        report_serving(&self.health, obstacle.is_none()).await;
     }
 
     /// Says no for good. Whatever follows the store must have ended.
@@ -53,8 +62,8 @@ impl Readiness {
 }
 
 /// A store counts as asked until it fails, so before anybody asks it nothing is known.
-async fn reached(store: &RedisStore) {
-    while store.reach(LOOK_EVERY).await.is_err() {
+async fn reached(store: &RedisStore, patience: Duration) {
+    while store.reach(patience).await.is_err() {
         sleep(LOOK_EVERY).await;
     }
 }

@@ -6,6 +6,7 @@ use weir_test_redis::{Options, Server as Redis};
 use crate::support::{Server, eventually, eventually_async, requests::check, server::Setup};
 
 const POLICY: &str = "schema: { '*': { limits: [9, 1, 86400] } }";
+const NEVER: &str = "the shared store has not answered since the start\n";
 const DOWN: &str = "the store does not answer\n";
 
 fn setup(redis: &Redis) -> Setup {
@@ -57,22 +58,30 @@ async fn where_the_store_is_required_readiness_follows_it() {
     assert_eq!(server.wait_for_end(), 0);
 }
 
-#[test]
-fn a_required_store_that_was_never_there_is_waited_for() {
-    let mut redis = Redis::start(Options::socket());
-    redis.kill();
-    let mut server = setup(&redis).env("WEIR_STORE__REDIS__REQUIRED_FOR_READINESS", "true").start();
-    eventually("not ready", || (server.get("/readyz") == (503, DOWN.to_owned())).then_some(()));
-    redis.restart();
-    eventually("ready", || (server.get("/readyz").0 == 200).then_some(()));
-    server.signal(rustix::process::Signal::TERM);
-    assert_eq!(server.wait_for_end(), 0);
+#[tokio::test]
+async fn a_store_that_was_never_there_is_waited_for() {
+    for required in ["true", "false"] {
+        let mut redis = Redis::start(Options::socket());
+        redis.kill();
+        let mut server = setup(&redis).env("WEIR_STORE__REDIS__REQUIRED_FOR_READINESS", required).start();
+        assert_eq!(server.get("/readyz"), (503, NEVER.to_owned()), "required: {required}");
+        wait_for_health(&server, ServingStatus::NotServing).await;
+        // Who asks all the same is answered.
+        assert!(server.client().await.check(check(&["a"])).await.expect("an answer").into_inner().degraded);
+        assert_eq!(server.get("/readyz"), (503, NEVER.to_owned()));
+        redis.restart();
+        eventually("ready", || (server.get("/readyz").0 == 200).then_some(()));
+        wait_for_health(&server, ServingStatus::Serving).await;
+        server.signal(rustix::process::Signal::TERM);
+        assert_eq!(server.wait_for_end(), 0);
+    }
 }
 
 #[tokio::test]
 async fn where_it_is_not_required_the_service_stays_ready() {
     let redis = Redis::start(Options::socket());
     let server = setup(&redis).start();
+    eventually("ready", || (server.get("/readyz").0 == 200).then_some(()));
     redis.pause();
     find_it_down(&server).await;
     assert_eq!(server.get("/readyz").0, 200);

@@ -24,28 +24,23 @@ end
 
 local function decay(p, s, now, cost, max_wait, phase)
   local max, resolution = p[1], p[2]
-  local slot, amount, spent = floor(now / resolution), 0, 0
+  local slot, amount = floor(now / resolution), 0
   local known_slot, known_amount
   if s and s[2] > 0 then
-    known_slot, known_amount = floor(s[1] / resolution), math.min(s[2], max)
+    known_slot, known_amount = floor(s[1] / resolution), s[2]
     local latest = math.max(slot, known_slot)
     amount = decay_left(known_amount, p[3], latest - known_slot)
-    if amount > 0 then
-      slot = latest
-      spent = s[2] > max and decay_left(s[2], p[3], latest - known_slot) or amount
-    end
+    if amount > 0 then slot = latest end
   end
   local room, allowed, retry, never, changed = max - cost, 1, -1, 0, s
   if cost < 0 then
     amount = amount + cost
     if amount <= 1e-9 then amount = 0 end
-    spent = amount
   elseif amount > room then
     allowed, changed = 0, nil
     if room < 0 then never = 1 else retry = decay_until(p, known_slot, known_amount, room, now) end
   elseif cost > 0 then
-    spent, changed = math.min(spent + cost, 4294967296), true
-    amount = math.min(spent, max)
+    amount, changed = amount + cost, true
   else
     changed = nil
   end
@@ -53,5 +48,5 @@ local function decay(p, s, now, cost, max_wait, phase)
   local remaining, reset = floor(math.max(max - amount, 0)), 0
   if remaining > 0 and amount > max - remaining then remaining = remaining - 1 end
   if amount > 0 then reset = decay_until(p, known_slot, known_amount, 1e-9, now) end
-  return {allowed, floor(max), remaining, retry, reset, 0, never}, changed and {slot * resolution, spent}
+  return {allowed, floor(max), remaining, retry, reset, 0, never}, changed and {slot * resolution, amount}
 end

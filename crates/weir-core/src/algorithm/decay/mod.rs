@@ -59,8 +59,6 @@ pub struct Counter {
 struct Now {
     slot: i64,
     amount: f64,
-    /// What it stands at for a limit of whatever size: more than `amount` only where another limit has let more in.
-    spent: f64,
     /// The slot and amount that it has come down from: what later slots are computed from, unless it changes now.
     known: (i64, f64),
 }
@@ -85,22 +83,18 @@ fn or_nothing(amount: f64) -> f64 {
 }
 
 impl Decay {
-    /// The counter at `now`, or in the slot of its last change where that is later (the clock stepped back). It counts as
-    /// having stood at `max` then where it stood higher, under another limit.
+    /// The counter at `now`, or in the slot of its last change where that is later (the clock stepped back).
     fn at(&self, state: Option<&Counter>, now: Micros) -> Now {
         let slot = now.div_euclid(self.fields.resolution);
-        if let Some(Counter { start, amount: spent }) = state.copied().filter(|state| state.amount > 0.0) {
+        if let Some(Counter { start, amount }) = state.copied().filter(|state| state.amount > 0.0) {
             let known = start.div_euclid(self.fields.resolution);
             let slot = slot.max(known);
-            let left = |amount| left_after((slot - known).unsigned_abs(), amount, self.fields.decay);
-            let amount = spent.min(self.fields.max);
-            let left_now = left(amount);
-            if left_now > 0.0 {
-                let spent = if spent > amount { left(spent) } else { left_now };
-                return Now { slot, amount: left_now, spent, known: (known, amount) };
+            let left = left_after((slot - known).unsigned_abs(), amount, self.fields.decay);
+            if left > 0.0 {
+                return Now { slot, amount: left, known: (known, amount) };
             }
         }
-        Now { slot, amount: 0.0, spent: 0.0, known: (slot, 0.0) }
+        Now { slot, amount: 0.0, known: (slot, 0.0) }
     }
 
     /// The least number of slots after which at most `most` is left of `amount`; `most` is at least [`NOTHING`]. A
@@ -140,12 +134,11 @@ impl Decay {
         if counter.amount > 0.0 { self.until(NOTHING, counter.known, now) } else { 0 }
     }
 
-    /// The answer when the counter is changed to `spent`, and its state.
-    fn change(&self, counter: Now, spent: f64, now: Micros) -> (Decision, Counter) {
-        let amount = spent.min(self.fields.max);
+    /// The answer when the counter is changed to `amount`, and its state.
+    fn change(&self, counter: Now, amount: f64, now: Micros) -> (Decision, Counter) {
         let changed = Now { amount, known: (counter.slot, amount), ..counter };
         let decision = Decision::pass(self.limit(), self.remaining(amount), self.reset_after(&changed, now));
-        (decision, Counter { start: counter.slot * self.fields.resolution, amount: spent })
+        (decision, Counter { start: counter.slot * self.fields.resolution, amount })
     }
 }
 
@@ -185,7 +178,7 @@ impl Algorithm for Decay {
         // Exact, as what is left of `max` is a multiple of its last place; a sum with the counter's would be rounded.
         let room = self.fields.max - ask.cost as f64;
         if counter.amount <= room && ask.cost > 0 {
-            let (decision, changed) = self.change(counter, (counter.spent + ask.cost as f64).min(MOST), now);
+            let (decision, changed) = self.change(counter, counter.amount + ask.cost as f64, now);
             return (decision, Some(changed));
         }
         let (remaining, reset_after) = (self.remaining(counter.amount), self.reset_after(&counter, now));

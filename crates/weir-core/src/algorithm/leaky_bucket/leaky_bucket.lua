@@ -11,12 +11,12 @@ local function leaky_bucket_answer(p, at, counter, now, over, never)
 end
 
 local function leaky_bucket(p, s, now, cost, max_wait, phase)
-  local at, counter, beyond = now, 0, 0
+  local at, counter = now, 0
   if s then
-    local held = math.min(s[2], p[1])
+    local held = math.min(s[2], p[4])
     local ticks = floor(math.max(now - s[1], 0) / p[3])
     local dripped = ticks * p[2]
-    if dripped < held then at, counter, beyond = s[1] + ticks * p[3], held - dripped, s[2] - held end
+    if dripped < held then at, counter = s[1] + ticks * p[3], held - dripped end
   end
   if cost < 0 then
     counter = math.max(counter + cost, 0)
@@ -24,7 +24,6 @@ local function leaky_bucket(p, s, now, cost, max_wait, phase)
   end
   local over = counter + cost - p[1]
   if over > 0 then return leaky_bucket_answer(p, at, counter, now, over, cost > p[1] and 1 or 0) end
-  if cost == 0 then return leaky_bucket_answer(p, at, counter, now, 0, 0) end
-  counter = counter + cost + beyond
-  return leaky_bucket_answer(p, at, math.min(counter, p[1]), now, 0, 0), {at, counter}
+  counter = counter + cost
+  return leaky_bucket_answer(p, at, counter, now, 0, 0), cost > 0 and {at, counter} or nil
 end

@@ -5,7 +5,7 @@ pub(crate) mod spec;
 
 use super::{
     Algorithm, Bounds, EncodedState, ParamError, checked,
-    fields::fields,
+    fields::{FieldSet as _, fields},
     kinds::{Kind as _, Period, Units},
     params::{MAX_COUNT, MAX_DEPTH},
     state::{moment, whole},
@@ -36,6 +36,9 @@ fields! {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeakyBucket {
     fields: Fields,
+    /// What drips within [`MAX_DEPTH`]. A bucket that holds more, filled while the limit was another, counts as holding
+    /// this, so that no duration passes what a double holds.
+    fullest: u64,
     /// Where it was made, which is where a factor may take it.
     bounds: Bounds,
 }
@@ -48,20 +51,20 @@ pub struct Bucket {
 }
 
 impl LeakyBucket {
-    /// The bucket after all the ticks until `now`, and what is in it beyond. Before its last tick (the clock stepped back)
-    /// it is as it was then. One that was filled while the limit was another counts as no more than full: the rest is
-    /// remembered, in case it is that limit again.
-    fn ticked(&self, state: Option<&Bucket>, now: Micros) -> (Bucket, u64) {
+    /// The bucket after all the ticks until `now`. Before its last tick (the clock stepped back) it is as it was then.
+    fn ticked(&self, state: Option<&Bucket>, now: Micros) -> Bucket {
         if let Some(state) = state {
-            let counter = state.counter.min(self.fields.size);
+            let counter = state.counter.min(self.fullest);
             let ticks = (now - state.ticked_at).max(0) / self.fields.drip_rate;
             let dripped = ticks.unsigned_abs().saturating_mul(self.fields.drip_size);
             if dripped < counter {
-                let ticked_at = state.ticked_at + ticks * self.fields.drip_rate;
-                return (Bucket { ticked_at, counter: counter - dripped }, state.counter - counter);
+                return Bucket {
+                    ticked_at: state.ticked_at + ticks * self.fields.drip_rate,
+                    counter: counter - dripped,
+                };
             }
         }
-        (Bucket { ticked_at: now, counter: 0 }, 0)
+        Bucket { ticked_at: now, counter: 0 }
     }
 
     /// How long until `units` of them have left, of which the bucket holds at least so many; above 0.
@@ -89,7 +92,8 @@ impl Algorithm for LeakyBucket {
             let reason = "size would take over 2^50 us (35 years) to run out at this drip_size and drip_rate";
             return Err(ParamError::new("size", reason));
         }
-        Ok(Self { fields, bounds: *bounds })
+        let fullest = most_ticks.saturating_mul(fields.drip_size).min(MAX_COUNT);
+        Ok(Self { fields, fullest, bounds: *bounds })
     }
 
     fn fields(&self) -> &Fields {
@@ -99,7 +103,7 @@ impl Algorithm for LeakyBucket {
     #[inline]
     fn step(&self, state: Option<&Bucket>, ask: &Ask) -> (Decision, Option<Bucket>) {
         let now = ask.now;
-        let (mut bucket, beyond) = self.ticked(state, now);
+        let mut bucket = self.ticked(state, now);
         let units = ask.cost.unsigned_abs();
         if ask.cost < 0 {
             bucket.counter = bucket.counter.saturating_sub(units);
@@ -111,12 +115,8 @@ impl Algorithm for LeakyBucket {
             let remaining = self.fields.size.saturating_sub(bucket.counter);
             return (Decision::refuse(self.fields.size, remaining, retry_after, self.reset_after(bucket, now)), None);
         }
-        if units == 0 {
-            return (self.pass(bucket, now), None);
-        }
-        bucket.counter += units + beyond;
-        let seen = Bucket { counter: bucket.counter.min(self.fields.size), ..bucket };
-        (self.pass(seen, now), Some(bucket))
+        bucket.counter += units;
+        (self.pass(bucket, now), (units > 0).then_some(bucket))
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {
@@ -132,6 +132,10 @@ impl Algorithm for LeakyBucket {
 
     fn window(&self) -> Micros {
         self.fields.drip_rate * self.fields.size.div_ceil(self.fields.drip_size) as Micros
+    }
+
+    fn lua_params(&self) -> Vec<f64> {
+        [self.fields.numbers(), vec![self.fullest as f64]].concat()
     }
 }
 

@@ -53,18 +53,17 @@ fn three_at_once_then_one_a_second() {
     );
 }
 
-/// 12 in a bucket whose size is now 10: it is full, and the 12 are still known to the larger limit.
+/// 12 in a bucket whose size is now 10: two ticks of 2 make room for one more.
 #[test]
 fn what_was_spent_stays_spent_above_a_lowered_size() {
     let large = parse("leaky_bucket", &[("size", "20"), ("drip_size", "2"), ("drip_rate", "1s")]);
     let small = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2"), ("drip_rate", "1s")]);
     let mut key = Key::new();
     assert_eq!(key.ask(&large, 0, 12), pass(20, 8, 6 * S));
-    assert_eq!(key.ask(&small, 0, 1), refuse(10, 0, S, 5 * S));
-    assert_eq!(key.ask(&small, 0, 0), pass(10, 0, 5 * S));
-    assert_eq!(key.ask(&small, S - 1, 1), refuse(10, 0, 1, 4 * S + 1));
-    assert_eq!(key.ask(&small, S, 1), pass(10, 0, 5 * S));
-    assert_eq!(key.ask(&large, S, 0), pass(20, 9, 6 * S));
+    assert_eq!(key.ask(&small, 0, 1), refuse(10, 0, 2 * S, 6 * S));
+    assert_eq!(key.ask(&small, 0, 0), refuse(10, 0, S, 6 * S));
+    assert_eq!(key.ask(&small, 2 * S - 1, 1), refuse(10, 0, 1, 4 * S + 1));
+    assert_eq!(key.ask(&small, 2 * S, 1), pass(10, 1, 5 * S));
 }
 
 /// How many of those who ask for one unit every 100 ms, as long as they get it, pass from `from` to `to`.
@@ -128,14 +127,16 @@ fn a_factor_reaches_size_and_drip_rate_and_rounds_up() {
     assert_eq!(daily.unwrap().scale(2.0).unwrap_err().field, "drip_rate", "beyond max_period");
 }
 
+/// A count that was spent under a limit 2^32 times as generous is forgotten as far as it would take over 35 years.
 #[test]
-fn a_bucket_far_above_its_size_is_no_more_than_full() {
+fn a_bucket_far_above_its_size_stays_within_what_a_double_holds() {
     let large = parse("leaky_bucket", &[("size", "4294967296"), ("drip_size", "4294967296"), ("drip_rate", "31d")]);
     let small = parse("leaky_bucket", &[("size", "1"), ("drip_rate", "31d")]);
     let mut key = Key::new();
     assert!(key.ask(&large, 0, 1 << 32).allowed);
-    assert_eq!(key.ask(&small, 0, 1), refuse(1, 0, 31 * DAY, 31 * DAY));
-    assert_eq!(key.ask(&small, 31 * DAY, 1), pass(1, 0, 31 * DAY));
+    let ticks = (1 << 50) / (31 * DAY);
+    assert_eq!(key.ask(&small, 0, 1), refuse(1, 0, ticks * 31 * DAY, ticks * 31 * DAY));
+    assert_eq!(key.ask(&small, ticks * 31 * DAY, 1), pass(1, 0, 31 * DAY));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A state that another limit made counts for no more than the limit in force could have made by itself.
+//! A state that lies ahead counts for no more than the limit in force could have made by itself.
 
 use super::{assert_exact_retry, trace::examples};
 use crate::{
@@ -10,6 +10,9 @@ use crate::{
     },
     testing::{Random, cases},
 };
+
+/// What these record is how much was spent, which is never rewritten because a limit changed.
+const RECORD_WHAT_WAS_SPENT: [&str; 2] = ["leaky_bucket", "decay"];
 
 /// Parameters that no factor scales, worth changing.
 const OTHERS: [(&str, &str); 3] = [("cold_factor", "1.5"), ("cold_factor", "1000"), ("max_burst", "2s")];
@@ -82,8 +85,10 @@ fn fill(params: &Params, random: &mut Random) -> (State, Micros) {
 #[test]
 fn no_state_makes_a_limit_refuse_for_longer_than_it_could_by_itself() {
     let mut cut = std::collections::HashSet::new();
+    let lies_ahead = |entry: &&'static Entry| !RECORD_WHAT_WAS_SPENT.contains(&entry.name);
     let limits: Vec<_> = LIST
         .iter()
+        .filter(lies_ahead)
         .flat_map(|entry| limits(entry).map(move |limit| (entry, longest_reset(entry, &limit.waiting), limit)))
         .collect();
     cases(12, |random| {
@@ -109,7 +114,7 @@ fn no_state_makes_a_limit_refuse_for_longer_than_it_could_by_itself() {
             }
         }
     });
-    for name in ["gcra", "token_bucket", "leaky_queue", "leaky_bucket", "decay"] {
+    for name in ["gcra", "token_bucket", "leaky_queue"] {
         assert!(cut.contains(name), "no state of {name} lay too far ahead");
     }
 }
