@@ -17,8 +17,11 @@ use crate::{
 const BASE_BYTES: usize = 32 << 20;
 /// Of one state, with its key: what `./drill full-memory` measures, rounded up.
 const STATE_BYTES: usize = 100;
-/// Of one connection without calls, encrypted or not, and of its calls that are rejected and not taken yet.
+/// Of one connection without calls: what `./drill attack silent` measures, rounded up.
 const CONNECTION_BYTES: usize = 32 << 10;
+/// Of one call that has come and was not looked at yet, as where many come at once: what `./drill attack watch` measures,
+/// rounded up.
+const NEW_CALL_BYTES: usize = 2 << 10;
 /// Of one call that waits: for its message, or for the store.
 const CALL_BYTES: usize = 8 << 10;
 /// Of one open health watch.
@@ -44,6 +47,11 @@ impl WorstCase {
             part("the process", 1, BASE_BYTES),
             part("states (store.max_keys)", settings.store.max_keys, STATE_BYTES),
             part("gRPC connections (grpc.max_connections)", grpc.max_connections, CONNECTION_BYTES),
+            part(
+                "calls not looked at yet (grpc.max_streams of each connection)",
+                grpc.max_connections.saturating_mul(grpc.max_streams as usize),
+                NEW_CALL_BYTES,
+            ),
             part("calls that wait for their message", MAX_WAITING_OR_ENDING, CALL_BYTES),
             part("unfinished messages", 1, MAX_WAITING_BYTES),
             part("health watches", grpc.max_connections.saturating_mul(MAX_WATCHES), WATCH_BYTES),
@@ -104,6 +112,7 @@ mod tests {
         for change in [
             (|settings| settings.store.max_keys += 1) as fn(&mut Settings),
             |settings| settings.grpc.max_connections += 1,
+            |settings| settings.grpc.max_streams += 1,
             |settings| settings.grpc.max_open_streams += 1,
             |settings| settings.http.max_connections += 1,
             |settings| settings.store.url = "redis://localhost".parse().unwrap(),
