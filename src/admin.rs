@@ -21,14 +21,23 @@ use crate::telemetry::Metrics;
 pub struct Admin {
     metrics: Arc<Metrics>,
     draining: Arc<AtomicBool>,
-    store_obstacle: Arc<Mutex<Option<&'static str>>>,
+    store: Arc<Mutex<StoreReport>>,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
+}
+
+/// What is wrong with the shared store, where anything is, and whether readiness fails for it.
+#[derive(Clone, Copy, Default)]
+pub struct StoreReport {
+    /// A line.
+    pub problem: Option<&'static str>,
+    /// Whether the settings want readiness to fail.
+    pub fails_readiness: bool,
 }
 
 impl Admin {
     /// Pages over these metrics; `refresh` sets those that are only looked up when somebody asks.
     pub fn new(metrics: Arc<Metrics>, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
-        Self { metrics, draining: Arc::default(), store_obstacle: Arc::default(), refresh: Arc::new(refresh) }
+        Self { metrics, draining: Arc::default(), store: Arc::default(), refresh: Arc::new(refresh) }
     }
 
     /// From now on `/readyz` says no.
@@ -36,14 +45,18 @@ impl Admin {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// While something is wrong with the shared store that readiness requires, `/readyz` says no, and what.
-    pub fn report_store(&self, obstacle: Option<&'static str>) {
-        *self.store_obstacle.lock() = obstacle;
+    /// What `/readyz` says of the shared store.
+    pub fn report_store(&self, report: StoreReport) {
+        *self.store.lock() = report;
     }
 
     /// Why this service is not ready, where it is not.
     fn obstacle(&self) -> Option<&'static str> {
-        if self.draining.load(Ordering::Relaxed) { Some("shutting down\n") } else { *self.store_obstacle.lock() }
+        if self.draining.load(Ordering::Relaxed) {
+            return Some("shutting down\n");
+        }
+        let StoreReport { problem, fails_readiness } = *self.store.lock();
+        problem.filter(|_| fails_readiness)
     }
 
     /// The pages.
@@ -65,7 +78,7 @@ async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
 async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
     match admin.obstacle() {
         Some(obstacle) => (StatusCode::SERVICE_UNAVAILABLE, obstacle),
-        None => (StatusCode::OK, "ready\n"),
+        None => (StatusCode::OK, admin.store.lock().problem.unwrap_or("ready\n")),
     }
 }
 

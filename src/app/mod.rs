@@ -183,7 +183,8 @@ impl App {
             writing: Mutex::new(snapshot_lock),
         };
         let snapshots = Arc::new(snapshots);
-        let readiness = Readiness { admin, health };
+        let requires_store = settings.store.redis.required_for_readiness;
+        let readiness = Readiness { admin, health, requires_store };
         let workers = [grpc_workers, http_workers];
         Ok(Self { settings, limiter, reloads, snapshots, readiness, security, drain, exporting, workers, grpc, http })
     }
@@ -209,8 +210,7 @@ impl App {
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
         let following = is_shared.then(|| {
             let (readiness, redis) = (self.readiness.clone(), &self.settings.store.redis);
-            let (patience, is_required) = (redis.command_timeout.duration(), redis.required_for_readiness);
-            tokio::spawn(readiness.follow_store(Arc::clone(&self.limiter), patience, is_required))
+            tokio::spawn(readiness.follow_store(Arc::clone(&self.limiter), redis.command_timeout.duration()))
         });
         shutdown.await;
         info!("shutting down: health says no, calls are still served");

@@ -1,4 +1,5 @@
-//! Readiness that depends on the shared store: until it has answered once, and for ever where the settings want it to.
+//! What readiness says of the shared store. It fails where the settings want it to; otherwise it tells of a store that has
+//! never answered.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +7,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tonic_health::server::HealthReporter;
 use weir_store::{AnyStore, redis::RedisStore};
 
-use crate::{admin::Admin, limiter::Limiter, transport::grpc::report_serving};
+use crate::{
+    admin::{Admin, StoreReport},
+    limiter::Limiter,
+    transport::grpc::report_serving,
+};
 
 /// How often to look whether the store is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -20,21 +25,24 @@ const DOWN: &str = "the store does not answer\n";
 pub struct Readiness {
     pub admin: Admin,
     pub health: HealthReporter,
+    /// Whether it fails while the store does not answer.
+    pub requires_store: bool,
 }
 
 impl Readiness {
-    /// Says no, for before the store has answered.
+    /// For before the store has answered: what never did may be configured wrongly (a name, a password, a certificate), and
+    /// decisions are made without it meanwhile.
     pub async fn await_store(&self) {
         self.tell(Some(NEVER_ANSWERED)).await;
     }
 
-    /// Says yes when the store has answered once, within `patience`: what never answered may be configured wrongly, and no
-    /// other replica finds out. Where it `is_required` says no from then on whenever it is not asked, for ever.
-    pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, patience: Duration, is_required: bool) {
+    /// Tells when the store has answered once, within `patience`, and from then on, where it is required, whether it is
+    /// asked.
+    pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, patience: Duration) {
         let Some(shared) = limiter.store().shared() else { return };
         reached(shared.redis(), patience).await;
         self.tell(None).await;
-        if !is_required {
+        if !self.requires_store {
             return;
         }
         let (mut told, mut looks) = (true, interval(LOOK_EVERY));
@@ -49,9 +57,11 @@ impl Readiness {
         }
     }
 
-    async fn tell(&self, obstacle: Option<&'static str>) {
-        self.admin.report_store(obstacle);
-        report_serving(&self.health, obstacle.is_none()).await;
+    async fn tell(&self, problem: Option<&'static str>) {
+        self.admin.report_store(StoreReport { problem, fails_readiness: self.requires_store });
+        if self.requires_store {
+            report_serving(&self.health, problem.is_none()).await;
+        }
     }
 
     /// Says no for good. Whatever follows the store must have ended.

@@ -59,18 +59,19 @@ async fn where_the_store_is_required_readiness_follows_it() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_never_there_is_waited_for() {
-    for required in ["true", "false"] {
+async fn readiness_tells_of_a_store_that_was_never_there_and_fails_where_it_is_required() {
+    for (required, status, health) in [("true", 503, ServingStatus::NotServing), ("false", 200, ServingStatus::Serving)]
+    {
         let mut redis = Redis::start(Options::socket());
         redis.kill();
         let mut server = setup(&redis).env("WEIR_STORE__REDIS__REQUIRED_FOR_READINESS", required).start();
-        assert_eq!(server.get("/readyz"), (503, NEVER.to_owned()), "required: {required}");
-        wait_for_health(&server, ServingStatus::NotServing).await;
+        assert_eq!(server.get("/readyz"), (status, NEVER.to_owned()), "required: {required}");
+        wait_for_health(&server, health).await;
         // Who asks all the same is answered.
         assert!(server.client().await.check(check(&["a"])).await.expect("an answer").into_inner().degraded);
-        assert_eq!(server.get("/readyz"), (503, NEVER.to_owned()));
+        assert_eq!(server.get("/readyz"), (status, NEVER.to_owned()));
         redis.restart();
-        eventually("ready", || (server.get("/readyz").0 == 200).then_some(()));
+        eventually("ready", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
         wait_for_health(&server, ServingStatus::Serving).await;
         server.signal(rustix::process::Signal::TERM);
         assert_eq!(server.wait_for_end(), 0);

@@ -42,8 +42,6 @@ const UNITS: u64 = 700;
 /// A service with callers of every rule.
 pub struct Scene {
     name: &'static str,
-    /// What `/readyz` says: no until the store has answered once.
-    readiness: u16,
     runtime: Runtime,
     pub service: [Server; 1],
     answers: Answers,
@@ -89,36 +87,20 @@ impl Scene {
             callers.push(runtime.spawn(call(client, number, answers, over, turn)));
         }
         let service = [service];
-        Self {
-            name,
-            readiness: 503,
-            runtime,
-            service,
-            answers,
-            over,
-            turn,
-            callers,
-            mended: None,
-            recovery: Duration::ZERO,
-        }
+        Self { name, runtime, service, answers, over, turn, callers, mended: None, recovery: Duration::ZERO }
     }
 
     /// With a store that is well: waits until callers of every rule are answered by it.
     pub fn start_well(name: &'static str, setup: Setup) -> Self {
-        let mut scene = Self::start(name, setup);
+        let scene = Self::start(name, setup);
         scene.wait_for("the store answers", |told| told == Told::Shared);
-        scene.readiness = 200;
-        eventually("it is ready", || match scene.service[0].get("/readyz").0 {
-            200 => Ok(()),
-            other => Err(other.to_string()),
-        });
         scene
     }
 
     /// Waits until every rule has answered instead of the store, and readiness is as it was.
     pub fn wait_for_the_rules(&self) {
         self.wait_for("the rules answer", |told| told != Told::Shared);
-        assert_eq!(self.service[0].get("/readyz").0, self.readiness);
+        assert_eq!(self.service[0].get("/readyz").0, 200);
     }
 
     /// Waits until the service knows that a server of its store is down, or that none is.
