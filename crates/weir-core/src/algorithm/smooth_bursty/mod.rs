@@ -121,6 +121,6 @@ impl Algorithm for SmoothBursty {
         let Self { fields, rate, limit, reach } = self;
         let max_wait = fields.max_wait.unwrap_or(-1);
         let numbers = [rate.whole, rate.part, rate.den, fields.max_burst, *limit as i64, max_wait];
-[&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()
+        [&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()
     }
 }
