@@ -8,7 +8,7 @@ use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use protox::Compiler;
 use serde_json::Value;
-use weir::transport::rls::DESCRIPTORS;
+use weir::transport::rls::pb::DESCRIPTORS;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/transport/rls/descriptors.binpb");
 

@@ -107,7 +107,7 @@ impl<S: Store> Calls<S> {
         let descriptors = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
-                .register_encoded_file_descriptor_set(rls::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(rls::pb::DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         /// With the bounds and the compression of all calls.

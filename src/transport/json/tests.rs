@@ -117,8 +117,8 @@ fn envoys_answers_are_written_as_prost_reflect_writes_them() {
     let answer = rls::pb::RateLimitResponse { overall_code: 2, statuses: vec![status; 2], ..Default::default() };
     let mut bytes = answer.encode_to_vec();
     prost::encoding::message::encode(6, &metadata, &mut bytes);
-    assert_written_as_reflected(rls::DESCRIPTORS, message, &bytes, false);
-    assert_written_as_reflected(rls::DESCRIPTORS, message, &[], false);
+    assert_written_as_reflected(rls::pb::DESCRIPTORS, message, &bytes, false);
+    assert_written_as_reflected(rls::pb::DESCRIPTORS, message, &[], false);
 }
 
 fn level() -> impl Strategy<Value = LevelResult> {

@@ -7,16 +7,12 @@ pub mod added_headers;
 pub mod encode;
 pub mod json;
 pub mod metadata;
+pub mod pb;
 pub mod service;
 pub mod settings;
 #[cfg(test)]
 mod tests;
 pub mod wire;
 
-pub use envoy_types::pb::envoy::service::ratelimit::v3 as pb;
 pub use service::Rls;
 pub use settings::{EnvoySettings, Headers};
-
-/// The descriptors of the service and of what its messages hold: those of the protos that `envoy-types` is generated from
-/// (held by `tests/envoy`).
-pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.binpb");
