@@ -50,8 +50,8 @@ local befores_at, afters_at, charged_units_at
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
 -- By place, what all levels there ask for together: where there are twins.
 local totals = {}
--- Values as Redis holds them, from before and after, and until when lasts what a level that counts has charged: for plans
--- that tell.
+-- Values as Redis holds them: before the plan, after it, and between, once the levels that count were charged and before
+-- the shadows were. For plans that report their changes.
 local found, written, counted = {}, {}, {}
 -- By level, 1 where what it was charged could not be taken back.
 local left_charged = {}
@@ -251,7 +251,7 @@ local function independent()
       decisions[index], state = step(index, input[costs_at + index])
       if state then
         put(index, state)
-        counted[input[places_at + index]] = now + decisions[index][5]
+        if charge >= TELLS then counted[input[places_at + index]] = pack(now + decisions[index][5], state) end
       end
       allowed = allowed and decisions[index][1] == 1
     end
@@ -298,8 +298,7 @@ local function give_back(index)
   local units, place = input[charged_units_at + index], input[places_at + index]
   if period == NEVER then return false end
   if period == BY_MARK then
-    local after = input[afters_at + index]
-    local mark = after == '-' and unpacked(before) or mark_of(select(2, unpacked(after)))
+    local mark = mark_of(select(2, unpacked(input[afters_at + index])))
     if not states[place] then return true end
     states[place] = runs_without(states[place], mark, units)
     decisions[index] = step(index, 0)
@@ -335,13 +334,13 @@ end
 
 local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
 
--- What a level has found and written, to be taken back; '': nothing is. Of what a level that counts has charged for itself
--- at most a part is: then its mark, or the moment until which it lasts, and '-', which no value ever is.
+-- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
+-- that count keep their charges, so a shadow that shares their state goes back to the value that they left.
 local function change(index)
   local own = input[places_at + index]
-  if not written[own] or rules[index].charges_denied then return '', '' end
-  if counted[own] then return pack(rules[index].period == BY_MARK and mark_of(states[own]) or counted[own]), '-' end
-  return found[own] or '', written[own]
+  local before, after = counted[own] or found[own] or '', written[own]
+  if not after or after == before or rules[index].charges_denied then return '', '' end
+  return before, after
 end
 
 local output, length = {now}, 1

@@ -3,7 +3,7 @@
 
 use weir_core::{
     algorithm::{Bounds, Entry, LIST, Params},
-    domain::{Charge, Key, Micros},
+    domain::{Charge, Key, Micros, ask::MAX_COST},
     plan::{Decisions, Level, Limit, Origin, Plan},
 };
 
@@ -12,7 +12,7 @@ use super::{
     redis::OnRedis,
     told::{Reference, Told},
 };
-use weir_test_redis::{Options, Server};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 /// When stories of known moments begin.
 pub const START: Micros = 1_790_000_000_000_000;
@@ -56,4 +56,32 @@ async fn a_state_that_a_limit_has_emptied_is_nothing_to_the_next() {
     let answers = tell(&examples(log)[0], &mut redis).await;
     let left = answers.last().and_then(|last| Some((last.first()?.limit, last.first()?.remaining)));
     assert_eq!(left, Some((10, 8)));
+}
+
+/// Under `independent` a shadow on the state of a level that counts is charged and undone alone, where another anchor
+/// refuses, of every algorithm: also of those whose charges cannot be given back in part.
+#[tokio::test]
+async fn a_shadow_is_undone_and_the_level_on_the_same_state_stays_charged() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
+    let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));
+    let window = LIST.iter().find(|algorithm| algorithm.name == "fixed_window").expect("it is there");
+    let refuses = Limit::new(Origin::Policy, None, "*", 0, false, examples(window)[0].clone());
+    for (algorithm, params) in LIST.iter().flat_map(|it| examples(it).into_iter().map(move |params| (it, params))) {
+        let [counts, shadow] =
+            [false, true].map(|shadow| Limit::new(Origin::Policy, None, "*", 0, shadow, params.clone()));
+        for pair in [[&counts, &shadow], [&shadow, &counts]] {
+            let mut reference = Reference::default();
+            redis.forget().await;
+            for number in 0..3 {
+                let now = START + number * (params.window() / 10);
+                let levels = pair.map(|limit| Level::new(&key, 2, 2, limit, 1)).into_iter();
+                let levels = levels.chain([Level::new(&other, 2, 2, &refuses, MAX_COST)]).collect();
+                let plan = Plan::new(levels, Charge::Independent, None);
+                let what = format!("{} {}, check {number}", algorithm.name, params.describe());
+                assert_eq!(redis.decide(&plan, now).await, reference.decide(&plan, now).await, "{what}");
+                assert_eq!(redis.states(now).await, reference.states(now).await, "{what}");
+            }
+        }
+    }
 }
