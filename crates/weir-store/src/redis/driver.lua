@@ -317,7 +317,7 @@ local function give_back(index)
 end
 
 -- Takes back what a plan has charged before it was refused elsewhere: exactly, where nobody else has written since, else
--- what of it still counts. Then tells how the levels stand.
+-- what of it still counts. Then tells how the levels stand. As in settle_refusal, a state that a refusal cuts is kept.
 local function undo()
   local restored = {}
   for index = 1, count do
@@ -327,8 +327,13 @@ local function undo()
     left_charged[index] = stays and 1 or 0
   end
   for index = 1, count do
-    decisions[index] = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
-    if decisions[index][1] == 1 then decisions[index] = step(index, 0) end
+    local decision, state = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
+    decisions[index] = decision
+    if decision[1] == 1 then
+      decisions[index] = step(index, 0)
+    elseif state and (charge == UNDOES or rules[index].shadow) and not rules[index].charges_denied then
+      put(index, state)
+    end
   end
 end
 

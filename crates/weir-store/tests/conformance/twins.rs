@@ -85,3 +85,33 @@ async fn a_shadow_is_undone_and_the_level_on_the_same_state_stays_charged() {
         }
     }
 }
+
+/// A shadow that refuses may cut a state that another limit made (here: the burst was greater). The state stays cut where
+/// another anchor refuses, whatever the shadows on the same state asked.
+#[tokio::test]
+async fn a_state_that_a_refusing_shadow_cuts_stays_cut() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
+    let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));
+    let gcra = LIST.iter().find(|algorithm| algorithm.name == "gcra").expect("it is there");
+    let gcra = |burst: &str, shadow| {
+        let fields = [("burst", burst), ("count", "1"), ("period", "1s")];
+        let params = (gcra.parse)(&fields.as_slice(), &Bounds::default()).expect("parameters");
+        Limit::new(Origin::Policy, None, "*", 0, shadow, params)
+    };
+    let (before, shadow, refuses) = (gcra("9", true), gcra("1", true), gcra("1", false));
+    for costs in [&[1][..], &[1, 0], &[0, 1], &[0, 1, MAX_COST]] {
+        let mut reference = Reference::default();
+        redis.forget().await;
+        let mut states = Vec::new();
+        for (limit, costs, refused) in [(&before, &[10][..], 0), (&shadow, costs, MAX_COST)] {
+            let levels = costs.iter().map(|cost| Level::new(&key, 2, 2, limit, *cost));
+            let levels = levels.chain([Level::new(&other, 2, 2, &refuses, refused)]).collect();
+            let plan = Plan::new(levels, Charge::Independent, None);
+            assert_eq!(redis.decide(&plan, START).await, reference.decide(&plan, START).await, "{costs:?}");
+            states.push(redis.states(START).await);
+            assert_eq!(states.last(), Some(&reference.states(START).await), "{costs:?}");
+        }
+        assert_ne!(states[0], states[1], "{costs:?}: the state was cut");
+    }
+}
