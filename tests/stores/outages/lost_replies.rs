@@ -12,7 +12,7 @@ use super::{
 use crate::{
     service::{assert_no_panic, runtime},
     support::{
-        Server as Service, eventually_async,
+        Server as Service, eventually, eventually_async,
         requests::{check, peek},
     },
 };
@@ -23,6 +23,8 @@ const LOST: u64 = 10;
 /// Every other reply is lost; each check is charged once all the same.
 async fn lose_replies(service: &Service, wires: &[Wire]) {
     let mut client = service.client().await;
+    // The probe that readiness waits for has a connection of its own: its reply must not be lost instead.
+    eventually("the store has answered", || (service.get("/readyz").1 == "ready\n").then_some(()));
     for (rule, name) in RULES.iter().enumerate() {
         let key = ["story", "alex", "trade"];
         let mut ask = async |cost| {
@@ -48,7 +50,8 @@ async fn lose_replies(service: &Service, wires: &[Wire]) {
 fn a_lost_reply_is_not_asked_for_again() {
     let redis = Server::start(Options::socket());
     let wire = Wire::to(&redis, Duration::ZERO);
-    // One connection, so that no reply to another one's greeting is lost instead.
-    let setup = service(&wire.url()).env("WEIR_STORE__REDIS__POOL_SIZE", "1");
+    // One connection, and time enough on a busy machine that no probe opens another.
+    let setup =
+        service(&wire.url()).env("WEIR_STORE__REDIS__POOL_SIZE", "1").env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s");
     runtime().block_on(lose_replies(&setup.start(), &[wire]));
 }

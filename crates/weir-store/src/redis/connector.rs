@@ -3,17 +3,12 @@
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
+use deadpool::managed::{HookError, Manager as _, TimeoutType};
 use deadpool_redis::{
-    HookError, PoolError, TimeoutType,
-    redis::{
-        AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-        RedisConnectionInfo, RedisError, RedisResult,
-        aio::MultiplexedConnection,
-        io::tcp::{TcpSettings, socket2::TcpKeepalive},
-    },
+    PoolError,
+    redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection},
 };
 use tokio::{
-    runtime::Handle,
     sync::Semaphore,
     task::spawn_blocking,
     time::{Instant, timeout_at},
@@ -23,22 +18,20 @@ use super::{
     command::{command, failure, query, trouble},
     credentials::CredentialsSource,
     hello::{self, Hello, ServerMode},
+    manager::{Connection, Manager},
     probe::{ProbeKey, probe},
     script,
     settings::{RedisSettings, TlsSettings},
-    tls::{self, Host},
+    tls::Certificates,
 };
 use crate::{
     Failure,
     failure::cut,
     url::{Address, Credentials, RedisUrl},
 };
-use weir_settings::tls::Texts;
 
 /// Most threads that read the files of passwords and certificates; they may hang there.
 const MAX_READS: usize = 16;
-/// After how long of silence the system asks whether the other end is still there, and again how often.
-const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Messages and bytes that a connection takes before whoever sends has to wait: a whole batch of a pipeline worker.
 const SEND_BUFFER_MESSAGES: usize = 1_024;
 const SEND_BUFFER_BYTES: usize = 64 << 10;
@@ -70,10 +63,10 @@ pub enum Purpose {
 }
 
 /// What the files of passwords and certificates say when a connection is made.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq)]
 pub struct Secrets {
-    credentials: Option<Credentials>,
-    certificates: Option<Texts>,
+    pub(super) credentials: Option<Credentials>,
+    pub(super) certificates: Option<Certificates>,
 }
 
 impl Connector {
@@ -105,14 +98,11 @@ impl Connector {
         address: &Address,
         purpose: Purpose,
         deadline: Instant,
-    ) -> Result<MultiplexedConnection, Failure> {
+    ) -> Result<Connection, Failure> {
         let secrets = self.secrets(address, &purpose, deadline).await?;
-        let (connector, info) = (Arc::clone(self), self.info(address, &secrets));
-        let config = self.config(address);
-        let connect = async move {
-            let client = Client::open(info?)?;
-            let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-            connector.prepare(&connection, &purpose).await?;
+        let connect = async {
+            let connection = self.manager(address, &secrets, self.config())?.create().await?;
+            self.prepare(&connection, &purpose).await?;
             Ok(connection)
         };
         self.in_time(address, deadline, async { connect.await.map_err(PoolError::Backend) }).await
@@ -151,7 +141,10 @@ impl Connector {
             let place = places.acquire_owned().await.map_err(|error| error.to_string())?;
             let read = move || -> Result<Secrets, String> {
                 let _place = place;
-                Ok(Secrets { credentials: source.read()?, certificates: tls.as_ref().map(tls::read).transpose()? })
+                Ok(Secrets {
+                    credentials: source.read()?,
+                    certificates: tls.as_ref().map(Certificates::read).transpose()?,
+                })
             };
             spawn_blocking(read).await.unwrap_or_else(|error| Err(error.to_string()))
         };
@@ -162,67 +155,34 @@ impl Connector {
         read.map_err(|error| self.failed(address, error))
     }
 
-    /// What the crate has to know of a server.
+    /// What makes connections to a server.
     ///
     /// # Errors
-    /// It cannot use the certificates.
-    pub fn info(&self, address: &Address, secrets: &Secrets) -> RedisResult<ConnectionInfo> {
-        let place = match (address, &self.tls) {
-            (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
-            (Address::Tcp { host, port }, None) => ConnectionAddr::Tcp(host.clone(), *port),
-            (Address::Tcp { host, port }, Some(TlsSettings { server_name, .. })) => {
-                let name = if server_name.is_empty() { host } else { server_name };
-                ConnectionAddr::TcpTls { host: name.clone(), port: *port, insecure: false, tls_params: None }
-            }
-        };
-        let mut redis = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        if let Some(Credentials { user, password }) = &secrets.credentials {
-            let user = if user.is_empty() { "default" } else { user };
-            redis = redis.set_username(user).set_password(password.reveal());
-        }
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-        let info = place.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(redis);
-        match &secrets.certificates {
-            None => Ok(info),
-            Some(texts) => Ok(Client::build_with_tls(info, tls::certificates(texts))?.get_connection_info().clone()),
-        }
+    /// No certificate can bear the server's name.
+    pub fn manager(&self, address: &Address, secrets: &Secrets, config: AsyncConnectionConfig) -> RedisResult<Manager> {
+        Manager::new(address, self.tls.as_ref(), secrets, config)
     }
 
     /// How the crate connects. Deadlines are ours.
-    pub fn config(&self, address: &Address) -> AsyncConnectionConfig {
-        let config = AsyncConnectionConfig::new()
+    pub fn config(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(SEND_BUFFER_MESSAGES)
-            .set_write_backpressure_boundary(SEND_BUFFER_BYTES);
-        match address {
-            Address::Tcp { host, .. } => config.set_dns_resolver(Host(host.clone())),
-            Address::Unix(_) => config,
-        }
+            .set_write_backpressure_boundary(SEND_BUFFER_BYTES)
     }
 
-    /// Awaits what makes a connection. With TLS that happens on a thread of its own: the crate reads the system's certificates
-    /// for each connection, and blocks meanwhile.
+    /// Awaits what makes a connection.
     ///
     /// # Errors
     /// As of [`Self::connect`].
-    pub async fn in_time<T: Send + 'static>(
+    pub async fn in_time<T>(
         &self,
         address: &Address,
         deadline: Instant,
-        work: impl Future<Output = Result<T, PoolError>> + Send + 'static,
+        work: impl Future<Output = Result<T, PoolError>>,
     ) -> Result<T, Failure> {
-        let work = timeout_at(deadline, work);
-        let done = match self.tls {
-            None => work.await,
-            Some(_) => {
-                let runtime = Handle::current();
-                let done = spawn_blocking(move || runtime.block_on(work)).await;
-                done.map_err(|error| self.failed(address, error))?
-            }
-        };
-        match done {
+        match timeout_at(deadline, work).await {
             Ok(done) => done.map_err(|error| self.not_connected(address, error)),
             Err(_) => Err(self.failed(address, "no answer in time")),
         }

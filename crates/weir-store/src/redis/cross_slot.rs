@@ -62,16 +62,9 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> V
         !group.iter().zip(&answer.decisions).any(refuses) && group.iter().any(|index| is_undone(plan, *index))
     };
     let undo = |(group, answer): &(&'a Group, &Decided)| {
-        let told = || group.iter().zip(&answer.decisions);
-        // What refused, as a shadow may, was charged nothing; where it has cut a state, that stays.
-        let was_charged = |index: usize| {
-            told().any(|(other, decision)| plan.state_of(*other) == plan.state_of(index) && decision.allowed)
-        };
-        let level = |((index, decision), change): ((&usize, &Decision), &Change)| {
-            let change = if was_charged(*index) { change.clone() } else { Change::default() };
-            (change, charged(*index, decision))
-        };
-        Undo { group, levels: told().zip(&answer.changes).map(level).collect(), charged_at: answer.at }
+        let levels = group.iter().zip(&answer.decisions).zip(&answer.changes);
+        let levels = levels.map(|((index, decision), change)| (change.clone(), charged(*index, decision)));
+        Undo { group, levels: levels.collect(), charged_at: answer.at }
     };
     answers.iter().filter(unaware).map(undo).collect()
 }

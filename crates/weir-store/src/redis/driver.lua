@@ -50,8 +50,8 @@ local befores_at, afters_at, charged_units_at
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
 -- By place, what all levels there ask for together: where there are twins.
 local totals = {}
--- Values as Redis holds them, from before and after, and until when lasts what a level that counts has charged: for plans
--- that tell.
+-- Values as Redis holds them: before the plan, after it, and between, once the levels that count were charged and before
+-- the shadows were. For plans that report their changes.
 local found, written, counted = {}, {}, {}
 -- By level, 1 where what it was charged could not be taken back.
 local left_charged = {}
@@ -251,7 +251,7 @@ local function independent()
       decisions[index], state = step(index, input[costs_at + index])
       if state then
         put(index, state)
-        counted[input[places_at + index]] = now + decisions[index][5]
+        if charge >= TELLS then counted[input[places_at + index]] = pack(now + decisions[index][5], state) end
       end
       allowed = allowed and decisions[index][1] == 1
     end
@@ -298,8 +298,7 @@ local function give_back(index)
   local units, place = input[charged_units_at + index], input[places_at + index]
   if period == NEVER then return false end
   if period == BY_MARK then
-    local after = input[afters_at + index]
-    local mark = after == '-' and unpacked(before) or mark_of(select(2, unpacked(after)))
+    local mark = mark_of(select(2, unpacked(input[afters_at + index])))
     if not states[place] then return true end
     states[place] = runs_without(states[place], mark, units)
     decisions[index] = step(index, 0)
@@ -318,7 +317,7 @@ local function give_back(index)
 end
 
 -- Takes back what a plan has charged before it was refused elsewhere: exactly, where nobody else has written since, else
--- what of it still counts. Then tells how the levels stand.
+-- what of it still counts. Then tells how the levels stand. As in settle_refusal, a state that a refusal cuts is kept.
 local function undo()
   local restored = {}
   for index = 1, count do
@@ -328,20 +327,25 @@ local function undo()
     left_charged[index] = stays and 1 or 0
   end
   for index = 1, count do
-    decisions[index] = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
-    if decisions[index][1] == 1 then decisions[index] = step(index, 0) end
+    local decision, state = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
+    decisions[index] = decision
+    if decision[1] == 1 then
+      decisions[index] = step(index, 0)
+    elseif state and (charge == UNDOES or rules[index].shadow) and not rules[index].charges_denied then
+      put(index, state)
+    end
   end
 end
 
 local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
 
--- What a level has found and written, to be taken back; '': nothing is. Of what a level that counts has charged for itself
--- at most a part is: then its mark, or the moment until which it lasts, and '-', which no value ever is.
+-- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
+-- that count keep their charges, so a shadow that shares their state goes back to the value that they left.
 local function change(index)
   local own = input[places_at + index]
-  if not written[own] or rules[index].charges_denied then return '', '' end
-  if counted[own] then return pack(rules[index].period == BY_MARK and mark_of(states[own]) or counted[own]), '-' end
-  return found[own] or '', written[own]
+  local before, after = counted[own] or found[own] or '', written[own]
+  if not after or after == before or rules[index].charges_denied then return '', '' end
+  return before, after
 end
 
 local output, length = {now}, 1

@@ -99,7 +99,7 @@ impl NodeFactory {
         let deadline = self.connector.deadline();
         let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
         let question = command(&[b"CLUSTER", b"SLOTS"]);
-        match timeout_at(deadline, query(connection, &question, false)).await {
+        match timeout_at(deadline, query(connection.clone(), &question, false)).await {
             Ok(told) => told.map_err(|error| self.connector.refused(address, error)),
             Err(_) => Err(Failure::Connect(format!("CLUSTER SLOTS of {address}: no answer in time").into())),
         }

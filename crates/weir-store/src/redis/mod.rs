@@ -12,6 +12,7 @@ mod eviction;
 mod factory;
 pub mod hello;
 mod io;
+pub mod manager;
 mod node;
 pub mod pool;
 pub mod probe;

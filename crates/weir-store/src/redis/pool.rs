@@ -13,12 +13,13 @@ use std::{
     time::Duration,
 };
 
-use deadpool_redis::{
-    Connection, Hook, HookError, Manager, Runtime, Timeouts,
-    redis::{
-        PushInfo, PushKind,
-        aio::{MultiplexedConnection, SendError},
-    },
+use deadpool::{
+    Runtime,
+    managed::{self, Hook, HookError, Object, Timeouts},
+};
+use deadpool_redis::redis::{
+    PushInfo, PushKind,
+    aio::{MultiplexedConnection, SendError},
 };
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -27,6 +28,7 @@ use tracing::{info, warn};
 use super::{
     connector::{Connector, Purpose, Secrets},
     eviction::warn_of_eviction,
+    manager::{Connection, Manager},
     probe::ProbeKey,
     sentinel::Sentinels,
 };
@@ -62,12 +64,12 @@ struct Epoch {
     /// None of them is used for anything new.
     is_over: AtomicBool,
     disconnections: Arc<AtomicU64>,
-    pool: deadpool_redis::Pool,
+    pool: managed::Pool<Manager>,
 }
 
 /// A connection out of a pool, to which it goes back when it is dropped.
 pub struct Pooled {
-    connection: Connection,
+    connection: Object<Manager>,
     epoch: Arc<Epoch>,
     /// The epoch's disconnections before this connection was given out.
     disconnections: u64,
@@ -108,9 +110,9 @@ impl Pool {
         }
         // It makes none: that begins with the files, and with Sentinels.
         let timeouts = Timeouts { wait: Some(Duration::ZERO), create: Some(Duration::ZERO), recycle: None };
-        let (disconnections, pool) = (epoch.disconnections(), epoch.pool.clone());
-        let get = async move { pool.timeout_get(&timeouts).await };
+        let disconnections = epoch.disconnections();
         let deadline = Instant::now() + self.ping_timeout;
+        let get = epoch.pool.timeout_get(&timeouts);
         let connection = self.connector.in_time(&epoch.address, deadline, get).await.ok()?;
         Some(Pooled { connection, epoch, disconnections }).filter(Pooled::is_usable)
     }
@@ -129,12 +131,11 @@ impl Pool {
     async fn connect_to(&self, address: &Address, deadline: Instant) -> Result<Pooled, Failure> {
         let secrets = self.connector.secrets(address, &self.purpose, deadline).await?;
         let epoch = self.epoch(address, secrets)?;
-        let (disconnections, pool) = (epoch.disconnections(), epoch.pool.clone());
+        let disconnections = epoch.disconnections();
         // Of the time that is left, half for one of the connections in use to come back, and half to make one.
         let wait = deadline.saturating_duration_since(Instant::now()) / 2;
         let timeouts = Timeouts { wait: Some(wait), create: None, recycle: Some(self.ping_timeout) };
-        let get = async move { pool.timeout_get(&timeouts).await };
-        let connection = self.connector.in_time(address, deadline, get).await?;
+        let connection = self.connector.in_time(address, deadline, epoch.pool.timeout_get(&timeouts)).await?;
         Ok(Pooled { connection, epoch, disconnections })
     }
 
@@ -144,6 +145,7 @@ impl Pool {
         let mut epochs = self.epochs.lock();
         let last = epochs.last();
         if let Some(last) = last.filter(|last| last.is_of(address) && last.secrets == secrets && !last.is_over()) {
+            last.pool.manager().trust(&secrets);
             return Ok(Arc::clone(last));
         }
         if last.is_some_and(|last| !last.is_of(address)) {
@@ -159,19 +161,18 @@ impl Pool {
     fn new_epoch(&self, address: &Address, secrets: Secrets) -> Result<Epoch, Failure> {
         let disconnections = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&disconnections);
-        let config = self.connector.config(address).set_push_sender(move |push: PushInfo| {
+        let config = self.connector.config().set_push_sender(move |push: PushInfo| {
             if push.kind == PushKind::Disconnection {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
             Ok::<(), SendError>(())
         });
-        let info = self.connector.info(address, &secrets);
-        let manager = info.and_then(|info| Manager::new_with_config(info, config));
+        let manager = self.connector.manager(address, &secrets, config);
         let manager = manager.map_err(|error| self.connector.refused(address, error))?;
         let (connector, purpose, server) = (Arc::clone(&self.connector), self.purpose.clone(), address.clone());
         // Once for all connections of the epoch.
         let eviction_known = Arc::<AtomicBool>::default();
-        let prepare = Hook::async_fn(move |connection: &mut MultiplexedConnection, _| {
+        let prepare = Hook::async_fn(move |connection: &mut Connection, _| {
             let (connector, purpose, server) = (Arc::clone(&connector), purpose.clone(), server.clone());
             let eviction_known = Arc::clone(&eviction_known);
             Box::pin(async move {
@@ -182,7 +183,7 @@ impl Pool {
                 Ok(())
             })
         });
-        let builder = deadpool_redis::Pool::builder(manager).max_size(self.max_size).post_create(prepare);
+        let builder = managed::Pool::builder(manager).max_size(self.max_size).post_create(prepare);
         let pool =
             builder.runtime(Runtime::Tokio1).build().map_err(|error| Failure::Connect(error.to_string().into()))?;
         Ok(Epoch { address: address.clone(), secrets, is_over: AtomicBool::new(false), disconnections, pool })
@@ -267,7 +268,7 @@ impl Pooled {
 
     /// Closes it instead of giving it back.
     pub fn discard(self) {
-        drop(Connection::take(self.connection));
+        drop(Object::take(self.connection));
     }
 }
 

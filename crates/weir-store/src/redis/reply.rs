@@ -39,13 +39,12 @@ pub struct Decided {
     pub left_charged: u64,
 }
 
-/// A state's value from before a plan and what the plan has written; both empty where it has written nothing that could be
-/// taken back as a whole.
+/// The value that an undo puts back, and the value that the plan has written; both empty where there is nothing to undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Empty: there was none.
+    /// The value from before what is undone; empty: there was none.
     pub before: Vec<u8>,
-    /// What was written.
+    /// The value that was written.
     pub after: Vec<u8>,
 }
 

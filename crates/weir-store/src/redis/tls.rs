@@ -1,25 +1,39 @@
 //! TLS for connections: certificates from files that may be replaced while Weir runs.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 
-use deadpool_redis::redis::{
-    ClientTlsConfig, ErrorKind, RedisError, RedisFuture, TlsCertificates, io::AsyncDNSResolver,
-};
-use tokio::net::lookup_host;
+use tokio_rustls::rustls::ClientConfig;
 
 use super::settings::TlsSettings;
 use weir_settings::tls::{Paths, Texts, server_name};
 
-/// The files as they are now, if they can be used. Blocks while it reads them.
-///
-/// # Errors
-/// A sentence that names the file.
-pub fn read(TlsSettings { ca, cert, key, .. }: &TlsSettings) -> Result<Texts, String> {
-    let paths = Paths { ca, cert, key };
-    let texts = paths.read()?;
-    // Tried here, because the crate's errors do not name the file.
-    paths.config(&texts)?;
-    Ok(texts)
+/// The certificates of connections, equal where the files say the same.
+pub struct Certificates {
+    texts: Texts,
+    config: Arc<ClientConfig>,
+}
+
+impl Certificates {
+    /// The files as they are now, if they can be used; without a CA certificate those of the system. Blocks meanwhile.
+    ///
+    /// # Errors
+    /// A sentence that names the file.
+    pub(super) fn read(TlsSettings { ca, cert, key, .. }: &TlsSettings) -> Result<Self, String> {
+        let paths = Paths { ca, cert, key };
+        let texts = paths.read()?;
+        let config = Arc::new(paths.config(&texts)?);
+        Ok(Self { texts, config })
+    }
+
+    pub(super) fn config(&self) -> &Arc<ClientConfig> {
+        &self.config
+    }
+}
+
+impl PartialEq for Certificates {
+    fn eq(&self, other: &Self) -> bool {
+        self.texts == other.texts
+    }
 }
 
 /// Whether the files can be used, and the name of the servers.
@@ -30,33 +44,5 @@ pub fn check(settings: &TlsSettings) -> Result<(), String> {
     if !settings.server_name.is_empty() {
         server_name(&settings.server_name)?;
     }
-    read(settings).map(drop)
-}
-
-/// The files' texts as the crate takes them. Without a CA certificate it trusts those of the system.
-pub fn certificates(texts: &Texts) -> TlsCertificates {
-    let client_tls = texts.cert.clone().zip(texts.key.clone());
-    TlsCertificates {
-        client_tls: client_tls.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key }),
-        root_cert: texts.ca.clone(),
-    }
-}
-
-/// Resolves this host whatever name is asked for: the crate asks for the name that the server's certificate must bear.
-pub struct Host(pub String);
-
-impl AsyncDNSResolver for Host {
-    fn resolve<'a, 'b: 'a>(
-        &'a self,
-        _: &'b str,
-        port: u16,
-    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
-        Box::pin(async move {
-            let found: Vec<_> = lookup_host((self.0.as_str(), port)).await?.collect();
-            if found.is_empty() {
-                return Err(RedisError::from((ErrorKind::InvalidClientConfig, "the host has no address")));
-            }
-            Ok(Box::new(found.into_iter()) as Box<dyn Iterator<Item = SocketAddr> + Send>)
-        })
-    }
+    Certificates::read(settings).map(drop)
 }

@@ -3,7 +3,7 @@
 
 use weir_core::{
     algorithm::{Bounds, Entry, LIST, Params},
-    domain::{Charge, Key, Micros},
+    domain::{Charge, Key, Micros, ask::MAX_COST},
     plan::{Decisions, Level, Limit, Origin, Plan},
 };
 
@@ -12,7 +12,7 @@ use super::{
     redis::OnRedis,
     told::{Reference, Told},
 };
-use weir_test_redis::{Options, Server};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 /// When stories of known moments begin.
 pub const START: Micros = 1_790_000_000_000_000;
@@ -56,4 +56,62 @@ async fn a_state_that_a_limit_has_emptied_is_nothing_to_the_next() {
     let answers = tell(&examples(log)[0], &mut redis).await;
     let left = answers.last().and_then(|last| Some((last.first()?.limit, last.first()?.remaining)));
     assert_eq!(left, Some((10, 8)));
+}
+
+/// Under `independent` a shadow on the state of a level that counts is charged and undone alone, where another anchor
+/// refuses, of every algorithm: also of those whose charges cannot be given back in part.
+#[tokio::test]
+async fn a_shadow_is_undone_and_the_level_on_the_same_state_stays_charged() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
+    let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));
+    let window = LIST.iter().find(|algorithm| algorithm.name == "fixed_window").expect("it is there");
+    let refuses = Limit::new(Origin::Policy, None, "*", 0, false, examples(window)[0].clone());
+    for (algorithm, params) in LIST.iter().flat_map(|it| examples(it).into_iter().map(move |params| (it, params))) {
+        let [counts, shadow] =
+            [false, true].map(|shadow| Limit::new(Origin::Policy, None, "*", 0, shadow, params.clone()));
+        for pair in [[&counts, &shadow], [&shadow, &counts]] {
+            let mut reference = Reference::default();
+            redis.forget().await;
+            for number in 0..3 {
+                let now = START + number * (params.window() / 10);
+                let levels = pair.map(|limit| Level::new(&key, 2, 2, limit, 1)).into_iter();
+                let levels = levels.chain([Level::new(&other, 2, 2, &refuses, MAX_COST)]).collect();
+                let plan = Plan::new(levels, Charge::Independent, None);
+                let what = format!("{} {}, check {number}", algorithm.name, params.describe());
+                assert_eq!(redis.decide(&plan, now).await, reference.decide(&plan, now).await, "{what}");
+                assert_eq!(redis.states(now).await, reference.states(now).await, "{what}");
+            }
+        }
+    }
+}
+
+/// A shadow that refuses may cut a state that another limit made (here: the burst was greater). The state stays cut where
+/// another anchor refuses, whatever the shadows on the same state asked.
+#[tokio::test]
+async fn a_state_that_a_refusing_shadow_cuts_stays_cut() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
+    let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));
+    let gcra = LIST.iter().find(|algorithm| algorithm.name == "gcra").expect("it is there");
+    let gcra = |burst: &str, shadow| {
+        let fields = [("burst", burst), ("count", "1"), ("period", "1s")];
+        let params = (gcra.parse)(&fields.as_slice(), &Bounds::default()).expect("parameters");
+        Limit::new(Origin::Policy, None, "*", 0, shadow, params)
+    };
+    let (before, shadow, refuses) = (gcra("9", true), gcra("1", true), gcra("1", false));
+    for costs in [&[1][..], &[1, 0], &[0, 1], &[0, 1, MAX_COST]] {
+        let mut reference = Reference::default();
+        redis.forget().await;
+        let mut states = Vec::new();
+        for (limit, costs, refused) in [(&before, &[10][..], 0), (&shadow, costs, MAX_COST)] {
+            let levels = costs.iter().map(|cost| Level::new(&key, 2, 2, limit, *cost));
+            let levels = levels.chain([Level::new(&other, 2, 2, &refuses, refused)]).collect();
+            let plan = Plan::new(levels, Charge::Independent, None);
+            assert_eq!(redis.decide(&plan, START).await, reference.decide(&plan, START).await, "{costs:?}");
+            states.push(redis.states(START).await);
+            assert_eq!(states.last(), Some(&reference.states(START).await), "{costs:?}");
+        }
+        assert_ne!(states[0], states[1], "{costs:?}: the state was cut");
+    }
 }

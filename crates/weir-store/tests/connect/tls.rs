@@ -1,13 +1,17 @@
 //! Encrypted connections: whom Weir trusts, and what it shows.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use weir_store::redis::settings::{RedisSettings, TlsSettings};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-use crate::server::{Server, connect, patient, pool, refused};
+use crate::server::{PATIENCE, Server, ask, connect, patient, pool, refused, text};
 
 /// An authority with a directory for what it signs.
 struct Authority {
@@ -56,6 +60,42 @@ impl Authority {
     }
 }
 
+/// A certificate for a host that signed itself as an authority, and is shown by a server.
+struct SelfSigned {
+    dir: TempDir,
+}
+
+impl SelfSigned {
+    fn new(host: &str) -> Self {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let (key, dir) = (KeyPair::generate().expect("a key"), tempfile::tempdir().expect("a directory"));
+        fs::write(dir.path().join("cert.pem"), params.self_signed(&key).expect("a certificate").pem())
+            .expect("written");
+        fs::write(dir.path().join("key.pem"), key.serialize_pem()).expect("written");
+        Self { dir }
+    }
+
+    fn server(&self) -> Server {
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| self.dir.path().join(name).display().to_string());
+        let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &cert];
+        Server::tls(&[&files[..], &["--tls-auth-clients", "no"]].concat())
+    }
+
+    fn trusted(&self) -> TlsSettings {
+        TlsSettings { ca: self.dir.path().join("cert.pem"), ..TlsSettings::default() }
+    }
+}
+
+/// Waits until it is so.
+async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 fn with(tls: TlsSettings) -> RedisSettings {
     RedisSettings { tls, ..patient() }
 }
@@ -85,6 +125,41 @@ async fn a_server_is_believed_by_its_authority_and_its_name() {
     connect(&format!("redis://localhost:{}", server.port), &with(enabled)).await.expect("connected");
     let plain = refused(&format!("redis://localhost:{}", server.port), &patient()).await;
     assert_eq!(plain.kind(), "connect", "{plain}");
+}
+
+/// `openssl req -x509` makes such a certificate: self-signed, with CA:TRUE, and shown by the server itself.
+#[tokio::test]
+async fn a_certificate_that_is_its_own_authority_is_believed_where_it_is_the_configured_one() {
+    let (own, stranger) = (SelfSigned::new("localhost"), SelfSigned::new("localhost"));
+    let server = own.server();
+    let by_name = format!("rediss://localhost:{}", server.port);
+    let by_number = format!("rediss://127.0.0.1:{}", server.port);
+    connect(&by_name, &with(own.trusted())).await.expect("connected");
+    let named = TlsSettings { server_name: "localhost".to_owned(), ..own.trusted() };
+    connect(&by_number, &with(named)).await.expect("connected");
+    for (url, settings, why) in [
+        (&by_name, stranger.trusted(), "certificate"),
+        (&by_name, TlsSettings::default(), "certificate"),
+        (&by_number, own.trusted(), "not valid for name"),
+    ] {
+        let failure = refused(url, &with(settings)).await;
+        assert_eq!(failure.kind(), "connect", "{failure}");
+        assert!(failure.to_string().contains(why), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn an_encrypted_connection_that_is_given_up_is_closed_before_its_reply() {
+    let authority = Authority::new();
+    let server = authority.server("localhost", "no");
+    let url = format!("rediss://localhost:{}", server.port);
+    let connection = connect(&url, &with(authority.trusted())).await.expect("connected");
+    let blocked = connection.clone();
+    let reply = tokio::spawn(async move { ask(&blocked, "BLPOP nothing 0").await });
+    eventually("the command is sent", async || text(server.run("CLIENT LIST").await).contains("cmd=blpop")).await;
+    connection.discard();
+    eventually("it is closed", async || !text(server.run("CLIENT LIST").await).contains("name=weir")).await;
+    assert!(reply.await.expect("a task").is_err());
 }
 
 #[tokio::test]
@@ -119,9 +194,5 @@ async fn the_end_of_an_encrypted_connection_is_noticed() {
     let connection = connect(&url, &with(authority.trusted())).await.expect("connected");
     assert!(connection.is_usable());
     server.run("CLIENT KILL TYPE normal").await;
-    let begun = std::time::Instant::now();
-    while connection.is_usable() {
-        assert!(begun.elapsed() < crate::server::PATIENCE, "the end is never noticed");
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    eventually("the end is noticed", async || !connection.is_usable()).await;
 }

@@ -2,7 +2,6 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use deadpool_redis::redis::aio::MultiplexedConnection;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::sleep;
@@ -11,7 +10,7 @@ use tracing::{info, warn};
 use super::Sentinels;
 use crate::{
     Failure,
-    redis::{connector::Purpose, pool::Pool},
+    redis::{connector::Purpose, manager::Connection, pool::Pool},
     url::Address,
 };
 
@@ -45,11 +44,7 @@ impl Sentinels {
     }
 
     /// Asks by the connection of the last time, or by a new one.
-    async fn ask_again(
-        &self,
-        kept: &mut Option<MultiplexedConnection>,
-        sentinel: &Address,
-    ) -> Result<Address, Failure> {
+    async fn ask_again(&self, kept: &mut Option<Connection>, sentinel: &Address) -> Result<Address, Failure> {
         let deadline = self.connector.deadline();
         if let Some(connection) = kept.take()
             && let Ok(master) = self.ask(&connection, sentinel, deadline).await
