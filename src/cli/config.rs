@@ -1,14 +1,11 @@
 //! `weir config check`
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, block_on, out::say, variables};
-use crate::{
-    app,
-    config::{Flags, Settings},
-};
+use super::{CommandResult, SettingsArgs, block_on, out::say};
+use crate::app;
 
 /// Load settings, policy, certificates and clients as `serve` would, and print what would be in force
 ///
@@ -17,21 +14,13 @@ use crate::{
 /// start with these files; 2: it would not, and why.
 #[derive(Args)]
 pub struct Check {
-    /// The file with the settings
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG")]
-    config: Option<PathBuf>,
-    /// The policy: a YAML file or a directory of them
-    #[arg(long, value_name = "PATH")]
-    limits: Option<PathBuf>,
-    /// Where counts live
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
+    #[command(flatten)]
+    settings: SettingsArgs,
 }
 
 impl Check {
     pub fn run(self) -> CommandResult {
-        let flags = Flags { limits: self.limits, store: self.store };
-        let settings = Settings::load(self.config.as_deref(), variables(), &flags)?;
+        let settings = self.settings.load()?;
         let loaded = block_on(async { Ok(app::check(&settings)?) })?;
         let authentication = if loaded.is_authenticated { "on" } else { "off" };
         say(format_args!("policy          {} domains, {} limits", loaded.domains, loaded.limits))?;

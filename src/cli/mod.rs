@@ -19,7 +19,9 @@ mod token;
 
 use std::{env, fmt::Display, path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{ConfigError, Flags, Settings};
 
 /// A rate-limit service: nested limits, decided exactly, over gRPC.
 ///
@@ -64,6 +66,27 @@ enum Limits {
 #[derive(Subcommand)]
 enum Migrate {
     EnvoyRatelimit(migrate::EnvoyRatelimit),
+}
+
+/// Where the settings of a service come from: a file, the environment, flags.
+#[derive(Args, Default)]
+struct SettingsArgs {
+    /// The settings file
+    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG")]
+    config: Option<PathBuf>,
+    /// The policy: a YAML file or a directory of them
+    #[arg(long, value_name = "PATH")]
+    limits: Option<PathBuf>,
+    /// The store: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+}
+
+impl SettingsArgs {
+    fn load(self) -> Result<Settings, ConfigError> {
+        let flags = Flags { limits: self.limits, store: self.store };
+        Settings::load(self.config.as_deref(), variables(), &flags)
+    }
 }
 
 /// Where settings are looked for when no command is given.

@@ -6,12 +6,8 @@ use clap::Args;
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 use tracing::{info, warn};
 
-use super::{CommandResult, Failure, signals::StopSignals, variables};
-use crate::{
-    app::App,
-    config::{Flags, Settings},
-    telemetry,
-};
+use super::{CommandResult, Failure, SettingsArgs, signals::StopSignals};
+use crate::{app::App, config::Settings, telemetry};
 
 /// How long a start may take before the log says that it goes on, and again how often.
 const SLOW_START: Duration = Duration::from_secs(60);
@@ -28,15 +24,8 @@ const NOT_SAVED: u8 = 3;
 /// second signal.
 #[derive(Args)]
 pub struct Serve {
-    /// The file with the settings
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG")]
-    config: Option<PathBuf>,
-    /// The policy: a YAML file or a directory of them
-    #[arg(long, value_name = "PATH")]
-    limits: Option<PathBuf>,
-    /// Where counts live: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
+    #[command(flatten)]
+    settings: SettingsArgs,
     /// Set the snapshot aside, as PATH.rejected, and start without it
     #[arg(long)]
     start_empty: bool,
@@ -46,12 +35,11 @@ impl Serve {
     /// What runs when no command is given.
     pub fn quick_start(config: Option<PathBuf>) -> Self {
         let config = env::var_os("WEIR_CONFIG").map(PathBuf::from).or(config);
-        Self { config, limits: None, store: None, start_empty: false }
+        Self { settings: SettingsArgs { config, ..SettingsArgs::default() }, start_empty: false }
     }
 
     pub fn run(self) -> CommandResult {
-        let flags = Flags { limits: self.limits, store: self.store };
-        let settings = Settings::load(self.config.as_deref(), variables(), &flags)?;
+        let settings = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
         let signals = StopSignals::listen()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
