@@ -32,6 +32,10 @@ pub mod path {
     pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
     /// The same, told again when it changes.
     pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
+    /// Server reflection.
+    pub const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    /// Server reflection, for older clients.
+    pub const REFLECTION_V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
     /// Where the paths of health checks begin.
     pub const HEALTH: &str = "/grpc.health.v1.Health/";
 }

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use prost::Message;
 use prost_types::FileDescriptorProto;
 use tonic::{Code, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use crate::support::Server;
+use weir::transport::grpc::MAX_REFLECTIONS;
+
+use crate::support::{Server, plain::Plain};
 
 #[tokio::test]
 async fn health_is_told_for_the_whole_and_for_the_service() {
@@ -99,3 +102,22 @@ macro_rules! reflection {
 
 reflection!(reflection_v1, v1);
 reflection!(reflection_v1alpha, v1alpha);
+
+#[tokio::test]
+async fn an_unknown_method_is_unimplemented_also_when_no_reflection_stream_is_free() {
+    use tonic_reflection::pb::v1::{ServerReflectionRequest, server_reflection_client::ServerReflectionClient};
+    let server = Server::with_policy("schema: {}");
+    let mut client = ServerReflectionClient::new(server.channel().await);
+    let endless = futures_util::stream::pending::<ServerReflectionRequest>;
+    let mut open = Vec::new();
+    for _ in 0..MAX_REFLECTIONS {
+        open.push(client.server_reflection_info(endless()).await.expect("a stream"));
+    }
+    let full = client.server_reflection_info(endless()).await.expect_err("too many");
+    assert_eq!(full.code(), Code::ResourceExhausted);
+    let plain = Plain::connect(&server.grpc).await;
+    for path in ["/weir.v1.RateLimiter/Other", "/grpc.reflection.v1.ServerReflection/Other", "/"] {
+        let answer = plain.call(path, &[], Bytes::new()).await;
+        assert_eq!((answer.code(), answer.is_head_alone), (Code::Unimplemented, true), "{path}: {answer:?}");
+    }
+}

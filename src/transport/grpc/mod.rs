@@ -197,8 +197,7 @@ impl<S: Store> Calls<S> {
         self.health.watch(request, place, termination).await
     }
 
-    /// Serves reflection.
-    async fn other(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
+    async fn reflect(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let place = match self.reflections.take() {
             Ok(place) => place,
             Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
@@ -235,7 +234,8 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::HEALTH_CHECK => Unary::Health,
                 path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
                 path::CHECK_STREAM => return Box::pin(self.check_stream(request, deadline)).await,
-                _ => return Box::pin(self.other(request, deadline)).await,
+                path::REFLECTION | path::REFLECTION_V1ALPHA => return Box::pin(self.reflect(request, deadline)).await,
+                _ => return Status::unimplemented("unknown method").into_http(),
             };
             self.unary(unary, request, deadline).await
         };
