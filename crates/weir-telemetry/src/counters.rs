@@ -13,12 +13,12 @@ use crate::thread_shard::{self, SHARDS};
 /// Numbers that move between processors together.
 const LINE: usize = 16;
 
-/// What stands in for [`Counter`]s, by their positions.
+/// Sharded counters in front of [`Counter`]s, by their positions.
 pub struct ShardedCounters {
     counters: Box<[Counter]>,
-    /// What the counters were told of here.
+    /// The totals added to the counters.
     totals: Box<[AtomicU64]>,
-    /// What each thread has added since it was last settled; nothing where it has not counted yet.
+    /// The increments of each thread since the last flush; nothing where it has not counted yet.
     shards: [OnceLock<Box<[Line]>>; SHARDS],
 }
 
@@ -28,7 +28,7 @@ struct Line([AtomicU64; LINE]);
 
 impl ShardedCounters {
     /// Nothing added yet to any of `counters`.
-    pub fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
+    pub(crate) fn new(counters: impl IntoIterator<Item = Counter>) -> Self {
         let counters: Box<[_]> = counters.into_iter().collect();
         let totals = counters.iter().map(|_| AtomicU64::new(0)).collect();
         Self { counters, totals, shards: [const { OnceLock::new() }; SHARDS] }
@@ -63,7 +63,7 @@ impl ShardedCounters {
         }
     }
 
-    /// What was added to each counter so far, by their positions.
+    /// The total of each counter, by position.
     pub fn totals(&self) -> Vec<u64> {
         self.settle();
         self.totals.iter().map(|total| total.load(Ordering::Relaxed)).collect()

@@ -12,16 +12,16 @@ use crate::thread_shard::{self, SHARDS};
 /// How many bounds a histogram has; one more bucket holds what is above them all.
 const BOUNDS: usize = 19;
 
-/// What a histogram's numbers are.
+/// Unit and buckets of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// Upper bounds of the buckets.
     bounds: [u64; BOUNDS],
-    /// How many of them are one of what is told.
+    /// Recorded units per exported unit.
     unit: f64,
 }
 
-/// Nanoseconds, told in seconds: from 10 µs to 10 s.
+/// Recorded in nanoseconds, exported in seconds: from 10 µs to 10 s.
 pub const DURATIONS: Scale = Scale {
     bounds: [
         10_000,

@@ -1,4 +1,4 @@
-//! What every crate of Weir reports with, whatever it reports: counters and histograms whose threads share no cache line, the
+//! Telemetry primitives: counters and histograms whose threads share no cache line, the
 //! registry that renders them as Prometheus text, the context of the request at hand, and a rate limit for log lines.
 
 mod counters;

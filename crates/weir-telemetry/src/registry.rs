@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::ShardedCounters;
 
 /// Names of metrics with their HELP texts.
-pub type Help = [(&'static str, &'static str)];
+pub(crate) type Help = [(&'static str, &'static str)];
 
 /// Series that are not the exporter's.
 pub trait Render: Send + Sync {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many threads count apart; more share.
-pub const SHARDS: usize = 64;
+pub(crate) const SHARDS: usize = 64;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
@@ -13,6 +13,6 @@ thread_local! {
 
 /// The shard of the calling thread, below [`SHARDS`].
 #[inline]
-pub fn mine() -> usize {
+pub(crate) fn mine() -> usize {
     MINE.with(|shard| *shard)
 }

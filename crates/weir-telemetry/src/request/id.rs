@@ -1,4 +1,4 @@
-//! What a request is called in logs and answers.
+//! Request ids in logs and responses.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl RequestId {
     }
 
     /// One that no other request has.
-    pub fn make() -> Self {
+    pub(crate) fn make() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()).into())
     }
 

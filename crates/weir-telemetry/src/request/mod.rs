@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 pub use id::RequestId;
 pub use outcome::{OTHER, Outcome};
 
-/// What was called. These names stand in the code: nothing of them is the caller's.
+/// The called method. Its names are constants, never text of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
     /// A call over gRPC.
@@ -71,7 +71,7 @@ impl RequestEnd {
     }
 }
 
-/// What was decided for one request.
+/// The decision on one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSummary {
     /// The domain, where all checks are of one: its name in the policy, or `other`.
@@ -113,7 +113,7 @@ impl RequestSummary {
     }
 
     /// How the checks went together, where there are any: refused if one was.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
         match self {
             Self { checks: 0, .. } => None,
             Self { limited: 1.., .. } => Some(Outcome::Limited),
@@ -126,7 +126,7 @@ impl RequestSummary {
 /// The context of one request, which spans and log lines are made of.
 #[derive(Debug)]
 pub struct RequestContext {
-    /// What was called.
+    /// The called method.
     pub surface: Surface,
     since: Instant,
     id: OnceLock<RequestId>,
@@ -137,7 +137,7 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    /// Of a request that begins, under the id that its caller gave it. `trace` is the one that it is part of; it may have a span
+    /// For a new request, under the id that its client gave it. `trace` is the one that it is part of; it may have a span
     /// there.
     pub fn new(surface: Surface, given: Option<RequestId>, trace: Option<u128>, has_span: bool) -> Self {
         let id = given.map_or_else(OnceLock::new, OnceLock::from);
@@ -164,7 +164,7 @@ impl RequestContext {
         self.since.elapsed()
     }
 
-    /// What was decided so far, taken away.
+    /// Takes the decision so far.
     pub fn take_summary(&self) -> RequestSummary {
         std::mem::take(&mut self.summary.lock())
     }
@@ -174,17 +174,17 @@ tokio::task_local! {
     static CURRENT: Arc<RequestContext>;
 }
 
-/// What `future` does is done for the request of this context.
+/// Runs `future` in this context.
 pub fn within<F: Future>(context: Arc<RequestContext>, future: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(context, future)
 }
 
-/// What `work` does is done for the request of this context.
+/// Runs `work` in this context.
 pub fn enter<T>(context: &Arc<RequestContext>, work: impl FnOnce() -> T) -> T {
     CURRENT.sync_scope(Arc::clone(context), work)
 }
 
-/// What `future` does on another task is done for the request at hand, where there is one.
+/// Runs `future` on another task in the current context, if any.
 pub fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
     let context = CURRENT.try_with(Arc::clone).ok();
     async {
