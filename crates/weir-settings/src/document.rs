@@ -15,7 +15,7 @@ pub struct Most {
     pub repeated_bytes: usize,
 }
 
-/// Of an operator's file.
+/// The bounds of an operator's file.
 const MOST: Most = Most { nodes: 4_000_000, repeated_bytes: 64 << 20 };
 /// Deepest nesting of a document.
 const MAX_DEPTH: usize = 128;
@@ -25,13 +25,13 @@ const MAX_DEPTH: usize = 128;
 pub struct Node {
     /// Where it begins.
     pub mark: Mark,
-    /// What it is.
+    /// Its value.
     pub value: Value,
     /// A single value without quotes, so that its text may mean a number or a truth.
     pub plain: bool,
 }
 
-/// What a document is made of. Scalars are their text: what they mean, whoever reads them knows.
+/// A node's value. Scalars are kept as text; the reader gives them a type.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// Nothing, `~` or `null`.
@@ -51,12 +51,12 @@ pub struct Entry {
     pub mark: Mark,
     /// The key's text.
     pub key: String,
-    /// What it maps to.
+    /// Its value.
     pub value: Node,
 }
 
 impl Node {
-    /// What it is, as an error calls it.
+    /// Its kind, for error messages.
     pub fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
@@ -70,7 +70,7 @@ impl Node {
 /// Reads the one document of a YAML text; `None` when it holds none.
 ///
 /// # Errors
-/// What is wrong with the text, a key that stands twice, a second document, and bounds on size and depth.
+/// Invalid YAML, a duplicate key, a second document, and exceeded bounds on size and depth.
 pub fn parse(text: &str) -> Result<Option<Node>, Problems> {
     parse_within(text, MOST)
 }
@@ -109,7 +109,7 @@ struct Builder {
     repeated_bytes: usize,
 }
 
-/// What an alias may repeat. Its size is known without walking it, so that one which would be too deep or too large is
+/// An anchored node. Its size is known without walking it, so that one which would be too deep or too large is
 /// never made.
 struct Anchored {
     node: Node,
@@ -143,7 +143,7 @@ impl Builder {
         let mark = Mark { line: span.start.line(), column: span.start.col() + 1 };
         match event {
             Event::DocumentStart(_) if self.root.is_some() => {
-                Err((mark, "a second document in one file; give it a file of its own".to_owned()))
+                Err((mark, "a second document in one file; write one document per file".to_owned()))
             }
             Event::Scalar(text, style, anchor, _) => {
                 let plain = style == ScalarStyle::Plain;
@@ -179,7 +179,7 @@ impl Builder {
 
     fn repeat(&mut self, mark: Mark, anchor: usize) -> Step {
         let Some(Anchored { node, size }) = self.anchors.get(&anchor) else {
-            return Err((mark, "an alias to what is not complete yet".to_owned()));
+            return Err((mark, "an alias to a node that is not complete".to_owned()));
         };
         if self.open.len() + size.depth > MAX_DEPTH {
             return Err((mark, format!("nested deeper than {MAX_DEPTH}")));
@@ -225,7 +225,7 @@ impl Builder {
                         }
                     };
                     if !open.keys.insert(key.clone()) {
-                        return Err((node.mark, format!("the key `{key}` stands twice")));
+                        return Err((node.mark, format!("duplicate key `{key}`")));
                     }
                     open.inside.bytes += key.len();
                     open.key = Some((node.mark, key));

@@ -12,7 +12,7 @@ use std::{
 /// Opens a regular file, or one that symbolic links lead to.
 ///
 /// # Errors
-/// What the system says, or that it is not a regular file.
+/// The system's error, or that it is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     // Before it is opened, because opening a FIFO waits for its writer; and after, because the path may lead elsewhere by then.
     check_regular(&fs::metadata(path)?)?;
@@ -24,9 +24,9 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `max_bytes`. Blocks meanwhile.
 ///
 /// # Errors
-/// What the system says, that it is not a regular file, or that it is longer ([`ErrorKind::FileTooLarge`]). None shows
+/// The system's error, that it is not a regular file, or that it is longer ([`ErrorKind::FileTooLarge`]). None shows
 /// what is in it.
-pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {

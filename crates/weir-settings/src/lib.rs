@@ -1,4 +1,4 @@
-//! What operators' files are read with: bounded reads of regular files, YAML whose nodes know their line and column,
+//! Reading operators' files: bounded reads of regular files, YAML whose nodes know their line and column,
 //! durations, secrets that are never printed, and the check whether a file has changed.
 
 pub mod document;

@@ -1,4 +1,4 @@
-//! What is wrong with a policy, and where.
+//! Problems of a file, with their positions.
 
 use std::{
     fmt,
@@ -23,7 +23,7 @@ pub struct Problem {
     pub mark: Mark,
     /// The field at fault, as in `limits[0].gcra.count`; empty where the place says it all.
     pub field: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub message: String,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Problem {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
-/// Most problems that are told of one policy; a file full of nonsense is not worth more.
+/// Most problems reported for one file.
 const MAX_PROBLEMS: usize = 50;
 
 impl Problems {

@@ -8,7 +8,7 @@ use std::{fs, os::unix::fs::MetadataExt, path::PathBuf, sync::Arc, time::Duratio
 /// Rest for each file that is looked at, which takes a few microseconds.
 const PAUSE_FOR_A_FILE: Duration = Duration::from_millis(2);
 
-/// What files look like from outside, links followed. `None` for a file that cannot be seen.
+/// The metadata of files, links followed. `None` for a file without access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Look(Vec<(PathBuf, Option<Stamp>)>);
 
@@ -59,7 +59,7 @@ impl Watch {
         poll.max(PAUSE_FOR_A_FILE * u32::try_from(self.last.0.len()).unwrap_or(u32::MAX))
     }
 
-    /// Counts as loaded what the last look saw, settled or not: somebody asked for it.
+    /// Marks the files as loaded in the state last seen, settled or not: for a reload on request.
     pub fn load_anyway(&mut self) {
         self.loaded = self.last.clone();
     }

@@ -12,7 +12,7 @@ use super::{
 /// PEM files; an empty path is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths<'a> {
-    /// Who may vouch for servers; without it, whom the system trusts.
+    /// CA bundle that verifies servers; default: the system's.
     pub ca: &'a Path,
     /// The certificate that is shown, with what leads to its issuer.
     pub cert: &'a Path,
@@ -20,14 +20,14 @@ pub struct Paths<'a> {
     pub key: &'a Path,
 }
 
-/// What the files said when they were read.
+/// The contents of the TLS files.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Texts {
-    /// Of the CA certificates.
+    /// The CA certificates.
     pub ca: Option<Vec<u8>>,
-    /// Of the certificate that is shown.
+    /// The client certificate.
     pub cert: Option<Vec<u8>>,
-    /// Of its private key.
+    /// Its private key.
     pub key: Option<Vec<u8>>,
 }
 
@@ -40,7 +40,7 @@ impl Paths<'_> {
         Ok(Texts { ca: pem::read(self.ca)?, cert: pem::read(self.cert)?, key: pem::read(self.key)? })
     }
 
-    /// What these texts, of these files, make of connections.
+    /// The TLS configuration from these file contents.
     ///
     /// # Errors
     /// A sentence that names the file.
@@ -66,7 +66,7 @@ fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     // Those that cannot be read are left out: a system often has one such, and the others do.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let none = "the system trusts no authority; name the file of one (`ca`)";
+    let none = "the system has no trusted CA certificates; set `ca`";
     if roots.is_empty() { Err(none.to_owned()) } else { Ok(roots) }
 }
 
@@ -75,5 +75,5 @@ fn system_roots() -> Result<RootCertStore, String> {
 /// # Errors
 /// A sentence where it is no such name.
 pub fn server_name(name: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(name.to_owned()).map_err(|_| format!("`{name}` is no name of a host"))
+    ServerName::try_from(name.to_owned()).map_err(|_| format!("`{name}` is not a host name"))
 }

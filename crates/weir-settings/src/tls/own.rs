@@ -57,7 +57,7 @@ pub(super) struct ServerVerifier {
 
 impl ServerVerifier {
     /// By these certificates, which are also in `roots`.
-    pub fn new(roots: RootCertStore, certificates: Vec<CertificateDer<'static>>) -> Result<Self, String> {
+    pub(crate) fn new(roots: RootCertStore, certificates: Vec<CertificateDer<'static>>) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
         Ok(Self { signed: signed.map_err(|error| error.to_string())?, own: OwnAuthorities::new(certificates) })

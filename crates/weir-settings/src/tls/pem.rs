@@ -25,7 +25,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
 pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found.map_err(|error| about(path, error))? {
-        none if none.is_empty() => Err(about(path, "no certificate in it")),
+        none if none.is_empty() => Err(about(path, "it contains no certificate")),
         found => Ok(found),
     }
 }
@@ -38,7 +38,7 @@ pub fn key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| about(path, format_args!("no private key: {error}")))
 }
 
-/// What is wrong with a file, in one sentence.
+/// A sentence about what is wrong with a file.
 pub fn about(path: &Path, what: impl fmt::Display) -> String {
     format!("{}: {what}", path.display())
 }
