@@ -40,7 +40,7 @@ struct Reader {
     problems: Problems,
 }
 
-/// What a node inherits on the way down.
+/// What a node inherits from its ancestors.
 struct Place<'a> {
     node: NodeId,
     pattern: &'a str,
@@ -164,7 +164,7 @@ impl Reader {
         read_choice(entry, known, &mut self.problems)
     }
 
-    /// The entries of a map whose keys are all known; the unknown ones are told.
+    /// The entries of a map; unknown keys are reported.
     fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
         let Value::Map(entries) = &node.value else {
             self.problem(node.mark, "", format!("{what} is a map with {}; this is {}", known.join(", "), node.kind()));

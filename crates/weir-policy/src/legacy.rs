@@ -36,24 +36,24 @@ const DEFAULT_DRIP_SIZE: f64 = 1.0;
 const DEFAULT_DRIP_RATE_MS: f64 = 1_000.0;
 
 /// The key as it is called here; `None`: it is no key of a bucket.
-pub fn known(key: &str) -> Option<&'static str> {
+pub(crate) fn known(key: &str) -> Option<&'static str> {
     KEYS.iter().find(|(spelling, _)| *spelling == key).map(|(_, name)| *name)
 }
 
 /// The keys as they are called here.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().filter(|(spelling, name)| spelling == name).map(|(_, name)| *name)
 }
 
-/// What to say of a key of the older form among the parameters of an algorithm, where that is the one it becomes.
-pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
+/// A hint for a key of the legacy form among the parameters of the algorithm that replaces it.
+pub fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
     let meant = algorithm.name == BECOMES && known(key).is_some_and(|name| !is_bucket(name));
     meant.then(|| format!("`{key}` does not stand within {BECOMES}, but in its place: {{ max: 10, duration: 60000 }}"))
 }
 
 /// Reads the entries of a limit map whose keys are [`known`], at least one: the `leaky_bucket`, and the `gcra` that keeps
 /// requests `min_interval` apart where the bucket does not.
-pub fn read(
+pub(crate) fn read(
     entries: &[&Entry],
     field: &str,
     bounds: &Bounds,
@@ -344,7 +344,7 @@ mod tests {
                 "min_interval",
                 "as a leaky_bucket: drip_rate: `10000000000000ms` is too long",
             ),
-            ("gcra: { burst: 1, count: 1, period: 1s }, size: 1", "size", "size", "`size` has no place beside `gcra`"),
+            ("gcra: { burst: 1, count: 1, period: 1s }, size: 1", "size", "size", "`size` cannot stand beside `gcra`"),
             ("leaky_bucket: { max: 9 }", "max", "leaky_bucket.max", "`max` does not stand within leaky_bucket"),
             ("leaky_bucket: { dripRate: 9 }", "dripRate", "leaky_bucket.dripRate", "did you mean `drip_rate`?"),
             (&too_long, "nnn", "name", "with min_interval a name is at most 247 bytes"),

@@ -10,8 +10,8 @@ use weir_settings::{
 };
 
 /// Longest name of a limit, in bytes.
-pub const MAX_NAME_BYTES: usize = 256;
-/// What is added to the name of a bucket of the older form for the second limit that it makes.
+pub(crate) const MAX_NAME_BYTES: usize = 256;
+/// The name suffix of the second limit that a legacy bucket becomes.
 const INTERVAL: &str = "-interval";
 
 /// A limit as it was written, before it has a place.
@@ -177,7 +177,7 @@ impl Keys<'_> {
                 problems.add(second.mark, field, "a limit has one algorithm; write a limit for each");
             }
             ([(rule, _)], [stray, ..]) => {
-                let message = format!("`{}` has no place beside `{}`", stray.key, rule.key);
+                let message = format!("`{}` cannot stand beside `{}`", stray.key, rule.key);
                 problems.add(stray.mark, format!("{field}.{}", stray.key), message);
             }
             ([], _) if !self.unknown.is_empty() => {}
@@ -230,7 +230,7 @@ fn read_params(
     }
 }
 
-/// One of the `known` values, by its name; the first where it is none, which is told.
+/// One of the `known` values, by its name; the first, with a problem, where it is unknown.
 pub(crate) fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems: &mut Problems) -> T {
     let text = scalar(&entry.value);
     if let Some((_, value)) = known.iter().find(|(name, _)| Some(*name) == text) {

@@ -1,4 +1,4 @@
-//! What a person should know about a policy that is valid.
+//! Warnings about a valid policy, and the effect of a change.
 
 use super::{
     Policy,
@@ -11,7 +11,7 @@ pub struct Place<'a> {
     /// The segments from the root, `*` where any name fits.
     pub pattern: Vec<&'a str>,
     /// The node.
-    pub node: NodeId,
+    pub(crate) node: NodeId,
 }
 
 /// Every node of a domain but the root, in the order of their patterns.
@@ -32,7 +32,7 @@ pub fn places(domain: &Domain) -> Vec<Place<'_>> {
     found
 }
 
-/// What is valid but may surprise: in files of descriptors what means nothing where it stands; in others limits above the anchor with others below them, which a store that is spread over
+/// Warnings: in files of descriptors ignored keys; in others limits above the anchor with others below them, which a store that is spread over
 /// several nodes cannot decide in one step, names with a `*` that is no pattern, and limits that only a name keeps apart.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -80,7 +80,7 @@ fn unnamed_kin(domain: &Domain, place: &Place<'_>) -> Option<String> {
     })
 }
 
-/// What becomes of the counts of a policy when another takes its place.
+/// The effect of a new policy on the counts of the old one.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Those of which no limit goes on, or another one than before.
@@ -131,7 +131,7 @@ impl Changes {
 }
 
 fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy) -> Option<String> {
-    let Some(after) = new.domain(&before.name) else { return Some("its domain is gone".to_owned()) };
+    let Some(after) = new.domain(&before.name) else { return Some("its domain was removed".to_owned()) };
     let depth = place.pattern.len();
     let at = |anchor: u8| depth.min(usize::from(anchor));
     if at(before.anchor) != at(after.anchor) {

@@ -22,7 +22,7 @@ const MAX_ENTRIES: usize = 100_000;
 /// The line of YAML that ends a document, for files that must have it.
 const END_MARKER: &str = "...";
 
-/// What a path holds.
+/// The policy at a path.
 #[derive(Debug)]
 pub struct Loaded {
     /// The policy.
@@ -33,7 +33,7 @@ pub struct Loaded {
     pub empty: Vec<PathBuf>,
 }
 
-/// What the files of a policy may do, and must.
+/// Rules for policy files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
     /// The bounds on limits.
@@ -45,14 +45,14 @@ pub struct Rules {
 }
 
 /// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are ignored, anything else
-/// is told in [`Loaded::skipped`]. Blocks meanwhile.
+/// is listed in [`Loaded::skipped`]. Blocks meanwhile.
 ///
 /// # Errors
 /// All that is wrong in all files.
 pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     let (files, skipped) = files(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
     if files.is_empty() {
-        return Err(Problems::of_file(path, "no policy file (*.yaml, *.yml) in this directory"));
+        return Err(Problems::of_file(path, "the directory contains no policy file (*.yaml, *.yml)"));
     }
     let mut domains = Domains { found: HashMap::new(), bounds: rules.bounds, merge: rules.merge_domains };
     let (mut problems, mut empty, mut bytes_left) = (Problems::default(), Vec::new(), MAX_POLICY_BYTES);
@@ -111,7 +111,8 @@ impl Domains {
         if let Some((other, before)) = self.found.get(&domain.name) {
             let name = &domain.name;
             let hint = if is_theirs && other.descriptors.is_some() { " (or set envoy.merge_domains)" } else { "" };
-            let message = format!("domain `{name}` stands in {} too; one file a domain{hint}", before.display());
+            let message =
+                format!("domain `{name}` is also defined in {}; use one file per domain{hint}", before.display());
             return Err(Problems::of_file(&path, message));
         }
         if let Some(descriptors) = &mut domain.descriptors {
@@ -145,8 +146,8 @@ fn read(path: &Path, bytes_left: &mut u64, require_end_marker: bool) -> Result<O
     document::parse(&text).map_err(|problems| problems.in_file(path))
 }
 
-/// The policy files at a path in the order of their names, and what is no policy file. What is named like a policy file
-/// and cannot be read as one, as a FIFO or a link that leads nowhere, is among the first: to ignore it would lift its limits.
+/// The policy files at a path, sorted by name, and the other entries. An entry that is named like a policy file but cannot
+/// be read, such as a FIFO or a dangling link, is among the first: ignoring it would lift its limits.
 pub(super) fn files(path: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     if !fs::metadata(path)?.is_dir() {
         return Ok((vec![path.to_owned()], Vec::new()));

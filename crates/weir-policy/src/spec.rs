@@ -20,7 +20,7 @@ use weir_core::{
 pub struct Spec {
     /// Root first, each with its depth.
     limits: Vec<(u8, Limit)>,
-    /// What a refusal by one limit does to the others.
+    /// Whether a refusal by one limit keeps the others from being charged.
     pub charge: Charge,
 }
 

@@ -21,15 +21,15 @@ pub struct Domain {
     pub name: Box<str>,
     /// Its number among the domains of its policy.
     pub index: u32,
-    /// What a refusal by one limit does to the others.
+    /// Whether a refusal by one limit keeps the others from being charged.
     pub charge: Charge,
-    /// What answers while the shared store does not.
+    /// How to decide while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// Whether requests may bring limits of their own.
     pub allows_spec: bool,
     /// How many segments name the place where states live; above 0.
     pub anchor: u8,
-    /// What a file of descriptors says beside its limits. In such a domain only the limits of the node that the whole key
+    /// The rules of a file of descriptors. In such a domain only the limits of the node that the whole key
     /// reaches count, not those on the way.
     pub descriptors: Option<Box<Descriptors>>,
     nodes: Vec<Node>,
@@ -49,16 +49,16 @@ struct Node {
 
 /// A segment with `*` in it, each standing for any bytes.
 #[derive(Clone, Debug)]
-pub struct Pattern(Box<str>);
+pub(crate) struct Pattern(Box<str>);
 
 impl Pattern {
     /// A pattern as it is written.
-    pub fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         Self(text.into())
     }
 
     /// Whether the whole segment fits.
-    pub fn matches(&self, segment: &[u8]) -> bool {
+    pub(crate) fn matches(&self, segment: &[u8]) -> bool {
         let mut parts = self.0.as_bytes().split(|byte| *byte == b'*');
         let Some(mut rest) = parts.next().and_then(|first| segment.strip_prefix(first)) else { return false };
         let Some(last) = parts.next_back() else { return rest.is_empty() };
@@ -86,7 +86,7 @@ pub enum Found {
 
 impl Domain {
     /// A domain of this name without limits.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.into(),
             index: 0,
@@ -167,7 +167,7 @@ impl Domain {
     }
 
     /// The child that a segment leads to: of its own name, else by the first pattern that fits, else `*`.
-    pub fn child(&self, node: NodeId, segment: &[u8]) -> Option<(Found, NodeId)> {
+    pub(crate) fn child(&self, node: NodeId, segment: &[u8]) -> Option<(Found, NodeId)> {
         let node = &self.nodes[node as usize];
         if let Some(id) = node.children.get(segment) {
             return Some((Found::Exact, *id));

@@ -42,7 +42,7 @@ impl Above<'_> {
 
 impl Reader {
     /// Reads a list of descriptors.
-    pub fn descriptors(&mut self, node: &Node, above: &Above<'_>) {
+    pub(crate) fn descriptors(&mut self, node: &Node, above: &Above<'_>) {
         match &node.value {
             Value::Null => {}
             Value::List(items) => items.iter().for_each(|item| self.descriptor(item, above)),
@@ -60,7 +60,7 @@ impl Reader {
         let value = self.text(find("value"));
         let (Some(key), Some(value)) = (key, value) else { return };
         if key.is_empty() {
-            return self.problem(node.mark, "key", "a descriptor has a key, and it is not empty");
+            return self.problem(node.mark, "key", "a descriptor needs a key that is not empty");
         }
         if above.depth == MAX_ENTRIES {
             return self.problem(node.mark, "descriptors", format!("descriptors nest at most {MAX_ENTRIES} deep"));
@@ -77,7 +77,7 @@ impl Reader {
         let pattern = format!("{}{slash}{key}/{}", above.pattern, value.text());
         let Some(place) = self.add_node(above.node, key, &value) else {
             let shown = if value == Written::Any { format!("{key} without a value") } else { pattern.clone() };
-            return self.problem(node.mark, "key", format!("the descriptor `{shown}` stands twice at this place"));
+            return self.problem(node.mark, "key", format!("duplicate descriptor `{shown}`"));
         };
         let rule = self.rule(node, entries, value, (place, &pattern));
         self.rules.rules.insert(place, rule);
@@ -154,14 +154,14 @@ impl Reader {
         for item in items {
             if let Some(limit) = rate_limit::read(item, charge_denied, &self.bounds, &mut self.problems) {
                 if limit.says_no_number {
-                    self.note(item.mark, "requests_per_unit is not said, so nothing passes");
+                    self.note(item.mark, "requests_per_unit is missing: nothing is allowed");
                 }
                 self.misplaced(item, rate_limit::KEYS);
                 found.push(limit);
             }
         }
         if found.len() > 1 && found.iter().any(|limit| limit.params.is_none()) {
-            self.problem(node.mark, "rate_limit", "a descriptor that is unlimited has no other limit");
+            self.problem(node.mark, "rate_limit", "an unlimited descriptor cannot have a limit");
         }
         if found.len() > MAX_LEVELS {
             let message = format!("{} limits on one descriptor; at most {MAX_LEVELS}", found.len());
@@ -176,7 +176,7 @@ impl Reader {
         found
     }
 
-    /// What is said of each limit, and the limit itself where it is one.
+    /// The rule of each limit, with the limit itself where it is one.
     fn limits(&mut self, read: Vec<RateLimit>, pattern: &str, shadow: bool) -> Vec<(RuleLimit, Option<Limit>)> {
         let mut made: Vec<(RuleLimit, Option<Limit>)> = Vec::new();
         let mut algorithms = Vec::new();
@@ -189,7 +189,7 @@ impl Reader {
             algorithms.push(params.name());
             let kind = name.clone().unwrap_or_else(|| format!("{}{ordinal}", params.name()).into());
             if made.iter().any(|(other, _)| other.kind == kind) {
-                self.problem(mark, "name", format!("two limits of one descriptor are named `{kind}`"));
+                self.problem(mark, "name", format!("duplicate limit name `{kind}` in one descriptor"));
             }
             let limit = Limit::new(Origin::Policy, name.as_deref(), pattern, ordinal, shadow, params);
             made.push((RuleLimit { name, kind, replaces }, Some(limit)));

@@ -20,7 +20,7 @@ use weir_settings::{
 };
 
 const FILE_KEYS: &[&str] = &["domain", "descriptors", "charge", "on_store_failure", "anchor"];
-/// What may stand anywhere.
+/// Keys that are allowed everywhere.
 const THEIR_KEYS: &[&str] = &[
     "domain",
     "descriptors",
@@ -82,10 +82,10 @@ pub fn add(domain: Domain, document: &Node, bounds: &Bounds) -> Result<Domain, P
 
 /// Reads one file into a domain.
 pub(super) struct Reader {
-    pub domain: Domain,
-    pub rules: Descriptors,
-    pub bounds: Bounds,
-    pub problems: Problems,
+    pub(crate) domain: Domain,
+    pub(crate) rules: Descriptors,
+    pub(crate) bounds: Bounds,
+    pub(crate) problems: Problems,
 }
 
 impl Reader {
@@ -107,7 +107,7 @@ impl Reader {
         Ok(self.domain)
     }
 
-    /// What the file says of its domain; `first`: before any other file.
+    /// The domain's attributes; `first`: of the first file.
     fn head(&mut self, document: &Node, first: bool) {
         let entries = self.map(document, "a file of descriptors", FILE_KEYS).unwrap_or_default();
         match domain_of(document) {
@@ -147,12 +147,12 @@ impl Reader {
         }
     }
 
-    pub fn flag(&mut self, entry: &Entry) -> bool {
+    pub(crate) fn flag(&mut self, entry: &Entry) -> bool {
         rate_limit::flag(entry, &mut self.problems)
     }
 
     /// The text of a key that may be missing or hold nothing; `None` where it is no single value.
-    pub fn text<'a>(&mut self, entry: Option<&'a Entry>) -> Option<&'a str> {
+    pub(crate) fn text<'a>(&mut self, entry: Option<&'a Entry>) -> Option<&'a str> {
         let Some(entry) = entry else { return Some("") };
         match &entry.value.value {
             Value::Null => Some(""),
@@ -169,8 +169,8 @@ impl Reader {
         read_choice(entry, known, &mut self.problems)
     }
 
-    /// The entries of a map; its unknown keys are told, and noted those that mean nothing here.
-    pub fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
+    /// The entries of a map; unknown keys are errors, ignored ones are noted.
+    pub(crate) fn map<'a>(&mut self, node: &'a Node, what: &str, known: &[&str]) -> Option<&'a [Entry]> {
         let Value::Map(entries) = &node.value else {
             self.problem(node.mark, "", format!("{what} is a map with {}; this is {}", known.join(", "), node.kind()));
             return None;
@@ -188,15 +188,15 @@ impl Reader {
         let Value::Map(entries) = &node.value else { return };
         let wrong = |entry: &&Entry| THEIR_KEYS.contains(&entry.key.as_str()) && !known.contains(&entry.key.as_str());
         for entry in entries.iter().filter(wrong) {
-            self.note(entry.mark, format!("`{}` means nothing here", entry.key));
+            self.note(entry.mark, format!("`{}` is ignored here", entry.key));
         }
     }
 
-    pub fn note(&mut self, mark: Mark, message: impl Into<String>) {
+    pub(crate) fn note(&mut self, mark: Mark, message: impl Into<String>) {
         self.rules.notes.add(mark, "", message);
     }
 
-    pub fn problem(&mut self, mark: Mark, field: &str, message: impl Into<String>) {
+    pub(crate) fn problem(&mut self, mark: Mark, field: &str, message: impl Into<String>) {
         self.problems.add(mark, field, message);
     }
 }

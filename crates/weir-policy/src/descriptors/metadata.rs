@@ -1,4 +1,4 @@
-//! What a file says of a descriptor for others to read.
+//! The metadata of a descriptor, for readers of the response.
 
 use serde_json::{Map, Number, Value as Json};
 use weir_settings::{
@@ -10,7 +10,7 @@ use weir_settings::{
 ///
 /// # Errors
 /// Where something else stands in its place.
-pub fn read(node: &Node) -> Result<Option<Json>, (Mark, String)> {
+pub(crate) fn read(node: &Node) -> Result<Option<Json>, (Mark, String)> {
     match &node.value {
         Value::Null => Ok(None),
         Value::Map(_) => Ok(Some(json(node))),
@@ -30,7 +30,7 @@ fn json(node: &Node) -> Json {
     }
 }
 
-/// What a text without quotes means.
+/// The value of an unquoted scalar.
 fn plain(text: &str) -> Json {
     let is_number = text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '-' | '+' | '.'));
     match text {

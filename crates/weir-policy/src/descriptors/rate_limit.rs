@@ -19,24 +19,24 @@ use weir_settings::{
     suggest,
 };
 
-/// What may stand in it, beside the parameters of an algorithm that it names.
-pub const KEYS: &[&str] =
+/// Its keys, beside the parameters of a named algorithm.
+pub(crate) const KEYS: &[&str] =
     &["unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "period", "algorithm"];
 
 /// A `rate_limit` before it has a place.
-pub struct RateLimit {
-    pub mark: Mark,
-    pub name: Option<Box<str>>,
-    pub replaces: Box<[Box<str>]>,
+pub(crate) struct RateLimit {
+    pub(crate) mark: Mark,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) replaces: Box<[Box<str>]>,
     /// `None`: unlimited.
-    pub params: Option<Params>,
+    pub(crate) params: Option<Params>,
     /// How many pass is not said, which means none.
-    pub says_no_number: bool,
+    pub(crate) says_no_number: bool,
 }
 
 /// Reads one. What is wrong goes to `problems`, and makes it `None`. Without an algorithm it is a window, which charges what
 /// is denied if `charge_denied`.
-pub fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: &mut Problems) -> Option<RateLimit> {
+pub(crate) fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: &mut Problems) -> Option<RateLimit> {
     let Value::Map(entries) = &node.value else {
         problems.add(node.mark, "rate_limit", format!("rate_limit is a map or a list of them, not {}", node.kind()));
         return None;
@@ -59,7 +59,7 @@ pub fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: &mut Pr
 }
 
 /// Reads a truth, in any of the words that YAML has for one.
-pub fn flag(entry: &Entry, problems: &mut Problems) -> bool {
+pub(crate) fn flag(entry: &Entry, problems: &mut Problems) -> bool {
     let text = scalar(&entry.value).map(str::to_ascii_lowercase);
     match (&entry.value.value, text.as_deref()) {
         (_, Some("true" | "yes" | "on")) => true,
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
                 self.problems.add(
                     item.mark,
                     "replaces",
-                    format!("what is replaced is a map with a name, not {}", item.kind()),
+                    format!("an entry of replaces is a map with a name, not {}", item.kind()),
                 );
                 continue;
             };
@@ -159,19 +159,19 @@ impl<'a> Reader<'a> {
             let name = entries.iter().find(|entry| entry.key == "name").and_then(|entry| scalar(&entry.value));
             match name {
                 Some(name) if !name.is_empty() => names.push(name.into()),
-                _ => self.problems.add(item.mark, "replaces", "what is replaced has a name, and it is not empty"),
+                _ => self.problems.add(item.mark, "replaces", "an entry of replaces needs a name that is not empty"),
             }
         }
         names.into()
     }
 
-    /// Unlimited, and so without a time. A unit that is none is passed over, as there.
+    /// Unlimited, and so without a time. An invalid unit is ignored, as there.
     fn nothing_else(&mut self) -> Option<Params> {
         let unit =
             self.entry("unit").filter(|entry| scalar(&entry.value).is_some_and(|name| Unit::named(name).is_some()));
         let others = ["unit_multiplier", "period", "algorithm"].into_iter().filter_map(|key| self.entry(key));
         for entry in unit.into_iter().chain(others).collect::<Vec<_>>() {
-            self.problems.add(entry.mark, &entry.key, format!("what is unlimited has no {}", entry.key));
+            self.problems.add(entry.mark, &entry.key, format!("an unlimited rate_limit has no {}", entry.key));
         }
         None
     }
@@ -259,7 +259,7 @@ impl<'a> Reader<'a> {
         if let Some(entry) = self.entry("period") {
             for key in ["unit", "unit_multiplier"] {
                 if let Some(other) = self.entry(key) {
-                    self.problems.add(other.mark, key, format!("period stands in place of {key}; leave one out"));
+                    self.problems.add(other.mark, key, format!("period and {key} exclude each other"));
                     return None;
                 }
             }

@@ -3,15 +3,13 @@
 use smallvec::SmallVec;
 
 use super::rule::{Descriptors, Rule};
-use crate::tree::{Domain, Found, NodeId};
+use crate::tree::{Domain, NodeId};
 use weir_core::{domain::Key, plan::Limit};
 
-/// What a descriptor meets.
+/// The match of a descriptor.
 #[derive(Debug)]
 pub struct Met<'a> {
-    /// The node that its last entry reaches.
-    pub node: NodeId,
-    /// What the file says of that.
+    /// Its rule in the file.
     pub rule: &'a Rule,
     /// The node's limits, as they stand alone.
     pub limits: &'a [Limit],
@@ -20,11 +18,9 @@ pub struct Met<'a> {
 /// One entry on the way of a descriptor through the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// How its value was found.
-    pub found: Found,
     /// The node that it leads to.
     pub node: NodeId,
-    /// What the file says of that.
+    /// Its rule in the file.
     pub rule: &'a Rule,
 }
 
@@ -37,13 +33,13 @@ pub fn steps<'a>(
     let mut node = 0;
     entries.map_while(move |(key, value)| {
         let (_, below) = domain.child(node, key.as_bytes())?;
-        let (found, id) = domain.child(below, value.as_bytes())?;
+        let (_, id) = domain.child(below, value.as_bytes())?;
         node = id;
-        Some(Step { found, node, rule: descriptors.rule(id)? })
+        Some(Step { node, rule: descriptors.rule(id)? })
     })
 }
 
-/// What a descriptor meets: all its entries have a place, and the limits of the last one's count. `None`: nothing.
+/// Resolves a descriptor: every entry must match, and the limits of the last one apply. `None`: no match.
 pub fn resolve<'a>(
     domain: &'a Domain,
     descriptors: &'a Descriptors,
@@ -54,7 +50,7 @@ pub fn resolve<'a>(
         (met, reached) = (Some(step), reached + 1);
     }
     let Step { node, rule, .. } = met?;
-    (entries.count() == reached).then(|| Met { node, rule, limits: domain.limits_at(node) })
+    (entries.count() == reached).then(|| Met { rule, limits: domain.limits_at(node) })
 }
 
 /// The key of a descriptor's states: its own entries, but the pattern in place of a value that counts together with others.
@@ -89,7 +85,7 @@ pub fn values_in_metrics<'a>(
     }
     let mut path = String::new();
     for (Step { rule, .. }, (key, value)) in steps.iter().zip(entries) {
-        // What counts together is shown together.
+        // Values that share a count share a name.
         let value = match rule.shared() {
             Some(pattern) => pattern,
             None if in_full || rule.value_to_metric => value,

@@ -1,4 +1,4 @@
-//! What a file of descriptors says beside the limits of its tree.
+//! The rules of a file of descriptors, beside the limits of its tree.
 
 use std::{collections::HashMap, path::Path};
 
@@ -6,7 +6,7 @@ use crate::tree::{Domain, NodeId};
 use weir_core::{domain::Key, plan::Limit};
 use weir_settings::problem::{Problem, Problems};
 
-/// What a file of descriptors says of its domain.
+/// The domain of a file of descriptors.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
     pub(super) rules: HashMap<NodeId, Rule, foldhash::fast::RandomState>,
@@ -14,11 +14,11 @@ pub struct Descriptors {
     pub(super) shares: bool,
     /// Whether metrics show any value of requests.
     pub(super) shows_values: bool,
-    /// What is valid but may surprise, each with its place.
+    /// Warnings with their positions.
     pub(super) notes: Problems,
 }
 
-/// What one descriptor of a file says.
+/// One descriptor of a file.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// How its value is written.
@@ -37,7 +37,7 @@ pub struct Rule {
     pub detailed_metric: bool,
     /// Metrics show the value of the request for this entry, where the file has a pattern or nothing.
     pub value_to_metric: bool,
-    /// What is told of the descriptor when it passes.
+    /// Its metadata in responses, when it is not over limit.
     pub metadata: Option<serde_json::Value>,
     /// The limits as they stand among those of other descriptors, where not as they stand alone.
     pub(super) among_others: Option<Box<[Limit]>>,
@@ -54,7 +54,7 @@ pub enum Written {
     Pattern(Box<str>),
 }
 
-/// What one `rate_limit` of a descriptor says beside its parameters.
+/// One `rate_limit` of a descriptor, without its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleLimit {
     /// Its name, where it has one.
@@ -76,13 +76,13 @@ impl Written {
 }
 
 impl Descriptors {
-    /// What the file says of a node; `None` for those between a key and its values.
+    /// The rule of a node; `None` for nodes between a key and its values.
     pub fn rule(&self, node: NodeId) -> Option<&Rule> {
         self.rules.get(&node)
     }
 
-    /// What is valid but may surprise, each with its place.
-    pub fn notes(&self) -> &[Problem] {
+    /// Warnings with their positions.
+    pub(crate) fn notes(&self) -> &[Problem] {
         &self.notes.0
     }
 
@@ -95,7 +95,7 @@ impl Descriptors {
 }
 
 impl Rule {
-    /// What stands in the key in place of its value.
+    /// What replaces its value in the key.
     pub(super) fn shared(&self) -> Option<&str> {
         match &self.value {
             Written::Pattern(pattern) if self.share_threshold => Some(pattern),

@@ -1,4 +1,4 @@
-//! What a file may say, and what is wrong with one.
+//! Valid and invalid files.
 
 use serde_json::json;
 
@@ -59,23 +59,20 @@ fn what_is_wrong_is_told_with_its_line() {
         ("domain: d\ndescriptors: { key: k }".to_owned(), "2: descriptors is a list of maps, not a map"),
         ("descriptors:\n  - key: k".to_owned(), "1: a file of descriptors names its domain"),
         ("domain: ''\ndescriptors:\n  - key: k".to_owned(), "1: a file of descriptors names its domain"),
-        ("domain: d\ndescriptors:\n  - value: v".to_owned(), "3: a descriptor has a key, and it is not empty"),
-        ("domain: d\ndescriptors:\n  - key: ''".to_owned(), "3: a descriptor has a key, and it is not empty"),
-        (
-            "domain: d\ndescriptors:\n  - key: k\n  - key: k".to_owned(),
-            "4: the descriptor `k without a value` stands twice",
-        ),
+        ("domain: d\ndescriptors:\n  - value: v".to_owned(), "3: a descriptor needs a key that is not empty"),
+        ("domain: d\ndescriptors:\n  - key: ''".to_owned(), "3: a descriptor needs a key that is not empty"),
+        ("domain: d\ndescriptors:\n  - key: k\n  - key: k".to_owned(), "4: duplicate descriptor `k without a value`"),
         (
             "domain: d\ndescriptors:\n  - { key: k, value: v }\n  - { key: k, value: v }".to_owned(),
-            "4: the descriptor `k/v` stands twice",
+            "4: duplicate descriptor `k/v`",
         ),
         (
             "domain: d\ndescriptors:\n  - { key: k, value: v* }\n  - { key: k, value: v* }".to_owned(),
-            "4: the descriptor `k/v*` stands twice",
+            "4: duplicate descriptor `k/v*`",
         ),
         (
             "domain: d\ndescriptors:\n  - key: k\n    descriptors:\n      - key: l\n      - key: l".to_owned(),
-            "6: the descriptor `l without a value` stands twice",
+            "6: duplicate descriptor `l without a value`",
         ),
         (one("{ unit: fortnight, requests_per_unit: 1 }"), "4: unknown unit `fortnight`; known are second, minute"),
         (one("{ unit: unknown, requests_per_unit: 1 }"), "4: unknown unit `unknown`"),
@@ -84,14 +81,14 @@ fn what_is_wrong_is_told_with_its_line() {
             one("{ requests_per_unit: 1 }"),
             "4: a rate_limit has a unit (second, minute, hour, day, week, month, year), a period",
         ),
-        (one("{ unlimited: true, unit: day }"), "4: what is unlimited has no unit"),
-        (one("{ unit: day, requests_per_unit: 1, replaces: [{ name: '' }] }"), "4: what is replaced has a name"),
-        (one("{ unit: day, requests_per_unit: 1, replaces: [{ }] }"), "4: what is replaced has a name"),
+        (one("{ unlimited: true, unit: day }"), "4: an unlimited rate_limit has no unit"),
+        (one("{ unit: day, requests_per_unit: 1, replaces: [{ name: '' }] }"), "4: an entry of replaces needs a name"),
+        (one("{ unit: day, requests_per_unit: 1, replaces: [{ }] }"), "4: an entry of replaces needs a name"),
         (
             one("{ unit: day, requests_per_unit: 1, replaces: [{ nam: a }] }"),
             "4: unknown key `nam`; did you mean `name`?",
         ),
-        (one("{ unit: day, requests_per_unit: 1, replaces: [a] }"), "4: what is replaced is a map with a name"),
+        (one("{ unit: day, requests_per_unit: 1, replaces: [a] }"), "4: an entry of replaces is a map with a name"),
         (one("{ unit: day, requests_per_unit: 1, replaces: a }"), "4: replaces is a list of maps"),
         (
             one("{ unit: day, requests_per_unit: 1, name: a, replaces: [{ name: a }] }"),
@@ -114,7 +111,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ("domain: d\ndescriptors:\n  - { key: [k] }".to_owned(), "3: key is a text, not a list"),
         ("domain: d\ndescriptors:\n  - { key: k, value: { a: b } }".to_owned(), "3: value is a text, not a map"),
         (one("5"), "4: rate_limit is a map or a list of them, not a single value"),
-        // What is only ours.
+        // Extensions of Weir.
         (format!("domain: {}\ndescriptors: []", "d".repeat(1_025)), "1: domain is a text of at most 1024 bytes"),
         (
             "domain: d\ncharge: all\ndescriptors: []".to_owned(),
@@ -128,10 +125,10 @@ fn what_is_wrong_is_told_with_its_line() {
         ("domain: d\nschema: {}\ndescriptors: []".to_owned(), "2: unknown key `schema`"),
         (nested(17), "descriptors nest at most 16 deep"),
         (one(&format!("[{}]", vec![minute; 17].join(", "))), "4: 17 limits on one descriptor; at most 16"),
-        (one(&format!("[{minute}, {{ unlimited: true }}]")), "4: a descriptor that is unlimited has no other limit"),
+        (one(&format!("[{minute}, {{ unlimited: true }}]")), "4: an unlimited descriptor cannot have a limit"),
         (
             one("[{ unit: day, requests_per_unit: 1, name: a }, { unit: hour, requests_per_unit: 1, name: a }]"),
-            "4: two limits of one descriptor are named `a`",
+            "4: duplicate limit name `a` in one descriptor",
         ),
         (
             one("{ unit: day, requests_per_unit: 1, name: \"a\\tb\" }"),
@@ -142,12 +139,12 @@ fn what_is_wrong_is_told_with_its_line() {
             one("{ unit: year, requests_per_unit: 1, unit_multiplier: 2 }"),
             "4: unit_multiplier is a whole number from 1",
         ),
-        (one("{ unit: day, requests_per_unit: 1, period: 1d }"), "4: period stands in place of unit"),
+        (one("{ unit: day, requests_per_unit: 1, period: 1d }"), "4: period and unit exclude each other"),
         (
             one("{ unit_multiplier: 2, requests_per_unit: 1, period: 1d }"),
-            "4: period stands in place of unit_multiplier",
+            "4: period and unit_multiplier exclude each other",
         ),
-        (one("{ requests_per_unit: 1, period: soon }"), "4: `soon` is not a length of time"),
+        (one("{ requests_per_unit: 1, period: soon }"), "4: `soon` is not a duration"),
         (one("{ requests_per_unit: 1, period: 32d }"), "4: period is 1us to 31d (the setting max_period"),
         (one("{ unit: day, requests_per_unit: 1, burst: 5 }"), "4: `burst` is for an algorithm; name it"),
         (
@@ -165,7 +162,7 @@ fn what_is_wrong_is_told_with_its_line() {
         ),
         (one("{ unit: day, algorithm: gcra, burst: 1 }"), "4: gcra needs requests_per_unit"),
         (one("{ unit: day, requests_per_unit: 0, algorithm: gcra, burst: 1 }"), "4: gcra: count is 1 to 2^32"),
-        (one("{ unlimited: true, algorithm: gcra }"), "4: what is unlimited has no algorithm"),
+        (one("{ unlimited: true, algorithm: gcra }"), "4: an unlimited rate_limit has no algorithm"),
         (
             one("{ algorithm: { gcra: { burst: 1, count: 1, period: 1s } }, unit: day }"),
             "4: the algorithm is written in full; leave unit out",
@@ -310,11 +307,11 @@ fn keys_in_wrong_places_mean_nothing_and_are_noted() {
     assert_eq!(
         notes,
         [
-            "2: `unit` means nothing here",
-            "5: `unit` means nothing here",
+            "2: `unit` is ignored here",
+            "5: `unit` is ignored here",
             "4: the key `k*` is an exact one; only a value may be a pattern",
-            "6: requests_per_unit is not said, so nothing passes",
-            "6: `shadow_mode` means nothing here",
+            "6: requests_per_unit is missing: nothing is allowed",
+            "6: `shadow_mode` is ignored here",
         ]
     );
 }
@@ -359,7 +356,7 @@ fn files_of_one_domain_are_merged_where_that_is_wanted() {
 
     write("b.yaml", "domain: d\ndescriptors:\n  - key: l\n  - { key: k, value: a, descriptors: [{ key: l }] }");
     let error = merged().unwrap_err();
-    assert!(error.contains("b.yaml:4:5: the descriptor `k/a` stands twice"), "{error}");
+    assert!(error.contains("b.yaml:4:5: duplicate descriptor `k/a`"), "{error}");
     write("b.yaml", "domain: d\ncharge: all_or_nothing\ndescriptors: []");
     assert!(merged().unwrap_err().contains("b.yaml:1:1: the files of one domain say the same charge"));
     write("b.yaml", "domain: d\nschema: {}");
