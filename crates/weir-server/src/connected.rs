@@ -1,4 +1,4 @@
-//! What a service learns of a connection, and how it counts the requests of it.
+//! A connection as its service sees it, and the count of its requests.
 
 use std::{
     num::NonZeroU32,
@@ -29,7 +29,7 @@ pub struct Connected {
     pub close: CloseSignal,
     /// How many requests it may make, where that is bounded.
     pub rate: Option<Arc<Rate>>,
-    /// What the certificate of its client says, where it has shown one.
+    /// The identity in the client certificate, if any.
     pub bearer: Option<Arc<Bearer>>,
     /// Cancelled once that certificate is not accepted any more.
     pub revoked: CancellationToken,
@@ -72,12 +72,6 @@ impl Connected {
     /// The same, whose client has shown this certificate, good until it is `revoked`.
     pub(crate) fn shown(self, bearer: Option<Arc<Bearer>>, revoked: CancellationToken) -> Self {
         Self { bearer, revoked, ..self }
-    }
-
-    /// The same with this rate.
-    #[must_use]
-    pub fn at(self, rate: Rate) -> Self {
-        Self { rate: Some(Arc::new(rate)), ..self }
     }
 
     /// The same with the bounds and counters of its listener.

@@ -32,7 +32,7 @@ use crate::{
 
 /// How long a client may take for the head of an HTTP/1 request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection that was told to go may take.
+/// Grace period of a connection after GOAWAY.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a connection that has not asked yet is left open when the service ends: its first call may be on its way from a
 /// client that was held up, and a client cannot tell that what it sent to a connection that closes was not carried out.
@@ -53,31 +53,31 @@ const MAX_SEND_BUFFER_BYTES: usize = 256 << 10;
 // connection for it; h2's own bound of 20 would be met by that.
 const MAX_PENDING_RESETS: usize = 256;
 /// Most calls of a connection that are reset because they break the protocol, in all its time. Good clients make none, but for
-/// what crosses a goodbye.
+/// requests that cross a GOAWAY.
 const MAX_RESETS_FOR_ERRORS: usize = 1_024;
-/// What an answer over HTTP/1 says where it is the last of its connection.
+/// The header of the last HTTP/1 response of a connection.
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
-/// What a connection is served with.
-pub struct Connection<R> {
-    /// What answers.
-    pub service: R,
+/// What serves a connection.
+pub(crate) struct Connection<R> {
+    /// The service.
+    pub(crate) service: R,
     /// The bounds of its listener.
-    pub settings: ConnectionSettings,
+    pub(crate) settings: ConnectionSettings,
     /// When the service ends.
-    pub drain: Drain,
+    pub(crate) drain: Drain,
     /// How it is encrypted.
-    pub tls: Option<Arc<Tls>>,
+    pub(crate) tls: Option<Arc<Tls>>,
     /// The clients that are known by their certificates.
-    pub clients: Option<Arc<dyn Clients>>,
-    /// What is counted.
-    pub meter: Arc<ListenerMeter>,
+    pub(crate) clients: Option<Arc<dyn Clients>>,
+    /// Its metrics.
+    pub(crate) meter: Arc<ListenerMeter>,
     /// Its place among the open ones.
-    pub seat: Seat,
+    pub(crate) seat: Seat,
 }
 
 /// An accepted connection, not yet bound to a runtime.
-pub enum Accepted {
+pub(crate) enum Accepted {
     /// By TCP.
     Tcp(std::net::TcpStream),
     /// By a unix socket.
@@ -90,8 +90,8 @@ impl<R: Serve> Connection<R> {
     /// Serves it to its end.
     ///
     /// # Errors
-    /// What went wrong with it, which is of no concern to others.
-    pub async fn serve(self, accepted: Accepted) -> Served {
+    /// The error that ended it, which affects no other connection.
+    pub(crate) async fn serve(self, accepted: Accepted) -> Served {
         match accepted {
             Accepted::Tcp(stream) if self.tls.is_some() => {
                 // Boxed, so that what is not encrypted does not carry the room for it around.
@@ -197,15 +197,15 @@ fn count(why: CloseReason, meter: &ListenerMeter) {
     }
 }
 
-/// Waits as long as a connection has that was told to go after this.
+/// Waits for the grace period after GOAWAY.
 async fn soon_after(end: impl Future<Output = ()>) {
     end.await;
     sleep(GOODBYE_TIMEOUT).await;
 }
 
-/// Waits until a connection that was told to go is to be cut, and closes its streams before.
+/// Waits until a connection is to be closed after GOAWAY, and ends its streams before.
 async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, asked: &Asked) {
-    // Nothing is under way where nothing was asked, unless it comes before the goodbye is heard.
+    // Without a request nothing is in flight, unless one crosses the GOAWAY.
     if why == CloseReason::Revoked || !asked.anything() {
         let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOODBYE_TIMEOUT };
         tokio::select! {
@@ -232,7 +232,7 @@ async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSign
     }
 }
 
-/// What answers the requests of a connection.
+/// The service of a connection.
 fn answering<R: Serve>(
     service: Arc<R>,
     asked: Arc<Asked>,

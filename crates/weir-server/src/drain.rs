@@ -46,24 +46,24 @@ impl Drain {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Has listeners close. It comes before the beginning, so that who is told to go finds no listener that takes his next
+    /// Closes listeners. It comes first, so that a client that receives GOAWAY finds no listener that takes its next
     /// connection and then drops it unheard.
     pub fn close(&self) {
         self.close.cancel();
     }
 
     /// Waits until listeners are to close.
-    pub async fn closing(&self) {
+    pub(crate) async fn closing(&self) {
         self.close.cancelled().await;
     }
 
     /// Waits until it begins.
-    pub async fn begun(&self) {
+    pub(crate) async fn begun(&self) {
         self.begin.cancelled().await;
     }
 
     /// Waits until what is left is to be cut.
-    pub async fn cut(&self) {
+    pub(crate) async fn cut(&self) {
         self.cut.cancelled().await;
     }
 

@@ -40,11 +40,11 @@ pub enum CloseReason {
 }
 
 /// The place of a connection among those that are open, which others may have until it has asked something.
-pub type Seat = Slot<OwnedSemaphorePermit>;
+pub(crate) type Seat = Slot<OwnedSemaphorePermit>;
 
 /// By what a connection was asked so far.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub(crate) struct Asked {
     seat: Option<Seat>,
     by: AtomicU8,
     is_last: AtomicBool,
@@ -57,7 +57,7 @@ const HTTP_2: u8 = 2;
 impl Asked {
     /// A request has come. `true`: by HTTP/1, where only an answer can say that it is the connection's last.
     #[inline]
-    pub fn note(&self, version: Version) -> bool {
+    pub(crate) fn note(&self, version: Version) -> bool {
         let by = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
         if !self.anything()
             && let Some(seat) = &self.seat
@@ -69,7 +69,7 @@ impl Asked {
     }
 
     /// Whether anything was.
-    pub fn anything(&self) -> bool {
+    pub(crate) fn anything(&self) -> bool {
         self.by.load(Ordering::Relaxed) != NOTHING
     }
 
@@ -87,7 +87,7 @@ impl Asked {
     }
 
     /// From now on each answer says that it is the last.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.is_last.store(true, Ordering::Relaxed);
     }
 
@@ -99,7 +99,7 @@ impl Asked {
 
 /// Whether a connection has something to do, and since when not.
 #[derive(Debug)]
-pub struct Activity {
+pub(crate) struct Activity {
     begun: Instant,
     under_way: AtomicUsize,
     /// When the last request ended, in microseconds since `begun`.
@@ -107,7 +107,7 @@ pub struct Activity {
 }
 
 /// A request under way, until this is dropped.
-pub struct Busy(Arc<Activity>);
+pub(crate) struct Busy(Arc<Activity>);
 
 impl Activity {
     fn new() -> Self {
@@ -115,7 +115,7 @@ impl Activity {
     }
 
     /// A request begins.
-    pub fn begin(self: &Arc<Self>) -> Busy {
+    pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         Busy(Arc::clone(self))
     }
@@ -142,7 +142,7 @@ impl Drop for Busy {
 }
 
 /// How long a connection lasts.
-pub struct Lifetime {
+pub(crate) struct Lifetime {
     begun: Instant,
     age: Option<Duration>,
     idle: Option<(Duration, Arc<Activity>)>,
@@ -150,8 +150,8 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// Of a connection that begins.
-    pub fn new(traffic: &Traffic, seat: Option<Seat>) -> Self {
+    /// For a new connection.
+    pub(crate) fn new(traffic: &Traffic, seat: Option<Seat>) -> Self {
         let bound = |time: Time| (time.0 > 0).then(|| time.duration());
         Self {
             begun: Instant::now(),
@@ -161,18 +161,18 @@ impl Lifetime {
         }
     }
 
-    /// What it was asked.
-    pub fn asked(&self) -> &Arc<Asked> {
+    /// Its use so far.
+    pub(crate) fn asked(&self) -> &Arc<Asked> {
         &self.asked
     }
 
-    /// What it has to do, where that counts.
+    /// Its activity, where an idle timeout is set.
     pub(crate) fn activity(&self) -> Option<&Arc<Activity>> {
         self.idle.as_ref().map(|(_, activity)| activity)
     }
 
     /// Waits until it is over, and tells why.
-    pub async fn over(&self) -> CloseReason {
+    pub(crate) async fn over(&self) -> CloseReason {
         loop {
             let now = Instant::now();
             match self.next_end(now) {
@@ -219,7 +219,7 @@ mod tests {
         Lifetime::new(&Traffic { max_connection_age, idle_timeout, ..Traffic::default() }, None)
     }
 
-    /// When it is over and why, of who looks from `since` on, each time as late as he is told to.
+    /// When it is over and why, polled from `since` on at the returned moments.
     fn over(lifetime: &Lifetime, since: Instant) -> Option<(CloseReason, Duration)> {
         let mut now = since;
         for _ in 0..1_000 {

@@ -32,7 +32,7 @@ impl Drop for SocketFile {
 }
 
 impl Listener {
-    /// Listens. A socket file that nobody answers on any more is replaced.
+    /// Listens. A stale socket file is replaced.
     ///
     /// # Errors
     /// When the address cannot be resolved or is taken.
@@ -56,7 +56,7 @@ impl Listener {
 }
 
 async fn bind_tcp(address: &str) -> io::Result<Listener> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
     for address in lookup_host(address).await? {
         let domain = socket2::Domain::for_address(address);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
@@ -71,7 +71,7 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
-    // To connect to what is no socket is refused as well; that is nobody's to remove.
+    // Connecting to a file that is not a socket is refused as well; such a file is not removed.
     if !fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What listeners count.
+//! The metrics of listeners.
 
 use std::time::SystemTime;
 
@@ -17,31 +17,31 @@ const IN_FORCE: &str = "weir_tls_last_reload_successful";
 
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
-    (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
+    (CONNECTIONS_REFUSED, "Connections rejected because max_connections were open, by listener."),
     (
         CONNECTIONS_ENDED,
-        "Connections ended, by listener and reason (age, idle; crowded: silent, closed for a new one at max_connections).",
+        "Connections closed, by listener and reason (age, idle; crowded: without a request, evicted for a new one at max_connections).",
     ),
     (
         REQUESTS_REFUSED,
-        "Requests refused because there were too many, by listener and reason (rate, concurrency, open; message: it did not come in time).",
+        "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time).",
     ),
-    (RELOADS, "Reloads of a listener's certificate, key and client authorities, by result (success, error)."),
-    (FAILURES, "TLS handshakes that failed, by listener and reason (certificate, closed, crowded, protocol, timeout)."),
-    (REVOKED, "Connections ended because the client's certificate is not accepted any more, by listener."),
+    (RELOADS, "Reloads of the server certificate, key and client CA bundle, by listener and result (success, error)."),
+    (FAILURES, "Failed TLS handshakes, by listener and reason (certificate, closed, crowded, protocol, timeout)."),
+    (REVOKED, "Connections closed because the client certificate is no longer accepted, by listener."),
 ];
 
 /// The gauges, with their HELP texts.
 pub const GAUGES: &[(&str, &str)] = &[
     (CONNECTIONS, "Open connections, by listener."),
-    (EXPIRY, "When the certificate of a listener ends."),
+    (EXPIRY, "Unix time at which the server certificate expires, in seconds, by listener."),
     (
         IN_FORCE,
-        "Whether a listener's certificate, key and client authorities on disk are in force (1), or the ones before (0).",
+        "Whether certificate, key and client CA bundle on disk are in force (1); 0 after an invalid change; by listener.",
     ),
 ];
 
-/// What a listener counts.
+/// The counters of a listener.
 #[derive(Clone)]
 pub struct ListenerMeter {
     pub(crate) open: Gauge,
@@ -79,7 +79,7 @@ impl ListenerMeter {
 /// Why handshakes fail.
 const REASONS: [&str; 5] = ["certificate", "closed", "crowded", "protocol", "timeout"];
 
-/// What an encrypted listener counts.
+/// The counters of a listener with TLS.
 pub struct TlsMeter {
     failed: [Counter; REASONS.len()],
     pub(crate) revoked: Counter,

@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 impl Places {
-    /// So many. What finds none is refused as this `overload`, and counted.
+    /// At most `count`. Beyond it requests are rejected with this `overload`, and counted.
     pub fn new(count: usize, overload: Overload, refused: Counter) -> Self {
         Self { permits: Some(Arc::new(Semaphore::new(count))), overload, refused }
     }

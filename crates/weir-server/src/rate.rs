@@ -29,7 +29,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many in this time, and as many at once.
+    /// At most `count` in this period, with a burst of as many.
     pub fn new(count: NonZeroU32, period: Micros) -> Self {
         let count = u64::from(count.get());
         let meter = Meter::new(count, span::Rate::new(count, period));
@@ -40,7 +40,7 @@ impl Rate {
     ///
     /// # Errors
     /// How long until one may be made.
-    pub fn take(&self) -> Result<(), Duration> {
+    pub(crate) fn take(&self) -> Result<(), Duration> {
         self.take_at(|| self.begun.elapsed().as_micros() as Micros)
     }
 

@@ -31,7 +31,7 @@ const MAX_LAST_CONNECTIONS: usize = 4_096;
 /// Bounds on the connections of one listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionSettings {
-    /// What the listener is called where something is told of it.
+    /// The listener's name in logs and metrics.
     pub name: &'static str,
     /// Only HTTP/2, as gRPC is; otherwise HTTP/1 too.
     pub http2_only: bool,
@@ -43,7 +43,7 @@ pub struct ConnectionSettings {
     pub traffic: Traffic,
 }
 
-/// What answers the requests of a listener.
+/// The service of a listener.
 pub trait Serve: Clone + Send + Sync + 'static {
     /// The body of its answers.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static;
@@ -58,15 +58,15 @@ pub trait Serve: Clone + Send + Sync + 'static {
 
 /// One listener with all that serves it.
 pub struct Server<R> {
-    /// What listens.
+    /// The listener.
     pub listener: Listener,
-    /// What answers.
+    /// The service.
     pub service: R,
-    /// Who does the work.
+    /// The workers.
     pub workers: Vec<Worker>,
     /// The bounds.
     pub settings: ConnectionSettings,
-    /// What is counted.
+    /// Its metrics.
     pub meter: ListenerMeter,
     /// When to end.
     pub drain: Drain,

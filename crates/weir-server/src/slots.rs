@@ -35,7 +35,7 @@ impl<T> Slots<T> {
         Arc::new(Self { max_slots, taken: Mutex::new(Taken { slots: BTreeMap::new(), next: 0 }) })
     }
 
-    /// Takes a slot. Where there is none, the oldest is evicted, and told.
+    /// Takes a slot. Where none is free, the oldest is evicted and notified.
     pub fn take(self: &Arc<Self>, carried: T) -> (Slot<T>, Option<T>) {
         let evicted = CancellationToken::new();
         let mut taken = self.taken.lock();
@@ -63,7 +63,7 @@ impl<T> Taken<T> {
 
 impl<T> Slot<T> {
     /// Leaves the set, unless it was evicted; what it carries stays with it until it is dropped.
-    pub fn keep(&self) {
+    pub(crate) fn keep(&self) {
         let carried = self.slots.taken.lock().slots.remove(&self.number);
         if let Some((_, carried)) = carried {
             *self.kept.lock() = Some(carried);

@@ -1,4 +1,4 @@
-//! How long the connections of a port last, and how much may be asked of it.
+//! Connection lifetime and request rate of a port.
 
 use weir_core::domain::{
     Micros,
@@ -10,7 +10,7 @@ use weir_settings::Time;
 const SHORTEST: Micros = SECOND / 10;
 /// Longest time of every kind.
 const LONGEST: Micros = 366 * DAY;
-/// Most requests that a bound may let pass in a second: beyond it there is no telling it from none.
+/// Largest rate limit: a larger one would bound nothing in practice.
 const MAX_REQUESTS: u32 = 10_000_000;
 
 /// Bounds on connections in time, and on requests in number. 0 means none.

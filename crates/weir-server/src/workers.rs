@@ -54,7 +54,7 @@ impl Worker {
     }
 
     /// Runs a connection to its end on this worker.
-    pub fn serve(&self, connection: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn serve(&self, connection: impl Future<Output = ()> + Send + 'static) {
         let connections = Arc::clone(&self.connections);
         connections.fetch_add(1, Ordering::Relaxed);
         self.runtime.spawn(async move {
@@ -122,7 +122,7 @@ impl Workers {
             Running::PerCore(threads, stop) => {
                 stop.cancel();
                 for thread in threads {
-                    // A worker that panicked has told so; there is nothing left to do for it.
+                    // The panic of a worker has been logged.
                     let _ = thread.join();
                 }
             }

@@ -25,7 +25,7 @@ use crate::Listen;
 
 /// An address as a person gives it: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
 #[derive(Clone, Debug)]
-pub struct Address {
+pub(crate) struct Address {
     listen: Listen,
     /// Whether it says that it is encrypted; `None`: it does not say.
     encrypted: Option<bool>,
@@ -56,13 +56,13 @@ impl Address {
     }
 }
 
-/// What a command trusts, shows and says by an encrypted connection.
+/// CA bundle, client certificate and server name of a TLS connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Trust<'a> {
+pub(crate) struct Trust<'a> {
     /// Its PEM files.
-    pub paths: Paths<'a>,
+    pub(crate) paths: Paths<'a>,
     /// The name to expect, where it is not the host that is called; empty: that host.
-    pub server_name: &'a str,
+    pub(crate) server_name: &'a str,
 }
 
 impl Trust<'_> {
@@ -79,7 +79,7 @@ pub struct Destination {
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-/// What carries bytes.
+/// A byte stream.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
@@ -89,7 +89,7 @@ impl Destination {
     ///
     /// # Errors
     /// A sentence that names the option or the file.
-    pub fn new(address: &Address, trust: Trust<'_>) -> Result<Self, String> {
+    pub(crate) fn new(address: &Address, trust: Trust<'_>) -> Result<Self, String> {
         let listen = address.listen.clone();
         if !address.encrypted.unwrap_or(trust.is_set()) {
             return if trust.is_set() {
@@ -145,11 +145,11 @@ impl fmt::Display for Destination {
     }
 }
 
-/// What a call says of who makes it; `None` where there is no token.
+/// The `authorization` header; `None` without a token.
 ///
 /// # Errors
 /// A sentence where no header can hold the token, without it.
-pub fn authorization(token: &Secret) -> Result<Option<HeaderValue>, String> {
+pub(crate) fn authorization(token: &Secret) -> Result<Option<HeaderValue>, String> {
     if token.is_empty() {
         return Ok(None);
     }
@@ -180,8 +180,8 @@ mod tests {
             ("http://h:1", "n", "http://h:1 is not encrypted"),
             ("unix:/s", "n", "a unix socket is not encrypted"),
             ("https://unix:/s", "", "a unix socket is written unix:PATH"),
-            ("https://h", "", "`h` is no address"),
-            ("https://h:1", "a b", "`a b` is no name of a host"),
+            ("https://h", "", "`h` is not an address"),
+            ("https://h:1", "a b", "`a b` is not a host name"),
         ] {
             let error = destination(address, name).unwrap_err();
             assert!(error.contains(told), "{address}: {error}");

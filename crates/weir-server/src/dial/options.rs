@@ -18,7 +18,7 @@ pub struct Options {
     /// How long to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_timeout)]
     timeout: Duration,
-    /// Who may vouch for the service, in PEM; without it WEIR_TLS_CA, or whom the system trusts. Encrypts, as https:// does
+    /// CA bundle (PEM) that verifies the server; default: WEIR_TLS_CA, else the system's. Enables TLS, as https:// does
     #[arg(long, value_name = "FILE", help_heading = SECURITY)]
     tls_ca: Option<PathBuf>,
     /// The certificate to show, in PEM
@@ -87,7 +87,7 @@ impl Options {
         Destination::new(&address, trust)
     }
 
-    /// What calls say of who makes them.
+    /// The credentials of calls.
     ///
     /// # Errors
     /// A sentence where no header can hold the token.

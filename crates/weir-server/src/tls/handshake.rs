@@ -25,7 +25,7 @@ use crate::{metrics::TlsMeter, slots::Slots};
 /// How long a wait for the end of a certificate lasts before the clock is read again: it may have been set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What an encrypted port accepts connections with.
+/// The TLS acceptor of a port.
 pub struct Tls {
     loaded: ArcSwap<Loaded>,
     changes: watch::Sender<()>,
@@ -47,9 +47,9 @@ pub trait Clients: Send + Sync {
 /// Why a connection was not made.
 #[derive(Debug, Error)]
 enum Failed {
-    #[error("the handshake took too long")]
+    #[error("handshake timeout")]
     Timeout,
-    #[error("given up for others: too many handshakes are under way")]
+    #[error("evicted: too many handshakes in progress")]
     Crowded,
     #[error(transparent)]
     Certificate(io::Error),
@@ -93,12 +93,12 @@ impl Tls {
         }
     }
 
-    /// What is in force.
+    /// The configuration in force.
     pub fn loaded(&self) -> Arc<Loaded> {
         self.loaded.load_full()
     }
 
-    /// Puts other files in force, for connections to come; who is not let in any more is ended.
+    /// Replaces the configuration for new connections; connections that it no longer accepts are closed.
     pub fn replace(&self, loaded: Loaded) {
         self.meter.in_force(loaded.end);
         self.loaded.store(Arc::new(loaded));
@@ -115,12 +115,12 @@ impl Tls {
     pub(crate) async fn until_revoked(&self, shown: Shown, clients: Option<&dyn Clients>, listener: &str) {
         let bearer = Arc::clone(&shown.bearer);
         let why = shown.lost(self, clients).await;
-        info!(listener, certificate = %bearer, why, "a connection is ended: its certificate is not accepted any more");
+        info!(listener, certificate = %bearer, why, "connection closed: the client certificate is no longer accepted");
         self.meter.revoked.increment(1);
     }
 
-    /// Shakes hands. `None`: it failed, which is told and counted.
-    pub async fn accept<I>(&self, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
+    /// Performs the handshake. `None`: it failed, which is logged and counted.
+    pub(crate) async fn accept<I>(&self, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -155,10 +155,10 @@ impl Tls {
 }
 
 /// The certificate that a client has shown.
-pub struct Shown {
+pub(crate) struct Shown {
     chain: Vec<CertificateDer<'static>>,
-    /// What it says.
-    pub bearer: Arc<Bearer>,
+    /// Its names and expiry.
+    pub(crate) bearer: Arc<Bearer>,
     let_in_by: Arc<Loaded>,
 }
 
@@ -179,14 +179,14 @@ impl Shown {
         loop {
             let loaded = tls.loaded();
             if !loaded.lets_in_the_same(&self.let_in_by) && !loaded.lets_in(&self.chain) {
-                return "no authority vouches for it any more";
+                return "no CA certificate verifies it any more";
             }
             self.let_in_by = loaded;
             if known && !is_known() {
-                return "it is no caller's any more";
+                return "no client has it any more";
             }
             known = is_known();
-            let Ok(left) = self.bearer.end.duration_since(SystemTime::now()) else { return "it has ended" };
+            let Ok(left) = self.bearer.end.duration_since(SystemTime::now()) else { return "it has expired" };
             let changed = async {
                 match &mut known_clients {
                     Some(known) => drop(known.changed().await),

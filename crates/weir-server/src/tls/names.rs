@@ -1,4 +1,4 @@
-//! What a certificate says of its bearer: names and an end.
+//! The identity in a certificate: names and expiry.
 
 use std::{
     fmt,
@@ -12,10 +12,10 @@ use x509_parser::{extensions::GeneralName, parse_x509_certificate};
 const MAX_NAMES: usize = 128;
 /// Longest name in bytes, of a certificate or a pattern.
 const MAX_NAME_BYTES: usize = 2_048;
-/// What is common to URIs, and no part of a host's name.
+/// The separator that marks a URI; host names do not contain it.
 const SCHEME_END: &str = "://";
 
-/// What a certificate says of its bearer.
+/// The identity in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bearer {
     names: Vec<Name>,
@@ -36,7 +36,7 @@ impl Bearer {
     ///
     /// # Errors
     /// A sentence where it cannot be read.
-    pub fn of(certificate: &[u8]) -> Result<Self, String> {
+    pub(crate) fn of(certificate: &[u8]) -> Result<Self, String> {
         let (_, certificate) = parse_x509_certificate(certificate).map_err(|error| format!("no X.509: {error}"))?;
         let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
         // The last second is within.
@@ -97,7 +97,7 @@ impl Name {
 }
 
 /// Which names are meant: `host.example` (letters of either case), `*.example` (one label in the place of the star),
-/// `spiffe://example/service`, `spiffe://example/*` (all that begin so), or `*` (whoever has a certificate).
+/// `spiffe://example/service`, `spiffe://example/*` (all that begin so), or `*` (every certificate).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct NamePattern(Meant);

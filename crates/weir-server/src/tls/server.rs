@@ -21,10 +21,10 @@ use weir_settings::tls::{
 
 use super::{Bearer, ClientAuth, ListenerTls, NamePattern};
 
-/// What the files of a port say, read as a whole.
+/// The TLS files of a port, read together.
 #[derive(Clone)]
 pub struct Loaded {
-    /// What connections are accepted with.
+    /// The rustls configuration.
     pub config: Arc<ServerConfig>,
     /// When the certificate ends.
     pub end: SystemTime,

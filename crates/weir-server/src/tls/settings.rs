@@ -10,7 +10,7 @@ use weir_settings::Time;
 
 use crate::Listen;
 
-/// How a port is encrypted, and who may connect. Without a certificate it is not.
+/// TLS of a port. Without a certificate it is off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerTls {
@@ -18,7 +18,7 @@ pub struct ListenerTls {
     pub cert: PathBuf,
     /// The certificate's private key (PEM).
     pub key: PathBuf,
-    /// Who may vouch for clients (PEM); without it they are not asked for certificates.
+    /// CA bundle (PEM) that verifies client certificates; without it none is requested.
     pub client_ca: PathBuf,
     /// Whether clients need a certificate, where they are asked for one.
     pub client_auth: ClientAuth,
@@ -34,10 +34,10 @@ pub struct ListenerTls {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientAuth {
-    /// Without one nobody connects.
+    /// A client certificate is required.
     #[default]
     Required,
-    /// Who shows one must show a good one.
+    /// A client certificate is optional, but verified when sent.
     Optional,
 }
 
@@ -90,7 +90,7 @@ impl ListenerTls {
             "client_ca is set, but no certificate of the port's own (cert, key)",
         )?;
         let names = self.client_names.is_empty() || self.asks_clients();
-        holds(names, "client_names is set, but client_ca is not, so no client is asked for its certificate")?;
+        holds(names, "client_names is set, but client_ca is not, so no client certificate is requested")?;
         let unix = matches!(listen, Listen::Unix(_));
         holds(!(unix && self.is_on()), "cert: a unix socket is not encrypted; the rights of its directory guard it")?;
         let times = SECOND / 10..=60 * SECOND;
