@@ -13,7 +13,7 @@ pub struct Random(ChaCha8Rng);
 
 impl Random {
     /// The numbers of this seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
@@ -66,8 +66,8 @@ fn setting<T: FromStr<Err: Debug>>(name: &str, default: T) -> T {
 }
 
 /// Says where a test stood when it fails within the life of this value.
-pub struct OnPanic<F: Fn() -> String>(
-    /// What is printed.
+pub(crate) struct OnPanic<F: Fn() -> String>(
+    /// The text to print.
     pub F,
 );
 

@@ -7,7 +7,7 @@ use crate::domain::Micros;
 
 /// Where the window around `now` begins.
 #[inline]
-pub fn start(now: Micros, period: Micros, phase: Micros) -> Micros {
+pub(crate) fn start(now: Micros, period: Micros, phase: Micros) -> Micros {
     now - (now - phase).rem_euclid(period)
 }
 
@@ -24,7 +24,7 @@ impl<const LEAST: i64, const MOST: i64> Window<LEAST, MOST> {
     /// The window to count in. While anything is used of the known one, that is it until its end: also before it begins
     /// (the clock stepped back), and also where the phase has changed since. Else it is the one around now.
     #[inline]
-    pub fn at(state: Option<&Self>, now: Micros, period: Micros, phase: Micros) -> Self {
+    pub(crate) fn at(state: Option<&Self>, now: Micros, period: Micros, phase: Micros) -> Self {
         match state {
             Some(state) if state.used != 0 && state.start + period > now => *state,
             _ => Self { start: start(now, period, phase), used: 0 },

@@ -6,7 +6,7 @@ use super::{
     params::{Bounds, ParamError, Source},
 };
 
-/// What `fields!` implements.
+/// Implemented by `fields!`.
 pub trait FieldSet: Copy {
     /// The names, in the order of the declaration and of the message.
     const NAMES: &'static [&'static str];
@@ -41,7 +41,7 @@ pub trait FieldSet: Copy {
 /// message, which must have the same fields. Fields at their defaults are left out of descriptions.
 macro_rules! fields {
     (
-        pub struct Fields $(as proto::$message:ident)? {
+        pub(crate) struct Fields $(as proto::$message:ident)? {
             $($field:ident: $kind:ty $(= $default:expr)?),+ $(,)?
         }
         examples [$({ $($name:ident: $text:tt),+ }),+ $(,)?]

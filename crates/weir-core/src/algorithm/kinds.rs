@@ -7,8 +7,8 @@ use crate::domain::{
     time::{format_duration, parse_duration},
 };
 
-/// What a field may be.
-pub trait Kind {
+/// The type of a field.
+pub(crate) trait Kind {
     /// A field of this kind in memory.
     type Value: Copy + PartialEq;
 
@@ -36,7 +36,7 @@ pub trait Kind {
 
 /// A number of units, which a factor divides, rounding up. Where it may be 0 it is so unless given: a message cannot
 /// tell the two apart.
-pub enum Units<const LEAST: u64 = 1, const MOST: u64 = MAX_COUNT> {}
+pub(crate) enum Units<const LEAST: u64 = 1, const MOST: u64 = MAX_COUNT> {}
 
 impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
     type Value = u64;
@@ -67,7 +67,7 @@ impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
 }
 
 /// A period or slot: 1 µs to the longest that the service allows.
-pub enum Period {}
+pub(crate) enum Period {}
 
 impl Kind for Period {
     type Value = Micros;
@@ -92,7 +92,7 @@ impl Kind for Period {
 }
 
 /// A length of time that its algorithm checks.
-pub enum Length {}
+pub(crate) enum Length {}
 
 impl Kind for Length {
     type Value = Micros;
@@ -115,7 +115,7 @@ impl Kind for Length {
 }
 
 /// The longest wait that a limit grants, where it says.
-pub enum Wait {}
+pub(crate) enum Wait {}
 
 impl Kind for Wait {
     type Value = Option<Micros>;
@@ -138,7 +138,7 @@ impl Kind for Wait {
 }
 
 /// A number, whole or not, that its algorithm checks. From a message it may also be infinite or none.
-pub enum Real {}
+pub(crate) enum Real {}
 
 impl Kind for Real {
     type Value = f64;
@@ -162,7 +162,7 @@ impl Kind for Real {
 }
 
 /// A switch.
-pub enum Flag {}
+pub(crate) enum Flag {}
 
 impl Kind for Flag {
     type Value = bool;

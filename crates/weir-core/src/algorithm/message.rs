@@ -4,7 +4,7 @@ use super::params::ParamError;
 use crate::domain::Micros;
 
 /// Fields that a message has too.
-pub trait FromMessage: Sized {
+pub(crate) trait FromMessage: Sized {
     /// The message.
     type Message;
 
@@ -16,7 +16,7 @@ pub trait FromMessage: Sized {
 }
 
 /// The type of a message's field that holds a `V`; one without presence always does.
-pub trait Holds<V> {
+pub(crate) trait Holds<V> {
     /// The value, where it is given.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Holds<Micros> for Option<prost_types::Duration> {
     fn value(&self, field: &str) -> Result<Option<Micros>, ParamError> {
         let Some(value) = self else { return Ok(None) };
         let micros = micros(value);
-        let reason = || ParamError::new(field, format!("{field} is a length of time in whole microseconds"));
+        let reason = || ParamError::new(field, format!("{field} is a duration in whole microseconds"));
         micros.map(Some).ok_or_else(reason)
     }
 }

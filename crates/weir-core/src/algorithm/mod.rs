@@ -1,7 +1,7 @@
 //! The algorithms: one folder each, and this list of them.
 //!
 //! An algorithm's folder holds its parameters, its state and its step in Rust (`mod.rs`), the same step in Lua
-//! (`<name>.lua`), its documentation (`README.md`), and what the properties must be told of it, with tests of its own
+//! (`<name>.lua`), its documentation (`README.md`), and its spec for the properties, with tests of its own
 //! (`spec.rs`). The list below is the only place that names them all: properties, benches, the manual and every surface go
 //! through it. `skeleton` is a folder to copy; the tests of this
 //! crate have it in their list.
@@ -28,7 +28,7 @@ use params::MAX_PERIOD;
 pub use params::{Bounds, ParamError, Source};
 pub use state::EncodedState;
 
-/// What the Lua halves share, by file; it stands before them in one script.
+/// The Lua code that algorithms share, by file; it comes first in the script.
 pub const LUA_PRELUDE: [(&str, &str); 6] = [
     ("patience.lua", include_str!("patience.lua")),
     ("span.lua", include_str!("span.lua")),
@@ -43,7 +43,7 @@ pub trait Algorithm: Sized {
     /// Its parameters.
     type Fields: FieldSet;
 
-    /// What it remembers about one key.
+    /// Its state for one key.
     type State: EncodedState;
 
     /// The limit with these parameters, each of which is within its own bounds: checks them against each other, and
@@ -194,22 +194,22 @@ macro_rules! algorithms {
             }
 
             /// See [`Algorithm::time_base`].
-            pub fn time_base(&self) -> String {
+            pub(crate) fn time_base(&self) -> String {
                 match self { $(Self::$variant(params) => params.time_base(),)+ }
             }
 
             /// See [`Algorithm::sibling_period`].
-            pub fn sibling_period(&self) -> Option<Micros> {
+            pub(crate) fn sibling_period(&self) -> Option<Micros> {
                 match self { $(Self::$variant(params) => params.sibling_period(),)+ }
             }
 
             /// The parameters as numbers, in the order of the manual.
-            pub fn numbers(&self) -> Vec<f64> {
+            pub(crate) fn numbers(&self) -> Vec<f64> {
                 match self { $(Self::$variant(params) => params.fields().numbers(),)+ }
             }
 
             /// See [`Algorithm::phase_period`].
-            pub fn phase_period(&self) -> Option<Micros> {
+            pub(crate) fn phase_period(&self) -> Option<Micros> {
                 match self { $(Self::$variant(params) => params.phase_period(),)+ }
             }
 
@@ -334,7 +334,7 @@ pub struct Entry {
     /// Reads the parameters from a file's map; the error names the first field that is missing, unreadable or out of
     /// bounds.
     pub parse: fn(&dyn Source, &Bounds) -> Result<Params, ParamError>,
-    /// What the properties must be told of it.
+    /// Its spec, for the properties.
     #[cfg(test)]
     pub(crate) spec: &'static properties::Spec,
 }

@@ -6,11 +6,11 @@ use super::{fields, kinds::Period, span::Rate};
 use crate::domain::{Micros, time::DAY};
 
 /// Largest count or size.
-pub const MAX_COUNT: u64 = 1 << 32;
+pub(crate) const MAX_COUNT: u64 = 1 << 32;
 /// Longest period of any limit.
 pub const MAX_PERIOD: Micros = 366 * DAY;
 /// Longest time that a whole limit may span, so that a moment plus it stays exact in a double.
-pub const MAX_DEPTH: Micros = 1 << 50;
+pub(crate) const MAX_DEPTH: Micros = 1 << 50;
 /// Bound on units times the denominator of the rate, for the same reason.
 const MAX_PARTS: u128 = 1 << 53;
 
@@ -34,7 +34,7 @@ impl Default for Bounds {
 pub struct ParamError {
     /// The parameter at fault, as files and messages name it.
     pub field: String,
-    /// What is wrong with it, as a sentence that names it.
+    /// A sentence that names the parameter and what is wrong.
     pub reason: String,
 }
 
@@ -46,7 +46,7 @@ impl ParamError {
 
     /// The same, for a field within the message `outer`.
     #[must_use]
-    pub fn within(self, outer: &str) -> Self {
+    pub(crate) fn within(self, outer: &str) -> Self {
         Self { field: format!("{outer}.{}", self.field), ..self }
     }
 }
@@ -72,7 +72,7 @@ pub fn check_period(field: &str, value: Micros, bounds: &Bounds) -> Result<(), P
 }
 
 /// The longest wait that both the limit and its caller accept, of those who say; `None`: neither does.
-pub fn patience(limit: Option<Micros>, caller: Option<Micros>) -> Option<Micros> {
+pub(crate) fn patience(limit: Option<Micros>, caller: Option<Micros>) -> Option<Micros> {
     match (limit, caller) {
         (Some(limit), Some(caller)) => Some(limit.min(caller)),
         (limit, caller) => limit.or(caller),
@@ -84,7 +84,7 @@ pub fn patience(limit: Option<Micros>, caller: Option<Micros>) -> Option<Micros>
 ///
 /// # Errors
 /// [`ParamError`] names `field`, where the number of units comes from.
-pub fn check_span(field: &str, units: u64, rate: Rate) -> Result<(), ParamError> {
+pub(crate) fn check_span(field: &str, units: u64, rate: Rate) -> Result<(), ParamError> {
     if rate.span(units).ceil() > MAX_DEPTH {
         return Err(ParamError::new(
             field,

@@ -14,7 +14,7 @@ pub struct Runs<const BITS: u32>(Box<[u64]>);
 
 /// The newest runs of a state, from some unit on.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a, const BITS: u32> {
+pub(crate) struct View<'a, const BITS: u32> {
     oldest: i64,
     /// Units before those that are in view.
     gone: u64,
@@ -27,7 +27,7 @@ impl<const BITS: u32> Runs<BITS> {
     const REACH: i64 = (1 << (64 - BITS)) - 1;
 
     /// All that is known of a key.
-    pub fn view(&self) -> View<'_, BITS> {
+    pub(crate) fn view(&self) -> View<'_, BITS> {
         match self.0.split_first() {
             Some((oldest, runs)) => View { oldest: *oldest as i64, gone: 0, runs },
             None => View::EMPTY,
@@ -35,7 +35,7 @@ impl<const BITS: u32> Runs<BITS> {
     }
 
     /// Without so many of the newest units.
-    pub fn without_newest(&self, units: u64) -> Self {
+    pub(crate) fn without_newest(&self, units: u64) -> Self {
         let view = self.view();
         let left = view.units().saturating_sub(units);
         if left == 0 {
@@ -52,25 +52,25 @@ impl<const BITS: u32> Runs<BITS> {
 
 impl<'a, const BITS: u32> View<'a, BITS> {
     /// Of a key that spent nothing.
-    pub const EMPTY: Self = Self { oldest: 0, gone: 0, runs: &[] };
+    pub(crate) const EMPTY: Self = Self { oldest: 0, gone: 0, runs: &[] };
 
     /// How many units are in view.
-    pub fn units(self) -> u64 {
+    pub(crate) fn units(self) -> u64 {
         self.runs.last().map_or(0, |last| Self::sum(*last) - self.gone)
     }
 
     /// The newest mark.
-    pub fn newest(self) -> Option<i64> {
+    pub(crate) fn newest(self) -> Option<i64> {
         self.runs.last().map(|last| self.mark(*last))
     }
 
     /// The mark of the `nth` unit in view, the oldest being the first.
-    pub fn mark_of(self, nth: u64) -> Option<i64> {
+    pub(crate) fn mark_of(self, nth: u64) -> Option<i64> {
         self.runs.get(self.place(nth)).map(|run| self.mark(*run))
     }
 
     /// From the first mark on that has not `left`; those that have come before those that have not.
-    pub fn without(self, left: impl Fn(i64) -> bool) -> Self {
+    pub(crate) fn without(self, left: impl Fn(i64) -> bool) -> Self {
         // Mostly none has left.
         if self.runs.first().is_none_or(|first| !left(self.mark(*first))) {
             return self;
@@ -82,7 +82,7 @@ impl<'a, const BITS: u32> View<'a, BITS> {
 
     /// What is in view and `units` more at `mark`, which is not before the newest; of these the newest `most`, which is at
     /// least 1 and fits the bits.
-    pub fn with(self, mark: i64, units: u64, most: u64) -> Runs<BITS> {
+    pub(crate) fn with(self, mark: i64, units: u64, most: u64) -> Runs<BITS> {
         let added = units.min(most);
         let kept = self.newest_units(most - added);
         let Some(first) = kept.runs.first() else {

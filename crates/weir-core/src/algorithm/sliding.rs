@@ -8,7 +8,7 @@ use crate::domain::{Ask, Decision, Micros, time::MAX_MOMENT};
 
 /// A limit as the step below sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub(crate) struct Window {
     most: u64,
     resolution: Micros,
     span: Micros,
@@ -19,21 +19,25 @@ pub struct Window {
 
 impl Window {
     /// `most` units, each of which counts until `span` after the moment at which its stretch of `resolution` began.
-    pub fn new(most: u64, resolution: Micros, span: Micros) -> Self {
+    pub(crate) fn new(most: u64, resolution: Micros, span: Micros) -> Self {
         let last_mark = MAX_MOMENT / resolution;
         Self { most, resolution, span, min_interval: 0, charge_denied: false, last_mark }
     }
 
     /// The same with a least distance of what passes from what was spent before it, and refusals charged or not.
     #[must_use]
-    pub fn with(self, min_interval: Micros, charge_denied: bool) -> Self {
+    pub(crate) fn with(self, min_interval: Micros, charge_denied: bool) -> Self {
         Self { min_interval, charge_denied, ..self }
     }
 
     /// One decision. Whatever is spent under a clock that steps back is spent at the newest mark that is known, and by then
     /// it is judged too.
     #[inline]
-    pub fn step<const BITS: u32>(&self, state: Option<&Runs<BITS>>, ask: &Ask) -> (Decision, Option<Runs<BITS>>) {
+    pub(crate) fn step<const BITS: u32>(
+        &self,
+        state: Option<&Runs<BITS>>,
+        ask: &Ask,
+    ) -> (Decision, Option<Runs<BITS>>) {
         let units = ask.cost.unsigned_abs();
         if ask.cost < 0 {
             let next = state.map(|state| state.without_newest(units));
@@ -100,7 +104,7 @@ impl Window {
     }
 
     /// What `sliding.lua` takes.
-    pub fn lua_params(&self) -> Vec<f64> {
+    pub(crate) fn lua_params(&self) -> Vec<f64> {
         let Self { most, resolution, span, min_interval, charge_denied, last_mark } = *self;
         [most as i64, resolution, span, min_interval, charge_denied.into(), last_mark]
             .map(|number| number as f64)

@@ -17,21 +17,21 @@ pub struct Rate {
 /// A moment or a length of time, exactly: `micros + num / den` µs, with `0 <= num < den`. The denominator is that of the
 /// rate in whose context it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span {
+pub(crate) struct Span {
     /// Whole microseconds, rounded down.
-    pub micros: Micros,
+    pub(crate) micros: Micros,
     /// What lies above them, in parts of the denominator.
-    pub num: i64,
+    pub(crate) num: i64,
 }
 
 impl Span {
     /// A whole number of microseconds.
-    pub const fn whole(micros: Micros) -> Self {
+    pub(crate) const fn whole(micros: Micros) -> Self {
         Self { micros, num: 0 }
     }
 
     /// Rounded up to the microsecond.
-    pub const fn ceil(self) -> Micros {
+    pub(crate) const fn ceil(self) -> Micros {
         self.micros + (self.num > 0) as i64
     }
 }
@@ -45,12 +45,12 @@ impl Rate {
     }
 
     /// The denominator of every [`Span`] in the context of this rate.
-    pub const fn den(self) -> i64 {
+    pub(crate) const fn den(self) -> i64 {
         self.den
     }
 
     /// The time that `units` take. Saturates far above any moment, where a difference can no longer matter.
-    pub fn span(self, units: u64) -> Span {
+    pub(crate) fn span(self, units: u64) -> Span {
         const FAR: i64 = 1 << 60;
         let whole = (units as i64).checked_mul(self.whole).filter(|micros| *micros < FAR).unwrap_or(FAR);
         if self.part == 0 {
@@ -68,14 +68,14 @@ impl Rate {
     }
 
     /// `a + b`.
-    pub fn add(self, a: Span, b: Span) -> Span {
+    pub(crate) fn add(self, a: Span, b: Span) -> Span {
         let num = a.num + b.num;
         let carry = i64::from(num >= self.den);
         Span { micros: a.micros + b.micros + carry, num: num - carry * self.den }
     }
 
     /// `a - b`.
-    pub fn sub(self, a: Span, b: Span) -> Span {
+    pub(crate) fn sub(self, a: Span, b: Span) -> Span {
         let num = a.num - b.num;
         let borrow = i64::from(num < 0);
         Span { micros: a.micros - b.micros - borrow, num: num + borrow * self.den }
@@ -84,7 +84,7 @@ impl Rate {
     /// The most units that fit into `room`; 0 for a negative one. `most` is a bound that the answer does not pass.
     ///
     /// A guess in floating point, exact to one unit below 2^52, then put right against [`Rate::span`].
-    pub fn units_within(self, room: Span, most: u64) -> u64 {
+    pub(crate) fn units_within(self, room: Span, most: u64) -> u64 {
         if room.micros < 0 {
             return 0;
         }

@@ -10,21 +10,21 @@ pub trait EncodedState: Sized {
 }
 
 /// The largest whole number: up to it a double tells them apart.
-pub const MAX_WHOLE: i64 = (1 << 53) - 1;
+pub(crate) const MAX_WHOLE: i64 = (1 << 53) - 1;
 
 /// The whole number, from `least` to `most`, that `number` is; `None` for any other.
-pub fn whole(number: f64, least: i64, most: i64) -> Option<i64> {
+pub(crate) fn whole(number: f64, least: i64, most: i64) -> Option<i64> {
     let whole = number as i64;
     // Bits, because no state has a -0.
     ((whole as f64).to_bits() == number.to_bits() && (least..=most).contains(&whole)).then_some(whole)
 }
 
 /// The moment that `number` is.
-pub fn moment(number: f64) -> Option<i64> {
+pub(crate) fn moment(number: f64) -> Option<i64> {
     whole(number, -MAX_WHOLE, MAX_WHOLE)
 }
 
 /// The number, from `least` to `most`, that `number` is; `None` for any other.
-pub fn real(number: f64, least: f64, most: f64) -> Option<f64> {
+pub(crate) fn real(number: f64, least: f64, most: f64) -> Option<f64> {
     (number.to_bits() != (-0.0f64).to_bits() && (least..=most).contains(&number)).then_some(number)
 }

@@ -36,14 +36,14 @@ impl EncodedState for Tat {
 /// How far ahead of the clock the arrival time of another limit counts, and the signature that tells a limit's own from
 /// those. Its own are never cut here, for one that lies further ahead tells of a clock that stepped back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub(crate) struct Reach {
     furthest: Span,
     maker_less_one: u32,
 }
 
 impl Reach {
     /// That of a limit with this rate. Limits with the same `signed` numbers take each other's arrival times for their own.
-    pub fn new(rate: Rate, furthest: Span, signed: &[i64]) -> Self {
+    pub(crate) fn new(rate: Rate, furthest: Span, signed: &[i64]) -> Self {
         let mix = |hash: u64, number: &i64| {
             let hash = (hash ^ *number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             hash ^ (hash >> 32)
@@ -54,14 +54,14 @@ impl Reach {
     }
 
     /// An arrival time of the limit's own.
-    pub fn state(&self, at: Span) -> Tat {
+    pub(crate) fn state(&self, at: Span) -> Tat {
         Tat { micros: at.micros, num: at.num as u32, maker_less_one: self.maker_less_one }
     }
 
     /// Where a state stands, and whether that is less than it says. Of another limit the fraction rounds up, and what is
     /// further ahead than this one could have made is cut.
     #[inline]
-    pub fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
+    pub(crate) fn read(&self, tat: &Tat, rate: Rate, now: Span) -> (Span, bool) {
         let at = Span { micros: tat.micros, num: i64::from(tat.num) };
         let is_own = tat.maker_less_one == self.maker_less_one;
         if is_own && at.num < rate.den {
@@ -72,7 +72,7 @@ impl Reach {
     }
 
     /// What `tat.lua` takes of it.
-    pub fn lua_params(&self) -> [f64; 3] {
+    pub(crate) fn lua_params(&self) -> [f64; 3] {
         let Self { furthest, maker_less_one } = *self;
         [f64::from(maker_less_one) + 1.0, furthest.micros as f64, furthest.num as f64]
     }
@@ -82,13 +82,13 @@ impl Reach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter {
     /// Most units at once.
-    pub most: u64,
+    pub(crate) most: u64,
     /// The time that one unit takes.
-    pub rate: Rate,
+    pub(crate) rate: Rate,
     /// The time that `most` units take.
-    pub depth: Span,
+    pub(crate) depth: Span,
     /// Whose arrival times are its own.
-    pub reach: Reach,
+    pub(crate) reach: Reach,
 }
 
 impl Meter {
@@ -107,7 +107,7 @@ impl Meter {
     ///
     /// # Errors
     /// [`ParamError`] names `field`, where `most` comes from, when that is too much to stay exact.
-    pub fn checked(field: &str, most: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
+    pub(crate) fn checked(field: &str, most: u64, count: u64, period: Micros) -> Result<Self, ParamError> {
         let rate = Rate::new(count, period);
         check_span(field, most, rate)?;
         Ok(Self::new(most, rate))
@@ -153,7 +153,7 @@ impl Meter {
     }
 
     /// What `tat.lua` takes: most, whole, part, den, the depth in micros and parts, and the reach.
-    pub fn lua_params(&self) -> Vec<f64> {
+    pub(crate) fn lua_params(&self) -> Vec<f64> {
         let Self { most, rate, depth, reach } = self;
         let numbers = [*most as i64, rate.whole, rate.part, rate.den, depth.micros, depth.num];
         [&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()

@@ -1,4 +1,4 @@
-//! What is asked of limits, and the bounds of it.
+//! The input of a decision, and its bounds.
 
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ pub const MAX_LEVELS: usize = 16;
 /// Longest wait that a caller may accept.
 pub const MAX_WAIT: Micros = DAY;
 
-/// What one limit is asked, at one moment.
+/// The input of one limit's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The moment of the decision.
@@ -24,7 +24,7 @@ pub struct Ask {
     pub phase: Micros,
 }
 
-/// What a refusal by one limit does to the others.
+/// Whether a refusal by one limit keeps the others from being charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Charge {
     /// A refused request charges nothing.
@@ -34,7 +34,7 @@ pub enum Charge {
     Independent,
 }
 
-/// What answers while the shared store does not.
+/// How to decide while the shared store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFailure {
     /// This replica's own memory, with the same limits.

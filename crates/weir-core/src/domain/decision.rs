@@ -1,4 +1,4 @@
-//! What one limit says.
+//! The decision of one limit.
 
 use super::time::Micros;
 
@@ -11,7 +11,7 @@ pub struct Decision {
     pub limit: u64,
     /// The largest cost that would pass now, after this decision's charge.
     pub remaining: u64,
-    /// Refused only: the least wait after which the same request would pass if nobody else used the key; `None` when
+    /// Refused only: the least wait after which the same request would pass if no other request used the key; `None` when
     /// allowed, or when no wait helps (`never`).
     pub retry_after: Option<Micros>,
     /// Time until the key is exactly as if never seen; 0 when it is so now.

@@ -98,7 +98,7 @@ impl Key {
         Ok(Self { written, short })
     }
 
-    /// Encodes the segments of somebody who must not be refused: of any number and length, empty ones included. A path of up
+    /// Encodes segments that must not be rejected: of any number and length, empty ones included. A path of up
     /// to [`MAX_SEGMENTS`] has the names of the same path made by [`Key::new`]; of a longer one, what is behind them is one
     /// more segment, a hash of it all, so that every prefix of up to [`MAX_SEGMENTS`] is named as it would be alone.
     ///
@@ -158,7 +158,7 @@ pub fn parts_end(name: &[u8], parts: usize) -> Option<usize> {
     (end <= name.len()).then_some(end)
 }
 
-/// What the names of all states of a domain begin with: what [`Key::prefix`] gives for no segments.
+/// The prefix of all state names of a domain: [`Key::prefix`] without segments.
 pub fn domain_name(domain: &str) -> Vec<u8> {
     let mut written = Encoding::default();
     written.push(domain.as_bytes());

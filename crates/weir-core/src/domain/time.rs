@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// a window's start. Always within ±2^53, so that a Lua double holds it exactly.
 pub type Micros = i64;
 
-/// The latest moment that may be told to a store (2^52 µs, the year 2112), so that a moment plus the longest span of a
+/// The latest moment that a store accepts (2^52 µs, the year 2112), so that a moment plus the longest span of a
 /// limit stays exact in a double.
 pub const MAX_MOMENT: Micros = 1 << 52;
 
@@ -77,8 +77,8 @@ pub fn parse_duration(text: &str) -> Result<Micros, String> {
         (Ok(number), Some(scale)) => number
             .checked_mul(scale)
             .filter(|micros| *micros <= 1 << 53)
-            .ok_or_else(|| format!("`{text}` is too long a time")),
-        _ => Err(format!("`{text}` is not a length of time; write 500us, 250ms, 60s, 5m, 1h, 1d or whole seconds")),
+            .ok_or_else(|| format!("`{text}` is too long a duration")),
+        _ => Err(format!("`{text}` is not a duration; write 500us, 250ms, 60s, 5m, 1h, 1d or whole seconds")),
     }
 }
 

@@ -142,7 +142,7 @@ fn independent(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisi
     decisions
 }
 
-/// Whether a level charges `cost` whoever refused.
+/// Whether a level charges `cost` even when another level refuses.
 fn charges_anyway(plan: &Plan<'_>, index: usize, cost: i64) -> bool {
     cost > 0 && plan.levels[index].params().charges_denied()
 }

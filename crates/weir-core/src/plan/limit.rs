@@ -29,7 +29,7 @@ pub struct Limit {
     pub shadow: bool,
     /// The algorithm with its parameters, under the policy's factor.
     pub params: Params,
-    /// The limit's place among those of its policy, for whoever keeps something about each.
+    /// The limit's index within its policy.
     pub index: u32,
     origin: Origin,
     is_named: bool,
@@ -97,7 +97,7 @@ impl Limit {
     ///
     /// # Errors
     /// [`ParamError`] when they leave their bounds.
-    pub fn params_under(&self, factor: f64) -> Result<Params, ParamError> {
+    pub(crate) fn params_under(&self, factor: f64) -> Result<Params, ParamError> {
         match &self.written {
             None => self.params.scale(factor),
             Some(written) => written.0.scale(written.1 * factor),
@@ -159,7 +159,7 @@ impl Limit {
 /// Tells the counts of unnamed limits at one place apart, whatever their order. Of those of one algorithm and time base
 /// the first keeps the ident that it has alone, which no parameter changes: a single limit may be tuned freely. First is
 /// one that refuses before one that only watches, then the longest period, then the least parameters. The others are
-/// told apart by their periods or, where the time base has that, by their rank.
+/// distinguished by their periods or, where the time base has that, by their rank.
 ///
 /// So what comes and goes beside a limit moves no count, unless it takes over the first place. A longer period takes it
 /// because the count of a shorter one is next to nothing under it.

@@ -1,4 +1,4 @@
-//! What one request needs decided: its limits, each with the key it applies to, and the one step that decides
+//! The plan of one request: its limits, each with the key it applies to, and the one step that decides
 //! them together. Policies make plans, stores carry them out; neither knows the other.
 
 mod decide;
@@ -23,11 +23,11 @@ pub struct Plan<'a> {
     levels: SmallVec<[Level<'a>; 4]>,
     /// Where levels share a state: by state, what all that use it ask for together. Else empty.
     totals: Box<[i64]>,
-    /// What a refusal by one level does to the others.
+    /// Whether a refusal by one level keeps the others from being charged.
     pub charge: Charge,
     /// The longest wait that the caller accepts; `None`: it did not say.
     pub max_wait: Option<Micros>,
-    /// What answers while the shared store does not.
+    /// How to decide while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where
     /// it does not, or the request brought its own.
@@ -115,7 +115,7 @@ impl<'a> Level<'a> {
         self.shared.as_deref().unwrap_or(self.key)
     }
 
-    /// What asks for nothing, at no moment in particular.
+    /// A plan without cost, at time 0.
     pub fn peek(&self) -> Ask {
         Ask { now: 0, cost: 0, max_wait: None, phase: 0 }
     }
@@ -181,7 +181,7 @@ impl<'a> Plan<'a> {
         Ask { now, cost, max_wait: self.max_wait, phase: self.levels[index].phase() }
     }
 
-    /// What all levels on the state of `index` ask for together.
+    /// The total cost of all levels on the state of `index`.
     fn total_cost(&self, index: usize) -> i64 {
         if self.has_twins() { self.totals[self.state_of(index)] } else { self.levels[index].cost }
     }

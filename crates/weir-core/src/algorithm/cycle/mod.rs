@@ -12,7 +12,7 @@ use super::{
 use crate::domain::{Ask, Decision, Micros};
 
 fields! {
-    pub struct Fields as proto::Cycle {
+    pub(crate) struct Fields as proto::Cycle {
         count: Units,
         period: Period,
         max_wait: Wait = None,

@@ -1,4 +1,4 @@
-//! What the properties must be told of `cycle`, and its vectors.
+//! The spec of `cycle`, and its vectors.
 
 use super::{
     super::{
@@ -19,7 +19,7 @@ use crate::{
     testing::cases,
 };
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     // All of each cycle that the window touches. One that begins with a cycle also has what requests that start then were
     // given of the cycle before.
     bound: |example, elapsed, largest| {

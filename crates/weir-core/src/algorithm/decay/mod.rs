@@ -18,7 +18,7 @@ const NOTHING: f64 = 1e-9;
 const MOST: f64 = MAX_COUNT as f64;
 
 fields! {
-    pub struct Fields as proto::Decay {
+    pub(crate) struct Fields as proto::Decay {
         max: Real,
         resolution: Period,
         decay: Real,

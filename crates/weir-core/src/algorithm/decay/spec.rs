@@ -1,4 +1,4 @@
-//! What the properties must be told of `decay`, and its vectors.
+//! The spec of `decay`, and its vectors.
 
 use super::{
     super::{
@@ -16,7 +16,7 @@ use crate::{
     testing::{Random, cases},
 };
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     bound,
     is_reached: true,
     shapes: false,

@@ -15,7 +15,7 @@ use crate::domain::{Ask, Decision, Micros};
 const MAX_USED: i64 = 1 << 52;
 
 fields! {
-    pub struct Fields as proto::FixedWindow {
+    pub(crate) struct Fields as proto::FixedWindow {
         count: Units,
         period: Period,
         charge_denied: Flag = false,
@@ -48,11 +48,6 @@ impl FixedWindow {
     pub fn in_unit(count: u32, period: Micros, charge_denied: bool) -> Self {
         let (count, period) = (count.into(), period.clamp(1, MAX_PERIOD));
         Self { fields: Fields { count, period, charge_denied, per_key_phase: false } }
-    }
-
-    /// How long a window is.
-    pub fn period(&self) -> Micros {
-        self.fields.period
     }
 
     /// The time until the window of this phase around `now` ends.

@@ -1,4 +1,4 @@
-//! What the properties must be told of `fixed_window`, and its vectors.
+//! The spec of `fixed_window`, and its vectors.
 
 use super::{
     super::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::domain::{Ask, ask::MAX_COST};
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     // All of each of the limit's windows that this one can touch: 2 * count for a length of one period.
     bound: |example, elapsed, _| {
         example.units("count") * (u128::from(elapsed.unsigned_abs()).div_ceil(example.micros("period")) + 1)

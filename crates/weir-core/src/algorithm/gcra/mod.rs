@@ -12,7 +12,7 @@ use super::{
 use crate::domain::{Ask, Decision, Micros};
 
 fields! {
-    pub struct Fields as proto::Gcra {
+    pub(crate) struct Fields as proto::Gcra {
         burst: Units<0>,
         count: Units,
         period: Period,

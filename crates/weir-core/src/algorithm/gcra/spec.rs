@@ -1,11 +1,11 @@
-//! What the properties must be told of `gcra`, and its vectors.
+//! The spec of `gcra`, and its vectors.
 
 use super::super::properties::{
     Spec,
     check::{S, check, never, parse, pass, refuse},
 };
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     bound: |example, elapsed, _| example.metered(example.units("burst") + 1, elapsed),
     is_reached: true,
     shapes: false,

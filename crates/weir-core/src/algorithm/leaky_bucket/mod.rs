@@ -13,7 +13,7 @@ use super::{
 use crate::domain::{Ask, Decision, Micros, time::SECOND};
 
 fields! {
-    pub struct Fields as proto::LeakyBucket {
+    pub(crate) struct Fields as proto::LeakyBucket {
         size: Units,
         drip_size: Units = 1,
         drip_rate: Period = SECOND,

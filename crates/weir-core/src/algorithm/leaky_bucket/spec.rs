@@ -1,4 +1,4 @@
-//! What the properties must be told of `leaky_bucket`, and its vectors.
+//! The spec of `leaky_bucket`, and its vectors.
 
 use super::super::{
     Bounds, Params, find,
@@ -10,7 +10,7 @@ use super::super::{
 };
 use crate::domain::{Micros, time::DAY};
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     // What is there at its beginning, and at each tick within it as much as a tick can make room for. Ticks begin when
     // something comes into an empty bucket: then the first one is a whole drip_rate away; else a unit was there before.
     bound: |example: Example, elapsed: Micros, _| {

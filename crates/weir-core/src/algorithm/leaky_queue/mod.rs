@@ -13,7 +13,7 @@ use super::{
 use crate::domain::{Ask, Decision, Micros};
 
 fields! {
-    pub struct Fields as proto::LeakyQueue {
+    pub(crate) struct Fields as proto::LeakyQueue {
         count: Units,
         period: Period,
         burst: Units<0>,
@@ -42,11 +42,11 @@ pub struct LeakyQueue {
     fields: Fields,
     /// How far the key may run ahead for callers who do not say how long they wait.
     meter: Meter,
-    /// How far it may without anybody waiting.
+    /// How far it may without a wait.
     free: Span,
 }
 
-/// The meter for those who wait at most so long: whoever would have to wait longer finds it full.
+/// The meter for a `max_wait`: a request that would wait longer finds it full.
 fn cut(meter: Meter, free: Span, max_wait: Micros) -> Meter {
     let depth = meter.rate.add(free, Span::whole(max_wait));
     if depth >= meter.depth {

@@ -1,4 +1,4 @@
-//! What the properties must be told of `leaky_queue`, and its vectors.
+//! The spec of `leaky_queue`, and its vectors.
 
 use super::super::{
     ParamError,
@@ -13,7 +13,7 @@ use crate::{
     testing::cases,
 };
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     bound: |example, elapsed, largest| {
         let delay = delay(example);
         // Who waits starts on a whole microsecond, which is up to one later than the exact moment.

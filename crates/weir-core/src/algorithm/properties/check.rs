@@ -7,27 +7,27 @@ use crate::{
 };
 
 /// A millisecond.
-pub const MS: Micros = 1_000;
+pub(crate) const MS: Micros = 1_000;
 /// A second.
-pub const S: Micros = 1_000 * MS;
+pub(crate) const S: Micros = 1_000 * MS;
 
 /// One request: its moment, its cost, and the answer.
-pub type Line = (Micros, i64, Decision);
+pub(crate) type Line = (Micros, i64, Decision);
 
 /// A key that is asked in both languages.
 pub struct Key {
     pub halves: Halves,
     pub state: Option<State>,
-    /// What its callers accept.
+    /// The `max_wait` of its requests.
     pub max_wait: Option<Micros>,
 }
 
 impl Key {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { halves: Halves::new(), state: None, max_wait: None }
     }
 
-    pub fn ask(&mut self, params: &Params, now: Micros, cost: i64) -> Decision {
+    pub(crate) fn ask(&mut self, params: &Params, now: Micros, cost: i64) -> Decision {
         let ask = Ask { now, cost, max_wait: self.max_wait, phase: 0 };
         let (decision, next) = params.step(self.state.as_ref(), &ask);
         self.halves.assert_same(params, self.state.as_ref(), &ask, (&decision, next.as_ref()));
@@ -37,17 +37,17 @@ impl Key {
 }
 
 /// Parameters as a file would write them; the bounds are the widest.
-pub fn parse(name: &str, fields: &'static [(&str, &str)]) -> Params {
+pub(crate) fn parse(name: &str, fields: &'static [(&str, &str)]) -> Params {
     (find(name).unwrap().parse)(&fields, &Bounds { max_period: MAX_PERIOD }).unwrap()
 }
 
 /// Why these parameters make no limit; the bounds are the default ones.
-pub fn error(name: &str, fields: &[(&str, &str)]) -> ParamError {
+pub(crate) fn error(name: &str, fields: &[(&str, &str)]) -> ParamError {
     (find(name).unwrap().parse)(&fields, &Bounds::default()).unwrap_err()
 }
 
 /// Asks the lines of one key, at the epoch and in our days, of callers who accept so long a wait.
-pub fn check_waiting(name: &str, fields: &'static [(&str, &str)], max_wait: Option<Micros>, lines: &[Line]) {
+pub(crate) fn check_waiting(name: &str, fields: &'static [(&str, &str)], max_wait: Option<Micros>, lines: &[Line]) {
     let params = parse(name, fields);
     for start in [0, 1_790_000_040 * S] {
         let mut key = Key { max_wait, ..Key::new() };
@@ -58,22 +58,22 @@ pub fn check_waiting(name: &str, fields: &'static [(&str, &str)], max_wait: Opti
 }
 
 /// The same of callers who do not say.
-pub fn check(name: &str, fields: &'static [(&str, &str)], lines: &[Line]) {
+pub(crate) fn check(name: &str, fields: &'static [(&str, &str)], lines: &[Line]) {
     check_waiting(name, fields, None, lines);
 }
 
-pub const fn pass(limit: u64, remaining: u64, reset_after: Micros) -> Decision {
+pub(crate) const fn pass(limit: u64, remaining: u64, reset_after: Micros) -> Decision {
     Decision { allowed: true, limit, remaining, retry_after: None, reset_after, wait: 0, never: false }
 }
 
-pub const fn wait(limit: u64, remaining: u64, wait: Micros, reset_after: Micros) -> Decision {
+pub(crate) const fn wait(limit: u64, remaining: u64, wait: Micros, reset_after: Micros) -> Decision {
     Decision { wait, ..pass(limit, remaining, reset_after) }
 }
 
-pub const fn refuse(limit: u64, remaining: u64, retry: Micros, reset_after: Micros) -> Decision {
+pub(crate) const fn refuse(limit: u64, remaining: u64, retry: Micros, reset_after: Micros) -> Decision {
     Decision { allowed: false, limit, remaining, retry_after: Some(retry), reset_after, wait: 0, never: false }
 }
 
-pub const fn never(limit: u64, remaining: u64, reset_after: Micros) -> Decision {
+pub(crate) const fn never(limit: u64, remaining: u64, reset_after: Micros) -> Decision {
     Decision { allowed: false, limit, remaining, retry_after: None, reset_after, wait: 0, never: true }
 }

@@ -11,13 +11,13 @@ use crate::{
 
 /// Numbers as the Lua half takes and gives them. A decision's: allowed, limit, remaining, retry (-1 for none), reset, wait,
 /// never.
-pub type Numbers = Vec<f64>;
+pub(crate) type Numbers = Vec<f64>;
 
-/// What a file defines, by name.
+/// The definitions of a file, by name.
 type Defined = Vec<(String, Value)>;
 
 /// The Lua half of every algorithm.
-pub struct Halves {
+pub(crate) struct Halves {
     steps: HashMap<&'static str, Function>,
     runs_without: Function,
     _lua: Lua,
@@ -31,7 +31,7 @@ const FORBID_GLOBALS: &str = "
 
 impl Halves {
     /// Loads each file by itself, so that an error names file and line; it sees what the shared files define.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let lua = Lua::new();
         lua.load(FORBID_GLOBALS).exec().unwrap();
         let mut shared = Defined::new();
@@ -54,13 +54,13 @@ impl Halves {
     /// The state without so many of the units that were spent at a mark; see [`TakesBack::ByMark`].
     ///
     /// [`TakesBack::ByMark`]: crate::algorithm::TakesBack::ByMark
-    pub fn without(&self, state: &State, mark: f64, units: i64) -> State {
+    pub(crate) fn without(&self, state: &State, mark: f64, units: i64) -> State {
         let left: Numbers = self.runs_without.call((state.encode(), mark, units as f64)).unwrap();
         State::decode(state.algorithm(), &left).unwrap()
     }
 
     /// The Lua half of [`Params::step`]: the decision, and the new state where it changed.
-    pub fn step(&self, params: &Params, state: Option<&State>, ask: &Ask) -> (Numbers, Option<Numbers>) {
+    pub(crate) fn step(&self, params: &Params, state: Option<&State>, ask: &Ask) -> (Numbers, Option<Numbers>) {
         let state = state.map(State::encode);
         let max_wait = ask.max_wait.unwrap_or(-1) as f64;
         let (now, cost, phase) = (ask.now as f64, ask.cost as f64, ask.phase as f64);
@@ -68,7 +68,13 @@ impl Halves {
     }
 
     /// Panics unless both halves give the same decision, in whole numbers that a double holds, and the same state.
-    pub fn assert_same(&self, params: &Params, state: Option<&State>, ask: &Ask, rust: (&Decision, Option<&State>)) {
+    pub(crate) fn assert_same(
+        &self,
+        params: &Params,
+        state: Option<&State>,
+        ask: &Ask,
+        rust: (&Decision, Option<&State>),
+    ) {
         let (decision, next) = self.step(params, state, ask);
         let place = || format!("{params:?} {state:?} {ask:?}");
         assert_bits(&decision, &numbers(rust.0), &place);
@@ -129,7 +135,7 @@ fn assert_bits(lua: &[f64], rust: &[f64], place: &impl Fn() -> String) {
 }
 
 /// A decision of the Rust half in Lua's form.
-pub fn numbers(decision: &Decision) -> Numbers {
+pub(crate) fn numbers(decision: &Decision) -> Numbers {
     let flag = |flag| f64::from(u8::from(flag));
     let Decision { allowed, limit, remaining, retry_after, reset_after, wait, never } = *decision;
     let retry = retry_after.unwrap_or(-1);

@@ -1,4 +1,4 @@
-//! What a limit grants in the long run: as many units as `limit` in each `window`, and under a factor as much less.
+//! The long-run rate of a limit: `limit` units in each `window`, divided by the factor.
 
 use super::trace::examples;
 use crate::{

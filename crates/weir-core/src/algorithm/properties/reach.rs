@@ -64,7 +64,7 @@ fn longest_reset(entry: &Entry, params: &Params) -> Micros {
     reset + debt + if waits || entry.spec.lends { MAX_WAIT + params.window() } else { 0 }
 }
 
-/// What callers who take much and wait long leave behind, and when.
+/// The states that large costs with long waits leave, and when.
 fn fill(params: &Params, random: &mut Random) -> (State, Micros) {
     let mut now = 1_790_000_000_000_000 + random.within(0, DAY);
     let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));

@@ -12,42 +12,42 @@ use crate::{
     },
 };
 
-/// What may happen in a trace.
+/// The events of a trace.
 #[derive(Clone, Copy)]
-pub struct Events {
+pub(crate) struct Events {
     /// The clock may step back.
-    pub back: bool,
+    pub(crate) back: bool,
     /// The limit's parameters may change.
-    pub changes: bool,
+    pub(crate) changes: bool,
     /// Units may be given back.
-    pub refunds: bool,
+    pub(crate) refunds: bool,
 }
 
 impl Events {
     /// Everything.
-    pub const ANY: Self = Self { back: true, changes: true, refunds: true };
+    pub(crate) const ANY: Self = Self { back: true, changes: true, refunds: true };
 }
 
 /// One request of a trace.
-pub struct Step<'a> {
+pub(crate) struct Step<'a> {
     /// The algorithm.
-    pub entry: &'static Entry,
+    pub(crate) entry: &'static Entry,
     /// The parameters in force.
-    pub params: &'a Params,
+    pub(crate) params: &'a Params,
     /// The parameters that may come into force, as they leave the state its meaning.
-    pub others: &'a [Params],
+    pub(crate) others: &'a [Params],
     /// What was remembered before.
-    pub state: Option<&'a State>,
+    pub(crate) state: Option<&'a State>,
     /// The request.
-    pub ask: Ask,
+    pub(crate) ask: Ask,
     /// The answer.
-    pub decision: Decision,
+    pub(crate) decision: Decision,
     /// What it changed.
-    pub next: Option<&'a State>,
+    pub(crate) next: Option<&'a State>,
     /// The latest moment at which something was charged since the last refund.
-    pub charged_at: Option<Micros>,
+    pub(crate) charged_at: Option<Micros>,
     /// The parameters that made the state.
-    pub maker: Option<&'a Params>,
+    pub(crate) maker: Option<&'a Params>,
 }
 
 impl fmt::Debug for Step<'_> {
@@ -59,35 +59,35 @@ impl fmt::Debug for Step<'_> {
 
 impl Step<'_> {
     /// What is remembered afterwards.
-    pub fn after(&self) -> Option<&State> {
+    pub(crate) fn after(&self) -> Option<&State> {
         self.next.or(self.state)
     }
 
     /// Whether the state may count for less than it says, until it is written again: where another limit made it, and it has
     /// no time of its own.
-    pub fn may_be_cut(&self) -> bool {
+    pub(crate) fn may_be_cut(&self) -> bool {
         self.maker.is_some_and(|maker| maker != self.params) && self.params.sibling_period().is_some()
     }
 
     /// The same request with another cost.
-    pub fn with_cost(&self, cost: i64) -> Ask {
+    pub(crate) fn with_cost(&self, cost: i64) -> Ask {
         Ask { cost, ..self.ask }
     }
 
-    /// What would be answered to `ask` in `state`.
+    /// The decision on `ask` in `state`.
     pub fn decide(&self, state: Option<&State>, ask: &Ask) -> Decision {
         self.params.step(state, ask).0
     }
 
     /// `ask` under other parameters: a phase is there only for those that have one.
-    pub fn under(&self, other: &Params) -> Ask {
+    pub(crate) fn under(&self, other: &Params) -> Ask {
         Ask { phase: other.phase_period().map_or(0, |period| self.ask.phase % period), ..self.ask }
     }
 }
 
 /// Replays `usual` random traces of `length` requests with every example of every algorithm, and asserts a property at each
 /// step.
-pub fn replay(usual: u64, length: usize, events: Events, mut property: impl FnMut(&Step<'_>, &mut Random)) {
+pub(crate) fn replay(usual: u64, length: usize, events: Events, mut property: impl FnMut(&Step<'_>, &mut Random)) {
     cases(usual, |random| {
         for (index, (entry, example)) in examples().enumerate() {
             let number = Cell::new(0);
@@ -102,7 +102,7 @@ pub fn replay(usual: u64, length: usize, events: Events, mut property: impl FnMu
 }
 
 /// Every example of every algorithm.
-pub fn examples() -> impl Iterator<Item = (&'static Entry, Params)> {
+pub(crate) fn examples() -> impl Iterator<Item = (&'static Entry, Params)> {
     LIST.iter().flat_map(|entry| parsed(entry).map(move |params| (entry, params)))
 }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::domain::{Ask, Decision, Micros};
 
 fields! {
-    pub struct Fields {
+    pub(crate) struct Fields {
         count: Units,
         period: Period,
     }

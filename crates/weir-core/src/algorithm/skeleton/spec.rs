@@ -1,11 +1,11 @@
-//! What the properties must be told of `skeleton`, and its vectors.
+//! The spec of `skeleton`, and its vectors.
 
 use super::super::properties::{
     Spec,
     check::{S, check, error, never, pass, refuse},
 };
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     // All of each of the limit's windows that this one can touch.
     bound: |example, elapsed, _| {
         example.units("count") * (u128::from(elapsed.unsigned_abs()).div_ceil(example.micros("period")) + 1)

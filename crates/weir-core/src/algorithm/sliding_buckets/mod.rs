@@ -19,7 +19,7 @@ const MAX_BUCKETS: i64 = 1_000;
 const BITS: u32 = 33;
 
 fields! {
-    pub struct Fields as proto::SlidingBuckets {
+    pub(crate) struct Fields as proto::SlidingBuckets {
         count: Units,
         period: Period,
         resolution: Length,

@@ -1,4 +1,4 @@
-//! What the properties must be told of `sliding_buckets`, and its vectors.
+//! The spec of `sliding_buckets`, and its vectors.
 
 use super::super::{
     Bounds, State, find,
@@ -8,7 +8,7 @@ use super::super::{
     },
 };
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     // `count` for each period that is touched.
     bound: |example, elapsed, _| {
         example.units("count") * (u128::from(elapsed.unsigned_abs()) / example.micros("period") + 1)

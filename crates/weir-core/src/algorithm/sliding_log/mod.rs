@@ -19,7 +19,7 @@ const MAX_COUNT: u64 = 10_000;
 const BITS: u32 = 14;
 
 fields! {
-    pub struct Fields as proto::SlidingLog {
+    pub(crate) struct Fields as proto::SlidingLog {
         count: Units<1, MAX_COUNT>,
         period: Period,
         min_interval: Length = 0,

@@ -1,4 +1,4 @@
-//! What the properties must be told of `sliding_log`, and its vectors.
+//! The spec of `sliding_log`, and its vectors.
 
 use super::{
     super::properties::{
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::domain::{Ask, ask::MAX_COST, time::DAY};
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     // `count` for each period that is touched, and with a least interval one request for each.
     bound: |example, elapsed, largest| {
         let elapsed = u128::from(elapsed.unsigned_abs());

@@ -15,7 +15,7 @@ use crate::domain::{Ask, Decision, Micros};
 const MAX_COUNT: u64 = 1 << 26;
 
 fields! {
-    pub struct Fields as proto::SlidingWindow {
+    pub(crate) struct Fields as proto::SlidingWindow {
         count: Units<1, MAX_COUNT>,
         period: Period,
     }

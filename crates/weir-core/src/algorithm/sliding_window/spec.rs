@@ -1,4 +1,4 @@
-//! What the properties must be told of `sliding_window`, and its vectors.
+//! The spec of `sliding_window`, and its vectors.
 
 use super::super::{
     State,
@@ -13,7 +13,7 @@ use crate::{
     testing::cases,
 };
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     bound,
     // By one who spends all at the end of a window, and then as the weight of that fades; see below.
     is_reached: false,

@@ -17,7 +17,7 @@ use crate::domain::{
 };
 
 fields! {
-    pub struct Fields as proto::SmoothBursty {
+    pub(crate) struct Fields as proto::SmoothBursty {
         count: Units,
         period: Period,
         max_burst: Length = SECOND,
@@ -38,7 +38,7 @@ fields! {
     ]
 }
 
-/// `count` permits per `period`; those of up to `max_burst` are stored, and whoever takes more leaves the next one to wait.
+/// `count` permits per `period`; those of up to `max_burst` are stored, and a request that takes more makes the next one wait.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SmoothBursty {
     fields: Fields,

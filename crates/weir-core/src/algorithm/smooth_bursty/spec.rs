@@ -1,4 +1,4 @@
-//! What the properties must be told of `smooth_bursty`, and its vectors.
+//! The spec of `smooth_bursty`, and its vectors.
 
 use super::super::{
     Bounds, find,
@@ -10,7 +10,7 @@ use super::super::{
 };
 use crate::domain::{ask::MAX_COST, time::DAY};
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     bound: |example, elapsed, largest| {
         let within = u128::from(elapsed.unsigned_abs()) + max_burst(example);
         within * example.units("count") / example.micros("period") + u128::from(largest)
@@ -143,7 +143,7 @@ fn a_changed_limit_keeps_what_was_spent() {
     assert_eq!(key.ask(&large, 0, 5), pass(20, 15, S));
     assert_eq!(key.ask(&small, 0, 0), pass(2, 1, S));
     assert_eq!(key.ask(&large, 0, 15), pass(20, 0, 4 * S));
-    // What the smaller store cannot have spent is no debt of its own.
+    // A debt is capped at what the smaller limit could have spent.
     assert_eq!(key.ask(&small, 0, 0), pass(2, 0, 2 * S));
     assert_eq!(key.ask(&small, 0, 1), pass(2, 0, 3 * S));
     assert_eq!(key.ask(&small, 0, 1), refuse(2, 0, S, 3 * S));

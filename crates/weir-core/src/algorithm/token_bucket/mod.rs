@@ -12,7 +12,7 @@ use super::{
 use crate::domain::{Ask, Decision, Micros};
 
 fields! {
-    pub struct Fields as proto::TokenBucket {
+    pub(crate) struct Fields as proto::TokenBucket {
         capacity: Units,
         count: Units,
         period: Period,

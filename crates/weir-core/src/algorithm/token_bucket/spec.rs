@@ -1,11 +1,11 @@
-//! What the properties must be told of `token_bucket`, and its vectors.
+//! The spec of `token_bucket`, and its vectors.
 
 use super::super::properties::{
     Spec,
     check::{Key, S, check, parse, pass, refuse},
 };
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     bound: |example, elapsed, _| example.metered(example.units("capacity"), elapsed),
     is_reached: true,
     shapes: false,

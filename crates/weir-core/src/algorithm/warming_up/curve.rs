@@ -5,20 +5,20 @@ use crate::domain::Micros;
 /// A key stores up to `max` units while it idles. The price of each is `stable` while less than `threshold` are stored, and
 /// rises on a line from there, by `slope` a unit, to the cold price when all are. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Curve {
-    pub stable: f64,
-    pub threshold: f64,
-    pub slope: f64,
-    pub max: f64,
+pub(crate) struct Curve {
+    pub(crate) stable: f64,
+    pub(crate) threshold: f64,
+    pub(crate) slope: f64,
+    pub(crate) max: f64,
     /// The time in which an idle key stores one unit.
-    pub cool: f64,
+    pub(crate) cool: f64,
 }
 
 impl Curve {
     /// The line under which spending the store from `max` down to `threshold` takes `warm_up`, as storing all of it does.
     /// The formulas are those of Guava's SmoothWarmingUp; `warm_up / stable` is rounded once, so that whole numbers
     /// of units stay whole.
-    pub fn new(count: u64, period: Micros, warm_up: Micros, cold_factor: f64) -> Self {
+    pub(crate) fn new(count: u64, period: Micros, warm_up: Micros, cold_factor: f64) -> Self {
         let stable = period as f64 / count as f64;
         let units = warm_up as f64 * count as f64 / period as f64;
         let threshold = units / 2.0;
@@ -29,7 +29,7 @@ impl Curve {
 
     /// What `units` take when `spent` are missing from the store, and how many are missing then. What the store does not
     /// have is made at the stable price.
-    pub fn spend(&self, units: f64, spent: f64) -> (f64, f64) {
+    pub(crate) fn spend(&self, units: f64, spent: f64) -> (f64, f64) {
         let above = self.max - spent - self.threshold;
         let (mut dear, mut price) = (0.0, 0.0);
         if above > 0.0 {
@@ -43,7 +43,7 @@ impl Curve {
     }
 
     /// The most units, up to `most`, that take no longer than `longest` from a full store, where they take longest.
-    pub fn most_within(&self, longest: f64, most: u64) -> u64 {
+    pub(crate) fn most_within(&self, longest: f64, most: u64) -> u64 {
         let (mut fits, mut beyond) = (0, most + 1);
         while fits + 1 < beyond {
             let middle = fits + (beyond - fits) / 2;

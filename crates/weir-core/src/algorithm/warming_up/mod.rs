@@ -21,14 +21,14 @@ use crate::domain::{
 /// Most times that a cold start is slower.
 const MAX_COLD_FACTOR: f64 = 1e6;
 
-/// How many times slower a cold start is where nobody says.
+/// Default of `cold_factor`: how many times slower a cold start is.
 const COLD_FACTOR: f64 = 3.0;
 
 /// Most units of one decision: several levels of a request may be one state, which is asked for what they ask together.
 const MOST_ASKED: u64 = MAX_COST as u64 * MAX_LEVELS as u64;
 
 fields! {
-    pub struct Fields as proto::WarmingUp {
+    pub(crate) struct Fields as proto::WarmingUp {
         count: Units,
         period: Period,
         warm_up: Period,

@@ -29,29 +29,29 @@ const TOLERANCE: f64 = 1e-6;
 
 impl Pace {
     /// A key that was never seen: cold, and free to start.
-    pub fn new(now: Micros) -> Self {
+    pub(crate) fn new(now: Micros) -> Self {
         Self { whole: now, part: 0.0, spent: 0.0 }
     }
 
     /// The moment from which on this state is as if never seen. Its answers are those of none from then on, whatever
     /// rounding makes of the last bit.
-    pub fn forgotten(&self, curve: &Curve) -> Micros {
+    pub(crate) fn forgotten(&self, curve: &Curve) -> Micros {
         let spent = if self.spent < curve.max { self.spent } else { curve.max };
         self.whole + (self.part + spent * curve.cool).ceil() as Micros
     }
 
     /// The first microsecond at which a request may start.
-    pub fn starts(&self) -> Micros {
+    pub(crate) fn starts(&self) -> Micros {
         self.whole + Micros::from(self.part > TOLERANCE)
     }
 
     /// Whole units in the store.
-    pub fn stored(&self, curve: &Curve) -> u64 {
+    pub(crate) fn stored(&self, curve: &Curve) -> u64 {
         (curve.max - self.spent).floor() as u64
     }
 
     /// Brought up to `now`, which is not past [`Pace::forgotten`].
-    pub fn at(&self, now: Micros, curve: &Curve) -> Self {
+    pub(crate) fn at(&self, now: Micros, curve: &Curve) -> Self {
         let spent = if self.spent < curve.max { self.spent } else { curve.max };
         if now <= self.whole {
             return Self { spent, ..*self };
@@ -61,7 +61,7 @@ impl Pace {
     }
 
     /// After `units` more.
-    pub fn spend(&self, units: u64, curve: &Curve) -> Self {
+    pub(crate) fn spend(&self, units: u64, curve: &Curve) -> Self {
         let (price, spent) = curve.spend(units as f64, self.spent);
         let floor = price.floor();
         let (mut whole, mut part) = (self.whole + floor as Micros, self.part + (price - floor));
@@ -72,7 +72,7 @@ impl Pace {
     }
 
     /// After `units` are taken back, which first pay what is owed, at the stable price, and then fill the store.
-    pub fn give_back(&self, units: u64, now: Micros, curve: &Curve) -> Self {
+    pub(crate) fn give_back(&self, units: u64, now: Micros, curve: &Curve) -> Self {
         let owed = (self.whole - now) as f64 + self.part;
         let paid = units as f64 * curve.stable;
         if paid >= owed {

@@ -1,4 +1,4 @@
-//! What the properties must be told of `warming_up`, and its vectors.
+//! The spec of `warming_up`, and its vectors.
 
 use super::{
     super::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::domain::{Ask, Micros, ask::MAX_COST, time::DAY};
 
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     // Every request keeps the next one away for at least its units at the stable price. Starts are rounded up, by less than
     // a microsecond.
     bound: |example, elapsed, largest| {

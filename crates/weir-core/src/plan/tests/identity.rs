@@ -1,4 +1,4 @@
-//! Whose counts are whose, among the limits of one place.
+//! The identity of states, among the limits of one node.
 
 use super::super::{Limit, Origin, identify};
 use crate::{

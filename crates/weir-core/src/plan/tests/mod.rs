@@ -166,7 +166,7 @@ fn a_store_that_lets_pass_without_room_answers_as_one_with_room() {
 
 /// An exact retry, for a whole request. It holds under all_or_nothing where one repetition is like the other: no level that
 /// passes may charge what others deny, as it may be used up when they are ready; and no level may give back while
-/// another one takes, as what is told of it then is how it stands without the refund.
+/// another one takes, as its answer is then that without the refund.
 #[test]
 fn a_refused_request_passes_exactly_when_it_was_told_to_come_back() {
     let mut store = Store::new(usize::MAX);

@@ -8,39 +8,39 @@ use crate::{
     domain::{Ask, Charge, Decision, Micros},
 };
 
-/// What makes two levels the same state.
+/// The identity of a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StateKey {
+pub(crate) struct StateKey {
     /// The segments that the limit covers.
-    pub path: Vec<&'static str>,
-    pub from_policy: bool,
+    pub(crate) path: Vec<&'static str>,
+    pub(crate) from_policy: bool,
     /// The name, or else the ordinal.
-    pub who: Result<String, usize>,
-    pub algorithm: &'static str,
-    pub time_base: String,
+    pub(crate) who: Result<String, usize>,
+    pub(crate) algorithm: &'static str,
+    pub(crate) time_base: String,
 }
 
 /// One level of a request.
 #[derive(Clone, Debug)]
-pub struct Level {
-    pub place: StateKey,
-    pub params: Params,
-    pub shadow: bool,
+pub(crate) struct Level {
+    pub(crate) place: StateKey,
+    pub(crate) params: Params,
+    pub(crate) shadow: bool,
     pub cost: i64,
-    pub phase: Micros,
+    pub(crate) phase: Micros,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Request {
-    pub now: Micros,
-    pub charge: Charge,
-    pub max_wait: Option<Micros>,
-    pub levels: Vec<Level>,
+pub(crate) struct Request {
+    pub(crate) now: Micros,
+    pub(crate) charge: Charge,
+    pub(crate) max_wait: Option<Micros>,
+    pub(crate) levels: Vec<Level>,
 }
 
-/// What is remembered, and until when it means something.
-pub type Memory = HashMap<StateKey, (State, Micros)>;
+/// The stored state, and until when it is valid.
+pub(crate) type Memory = HashMap<StateKey, (State, Micros)>;
 
 /// The decisions, and what is remembered afterwards.
 pub fn decide(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
@@ -59,7 +59,7 @@ fn all_or_nothing(request: &Request, before: &Memory) -> (Vec<Decision>, Memory)
     let decisions = request.levels.iter().map(|level| {
         let cost: i64 = total(&level.place);
         let (decision, next) = judge(level, cost);
-        // What refuses keeps nothing but a state that it has cut.
+        // A refusal stores nothing but a state that it has cut.
         if allowed || !decision.allowed || charges_anyway(level, cost) {
             keep(request, &mut after, level, &decision, next);
             return decision;
@@ -91,7 +91,7 @@ fn independent(request: &Request, before: &Memory) -> (Vec<Decision>, Memory) {
     ((0..request.levels.len()).map(|index| decisions[&index]).collect(), after)
 }
 
-/// A level that charges what is denied charges every cost above 0, whoever refused.
+/// A level with charge_denied charges every cost above 0, whichever level refused.
 fn charges_anyway(level: &Level, cost: i64) -> bool {
     level.params.charges_denied() && cost > 0
 }
@@ -100,8 +100,8 @@ fn keep(request: &Request, memory: &mut Memory, level: &Level, decision: &Decisi
     next.map(|state| memory.insert(level.place.clone(), (state, request.now + decision.reset_after)));
 }
 
-/// What still means something.
-pub fn live<'a>(request: &Request, memory: &'a Memory, level: &Level) -> Option<&'a State> {
+/// The states that are still valid.
+pub(crate) fn live<'a>(request: &Request, memory: &'a Memory, level: &Level) -> Option<&'a State> {
     memory.get(&level.place).filter(|(_, until)| *until > request.now).map(|(state, _)| state)
 }
 

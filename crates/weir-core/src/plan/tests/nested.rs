@@ -46,7 +46,7 @@ fn calls(charge: Charge) -> Vec<[Row; 3]> {
     (0..101).map(call).collect()
 }
 
-/// What the test store must know of the request.
+/// The request, for the test store.
 fn held(limits: &[&Limit], charge: Charge, now: Micros) -> Request {
     let level = |(index, limit): (usize, &&Limit)| ModelLevel {
         place: StateKey {

@@ -18,7 +18,7 @@ use crate::{
 const KEYS: [[&str; 3]; 3] = [["user", "alex", "trade"], ["user", "alex", "pay"], ["user", "bo", "trade"]];
 
 /// A limit somewhere on the path of one of the keys.
-pub struct Rule {
+pub(crate) struct Rule {
     key: usize,
     limit: Limit,
     place: StateKey,
@@ -32,14 +32,14 @@ impl Rule {
 }
 
 /// The keys, and the limits that their requests may meet.
-pub struct Scenario {
+pub(crate) struct Scenario {
     keys: [Key; 3],
     rules: Vec<Rule>,
 }
 
 impl Scenario {
     /// Limits at three depths, several of which are one state.
-    pub fn new(random: &mut Random) -> Self {
+    pub(crate) fn new(random: &mut Random) -> Self {
         let mut params_at: HashMap<StateKey, Params> = HashMap::new();
         let rules = (0..random.within(1, 8)).map(|_| {
             let entry = &LIST[random.below(LIST.len())];
@@ -65,7 +65,7 @@ impl Scenario {
     }
 
     /// Up to six levels, root first. The costs are one for all, as a check has them, or one for each.
-    pub fn levels(&self, random: &mut Random) -> Vec<(&Rule, i64)> {
+    pub(crate) fn levels(&self, random: &mut Random) -> Vec<(&Rule, i64)> {
         let mut rules: Vec<_> = (0..random.below(7)).map(|_| &self.rules[random.below(self.rules.len())]).collect();
         rules.sort_by_key(|rule| rule.place.path.len());
         let least = rules.iter().map(|rule| rule.most()).min().unwrap_or(1);
@@ -75,7 +75,7 @@ impl Scenario {
     }
 
     /// The request as the stores take it and as the model does.
-    pub fn request(
+    pub(crate) fn request(
         &self,
         levels: &[(&Rule, i64)],
         charge: Charge,
@@ -120,34 +120,34 @@ fn cost(random: &mut Random, most: i64) -> i64 {
 
 /// States in a map, with room for so many.
 #[derive(Clone)]
-pub struct Store {
+pub(crate) struct Store {
     places: Vec<StateKey>,
     room: usize,
-    /// What finds no room is let pass, and not remembered.
+    /// Without room a request is allowed, and no state is kept.
     lets_pass: bool,
-    /// What is remembered, and until when it means something.
-    pub states: HashMap<StateKey, (State, Micros)>,
+    /// The stored state, and until when it is valid.
+    pub(crate) states: HashMap<StateKey, (State, Micros)>,
     now: Micros,
 }
 
 impl Store {
-    pub fn new(room: usize) -> Self {
+    pub(crate) fn new(room: usize) -> Self {
         Self { places: Vec::new(), room, lets_pass: false, states: HashMap::new(), now: 0 }
     }
 
-    pub fn letting_pass(room: usize) -> Self {
+    pub(crate) fn letting_pass(room: usize) -> Self {
         Self { lets_pass: true, ..Self::new(room) }
     }
 
     /// Prepares for a request; with `forget`, what has expired by then is gone.
-    pub fn hold(&mut self, request: &model::Request, forget: bool) {
+    pub(crate) fn hold(&mut self, request: &model::Request, forget: bool) {
         self.places = request.levels.iter().map(|level| level.place.clone()).collect();
         self.now = request.now;
         self.states.retain(|_, (_, until)| !forget || *until > request.now);
     }
 
-    /// What is remembered.
-    pub fn memory(&self) -> Memory {
+    /// The stored state.
+    pub(crate) fn memory(&self) -> Memory {
         self.states.clone()
     }
 }
