@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::telemetry::Metrics;
 
-/// What the pages tell of.
+/// The state behind the pages.
 #[derive(Clone)]
 pub struct Admin {
     metrics: Arc<Metrics>,
@@ -25,7 +25,7 @@ pub struct Admin {
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
-/// What is wrong with the shared store, where anything is, and whether readiness fails for it.
+/// The problem of the shared store, if any, and whether readiness fails because of it.
 #[derive(Clone, Copy, Default)]
 pub struct StoreReport {
     /// A line.
@@ -35,17 +35,17 @@ pub struct StoreReport {
 }
 
 impl Admin {
-    /// Pages over these metrics; `refresh` sets those that are only looked up when somebody asks.
+    /// Pages over these metrics; `refresh` updates the gauges that are computed on demand.
     pub fn new(metrics: Arc<Metrics>, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
         Self { metrics, draining: Arc::default(), store: Arc::default(), refresh: Arc::new(refresh) }
     }
 
-    /// From now on `/readyz` says no.
+    /// `/readyz` fails from now on.
     pub fn report_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// What `/readyz` says of the shared store.
+    /// The part of `/readyz` about the shared store.
     pub fn report_store(&self, report: StoreReport) {
         *self.store.lock() = report;
     }

@@ -1,11 +1,11 @@
-//! What `weir config check` looks at.
+//! What `weir config check` validates.
 
 use weir_policy::Policy;
 
 use super::{AppError, policy::load, security::Security, worst_case::WorstCase};
 use crate::{config::Settings, telemetry::Metrics};
 
-/// What would be in force.
+/// The configuration that would be in force.
 pub struct Loaded {
     /// The policy's domains.
     pub domains: usize,
@@ -20,7 +20,7 @@ pub struct Loaded {
 /// Loads the files that these settings name, as a start would, and listens to nothing.
 ///
 /// # Errors
-/// [`AppError`] says what would stand in the way of a start.
+/// [`AppError`]: why `serve` would not start.
 pub fn check(settings: &Settings) -> Result<Loaded, AppError> {
     let security = Security::open(settings, &Metrics::with_settings(&settings.metrics))?;
     let policy = if settings.limits.as_os_str().is_empty() {

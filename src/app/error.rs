@@ -1,4 +1,4 @@
-//! What keeps a service from starting.
+//! Why a service cannot start.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub enum AppError {
         /// The file, and what is wrong with it.
         cause: String,
     },
-    /// The file that says who may do what is not valid.
+    /// The credentials file is not valid.
     #[error("auth.file: {0}")]
     Auth(Problems),
     /// The snapshot cannot be loaded.

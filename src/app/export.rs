@@ -30,14 +30,14 @@ const MAX_BATCH: usize = 512;
 /// How long a span waits for others at most.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What sends spans while the service runs.
+/// Exports spans while the service runs.
 pub struct Exporting {
     provider: SdkTracerProvider,
     timeout: Duration,
 }
 
 impl Exporting {
-    /// Begins, where the settings name a collector; who makes the spans is told.
+    /// Starts the export where the settings name a collector.
     ///
     /// # Errors
     /// A sentence, for an endpoint that is none and a file of authorities that cannot be used.
@@ -59,12 +59,12 @@ impl Exporting {
     pub async fn finish(self) {
         let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(self.timeout)).await;
         if !matches!(ended, Ok(Ok(()))) {
-            warn!("the collector did not take the last spans in time");
+            warn!("the collector did not accept the last spans in time");
         }
     }
 }
 
-/// Who makes the spans.
+/// What records the spans.
 fn resource(settings: &TracingSettings) -> Resource {
     let instance = format!("{:032x}", rand::random::<u128>());
     let attributes =
@@ -139,8 +139,8 @@ impl Export for Counted {
         let result = if taken.is_ok() { &self.meter.exported } else { &self.meter.failed };
         result.increment(count as u64);
         match (&taken, self.has_failed.swap(taken.is_err(), Ordering::Relaxed)) {
-            (Err(error), false) => warn!(%error, "the collector does not take spans; they are lost until it does"),
-            (Ok(()), true) => info!("the collector takes spans again"),
+            (Err(error), false) => warn!(%error, "the collector does not accept spans; they are lost until it does"),
+            (Ok(()), true) => info!("the collector accepts spans again"),
             _ => {}
         }
         taken

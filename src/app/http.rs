@@ -1,4 +1,4 @@
-//! What the HTTP port serves, and where: checks on threads of their own, pages for operators on the control runtime.
+//! The HTTP port: checks on their own threads, operator pages on the control runtime.
 
 use axum::{
     Router,

@@ -53,7 +53,7 @@ const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
 pub struct App {
     settings: Settings,
     limiter: Arc<Limiter<AnyStore>>,
-    /// What keeps files in force as they change.
+    /// The reload tasks of files.
     reloads: Vec<BoxFuture<'static, ()>>,
     snapshots: Arc<Snapshots>,
     readiness: Readiness,
@@ -71,7 +71,7 @@ impl App {
     /// aside instead.
     ///
     /// # Errors
-    /// [`AppError`] says what stands in the way.
+    /// [`AppError`] names the cause.
     pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
         let has_policy = !settings.limits.as_os_str().is_empty();
         let metrics = Metrics::with_settings(&settings.metrics);
@@ -121,7 +121,7 @@ impl App {
             let service = placed(settings.grpc.max_concurrent_requests, &grpc_meter);
             Calls::new(service, drain.clone(), &settings.grpc, envoy, &grpc_meter).await?
         };
-        // Apart, so that one who asks over HTTP does not stand in the way of those who ask over gRPC.
+        // Separate workers, so that HTTP load does not delay gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc = Server {
@@ -213,7 +213,7 @@ impl App {
             tokio::spawn(readiness.follow_store(Arc::clone(&self.limiter), redis.command_timeout.duration()))
         });
         shutdown.await;
-        info!("shutting down: health says no, calls are still served");
+        info!("draining: readiness fails, calls are still served");
         if let Some(following) = following {
             following.abort();
             // So that it does not say anything after this.
@@ -223,11 +223,11 @@ impl App {
         tokio::time::sleep(self.settings.shutdown.delay.duration()).await;
         self.drain.close();
         for task in serving {
-            // The accept loops end by themselves when listeners are to close; a panic in one has been told.
+            // The accept loops end when listeners close; a panic in one has been logged.
             let _ = task.await;
         }
         if !self.drain.finish(self.settings.shutdown.timeout.duration()).await {
-            warn!("some calls did not finish in time and were cut");
+            warn!("shutdown timeout: unfinished calls were closed");
         }
         for task in background {
             task.abort();
@@ -245,7 +245,7 @@ impl App {
     }
 }
 
-/// So many serving threads; 0: one for each core.
+/// The serving threads; 0: one for each core.
 fn start_workers(name: &str, count: usize, kind: RuntimeKind) -> Result<Workers, AppError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Workers::start(name, if count == 0 { cores } else { count }, kind).map_err(AppError::Threads)

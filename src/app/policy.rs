@@ -23,10 +23,10 @@ pub type LoadedPolicy = (Policy, Vec<PathBuf>);
 pub fn load(settings: &Settings) -> Result<LoadedPolicy, Problems> {
     let loaded = weir_policy::load(&settings.limits, &settings.policy_rules())?;
     for skipped in &loaded.skipped {
-        info!(path = %skipped.display(), "no policy file, passed over");
+        info!(path = %skipped.display(), "not a policy file: skipped");
     }
     for empty in &loaded.empty {
-        warn!(path = %empty.display(), "the policy file holds nothing, and so limits nothing");
+        warn!(path = %empty.display(), "the policy file is empty: it limits nothing");
     }
     Ok((loaded.policy, loaded.empty))
 }
@@ -42,7 +42,7 @@ impl PolicyInForce {
             }
             Err(problems) => {
                 for problem in &problems.0 {
-                    error!(%problem, "the policy on disk is not valid; the one before stays in force");
+                    error!(%problem, "the policy on disk is not valid; the previous one stays in force");
                 }
                 self.limiter.metrics().policy_reload(false);
             }

@@ -1,4 +1,4 @@
-//! What readiness says of the shared store. It fails where the settings want it to; otherwise it tells of a store that has
+//! Readiness and the shared store: it fails where the settings require the store; otherwise it reports a store that has
 //! never answered.
 
 use std::{sync::Arc, time::Duration};
@@ -16,11 +16,11 @@ use crate::{
 /// How often to look whether the store is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What `/readyz` says of the store.
+/// The body of `/readyz` about the store.
 const NEVER_ANSWERED: &str = "the shared store has not answered since the start\n";
 const DOWN: &str = "the store does not answer\n";
 
-/// What tells others whether this service is ready.
+/// Reports whether this service is ready.
 #[derive(Clone)]
 pub struct Readiness {
     pub admin: Admin,
@@ -30,14 +30,14 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// For before the store has answered: what never did may be configured wrongly (a name, a password, a certificate), and
-    /// decisions are made without it meanwhile.
+    /// For the time before the store has answered: it may be misconfigured (a name, a password, a certificate), and decisions
+    /// are made without it meanwhile.
     pub async fn await_store(&self) {
         self.tell(Some(NEVER_ANSWERED)).await;
     }
 
-    /// Tells when the store has answered once, within `patience`, and from then on, where it is required, whether it is
-    /// asked.
+    /// Reports ready when the store has answered once, or after `patience`; from then on, where it is required, whether it is
+    /// healthy.
     pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, patience: Duration) {
         let Some(shared) = limiter.store().shared() else { return };
         reached(shared.redis(), patience).await;
@@ -45,14 +45,14 @@ impl Readiness {
         if !self.requires_store {
             return;
         }
-        let (mut told, mut looks) = (true, interval(LOOK_EVERY));
+        let (mut reported, mut looks) = (true, interval(LOOK_EVERY));
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
             let up = shared.redis().is_up();
-            if up != told {
+            if up != reported {
                 self.tell((!up).then_some(DOWN)).await;
-                told = up;
+                reported = up;
             }
         }
     }
@@ -64,14 +64,14 @@ impl Readiness {
         }
     }
 
-    /// Says no for good. Whatever follows the store must have ended.
+    /// Fails readiness for good. The task that follows the store must have ended.
     pub async fn report_draining(&self) {
         report_serving(&self.health, false).await;
         self.admin.report_draining();
     }
 }
 
-/// A store counts as asked until it fails, so before anybody asks it nothing is known.
+/// A store counts as healthy until it fails, so its health is unknown before the first request.
 async fn reached(store: &RedisStore, patience: Duration) {
     while store.reach(patience).await.is_err() {
         sleep(LOOK_EVERY).await;

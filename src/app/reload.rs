@@ -1,4 +1,4 @@
-//! What was loaded from files is loaded again when they have changed, or when the operator asks for it by SIGHUP.
+//! Reloads files when they change, or on SIGHUP.
 //!
 //! A read may hang, as on a network mount whose server is gone. So each reload reads on a thread of the blocking pool, which
 //! is left to itself when it takes too long, and a later attempt reads on another one.
@@ -40,7 +40,7 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Of the files of this watch; `given_up` counts reads that took too long.
+    /// For the files of this watch; `given_up` counts reads that timed out.
     pub fn new(setting: &'static str, watch: Watch, given_up: Counter) -> Self {
         Self { setting, watch, hangup: signal(SignalKind::hangup()).ok(), given_up, timeout: READ_TIMEOUT }
     }
@@ -96,13 +96,15 @@ impl Reload {
                         });
                         match applied.await {
                             Ok(back) => apply = back,
-                            Err(cause) => return error!(setting, %cause, "files are not watched any more"),
+                            Err(cause) => {
+                                return error!(setting, %cause, "file watch ended: changes are no longer reloaded");
+                            }
                         }
                     }
                 }
                 Err(cause) => {
                     if log.allows(Instant::now()) {
-                        error!(setting, cause, "files cannot be looked at; what was loaded before stays in force");
+                        error!(setting, cause, "files cannot be read; what was loaded before stays in force");
                     }
                     let back = async {
                         match reading.filter(|reading| !reading.is_finished()) {

@@ -1,4 +1,4 @@
-//! Who may connect and who may do what: loaded at the start, and again when the files change.
+//! TLS and credentials: loaded at startup and reloaded when their files change.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -21,12 +21,12 @@ use crate::{
 const GRPC: &[&[u8]] = &[b"h2"];
 const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// What guards the ports.
+/// TLS and authentication of both ports.
 pub struct Security {
     auth: Option<Arc<Auth>>,
     grpc: Option<Arc<Tls>>,
     http: Option<Arc<Tls>>,
-    /// What keeps it up to date, to be run beside the service.
+    /// The reload tasks, to be run beside the service.
     pub reloads: Vec<BoxFuture<'static, ()>>,
     poll: Duration,
     metrics: Arc<Metrics>,
@@ -53,7 +53,7 @@ impl Security {
             security.auth = Some(security.callers(path.clone())?);
         } else if settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients() {
             info!(
-                "clients are known by their certificates alone: they may check; to reset and to read metrics set `auth.file`"
+                "clients are authenticated by certificate alone and have the role check; for the roles reset and metrics set `auth.file`"
             );
             security.auth = Some(Arc::new(Auth::new(Callers::by_certificate_alone())));
         }
@@ -97,19 +97,19 @@ impl Security {
         });
         let reload = Reload::new("auth.file", watch, self.metrics.reads_given_up("auth.file"));
         let callers = file::load(&path).map_err(AppError::Auth)?;
-        info!(callers = callers.count(), "callers loaded");
+        info!(callers = callers.count(), "credentials loaded");
         let auth = Arc::new(Auth::new(callers));
         let apply = {
             let (auth, reloads) = (Arc::clone(&auth), self.metrics.auth_reloads());
             move |loaded: Result<Callers, Problems>| match loaded {
                 Ok(callers) => {
-                    info!(callers = callers.count(), "callers reloaded");
+                    info!(callers = callers.count(), "credentials reloaded");
                     auth.replace(callers);
                     reloads.count(true);
                 }
                 Err(problems) => {
                     for problem in &problems.0 {
-                        error!(%problem, "auth.file on disk is not valid; the callers before stay in force");
+                        error!(%problem, "auth.file on disk is not valid; the previous credentials stay in force");
                     }
                     reloads.count(false);
                 }
@@ -139,29 +139,29 @@ impl Security {
         self.auth.is_some()
     }
 
-    /// What asks who calls at a listener.
+    /// The authentication of a listener.
     pub fn authentication(&self, listener: &str) -> Option<Authentication> {
         let auth = self.auth.clone()?;
         Some(Authentication { auth, meter: self.metrics.auth(listener) })
     }
 
-    /// Warns where others than this machine can read what goes by a port, or may do everything by it.
+    /// Warns of a port beyond loopback without TLS or without authentication.
     pub fn warn_of_open(&self, listeners: [(&str, &str); 2]) {
         for (name, address) in listeners {
-            // What is no address is a unix socket.
+            // An address that does not parse is a unix socket.
             if !address.parse().is_ok_and(|address: SocketAddr| !address.ip().is_loopback()) {
                 continue;
             }
             if (if name == "grpc" { &self.grpc } else { &self.http }).is_none() {
                 warn!(
                     address,
-                    "{name}.listen is beyond loopback without TLS: who is on the way can read and change what is asked; set {name}.tls.cert"
+                    "{name}.listen is not loopback and has no TLS: traffic can be read and changed on the network; set {name}.tls.cert"
                 );
             }
             if self.auth.is_none() {
                 warn!(
                     address,
-                    "{name}.listen is beyond loopback, and whoever reaches it may do everything: set auth.file, or {name}.tls.client_ca"
+                    "{name}.listen is not loopback and has no authentication: every client that reaches it may do everything; set auth.file or {name}.tls.client_ca"
                 );
             }
         }
@@ -183,7 +183,7 @@ fn replace_tls(tls: &Tls, listener: &str, loaded: Result<Loaded, String>) {
             tls.replace(loaded);
         }
         Err(problem) => {
-            error!(listener, %problem, "{listener}.tls on disk cannot be used; the certificates before stay in force");
+            error!(listener, %problem, "{listener}.tls on disk cannot be used; the previous certificates stay in force");
         }
     }
 }

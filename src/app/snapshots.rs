@@ -1,4 +1,4 @@
-//! What a restart remembers: the snapshot is loaded before anything is served, written now and then, and at the end.
+//! The snapshot: loaded before serving, written periodically and at shutdown.
 
 use std::{
     collections::HashMap,
@@ -57,7 +57,7 @@ fn load_store(
     if start_empty {
         let wrong = |cause| AppError::SetAside { path: place.clone(), cause };
         match snapshot::set_aside(path).map_err(wrong)? {
-            Some(aside) => warn!(path = place, aside = %aside.display(), "starting empty: the snapshot is set aside"),
+            Some(aside) => warn!(path = place, aside = %aside.display(), "starting empty: the snapshot was renamed"),
             None => info!(path = place, "starting empty: there is no snapshot"),
         }
         return Ok(empty());
@@ -81,7 +81,7 @@ fn load(
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as Micros;
     let behind = snapshot.clock() - wall;
     if behind > USUAL_STEP {
-        warn!(seconds = behind / SECOND, "the wall clock stands behind the snapshot: time goes on from the snapshot's");
+        warn!(seconds = behind / SECOND, "the wall clock is behind the snapshot: time continues from the snapshot's");
     }
     let store = MemoryStore::new(settings.memory(), SystemClock::resuming_at(snapshot.clock()));
     let anchors: HashMap<_, _> = policy.domains().map(|domain| (domain_name(&domain.name), domain.anchor)).collect();
@@ -95,10 +95,7 @@ fn load(
     );
     if loaded.left_out > 0 {
         let max_keys = settings.max_keys;
-        warn!(
-            left_out = loaded.left_out,
-            max_keys, "the snapshot holds more than store.max_keys: the rest is forgotten"
-        );
+        warn!(left_out = loaded.left_out, max_keys, "the snapshot holds more than store.max_keys: the rest is dropped");
     }
     Ok(Some(store))
 }
@@ -149,7 +146,7 @@ impl Snapshots {
                 true
             }
             Err(cause) => {
-                error!(path = %path.display(), %cause, "the snapshot cannot be written; the one before stays");
+                error!(path = %path.display(), %cause, "the snapshot cannot be written; the previous one remains");
                 self.limiter.metrics().snapshot_failed();
                 false
             }

@@ -15,21 +15,20 @@ use crate::{
 
 /// Bytes that the process takes by itself.
 const BASE_BYTES: usize = 32 << 20;
-/// Of one state, with its key: what `./drill full-memory` measures, rounded up.
+/// Bytes of one state with its key: measured by `./drill full-memory`, rounded up.
 const STATE_BYTES: usize = 100;
-/// Of one connection without calls: what `./drill attack silent` measures, rounded up.
+/// Bytes of one connection without calls: measured by `./drill attack silent`, rounded up.
 const CONNECTION_BYTES: usize = 32 << 10;
-/// Of one call that has come and was not looked at yet, as where many come at once: what `./drill attack watch` measures,
-/// rounded up.
+/// Bytes of one call that was received but not yet dispatched: measured by `./drill attack watch`, rounded up.
 const NEW_CALL_BYTES: usize = 2 << 10;
-/// Of one call that waits: for its message, or for the store.
+/// Bytes of one call that waits for its message or for the store.
 const CALL_BYTES: usize = 8 << 10;
-/// Of one open health watch.
+/// Bytes of one open health watch.
 const WATCH_BYTES: usize = 6 << 10;
-/// Of one open stream, of checks or reflection: its buffers above all.
+/// Bytes of one open stream of checks or reflection, mostly buffers.
 const STREAM_BYTES: usize = 40 << 10;
 
-/// What it consists of.
+/// Its parts.
 pub struct WorstCase(Vec<Part>);
 
 struct Part {
@@ -48,7 +47,7 @@ impl WorstCase {
             part("states (store.max_keys)", settings.store.max_keys, STATE_BYTES),
             part("gRPC connections (grpc.max_connections)", grpc.max_connections, CONNECTION_BYTES),
             part(
-                "calls not looked at yet (grpc.max_streams of each connection)",
+                "calls not yet dispatched (grpc.max_streams of each connection)",
                 grpc.max_connections.saturating_mul(grpc.max_streams as usize),
                 NEW_CALL_BYTES,
             ),

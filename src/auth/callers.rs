@@ -10,7 +10,7 @@ use super::{
     token::TokenHash,
 };
 
-/// Who may do what.
+/// The clients and their roles.
 #[derive(Debug, Default)]
 pub struct Callers {
     tokens: Vec<Token>,
@@ -25,17 +25,17 @@ struct Token {
     end: Option<SystemTime>,
 }
 
-/// What credentials are worth.
+/// The result of authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// What they allow.
+    /// The roles of the client.
     pub roles: Roles,
     /// When they end; `None`: never by themselves.
     pub end: Option<SystemTime>,
 }
 
 impl Callers {
-    /// Where no file says more: whoever has a certificate may check.
+    /// Without a credentials file: every client with a certificate may check.
     pub fn by_certificate_alone() -> Self {
         let mut callers = Self::default();
         if let Ok(anybody) = NamePattern::try_from("*".to_owned()) {
@@ -61,10 +61,10 @@ impl Callers {
         self.count += 1;
     }
 
-    /// What a token and a certificate are worth together. A token that is not good spoils both.
+    /// Authenticates a client by token and certificate together. An invalid token fails the call.
     ///
     /// # Errors
-    /// [`Denied`] where nobody is known by them.
+    /// [`Denied`] where they belong to no client.
     pub fn grant(&self, token: Option<&TokenHash>, bearer: Option<&Bearer>, now: SystemTime) -> Result<Grant, Denied> {
         let by_certificate = bearer.and_then(|bearer| self.certificate(bearer));
         match (token, by_certificate) {
@@ -77,7 +77,7 @@ impl Callers {
         }
     }
 
-    /// The roles of all whose names a certificate bears; `None`: it is nobody's.
+    /// The roles of all clients that a certificate names; `None`: it names none.
     pub fn certificate(&self, bearer: &Bearer) -> Option<Roles> {
         let found = self.certificates.iter().filter(|(pattern, _)| bearer.is(pattern));
         found.map(|(_, roles)| *roles).reduce(Roles::and)
@@ -100,7 +100,7 @@ impl Grant {
     /// Whether it is enough.
     ///
     /// # Errors
-    /// [`Denied`] says what is missing, or that it has ended.
+    /// [`Denied`] says what is missing or expired.
     pub fn allows(&self, access: Access, now: impl FnOnce() -> SystemTime) -> Result<(), Denied> {
         if self.end.is_some_and(|end| end <= now()) {
             return Err(Denied::Expired);

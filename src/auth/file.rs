@@ -1,4 +1,4 @@
-//! The file that says who may do what.
+//! The credentials file: clients, their tokens and certificates, and their roles.
 
 use std::{collections::HashSet, path::Path, time::SystemTime};
 
@@ -117,7 +117,7 @@ impl Reader {
 
     fn caller(&mut self, caller: &Entry) {
         if !is_name(&caller.key) {
-            self.problem(caller.mark, "a caller's name is 1 to 256 bytes without control characters");
+            self.problem(caller.mark, "a client's name is 1 to 256 bytes without control characters");
             return;
         }
         let (mut roles, mut tokens, mut certificates) = (None, Vec::new(), Vec::new());
@@ -187,7 +187,7 @@ impl Reader {
             return None;
         };
         if !self.hashes.insert(hash.to_string()) {
-            self.problem(entry.value.mark, "this sha256 stands twice in the file");
+            self.problem(entry.value.mark, "duplicate sha256");
         }
         Some((hash, end))
     }
@@ -197,7 +197,7 @@ impl Reader {
         match NamePattern::try_from(text.to_owned()) {
             Ok(pattern) => {
                 if !self.names.insert(pattern.clone()) {
-                    self.problem(node.mark, format!("`{pattern}` stands twice in the file"));
+                    self.problem(node.mark, format!("duplicate certificate name `{pattern}`"));
                 }
                 Some(pattern)
             }
@@ -229,7 +229,7 @@ mod tests {
 
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn told(text: &str) -> String {
+    fn errors(text: &str) -> String {
         parse(text).unwrap_err().to_string()
     }
 
@@ -273,11 +273,11 @@ mod tests {
             ("callers: { a: { roles: [check], tokens: [{}] } }", "a token has its sha256, as `weir token` prints it"),
             ("callers: { a: { roles: [check], tokens: [{ sha256: abc }] } }", "sha256 has 64 hexadecimal digits"),
             ("callers: { a: { roles: [check], certificates: ['*a'] } }", "`*a` has its star elsewhere"),
-            ("callers: { a: { roles: [check], certificates: [b, b] } }", "`b` stands twice in the file"),
+            ("callers: { a: { roles: [check], certificates: [b, b] } }", "duplicate certificate name `b`"),
             ("callers: { a: { roles: [check], tokens: [{ sha256: HASH, expires: soon }] } }", "expires is a day"),
-            ("callers: { a: { roles: [check], tokens: [{ sha256: HASH }, { sha256: HASH }] } }", "stands twice"),
+            ("callers: { a: { roles: [check], tokens: [{ sha256: HASH }, { sha256: HASH }] } }", "duplicate sha256"),
         ] {
-            let error = told(&text.replace("HASH", HASH));
+            let error = errors(&text.replace("HASH", HASH));
             assert!(error.contains(expected), "{text}: {error}");
         }
         let problems = parse("callers:\n  a:\n    roles: [check]\n    tokens:\n    - sha256: abc\n").unwrap_err();
@@ -294,12 +294,12 @@ mod tests {
             "callers: { a: { roles: [check], certificates: ['weir_geheim *'] } }",
             "callers: { a: { roles: [check], tokens: [{ sha256: ba7816bf_geheim }] } }",
         ] {
-            let error = told(text);
+            let error = errors(text);
             assert!(!error.contains("geheim"), "{error}");
         }
         let many = (0..=MAX_ENTRIES).map(|number| format!("n{number}")).collect::<Vec<_>>().join(", ");
         assert!(
-            told(&format!("callers: {{ a: {{ roles: [check], certificates: [{many}] }} }}")).contains("at most 1000")
+            errors(&format!("callers: {{ a: {{ roles: [check], certificates: [{many}] }} }}")).contains("at most 1000")
         );
     }
 }

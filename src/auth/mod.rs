@@ -1,4 +1,4 @@
-//! Who may do what: callers are known by a bearer token or by the name in a certificate, and have roles.
+//! Authentication and authorization: clients authenticate by bearer token or client certificate, and have roles.
 
 pub mod callers;
 pub mod file;
@@ -23,15 +23,15 @@ pub use callers::{Callers, Grant};
 pub use role::{Access, Role, Roles};
 pub use token::TokenHash;
 
-/// How callers are known.
+/// How clients authenticate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthSettings {
-    /// The file that says who may do what. Empty: there is none.
+    /// The credentials file; empty: none.
     pub file: PathBuf,
 }
 
-/// Why a call is refused before anybody looks at what it asks.
+/// Why authentication or authorization rejects a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Denied {
     /// Neither a token nor a certificate of a caller.
@@ -40,7 +40,7 @@ pub enum Denied {
     /// The authorization is of another kind, or there are several.
     #[error("the authorization is not one bearer token")]
     NotBearer,
-    /// A token that nobody has.
+    /// The token belongs to no client.
     #[error("the bearer token is not known")]
     Unknown,
     /// A token whose time is over.
@@ -55,13 +55,13 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// Whether it is not known who calls; else it is, and is not enough.
+    /// Whether the client is unauthenticated; otherwise it lacks the role.
     pub fn is_unauthenticated(self) -> bool {
         !matches!(self, Self::Role(_))
     }
 }
 
-/// Who may do what, as it is in force.
+/// The credentials in force.
 pub struct Auth {
     callers: ArcSwap<Callers>,
     /// Beside the channel, since it is looked at with every call.

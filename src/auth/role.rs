@@ -1,6 +1,6 @@
-//! What callers may do.
+//! The roles of clients.
 
-/// What a caller may do.
+/// A role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Ask for decisions.
@@ -53,7 +53,7 @@ impl FromIterator<Role> for Roles {
     }
 }
 
-/// What a call needs.
+/// The access that a call requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Nothing: it is for everybody.

@@ -10,7 +10,7 @@ use ring::{
 use subtle::ConstantTimeEq;
 use weir_settings::Secret;
 
-/// What every token made here begins with, so that one which strays is found by those who look for secrets.
+/// The prefix of every token, by which secret scanners recognize a leaked one.
 pub const PREFIX: &str = "weir_";
 /// Bytes of chance in a token.
 const RANDOM_BYTES: usize = 32;
@@ -50,7 +50,7 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// A token that nobody can guess.
+/// A random token.
 ///
 /// # Errors
 /// A sentence where the system has no chance to give.

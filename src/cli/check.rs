@@ -8,10 +8,10 @@ use weir_core::domain::time::parse_duration;
 use super::{CommandResult, Failure, NO, block_on, client::Client, out::say, render::Decided};
 use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 
-/// Ask a service whether a request may pass, and charge it
+/// Check whether a request is allowed, and charge it
 ///
 /// The key is a path, root first: `weir check user alex trade`. Exit code 0: allowed; 1: refused; 2: an error. A cost of 0
-/// only looks; a negative one gives back.
+/// peeks; a negative cost refunds.
 #[derive(Args)]
 pub struct Check {
     /// The key's segments, root first
@@ -20,13 +20,13 @@ pub struct Check {
     /// The domain whose policy decides
     #[arg(long, default_value = "")]
     domain: String,
-    /// Units asked for
+    /// Units to charge
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     cost: i64,
-    /// Divides the limits: 0.5 allows twice as much, 0 lifts them
+    /// Divides the limits: 0.5 allows twice as much, 0 is unlimited
     #[arg(long, allow_negative_numbers = true)]
     factor: Option<f64>,
-    /// The longest wait to accept from limits that shape
+    /// Longest wait to accept from shaping limits
     #[arg(long, value_name = "TIME")]
     max_wait: Option<String>,
     /// Print JSON

@@ -1,4 +1,4 @@
-//! What the commands share that talk to a service.
+//! The client of the commands that call a service.
 
 use std::future::Future;
 
@@ -22,7 +22,7 @@ pub struct Client {
     options: Options,
 }
 
-/// A service that is told with every call who calls.
+/// A service to which every call carries the token.
 pub type Service = InterceptedService<Channel, ByToken>;
 
 /// Adds the token to calls, where there is one.
@@ -33,7 +33,7 @@ impl Interceptor for ByToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(value) = &self.0 {
             let value = MetadataValue::try_from(value.as_bytes());
-            let mut value = value.map_err(|_| Status::invalid_argument("the token is no text"))?;
+            let mut value = value.map_err(|_| Status::invalid_argument("the token is not text"))?;
             value.set_sensitive(true);
             request.metadata_mut().insert("authorization", value);
         }
@@ -68,7 +68,7 @@ impl Client {
             Ok(response) => Ok(response.into_inner()),
             Err(status) => {
                 let code = status.code();
-                // What a connection broke by, as a certificate that the service does not accept, is not in the message.
+                // The cause of a broken connection, such as a rejected certificate, is not in the message.
                 let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);
                 let inner = std::error::Error::source(&status).filter(|_| broken).map(cause);
                 Err(Failure(format!("{} ({code:?})", inner.as_deref().unwrap_or(status.message()))))

@@ -7,11 +7,10 @@ use clap::Args;
 use super::{CommandResult, SettingsArgs, block_on, out::say};
 use crate::app;
 
-/// Load settings, policy, certificates and clients as `serve` would, and print what would be in force
+/// Validate settings, policy, certificates and credentials without serving
 ///
-/// Nothing listens, and no store is asked. The last lines are the memory that the service takes at most within the settings,
-/// but for request bodies over HTTP and what HTTP/2 holds back for connections that read slowly. Exit code 0: `serve` would
-/// start with these files; 2: it would not, and why.
+/// Opens no port and no connection to the store. The last lines are an upper bound on memory within the settings, without
+/// HTTP request bodies and HTTP/2 send buffers of slow readers. Exit code 0: valid; 2: not valid, with the reason.
 #[derive(Args)]
 pub struct Check {
     #[command(flatten)]

@@ -14,7 +14,7 @@ use weir_policy::{Domain, Rules, tree::Found};
 
 use super::{CommandResult, Failure, out::say};
 
-/// Tell which limits a key meets, and why
+/// Explain which limits apply to a key, and why
 #[derive(Args)]
 pub struct Explain {
     /// A policy file, or a directory of them
@@ -25,10 +25,10 @@ pub struct Explain {
     /// The domain whose policy decides
     #[arg(long, default_value = "")]
     domain: String,
-    /// The longest period that is allowed, as in the setting max_period
+    /// Longest period that is allowed, as in the setting max_period
     #[arg(long, value_name = "TIME", default_value = "31d")]
     max_period: String,
-    /// Let several files of descriptors be of one domain, as the setting envoy.merge_domains does
+    /// Allow several descriptor files for one domain, as the setting envoy.merge_domains does
     #[arg(long)]
     merge_domains: bool,
     /// Print JSON
@@ -93,7 +93,7 @@ impl Explain {
         }
         let total: usize = steps.iter().map(|(_, _, node)| domain.limits_at(*node).len()).sum();
         if total == 0 {
-            say(format_args!("no limit on the way: everything is allowed"))?;
+            say(format_args!("no limit on the path: everything is allowed"))?;
         }
         Ok(())
     }

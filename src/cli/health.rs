@@ -7,12 +7,12 @@ use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus,
 
 use super::{CommandResult, NO, block_on, client::Client, out::say};
 
-/// Ask a service whether it serves
+/// Query the health of a service
 ///
-/// Exit code 0: it serves; 1: it says that it does not, as while it shuts down; 2: it cannot be asked.
+/// Exit code 0: serving; 1: not serving, for example while draining; 2: unreachable.
 #[derive(Args)]
 pub struct Health {
-    /// Ask for one gRPC service by its full name instead of the whole
+    /// Full name of one gRPC service; default: the whole server
     #[arg(long, default_value = "")]
     service: String,
     /// Print JSON

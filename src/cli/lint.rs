@@ -13,25 +13,25 @@ use super::{CommandResult, Failure, NO, out::say};
 
 /// Check policy files
 ///
-/// Every error is told with file, line and column; then what is valid but may surprise. Exit code 0: valid; 1: with
-/// --strict, there is something to look at; 2: not valid.
+/// Prints every error with file, line and column, then warnings. Exit code 0: valid; 1: warnings, with --strict; 2: not
+/// valid.
 #[derive(Args)]
 pub struct Lint {
     /// A policy file, or a directory of them
     path: PathBuf,
-    /// Tell which counts a change from this policy would forget, and which limits go on with the others
+    /// Compare with this older policy: print which counts the change would forget, and which limits keep theirs
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
-    /// The longest period that is allowed, as in the setting max_period
+    /// Longest period that is allowed, as in the setting max_period
     #[arg(long, value_name = "TIME", default_value = "31d")]
     max_period: String,
-    /// Let several files of descriptors be of one domain, as the setting envoy.merge_domains does
+    /// Allow several descriptor files for one domain, as the setting envoy.merge_domains does
     #[arg(long)]
     merge_domains: bool,
-    /// Refuse files that do not end with a line `...`, as the setting limits_require_end_marker does
+    /// Reject files that do not end with a line `...`, as the setting limits_require_end_marker does
     #[arg(long)]
     require_end_marker: bool,
-    /// Exit with 1 when there are warnings, or counts that would be forgotten
+    /// Exit with 1 on warnings, or when counts would be forgotten
     #[arg(long)]
     strict: bool,
     /// Print JSON
@@ -59,7 +59,7 @@ impl Lint {
             }
         };
         let mut warnings = lint::warnings(&loaded.policy);
-        warnings.extend(loaded.empty.iter().map(|path| format!("{} holds nothing", path.display())));
+        warnings.extend(loaded.empty.iter().map(|path| format!("{} is empty", path.display())));
         let Changes { forgotten, moved } = match &self.against {
             Some(old) => {
                 let old = weir_policy::load(old, &Rules { require_end_marker: false, ..rules })?;
@@ -75,7 +75,7 @@ impl Lint {
         } else {
             say(format_args!("{}: valid; domains: {domains}, limits: {limits}", self.path.display()))?;
             for skipped in &loaded.skipped {
-                say(format_args!("passed over: {}", skipped.display()))?;
+                say(format_args!("skipped: {}", skipped.display()))?;
             }
             for warning in &warnings {
                 say(format_args!("warning: {warning}"))?;

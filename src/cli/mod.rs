@@ -12,7 +12,7 @@ mod render;
 mod reset;
 mod serve;
 mod signals;
-// What it reads is fuzzed from outside.
+// Its parsers are fuzzed.
 #[doc(hidden)]
 pub mod simulate;
 mod token;
@@ -40,14 +40,14 @@ enum Command {
     Reset(reset::Reset),
     Health(health::Health),
     Token(token::Token),
-    /// Look at settings without a service
+    /// Check settings without a server
     #[command(subcommand)]
     Config(Config),
-    /// Look at policy files without a service
+    /// Check policy files without a server
     #[command(subcommand)]
     Limits(Limits),
     Simulate(simulate::Simulate),
-    /// Come over from another service
+    /// Import configuration from another service
     #[command(subcommand)]
     Migrate(Migrate),
 }
@@ -119,7 +119,7 @@ pub fn run() -> ExitCode {
 /// The exit code for "no".
 const NO: u8 = 1;
 
-/// Why a command failed, as it is told.
+/// Why a command failed, as it is printed.
 struct Failure(String);
 
 impl<E: Display> From<E> for Failure {
@@ -130,7 +130,7 @@ impl<E: Display> From<E> for Failure {
 
 type CommandResult = Result<ExitCode, Failure>;
 
-/// The environment. A text that is not UTF-8 is told as a bad value of its variable, not passed over.
+/// The environment. A value that is not UTF-8 is reported as a bad value of its variable, not ignored.
 fn variables() -> impl Iterator<Item = (String, String)> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     env::vars_os().map(move |(name, value)| (text(name), text(value)))

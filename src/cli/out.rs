@@ -5,7 +5,7 @@ use std::{
     io::{self, ErrorKind, Stdout, Write},
 };
 
-/// Standard output. What nobody reads any more, as in `weir … | head -1`, is dropped, and the exit code stays what it is.
+/// Standard output. A closed pipe, as in `weir … | head -1`, is ignored and does not change the exit code.
 pub struct Out(Stdout);
 
 impl Out {

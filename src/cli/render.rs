@@ -8,7 +8,7 @@ use crate::{limiter::Answer, proto, transport::decision_json};
 /// A decision as `simulate` and `--json` print it. Without a limit: limit, remaining and binding are null.
 pub struct Decided {
     pub summary: Summary,
-    /// Told only where it is so.
+    /// Printed only where true.
     degraded: bool,
     levels: Vec<Level>,
 }
@@ -72,7 +72,7 @@ impl Serialize for Level {
 }
 
 impl Decided {
-    /// For a person: one line that says it all, then a line for each level, the binding one marked.
+    /// As text: a summary line, then a line for each level, the binding one marked.
     pub fn text(&self) -> String {
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
@@ -81,7 +81,7 @@ impl Decided {
             (Some(level), false) => format!("refused by {}: {}\n", level.name, level.standing()),
         };
         if self.degraded {
-            text.push_str("  (degraded: the shared store did not answer, so this was decided without it)\n");
+            text.push_str("  (degraded: decided without the shared store, which did not answer)\n");
         }
         let width = self.levels.iter().map(|level| level.name.chars().count()).max().unwrap_or(0);
         for (index, level) in self.levels.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Level {
     fn standing(&self) -> String {
         let Decision { limit, remaining, retry_after, reset_after, never, .. } = self.decision;
         let left = format!("{remaining} of {limit} left");
-        let new = format!("as new after {}", shown(reset_after));
+        let new = format!("full again in {}", shown(reset_after));
         match (retry_after, never) {
             (Some(retry), _) => format!("{left}, retry after {}, {new}", shown(retry)),
             (None, true) => format!("{left}, never: the cost is above the limit"),

@@ -7,16 +7,16 @@ use clap::Args;
 use super::{CommandResult, block_on, client::Client, out::say};
 use crate::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
 
-/// Make a service forget a key, so that its next check finds it as if never seen
+/// Reset a key: forget its counts
 #[derive(Args)]
 pub struct Reset {
     /// The key's segments, root first
     #[arg(required = true, value_name = "KEY")]
     key: Vec<String>,
-    /// The domain that the key is in
+    /// The domain of the key
     #[arg(long, default_value = "")]
     domain: String,
-    /// Also forget every key below it
+    /// Also reset every key below it
     #[arg(long)]
     subtree: bool,
     /// Print JSON
@@ -37,10 +37,10 @@ impl Reset {
         if self.json {
             say(serde_json::json!({ "existed": answer.existed, "scanned": answer.scanned }))?;
         } else {
-            let below = if self.subtree { " and all below it" } else { "" };
+            let below = if self.subtree { " and every key below it" } else { "" };
             let existed = if answer.existed { "it had state" } else { "it had no state of its own" };
-            let scanned = if answer.scanned { "; keys that were written meanwhile may remain" } else { "" };
-            say(format_args!("forgot {path}{below}; {existed}{scanned}"))?;
+            let scanned = if answer.scanned { "; keys written meanwhile may remain" } else { "" };
+            say(format_args!("reset {path}{below}; {existed}{scanned}"))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::{CommandResult, Failure, SettingsArgs, signals::StopSignals};
 use crate::{app::App, config::Settings, telemetry};
 
-/// How long a start may take before the log says that it goes on, and again how often.
+/// How long a start may take before it is logged, and how often it is logged again.
 const SLOW_START: Duration = Duration::from_secs(60);
 /// The exit code when the last snapshot could not be written.
 const NOT_SAVED: u8 = 3;
@@ -18,7 +18,7 @@ const NOT_SAVED: u8 = 3;
 ///
 /// Settings come from a file, then the environment (WEIR_GRPC__LISTEN for grpc.listen), then flags; config/weir.yaml
 /// explains each. Ports: gRPC 127.0.0.1:8081; HTTP 127.0.0.1:8080 with the same as JSON, /metrics, /healthz and /readyz.
-/// SIGHUP reads the policy again; a changed file is noticed by itself. A second SIGTERM or SIGINT ends at once.
+/// SIGHUP reloads the policy; changed files are reloaded automatically. A second SIGTERM or SIGINT ends at once.
 ///
 /// Exit codes: 0 after SIGTERM or SIGINT; 2 when it cannot start; 3 when the last snapshot could not be written; 4 after a
 /// second signal.
@@ -26,13 +26,13 @@ const NOT_SAVED: u8 = 3;
 pub struct Serve {
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Set the snapshot aside, as PATH.rejected, and start without it
+    /// Rename the snapshot to PATH.rejected, and start without it
     #[arg(long)]
     start_empty: bool,
 }
 
 impl Serve {
-    /// What runs when no command is given.
+    /// The default command.
     pub fn quick_start(config: Option<PathBuf>) -> Self {
         let config = env::var_os("WEIR_CONFIG").map(PathBuf::from).or(config);
         Self { settings: SettingsArgs { config, ..SettingsArgs::default() }, start_empty: false }
@@ -62,10 +62,10 @@ async fn serve(settings: Settings, start_empty: bool, mut signals: StopSignals) 
         tokio::select! {
             bound = &mut starting => break bound??,
             signal = signals.first() => {
-                info!(signal, "asked to end before it served");
+                info!(signal, "stopped during startup");
                 return Ok(ExitCode::SUCCESS);
             }
-            () = sleep(SLOW_START) => warn!("still starting: the files that the settings name are not read yet"),
+            () = sleep(SLOW_START) => warn!("still starting: reading the configured files"),
         }
     };
     let shutdown = async move {

@@ -1,4 +1,4 @@
-//! What may end a command before it is done.
+//! Signals that end a command early.
 
 use std::{future::pending, io, sync::mpsc, thread, time::Duration};
 
@@ -56,9 +56,9 @@ impl StopSignals {
                 _ = interrupt.recv() => "SIGINT",
             }
         };
-        let (told, first) = watch::channel("");
+        let (sender, first) = watch::channel("");
         let listen = async move {
-            told.send_replace(next().await);
+            sender.send_replace(next().await);
             next().await;
             end_at_once();
         };
@@ -71,7 +71,7 @@ impl StopSignals {
         match self.0.wait_for(|name| !name.is_empty()).await {
             Ok(name) => *name,
             // Its thread has died: nothing else can ask for the end.
-            Err(_) => "no signal can be heard",
+            Err(_) => "signals cannot be received",
         }
     }
 }
@@ -81,7 +81,7 @@ fn end_at_once() -> ! {
     // On another thread, as standard error may hang too.
     let (done, logged) = mpsc::channel::<()>();
     let log = thread::Builder::new().spawn(move || {
-        warn!("asked again: ending at once");
+        warn!("second signal: ending at once");
         drop(done);
     });
     if log.is_ok() {

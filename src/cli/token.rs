@@ -10,19 +10,19 @@ use weir_policy::limits::is_name;
 use super::{CommandResult, Failure, out::say};
 use crate::auth::{Role, TokenHash, token};
 
-/// Make a bearer token, and its entry for the file in auth.file
+/// Create a bearer token and its entry for the credentials file (auth.file)
 ///
-/// The token goes to whoever calls, and is kept nowhere here; the entry has its hash alone. A caller that has an entry
-/// already gets another token by adding the line below `tokens`.
+/// Give the token to the client; Weir does not store it. The entry holds only its hash. To give an existing client another
+/// token, add the line below `tokens` to its entry.
 #[derive(Args)]
 pub struct Token {
-    /// The caller's name
+    /// The client's name
     #[arg(value_name = "NAME")]
     name: String,
-    /// What it may do: check, reset, metrics; several with commas
+    /// Its roles: check, reset, metrics; separated by commas
     #[arg(long, value_delimiter = ',', default_value = "check", value_parser = parse_role)]
     roles: Vec<Role>,
-    /// How long it is good, from now: 90d
+    /// How long the token is valid, from now: 90d
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
     /// Print JSON
@@ -37,7 +37,7 @@ fn parse_role(name: &str) -> Result<Role, String> {
 impl Token {
     pub fn run(self) -> CommandResult {
         if !is_name(&self.name) {
-            return Err(Failure("a caller's name is 1 to 256 bytes without control characters".to_owned()));
+            return Err(Failure("a client's name is 1 to 256 bytes without control characters".to_owned()));
         }
         let expires = self.expires.as_deref().map(end).transpose().map_err(Failure)?;
         let token = token::random().map_err(Failure)?;
@@ -66,6 +66,6 @@ impl Token {
 fn end(after: &str) -> Result<String, String> {
     let micros = parse_duration(after)?;
     let end = OffsetDateTime::now_utc().checked_add(time::Duration::microseconds(micros));
-    let end = end.and_then(|end| end.replace_nanosecond(0).ok()).ok_or("that is too far away")?;
+    let end = end.and_then(|end| end.replace_nanosecond(0).ok()).ok_or("the expiry is too far in the future")?;
     end.format(&Rfc3339).map_err(|error| error.to_string())
 }

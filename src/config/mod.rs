@@ -29,7 +29,7 @@ use crate::{
     transport::{grpc::GrpcSettings, http::HttpSettings, rls::EnvoySettings},
 };
 
-/// Most decisions that a bound may let wait at once: beyond it there is no telling it from none.
+/// Largest bound on concurrent decisions: a larger one would bound nothing in practice.
 const MAX_CONCURRENT_REQUESTS: usize = 10_000_000;
 
 /// All settings. `config/weir.yaml` explains each.
@@ -48,7 +48,7 @@ pub struct Settings {
     pub grpc: GrpcSettings,
     /// The HTTP port.
     pub http: HttpSettings,
-    /// How callers are known.
+    /// Authentication.
     pub auth: AuthSettings,
     /// How Envoy is answered.
     pub envoy: EnvoySettings,
@@ -84,7 +84,7 @@ impl Default for Settings {
     }
 }
 
-/// What flags may set; each stands above everything else.
+/// Settings from flags, which take precedence over all others.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     /// `--limits`.
@@ -124,7 +124,7 @@ impl Settings {
         }
         figment = figment.merge(source::environment(environment, &defaults).map_err(ConfigError::Environment)?);
         figment = figment.merge(source::Values::new("flags", flags.dict()));
-        let settings: Self = figment.select(Profile::Default).extract_lossy().map_err(|error| told(&error))?;
+        let settings: Self = figment.select(Profile::Default).extract_lossy().map_err(|error| value_error(&error))?;
         settings.checked()
     }
 
@@ -133,7 +133,7 @@ impl Settings {
         Bounds { max_period: self.max_period.0 }
     }
 
-    /// What policy files may do, and must.
+    /// The rules for policy files.
     pub fn policy_rules(&self) -> Rules {
         Rules {
             bounds: self.bounds(),
@@ -204,7 +204,7 @@ impl Flags {
 }
 
 /// A figment error in one line: the key, what is wrong with it, and where it was set.
-fn told(error: &figment::Error) -> ConfigError {
+fn value_error(error: &figment::Error) -> ConfigError {
     let key = error.path.join(".");
     let place = error.metadata.as_ref().map(|metadata| format!(" (set in {})", metadata.name)).unwrap_or_default();
     ConfigError::Value(format!("{key}: {}{place}", error.kind))
@@ -328,7 +328,7 @@ mod tests {
                 &[],
                 "http.ui.hosts has `weir:8080`: a name is without scheme, port",
             ),
-            ("grpc: { listen: nowhere }", &[], "`nowhere` is no address"),
+            ("grpc: { listen: nowhere }", &[], "`nowhere` is not an address"),
             ("", &[("WEIR_GRPC__WORKER", "1")], "WEIR_GRPC__WORKER"),
             ("", &[("WEIR_GRPC__WORKERS", "many")], "grpc.workers"),
             ("store: { url: 'rdis://:secret@h' }", &[], "there is no store `rdis`"),
@@ -366,8 +366,8 @@ mod tests {
             ("http: { max_concurrent_requests: 10000001 }", &[], "max_concurrent_requests is 0 to 10000000"),
             ("grpc: { message_timeout: 99ms }", &[], "grpc.message_timeout is 100ms to 1d"),
             ("envoy: { headers: on }", &[], "envoy.headers"),
-            ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is no name of a header"),
-            ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is no name of a header"),
+            ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is not a header name"),
+            ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is not a header name"),
         ] {
             let error = load(yaml, environment).unwrap_err();
             assert!(error.contains(text), "{error}");

@@ -17,7 +17,7 @@ use weir_settings::{
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The prefix of every variable.
 const PREFIX: &str = "WEIR_";
-/// What Kubernetes sets for a Service called weir.
+/// Variables that Kubernetes sets for a Service named weir.
 const NOT_SETTINGS: [&str; 2] = ["WEIR_PORT", "WEIR_SERVICE_"];
 /// The variables of the command line and of the example clients: the file's name, and how a caller gets to a service.
 const OF_COMMANDS: [&str; 6] =
@@ -143,7 +143,7 @@ fn list(items: &[Node], key: &str, problems: &mut Problems) -> Value {
 
 /// The values of the variables that begin with `WEIR_`; `__` stands between the levels of a key.
 ///
-/// figment's own `Env` does not serve: it reads `0123` as the number 123 before anybody knows that a password is meant, and
+/// figment's own `Env` does not serve: it reads `0123` as the number 123 although the setting may be a password, and
 /// skips a name with an empty level instead of refusing it.
 pub fn environment(variables: impl IntoIterator<Item = (String, String)>, defaults: &Dict) -> Result<Figment, String> {
     let mut values = Figment::new();

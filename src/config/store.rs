@@ -1,4 +1,4 @@
-//! What settings of the store may be, alone and together.
+//! Validates the settings of the store.
 
 use std::path::Path;
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_told() {
-        for (redis, told) in [
+        for (redis, expected) in [
             ("username: app", "store.redis.username or the user in store.url has no password"),
             ("password: a, password_file: b", "only one of them may be set"),
             ("sentinel: { password: a, password_file: b }", "store.redis.sentinel.password and"),
@@ -145,8 +145,8 @@ mod tests {
             ("tls: { ca: x }", "store.redis.tls is set but not enabled"),
             ("tls: { enabled: true, cert: weir.yaml }", "either both are set or none"),
             ("tls: { enabled: true, ca: nowhere.pem }", "store.redis.tls: nowhere.pem: No such file"),
-            ("tls: { enabled: true, ca: weir.yaml }", "store.redis.tls: weir.yaml: no certificate in it"),
-            ("tls: { enabled: true, ca: weir.yaml, server_name: 'a b' }", "`a b` is no name of a host"),
+            ("tls: { enabled: true, ca: weir.yaml }", "store.redis.tls: weir.yaml: it contains no certificate"),
+            ("tls: { enabled: true, ca: weir.yaml, server_name: 'a b' }", "`a b` is not a host name"),
             ("key_prefix:", ""),
             ("pool_size: 0", "store.redis.pool_size is 1 to 64"),
             ("pool_size: 65", "store.redis.pool_size is 1 to 64"),
@@ -157,9 +157,9 @@ mod tests {
             ("pool: 1", "unknown key `store.redis.pool`"),
         ] {
             let loaded = load(&format!("store: {{ url: 'redis://h', redis: {{ {redis} }} }}"), &[]);
-            assert_eq!(loaded.is_ok(), told.is_empty(), "{redis}: {loaded:?}");
+            assert_eq!(loaded.is_ok(), expected.is_empty(), "{redis}: {loaded:?}");
             let error = loaded.err().unwrap_or_default();
-            assert!(error.contains(told), "{redis}: {error}");
+            assert!(error.contains(expected), "{redis}: {error}");
         }
         let long = "p".repeat(129);
         assert!(load("", &[("WEIR_STORE__REDIS__KEY_PREFIX", &long)]).unwrap_err().contains("at most 128 bytes"));

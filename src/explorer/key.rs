@@ -7,7 +7,7 @@ use serde::{
 };
 use serde_json::json;
 
-use super::{Asked, Reply, read, told};
+use super::{Explorer, Reply, json_reply, read};
 use crate::{
     limiter::{self, Invalid, LevelAnswer},
     transport::{decision_json, http::problem::Problem, status::Rejected},
@@ -34,8 +34,8 @@ fn unchanged() -> f64 {
     1.0
 }
 
-/// What a request would be answered now. It is not made.
-pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
+/// Previews the decision of a request; nothing is charged.
+pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     // Units that are given back are no question.
     if wanted.cost < 0 {
@@ -49,7 +49,7 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     request.set_terms(wanted.cost, None, wanted.factor).map_err(|error| rejected(error.into()))?;
     let handle = explorer.0.limiter.policy_handle();
     let answer = explorer.0.limiter.preview(&handle, &request).await.map_err(rejected)?;
-    Ok(told(&json!({
+    Ok(json_reply(&json!({
         "allowed": answer.summary.decision.allowed,
         "retry_after_us": answer.summary.decision.retry_after,
         "never": answer.summary.decision.never,

@@ -1,10 +1,10 @@
-//! What changes from moment to moment: counters of limits, busy keys.
+//! Live data: counters of limits, hot keys.
 
 use axum::extract::{Request, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Asked, Reply, no_domain, read, told};
+use super::{Explorer, Reply, json_reply, no_domain, read};
 use crate::telemetry::{HotKey, HotKeys};
 
 /// Most keys of each list.
@@ -18,7 +18,7 @@ struct Wanted {
 
 /// The counters of a domain since its policy is in force, and its keys that are worth a look. Of limits only those that have
 /// decided anything: number, allowed, limited, limited as a shadow, near.
-pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
+pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
     let handle = limiter.policy_handle();
@@ -31,7 +31,7 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
     });
     let limits: Vec<_> = limits.collect();
     let (busy, near) = limiter.hot_keys().map(|keys: &HotKeys| keys.read(&domain.name, MAX_KEYS)).unwrap_or_default();
-    Ok(told(&json!({
+    Ok(json_reply(&json!({
         "version": handle.version,
         "at_ms": explorer.0.started.elapsed().as_millis() as u64,
         "states": limiter.store().memory().stats().keys,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::{
     Extension, Router,
     body::Body,
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware::map_response,
     response::{IntoResponse, Response},
@@ -45,7 +45,7 @@ const FILES: [(&str, &str, &str); 7] = [
     ("/ui/draw.js", JAVASCRIPT, include_str!("page/draw.js")),
 ];
 
-/// What every answer below `/ui` says: the page gets nothing from elsewhere, and nothing elsewhere gets at the page.
+/// The security headers of every response below `/ui`: no resources from other origins, no embedding in other pages.
 const HEADERS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -67,7 +67,7 @@ struct Service {
     bounds: Bounds,
     sites: Sites,
     started: Instant,
-    /// Of simulations, one is run at a time.
+    /// One simulation runs at a time.
     simulating: Arc<Semaphore>,
 }
 
@@ -97,13 +97,12 @@ impl Explorer {
 }
 
 type Reply = Result<Response, Problem>;
-type Asked = State<Explorer>;
 
-/// What the caller may do: everything, where callers are not known.
+/// The client's roles: all, where authentication is disabled.
 async fn session(roles: Option<Extension<Roles>>) -> Response {
     let may = |role: &Role| roles.as_ref().is_none_or(|Extension(roles)| roles.has(*role));
     let roles: Vec<_> = Role::ALL.iter().filter(|role| may(role)).map(|role| role.name()).collect();
-    told(&json!({ "roles": roles, "weir": env!("CARGO_PKG_VERSION") }))
+    json_reply(&json!({ "roles": roles, "weir": env!("CARGO_PKG_VERSION") }))
 }
 
 async fn guarded(mut response: Response) -> Response {
@@ -120,7 +119,7 @@ async fn read<T: DeserializeOwned>(explorer: &Explorer, request: Request) -> Res
     serde_json::from_str(&text).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-fn told(answer: &impl Serialize) -> Response {
+fn json_reply(answer: &impl Serialize) -> Response {
     match serde_json::to_vec(answer) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], Body::from(body)).into_response(),
         // Not for answers whose every value is a text or a number.

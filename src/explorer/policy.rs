@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use weir_core::{domain::Charge, plan::Limit};
 use weir_policy::{Domain, Policy, tree::NodeId};
 
-use super::{Asked, Reply, no_domain, read, told};
+use super::{Explorer, Reply, json_reply, no_domain, read};
 use crate::transport::http::problem::Problem;
 
-/// Most nodes that are told at once.
+/// Most nodes of one reply.
 const MAX_NODES: usize = 1_000;
-/// Most domains that are told.
+/// Most domains of one reply.
 const MAX_DOMAINS: usize = 1_000;
 
 #[derive(Deserialize)]
@@ -30,19 +30,19 @@ struct Wanted {
 
 /// A node with the limits there.
 #[derive(Serialize)]
-struct Place<'a> {
+struct ShownNode<'a> {
     id: NodeId,
     parent: Option<NodeId>,
     segment: &'a str,
     limits: Vec<Value>,
-    /// What its file says of it beside the limits.
+    /// Its attributes in the file beside the limits.
     marks: Vec<&'static str>,
-    /// Children that are not told for want of room.
+    /// Children left out because of MAX_NODES.
     hidden: usize,
 }
 
 /// The domains, and the tree of one.
-pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
+pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     let handle = explorer.0.limiter.policy_handle();
     let policy = &handle.policy;
@@ -58,7 +58,7 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
         Some(_) => return Err(Problem::new(StatusCode::CONFLICT, "the policy is not the same any more")),
     };
     let names: Vec<_> = domains.iter().take(MAX_DOMAINS).map(|domain| &*domain.name).collect();
-    Ok(told(&json!({
+    Ok(json_reply(&json!({
         "version": handle.version,
         "limits": policy.limit_count(),
         "domains": names,
@@ -81,15 +81,15 @@ fn head(policy: &Policy, domain: &Domain) -> Value {
 }
 
 /// The nodes below one, near ones first, each behind its parent.
-fn nodes<'d>(domain: &'d Domain, start: NodeId, counts_apart: &dyn Fn(u32) -> bool) -> Vec<Place<'d>> {
-    let mut found: Vec<Place<'d>> = Vec::new();
-    // A parent that is told itself, by its place in `found`.
+fn nodes<'d>(domain: &'d Domain, start: NodeId, counts_apart: &dyn Fn(u32) -> bool) -> Vec<ShownNode<'d>> {
+    let mut found: Vec<ShownNode<'d>> = Vec::new();
+    // The index in `found` of a parent that is in the reply.
     let mut open = VecDeque::from([(start, None)]);
     while let Some((node, place)) = open.pop_front() {
         let (children, hidden) = children(domain, node, MAX_NODES - found.len());
         for (segment, id) in children {
             open.push_back((id, Some(found.len())));
-            found.push(Place {
+            found.push(ShownNode {
                 id,
                 parent: place.map(|_: usize| node),
                 segment,

@@ -1,4 +1,4 @@
-//! What a policy would do with arrivals of a pattern, in virtual time.
+//! Simulates a policy against an arrival pattern, in virtual time.
 
 use std::{
     path::Path,
@@ -21,7 +21,7 @@ use weir_settings::{
     document::{self, Value},
 };
 
-use super::{Asked, Reply, read, told};
+use super::{Explorer, Reply, json_reply, read};
 use crate::{
     limiter::{self, Answer, CheckError, DryRun, Invalid},
     transport::{http::problem::Problem, status::Rejected},
@@ -29,7 +29,7 @@ use crate::{
 
 /// Most arrivals of a simulation.
 const MAX_ARRIVALS: u64 = 10_000;
-/// In how many steps its time is told.
+/// The number of steps of the timeline.
 const STEPS: usize = 120;
 /// Longest time that is simulated.
 const MAX_SECONDS: f64 = 31.0 * 86_400.0;
@@ -58,18 +58,18 @@ pub struct Wanted {
     random: bool,
 }
 
-/// What was done in one step of time.
+/// The decisions of one step of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Step {
     allowed: u64,
     refused: u64,
     /// The longest wait of those that passed.
     wait_us: Micros,
-    /// What the limit that binds had left at the end; nothing where none does, or nobody came.
+    /// What the binding limit had left at the end; nothing without a binding limit or an arrival.
     remaining: Option<u64>,
 }
 
-/// What one limit did.
+/// The decisions of one limit.
 #[derive(Debug, Serialize)]
 struct OfLimit {
     name: String,
@@ -89,7 +89,7 @@ struct Course {
 }
 
 /// Runs a simulation.
-pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
+pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
     let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "");
@@ -102,7 +102,7 @@ pub async fn tell(State(explorer): Asked, request: Request) -> Reply {
         drop(turn);
         course
     });
-    run.await.map_err(|_| failed())?.map(|course| told(&course))
+    run.await.map_err(|_| failed())?.map(|course| json_reply(&course))
 }
 
 fn invalid(field: &str, message: impl Into<String>) -> Problem {
@@ -136,13 +136,13 @@ impl Wanted {
     }
 
     fn run(&self, in_force: &Policy, bounds: &Bounds) -> Result<Course, Problem> {
-        // What is within this is so when it is read again.
+        // Values within these bounds survive a round trip.
         let document = document::parse_within(&self.draft, MAX_DRAFT).map_err(of_draft)?;
         let drafted = match document.as_ref().map(|document| &document.value) {
             Some(Value::Map(_)) => Some(weir_policy::parse(&self.draft, bounds).map_err(of_draft)?),
             _ => None,
         };
-        // What a draft calls its domain does not matter.
+        // The domain name of a draft does not matter.
         let name = drafted.as_ref().and_then(|policy| policy.domains().next()).map(|domain| domain.name.to_string());
         let name = name.unwrap_or_else(|| self.domain.clone());
         let mut request = limiter::Request::new(&name, &self.key).map_err(|error| rejected(error.into()))?;

@@ -1,4 +1,4 @@
-//! What is answered to a request.
+//! The answer to a request.
 
 use smallvec::SmallVec;
 use weir_core::{
@@ -12,7 +12,7 @@ use weir_store::Verdict;
 pub struct Answer<'a> {
     /// The answer over all levels that count.
     pub summary: Summary,
-    /// What each level said, root first.
+    /// The decision of each level, root first.
     pub levels: SmallVec<[LevelAnswer<'a>; 4]>,
     /// Decided without the shared store.
     pub degraded: bool,
@@ -20,7 +20,7 @@ pub struct Answer<'a> {
     pub domain: Option<u32>,
 }
 
-/// What one level said.
+/// The decision of one level.
 #[derive(Debug)]
 pub struct LevelAnswer<'a> {
     /// The limit.

@@ -1,6 +1,6 @@
 //! The questions of Envoy: several descriptors in one request, each answered for itself, all decided in one plan.
 //!
-//! Nobody who asks is refused for what a descriptor holds: Envoy lets requests through that get an error. How many there are
+//! No request is rejected because of a descriptor's content: Envoy would let a request through that gets an error. How many there are
 //! is for Envoy's configuration to say, so too many are an error and never decided in part. A descriptor that would take the
 //! limits of a request past their bound has none, and that is counted.
 
@@ -36,13 +36,13 @@ pub struct DescriptorsRequest {
 pub struct Descriptor {
     /// Keys and values, in order: of any number and length, empty ones included.
     pub entries: Vec<(String, String)>,
-    /// Units asked for: 0 peeks, negative refunds; beyond ±2^32 they count as that.
+    /// Units to charge: 0 peeks, negative refunds; beyond ±2^32 they count as that.
     pub hits: i64,
     /// A limit to use in place of the policy's.
     pub over: Option<Override>,
 }
 
-/// A limit that a descriptor brings along. One whose unit is unknown is none: whoever decodes leaves it out.
+/// A limit that a descriptor brings along. The decoder leaves out limits with an unknown unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Override {
     /// Hits in each unit of time; 0: none.
@@ -83,7 +83,7 @@ pub(super) struct MetLimit<'a> {
     /// How many segments it covers.
     pub depth: u8,
     pub limit: &'a Limit,
-    /// What a file of descriptors says of it.
+    /// Its rule in a file of descriptors.
     pub written: Option<&'a RuleLimit>,
 }
 
@@ -209,7 +209,7 @@ impl Override {
 }
 
 impl Resolved<'_> {
-    /// What a store has to decide by the policy of this version.
+    /// The plan by the policy of this version.
     pub(super) fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
         let anchor = self.domain.map_or(0, |domain| domain.anchor);
         let mut levels = SmallVec::new();
@@ -219,9 +219,9 @@ impl Resolved<'_> {
             levels.extend(found.limits().map(level));
         }
         let charge = self.domain.map_or_else(Charge::default, |domain| domain.charge);
-        // Who asks for Envoy cannot wait.
+        // Envoy cannot delay a request.
         let mut plan = plan_in(self.domain, levels, charge, Some(0));
-        // Of several descriptors, the path of one does not tell the levels of the others.
+        // With several descriptors, the path of one does not identify the levels of the others.
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);
         plan

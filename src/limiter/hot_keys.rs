@@ -3,7 +3,7 @@
 use weir_core::domain::Key;
 use weir_store::Store;
 
-use super::{Answer, LevelAnswer, Limiter, Request, Resolved, Status};
+use super::{Answer, DescriptorAnswer, LevelAnswer, Limiter, Request, Resolved};
 use crate::telemetry::{HotKeys, Sighting};
 
 impl<S: Store> Limiter<S> {
@@ -22,7 +22,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Samples the keys of the descriptors of a request.
-    pub(super) fn sample_hot_keys_of_descriptors(&self, request: &Resolved<'_>, statuses: &[Status<'_>]) {
+    pub(super) fn sample_hot_keys_of_descriptors(&self, request: &Resolved<'_>, statuses: &[DescriptorAnswer<'_>]) {
         let Some(keys) = &self.hot_keys else { return };
         let Some(weight) = keys.due() else { return };
         let domain = request.domain.map_or("", |domain| &domain.name);
@@ -34,7 +34,7 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Of each level that met a key. `shadow` says whether they all only watch, where that is not for their limits to say.
+/// Samples each level of a request. `shadow`: whether all levels are shadowed, where the rule decides that.
 #[cold]
 fn sample<'s>(
     keys: &HotKeys,

@@ -24,7 +24,7 @@ pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
 pub use dry_run::DryRun;
 pub use policy_handle::PolicyHandle;
 pub use request::{CheckError, Invalid, Request};
-pub use status::{Shown, Status, Statuses};
+pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
 
 /// Decides requests by the policy in force, over one store.
 pub struct Limiter<S> {

@@ -12,7 +12,7 @@ use crate::telemetry::{Meters, Metrics};
 pub struct PolicyHandle {
     /// The policy.
     pub policy: Policy,
-    /// What it counts.
+    /// Its counters.
     pub meters: Meters,
     /// Told apart from every other policy of this process by it.
     pub version: u64,

@@ -1,4 +1,4 @@
-//! What a request would be answered, without asking for it: nothing is charged, remembered or counted.
+//! Previews a decision: nothing is charged, stored or counted.
 
 use std::{ptr, sync::LazyLock};
 
@@ -148,10 +148,10 @@ mod tests {
         }
         let request = request(1);
         let preview = limiter.preview(&handle, &request).await.unwrap();
-        let told: Vec<_> =
+        let previewed: Vec<_> =
             preview.levels.iter().map(|level| (level.decision.remaining, level.decision.retry_after)).collect();
         let expected = [(0, Some(60 * SECOND)), (0, Some(10 * SECOND)), (6, None), (0, Some(4 * SECOND))];
-        assert_eq!(told, expected);
+        assert_eq!(previewed, expected);
         let outside = Request::new("", &["elsewhere"]).unwrap();
         assert!(limiter.preview(&handle, &outside).await.unwrap().levels.is_empty());
         let unknown = Request::new("nowhere", &["a"]).unwrap();

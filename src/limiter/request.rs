@@ -19,7 +19,7 @@ pub struct Request<'a> {
     pub domain: Cow<'a, str>,
     /// The key, which holds the domain too.
     pub key: Key,
-    /// Units asked for.
+    /// Units to charge.
     pub cost: i64,
     /// The longest wait that the caller accepts; `None`: it did not say.
     pub max_wait: Option<Micros>,
@@ -27,7 +27,7 @@ pub struct Request<'a> {
     pub factor: f64,
     /// The request's own limits.
     pub spec: Option<Spec>,
-    /// What a refusal by one limit does to the others, where it is not for the policy or the spec to say.
+    /// What a refusal by one limit does to the others; default: as the policy or the spec says.
     pub charge: Option<Charge>,
 }
 
@@ -79,7 +79,7 @@ impl Invalid {
         Self::Field { field: field.into(), message: message.into() }
     }
 
-    /// The field at fault; those of the request's own limits are told from `spec`, the field that holds them.
+    /// The field at fault; those of the request's own limits begin at `spec`, the field that holds them.
     pub fn field(&self, spec: &str) -> String {
         match self {
             Self::Key(error) => error.field(),
@@ -117,7 +117,7 @@ impl<'n> Request<'n> {
         Ok(())
     }
 
-    /// What a store has to decide by the policy of this version.
+    /// The plan by the policy of this version.
     pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
         let domain = policy.domain(&self.domain);
         let (levels, charge) = match (&self.spec, domain) {

@@ -20,9 +20,9 @@ use crate::telemetry::{Meters, Metrics};
 
 /// The answer to a request of Envoy's.
 #[derive(Debug, Default)]
-pub struct Statuses<'a> {
+pub struct DescriptorAnswers<'a> {
     /// One for each descriptor, in their order.
-    pub statuses: Vec<Status<'a>>,
+    pub statuses: Vec<DescriptorAnswer<'a>>,
     /// The moment of the decision, by the store's clock; 0 where it was not asked.
     pub at: Micros,
     /// Decided without the shared store.
@@ -31,9 +31,9 @@ pub struct Statuses<'a> {
     pub domain_found: bool,
 }
 
-/// What is said of one descriptor.
+/// The answer to one descriptor.
 #[derive(Debug)]
-pub struct Status<'a> {
+pub struct DescriptorAnswer<'a> {
     /// Whether it is over its limit: what `code` says. Never so where its rule only watches (`shadow_mode`).
     pub over: bool,
     /// It meets a rule that says `unlimited`.
@@ -42,14 +42,14 @@ pub struct Status<'a> {
     pub quota: bool,
     /// The limit to be shown, where any was met.
     pub shown: Option<Shown<'a>>,
-    /// What each limit said, root first.
+    /// The decision of each limit, root first.
     pub levels: SmallVec<[LevelAnswer<'a>; 2]>,
     /// The same over all that count.
     pub summary: Summary,
-    /// What the domain's file says of the descriptor, where it is such a file and has anything to say: without an override,
+    /// The rule of the descriptor, where the domain's file is one of descriptors and has one: without an override,
     /// and where not all its limits are replaced.
     pub rule: Option<&'a Rule>,
-    /// Units asked for, as the request says.
+    /// Units to charge, as the request says.
     pub hits: i64,
 }
 
@@ -62,14 +62,14 @@ pub struct Shown<'a> {
     pub requests_per_unit: u32,
     /// The unit, where its window is exactly one.
     pub unit: Option<Unit>,
-    /// What is left.
+    /// Units left.
     pub remaining: u32,
     /// Of a fixed window, the time until its end, whatever is used of it. Of others the time until the request would pass,
     /// where it is refused and ever would, else until the limit is as new.
     pub until_reset: Micros,
 }
 
-impl Statuses<'_> {
+impl DescriptorAnswers<'_> {
     /// The answer to the whole request: no descriptor is over, those with a quota set apart, and of these not all are.
     /// With `quota_mode` every descriptor counts as one with a quota, but those that are unlimited.
     pub fn allowed(&self, quota_mode: bool) -> bool {
@@ -86,7 +86,7 @@ impl Statuses<'_> {
     }
 }
 
-impl<'a> Status<'a> {
+impl<'a> DescriptorAnswer<'a> {
     /// The status of a descriptor whose levels were decided so at `at`.
     pub(super) fn new(
         found: &'a ResolvedDescriptor<'_>,
@@ -144,7 +144,7 @@ impl<'a> Shown<'a> {
 
 impl Resolved<'_> {
     /// Counts what each limit has decided, under the request's values where the file asks for that.
-    pub(super) fn count(&self, meters: &Meters, metrics: &Metrics, statuses: &[Status<'_>]) {
+    pub(super) fn count(&self, meters: &Meters, metrics: &Metrics, statuses: &[DescriptorAnswer<'_>]) {
         for (found, status) in self.descriptors.iter().zip(statuses) {
             let values = self.domain.zip(status.rule).and_then(|(domain, _)| {
                 let entries = found.asked.entries.iter().map(|(key, value)| (&**key, &**value));
@@ -173,8 +173,8 @@ impl<S: Store> Limiter<S> {
         &'l self,
         handle: &'a PolicyHandle,
         request: &'a Resolved<'_>,
-    ) -> Checking<'l, 'a, Statuses<'a>, impl Fill<'a, Statuses<'a>>> {
-        let fill = move |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Statuses<'a>| {
+    ) -> Checking<'l, 'a, DescriptorAnswers<'a>, impl Fill<'a, DescriptorAnswers<'a>>> {
+        let fill = move |plan: &Plan<'a>, verdict: &Verdict, answer: &mut DescriptorAnswers<'a>| {
             handle.count_degraded(plan, verdict);
             if request.passed_over > 0 {
                 self.metrics.descriptors_passed_over(request.passed_over);
@@ -182,7 +182,7 @@ impl<S: Store> Limiter<S> {
             let mut decided = plan.levels().iter().zip(&verdict.decisions);
             answer.statuses.extend(request.descriptors.iter().map(|found| {
                 let decided = decided.by_ref().take(found.limits().count());
-                Status::new(found, decided.collect(), verdict.at)
+                DescriptorAnswer::new(found, decided.collect(), verdict.at)
             }));
             request.count(&handle.meters, &self.metrics, &answer.statuses);
             self.sample_hot_keys_of_descriptors(request, &answer.statuses);

@@ -1,4 +1,4 @@
-//! What authentication counts.
+//! The metrics of authentication.
 
 use std::sync::Arc;
 
@@ -11,15 +11,18 @@ const REFUSED: &str = "weir_auth_refused_total";
 
 /// The counters, with what they mean.
 pub const COUNTERS: &[(&str, &str)] = &[
-    (AUTH_RELOADS, "Reloads of the file that says who may do what, by result (success, error)."),
-    (REFUSED, "Calls refused for who calls, by listener and reason (unauthenticated, permission_denied)."),
+    (AUTH_RELOADS, "Reloads of the credentials file (auth.file), by result (success, error)."),
+    (
+        REFUSED,
+        "Calls rejected by authentication or authorization, by listener and reason (unauthenticated, permission_denied).",
+    ),
 ];
 
 /// The gauges, with what they mean.
 pub const GAUGES: &[(&str, &str)] =
-    &[(AUTH_IN_FORCE, "Whether the file on disk that says who may do what is in force (1), or the one before (0).")];
+    &[(AUTH_IN_FORCE, "Whether the credentials file on disk is in force (1); 0 after an invalid change.")];
 
-/// What a listener counts where callers are known.
+/// The counters of a listener with authentication.
 #[derive(Clone)]
 pub struct AuthMeter {
     unauthenticated: Counter,
@@ -32,13 +35,13 @@ impl AuthMeter {
         Self { unauthenticated: refused("unauthenticated"), denied: refused("permission_denied") }
     }
 
-    /// Calls that were refused: because it is not known who calls, or because it is.
+    /// Rejected calls: unauthenticated, or without the role.
     pub fn refused(&self, unauthenticated: bool) -> &Counter {
         if unauthenticated { &self.unauthenticated } else { &self.denied }
     }
 }
 
-/// The meter of the file that says who may do what.
+/// The reload metrics of the credentials file.
 pub(super) fn reloads(registry: &Arc<Registry>) -> Reloads {
     Reloads::new(registry, AUTH_RELOADS, AUTH_IN_FORCE, &[])
 }

@@ -19,20 +19,20 @@ pub struct Meters {
     limits: Vec<usize>,
 }
 
-/// What meters had counted at one moment.
+/// A snapshot of the counters.
 pub struct Counts<'m> {
     meters: &'m Meters,
     totals: Vec<u64>,
 }
 
-/// What a limit has decided.
+/// The decisions of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitCounts {
     /// Passes.
     pub allowed: u64,
     /// Refusals.
     pub limited: u64,
-    /// What a shadow would have refused.
+    /// Refusals of a shadow limit.
     pub shadow_limited: u64,
     /// Passes that left under a fifth.
     pub near: u64,
@@ -50,7 +50,7 @@ impl Counts<'_> {
         Some(sums)
     }
 
-    /// What the limit of this number has decided; `None` where it is counted with others.
+    /// The decisions of the limit with this number; `None` where it shares a series with others.
     pub fn limit(&self, limit: u32) -> Option<LimitCounts> {
         let start = self.meters.limits.get(limit as usize).copied().filter(|start| *start != OTHER_LIMIT)?;
         let count = |index| self.totals[start + index];
@@ -115,7 +115,7 @@ impl Meters {
         self.limits.get(limit as usize).is_some_and(|start| *start != OTHER_LIMIT)
     }
 
-    /// What was counted since these meters were made.
+    /// The counts since these meters were created.
     pub fn counts(&self) -> Counts<'_> {
         Counts { meters: self, totals: self.counters.totals() }
     }

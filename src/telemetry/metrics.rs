@@ -110,14 +110,14 @@ impl Metrics {
         let mut named = self.named.lock();
         let name = (domain.into(), limit.map(Box::from));
         if named.len() >= self.max_named && !named.contains(&name) {
-            tracing::debug!(domain, limit, "counted as `other`: there are metrics.max_limit_series series already");
+            tracing::debug!(domain, limit, "counted as `other`: metrics.max_limit_series reached");
             return false;
         }
         named.insert(name);
         true
     }
 
-    /// So many domains and limits of the policy that is to serve have no series of their own.
+    /// Sets the number of domains and limits of the policy without series of their own.
     pub(super) fn without_series(&self, count: usize) {
         self.without_series.set(count as f64);
         if count > 0 {
@@ -125,7 +125,7 @@ impl Metrics {
             tracing::warn!(
                 most,
                 others,
-                "more domains and limits than metrics.max_limit_series: others count as `other`"
+                "metrics.max_limit_series reached: further domains and limits count as `other`"
             );
         }
     }
@@ -150,7 +150,7 @@ impl Metrics {
         meter.clone()
     }
 
-    /// So many descriptors of a request had no limit because it met too many limits.
+    /// Counts descriptors that were ignored because their request met too many limits.
     pub fn descriptors_passed_over(&self, count: usize) {
         self.descriptors_passed_over.increment(count as u64);
     }
@@ -160,12 +160,12 @@ impl Metrics {
         &self.registry
     }
 
-    /// The meter of a listener where callers are known.
+    /// The meter of a listener with authentication.
     pub fn auth(&self, listener: &str) -> AuthMeter {
         AuthMeter::new(&self.registry, listener)
     }
 
-    /// The meter of the file that says who may do what.
+    /// The reload metrics of the credentials file.
     pub fn auth_reloads(&self) -> Reloads {
         auth::reloads(&self.registry)
     }
@@ -175,7 +175,7 @@ impl Metrics {
         self.registry.counter(READS_GIVEN_UP, &[("setting", setting)])
     }
 
-    /// What counts spans.
+    /// The counters of spans.
     pub fn spans(&self) -> SpanMeter {
         SpanMeter::new(&self.registry)
     }
@@ -207,7 +207,7 @@ impl Metrics {
         self.reload_successful.set(1.0);
     }
 
-    /// What the memory store has counted so far: states, those dropped by reason, and requests that lacked room with the
+    /// The totals of the memory store: states, states removed by reason, and requests without room with the
     /// rule that answered them.
     pub fn memory(&self, keys: usize, evictions: &[(&str, usize)], full: (&str, usize)) {
         self.keys.set(keys as f64);
@@ -234,7 +234,7 @@ impl Metrics {
     pub fn render(&self) -> String {
         let mut text = self.registry.render();
         text.push_str(&format!(
-            "# HELP {CHECK_DURATION} Time to answer a check, by transport; a batch counts once.\n# TYPE {CHECK_DURATION} histogram\n"
+            "# HELP {CHECK_DURATION} Time to answer a check, in seconds, by transport; a batch counts once.\n# TYPE {CHECK_DURATION} histogram\n"
         ));
         for transport in Transport::ALL {
             let labels = format!("transport=\"{}\"", transport.name());

@@ -1,4 +1,4 @@
-//! What the service reports of itself: metrics, spans, hot keys.
+//! Telemetry of the service: metrics, spans, hot keys.
 
 pub mod auth;
 pub mod hot_keys;

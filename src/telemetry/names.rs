@@ -2,9 +2,9 @@
 
 /// Checks answered.
 pub(super) const CHECKS: &str = "weir_checks_total";
-/// What each limit decided.
+/// Decisions of each limit.
 pub(super) const DECISIONS: &str = "weir_decisions_total";
-/// Passes with under a fifth of the limit left.
+/// Allowed requests with less than a fifth of the limit left.
 pub(super) const NEAR_LIMIT: &str = "weir_near_limit_total";
 /// Checks decided without the shared store.
 pub(super) const DEGRADED: &str = "weir_degraded_total";
@@ -28,33 +28,29 @@ pub(super) const BUILD_INFO: &str = "weir_build_info";
 
 pub(super) const COUNTERS: &[(&str, &str)] = &[
     (CHECKS, "Checks answered, by domain, transport and outcome (allowed, limited, error)."),
-    (DECISIONS, "What each limit decided (allowed, limited, shadow_limited)."),
-    (NEAR_LIMIT, "Passes that left under a fifth of the limit."),
-    (
-        DEGRADED,
-        "Checks decided without the shared store, by domain and the rule that answered (local, allow, deny, error).",
-    ),
-    (EVICTIONS, "States dropped from memory, by reason (expired, evicted, snapshot)."),
-    (STORE_FULL, "Decisions for which the memory store had no room, by the rule that answered."),
+    (DECISIONS, "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited)."),
+    (NEAR_LIMIT, "Allowed requests that left less than a fifth of the limit, by domain and limit."),
+    (DEGRADED, "Checks decided without the shared store, by domain and mode (local, allow, deny, error)."),
+    (EVICTIONS, "States removed from memory, by reason (expired, evicted, snapshot)."),
+    (STORE_FULL, "Decisions for which the memory store had no room, by rule applied."),
     (SNAPSHOT_FAILURES, "Snapshots that could not be written."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),
-    (READS_GIVEN_UP, "Reads of the files of a setting that were given up because they took too long."),
-    (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series series show values of requests already."),
-    (DESCRIPTORS_PASSED_OVER, "Descriptors left without a limit because their request met too many limits."),
+    (READS_GIVEN_UP, "File reads abandoned because they timed out, by setting."),
+    (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series was reached."),
+    (DESCRIPTORS_PASSED_OVER, "Descriptors ignored because their request met too many limits."),
 ];
 
 pub(super) const GAUGES: &[(&str, &str)] = &[
-    (KEYS, "States held in memory, one for each limit and key."),
-    (MAX_KEYS, "Most states that memory has room for (store.max_keys)."),
-    (SNAPSHOT_LAST_SUCCESS, "When a snapshot was last written whole."),
-    (SNAPSHOT_DURATION, "How long the last snapshot took to write."),
-    (SNAPSHOT_BYTES, "Length of the last snapshot."),
-    (LAST_RELOAD, "When the policy was last loaded."),
+    (KEYS, "States in memory, one for each limit and key."),
+    (MAX_KEYS, "Capacity of the memory store, in states (store.max_keys)."),
+    (SNAPSHOT_LAST_SUCCESS, "Unix time of the last complete snapshot, in seconds."),
+    (SNAPSHOT_DURATION, "Time to write the last snapshot, in seconds."),
+    (SNAPSHOT_BYTES, "Size of the last snapshot, in bytes."),
+    (LAST_RELOAD, "Unix time of the last successful policy load, in seconds."),
     (
         WITHOUT_SERIES,
-        "Domains and limits of the policy in force that are counted as `other` because metrics.max_limit_series others \
-         have series already.",
+        "Domains and limits of the policy that are counted as `other` because metrics.max_limit_series was reached.",
     ),
-    (RELOAD_SUCCESSFUL, "Whether the policy on disk is in force; 0 after a change that is not valid."),
-    (BUILD_INFO, "Always 1; the labels tell the build."),
+    (RELOAD_SUCCESSFUL, "Whether the policy on disk is in force (1); 0 after an invalid change."),
+    (BUILD_INFO, "Always 1; the labels describe the build."),
 ];

@@ -43,7 +43,7 @@ impl Transport {
     }
 }
 
-/// What is counted of a limit: its counters, by their positions.
+/// The counters of a limit, by their positions.
 pub(super) const ALLOWED: usize = 0;
 pub(super) const LIMITED: usize = 1;
 pub(super) const SHADOW_LIMITED: usize = 2;
@@ -81,7 +81,7 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
     checks.chain(rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())])))
 }
 
-/// What one limit counts, where that is not known when a policy is compiled.
+/// The counters of a limit that is not known when a policy is compiled.
 #[derive(Clone)]
 pub struct LimitMeter([Counter; OF_LIMIT]);
 

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 pub struct LogSettings {
     /// `text` or `json`.
     pub format: LogFormat,
-    /// The least level told: `error`, `warn`, `info`, `debug`, `trace`, or filters such as `weir=debug,info`.
+    /// The minimum level that is logged: `error`, `warn`, `info`, `debug`, `trace`, or filters such as `weir=debug,info`.
     pub level: String,
 }
 

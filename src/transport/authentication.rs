@@ -29,9 +29,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How a listener authenticates its clients.
 #[derive(Clone)]
 pub struct Authentication {
-    /// Who may do what.
+    /// The clients and their roles.
     pub auth: Arc<Auth>,
-    /// What is counted.
+    /// Its counters.
     pub meter: AuthMeter,
 }
 
@@ -43,7 +43,7 @@ pub struct ConnectionIdentity {
     latest: Mutex<Option<Latest>>,
 }
 
-/// What the credentials of the last call were worth, so that those of the next need not be looked up.
+/// The result for the credentials of the last call, so that the same credentials need no second lookup.
 struct Latest {
     generation: u64,
     authorization: Option<HeaderValue>,
@@ -74,13 +74,13 @@ impl ConnectionIdentity {
     /// known, the caller's [`Roles`](crate::auth::Roles).
     ///
     /// # Errors
-    /// [`Denied`] says why not.
+    /// [`Denied`]: the call is rejected.
     pub fn admit<B>(&self, request: &mut Request<B>, access: Access, lasts: bool) -> Result<(), Denied> {
         if access == Access::Open {
             return Ok(());
         }
         let grant = self.judge(request.headers(), access).inspect_err(|denied| {
-            debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "a call is refused");
+            debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "call rejected");
             self.authentication.meter.refused(denied.is_unauthenticated()).increment(1);
         })?;
         if access == Access::Known {
@@ -136,7 +136,7 @@ impl StreamAuthorization {
             () = self.revoked.cancelled() => Denied::Revoked,
             denied = lost(&self.auth, &mut self.changes, self.token.as_ref(), self.bearer.as_deref(), self.access) => denied,
         };
-        debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "a stream is ended");
+        debug!(request_id = request::request_id(), trace_id = request::trace_id(), %denied, "stream closed");
         self.ended.increment(1);
         denied
     }
@@ -159,7 +159,7 @@ async fn lost(
         };
         let left = end.and_then(|end| end.duration_since(now).ok()).unwrap_or(LONGEST_WAIT);
         tokio::select! {
-            // Who changes them lives as long as `auth`.
+            // The sender lives as long as `auth`.
             _ = changes.changed() => {}
             () = sleep(left.min(LONGEST_WAIT)) => {}
         }

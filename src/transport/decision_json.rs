@@ -3,7 +3,7 @@
 use serde::ser::SerializeMap;
 use weir_core::domain::Decision;
 
-/// Appends what a decision says; where no limit counts, the limit and what is left of it are null.
+/// Appends a decision; without a limit, `limit` and `remaining` are null.
 ///
 /// # Errors
 /// Those of the serializer.

@@ -3,14 +3,14 @@
 /// Deepest nesting of groups.
 pub const MAX_GROUPS: usize = 16;
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// A number of variable length.
     Varint(u64),
     /// Eight bytes.
     Fixed64(u64),
-    /// What has a length: a text, bytes, a message.
+    /// Length-delimited: a string, bytes, a message.
     Bytes(&'a [u8]),
     /// Four bytes, or a group, which no message here has.
     Other,
@@ -64,7 +64,7 @@ impl<'a> Fields<'a> {
         Some((number, value))
     }
 
-    /// Skips what an old client may send in a field that nobody knows here: a group, with groups inside.
+    /// Skips an unknown group, with nested groups.
     #[cold]
     fn skip_group(&mut self, number: u64) -> Option<()> {
         let mut open = vec![number];
@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
         for shift in (7..64).step_by(7) {
             let (byte, rest) = self.0.split_first()?;
             self.0 = rest;
-            // Of the tenth byte one bit is left.
+            // The tenth byte has one bit.
             if shift == 63 && *byte > 1 {
                 return None;
             }

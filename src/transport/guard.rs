@@ -1,4 +1,4 @@
-//! What every request passes before its surface: the bounds of its connection, authentication, observation.
+//! The layers of every request before its surface: connection limits, authentication, observation.
 
 use std::{
     pin::Pin,

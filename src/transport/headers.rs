@@ -1,4 +1,4 @@
-//! What HTTP headers tell of a limit. They are made from one level, the one that binds, never from a mixture.
+//! The rate-limit headers. They describe one level, the binding one, never a mixture.
 
 mod style;
 
@@ -110,7 +110,7 @@ fn string(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn told(style: HeaderStyle, name: &str, window: Micros, decision: Decision) -> String {
+    fn headers_of(style: HeaderStyle, name: &str, window: Micros, decision: Decision) -> String {
         let quota = Quota { name, window, decision: &decision };
         let lines = quota.headers(style).into_iter().chain(quota.retry_after());
         lines.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("\n")
@@ -120,32 +120,32 @@ mod tests {
     fn the_two_fields_of_draft_eleven() {
         let pass = Decision::pass(100, 50, 29_000_001);
         let expected = "ratelimit-policy: \"api\";q=100;w=60\nratelimit: \"api\";r=50;t=30";
-        assert_eq!(told(HeaderStyle::Draft11, "api", 60 * SECOND, pass), expected);
+        assert_eq!(headers_of(HeaderStyle::Draft11, "api", 60 * SECOND, pass), expected);
         let refuse = Decision::refuse(100, 0, Some(1), 60 * SECOND);
         let expected = "ratelimit-policy: \"api\";q=100;w=1\nratelimit: \"api\";r=0;t=1\nretry-after: 1";
-        assert_eq!(told(HeaderStyle::Draft11, "api", 1, refuse), expected);
+        assert_eq!(headers_of(HeaderStyle::Draft11, "api", 1, refuse), expected);
     }
 
     #[test]
     fn the_three_fields_before_it() {
         let refuse = Decision::refuse(6, 0, Some(1_457_145), 8_957_145);
         let expected = "ratelimit-limit: 6\nratelimit-remaining: 0\nratelimit-reset: 2\nretry-after: 2";
-        assert_eq!(told(HeaderStyle::Ratelimit, "x", SECOND, refuse), expected);
+        assert_eq!(headers_of(HeaderStyle::Ratelimit, "x", SECOND, refuse), expected);
         let full = Decision::pass(6, 6, 0);
         let expected = "ratelimit-limit: 6\nratelimit-remaining: 6\nratelimit-reset: 0";
-        assert_eq!(told(HeaderStyle::Ratelimit, "x", SECOND, full), expected);
+        assert_eq!(headers_of(HeaderStyle::Ratelimit, "x", SECOND, full), expected);
     }
 
     #[test]
     fn seconds_with_three_decimals() {
         let pass = Decision::pass(10, 9, 9_876_000);
         assert_eq!(
-            told(HeaderStyle::XRatelimit, "x", SECOND, pass),
+            headers_of(HeaderStyle::XRatelimit, "x", SECOND, pass),
             "x-ratelimit-remaining: 9\nx-ratelimit-clear: 9.876"
         );
         let refuse = Decision::refuse(10, 0, Some(566_001), 12_000_000);
         let expected = "x-ratelimit-remaining: 0\nx-ratelimit-clear: 12.000\nx-ratelimit-reset: 0.567\nretry-after: 1";
-        assert_eq!(told(HeaderStyle::XRatelimit, "x", SECOND, refuse), expected);
+        assert_eq!(headers_of(HeaderStyle::XRatelimit, "x", SECOND, refuse), expected);
     }
 
     #[test]
@@ -157,14 +157,14 @@ mod tests {
             (HeaderStyle::Ratelimit, "ratelimit-limit: 10\nratelimit-remaining: 4\nratelimit-reset: 6"),
             (HeaderStyle::XRatelimit, "x-ratelimit-remaining: 4\nx-ratelimit-clear: 6.000"),
         ] {
-            assert_eq!(told(style, "x", 10 * SECOND, never), expected);
+            assert_eq!(headers_of(style, "x", 10 * SECOND, never), expected);
         }
     }
 
     #[test]
     fn a_refusal_is_told_when_to_come_back_whatever_the_style() {
         let refuse = Decision::refuse(10, 0, Some(3 * SECOND), 6 * SECOND);
-        assert_eq!(told(HeaderStyle::Off, "x", SECOND, refuse), "retry-after: 3");
+        assert_eq!(headers_of(HeaderStyle::Off, "x", SECOND, refuse), "retry-after: 3");
     }
 
     #[test]

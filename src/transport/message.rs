@@ -29,7 +29,7 @@ mod field {
 /// The field of `CheckBatchRequest` that holds checks.
 const CHECKS: u64 = 1;
 
-/// What is said of a message that cannot be read.
+/// The error for a message that cannot be decoded.
 pub const UNREADABLE: &str = "the message cannot be read, or has far more fields than it may";
 
 /// A `CheckRequest`.
@@ -41,7 +41,7 @@ pub struct CheckMessage<'a> {
     pub key: SmallVec<[&'a str; 8]>,
     /// Limits in place of the policy's.
     pub limit_spec: Option<LimitSpec>,
-    /// Units asked for.
+    /// Units to charge.
     pub cost: Option<i64>,
     /// The longest wait that the caller accepts.
     pub max_wait: Option<Duration>,

@@ -27,7 +27,7 @@ const ACCESS: &str = "weir::access";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// What reports requests.
+/// Reports requests.
 pub struct RequestObserver {
     spans: Option<Spans>,
 }
@@ -41,7 +41,7 @@ impl RequestObserver {
     }
 }
 
-/// What a body has more.
+/// The next frame of a body.
 type Polled<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 
 /// A request that is reported when this is dropped.
@@ -65,12 +65,12 @@ impl ObservedRequest {
         Box::new(Self { observer: Arc::clone(observer), context, span, end: RequestEnd::default() })
     }
 
-    /// What is said of the request.
+    /// The request summary.
     pub fn context(&self) -> &Arc<RequestContext> {
         &self.context
     }
 
-    /// What `answer` does is done for this request.
+    /// Runs `answer` in the context of this request.
     pub fn within<F: Future>(&self, answer: F) -> impl Future<Output = F::Output> + use<F> {
         request::within(Arc::clone(&self.context), answer)
     }
@@ -160,7 +160,7 @@ impl Drop for ObservedRequest {
     }
 }
 
-/// How a request ended, as the log says it.
+/// The status of a request in the log.
 fn status(end: RequestEnd) -> String {
     match end {
         RequestEnd::Abandoned => "abandoned".to_owned(),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::auth::Access;
 
-/// What the HTTP port serves.
+/// The routes of the HTTP port.
 #[derive(Clone)]
 pub struct Pages(pub Router);
 

@@ -1,5 +1,5 @@
-//! What both ports serve: the paths, the access that each needs where authentication is enabled, and the name that each has
-//! in the log and in spans.
+//! The routes of both ports: paths, the access that each requires where authentication is enabled, and the names in logs and
+//! spans.
 
 use hyper::Method;
 use weir_telemetry::request::Surface;
@@ -22,15 +22,15 @@ pub mod path {
     pub const CHECK: &str = "/weir.v1.RateLimiter/Check";
     /// Many checks in one call.
     pub const CHECK_BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
-    /// Checks as they come.
+    /// A stream of checks.
     pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
     /// Forget a key.
     pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
-    /// What Envoy asks.
+    /// Envoy's rate limit call.
     pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-    /// Whether the service is to be called.
+    /// Health check.
     pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
-    /// The same, told again when it changes.
+    /// The same as a stream of changes.
     pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
     /// Server reflection.
     pub const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";

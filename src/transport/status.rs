@@ -126,7 +126,7 @@ impl Rejected {
     }
 }
 
-/// What a stream ends with whose connection closes for this reason.
+/// The status of a stream whose connection closes for this reason.
 pub fn closed(reason: CloseReason) -> Status {
     Status::unavailable(match reason {
         CloseReason::Drain => "the service is shutting down",

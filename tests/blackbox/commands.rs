@@ -35,7 +35,7 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
         (&["check", "user", "--cost", "4294967297"], "a cost is -2^32 to 2^32"),
         (&["check", "user", "--factor=-1"], "a factor is a number from 0"),
         (&["check", "user", "--max-wait", "2d"], "max_wait is 0 to 1 day"),
-        (&["check", "user", "--max-wait", "soon"], "`soon` is not a length of time"),
+        (&["check", "user", "--max-wait", "soon"], "`soon` is not a duration"),
     ] {
         let failed = server.run(args);
         assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{args:?}");
@@ -77,11 +77,11 @@ fn check_prints_json_as_simulate_does() {
 fn reset_forgets_a_key_and_tells_whether_it_was_known() {
     let server = Server::with_policy(POLICY);
     for (args, told, existed) in [
-        (&["reset", "user", "alex"][..], "forgot user / alex; it had no state of its own\n", false),
-        (&["reset", "user", "alex"], "forgot user / alex; it had state\n", true),
-        (&["reset", "user", "--subtree"], "forgot user and all below it; it had no state of its own\n", false),
+        (&["reset", "user", "alex"][..], "reset user / alex; it had no state of its own\n", false),
+        (&["reset", "user", "alex"], "reset user / alex; it had state\n", true),
+        (&["reset", "user", "--subtree"], "reset user and every key below it; it had no state of its own\n", false),
     ] {
-        if told != "forgot user / alex; it had no state of its own\n" {
+        if told != "reset user / alex; it had no state of its own\n" {
             assert_eq!(server.run(&["check", "user", "alex", "--cost", "3"]).code, 0);
             assert_eq!(server.run(&["check", "user", "alex"]).code, 1);
         }

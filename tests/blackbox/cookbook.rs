@@ -143,10 +143,10 @@ fn the_cookbook_prints_what_it_shows() {
 
 #[test]
 fn what_differs_from_the_page_is_found() {
-    let shown = "allowed; 5 of 6 left, as new after 2m\n* a  allowed  5 of 6 left, as new after …\n";
+    let shown = "allowed; 5 of 6 left, full again in 2m\n* a  allowed  5 of 6 left, full again in …\n";
     let printed = |text: &str| is_shown(shown, text, Duration::from_secs(3));
     assert!(printed(shown.replace('…', "1h2m3s").as_str()));
-    assert!(printed("allowed; 5 of 6 left, as new after 1m57s\n* a  allowed  5 of 6 left, as new after 1.5s\n"));
+    assert!(printed("allowed; 5 of 6 left, full again in 1m57s\n* a  allowed  5 of 6 left, full again in 1.5s\n"));
     for (part, instead) in [
         ("5 of", "4 of"),
         ("allowed; ", "refused; "),

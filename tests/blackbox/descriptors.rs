@@ -32,7 +32,7 @@ fn what_means_nothing_is_told_and_merging_must_be_asked_for() {
     let merged = run(&["limits", "lint", path, "--merge-domains"]);
     assert_eq!(merged.code, 0);
     assert!(merged.out.contains("valid; domains: 1, limits: 3"), "{merged:?}");
-    assert!(merged.out.contains("b.yaml:2:25: `unit` means nothing here"), "{merged:?}");
+    assert!(merged.out.contains("b.yaml:2:25: `unit` is ignored here"), "{merged:?}");
     let old = dir.path().join("old");
     fs::create_dir(&old).expect("made");
     fs::write(old.join("a.yaml"), FILE.replace("    share_threshold: true\n", "")).expect("written");
@@ -54,18 +54,18 @@ fn a_descriptor_is_explained_entry_by_entry() {
     assert_eq!(told.code, 0, "{told:?}");
     let expected = "domain `d`, of descriptors: every descriptor is charged for itself (independent); only the last entry's limits count
 user=alex: found by the pattern `a*`, the first that fits
-    user/a*#fixed_window0: fixed_window { count: 5, period: 1h, charge_denied: true }; counted as `pfixed_window3600000000#0`, passed over: more entries follow
+    user/a*#fixed_window0: fixed_window { count: 5, period: 1h, charge_denied: true }; counted as `pfixed_window3600000000#0`, ignored: more entries follow
     share_threshold: all values that fit count together
 path=/: found by the descriptor without a value
     short: fixed_window { count: 2, period: 1m, charge_denied: true }; counted as `pfixed_window60000000=short`
     user/a*/path/*#fixed_window1: fixed_window { count: 9, period: 30s, charge_denied: true }; counted as `pfixed_window30000000#0`
-    shadow_mode: what is over passes
+    shadow_mode: evaluated, never refuses
     replaces, in the same request: x
 ";
     assert_eq!(told.out, expected);
     let nothing = explain(&["user", "alex", "elsewhere", ""]);
     assert!(nothing.out.contains("elsewhere=: no descriptor fits; the walk ends here"), "{nothing:?}");
-    assert!(nothing.out.ends_with("no limit counts: everything is allowed\n"), "{nothing:?}");
+    assert!(nothing.out.ends_with("no limit applies: everything is allowed\n"), "{nothing:?}");
     let unlimited = explain(&["user", "root"]);
     assert!(unlimited.out.contains("user=root: found by its value\n    unlimited\n"), "{unlimited:?}");
     let odd = explain(&["user", "root", "path"]);

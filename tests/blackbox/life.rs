@@ -15,8 +15,8 @@ use crate::support::{
 };
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
-const ENDING: &str = "shutting down: health says no, calls are still served";
-const CUT: &str = "some calls did not finish in time and were cut";
+const ENDING: &str = "draining: readiness fails, calls are still served";
+const CUT: &str = "shutdown timeout: unfinished calls were closed";
 
 /// A stream that stays open: what is sent goes in, what is answered comes out.
 async fn open_stream(
@@ -118,7 +118,7 @@ fn a_second_signal_need_not_be_the_same() {
     server.wait_for_log(ENDING);
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 4);
-    server.wait_for_log("asked again: ending at once");
+    server.wait_for_log("second signal: ending at once");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn a_valid_policy_is_valid() {
     let all = run(&["limits", "lint", &path(&dir, "")]);
     assert_eq!(all.code, 0);
     assert!(all.out.contains("valid; domains: 1, limits: 2"), "{}", all.out);
-    assert!(all.out.contains("passed over: ") && all.out.contains("x.txt"), "{}", all.out);
+    assert!(all.out.contains("skipped: ") && all.out.contains("x.txt"), "{}", all.out);
     let told = json_of(&run(&["limits", "lint", &path(&dir, "a.yaml"), "--json"]));
     assert_eq!(
         told,
@@ -124,7 +124,7 @@ fn what_a_change_forgets_is_told() {
     let told = forgotten(&OLD.replace("  a:", "  b:"));
     assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("`a` is gone")), "{told:?}");
     let told = forgotten(&format!("domain: api\n{OLD}"));
-    assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("its domain is gone")), "{told:?}");
+    assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("its domain was removed")), "{told:?}");
 }
 
 /// What becomes of the counts of limits at `a` when others take their place: moved, forgotten.
@@ -240,7 +240,7 @@ fn explain_says_what_it_cannot_explain() {
     let file = path(&dir, "limits.yaml");
     let free = run(&["limits", "explain", &file, "group", "--domain", "api"]);
     assert_eq!(free.code, 0);
-    assert!(free.out.contains("no limit on the way: everything is allowed"), "{}", free.out);
+    assert!(free.out.contains("no limit on the path: everything is allowed"), "{}", free.out);
     let unknown = run(&["limits", "explain", &file, "user"]);
     assert_eq!(unknown.code, 2);
     assert!(unknown.err.contains("no file defines the domain ``; there are `api`"), "{}", unknown.err);

@@ -109,7 +109,7 @@ fn limits_beyond_the_bound_on_series_count_together() {
         assert_eq!(http::metric(&text, series), value, "{series} in\n{text}");
     }
     assert!(!text.contains("limit=\"b\"") && !text.contains("limit=\"c\""), "{text}");
-    let warning = "more domains and limits than metrics.max_limit_series: others count as `other`";
+    let warning = "metrics.max_limit_series reached: further domains and limits count as `other`";
     assert_eq!(server.told(warning)[0]["others"], 2);
     server.replace_policy(&policy(&fixed("a")));
     server.wait_for_metric("weir_limits_without_series", 0.0);

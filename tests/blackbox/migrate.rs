@@ -299,7 +299,7 @@ fn what_that_service_would_not_read_is_told_by_its_name() {
         ("REDIS_URL=geheim", "REDIS_URL: REDIS_SOCKET_TYPE is not tcp"),
         ("REDIS_URL=redis://:geheim@h:port", "REDIS_URL: a port is a number"),
         ("REDIS_URL=http://geheim", "REDIS_URL: a server is host:port"),
-        ("REDIS_TIMEOUT=geheim", "REDIS_TIMEOUT is no time"),
+        ("REDIS_TIMEOUT=geheim", "REDIS_TIMEOUT is not a duration"),
         ("BACKEND_TYPE=geheim", "BACKEND_TYPE is neither"),
         ("CONFIG_TYPE=geheim", "CONFIG_TYPE is neither"),
         ("LOG_LEVEL=geheim", "LOG_LEVEL is no level"),

@@ -39,7 +39,7 @@ fn a_bad_policy_at_start_ends_with_its_place_and_code_two() {
             "schema:\n  user:\n    limits: [1, 1]\n",
             "limits.yaml:3:13: a positional limit is [max_burst, count, seconds]",
         ),
-        ("schema:\n  a: {}\n  b: {}\n  a: {}\n", "limits.yaml:4:3: the key `a` stands twice"),
+        ("schema:\n  a: {}\n  b: {}\n  a: {}\n", "limits.yaml:4:3: duplicate key `a`"),
         ("charge: some\n", "limits.yaml:1:9: unknown value of charge: `some`"),
         ("anchor: 0\n", "limits.yaml:1:9: anchor is a number of segments, 1 to 32"),
         ("schema:\n  user: { factor: -1 }\n", "limits.yaml:2:19: factor is a number from 0"),
@@ -102,7 +102,7 @@ async fn a_directory_is_read_but_for_what_is_no_policy_file() {
         fs::write(policies.join(name), text).expect("written");
     }
     let server = setup.limits(policies).start();
-    let skipped = server.told("no policy file, passed over");
+    let skipped = server.told("not a policy file: skipped");
     assert_eq!(skipped.len(), 1);
     assert!(skipped[0]["path"].as_str().expect("a path").ends_with("notes.txt"));
     let mut client = server.client().await;

@@ -132,7 +132,7 @@ async fn a_bad_policy_changes_nothing_is_counted_and_a_good_one_is_taken_after_i
         assert_eq!(short(&look(&server).await), (true, 10, 6), "{yaml}");
     }
     let told = eventually("all of them are logged", || {
-        let told = server.told("the policy on disk is not valid; the one before stays in force");
+        let told = server.told("the policy on disk is not valid; the previous one stays in force");
         (told.len() >= bad.len()).then_some(told)
     });
     assert_eq!(told.len(), bad.len());

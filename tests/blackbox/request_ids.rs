@@ -123,7 +123,7 @@ async fn a_caller_who_is_refused_is_found_by_the_id_of_the_request() {
     let server = setup.start();
     let failed = server.client().await.check(with_id(api(&["a"]), "id-9")).await.expect_err("nobody knows who asks");
     assert_eq!(failed.code(), Code::Unauthenticated);
-    let refused = server.wait_for_log("a call is refused");
+    let refused = server.wait_for_log("call rejected");
     assert_eq!((&refused["request_id"], &refused["trace_id"]), (&json!("id-9"), &json!(TRACE)), "{refused}");
     assert_eq!(failed.metadata().get("x-request-id").map(|id| id.as_bytes()), Some(&b"id-9"[..]));
 }

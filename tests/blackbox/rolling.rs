@@ -152,7 +152,7 @@ async fn replace_each(place: &Place, setup: impl Fn(usize) -> Setup, services: u
         is_asked(&running[number]);
         running[number].signal(Signal::TERM);
         assert_eq!(running[number].wait_for_end(), 0);
-        assert!(running[number].told("some calls did not finish in time and were cut").is_empty());
+        assert!(running[number].told("shutdown timeout: unfinished calls were closed").is_empty());
         let before = seen.others.load(Relaxed);
         if services > 1 {
             eventually("others answer", || (seen.others.load(Relaxed) >= before + MEANWHILE).then_some(()));

@@ -142,12 +142,11 @@ fn a_reset_above_the_anchor_says_that_servers_were_searched() {
     }
     assert_eq!(redis.cli(&["DBSIZE"]), "2");
     let key = server.run(&["reset", "user", "alex"]);
-    assert_eq!((key.code, key.out.as_str()), (0, "forgot user / alex; it had state\n"));
+    assert_eq!((key.code, key.out.as_str()), (0, "reset user / alex; it had state\n"));
     let anchor = server.run(&["reset", "user", "alex", "--subtree", "--json"]);
     assert_eq!((anchor.code, anchor.out.as_str()), (0, "{\"existed\":false,\"scanned\":false}\n"));
     let above = server.run(&["reset", "user", "--subtree"]);
-    let told =
-        "forgot user and all below it; it had no state of its own; keys that were written meanwhile may remain\n";
+    let told = "reset user and every key below it; it had no state of its own; keys written meanwhile may remain\n";
     assert_eq!((above.code, above.out.as_str()), (0, told));
     assert_eq!(redis.cli(&["DBSIZE"]), "0");
     let above = server.run(&["reset", "user", "--subtree", "--json"]);

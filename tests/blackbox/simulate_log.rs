@@ -137,12 +137,12 @@ fn what_cannot_be_read_is_passed_over_and_told() {
     assert_eq!(run.code, 0);
     let told: Vec<_> = run.err.lines().collect();
     for (line, text) in told.iter().zip([
-        "weir: line 2 is passed over: is not in the common or combined log format",
-        "weir: line 3 is passed over: `10/Okt/2023:13:55:36 -0700` is no time that is known here",
-        "weir: line 4 is passed over: begins like JSON, but: EOF",
-        "weir: line 5 is passed over: has no `remote_addr`",
-        "weir: line 6 is passed over: is not in Envoy's format",
-        "weir: 5 of 7 lines were passed over",
+        "weir: line 2 is skipped: is not in the common or combined log format",
+        "weir: line 3 is skipped: `10/Okt/2023:13:55:36 -0700` is not a time in a known format",
+        "weir: line 4 is skipped: begins like JSON, but: EOF",
+        "weir: line 5 is skipped: has no `remote_addr`",
+        "weir: line 6 is skipped: is not in Envoy's format",
+        "weir: 5 of 7 lines were skipped",
     ]) {
         assert!(line.starts_with(text), "{line}");
     }
@@ -150,7 +150,7 @@ fn what_cannot_be_read_is_passed_over_and_told() {
     lines.extend(["rubbish"; 9]);
     let more = log(&lines, &["--key-from", "{remote_addr}", "--summary"]).err;
     assert_eq!(more.lines().count(), 6, "{more}");
-    assert!(more.ends_with("weir: 14 of 16 lines were passed over\n"), "{more}");
+    assert!(more.ends_with("weir: 14 of 16 lines were skipped\n"), "{more}");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn bytes_that_are_no_text_are_passed_over_too() {
     std::fs::write(&path, [COMMON.as_bytes(), b"\n\xff\n", COMMON.as_bytes()].concat()).expect("written");
     let run = run(&["simulate", "--access-log", path.to_str().expect("a path"), "--key-from", "{remote_addr}"]);
     assert_eq!((run.code, run.out.lines().count()), (0, 2));
-    assert!(run.err.contains("line 2 is passed over: not UTF-8"), "{}", run.err);
+    assert!(run.err.contains("line 2 is skipped: not UTF-8"), "{}", run.err);
 }
 
 #[test]

@@ -206,7 +206,7 @@ async fn what_is_no_good_snapshot_is_refused_and_set_aside_when_asked() {
 
         let server = place.setup().arg("--start-empty").start();
         assert_eq!(server.metric("weir_keys"), 0.0);
-        assert_eq!(server.told("starting empty: the snapshot is set aside").len(), 1);
+        assert_eq!(server.told("starting empty: the snapshot was renamed").len(), 1);
         assert_eq!(fs::read(place.aside()).expect("set aside"), content);
         stop(server);
     }
@@ -241,7 +241,7 @@ async fn more_states_than_there_is_room_for_are_counted_and_told() {
     let server = place.setup().env("WEIR_STORE__MAX_KEYS", "15").start();
     assert_eq!(server.metric("weir_keys"), 15.0);
     assert_eq!(server.metric("weir_evictions_total{reason=\"snapshot\"}"), 5.0);
-    let told = server.told("the snapshot holds more than store.max_keys: the rest is forgotten");
+    let told = server.told("the snapshot holds more than store.max_keys: the rest is dropped");
     assert_eq!((told.len(), &told[0]["left_out"]), (1, &5.into()));
 }
 
@@ -273,7 +273,7 @@ async fn where_nothing_can_be_written_the_service_goes_on() {
     eventually("a failure", || (server.metric("weir_snapshot_failures_total") > 0.0).then_some(()));
     assert_eq!(server.metric("weir_snapshot_last_success_timestamp_seconds"), 0.0);
     assert!(ask(&server, check(&["user", "alex"])).await.allowed);
-    server.wait_for_log("the snapshot cannot be written; the one before stays");
+    server.wait_for_log("the snapshot cannot be written; the previous one remains");
     stop_with(server, 3);
     assert!(!nowhere.exists() && !Path::new(&place.snapshot()).exists());
 }

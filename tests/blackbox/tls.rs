@@ -246,9 +246,9 @@ fn what_cannot_be_used_stops_the_start_and_is_named() {
     for (cert, key, ca, setting, file) in [
         (&cert, &other, None, "grpc.tls: ", "b.key: not the key of the certificate in"),
         (&half, &key, None, "grpc.tls: ", "half.pem: "),
-        (&nothing, &key, None, "grpc.tls: ", "nothing.pem: no certificate in it"),
+        (&nothing, &key, None, "grpc.tls: ", "nothing.pem: it contains no certificate"),
         (&cert, &nothing, None, "grpc.tls: ", "nothing.pem: no private key"),
-        (&cert, &key, Some(&nothing), "grpc.tls: ", "nothing.pem: no certificate in it"),
+        (&cert, &key, Some(&nothing), "grpc.tls: ", "nothing.pem: it contains no certificate"),
         (&dir.path().join("gone.pem"), &key, None, "grpc.tls: ", "gone.pem: No such file"),
     ] {
         let mut command = weir();

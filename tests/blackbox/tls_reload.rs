@@ -92,12 +92,12 @@ fn a_bad_pair_changes_nothing_and_is_told_by_its_file() {
     let pair = |cert: &str, key: &str| Pair { cert: cert.to_owned(), key: key.to_owned() };
     let (half_cert, half_key) = (&other.cert[..other.cert.len() / 2], &other.key[..other.key.len() / 2]);
     for (bad, file) in [
-        (pair("nonsense", &first.key), "grpc.pem: no certificate in it"),
+        (pair("nonsense", &first.key), "grpc.pem: it contains no certificate"),
         (pair(half_cert, &other.key), "grpc.pem: "),
         (pair(&other.cert, half_key), "grpc.key: "),
         (pair(&first.cert, &other.key), "grpc.key: not the key of the certificate in"),
         (expired, "grpc.pem: the certificate has expired"),
-        (pair("", ""), "grpc.pem: no certificate in it"),
+        (pair("", ""), "grpc.pem: it contains no certificate"),
     ] {
         let errors = server.metric(NOT_RELOADED);
         bad.write(server.dir.path(), "grpc");
@@ -161,7 +161,7 @@ async fn is_revoked(server: &Server, authority: &Authority, [shown, kept]: [&Pai
     assert!(is_answered(&mut other).await, "others go on");
     let series = "weir_tls_connections_revoked_total{listener=\"grpc\"}";
     eventually_async("it is counted", async || (server.metric_by("m", series) >= 1.0).then_some(())).await;
-    server.wait_for_log("a connection is ended: its certificate is not accepted any more");
+    server.wait_for_log("connection closed: the client certificate is no longer accepted");
 }
 
 #[tokio::test]

@@ -125,7 +125,7 @@ async fn a_bad_file_changes_nothing_and_is_told_without_what_is_in_it() {
     let mut client = server.client().await;
     client.check(by(Some(&good.token), check(&["a"]))).await.expect("the callers before are in force");
     let told = eventually_async("all of them are told", async || {
-        let told = server.told("auth.file on disk is not valid; the callers before stay in force");
+        let told = server.told("auth.file on disk is not valid; the previous credentials stay in force");
         (told.len() == 4).then_some(told)
     })
     .await;

@@ -178,7 +178,7 @@ fn a_collector_that_is_away_costs_spans_and_no_check() {
         }
         (lost("dropped") > 0.0).then_some(())
     });
-    server.wait_for_log("the collector does not take spans; they are lost until it does");
+    server.wait_for_log("the collector does not accept spans; they are lost until it does");
     assert!(lost("failed") > 0.0 && lost("exported") == 0.0);
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);

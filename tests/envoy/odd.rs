@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use proptest::prelude::*;
 use weir::{
     limiter::{
-        Descriptor, DescriptorsRequest, Limiter, Override, Statuses,
+        Descriptor, DescriptorAnswers, DescriptorsRequest, Limiter, Override,
         descriptors::{MAX_DESCRIPTORS, MAX_LIMITS},
     },
     telemetry::Metrics,
@@ -75,7 +75,7 @@ fn ask<'a, S: Store>(
     limiter: &Limiter<S>,
     handle: &'a weir::limiter::PolicyHandle,
     resolved: &'a weir::limiter::Resolved<'_>,
-) -> Statuses<'a> {
+) -> DescriptorAnswers<'a> {
     let answer = limiter.check_descriptors(handle, resolved);
     answer.outcome().now_or_never().expect("memory does not wait").expect("an answer")
 }

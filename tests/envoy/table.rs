@@ -7,7 +7,7 @@ use weir_policy::Policy;
 use weir_store::Store;
 
 use weir::{
-    limiter::{Descriptor, DescriptorsRequest, Limiter, Override, Request, Statuses},
+    limiter::{Descriptor, DescriptorAnswers, DescriptorsRequest, Limiter, Override, Request},
     telemetry::Metrics,
 };
 
@@ -121,8 +121,8 @@ fn descriptor(text: &str) -> Descriptor {
     Descriptor { entries: entries.map(entry).collect(), hits, over }
 }
 
-fn shown(statuses: &Statuses<'_>, quota_mode: bool) -> String {
-    let status = |status: &weir::limiter::Status<'_>| {
+fn shown(statuses: &DescriptorAnswers<'_>, quota_mode: bool) -> String {
+    let status = |status: &weir::limiter::DescriptorAnswer<'_>| {
         let code = if status.over { "OVER" } else { "OK" };
         match (status.unlimited, &status.shown) {
             (true, None) => format!("{code} unlimited"),

@@ -55,7 +55,7 @@ impl Way<'_> {
             };
             say(format_args!("{key}={value}: {}", how(step.rule)))?;
             let counts = index + 1 == self.entries.len();
-            let passed = if counts { "" } else { ", passed over: more entries follow" };
+            let passed = if counts { "" } else { ", ignored: more entries follow" };
             for limit in self.domain.limits_at(step.node) {
                 let limit = shown(limit);
                 say(format_args!("    {limit}{passed}"))?;
@@ -64,7 +64,7 @@ impl Way<'_> {
                 say(format_args!("    unlimited{passed}"))?;
             }
             for (set, text) in [
-                (step.rule.shadow, "shadow_mode: what is over passes"),
+                (step.rule.shadow, "shadow_mode: evaluated, never refuses"),
                 (step.rule.quota, "quota_mode: refuses only when all descriptors with a quota are over"),
                 (step.rule.share_threshold, "share_threshold: all values that fit count together"),
             ] {
@@ -79,7 +79,7 @@ impl Way<'_> {
             }
         }
         if !self.is_limited() {
-            say(format_args!("no limit counts: everything is allowed"))?;
+            say(format_args!("no limit applies: everything is allowed"))?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ pub struct Environment {
     given: BTreeMap<String, Given>,
 }
 
-/// What a variable is.
+/// The form of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Given {
     /// This text.
@@ -32,14 +32,14 @@ impl Environment {
     /// `environment`, as Compose has.
     ///
     /// # Errors
-    /// What is wrong with the text; it has no value of a variable in it.
+    /// What is wrong with the text, without any value of a variable.
     pub fn of_text(text: &str) -> Result<Self, String> {
         let mut environment = Self::default();
         let lines: Vec<_> = text.lines().map(str::trim).enumerate().filter(|(_, line)| is_told(line)).collect();
         if lines.iter().any(|(_, line)| assignment(line).is_some()) {
             for (number, line) in lines {
                 let Some((name, value)) = assignment(line) else {
-                    return Err(format!("line {}: this is no NAME=value", number + 1));
+                    return Err(format!("line {}: not NAME=value", number + 1));
                 };
                 environment.add(name, Given::Text(unquoted(value).to_owned()))?;
             }
@@ -184,7 +184,7 @@ fn unquoted(value: &str) -> &str {
     inside.unwrap_or(value)
 }
 
-/// What Go takes for true or false.
+/// Go's spellings of true and false.
 pub fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -193,7 +193,7 @@ pub fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// Of these variables those that are set, as a remark says it.
+/// A remark on which of these variables are set.
 pub fn from(environment: &Environment, names: &[&str]) -> String {
     let set: Vec<_> = names.iter().copied().filter(|name| environment.text(name).is_some()).collect();
     if set.is_empty() {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn lines_and_yaml_say_the_same() {
         let lines = "# a comment\nREDIS_URL=h:1\n\nexport LOG_LEVEL=\"debug\"\n  PORT = 1\n";
-        assert_eq!(Environment::of_text(lines).unwrap_err(), "line 5: this is no NAME=value");
+        assert_eq!(Environment::of_text(lines).unwrap_err(), "line 5: not NAME=value");
         let pod = "spec:\n  containers:\n    - name: ratelimit\n      env:\n        - name: REDIS_URL\n          value: h:1\n        \
             - { name: LOG_LEVEL, value: debug }\n        - name: REDIS_AUTH\n          \
             valueFrom: { secretKeyRef: { name: s, key: k } }\n";
@@ -226,17 +226,17 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_without_values() {
-        for (text, told) in [
+        for (text, expected) in [
             ("a: 1", "neither lines NAME=value nor YAML with a list `env` or `environment`"),
             ("", "neither lines NAME=value nor YAML with a list `env` or `environment`"),
             ("a: [geheim", "line 2: neither NAME=value nor YAML"),
             ("A=1\nA=geheim", "A has two values"),
-            ("A=1\ngeheim", "line 2: this is no NAME=value"),
+            ("A=1\ngeheim", "line 2: not NAME=value"),
             ("env: [{ name: \"A\\nlimits: geheim\" }]", "the name of a variable has"),
             ("env: [{ value: geheim }]", "line 1: a variable has no name"),
         ] {
             let error = Environment::of_text(text).unwrap_err();
-            assert!(error.starts_with(told) && !error.contains("geheim"), "{error}");
+            assert!(error.starts_with(expected) && !error.contains("geheim"), "{error}");
         }
     }
 

@@ -22,11 +22,11 @@ use environment::Environment;
 /// Most bytes of variables that are read.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Print the weir.yaml that stands for the variables of envoyproxy/ratelimit
+/// Convert the environment variables of envoyproxy/ratelimit to a weir.yaml
 ///
 /// The variables are those of this process, or of a file: lines NAME=value, or YAML with the list `env` of a container.
-/// What has no equivalent, what is not needed, and what is left to do by hand stands at the end, and on standard error.
-/// Passwords are not printed. docs/envoy.md has the table of all variables.
+/// Variables without an equivalent, variables that are not needed, and manual steps are listed at the end and on standard
+/// error. Passwords are not printed. docs/envoy.md has the table of all variables.
 #[derive(Args)]
 pub struct EnvoyRatelimit {
     /// Read the variables from this file; `-`: from standard input

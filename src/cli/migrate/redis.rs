@@ -15,7 +15,7 @@ use super::{
     times,
 };
 
-/// Where it looks for a server when nothing says otherwise.
+/// Its default address of the server.
 const DEFAULT_SOCKET: &str = "/var/run/nutcracker/ratelimit.sock";
 /// The bounds of the timeouts here.
 const SHORTEST: Micros = 1_000;
@@ -64,7 +64,7 @@ fn servers(environment: &Environment) -> Result<RedisUrl, String> {
         ("SENTINEL", Some(text)) => match text.split_once(',') {
             Some((master, sentinels)) => {
                 let master = format!("/{}", utf8_percent_encode(master.trim(), NON_ALPHANUMERIC));
-                // Whose password stands beside a Sentinel is not said there.
+                // It is not documented there whose password is beside a Sentinel.
                 several("redis-sentinel", sentinels, &master).map(|url| RedisUrl { credentials: None, ..url })
             }
             None => Err("behind the master's name there are Sentinels: master,host:port,…".to_owned()),
@@ -117,7 +117,7 @@ fn parsed(url: String) -> Result<RedisUrl, String> {
     }
 }
 
-/// Whether connections are encrypted, said where the kind of server wants it said.
+/// Whether connections are encrypted, set where the kind of server requires it.
 fn encryption(environment: &Environment, url: &mut RedisUrl, sheet: &mut Sheet) -> Result<bool, String> {
     let asked = environment.is_on("REDIS_TLS")? || url.tls;
     url.tls = false;
@@ -204,7 +204,7 @@ fn say_login(
 fn near_cache(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     const NAME: &str = "LOCAL_CACHE_SIZE_IN_BYTES";
     let Some(text) = environment.text(NAME) else { return Ok(()) };
-    let bytes: u64 = text.parse().map_err(|_| format!("{NAME} is no number of bytes"))?;
+    let bytes: u64 = text.parse().map_err(|_| format!("{NAME} is not a number of bytes"))?;
     if bytes > 0 {
         let remark = format!(
             "from {NAME}. It serves domains of `charge: all_or_nothing`; in others a refused request\n\
@@ -232,8 +232,7 @@ fn behaviour(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
         let prefix = format!("{prefix}weir:");
         if prefix.contains(['{', '}']) || prefix.len() > MAX_PREFIX_BYTES {
             sheet.to_do.push(
-                "CACHE_KEY_PREFIX: a prefix here has no braces and at most 128 bytes; set store.redis.key_prefix"
-                    .to_owned(),
+                "CACHE_KEY_PREFIX: a prefix has at most 128 bytes and no braces; set store.redis.key_prefix".to_owned(),
             );
         } else {
             sheet.set("store.redis.key_prefix", prefix, "from CACHE_KEY_PREFIX, apart from the keys of that service");

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// Settings with where they come from, and what is to be told beside them.
+/// Settings with their origins, and notes beside them.
 #[derive(Default)]
 pub struct Sheet {
     lines: Vec<Line>,
-    /// What somebody has to do or to know before this serves.
+    /// Manual steps before this serves.
     pub to_do: Vec<String>,
-    /// What there is no equivalent for, and why.
+    /// Variables without an equivalent, and why.
     pub missing: Vec<String>,
-    /// What is not needed, and why.
+    /// Variables that are not needed, and why.
     pub not_needed: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Sheet {
         self.lines.push(Line { key, value: None, remark: remark.into() });
     }
 
-    /// All that is told of what is not in the settings: a heading and its entries.
+    /// The notes on what is not in the settings: headings with entries.
     pub fn chapters(&self) -> [(&'static str, &[String]); 3] {
         [
             ("To be done by hand:", &self.to_do),
@@ -47,7 +47,7 @@ impl Sheet {
     fn write_settings(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<_> = self.lines.iter().collect();
         let section = |line: &&Line| SECTIONS.iter().position(|name| line.key.split('.').next() == Some(name));
-        // What has the same parents stands together; within it the order stays.
+        // Keys with the same parents are grouped; the order within a group is kept.
         lines.sort_by_key(|line| (section(line), line.key.rsplit_once('.').map(|(parents, _)| parents)));
         let mut open: Vec<&str> = Vec::new();
         for line in lines {

@@ -6,7 +6,7 @@ pub struct Variable {
     pub name: &'static str,
     /// What becomes of it.
     pub becomes: Becomes,
-    /// What there is to know, for people: how the setting differs, why there is none. It has no value of any variable in it.
+    /// A remark: how the setting differs, why there is none. It contains no value of any variable.
     pub note: &'static str,
 }
 
@@ -47,7 +47,7 @@ pub fn find(name: &str) -> Option<&'static Variable> {
 const MEMCACHED: &str = "memcached is no store here: it cannot decide in one step; see BACKEND_TYPE";
 const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
 const XDS: &str = "policies are files; see CONFIG_TYPE";
-const NO_WAIT: &str = "the service starts and answers without its store, and looks for it all the time";
+const NO_WAIT: &str = "the service starts and answers without its store, and reconnects continuously";
 
 /// All variables, in the order of that service's parts.
 pub const TABLE: &[Variable] = &[
@@ -60,7 +60,7 @@ pub const TABLE: &[Variable] = &[
         "with GRPC_PORT; the default there is every address, here loopback alone",
     ),
     Variable::new("GRPC_PORT", Setting("grpc.listen"), ""),
-    Variable::new("GRPC_UDS", Setting("grpc.listen"), "`unix:PATH`; stands above GRPC_HOST and GRPC_PORT"),
+    Variable::new("GRPC_UDS", Setting("grpc.listen"), "`unix:PATH`; takes precedence over GRPC_HOST and GRPC_PORT"),
     Variable::new("DEBUG_HOST", Nothing, "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats"),
     Variable::new("DEBUG_PORT", Nothing, "no debug port: `weir limits explain` for /rlconfig, GET /metrics for /stats"),
     Variable::new(
@@ -114,7 +114,7 @@ pub const TABLE: &[Variable] = &[
     ),
     Variable::new("CONFIG_GRPC_XDS_*", Missing, XDS),
     Variable::new("XDS_CLIENT_*", Missing, XDS),
-    // What is answered.
+    // Responses.
     Variable::new("LIMIT_RESPONSE_HEADERS_ENABLED", Setting("envoy.headers"), "`ratelimit`"),
     Variable::new("LIMIT_LIMIT_HEADER", Setting("envoy.limit_header"), ""),
     Variable::new("LIMIT_REMAINING_HEADER", Setting("envoy.remaining_header"), ""),
@@ -227,7 +227,7 @@ pub const TABLE: &[Variable] = &[
     Variable::new("MEMCACHE_TLS_CLIENT_KEY", Missing, MEMCACHED),
     Variable::new("MEMCACHE_TLS_CACERT", Missing, MEMCACHED),
     Variable::new("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", Missing, MEMCACHED),
-    // What it tells.
+    // Telemetry.
     Variable::new(
         "LOG_LEVEL",
         Setting("log.level"),

@@ -5,13 +5,13 @@ use weir_settings::Time;
 
 use super::{environment::Environment, sheet::Sheet};
 
-/// The time that a variable says, where it is set.
+/// The duration in a variable, where it is set.
 ///
 /// # Errors
 /// The variable's name, where it is no time.
 pub fn given(environment: &Environment, name: &str) -> Result<Option<Micros>, String> {
     let Some(text) = environment.text(name) else { return Ok(None) };
-    go_duration(text).map(Some).ok_or_else(|| format!("{name} is no time, such as 10s or 1m30s"))
+    go_duration(text).map(Some).ok_or_else(|| format!("{name} is not a duration, such as 10s or 1m30s"))
 }
 
 /// Sets a key to `kept`, which stands for what the variable gives.
@@ -42,7 +42,7 @@ fn go_duration(text: &str) -> Option<Micros> {
         micros += number.parse::<f64>().ok()? * scale;
         rest = &unit[end..];
     }
-    // A time too long to be told saturates, and is bounded by whoever asks.
+    // A duration that overflows saturates; the caller bounds it.
     (!text.is_empty()).then_some(micros.round() as Micros)
 }
 

@@ -139,7 +139,7 @@ fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
 fn address(environment: &Environment, [host, port]: [&str; 2], default: u16) -> Result<String, String> {
     let number = match environment.text(port) {
         None => default,
-        Some(text) => text.parse().map_err(|_| format!("{port} is no port, a number from 0 to 65535"))?,
+        Some(text) => text.parse().map_err(|_| format!("{port} is not a port number (0 to 65535)"))?,
     };
     let host = environment.text(host).unwrap_or("0.0.0.0");
     let bare_v6 = host.contains(':') && !host.starts_with('[');
@@ -188,7 +188,7 @@ fn tracing(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     }
     if let Some(rate) = environment.text(RATE) {
         if !rate.parse().is_ok_and(|rate: f64| (0.0..=1.0).contains(&rate)) {
-            return Err(format!("{RATE} is no number from 0 to 1"));
+            return Err(format!("{RATE} is not a number from 0 to 1"));
         }
         sheet.set("tracing.sample_ratio", rate, from(environment, &[RATE]));
     }
@@ -209,28 +209,30 @@ fn log(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
             "info" => "info",
             "debug" => "debug",
             "trace" => "trace",
-            _ => return Err("LOG_LEVEL is no level that is known there".to_owned()),
+            _ => return Err("LOG_LEVEL is not a level of that service".to_owned()),
         };
         sheet.set("log.level", level, from(environment, &["LOG_LEVEL"]));
     }
     Ok(())
 }
 
-/// What becomes no setting.
+/// Variables that become no setting.
 fn rest(environment: &Environment, sheet: &mut Sheet) {
     for name in environment.names() {
         let Some(Variable { becomes, note, .. }) = table::find(name) else {
-            sheet.missing.push(format!("{name}: that service knows no such variable"));
+            sheet.missing.push(format!("{name}: not a variable of that service"));
             continue;
         };
         // A switch that is off asks for nothing.
         let off = environment.text(name).and_then(switch) == Some(false);
         match becomes {
             Becomes::Setting(key) if environment.is_elsewhere(name) => {
-                sheet.to_do.push(format!("{name}: its value stands elsewhere and is not known here; set {key}"));
+                sheet.to_do.push(format!("{name}: its value is defined elsewhere and not available here; set {key}"));
             }
             Becomes::Setting(_) => {}
-            Becomes::Missing if off => sheet.not_needed.push(format!("{name}: off there, and not known here")),
+            Becomes::Missing if off => {
+                sheet.not_needed.push(format!("{name}: off there, and without an equivalent here"))
+            }
             Becomes::Missing => sheet.missing.push(format!("{name}: {note}")),
             Becomes::Nothing => sheet.not_needed.push(format!("{name}: {note}")),
         }

@@ -1,5 +1,5 @@
-//! The lines of a story: read and understood on a thread of their own, so that a signal can end a story that waits for
-//! its next line, and a long one is read while it is told.
+//! Reads and parses lines on a thread of its own, so that a signal can end a replay that waits for its next line, and a
+//! long trace is read while it is replayed.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::trace::Line;
 
-/// Most batches that are read before they are told.
+/// Most batches read ahead of the replay.
 const READ_AHEAD: usize = 8;
 /// Most lines of a batch.
 const BATCH: usize = 512;
@@ -19,16 +19,16 @@ const BLOCK: usize = 64 << 10;
 /// Longest line, in bytes. The longest request there may be is a tenth of it.
 const MAX_LINE: usize = 1 << 20;
 
-/// What lines of text mean.
+/// Parses lines of text.
 pub trait Reading: Send + 'static {
     /// Understands a line, which may stay here until what is behind it is known.
     fn read(&mut self, number: u64, text: &str, into: &mut Vec<Entry>);
 
-    /// What is still here behind the last line.
+    /// What it still holds after the last line.
     fn finish(&mut self, into: &mut Vec<Entry>);
 }
 
-/// A line, or why it is none.
+/// A line, or why it is invalid.
 pub struct Entry {
     /// Its number in the text, from 1.
     pub number: u64,
@@ -52,9 +52,9 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// How much of the text was read up to here.
     pub bytes_read: u64,
-    /// Nothing that was read is behind it: whoever wrote it may be waiting for its answer.
+    /// Nothing more has been read yet: the writer may be waiting for its answer.
     pub is_last_so_far: bool,
-    /// Why there are no more lines, other than that they have ended.
+    /// The error that ended reading, if any.
     pub broken: Option<io::Error>,
 }
 
@@ -136,22 +136,22 @@ mod tests {
         fn finish(&mut self, _: &mut Vec<Entry>) {}
     }
 
-    fn told(text: Vec<u8>) -> Vec<(u64, String)> {
+    fn entries(text: Vec<u8>) -> Vec<(u64, String)> {
         let mut lines = Lines::read(io::Cursor::new(text), Lengths).unwrap();
-        let mut told = Vec::new();
+        let mut entries = Vec::new();
         while let Some(batch) = lines.0.blocking_recv() {
             assert!(batch.entries.len() <= BATCH && batch.broken.is_none());
-            told.extend(batch.entries.into_iter().map(|entry| (entry.number, entry.line.unwrap_err())));
+            entries.extend(batch.entries.into_iter().map(|entry| (entry.number, entry.line.unwrap_err())));
         }
-        told
+        entries
     }
 
     #[test]
     fn lines_come_whole_and_with_their_numbers() {
         let text: String = (1..5_000).map(|length| "x".repeat(length % 97) + "\n").collect();
         let expected = (1..5_000).filter(|length| length % 97 > 0).map(|length| (length, (length % 97).to_string()));
-        assert_eq!(told(text.into_bytes()), expected.collect::<Vec<_>>());
-        assert_eq!(told(b"abc\n\nab".to_vec()), [(1, "3".to_owned()), (3, "2".to_owned())]);
+        assert_eq!(entries(text.into_bytes()), expected.collect::<Vec<_>>());
+        assert_eq!(entries(b"abc\n\nab".to_vec()), [(1, "3".to_owned()), (3, "2".to_owned())]);
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let text = format!("{longest}\n{longest}{longest}{longest}\nab\n{longest}xy");
         let long = "longer than 1 MiB".to_owned();
         let expected = [(1, (MAX_LINE - 1).to_string()), (2, long.clone()), (3, "2".to_owned()), (4, long)];
-        assert_eq!(told(text.into_bytes()), expected);
-        assert_eq!(told(b"a\xffb\nab".to_vec()), [(1, "not UTF-8".to_owned()), (2, "2".to_owned())]);
+        assert_eq!(entries(text.into_bytes()), expected);
+        assert_eq!(entries(b"a\xffb\nab".to_vec()), [(1, "not UTF-8".to_owned()), (2, "2".to_owned())]);
     }
 }

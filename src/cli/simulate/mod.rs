@@ -4,13 +4,13 @@ pub mod access;
 mod compare;
 pub mod lines;
 mod moments;
-mod passed_over;
-mod place;
 mod progress;
+mod replay;
+mod simulation;
+mod skipped;
 mod source;
-mod story;
+mod store;
 mod tallies;
-mod telling;
 pub mod trace;
 
 use std::{
@@ -30,63 +30,63 @@ use weir_store::{StoreSettings, StoreUrl};
 
 use self::{
     compare::Comparison,
-    place::{InRedis, Place, in_memory},
+    replay::{End, Replay, ReplayTarget},
+    simulation::{Print, Simulation},
     source::Source,
-    story::{Print, Story},
-    telling::{End, Listener, Telling},
+    store::{InRedis, SimulationStore, in_memory},
 };
 use super::{CommandResult, Failure, NO, block_on, out::Out, signals::Signals, variables};
 use crate::config::{Flags, Settings};
 
-/// Run a story through a policy in virtual time, or through two and compare
+/// Replay a trace against a policy in virtual time, or compare two policies
 ///
 /// The trace has one JSON object a line: {"at_us":0,"key":["user","alex","trade"]}, with domain, cost, max_wait_us, factor,
 /// limits (as a policy writes them, with a depth) and charge where needed; or {"at_us":9,"reset":["user","alex"],
-/// "subtree":true}. One line comes out for each. A line that is no trace ends it with its number and exit code 2, and so
-/// does a store that fails.
+/// "subtree":true}. Each prints one line. An invalid line ends the run with its number and exit code 2, as does a failing
+/// store.
 ///
-/// With --compare the exit code is 0 when two policies treat every request alike, 1 when they do not, and 2 on errors.
+/// With --compare the exit code is 0 when both policies treat every request alike, 1 when they differ, and 2 on errors.
 #[derive(Args)]
 #[command(group = ArgGroup::new("report"))]
 pub struct Simulate {
     /// The policy: a YAML file or a directory of them
     #[arg(long, value_name = "PATH")]
     limits: Option<PathBuf>,
-    /// Two policies, each with counts of its own: tell who is treated differently, and when
+    /// Compare two policies, each with its own counts: print which keys are treated differently, and when
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "limits", group = "report")]
     compare: Option<Vec<PathBuf>>,
-    /// Where counts live: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://. In Redis the
-    /// story has a key prefix of its own, which is removed when it ends
+    /// The store: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://. In Redis the trace runs
+    /// under its own key prefix, whose keys are deleted at the end
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
-    /// The file whose store.redis settings are used: password files, TLS, timeouts. WEIR_STORE__REDIS__… stands above it.
-    /// Nothing else in it counts
+    /// The settings file whose store.redis section is used: password files, TLS, timeouts. WEIR_STORE__REDIS__… takes
+    /// precedence. Everything else in it is ignored
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     source: Source,
-    /// The longest period that is allowed, as in the setting max_period
+    /// Longest period that is allowed, as in the setting max_period
     #[arg(long, value_name = "TIME", default_value = "31d")]
     max_period: String,
-    /// Print what each limit allowed and refused instead of every decision
+    /// Print totals for each limit instead of every decision
     #[arg(long, group = "report")]
     summary: bool,
     /// With --summary or --compare: print JSON
     #[arg(long, requires = "report")]
     json: bool,
-    /// With --compare: print every request that is treated differently, as it comes
+    /// With --compare: print every request that is treated differently, as it occurs
     #[arg(long, requires = "compare")]
     each: bool,
-    /// With --compare: how many keys are told, those first that are most often treated differently
+    /// With --compare: number of keys to list, most often treated differently first
     #[arg(long, value_name = "N", default_value_t = 20, requires = "compare")]
     top: usize,
-    /// Tell on standard error how far it is, also where that is no terminal
+    /// Show progress on standard error even when it is not a terminal
     #[arg(long)]
     progress: bool,
 }
 
-/// What a story needs besides its lines.
-struct Scene {
+/// What a simulation needs besides its lines.
+struct Setup {
     clock: Arc<ManualClock>,
     bounds: Bounds,
     /// One policy, or two to be compared, each with its file's name.
@@ -99,20 +99,20 @@ impl Simulate {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let policies = self.policies(&bounds)?;
         let is_alone = self.is_quiet() || !io::stdout().is_terminal();
-        let telling = self.source.open(self.progress, is_alone)?;
-        let scene = Scene { clock: Arc::default(), bounds, policies };
+        let replay = self.source.open(self.progress, is_alone)?;
+        let scene = Setup { clock: Arc::default(), bounds, policies };
         match &store.url {
             StoreUrl::Memory => {
-                let places = scene.policies.iter().map(|_| in_memory(&scene.clock)).collect();
-                block_on(self.perform(scene, places, telling, Signals::End))
+                let stores = scene.policies.iter().map(|_| in_memory(&scene.clock)).collect();
+                block_on(self.perform(scene, stores, replay, Signals::End))
             }
             StoreUrl::Redis(url) => block_on(async {
                 let signals = Signals::listen()?;
-                let mut places = Vec::new();
+                let mut stores = Vec::new();
                 for _ in &scene.policies {
-                    places.push(InRedis::open(url, &store.redis, &scene.clock).await?);
+                    stores.push(InRedis::open(url, &store.redis, &scene.clock).await?);
                 }
-                self.perform(scene, places, telling, signals).await
+                self.perform(scene, stores, replay, signals).await
             }),
         }
     }
@@ -138,61 +138,61 @@ impl Simulate {
         }
     }
 
-    async fn perform<S: Place>(
+    async fn perform<S: SimulationStore>(
         &self,
-        Scene { clock, bounds, policies }: Scene,
-        places: Vec<S>,
-        telling: Telling,
+        Setup { clock, bounds, policies }: Setup,
+        stores: Vec<S>,
+        replay: Replay,
         signals: Signals,
     ) -> CommandResult {
-        let mut parties = policies.into_iter().zip(places).map(|((name, policy), place)| (name, policy, place));
-        let (Some(first), second) = (parties.next(), parties.next()) else { return Ok(ExitCode::SUCCESS) };
+        let mut sides = policies.into_iter().zip(stores).map(|((name, policy), store)| (name, policy, store));
+        let (Some(first), second) = (sides.next(), sides.next()) else { return Ok(ExitCode::SUCCESS) };
         if let Some(second) = second {
             let print = compare::Print { json: self.json, each: self.each, top: self.top };
-            return tell_and_leave(Comparison::new([first, second], clock, bounds, print), telling, signals).await;
+            return replay_and_clean_up(Comparison::new([first, second], clock, bounds, print), replay, signals).await;
         }
         let print = match (self.summary, self.source.is_access_log()) {
             (true, _) => Print::Summary { json: self.json },
             (false, true) => Print::DecisionsOfKeys,
             (false, false) => Print::Decisions,
         };
-        tell_and_leave(Story::new(first.2, clock, first.1, bounds, print), telling, signals).await
+        replay_and_clean_up(Simulation::new(first.2, clock, first.1, bounds, print), replay, signals).await
     }
 }
 
-/// However the story ends, what it has written goes; a second signal leaves it.
-async fn tell_and_leave(mut listener: impl Listener, telling: Telling, mut signals: Signals) -> CommandResult {
-    let told = tell(&mut listener, telling, signals.next()).await;
+/// However the replay ends, its keys are deleted; a second signal skips that.
+async fn replay_and_clean_up(mut target: impl ReplayTarget, replay: Replay, mut signals: Signals) -> CommandResult {
+    let outcome = run(&mut target, replay, signals.next()).await;
     let left = tokio::select! {
-        left = leave(&listener) => left,
+        left = clean_up(&target) => left,
         _ = signals.next() => {
-            listener.places().into_iter().map(|place| format!("{}: interrupted", place.left_behind())).collect()
+            target.stores().into_iter().map(|store| format!("{}: interrupted", store.leftovers())).collect()
         }
     };
-    match (told, left.join("\nweir: ")) {
-        (told, left) if left.is_empty() => told,
+    match (outcome, left.join("\nweir: ")) {
+        (outcome, left) if left.is_empty() => outcome,
         (Ok(_), left) => Err(Failure(left)),
         (Err(Failure(first)), left) => Err(Failure(format!("{first}\nweir: {left}"))),
     }
 }
 
-/// What was left behind, and why.
-async fn leave(listener: &impl Listener) -> Vec<String> {
+/// Deletes what the stores hold. Returns what remains, and why.
+async fn clean_up(target: &impl ReplayTarget) -> Vec<String> {
     let mut left = Vec::new();
-    for place in listener.places() {
-        if let Err(why) = place.leave().await {
-            left.push(format!("{}: {why}", place.left_behind()));
+    for store in target.stores() {
+        if let Err(why) = store.clean_up().await {
+            left.push(format!("{}: {why}", store.leftovers()));
         }
     }
     left
 }
 
-async fn tell(listener: &mut impl Listener, mut telling: Telling, broken: impl Future<Output = u8>) -> CommandResult {
+async fn run(target: &mut impl ReplayTarget, mut replay: Replay, broken: impl Future<Output = u8>) -> CommandResult {
     let mut out = BufWriter::new(Out::new());
-    let end = telling.tell(listener, &mut out, broken).await;
-    telling.progress.conclude();
+    let end = replay.run(target, &mut out, broken).await;
+    replay.progress.conclude();
     let code = end.and_then(|end| match end {
-        End::Complete => telling.conclude().and_then(|()| Ok(listener.conclude(&mut out)?)),
+        End::Complete => replay.conclude().and_then(|()| Ok(target.conclude(&mut out)?)),
         End::Broken(code) => Ok(code),
     });
     out.flush()?;

@@ -24,7 +24,7 @@ const ISO_SECONDS: usize = 19;
 /// From this moment on (September 2001) a time is taken for one since the Unix epoch, and shown as a date.
 const DATES_FROM: Micros = 1_000_000_000 * SECOND;
 
-/// The units of times since the Unix epoch, told apart by their size: each with the first number that is of the next one,
+/// The units of times since the Unix epoch, distinguished by their size: each with the first number that is of the next one,
 /// its number in a second, and its name.
 const EPOCHS: [(i128, i128); 4] = [
     (100_000_000_000, 1),
@@ -37,13 +37,13 @@ const EPOCHS: [(i128, i128); 4] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub at: Micros,
-    /// The log says no more than the second.
+    /// The log has whole seconds only.
     pub is_whole_second: bool,
 }
 
 impl Moment {
     /// Reads what a log writes: the common log format's time, ISO 8601 (UTC where it names no offset), or a number since
-    /// the Unix epoch: seconds, milliseconds, microseconds or nanoseconds, told apart by its size.
+    /// the Unix epoch: seconds, milliseconds, microseconds or nanoseconds, distinguished by its size.
     ///
     /// # Errors
     /// A sentence, for any other text and for a moment before 1970 or beyond 2112.
@@ -53,7 +53,9 @@ impl Moment {
             [_, _, _, _, b'-', ..] => iso(text).map(|time| (micros(time), !text[ISO_SECONDS..].starts_with('.'))),
             _ => epoch(text),
         };
-        let Some((at, is_whole_second)) = moment else { return Err(format!("`{text}` is no time that is known here")) };
+        let Some((at, is_whole_second)) = moment else {
+            return Err(format!("`{text}` is not a time in a known format"));
+        };
         match Micros::try_from(at) {
             Ok(at @ 0..=MAX_MOMENT) => Ok(Self { at, is_whole_second }),
             _ => Err(format!("the time `{text}` is not within 1970 and 2112")),

@@ -1,22 +1,22 @@
-//! How far a story has been told, on standard error.
+//! The progress of a replay, on standard error.
 
 use std::{
     io::{self, IsTerminal, Write},
     time::{Duration, Instant},
 };
 
-/// How often it is said on a terminal, where each time replaces the one before.
+/// How often it is updated on a terminal.
 const ON_TERMINAL: Duration = Duration::from_millis(250);
-/// How often it is said elsewhere, a line each time.
+/// How often a line is printed elsewhere.
 const ELSEWHERE: Duration = Duration::from_secs(5);
 /// Goes to the line's start and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
-/// How far a story has been told.
+/// The progress of a replay.
 pub struct Progress {
     started: Instant,
     said: Instant,
-    /// How often it is said; `None`: never.
+    /// How often it is shown; `None`: never.
     every: Option<Duration>,
     on_terminal: bool,
     /// There is something on the terminal's line.
@@ -28,7 +28,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing was told yet. It is said on a terminal where nothing else is going on there, and elsewhere when `wanted`.
+    /// Before the first line. It is shown on a terminal without other output, and elsewhere when `wanted`.
     pub fn new(wanted: bool, is_alone: bool, size: Option<u64>) -> Self {
         let on_terminal = io::stderr().is_terminal();
         let every = if on_terminal { ON_TERMINAL } else { ELSEWHERE };
@@ -45,12 +45,12 @@ impl Progress {
         }
     }
 
-    /// How many lines were told.
+    /// Lines replayed so far.
     pub fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// So many lines more were told, and so much of the text has been read.
+    /// So many more lines were replayed, and so many bytes of the text read.
     pub fn came_to(&mut self, more_lines: u64, bytes: u64) {
         self.lines += more_lines;
         self.bytes = bytes;
@@ -68,7 +68,7 @@ impl Progress {
         eprintln!("weir: {text}");
     }
 
-    /// The end: what a terminal showed is cleared, elsewhere a last line says how it was.
+    /// The end: clears the line of a terminal, prints a last line elsewhere.
     pub fn conclude(&mut self) {
         self.clear();
         if self.every.is_some() && !self.on_terminal {
@@ -83,7 +83,7 @@ impl Progress {
     }
 
     fn say(&mut self) {
-        let text = told(self.lines, self.bytes, self.size, self.started.elapsed());
+        let text = line(self.lines, self.bytes, self.size, self.started.elapsed());
         // Nobody may be there to see it, which is no reason to stop.
         let _ = if self.on_terminal {
             self.is_shown = true;
@@ -94,7 +94,7 @@ impl Progress {
     }
 }
 
-fn told(lines: u64, bytes: u64, size: Option<u64>, elapsed: Duration) -> String {
+fn line(lines: u64, bytes: u64, size: Option<u64>, elapsed: Duration) -> String {
     let part = match size {
         Some(size) if size > 0 => format!(", {}%", bytes.saturating_mul(100) / size),
         _ => String::new(),
@@ -110,8 +110,8 @@ mod tests {
     #[test]
     fn the_part_is_told_where_the_size_is_known() {
         let second = Duration::from_secs(2);
-        assert_eq!(told(1_000, 50, Some(200), second), "1000 lines, 25%, 500 lines/s");
-        assert_eq!(told(1_000, 50, None, second), "1000 lines, 500 lines/s");
-        assert_eq!(told(0, 0, Some(0), Duration::ZERO), "0 lines, 0 lines/s");
+        assert_eq!(line(1_000, 50, Some(200), second), "1000 lines, 25%, 500 lines/s");
+        assert_eq!(line(1_000, 50, None, second), "1000 lines, 500 lines/s");
+        assert_eq!(line(0, 0, Some(0), Duration::ZERO), "0 lines, 0 lines/s");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the lines of a story come from.
+//! The source of the lines: a trace or an access log.
 
 use std::{
     fs::File,
@@ -13,9 +13,9 @@ use super::{
     Failure,
     access::{AccessLog, Arrivals, Field, KeyFrom, OfASecond},
     lines::{Lines, Trace},
-    passed_over::PassedOver,
     progress::Progress,
-    telling::Telling,
+    replay::Replay,
+    skipped::SkippedLines,
 };
 
 /// Where the lines come from, and what they mean.
@@ -25,29 +25,29 @@ pub struct Source {
     #[arg(long, value_name = "FILE", default_value = "-", conflicts_with = "access_log")]
     trace: PathBuf,
     /// An access log instead of a trace, or - for standard input: the common or combined log format of nginx and Apache,
-    /// Envoy's default format, or JSON lines. A line that cannot be read is passed over; the first few are told
+    /// Envoy's default format, or JSON lines. Lines that cannot be parsed are skipped; the first few are reported
     #[arg(long, value_name = "FILE", requires = "key_from")]
     access_log: Option<PathBuf>,
-    /// How a line of the log becomes a key, as in 'ip/{remote_addr}/{method}': texts and {field}s between slashes, each one
+    /// Template that turns a log line into a key, as in 'ip/{remote_addr}/{method}': texts and {field}s between slashes, each one
     /// segment whatever is in it
     ///
     /// Fields: remote_addr, remote_user, ident, request, method, path (without its query), protocol, status, bytes, referer,
     /// user_agent, host; of Envoy also x_forwarded_for, request_id, bytes_received, duration, response_flags, upstream_host;
     /// of JSON any, with dots into maps. {path:2} is the second segment of a path, {url:path} the path of any URL. An empty
-    /// value is `-`. A line that lacks the field is passed over; with {field?} its value is `-`.
+    /// value is `-`. A line without the field is skipped; with {field?} its value is `-`.
     #[arg(long, value_name = "SPEC", requires = "access_log", value_parser = KeyFrom::parse)]
     key_from: Option<KeyFrom>,
-    /// The field of the log that is the cost, as in `bytes`; 1 without it
+    /// The log field with the cost, such as `bytes`; default: a cost of 1
     #[arg(long, value_name = "FIELD", requires = "access_log", value_parser = Field::parse)]
     cost_from: Option<Field>,
-    /// The field of JSON lines that is the time: ISO 8601, the common log format's, or a number since 1970. Without it: time,
+    /// The JSON field with the time: ISO 8601, the common log format's, or a number since 1970. Default: time,
     /// ts, @timestamp, timestamp, msec, time_iso8601, time_local, start_time or StartUTC
     #[arg(long, value_name = "FIELD", requires = "access_log")]
     time_from: Option<String>,
     /// The domain of the log's keys
     #[arg(long, default_value = "", requires = "access_log")]
     domain: String,
-    /// Where the lines of one second are placed, when the log says no more than the second
+    /// How to place the lines of one second when the log has whole seconds only
     #[arg(long, value_enum, default_value = "spread", requires = "access_log")]
     arrivals: Arrivals,
 }
@@ -58,11 +58,11 @@ impl Source {
         self.access_log.is_some()
     }
 
-    /// Begins to read. What is told of the progress: see [`Progress::new`].
+    /// Begins to read. For the progress see [`Progress::new`].
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn open(&self, progress: bool, is_alone: bool) -> Result<Telling, Failure> {
+    pub fn open(&self, progress: bool, is_alone: bool) -> Result<Replay, Failure> {
         let path = self.access_log.as_ref().unwrap_or(&self.trace);
         let is_stdin = path.as_os_str() == "-";
         let file = if is_stdin {
@@ -73,11 +73,11 @@ impl Source {
         let size = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
         let is_alone = is_alone && !(is_stdin && io::stdin().is_terminal());
         let progress = Progress::new(progress, is_alone, size);
-        let (lines, passed_over) = match self.log() {
-            Some(log) => (Lines::read(file, log)?, Some(PassedOver::default())),
+        let (lines, skipped) = match self.log() {
+            Some(log) => (Lines::read(file, log)?, Some(SkippedLines::default())),
             None => (Lines::read(file, Trace)?, None),
         };
-        Ok(Telling { lines, passed_over, progress })
+        Ok(Replay { lines, skipped, progress })
     }
 
     fn log(&self) -> Option<AccessLog> {

@@ -1,4 +1,4 @@
-//! What each limit did in a story.
+//! The totals of each limit.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use weir_policy::Policy;
 
 use crate::limiter::{Answer, Request};
 
-/// What one limit did.
+/// The decisions of one limit.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Tally {
     pub allowed: u64,
@@ -19,9 +19,9 @@ pub struct Tally {
 /// The name of a limit, behind that of its domain.
 pub type Name = (String, String);
 
-/// What all limits of a policy did, and those of requests.
+/// The totals of all limits of a policy, and of the limits of requests.
 pub struct Tallies {
-    /// Of the policy's limits, by their index.
+    /// The totals of the policy's limits, by their index.
     of_policy: Vec<(Name, Tally)>,
     of_requests: BTreeMap<Name, Tally>,
 }
@@ -35,7 +35,7 @@ impl Tallies {
         Self { of_policy: names.map(|name| (name, Tally::default())).collect(), of_requests: BTreeMap::new() }
     }
 
-    /// Counts what the limits of a request said.
+    /// Counts the decisions on a request.
     pub fn count(&mut self, at: Micros, request: &Request<'_>, answer: &Answer<'_>) {
         for level in &answer.levels {
             let of_policy =

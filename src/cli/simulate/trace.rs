@@ -1,4 +1,4 @@
-//! The lines of a story, and the trace, which holds them as JSON.
+//! The lines of a trace, as JSON.
 
 use serde::Deserialize;
 use weir_core::{
@@ -64,7 +64,7 @@ impl Line {
     }
 
     fn parse_any(text: &str) -> Result<Self, String> {
-        // Read as what it says it is, so that an error tells of that and not of both forms.
+        // Parsed as the form that it claims, so that an error names one form and not both.
         let value: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let line = if value.get("reset").is_some() {
             serde_json::from_value(value).map(Self::Reset)

@@ -14,7 +14,7 @@ use weir_core::domain::Decision;
 
 use space_saving::{Entry, SpaceSaving};
 
-/// What was seen so many seconds ago counts half.
+/// The half-life of a weight, in seconds.
 const HALF_LIFE_SECONDS: f64 = 10.0;
 /// After so many seconds the weights are written anew, long before they leave what a number holds.
 const RESCALE_SECONDS: f64 = 500.0 * HALF_LIFE_SECONDS;
@@ -24,7 +24,7 @@ const MAX_NAME_BYTES: usize = 512;
 /// The keys of a service that are worth a look.
 pub struct HotKeys {
     origin: Instant,
-    /// Moves when somebody reads, so that every thread tells of its next request, however rare it has become.
+    /// Incremented by each reader, so that every thread samples its next request, however rare requests have become.
     pulse: AtomicU32,
     seen: Mutex<Seen>,
 }
@@ -37,7 +37,7 @@ struct Seen {
     name: Vec<u8>,
 }
 
-/// What one limit said of one key.
+/// The decision of one limit on one key.
 pub struct Sighting<'a> {
     /// The domain.
     pub domain: &'a str,
@@ -70,7 +70,7 @@ struct Facts {
     at: f64,
 }
 
-/// What is told of a key at one limit.
+/// A hot key at one limit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKey {
     /// The domain.
@@ -84,7 +84,7 @@ pub struct HotKey {
     /// About how many requests a second the limit had to decide, of late; of the keys near their limits only those that were
     /// refused or left less than a tenth.
     pub per_second: f64,
-    /// What of that may be other keys'.
+    /// The part of it that may belong to other keys.
     pub error_per_second: f64,
     /// About how many a second it refused.
     pub refused_per_second: f64,
@@ -95,13 +95,13 @@ pub struct HotKey {
 }
 
 impl HotKeys {
-    /// Of at most `most` busy keys, and as many near their limits.
+    /// For at most `most` hot keys, and as many near their limits.
     pub fn new(most: usize) -> Self {
         let seen = Seen { since: 0.0, busy: SpaceSaving::new(most), near: SpaceSaving::new(most), name: Vec::new() };
         Self { origin: Instant::now(), pulse: AtomicU32::new(0), seen: Mutex::new(seen) }
     }
 
-    /// Whether the request at hand is to be told of, and for how many it stands.
+    /// Whether to sample this request, and how many it stands for.
     #[inline]
     pub fn due(&self) -> Option<u32> {
         sampler::take(self.pulse.load(Ordering::Relaxed))
@@ -109,7 +109,7 @@ impl HotKeys {
 
     /// A limit has decided a request, which stands for so many. `segments` are the key's, as far as the limit covers it.
     pub fn saw<'s>(&self, weight: u32, sighting: &Sighting<'_>, segments: impl Iterator<Item = &'s str> + Clone) {
-        // Who reads or tells holds it for microseconds; a request is not worth waiting for that.
+        // The lock is held for microseconds; a request does not wait for it.
         let Some(mut seen) = self.seen.try_lock() else { return };
         seen.add(self.origin.elapsed().as_secs_f64(), f64::from(weight), sighting, segments);
     }
@@ -119,7 +119,7 @@ impl HotKeys {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.origin.elapsed().as_secs_f64();
         let seen = self.seen.lock();
-        (seen.told(&seen.busy, now, domain, most), seen.told(&seen.near, now, domain, most))
+        (seen.top(&seen.busy, now, domain, most), seen.top(&seen.near, now, domain, most))
     }
 }
 
@@ -164,13 +164,13 @@ impl Seen {
         }
     }
 
-    fn told(&self, keys: &SpaceSaving<Facts>, now: f64, domain: &str, most: usize) -> Vec<HotKey> {
+    fn top(&self, keys: &SpaceSaving<Facts>, now: f64, domain: &str, most: usize) -> Vec<HotKey> {
         let mut found: Vec<_> = keys.entries().iter().filter(|entry| &*entry.value.domain == domain).collect();
         found.sort_by(|one, other| other.weight.total_cmp(&one.weight));
         // All weights fade at one pace; early on, the sum is not yet what it will be at this rate.
         let seconds = HALF_LIFE_SECONDS / std::f64::consts::LN_2 * (1.0 - faded(now)).max(f64::EPSILON);
         let per_second = faded(now - self.since) / seconds;
-        let told = |entry: &Entry<Facts>| {
+        let hot_key = |entry: &Entry<Facts>| {
             let Facts { domain, limit, shadow, segments, decision, refused, at } = entry.value.clone();
             HotKey {
                 domain,
@@ -184,11 +184,11 @@ impl Seen {
                 seconds_ago: now - at,
             }
         };
-        found.into_iter().take(most).map(told).collect()
+        found.into_iter().take(most).map(hot_key).collect()
     }
 }
 
-/// What is left of a weight after so many seconds.
+/// A weight after so many seconds of decay.
 fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_SECONDS).exp2()
 }
@@ -205,8 +205,8 @@ mod tests {
         seen.add(now, 1.0, &sighting, [key].into_iter());
     }
 
-    fn keys(told: &[HotKey]) -> Vec<&str> {
-        told.iter().map(|key| &*key.segments[0]).collect()
+    fn keys(top: &[HotKey]) -> Vec<&str> {
+        top.iter().map(|key| &*key.segments[0]).collect()
     }
 
     #[test]
@@ -222,15 +222,15 @@ mod tests {
                 sees(&mut seen, at, "refused", false, 0);
             }
         }
-        let told = seen.told(&seen.busy, at, "d", 9);
-        assert_eq!(keys(&told), ["steady", "refused"]);
-        assert!((told[0].per_second - 20.0).abs() < 1.0, "{told:?}");
-        assert!((told[1].per_second - 5.0).abs() < 0.5 && (told[1].refused_per_second - 5.0).abs() < 0.5, "{told:?}");
-        let near = seen.told(&seen.near, at, "d", 9);
+        let top = seen.top(&seen.busy, at, "d", 9);
+        assert_eq!(keys(&top), ["steady", "refused"]);
+        assert!((top[0].per_second - 20.0).abs() < 1.0, "{top:?}");
+        assert!((top[1].per_second - 5.0).abs() < 0.5 && (top[1].refused_per_second - 5.0).abs() < 0.5, "{top:?}");
+        let near = seen.top(&seen.near, at, "d", 9);
         assert_eq!(keys(&near), ["refused"]);
-        let later = seen.told(&seen.busy, at + 2.0 * HALF_LIFE_SECONDS, "d", 9);
+        let later = seen.top(&seen.busy, at + 2.0 * HALF_LIFE_SECONDS, "d", 9);
         assert!((later[0].per_second - 5.0).abs() < 0.5 && later[0].seconds_ago >= 20.0, "{later:?}");
-        assert!(seen.told(&seen.busy, at, "other", 9).is_empty());
+        assert!(seen.top(&seen.busy, at, "other", 9).is_empty());
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         sees(&mut seen, 1.0, "far", true, 10);
         sees(&mut seen, 1.0, "near", true, 9);
         sees(&mut seen, 1.5, "near", true, 8);
-        let near = seen.told(&seen.near, 2.0, "d", 9);
+        let near = seen.top(&seen.near, 2.0, "d", 9);
         assert_eq!((keys(&near), near[0].decision.remaining, near[0].seconds_ago), (vec!["near"], 8, 0.5));
     }
 
@@ -253,8 +253,8 @@ mod tests {
         }
         sees(&mut seen, 1.0, &"x".repeat(MAX_NAME_BYTES + 1), true, 0);
         assert_eq!((seen.busy.entries().len(), seen.near.entries().len()), (50, 50));
-        assert!(seen.told(&seen.busy, 1.0, "d", 99).iter().all(|key| key.segments[0].len() < 9));
-        assert_eq!(seen.told(&seen.busy, 1.0, "d", 7).len(), 7);
+        assert!(seen.top(&seen.busy, 1.0, "d", 99).iter().all(|key| key.segments[0].len() < 9));
+        assert_eq!(seen.top(&seen.busy, 1.0, "d", 7).len(), 7);
     }
 
     #[test]

@@ -11,7 +11,7 @@ const ROUND: u32 = 64;
 const ROUND_TIME: Duration = Duration::from_millis(32);
 /// A thread that took nothing for so long is not busy.
 const IDLE: Duration = Duration::from_millis(50);
-/// Of so many requests, at least one is taken.
+/// At least one of so many requests is sampled.
 const MAX_STRIDE: u32 = 64;
 
 thread_local! {
@@ -22,7 +22,7 @@ thread_local! {
 struct Sampler {
     /// Requests to pass over before the next one is taken.
     gap: u32,
-    /// Of how many requests one is taken, on average.
+    /// One of so many requests is sampled, on average.
     stride: u32,
     /// The pulse when the last one was taken.
     pulse: u32,
@@ -80,7 +80,7 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    /// What is taken of so many requests at this pace: how many, and how many they stand for.
+    /// Of so many requests at this rate: the number sampled, and the number that they stand for.
     fn run(sampler: &mut Sampler, from: Instant, requests: u32, every: Duration) -> (u32, u32) {
         let (mut taken, mut weight) = (0, 0);
         for turn in 0..requests {

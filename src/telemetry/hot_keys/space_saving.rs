@@ -1,7 +1,7 @@
 //! The heaviest of many keys in bounded room: Space-Saving of Metwally, Agrawal and El Abbadi, over weights.
 //!
-//! Of a total weight W seen, over at most N keys held, every key whose true weight is above W / N is among them, and what is
-//! told of a key is its true weight or up to its `error` more; no error is above W / N.
+//! With a total weight W over at most N keys held, every key whose true weight is above W / N is among them. The weight
+//! reported for a key is its true weight or up to its `error` more; no error is above W / N.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -24,15 +24,15 @@ pub struct Entry<T> {
     key: Box<[u8]>,
     /// Its weight, or up to `error` more.
     pub weight: f64,
-    /// What of the weight may be that of keys before it in this place.
+    /// The part of the weight that may belong to keys that it replaced.
     pub error: f64,
-    /// What is kept about it.
+    /// The data kept about it.
     pub value: T,
     in_heap: u32,
 }
 
 impl<T> SpaceSaving<T> {
-    /// Of at most so many keys, at least one.
+    /// For at most so many keys, at least one.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.clamp(1, u32::MAX as usize),

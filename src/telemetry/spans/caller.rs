@@ -19,7 +19,7 @@ const PARTS: [usize; 4] = [2, 32, 16, 2];
 pub fn caller(headers: &HeaderMap) -> Option<SpanContext> {
     let mut parents = headers.get_all(PARENT).iter();
     let parent = parents.next()?.to_str().ok()?.trim();
-    // Of several nobody knows which.
+    // With several values it is ambiguous.
     if parents.next().is_some() || !parent.split('-').map(str::len).take(PARTS.len()).eq(PARTS) {
         return None;
     }

@@ -25,10 +25,10 @@ const SPANS: &str = "weir_trace_spans_total";
 /// The counters, with what they mean.
 pub const COUNTERS: &[(&str, &str)] = &[(
     SPANS,
-    "Spans made for the collector, by what became of them: exported, dropped (the queue was full), failed (not taken).",
+    "Spans recorded, by result: exported, dropped (the queue was full), failed (the collector did not accept them).",
 )];
 
-/// What becomes of spans.
+/// Counts spans by result.
 #[derive(Clone, Debug)]
 pub struct SpanMeter {
     /// Taken by the collector.
@@ -46,13 +46,13 @@ impl SpanMeter {
     }
 }
 
-/// Who makes spans.
+/// Records spans.
 pub struct Spans {
     tracer: SdkTracer,
 }
 
 impl Spans {
-    /// Who makes them for this provider, to which its sampler is added: what the caller says counts, and of the traces that begin
+    /// Over this provider, to which a parent-based sampler is added: the client's decision counts, and of the traces that begin
     /// here a part has spans.
     pub fn new(provider: TracerProviderBuilder, sample_ratio: f64) -> (Self, SdkTracerProvider) {
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample_ratio)));
@@ -119,7 +119,7 @@ fn of_surface(surface: Surface, end: RequestEnd) -> Vec<KeyValue> {
     attributes
 }
 
-/// What was decided. No value of the request is in it: names are the policy's.
+/// The decision, without any value of the request: names are the policy's.
 fn of_decision(summary: &RequestSummary, end: RequestEnd) -> Vec<KeyValue> {
     let mut attributes = Vec::new();
     attributes.extend(summary.domain.as_deref().map(|domain| KeyValue::new("weir.domain", domain.to_owned())));

@@ -13,11 +13,11 @@ pub struct TracingSettings {
     /// The collector, which takes spans by OTLP over gRPC: `http://host:port` or `https://host:port`. Empty: none are
     /// made.
     pub otlp_endpoint: String,
-    /// Who may vouch for an encrypted one; empty: whom the system trusts.
+    /// The CA bundle that verifies a TLS collector; empty: the system's.
     pub ca: PathBuf,
-    /// The part of the traces that begin here that has spans, 0 to 1. Where a caller says whether, that counts.
+    /// The sampling ratio of traces that begin here, 0 to 1. A client's sampling decision takes precedence.
     pub sample_ratio: f64,
-    /// What this service is called in them.
+    /// `service.name` of the spans.
     pub service_name: String,
     /// How long the collector may take for a batch, connecting included.
     pub timeout: Time,
@@ -50,7 +50,7 @@ impl TracingSettings {
     /// A sentence that names the setting.
     pub fn check(&self) -> Result<(), String> {
         if self.is_on() && !is_endpoint(&self.otlp_endpoint) {
-            // Not told as it is: it may hold a password.
+            // Not printed: it may contain a password.
             return Err("tracing.otlp_endpoint is http:// or https://host:port, without a path, a user or a password"
                 .to_owned());
         }

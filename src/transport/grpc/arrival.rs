@@ -52,7 +52,7 @@ pub struct ConnectionArrivals {
     waiting: AtomicUsize,
 }
 
-/// What is waited for.
+/// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// One message, and the end of the body with it.
@@ -81,7 +81,7 @@ struct Wait {
     end: Pin<Box<dyn Future<Output = Status> + Send>>,
 }
 
-/// What a call that waits is counted as.
+/// How a waiting call is counted.
 struct Counted {
     arrivals: Arc<ConnectionArrivals>,
     bytes: usize,
@@ -188,7 +188,7 @@ impl<B> ArrivingBody<B> {
             let has_ended = self.framing.advance(bytes);
             self.has_asked |= has_ended;
             if has_ended || !had_begun {
-                // What has begun now has its own time.
+                // A message that begins now has its own timeout.
                 self.wait = None;
             }
         } else {

@@ -24,7 +24,7 @@ use crate::{
 /// Room for an answer of two levels.
 const USUAL_ANSWER: usize = 256;
 
-/// What stands before each answer of a batch: its field and kind.
+/// The tag before each result of a batch: its field and wire type.
 const RESULT: u8 = 1 << 3 | 2;
 
 /// `Check`.

@@ -14,7 +14,7 @@ const REQUEST_BYTES: usize = 512;
 const ANSWER_BYTES: usize = 256;
 /// Bytes of answers that a stream sends in one piece, where so many are ready: a DATA frame of HTTP/2.
 pub const FRAME_BYTES: usize = 16 << 10;
-/// What gRPC puts before each message: whether it is compressed, and its length.
+/// The length prefix of a gRPC message: compressed flag and length.
 pub const PREFIX_BYTES: usize = 5;
 
 /// Messages as their bytes.

@@ -26,7 +26,7 @@ const MAX_MESSAGE_BYTES: usize = 4 << 10;
 pub struct Health(HealthService);
 
 impl Health {
-    /// Answers what `reporter` is told.
+    /// Serves the status that `reporter` holds.
     pub fn new(reporter: &HealthReporter) -> Self {
         Self(HealthService::from_health_reporter(reporter.clone()))
     }

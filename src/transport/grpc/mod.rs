@@ -53,7 +53,7 @@ pub struct Calls<S> {
     reflection: Routes,
     reflections: Places,
     streams: Places,
-    /// Of this connection.
+    /// Health watches of this connection.
     watches: Places,
     arrivals: Arc<ConnectionArrivals>,
     connected: Connected,
@@ -268,7 +268,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
     }
 }
 
-/// Tells those who ask for health whether this service is to be called.
+/// Sets the serving status of every health service.
 pub async fn report_serving(reporter: &HealthReporter, serving: bool) {
     use tonic_health::ServingStatus::{NotServing, Serving};
     for service in ["", service::RATE_LIMITER, service::ENVOY, service::ENVOY_HEALTH] {

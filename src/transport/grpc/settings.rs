@@ -14,27 +14,27 @@ pub struct GrpcSettings {
     pub workers: usize,
     /// How they share connections.
     pub runtime: RuntimeKind,
-    /// Most connections; a further one is closed, or the oldest that has not asked anything yet.
+    /// Most connections; beyond it the oldest one without a request is evicted, else the new one is closed.
     pub max_connections: usize,
     /// Most concurrent calls of one connection.
     pub max_streams: u32,
-    /// How old a connection gets, a tenth more or less; 0: no bound.
+    /// Longest lifetime of a connection, with a jitter of a tenth; 0: none.
     pub max_connection_age: Time,
-    /// How long what is under way on it may take then.
+    /// Grace period for its open calls then.
     pub max_connection_age_grace: Time,
-    /// How long a connection that has asked something may ask nothing more; 0: no bound.
+    /// Idle timeout of a connection after its first request; 0: none.
     pub idle_timeout: Time,
     /// Most requests of one connection a second; 0: no bound.
     pub max_requests_per_second: u32,
-    /// Most decisions that wait for a shared store at once; 0: as many as the store is good for.
+    /// Most decisions that wait for a shared store at once; 0: by the store's queue.
     pub max_concurrent_requests: usize,
     /// Most streams of checks that are open at once.
     pub max_open_streams: usize,
-    /// How long the message of a call may take to come.
+    /// Timeout for receiving the message of a call.
     pub message_timeout: Time,
-    /// Largest message that is read.
+    /// Largest accepted message.
     pub max_message_bytes: usize,
-    /// How it is encrypted, and who may connect.
+    /// TLS, and which clients may connect.
     pub tls: ListenerTls,
 }
 

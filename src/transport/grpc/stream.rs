@@ -99,7 +99,7 @@ pub enum Begun {
     Waiting(BoxFuture<'static, BytesMut>),
 }
 
-/// Begins each check of a stream, of which it is told the moment.
+/// Begins each check of a stream, with its time of arrival.
 pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -> Begun {
     // Its own count of who holds it: the limiter's is shared by all threads.
     let service = Arc::new(service);
@@ -143,7 +143,7 @@ pub struct Answers<M, B> {
     error: Option<Status>,
     /// Its end, whatever is under way.
     deadline: Option<BoxFuture<'static, Status>>,
-    /// What its client calls it.
+    /// The client's request id.
     id: Option<HeaderValue>,
     /// When the last answer was made, where the next check follows at once, and the bytes that were made until then. tonic
     /// sends them when they are [`FRAME_BYTES`]; what it takes for that is no part of a check's duration.

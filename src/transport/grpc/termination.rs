@@ -75,7 +75,7 @@ pub struct TerminatedBody<B> {
     _held: Option<Place>,
 }
 
-/// Whose body it is.
+/// The side of the call that the body belongs to.
 pub enum Side {
     /// The client's, which fails with the status. Reflection reads it on a task of its own, which would hold the connection.
     Request,

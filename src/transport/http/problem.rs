@@ -21,7 +21,7 @@ const REDUCED_CAPACITY: Kind = Kind {
     title: "Temporary Reduced Capacity",
 };
 
-/// What sort of problem it is: the members `type` and `title`.
+/// The type of a problem: the members `type` and `title`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Kind {
     #[serde(rename = "type")]
@@ -65,7 +65,7 @@ fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S:
 }
 
 impl Problem {
-    /// What is wrong with a request whose body nobody has looked into.
+    /// A problem with a request before its body is read.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { kind: Kind::of_status(status), status, detail: detail.into(), error: None, retry_after: None }
     }
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    async fn told(code: Code, field: &str) -> (u16, Option<String>, Value) {
+    async fn sent(code: Code, field: &str) -> (u16, Option<String>, Value) {
         let retry_after = (code == Code::ResourceExhausted).then_some(Duration::from_millis(1_001));
         let rejected = Rejected { code, message: "why".to_owned(), field: field.to_owned(), retry_after };
         let (head, body) = Problem::from(rejected).into_response().into_parts();
@@ -134,13 +134,13 @@ mod tests {
         ] {
             let expected = json!({ "type": "about:blank", "title": title, "status": status, "detail": "a.b: why",
                 "error": { "code": code as i32, "message": "why", "field": "a.b" } });
-            assert_eq!(told(code, "a.b").await, (status, None, expected));
+            assert_eq!(sent(code, "a.b").await, (status, None, expected));
         }
     }
 
     #[tokio::test]
     async fn who_is_shed_can_tell_it_from_a_refusal_and_knows_when_to_come_back() {
-        let (status, retry, body) = told(Code::ResourceExhausted, "").await;
+        let (status, retry, body) = sent(Code::ResourceExhausted, "").await;
         assert_eq!((status, retry.as_deref()), (429, Some("2")));
         let expected = json!({ "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
             "title": "Temporary Reduced Capacity", "status": 429, "detail": "why",

@@ -14,23 +14,23 @@ pub struct HttpSettings {
     pub listen: Listen,
     /// Serving threads for checks; 0: one for each core.
     pub workers: usize,
-    /// Most connections; a further one is closed, or the oldest that has not asked anything yet.
+    /// Most connections; beyond it the oldest one without a request is evicted, else the new one is closed.
     pub max_connections: usize,
-    /// How old a connection gets, a tenth more or less; 0: no bound.
+    /// Longest lifetime of a connection, with a jitter of a tenth; 0: none.
     pub max_connection_age: Time,
-    /// How long what is under way on it may take then.
+    /// Grace period for its open calls then.
     pub max_connection_age_grace: Time,
-    /// How long a connection that has asked something may ask nothing more; 0: no bound.
+    /// Idle timeout of a connection after its first request; 0: none.
     pub idle_timeout: Time,
     /// Most requests of one connection a second; 0: no bound.
     pub max_requests_per_second: u32,
-    /// Most decisions that wait for a shared store at once; 0: as many as the store is good for.
+    /// Most decisions that wait for a shared store at once; 0: by the store's queue.
     pub max_concurrent_requests: usize,
-    /// Which headers tell of the limit that binds.
+    /// The style of the rate-limit headers.
     pub headers: HeaderStyle,
     /// The explorer page.
     pub ui: UiSettings,
-    /// How it is encrypted, and who may connect.
+    /// TLS, and which clients may connect.
     pub tls: ListenerTls,
 }
 
@@ -40,9 +40,9 @@ pub struct HttpSettings {
 pub struct UiSettings {
     /// Whether there is one.
     pub enabled: bool,
-    /// Names of hosts by which it may be opened over plain HTTP, besides addresses and `localhost`.
+    /// Host names by which it may be opened over plain HTTP, besides addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Most busy keys that are followed, and as many near their limits.
+    /// Most hot keys that are tracked, and as many near their limits.
     pub max_hot_keys: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Whose pages may ask from within a browser: Weir's own. What another site's page can send here without asking first must
-//! not do anything, and a name that anybody may point here makes no page Weir's own.
+//! Protection against cross-site requests and DNS rebinding: in a browser only Weir's own pages may send requests. A simple
+//! request of another site must have no effect, and a host name that resolves here does not make a page Weir's own.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -10,14 +10,14 @@ use axum::{
 
 use super::problem::Problem;
 
-/// What a browser says of who makes a request.
+/// The headers by which a browser names the origin of a request.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The sites that are Weir's own.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     names: Arc<[String]>,
-    /// A page of somebody else's has no token.
+    /// A page of another origin has no token.
     callers_are_known: bool,
 }
 
@@ -62,7 +62,7 @@ impl Sites {
     }
 }
 
-/// Whether the request is from the site that it is for, as far as a browser tells. Who is no browser says nothing of it.
+/// Whether the request is same-origin, as far as a browser shows. Clients other than browsers send none of these headers.
 fn is_same_site(request: &Request) -> bool {
     let headers = request.headers();
     match (headers.get(SITE), headers.get(header::ORIGIN)) {

@@ -76,7 +76,7 @@ impl<'s> Reader<'s> {
         let mut text = serde_json::Deserializer::from_slice(json);
         let seed = Target { reader: &mut self, field: &field, is_element: true };
         let Err(error) = seed.deserialize(&mut text).and_then(|_| text.end()) else { return Ok(self.out) };
-        // What is not JSON is told as such, wherever a field is at fault before.
+        // Invalid JSON is reported as such, even when a field before it is at fault.
         let error = match serde_json::from_slice::<IgnoredAny>(json) {
             Ok(_) if error.is_data() => {
                 return Err(Invalid::field_error(self.path, self.fault.unwrap_or_else(|| error.to_string())));
@@ -128,7 +128,7 @@ impl<'s> Reader<'s> {
                 continue;
             }
             if seen.iter().any(|before| before.number == field.number) {
-                return Err(self.fail("the field stands twice"));
+                return Err(self.fail("duplicate field"));
             }
             self.path.truncate(outer);
             if field.oneof_index.is_some() && seen.iter().any(|before| before.oneof_index == field.oneof_index) {
@@ -212,7 +212,7 @@ impl<'s> Reader<'s> {
         Some(())
     }
 
-    /// What a field is written as.
+    /// The JSON form of a field.
     fn wanted(&self, field: &FieldDescriptorProto, is_list: bool) -> String {
         let wanted = match field.r#type() {
             Type::Message if is_list => return format!("a list of {} is wanted", field.name()),
@@ -226,7 +226,7 @@ impl<'s> Reader<'s> {
             Type::Double => "a number",
             Type::Bool => "true or false",
             Type::String => "a text",
-            Type::Message if field.type_name() == DURATION => "a length of time in seconds, such as \"1.5s\",",
+            Type::Message if field.type_name() == DURATION => "a duration in seconds, such as \"1.5s\",",
             Type::Message => "an object",
             Type::Enum => {
                 let names: Vec<_> = self.schema.values(field.type_name()).map(|(name, _)| name).collect();
@@ -348,7 +348,7 @@ fn unknown_field(name: &str, fields: &[FieldDescriptorProto]) -> String {
     suggest::unknown("field", name, &known)
 }
 
-/// A name as far as it is told.
+/// A name, truncated for an error.
 fn shown(name: &str) -> &str {
     name.char_indices().nth(MAX_SHOWN).map_or(name, |(end, _)| &name[..end])
 }

@@ -26,7 +26,7 @@ impl Schema {
 }
 
 impl<'a> Json<'a> {
-    /// What a field holds, in its order; of a field that is not a list the last counts.
+    /// The values of a field, in order; of a field that is not repeated the last counts.
     fn values(self, field: &FieldDescriptorProto) -> impl Iterator<Item = Value<'a>> {
         let number = u64::from(field.number().unsigned_abs());
         Fields::new(self.bytes).flatten().filter(move |(found, _)| *found == number).map(|(_, value)| value)

@@ -4,12 +4,12 @@ use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 
 use super::settings::EnvoySettings;
 use crate::{
-    limiter::status::{Shown, Status, Statuses},
+    limiter::status::{DescriptorAnswer, DescriptorAnswers, Shown},
     transport::headers::{HeaderStyle, Quota, whole_seconds},
 };
 
 /// The headers of an answer: none where no limit was met.
-pub fn of(statuses: &Statuses<'_>, settings: &EnvoySettings) -> Vec<HeaderValue> {
+pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<HeaderValue> {
     let Some((status, shown)) = source(&statuses.statuses, settings.quota_mode) else { return Vec::new() };
     let mut headers = Vec::new();
     if settings.headers.ratelimit() {
@@ -32,7 +32,10 @@ pub fn of(statuses: &Statuses<'_>, settings: &EnvoySettings) -> Vec<HeaderValue>
 
 /// The limit that the headers are about: the last one that is over and no quota, which with `quota_mode` none is; else the
 /// first with the least remaining.
-fn source<'s, 'a>(statuses: &'s [Status<'a>], quota_mode: bool) -> Option<(&'s Status<'a>, &'s Shown<'a>)> {
+fn source<'s, 'a>(
+    statuses: &'s [DescriptorAnswer<'a>],
+    quota_mode: bool,
+) -> Option<(&'s DescriptorAnswer<'a>, &'s Shown<'a>)> {
     let shown = || statuses.iter().filter_map(|status| Some((status, status.shown.as_ref()?)));
     let over = shown().rfind(|(status, _)| status.over && !status.quota && !quota_mode);
     over.or_else(|| shown().min_by_key(|(_, shown)| shown.remaining))

@@ -1,4 +1,4 @@
-//! Statuses into the answer.
+//! Encodes the response to `ShouldRateLimit`.
 
 use envoy_types::pb::google::protobuf::Duration;
 use weir_core::domain::Unit;
@@ -13,15 +13,19 @@ use super::{
     wire::RateLimitRequest,
 };
 use crate::{
-    limiter::status::{Shown, Status, Statuses},
+    limiter::status::{DescriptorAnswer, DescriptorAnswers, Shown},
     transport::headers::whole_seconds,
 };
 
-/// What is left of a descriptor that is not limited.
+/// `limit_remaining` of a descriptor without a limit.
 const UNLIMITED: u32 = u32::MAX;
 
 /// The answer to a request.
-pub fn response(request: &RateLimitRequest, statuses: &Statuses<'_>, settings: &EnvoySettings) -> RateLimitResponse {
+pub fn response(
+    request: &RateLimitRequest,
+    statuses: &DescriptorAnswers<'_>,
+    settings: &EnvoySettings,
+) -> RateLimitResponse {
     let allowed = settings.shadow_mode || statuses.allowed(settings.quota_mode);
     RateLimitResponse {
         overall_code: code(!allowed),
@@ -36,7 +40,7 @@ fn code(over: bool) -> i32 {
     if over { Code::OverLimit.into() } else { Code::Ok.into() }
 }
 
-fn status(status: &Status<'_>) -> DescriptorStatus {
+fn status(status: &DescriptorAnswer<'_>) -> DescriptorStatus {
     let remaining = status.shown.map_or(0, |shown| shown.remaining);
     DescriptorStatus {
         code: code(status.over),

@@ -31,7 +31,7 @@ use crate::{
 /// Most values in the JSON of a request: many times what usual descriptors have.
 const MAX_VALUES: usize = 64 * MAX_DESCRIPTORS;
 
-/// What is said of a body that is no request, and where there is no decision.
+/// The errors for a body that is not a request, and for a request without a decision.
 const BAD_REQUEST: &str = "Bad Request\n";
 const FAILED: &str = "Internal Server Error\n";
 

@@ -8,13 +8,13 @@ use serde_json::Value as Json;
 use super::wire::RateLimitRequest;
 use crate::limiter::{
     descriptors::{Descriptor, Override},
-    status::Statuses,
+    status::DescriptorAnswers,
 };
 
 /// `{domain, descriptors: [{entries, limit, hitsAddend}], hitsAddend, metadata}`. Limits and hits are there where the request
 /// says them. `metadata` is merged from the rules whose limits count and are not over, in the order of the request: the first
 /// value of a name stays, maps are merged.
-pub fn of(request: &RateLimitRequest, statuses: &Statuses<'_>) -> Struct {
+pub fn of(request: &RateLimitRequest, statuses: &DescriptorAnswers<'_>) -> Struct {
     let asked = &request.asked;
     let descriptors = asked.descriptors.iter().zip(&request.own_hits);
     let descriptors = descriptors.map(|(asked, own_hits)| descriptor(asked, *own_hits)).collect();
@@ -36,17 +36,17 @@ pub fn of(request: &RateLimitRequest, statuses: &Statuses<'_>) -> Struct {
 
 fn descriptor(asked: &Descriptor, own_hits: bool) -> Value {
     let entries = asked.entries.iter().map(|(key, value)| text(format!("{key}={value}"))).collect();
-    let mut told = fields([("entries", list(entries))]);
+    let mut members = fields([("entries", list(entries))]);
     if own_hits {
-        told.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(asked.hits as f64)));
+        members.insert("hitsAddend".to_owned(), kind(Kind::NumberValue(asked.hits as f64)));
     }
     if let Some(over) = asked.over {
-        told.insert("limit".to_owned(), text(limit(over)));
+        members.insert("limit".to_owned(), text(limit(over)));
     }
-    kind(Kind::StructValue(Struct { fields: told.into_iter().collect() }))
+    kind(Kind::StructValue(Struct { fields: members.into_iter().collect() }))
 }
 
-/// As the text format of messages has it, where a 0 is not said.
+/// In the text format of messages, which omits zeros.
 fn limit(Override { requests_per_unit, unit }: Override) -> String {
     let unit = format!("unit:{}", unit.name().to_uppercase());
     if requests_per_unit == 0 { unit } else { format!("requests_per_unit:{requests_per_unit} {unit}") }

@@ -7,7 +7,7 @@ use weir_telemetry::request::{self, OTHER, Outcome};
 
 use super::{encode, pb::RateLimitResponse, settings::EnvoySettings, wire::RateLimitRequest};
 use crate::{
-    limiter::{DescriptorsRequest, Invalid, Statuses},
+    limiter::{DescriptorAnswers, DescriptorsRequest, Invalid},
     telemetry::Transport,
     transport::{check_service::CheckService, status::Rejected},
 };
@@ -71,9 +71,9 @@ impl<S: Store> Rls<S> {
         Ok(answer)
     }
 
-    /// Tells who is told of the request how it went.
+    /// Records the result in the request summary.
     #[inline]
-    fn tell(&self, domain: Option<&str>, statuses: Option<&Statuses<'_>>, outcome: Outcome, degraded: bool) {
+    fn tell(&self, domain: Option<&str>, statuses: Option<&DescriptorAnswers<'_>>, outcome: Outcome, degraded: bool) {
         if self.service.is_observed() {
             let limit = statuses.and_then(|statuses| deciding(statuses, outcome));
             request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
@@ -82,7 +82,7 @@ impl<S: Store> Rls<S> {
 }
 
 /// The limit that decided: that of the first descriptor that is over, or of the only one that has any.
-fn deciding<'s>(statuses: &'s Statuses<'_>, outcome: Outcome) -> Option<&'s str> {
+fn deciding<'s>(statuses: &'s DescriptorAnswers<'_>, outcome: Outcome) -> Option<&'s str> {
     let mut found = statuses.statuses.iter().filter(|status| match outcome {
         Outcome::Limited => status.over,
         _ => status.summary.binding.is_some(),

@@ -80,7 +80,7 @@ impl EnvoySettings {
         ];
         for (key, name) in names {
             if HeaderName::from_bytes(name.as_bytes()).is_err() {
-                return Err(format!("envoy.{key}: `{}` is no name of a header", name.escape_debug()));
+                return Err(format!("envoy.{key}: `{}` is not a header name", name.escape_debug()));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What the tests of answers need: a file of descriptors, asked.
+//! What the tests of responses share: a limiter with a file of descriptors.
 
 use std::{fs, sync::Arc};
 
@@ -8,7 +8,7 @@ use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::wire::RateLimitRequest;
 use crate::{
-    limiter::{Descriptor, DescriptorsRequest, Limiter, Statuses},
+    limiter::{Descriptor, DescriptorAnswers, DescriptorsRequest, Limiter},
     telemetry::Metrics,
 };
 
@@ -24,8 +24,8 @@ impl Scene {
         Self(Limiter::new(MemoryStore::new(MemorySettings::default(), Arc::default()), policy, Metrics::new()))
     }
 
-    /// What `tell` makes of the answer to a request.
-    pub fn told<T>(&self, request: &RateLimitRequest, tell: impl FnOnce(&Statuses<'_>) -> T) -> T {
+    /// Applies `tell` to the answer to a request.
+    pub fn answered<T>(&self, request: &RateLimitRequest, tell: impl FnOnce(&DescriptorAnswers<'_>) -> T) -> T {
         let handle = self.0.policy_handle();
         let resolved = request.asked.resolve(&handle.policy).unwrap();
         let statuses =

@@ -28,15 +28,15 @@ mod field {
 /// A request as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitRequest {
-    /// What is asked: descriptors that say nothing of their own hits have what the request says of all.
+    /// The descriptors; those without their own hits have the request's.
     pub asked: DescriptorsRequest,
-    /// The hits that it says of all; 0 where it says nothing.
+    /// Its `hits_addend`; 0 where absent.
     pub hits_addend: u32,
-    /// For each descriptor whether it says its own.
+    /// For each descriptor whether it has its own hits.
     pub own_hits: Vec<bool>,
 }
 
-/// What a request says of all its descriptors.
+/// What a request sets for all its descriptors.
 #[derive(Clone, PartialEq, Message)]
 struct RequestTerms {
     #[prost(uint32, tag = "3")]
@@ -63,7 +63,7 @@ struct LimitTerms {
     unit: i32,
 }
 
-/// What is said of bytes that are no request.
+/// The error for bytes that are not a request.
 const UNREADABLE: &str = "the message cannot be read";
 
 impl RateLimitRequest {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::texts::{MOST_FIELDS, Texts, quoted};
 
-/// Reads a line. What comes behind these fields is passed over.
+/// Parses a line. Further fields are ignored.
 pub fn read(line: &str) -> Option<Texts<'_>> {
     let (who, rest) = line.split_once(" [")?;
     let (time, rest) = rest.split_once("] \"")?;

@@ -4,7 +4,7 @@
 
 use super::texts::{MOST_FIELDS, Texts, quoted};
 
-/// What comes behind the request in the default format.
+/// The fields after the request in the default format.
 const NAMES: [&str; 11] = [
     "status",
     "response_flags",
@@ -21,7 +21,7 @@ const NAMES: [&str; 11] = [
 /// Where Istio has words of its own, and how many.
 const ISTIO: (usize, usize) = (2, 3);
 
-/// Reads a line. What comes behind these fields is passed over.
+/// Parses a line. Further fields are ignored.
 pub fn read(line: &str) -> Option<Texts<'_>> {
     let (time, rest) = line.strip_prefix('[')?.split_once("] \"")?;
     let (request, rest) = quoted(rest)?;
@@ -36,7 +36,7 @@ pub fn read(line: &str) -> Option<Texts<'_>> {
     let mut texts = Texts { time, values: Vec::with_capacity(MOST_FIELDS) };
     texts.push_request(request);
     texts.values.extend(NAMES.into_iter().zip(words.into_iter().map(|(word, _)| word)));
-    // The last one is the address that Envoy has seen itself, and not what a client says of itself.
+    // The last one is the address that Envoy saw; the others are the client's claims.
     let forwarded = texts.values.iter().find(|(name, _)| *name == "x_forwarded_for").map_or("", |(_, value)| value);
     let last = forwarded.rsplit(',').next().unwrap_or_default().trim();
     texts.values.push(("remote_addr", last));

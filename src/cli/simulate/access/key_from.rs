@@ -6,7 +6,7 @@ use weir_core::domain::key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS};
 
 use super::record::Record;
 
-/// What a value that is empty becomes, as logs write it.
+/// What replaces an empty value, as logs write it.
 const EMPTY: &str = "-";
 
 /// A key to be filled in, segment by segment. Values are put in after it was split, so no value is ever more than one
@@ -28,7 +28,7 @@ pub struct Field {
     may_lack: bool,
 }
 
-/// What of a value is meant.
+/// The part of a value that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Whole,
@@ -42,7 +42,7 @@ impl KeyFrom {
     /// Reads the form of a key.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with which segment.
+    /// A sentence about the segment that is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let segments: Vec<_> = text.split('/').collect();
         if segments.len() > MAX_SEGMENTS {
@@ -87,7 +87,7 @@ impl Field {
     /// Reads what stands between braces.
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
+    /// A sentence about what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (text, may_lack) = text.strip_suffix('?').map_or((text, false), |text| (text, true));
         let (name, part) = match text.rsplit_once(':') {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn other_forms_are_refused_by_segment() {
-        for (form, told) in [
+        for (form, expected) in [
             ("", "segment 1 ``: is empty"),
             ("/ip", "segment 1 ``: is empty"),
             ("a//b", "segment 2 ``: is empty"),
@@ -207,7 +207,7 @@ mod tests {
             (&"a".repeat(1_025), "longer than 1024 bytes"),
         ] {
             let error = KeyFrom::parse(form).unwrap_err();
-            assert!(error.contains(told), "{form}: {error}");
+            assert!(error.contains(expected), "{form}: {error}");
         }
     }
 }

@@ -24,7 +24,7 @@ use super::{
 /// Most lines of one second that are spread over it; those behind them are spread again.
 const MAX_OF_A_SECOND: usize = 100_000;
 
-/// Where the lines of one second are placed, when a log says no more than the second.
+/// How the lines of one second are placed when a log has whole seconds only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Arrivals {
     /// Evenly over it, in their order
@@ -119,7 +119,7 @@ mod tests {
         AccessLog { key_from, cost_from, time_from, domain, arrivals, of_a_second: OfASecond::default() }
     }
 
-    fn told(arrivals: Arrivals, lines: &[&str]) -> Vec<(u64, Result<Micros, String>)> {
+    fn arrivals_of(arrivals: Arrivals, lines: &[&str]) -> Vec<(u64, Result<Micros, String>)> {
         let (mut log, mut entries) = (log(arrivals), Vec::new());
         for (line, number) in lines.iter().zip(1..) {
             log.read(number, line, &mut entries);
@@ -133,7 +133,7 @@ mod tests {
         let at = |at: &str| format!(r#"{{"at":{at},"user":"a"}}"#);
         let lines = ["5", "5", "5", "6", "5", "6.25", "5"].map(at);
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-        let times = |arrivals| told(arrivals, &lines).into_iter().map(|(_, at)| at.unwrap()).collect::<Vec<_>>();
+        let times = |arrivals| arrivals_of(arrivals, &lines).into_iter().map(|(_, at)| at.unwrap()).collect::<Vec<_>>();
         let spread = [5_000_000, 5_333_333, 5_666_666, 6_000_000, 5_000_000, 6_250_000, 5_000_000];
         assert_eq!(times(Arrivals::Spread), spread);
         let together = [5_000_000, 5_000_000, 5_000_000, 6_000_000, 5_000_000, 6_250_000, 5_000_000];
@@ -144,17 +144,17 @@ mod tests {
     fn the_last_second_of_all_is_not_left() {
         let last = MAX_MOMENT / SECOND;
         let line = format!(r#"{{"at":{last},"user":"a"}}"#);
-        let times = told(Arrivals::Spread, &[&line, &line]);
+        let times = arrivals_of(Arrivals::Spread, &[&line, &line]);
         assert_eq!(times, [(1, Ok(last * SECOND)), (2, Ok(MAX_MOMENT))]);
     }
 
     #[test]
     fn as_many_wait_as_may() {
         let line = r#"{"at":5,"user":"a"}"#;
-        let told = told(Arrivals::Spread, &vec![line; MAX_OF_A_SECOND + 2]);
-        assert_eq!(told[MAX_OF_A_SECOND - 1], (MAX_OF_A_SECOND as u64, Ok(5_999_990)));
+        let arrivals = arrivals_of(Arrivals::Spread, &vec![line; MAX_OF_A_SECOND + 2]);
+        assert_eq!(arrivals[MAX_OF_A_SECOND - 1], (MAX_OF_A_SECOND as u64, Ok(5_999_990)));
         assert_eq!(
-            told[MAX_OF_A_SECOND..].iter().map(|(_, at)| at.clone()).collect::<Vec<_>>(),
+            arrivals[MAX_OF_A_SECOND..].iter().map(|(_, at)| at.clone()).collect::<Vec<_>>(),
             [Ok(5_000_000), Ok(5_500_000)]
         );
     }

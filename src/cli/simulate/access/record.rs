@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{common, envoy, texts::Texts};
 
-/// Where the time stands in JSON, where nobody says so: the first of these that there is.
+/// The default time fields in JSON: the first that exists.
 const TIMES: &[&str] =
     &["time", "ts", "@timestamp", "timestamp", "msec", "time_iso8601", "time_local", "start_time", "StartUTC"];
 
@@ -20,10 +20,10 @@ pub enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Reads a line, whose form is told by its first character.
+    /// Reads a line, whose format its first character shows.
     ///
     /// # Errors
-    /// A sentence that says what it is not.
+    /// A sentence about what is wrong.
     pub fn parse(line: &'a str) -> Result<Self, String> {
         let (text, form) = match line.as_bytes().first() {
             Some(b'{') => {
@@ -47,10 +47,10 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What it says of when it was, in JSON in the field `time_from`, where that is given.
+    /// Its time; in JSON the field `time_from`, where given.
     ///
     /// # Errors
-    /// It says nothing of it.
+    /// It has no time.
     pub fn time(&self, time_from: Option<&str>) -> Result<Cow<'_, str>, String> {
         let value = match self {
             Self::Text(texts) => return Ok(Cow::Borrowed(texts.time)),

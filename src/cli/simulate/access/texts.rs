@@ -28,7 +28,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// What stands before the next quote that is not behind a backslash, and what comes behind that quote.
+/// The text up to the next quote that is not escaped, and the rest after that quote.
 pub fn quoted(text: &str) -> Option<(&str, &str)> {
     let (bytes, mut at) = (text.as_bytes(), 0);
     while *bytes.get(at)? != b'"' {

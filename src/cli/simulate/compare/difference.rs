@@ -30,7 +30,7 @@ impl<'a> Treated<'a> {
             let retry_after_us = answer.summary.decision.retry_after;
             return Ok(Self::Refused { retry_after_us, limit: binding.unwrap_or_default() });
         }
-        // Who waits does so for the limit with the longest wait, which need not be the one that binds.
+        // The wait is that of the limit with the longest wait, which need not be the binding one.
         let wait_us = answer.summary.decision.wait;
         let waited_for =
             |level: &&LevelAnswer<'a>| wait_us > 0 && !level.limit.shadow && level.decision.wait == wait_us;
@@ -95,7 +95,7 @@ impl How {
         }
     }
 
-    /// Whose limit made the difference; `None`: it was no limit.
+    /// The limit that made the difference; `None`: no limit did.
     pub fn decided_by(self) -> Option<Side> {
         match self {
             Self::RefusedOnlyByA | Self::WaitsLongerUnderA => Some(Side::A),

@@ -1,7 +1,7 @@
-//! A story told to two policies at once: who would be treated differently, and when.
+//! Replays a trace against two policies at once: which keys are treated differently, and when.
 
 mod difference;
-mod followed;
+mod differing_keys;
 mod report;
 
 use std::{
@@ -17,14 +17,14 @@ use weir_policy::Policy;
 
 use self::{
     difference::{Counts, How, Side, Treated},
-    followed::{Followed, Once},
+    differing_keys::{DifferingKeys, Once},
 };
 use super::{
     NO,
-    place::{Place, in_full},
-    story::say,
+    replay::ReplayTarget,
+    simulation::say,
+    store::{SimulationStore, in_full},
     tallies::{Name, Tallies},
-    telling::Listener,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// What is printed of a comparison.
+/// What a comparison prints.
 #[derive(Clone, Copy, Debug)]
 pub struct Print {
     pub json: bool,
@@ -42,21 +42,21 @@ pub struct Print {
     pub top: usize,
 }
 
-/// A story that two policies hear.
+/// Two policies against which one trace is replayed.
 pub struct Comparison<S> {
-    a: Party<S>,
-    b: Party<S>,
+    a: Candidate<S>,
+    b: Candidate<S>,
     clock: Arc<ManualClock>,
     bounds: Bounds,
     print: Print,
     requests: u64,
     resets: u64,
     counts: Counts,
-    followed: Followed,
+    differing: DifferingKeys,
 }
 
 /// One of the two.
-struct Party<S> {
+struct Candidate<S> {
     /// The file its policy is from.
     name: String,
     limiter: Limiter<S>,
@@ -70,10 +70,10 @@ struct Party<S> {
     first_invalid: Option<(u64, String)>,
 }
 
-impl<S: Place> Party<S> {
-    fn new((name, policy, place): (String, Policy, S)) -> Self {
+impl<S: SimulationStore> Candidate<S> {
+    fn new((name, policy, store): (String, Policy, S)) -> Self {
         let (tallies, decided) = (Tallies::new(&policy), HashMap::new());
-        let limiter = Limiter::new(place, policy, Metrics::new());
+        let limiter = Limiter::new(store, policy, Metrics::new());
         Self { name, limiter, tallies, decided, allowed: 0, refused: 0, invalid: 0, first_invalid: None }
     }
 
@@ -93,12 +93,12 @@ impl<S: Place> Party<S> {
     }
 }
 
-impl<S: Place> Comparison<S> {
-    /// The two policies, each with its file's name and a place of its own, whose time is that of `clock`.
+impl<S: SimulationStore> Comparison<S> {
+    /// The two policies, each with its file's name and a store of its own, whose time is that of `clock`.
     pub fn new([a, b]: [(String, Policy, S); 2], clock: Arc<ManualClock>, bounds: Bounds, print: Print) -> Self {
-        let (counts, followed) = Default::default();
-        let (a, b) = (Party::new(a), Party::new(b));
-        Self { a, b, clock, bounds, print, requests: 0, resets: 0, counts, followed }
+        let (counts, differing) = Default::default();
+        let (a, b) = (Candidate::new(a), Candidate::new(b));
+        Self { a, b, clock, bounds, print, requests: 0, resets: 0, counts, differing }
     }
 
     async fn check(&mut self, number: u64, line: CheckLine, out: &mut dyn Write) -> io::Result<Option<String>> {
@@ -146,7 +146,7 @@ impl<S: Place> Comparison<S> {
         if let Some(limit) = limit {
             *party.decided.entry((line.domain.clone(), limit.to_owned())).or_default() += 1;
         }
-        self.followed.add((line.domain.clone(), line.key.clone()), Once { line: number, at: line.at_us, how, limit });
+        self.differing.add((line.domain.clone(), line.key.clone()), Once { line: number, at: line.at_us, how, limit });
     }
 
     fn print_difference(
@@ -189,10 +189,10 @@ impl<S: Place> Comparison<S> {
     }
 }
 
-impl<S: Place> Listener for Comparison<S> {
-    type Place = S;
+impl<S: SimulationStore> ReplayTarget for Comparison<S> {
+    type Store = S;
 
-    async fn hear(&mut self, number: u64, line: Line, out: &mut dyn Write) -> io::Result<Option<String>> {
+    async fn replay(&mut self, number: u64, line: Line, out: &mut dyn Write) -> io::Result<Option<String>> {
         self.clock.set(line.at_us());
         match line {
             Line::Check(line) => self.check(number, line, out).await,
@@ -205,7 +205,7 @@ impl<S: Place> Listener for Comparison<S> {
         Ok(if self.counts.sum() > 0 { NO } else { 0 })
     }
 
-    fn places(&self) -> Vec<&S> {
+    fn stores(&self) -> Vec<&S> {
         vec![self.a.limiter.store(), self.b.limiter.store()]
     }
 }

@@ -1,4 +1,4 @@
-//! What came of a comparison, as a person or a script reads it.
+//! The report of a comparison, as text or JSON.
 
 use std::{
     collections::BTreeSet,
@@ -8,21 +8,21 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Comparison, Party,
+    Candidate, Comparison,
     difference::Treated,
-    followed::{Differed, Name as Key},
+    differing_keys::{Differed, Name as Key},
 };
 use crate::cli::{
     render::shown,
     simulate::{
         moments::at_text,
-        place::Place,
-        story::say,
+        simulation::say,
+        store::SimulationStore,
         tallies::{Name, Tally},
     },
 };
 
-impl<S: Place> Comparison<S> {
+impl<S: SimulationStore> Comparison<S> {
     /// Prints totals, limits, and the keys that are treated differently.
     pub fn report(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.print.json { self.report_json(out) } else { self.report_text(out) }
@@ -33,13 +33,13 @@ impl<S: Place> Comparison<S> {
             out,
             &json!({ "kind": "total", "requests": self.requests, "resets": self.resets, "differ": self.counts.sum(),
                 "how": self.counts, "a": self.a.total(), "b": self.b.total(),
-                "keys": { "differ": self.followed.count(), "let_go": self.followed.times_let_go() } }),
+                "keys": { "differ": self.differing.count(), "let_go": self.differing.dropped() } }),
         )?;
         for (name, [a, b]) in self.limits() {
             let (a, b) = (self.a.did(name, a), self.b.did(name, b));
             say(out, &json!({ "kind": "limit", "domain": name.0, "limit": name.1, "a": a, "b": b }))?;
         }
-        for ((domain, key), differed) in self.followed.top(self.print.top) {
+        for ((domain, key), differed) in self.differing.top(self.print.top) {
             let Differed { counts, line, at, how, limit, missed_at_most } = differed;
             say(
                 out,
@@ -66,7 +66,7 @@ impl<S: Place> Comparison<S> {
         };
         writeln!(out, "{} requests, of which {differ}", self.requests)?;
         for (letter, party) in [("A", &self.a), ("B", &self.b)] {
-            let Party { allowed, refused, invalid, first_invalid, .. } = party;
+            let Candidate { allowed, refused, invalid, first_invalid, .. } = party;
             write!(out, "{letter}: {allowed} allowed, {refused} refused")?;
             if let Some((line, error)) = first_invalid {
                 write!(out, ", {invalid} not valid, the first in line {line}: {error}")?;
@@ -108,19 +108,19 @@ impl<S: Place> Comparison<S> {
     }
 
     fn print_keys(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (all, top) = (self.followed.count(), self.followed.top(self.print.top));
+        let (all, top) = (self.differing.count(), self.differing.top(self.print.top));
         if all == 0 {
             return Ok(());
         }
         let which = if top.len() < all { format!("; the {} that do most", top.len()) } else { String::new() };
-        let at_least = if self.followed.times_let_go() > 0 { "at least " } else { "" };
+        let at_least = if self.differing.dropped() > 0 { "at least " } else { "" };
         writeln!(out, "\nkeys that are treated differently: {at_least}{all}{which}")?;
-        if self.followed.times_let_go() > 0 {
+        if self.differing.dropped() > 0 {
             writeln!(
                 out,
-                "(more than are followed at once: those that differ least were let go {} times, so a key may have \
-                 differed before it is first told here, at most as often as is said)",
-                self.followed.times_let_go()
+                "(more than are kept at once: those that differ least were dropped {} times, so a key may have \
+                 differed before it is first counted here, at most as often as is said)",
+                self.differing.dropped()
             )?;
         }
         for ((domain, key), differed) in top {
@@ -130,7 +130,7 @@ impl<S: Place> Comparison<S> {
     }
 }
 
-impl<S: Place> Party<S> {
+impl<S: SimulationStore> Candidate<S> {
     fn total(&self) -> Value {
         let first_invalid = self.first_invalid.as_ref().map(|(line, error)| json!({ "line": line, "error": error }));
         json!({ "policy": self.name, "allowed": self.allowed, "refused": self.refused, "invalid": self.invalid,

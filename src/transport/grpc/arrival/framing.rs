@@ -8,7 +8,7 @@ pub struct Framing {
     /// How much of the message has come, with its prefix.
     unfinished_bytes: usize,
     prefix: [u8; PREFIX_BYTES],
-    /// What is still to come of it, where its prefix is whole.
+    /// The bytes still to be received, once its prefix is complete.
     missing_bytes: usize,
 }
 

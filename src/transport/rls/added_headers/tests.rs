@@ -1,4 +1,4 @@
-//! Of which descriptor the headers are.
+//! Which descriptor the headers describe.
 
 use super::*;
 use crate::transport::rls::{
@@ -20,8 +20,8 @@ descriptors:
   - { key: bucket, rate_limit: { algorithm: { token_bucket: { capacity: 5, count: 1, period: 10s } } } }
 ";
 
-fn told(keys: &[&str], settings: &EnvoySettings) -> String {
-    let headers = Scene::new(FILE).told(&asked(keys), |statuses| of(statuses, settings));
+fn headers_of(keys: &[&str], settings: &EnvoySettings) -> String {
+    let headers = Scene::new(FILE).answered(&asked(keys), |statuses| of(statuses, settings));
     let header = |header: HeaderValue| format!("{}: {}", header.key, header.value);
     headers.into_iter().map(header).collect::<Vec<_>>().join("\n")
 }
@@ -29,8 +29,8 @@ fn told(keys: &[&str], settings: &EnvoySettings) -> String {
 /// Limit, remaining and reset.
 fn numbers(keys: &[&str], quota_mode: bool) -> String {
     let settings = EnvoySettings { headers: Headers::Ratelimit, quota_mode, ..EnvoySettings::default() };
-    let told = told(keys, &settings);
-    let numbers: Vec<_> = told.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
+    let headers = headers_of(keys, &settings);
+    let numbers: Vec<_> = headers.lines().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
     numbers.join(" ")
 }
 
@@ -70,9 +70,9 @@ fn the_settings_say_which_headers_there_are_and_what_they_are_called() {
         (Headers::Draft11, draft.to_owned()),
         (Headers::Both, format!("{ours}\n{draft}")),
     ] {
-        assert_eq!(told(&["other_ten"], &settings(headers)), expected);
+        assert_eq!(headers_of(&["other_ten"], &settings(headers)), expected);
     }
     let unnamed =
         "ratelimit-policy: \"nine/*#fixed_window0\";q=9;w=86400\nratelimit: \"nine/*#fixed_window0\";r=8;t=86400";
-    assert_eq!(told(&["nine"], &settings(Headers::Draft11)), unnamed);
+    assert_eq!(headers_of(&["nine"], &settings(Headers::Draft11)), unnamed);
 }

@@ -1,4 +1,4 @@
-//! What is told of requests, by a file of descriptors.
+//! The metadata of responses, with a file of descriptors.
 
 use serde_json::json;
 use weir_core::domain::Unit;
@@ -24,13 +24,13 @@ descriptors:
   - { key: silent, rate_limit: { unit: day, requests_per_unit: 1 } }
 ";
 
-fn told(scene: &Scene, request: &RateLimitRequest) -> Json {
-    scene.told(request, |statuses| json_of(Kind::StructValue(of(request, statuses))))
+fn response(scene: &Scene, request: &RateLimitRequest) -> Json {
+    scene.answered(request, |statuses| json_of(Kind::StructValue(of(request, statuses))))
 }
 
-/// What rules say, after one request of descriptors with these keys.
-fn metadata(keys: &[&str]) -> Json {
-    told(&Scene::new(FILE), &asked(keys))["metadata"].clone()
+/// The metadata after one request of descriptors with these keys.
+fn metadata_of(keys: &[&str]) -> Json {
+    response(&Scene::new(FILE), &asked(keys))["metadata"].clone()
 }
 
 fn json_of(kind: Kind) -> Json {
@@ -48,7 +48,7 @@ fn json_of(kind: Kind) -> Json {
 #[test]
 fn the_first_value_of_a_name_stays_and_maps_are_merged() {
     assert_eq!(
-        metadata(&["a", "b"]),
+        metadata_of(&["a", "b"]),
         json!({
             "first": "a", "second": "b",
             "both": { "left": 1.0, "right": 2.5, "deep": { "a": true, "b": true } },
@@ -56,7 +56,7 @@ fn the_first_value_of_a_name_stays_and_maps_are_merged() {
         })
     );
     assert_eq!(
-        metadata(&["b", "a", "b"]),
+        metadata_of(&["b", "a", "b"]),
         json!({
             "first": "a", "second": "b",
             "both": { "left": 2.0, "right": 2.5, "deep": { "a": false, "b": true } },
@@ -69,27 +69,27 @@ fn the_first_value_of_a_name_stays_and_maps_are_merged() {
 fn what_is_over_tells_nothing() {
     let (scene, request) = (Scene::new(FILE), asked(&["a", "b"]));
     for _ in 0..2 {
-        assert_eq!(told(&scene, &request)["metadata"]["first"], json!("a"));
+        assert_eq!(response(&scene, &request)["metadata"]["first"], json!("a"));
     }
-    let third = told(&scene, &request);
+    let third = response(&scene, &request);
     assert_eq!(third["metadata"]["first"], Json::Null, "`a` is over");
     assert_eq!(third["metadata"]["both"]["left"], json!(2.0));
     assert_eq!(third["descriptors"].as_array().map(Vec::len), Some(2), "what was asked is told all the same");
-    assert_eq!(metadata(&["quota"]), Json::Null, "over, whether it refuses by itself or not");
-    assert_eq!(metadata(&["shadow"]), json!({ "shadow": 1.0 }), "over, and passes");
+    assert_eq!(metadata_of(&["quota"]), Json::Null, "over, whether it refuses by itself or not");
+    assert_eq!(metadata_of(&["shadow"]), json!({ "shadow": 1.0 }), "over, and passes");
 }
 
 #[test]
 fn only_rules_whose_limits_count_tell_anything() {
     for silent in ["free", "none", "nobody", "silent"] {
-        assert_eq!(metadata(&[silent]), Json::Null, "{silent}");
+        assert_eq!(metadata_of(&[silent]), Json::Null, "{silent}");
     }
-    assert_eq!(metadata(&["b", "replaced"])["replaced"], Json::Null);
-    assert_eq!(metadata(&["replaced"]), json!({ "replaced": 1.0 }));
-    assert_eq!(metadata(&["full"]), json!({ "full": 1.0 }));
+    assert_eq!(metadata_of(&["b", "replaced"])["replaced"], Json::Null);
+    assert_eq!(metadata_of(&["replaced"]), json!({ "replaced": 1.0 }));
+    assert_eq!(metadata_of(&["full"]), json!({ "full": 1.0 }));
     let mut overridden = asked(&["a"]);
     overridden.asked.descriptors[0].over = Some(Override { requests_per_unit: 1, unit: Unit::Day });
-    assert_eq!(told(&Scene::new(FILE), &overridden)["metadata"], Json::Null, "the rule does not count");
+    assert_eq!(response(&Scene::new(FILE), &overridden)["metadata"], Json::Null, "the rule does not count");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn what_was_asked_is_told() {
     (second.entries, second.hits) = (Vec::new(), -3);
     (third.hits, third.over) = (0, Some(Override { requests_per_unit: 10, unit: Unit::Minute }));
     assert_eq!(
-        told(&Scene::new(FILE), &request),
+        response(&Scene::new(FILE), &request),
         json!({
             "domain": "d", "hitsAddend": 4.0,
             "descriptors": [

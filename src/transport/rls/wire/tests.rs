@@ -1,4 +1,4 @@
-//! What bytes are read as. Odd ones are written by hand, as no library would.
+//! Decoding. Odd bytes are written by hand, as no library would.
 
 use envoy_types::pb::{
     envoy::extensions::common::ratelimit::v3::{
@@ -58,7 +58,7 @@ fn only(bytes: impl AsRef<[u8]>) -> Descriptor {
     descriptor
 }
 
-/// Of a descriptor the hits of its own, whether they are given back, and its limit.
+/// A descriptor's own hits, whether they are refunded, and its limit.
 type Terms = (Option<u64>, bool, Option<(u32, i32)>);
 
 /// A request as Envoy writes it, with a descriptor for each of these.

@@ -1,4 +1,4 @@
-//! A story told to one policy.
+//! Replays a trace against one policy.
 
 use std::{
     io::{self, Write},
@@ -15,9 +15,9 @@ use weir_policy::Policy;
 
 use super::{
     moments::at_text,
-    place::{Place, in_full},
+    replay::ReplayTarget,
+    store::{SimulationStore, in_full},
     tallies::Tallies,
-    telling::Listener,
     trace::{CheckLine, Line, ResetLine},
 };
 use crate::{
@@ -27,19 +27,19 @@ use crate::{
     transport::status::Rejected,
 };
 
-/// What is printed of a story.
+/// What is printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Print {
     /// Every decision.
     Decisions,
     /// Every decision, with the line's number and key, for lines that are not written as a trace.
     DecisionsOfKeys,
-    /// What each limit did.
+    /// The totals of each limit.
     Summary { json: bool },
 }
 
-/// A story, and what it has done so far.
-pub struct Story<S> {
+/// One policy against which a trace is replayed, with its totals so far.
+pub struct Simulation<S> {
     limiter: Limiter<S>,
     clock: Arc<ManualClock>,
     bounds: Bounds,
@@ -61,11 +61,11 @@ struct CheckRecord<'a> {
     decided: Decided,
 }
 
-impl<S: Place> Story<S> {
-    /// A story of `policy`, whose time in `place` is that of `clock`.
-    pub fn new(place: S, clock: Arc<ManualClock>, policy: Policy, bounds: Bounds, print: Print) -> Self {
+impl<S: SimulationStore> Simulation<S> {
+    /// A simulation of `policy`, whose time in `store` is that of `clock`.
+    pub fn new(store: S, clock: Arc<ManualClock>, policy: Policy, bounds: Bounds, print: Print) -> Self {
         let tallies = Tallies::new(&policy);
-        let limiter = Limiter::new(place, policy, Metrics::new());
+        let limiter = Limiter::new(store, policy, Metrics::new());
         Self { limiter, clock, bounds, print, tallies, invalid: None }
     }
 
@@ -120,17 +120,17 @@ impl<S: Place> Story<S> {
     }
 }
 
-impl<S: Place> Listener for Story<S> {
-    type Place = S;
+impl<S: SimulationStore> ReplayTarget for Simulation<S> {
+    type Store = S;
 
-    async fn hear(&mut self, number: u64, line: Line, out: &mut dyn Write) -> io::Result<Option<String>> {
+    async fn replay(&mut self, number: u64, line: Line, out: &mut dyn Write) -> io::Result<Option<String>> {
         let at = line.at_us();
         self.clock.set(at);
-        let told = match &line {
+        let outcome = match &line {
             Line::Check(line) => self.check(number, line, out).await,
             Line::Reset(line) => self.reset(line, out).await,
         };
-        let error = match told {
+        let error = match outcome {
             Ok(said) => return said.map(|()| None),
             Err(error) => error,
         };
@@ -143,8 +143,8 @@ impl<S: Place> Listener for Story<S> {
         if failed.is_none() {
             self.invalid.get_or_insert((0, number)).0 += 1;
         }
-        let told = Rejected::from(error);
-        let mut said = json!({ "at_us": at, "error": told.message, "field": field.unwrap_or(told.field) });
+        let rejected = Rejected::from(error);
+        let mut said = json!({ "at_us": at, "error": rejected.message, "field": field.unwrap_or(rejected.field) });
         if let (Print::DecisionsOfKeys, Line::Check(line)) = (self.print, line) {
             (said["line"], said["key"]) = (json!(number), json!(line.key));
         }
@@ -159,7 +159,7 @@ impl<S: Place> Listener for Story<S> {
         Ok(0)
     }
 
-    fn places(&self) -> Vec<&S> {
+    fn stores(&self) -> Vec<&S> {
         vec![self.limiter.store()]
     }
 }

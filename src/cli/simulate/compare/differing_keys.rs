@@ -1,4 +1,4 @@
-//! The keys that are treated differently, as many as may be followed.
+//! The keys that are treated differently, up to a bound.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use weir_core::domain::Micros;
 
 use super::difference::{Counts, How};
 
-/// Most keys that are followed.
-const MAX_FOLLOWED: usize = 100_000;
+/// Most keys that are kept.
+const MAX_KEYS: usize = 100_000;
 /// Most bytes of their names.
-const MAX_FOLLOWED_BYTES: usize = 64 << 20;
+const MAX_KEYS_BYTES: usize = 64 << 20;
 
 /// A key, behind its domain.
 pub type Name = (String, Vec<String>);
@@ -26,7 +26,7 @@ pub struct Differed {
     pub how: How,
     /// and by which limit.
     pub limit: Option<Box<str>>,
-    /// How often it may have differed before, while it was not followed.
+    /// How often it may have differed before, while it was not kept.
     pub missed_at_most: u64,
 }
 
@@ -39,33 +39,33 @@ pub struct Once<'a> {
     pub limit: Option<&'a str>,
 }
 
-/// Keys that are treated differently. When there are too many, the half that differs least is let go, so that who differs
-/// much is found however late it comes.
-pub struct Followed {
+/// Keys that are treated differently. When there are too many, the half that differs least is dropped, so that a key that
+/// differs often is found however late it comes.
+pub struct DifferingKeys {
     keys: HashMap<Name, Differed, foldhash::fast::RandomState>,
     bytes: usize,
     max_keys: usize,
-    /// The most that were followed at a time.
+    /// The most that were kept at a time.
     most: usize,
-    let_go: u64,
-    /// The most often that any that was let go can have differed.
+    dropped: u64,
+    /// The most often that any dropped key can have differed.
     missed_at_most: u64,
 }
 
-impl Default for Followed {
+impl Default for DifferingKeys {
     fn default() -> Self {
-        Self { keys: HashMap::default(), bytes: 0, max_keys: MAX_FOLLOWED, most: 0, let_go: 0, missed_at_most: 0 }
+        Self { keys: HashMap::default(), bytes: 0, max_keys: MAX_KEYS, most: 0, dropped: 0, missed_at_most: 0 }
     }
 }
 
-impl Followed {
+impl DifferingKeys {
     /// The key was treated differently once more.
     pub fn add(&mut self, name: Name, once: Once<'_>) {
         if let Some(differed) = self.keys.get_mut(&name) {
             return differed.counts.add(once.how);
         }
-        if self.keys.len() >= self.max_keys || self.bytes >= MAX_FOLLOWED_BYTES {
-            self.let_go();
+        if self.keys.len() >= self.max_keys || self.bytes >= MAX_KEYS_BYTES {
+            self.drop_half();
         }
         self.bytes += bytes(&name);
         let mut counts = Counts::default();
@@ -76,12 +76,12 @@ impl Followed {
         self.most = self.most.max(self.keys.len());
     }
 
-    fn let_go(&mut self) {
+    fn drop_half(&mut self) {
         let mut all: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
         all.sort_unstable_by_key(|(_, differed)| std::cmp::Reverse(differed.counts.sum()));
         let before = all.len();
         self.bytes = 0;
-        let (max_keys, max_bytes) = (self.max_keys / 2, MAX_FOLLOWED_BYTES / 2);
+        let (max_keys, max_bytes) = (self.max_keys / 2, MAX_KEYS_BYTES / 2);
         for (name, differed) in all {
             let bytes = bytes(&name);
             if self.keys.len() < max_keys && self.bytes + bytes <= max_bytes {
@@ -91,7 +91,7 @@ impl Followed {
                 self.missed_at_most = self.missed_at_most.max(differed.counts.sum() + differed.missed_at_most);
             }
         }
-        self.let_go += (before - self.keys.len()) as u64;
+        self.dropped += (before - self.keys.len()) as u64;
     }
 
     /// How many there are; at least so many, where some were let go.
@@ -100,8 +100,8 @@ impl Followed {
     }
 
     /// How many times one was let go.
-    pub fn times_let_go(&self) -> u64 {
-        self.let_go
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// The `most` that differ most, from those that do most.
@@ -121,53 +121,53 @@ fn bytes((domain, key): &Name) -> usize {
 mod tests {
     use super::*;
 
-    fn differ(followed: &mut Followed, key: &str, line: u64) {
+    fn differ(differing: &mut DifferingKeys, key: &str, line: u64) {
         let once = Once { line, at: 0, how: How::RefusedOnlyByA, limit: Some("l") };
-        followed.add((String::new(), vec![key.to_owned()]), once);
+        differing.add((String::new(), vec![key.to_owned()]), once);
     }
 
-    fn top(followed: &Followed, most: usize) -> Vec<(String, u64, u64, u64)> {
+    fn top(differing: &DifferingKeys, most: usize) -> Vec<(String, u64, u64, u64)> {
         let seen = |(name, differed): (&Name, &Differed)| {
             (name.1[0].clone(), differed.counts.sum(), differed.line, differed.missed_at_most)
         };
-        followed.top(most).into_iter().map(seen).collect()
+        differing.top(most).into_iter().map(seen).collect()
     }
 
     #[test]
     fn those_that_differ_most_come_first_then_those_that_came_first() {
-        let mut followed = Followed::default();
+        let mut differing = DifferingKeys::default();
         for (key, line) in [("a", 1), ("b", 2), ("c", 3), ("b", 4), ("d", 5)] {
-            differ(&mut followed, key, line);
+            differ(&mut differing, key, line);
         }
-        assert_eq!(top(&followed, 3), [("b".into(), 2, 2, 0), ("a".into(), 1, 1, 0), ("c".into(), 1, 3, 0)]);
-        assert_eq!((followed.count(), followed.times_let_go()), (4, 0));
+        assert_eq!(top(&differing, 3), [("b".into(), 2, 2, 0), ("a".into(), 1, 1, 0), ("c".into(), 1, 3, 0)]);
+        assert_eq!((differing.count(), differing.dropped()), (4, 0));
     }
 
     #[test]
     fn too_many_cost_those_that_differ_least() {
-        let mut followed = Followed { max_keys: 4, ..Followed::default() };
+        let mut differing = DifferingKeys { max_keys: 4, ..DifferingKeys::default() };
         for (key, line) in [("a", 1), ("a", 2), ("b", 3), ("c", 4), ("c", 5), ("c", 6), ("d", 7)] {
-            differ(&mut followed, key, line);
+            differ(&mut differing, key, line);
         }
-        // `b` and `d` go, and whoever comes from now on may have been one of them.
-        differ(&mut followed, "e", 8);
-        differ(&mut followed, "b", 9);
+        // `b` and `d` are dropped, and any new key may have been one of them.
+        differ(&mut differing, "e", 8);
+        differ(&mut differing, "b", 9);
         let expected = [("c".into(), 3, 4, 0), ("a".into(), 2, 1, 0), ("e".into(), 1, 8, 1), ("b".into(), 1, 9, 1)];
-        assert_eq!(top(&followed, 9), expected);
-        assert_eq!(followed.times_let_go(), 2);
+        assert_eq!(top(&differing, 9), expected);
+        assert_eq!(differing.dropped(), 2);
         // A key may be let go again, so what it may have lost adds up.
-        differ(&mut followed, "f", 10);
-        assert_eq!(top(&followed, 9)[2], ("f".into(), 1, 10, 2));
+        differ(&mut differing, "f", 10);
+        assert_eq!(top(&differing, 9)[2], ("f".into(), 1, 10, 2));
     }
 
     #[test]
     fn long_names_are_bounded_too() {
-        let mut followed = Followed::default();
+        let mut differing = DifferingKeys::default();
         let long = "x".repeat(1 << 20);
         for number in 0..100 {
-            differ(&mut followed, &format!("{number}{long}"), number);
-            assert!(followed.bytes <= MAX_FOLLOWED_BYTES + (1 << 20) + 64);
+            differ(&mut differing, &format!("{number}{long}"), number);
+            assert!(differing.bytes <= MAX_KEYS_BYTES + (1 << 20) + 64);
         }
-        assert!(followed.times_let_go() > 0);
+        assert!(differing.dropped() > 0);
     }
 }

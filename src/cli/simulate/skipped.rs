@@ -1,20 +1,20 @@
-//! Lines that cannot be read, where that does not end a story.
+//! Invalid lines, where they do not end a replay.
 
 use super::{Failure, progress::Progress};
 
-/// How many of them are told one by one.
+/// How many of them are reported one by one.
 const MAX_TOLD: u64 = 5;
 
-/// What was passed over.
+/// The skipped lines.
 #[derive(Default)]
-pub struct PassedOver(u64);
+pub struct SkippedLines(u64);
 
-impl PassedOver {
-    /// Passes over a line. The first few are told, with the reason.
+impl SkippedLines {
+    /// Skips a line. The first few are reported, with the reason.
     pub fn note(&mut self, number: u64, why: &str, progress: &mut Progress) {
         self.0 += 1;
         if self.0 <= MAX_TOLD {
-            progress.interrupt(&format!("line {number} is passed over: {why}"));
+            progress.interrupt(&format!("line {number} is skipped: {why}"));
         }
     }
 
@@ -25,9 +25,9 @@ impl PassedOver {
     pub fn conclude(&self, lines: u64) -> Result<(), Failure> {
         match self.0 {
             0 => Ok(()),
-            all if all == lines => Err(Failure(format!("none of the {lines} lines could be read"))),
+            all if all == lines => Err(Failure(format!("none of the {lines} lines could be parsed"))),
             some => {
-                eprintln!("weir: {some} of {lines} lines were passed over");
+                eprintln!("weir: {some} of {lines} lines were skipped");
                 Ok(())
             }
         }

@@ -1,4 +1,4 @@
-//! Where the counts of a story live: a store of its own, in virtual time.
+//! The store of a simulation, in virtual time.
 
 use std::sync::Arc;
 
@@ -16,44 +16,44 @@ use weir_store::{
 
 use super::Failure;
 
-/// Most states of a story in memory: beyond what memory holds, so that no refusal is the store's.
+/// Most states in memory: more than fit into memory, so that the store itself never refuses.
 const MAX_KEYS: usize = 1 << 32;
 
-/// The least that a decision in Redis may take: a person waits for it, and nobody else.
+/// The least command timeout in Redis: only a person waits for the result.
 const LEAST_COMMAND_TIMEOUT: Time = Time(5 * SECOND);
 
-/// A store for one story.
-pub trait Place: Store {
-    /// Leaves it as it was found.
+/// A store for one simulation.
+pub trait SimulationStore: Store {
+    /// Removes everything that the simulation stored.
     ///
     /// # Errors
-    /// Why that is not certain.
-    async fn leave(&self) -> Result<(), String>;
+    /// Why something may remain.
+    async fn clean_up(&self) -> Result<(), String>;
 
-    /// What remains if it is not left so.
-    fn left_behind(&self) -> String;
+    /// What remains without the clean-up.
+    fn leftovers(&self) -> String;
 }
 
-/// A place in memory.
+/// A store in memory.
 pub fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
     let settings = MemorySettings { max_keys: MAX_KEYS, ..MemorySettings::default() };
     MemoryStore::new(settings, Arc::clone(clock))
 }
 
-impl Place for MemoryStore<Arc<ManualClock>> {
-    async fn leave(&self) -> Result<(), String> {
+impl SimulationStore for MemoryStore<Arc<ManualClock>> {
+    async fn clean_up(&self) -> Result<(), String> {
         Ok(())
     }
 
-    fn left_behind(&self) -> String {
+    fn leftovers(&self) -> String {
         String::new()
     }
 }
 
-/// A place in Redis, under a prefix of its own.
+/// A store in Redis, under a random prefix.
 pub struct InRedis {
     store: RedisStore,
-    left_behind: String,
+    leftovers: String,
 }
 
 impl InRedis {
@@ -65,25 +65,25 @@ impl InRedis {
         let reached = store.reach(settings.connect_timeout.duration()).await;
         reached.map_err(|error| format!("cannot use {url}: {}", in_full(&error)))?;
         let prefix = settings.key_prefix;
-        let left_behind = format!("keys that begin with {prefix} may be left in {url} until they expire");
-        Ok(Self { store, left_behind })
+        let leftovers = format!("keys that begin with {prefix} may be left in {url} until they expire");
+        Ok(Self { store, leftovers })
     }
 }
 
-/// The settings of a store that holds one story and nothing else.
+/// The settings of a store for one simulation only.
 fn alone(redis: RedisSettings) -> RedisSettings {
     let key_prefix = format!("{}simulate:{:032x}:", redis.key_prefix, rand::random::<u128>());
     let command_timeout = Time(redis.command_timeout.0.max(LEAST_COMMAND_TIMEOUT.0));
     RedisSettings { key_prefix, command_timeout, ..redis }
 }
 
-impl Place for InRedis {
-    async fn leave(&self) -> Result<(), String> {
+impl SimulationStore for InRedis {
+    async fn clean_up(&self) -> Result<(), String> {
         self.store.clear().await.map(drop).map_err(|error| in_full(&error))
     }
 
-    fn left_behind(&self) -> String {
-        self.left_behind.clone()
+    fn leftovers(&self) -> String {
+        self.leftovers.clone()
     }
 }
 
@@ -97,7 +97,7 @@ impl Store for InRedis {
     }
 }
 
-/// Why a store has no answer, with the cause.
+/// A store's error with its cause.
 pub fn in_full(error: &StoreError) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
