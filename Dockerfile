@@ -30,7 +30,7 @@ RUN mkdir -p /image/etc/weir/limits /image/usr/local/bin /image/var/lib /state \
     && cp config/limits.yaml /image/etc/weir/limits/
 
 FROM ${BASE}
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 ARG CREATED=unknown
 LABEL org.opencontainers.image.title="Weir" \
