@@ -25,10 +25,10 @@ use crate::transport::status::Rejected;
 use framing::Framing;
 
 /// Most calls of the port that wait for their message. For a further one the oldest is ended.
-const MAX_WAITING: usize = 4_096;
+const MAX_WAITING: usize = 2_048;
 /// Most of them with those that are ended but not gone, as their threads have not come to it. Beyond it the new one is refused:
 /// otherwise a burst would stand there whole before the first of it is gone.
-pub const MAX_WAITING_OR_ENDING: usize = MAX_WAITING + 1_024;
+pub const MAX_WAITING_OR_ENDING: usize = MAX_WAITING + 512;
 /// Most of one connection, until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
 /// Most bytes of unfinished messages. From the half of it on the oldest call is ended for more.
