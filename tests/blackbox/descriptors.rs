@@ -28,7 +28,7 @@ fn what_means_nothing_is_told_and_merging_must_be_asked_for() {
     fs::write(dir.path().join("b.yaml"), "domain: d\ndescriptors: [{ key: x, unit: day }]").expect("written");
     let refused = run(&["limits", "lint", path]);
     assert_eq!(refused.code, 2);
-    assert!(refused.err.contains("b.yaml: domain `d` stands in"), "{refused:?}");
+    assert!(refused.err.contains("b.yaml: domain `d` is also defined in"), "{refused:?}");
     let merged = run(&["limits", "lint", path, "--merge-domains"]);
     assert_eq!(merged.code, 0);
     assert!(merged.out.contains("valid; domains: 1, limits: 3"), "{merged:?}");

@@ -176,7 +176,7 @@ fn what_is_wrong_with_json_is_told_with_its_field() {
         ("/v1/check_batch", "[]", "", "an object with the field `checks`"),
         ("/v1/check_batch", r#"{"check": []}"#, "check", "unknown field `check`; did you mean `checks`?"),
         ("/v1/check_batch", r#"{"checks": {}}"#, "checks", "a list of checks"),
-        ("/v1/check_batch", r#"{"checks": [], "checks": []}"#, "checks", "twice"),
+        ("/v1/check_batch", r#"{"checks": [], "checks": []}"#, "checks", "duplicate field"),
         ("/v1/check_batch", r#"{"checks": [{]}"#, "", "the JSON cannot be read"),
         ("/v1/reset", r#"{"key": ["a"], "subtree": "yes"}"#, "subtree", "true or false is wanted"),
         ("/v1/reset", r#"{"key": []}"#, "key", ""),

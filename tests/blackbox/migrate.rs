@@ -285,13 +285,13 @@ spec:
     let run = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], pod);
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(run.out.contains("url: redis://redis:6379/0\n"), "{}", run.out);
-    assert!(run.err.contains("REDIS_AUTH: its value stands elsewhere"), "{}", run.err);
+    assert!(run.err.contains("REDIS_AUTH: its value is defined elsewhere"), "{}", run.err);
 }
 
 #[test]
 fn what_that_service_would_not_read_is_told_by_its_name() {
     for (variables, told) in [
-        ("PORT=geheim", "PORT is no port"),
+        ("PORT=geheim", "PORT is not a port"),
         ("SHADOW_MODE=geheim", "SHADOW_MODE is neither true nor false"),
         ("REDIS_TYPE=geheim", "REDIS_TYPE is none of"),
         ("REDIS_TYPE=CLUSTER", "REDIS_URL is not set"),
@@ -302,9 +302,9 @@ fn what_that_service_would_not_read_is_told_by_its_name() {
         ("REDIS_TIMEOUT=geheim", "REDIS_TIMEOUT is not a duration"),
         ("BACKEND_TYPE=geheim", "BACKEND_TYPE is neither"),
         ("CONFIG_TYPE=geheim", "CONFIG_TYPE is neither"),
-        ("LOG_LEVEL=geheim", "LOG_LEVEL is no level"),
+        ("LOG_LEVEL=geheim", "LOG_LEVEL is not a level"),
         ("LOG_FORMAT=geheim", "LOG_FORMAT is neither"),
-        ("LOCAL_CACHE_SIZE_IN_BYTES=geheim", "LOCAL_CACHE_SIZE_IN_BYTES is no number"),
+        ("LOCAL_CACHE_SIZE_IN_BYTES=geheim", "LOCAL_CACHE_SIZE_IN_BYTES is not a number"),
         ("[", "-: line 2: neither NAME=value nor YAML"),
     ] {
         let run = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], variables);

@@ -78,7 +78,12 @@ fn two_files_of_one_domain_are_refused() {
     }
     let run = refused(dir.path().to_str().expect("a path"));
     assert_eq!(run.code, 2);
-    assert!(run.err.contains("b.yml: domain `api` stands in") && run.err.contains("a.yaml too"), "{}", run.err);
+    assert!(
+        run.err.contains("b.yml: domain `api` is also defined in")
+            && run.err.contains("a.yaml; use one file per domain"),
+        "{}",
+        run.err
+    );
 }
 
 #[test]

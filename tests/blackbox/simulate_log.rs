@@ -157,7 +157,7 @@ fn what_cannot_be_read_is_passed_over_and_told() {
 fn a_log_of_which_nothing_can_be_read_is_an_error() {
     let run = log(&["rubbish", "rubbish"], &["--key-from", "{remote_addr}", "--summary"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
-    assert!(run.err.ends_with("weir: none of the 2 lines could be read\n"), "{}", run.err);
+    assert!(run.err.ends_with("weir: none of the 2 lines could be parsed\n"), "{}", run.err);
     let typo = log(&[COMMON], &["--key-from", "{remote_adr}"]);
     assert_eq!(typo.code, 2);
     assert!(typo.err.contains("has no `remote_adr`"), "{}", typo.err);

@@ -272,7 +272,7 @@ fn what_cannot_be_used_stops_the_start_and_is_named() {
 fn who_listens_to_others_without_protection_is_warned() {
     let authority = Authority::new("ours");
     let warnings = |server: &Server| {
-        let about = |line: &String| line.contains("is beyond loopback").then(|| line.clone());
+        let about = |line: &String| line.contains("is not loopback").then(|| line.clone());
         server.log().iter().filter_map(about).collect::<Vec<_>>()
     };
     let open = || Setup::new().env("WEIR_GRPC__LISTEN", "0.0.0.0:0");

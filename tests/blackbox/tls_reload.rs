@@ -16,7 +16,7 @@ const POLICY: &str = "schema: { '*': { limits: [[999, 1, 86400]] } }";
 const RELOADED: &str = "weir_tls_reloads_total{listener=\"grpc\",result=\"success\"}";
 const NOT_RELOADED: &str = "weir_tls_reloads_total{listener=\"grpc\",result=\"error\"}";
 const EXPIRY: &str = "weir_tls_certificate_expiry_timestamp_seconds{listener=\"grpc\"}";
-const KEPT: &str = "grpc.tls on disk cannot be used; the certificates before stay in force";
+const KEPT: &str = "grpc.tls on disk cannot be used; the previous certificates stay in force";
 /// May read metrics by the token `m`.
 const METRICS: &str = "prometheus: { roles: [metrics], tokens: [{ sha256: \
                        62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a }] }";

@@ -346,13 +346,16 @@ fn files_of_one_domain_are_merged_where_that_is_wanted() {
     );
     write("c.yaml", "domain: e\ndescriptors: []");
     let refused = load(dir.path(), &Rules::default()).unwrap_err().to_string();
-    assert!(refused.contains("b.yaml: domain `d` stands in") && refused.contains("envoy.merge_domains"), "{refused}");
+    assert!(
+        refused.contains("b.yaml: domain `d` is also defined in") && refused.contains("envoy.merge_domains"),
+        "{refused}"
+    );
     let loaded = merged().unwrap();
     assert_eq!((loaded.policy.domains().count(), loaded.policy.limit_count()), (2, 2));
     let domain = loaded.policy.domain("d").unwrap();
     assert_eq!(limits(domain, &[("k", "a")]).len() + limits(domain, &[("k", "b")]).len(), 2);
     let notes = domain.descriptors.as_ref().unwrap().notes();
-    assert!(notes.len() == 1 && notes[0].to_string().contains("b.yaml:2:1: `name` means"), "{notes:?}");
+    assert!(notes.len() == 1 && notes[0].to_string().contains("b.yaml:2:1: `name` is ignored"), "{notes:?}");
 
     write("b.yaml", "domain: d\ndescriptors:\n  - key: l\n  - { key: k, value: a, descriptors: [{ key: l }] }");
     let error = merged().unwrap_err();
@@ -361,7 +364,7 @@ fn files_of_one_domain_are_merged_where_that_is_wanted() {
     assert!(merged().unwrap_err().contains("b.yaml:1:1: the files of one domain say the same charge"));
     write("b.yaml", "domain: d\nschema: {}");
     let error = merged().unwrap_err();
-    assert!(error.contains("one file a domain") && !error.contains("merge_domains"), "{error}");
+    assert!(error.contains("one file per domain") && !error.contains("merge_domains"), "{error}");
 }
 
 #[test]
