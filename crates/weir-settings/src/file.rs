@@ -38,7 +38,8 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
 /// Reads a regular file of at most `max_bytes` in UTF-8. Blocks meanwhile.
 ///
 /// # Errors
-/// As [`read`], and the first line that is not UTF-8.
+/// The system's error, that it is not a regular file, that it is longer ([`ErrorKind::FileTooLarge`]), or the number of
+/// the first line that is not UTF-8. None shows what is in it.
 pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     String::from_utf8(read(path, max_bytes)?).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
