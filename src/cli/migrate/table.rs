@@ -91,7 +91,7 @@ pub const TABLE: &[Variable] = &[
     Variable::new(
         "RUNTIME_ROOT",
         Setting("limits"),
-        "root, subdirectory and app directory joined; hidden files are passed over, and only *.yaml and *.yml are read, none of deeper directories",
+        "root, subdirectory and app directory joined; hidden files are skipped, and only *.yaml and *.yml are read, none of deeper directories",
     ),
     Variable::new("RUNTIME_SUBDIRECTORY", Setting("limits"), ""),
     Variable::new("RUNTIME_APPDIRECTORY", Setting("limits"), ""),
@@ -100,7 +100,7 @@ pub const TABLE: &[Variable] = &[
         Nothing,
         "files are looked at every `limits_poll`, whichever way they are replaced",
     ),
-    Variable::new("RUNTIME_IGNOREDOTFILES", Nothing, "hidden files are always passed over"),
+    Variable::new("RUNTIME_IGNOREDOTFILES", Nothing, "hidden files are always skipped"),
     Variable::new("MERGE_DOMAIN_CONFIG", Setting("envoy.merge_domains"), ""),
     Variable::new(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
