@@ -24,6 +24,7 @@ const CONNECTIONS: &str = "weir_store_connections";
 const IDLE: &str = "weir_store_connections_idle";
 const WAITING: &str = "weir_store_waiting";
 const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
+const REPLICATION_TIMEOUTS: &str = "weir_store_replication_timeouts_total";
 
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
@@ -51,6 +52,7 @@ pub struct StoreMeter {
     reset: Histogram,
     batches: Histogram,
     not_taken_back: AtomicU64,
+    replication_timeouts: AtomicU64,
     servers: Mutex<Vec<ServerStatus>>,
 }
 
@@ -83,6 +85,7 @@ impl Default for StoreMeter {
             reset: Histogram::new(DURATIONS),
             batches: Histogram::new(SIZES),
             not_taken_back: AtomicU64::new(0),
+            replication_timeouts: AtomicU64::new(0),
             servers: Mutex::default(),
         }
     }
@@ -105,6 +108,11 @@ impl StoreMeter {
     /// So many charges of a refused check could not be taken back.
     pub(crate) fn not_taken_back(&self, charges: u64) {
         self.not_taken_back.fetch_add(charges, Ordering::Relaxed);
+    }
+
+    /// So many checks were answered before enough replicas had their charges.
+    pub(crate) fn replication_timeouts(&self, checks: u64) {
+        self.replication_timeouts.fetch_add(checks, Ordering::Relaxed);
     }
 
     /// How its servers are now; those that are gone have no series any more.
@@ -147,11 +155,23 @@ impl Render for StoreMeter {
             "# HELP {BATCH_SIZE} Checks that shared one call of the script.\n# TYPE {BATCH_SIZE} histogram\n"
         ));
         self.batches.render(BATCH_SIZE, &format!("store=\"{STORE}\""), out);
-        let not_taken_back = self.not_taken_back.load(Ordering::Relaxed);
-        out.push_str(&format!(
-            "# HELP {UNDO_FAILURES} Charges of refused checks that could not be taken back on a Cluster.\n\
-             # TYPE {UNDO_FAILURES} counter\n{UNDO_FAILURES}{{store=\"{STORE}\"}} {not_taken_back}\n"
-        ));
+        for (name, help, count) in [
+            (
+                UNDO_FAILURES,
+                "Charges of refused checks that could not be taken back on a Cluster.",
+                &self.not_taken_back,
+            ),
+            (
+                REPLICATION_TIMEOUTS,
+                "Checks answered before store.redis.wait_replicas replicas had acknowledged their charges.",
+                &self.replication_timeouts,
+            ),
+        ] {
+            let count = count.load(Ordering::Relaxed);
+            out.push_str(&format!(
+                "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{store=\"{STORE}\"}} {count}\n"
+            ));
+        }
         self.render_servers(out);
     }
 }

@@ -46,6 +46,7 @@ pub struct Connector {
     credentials: CredentialsSource,
     sentinel_credentials: CredentialsSource,
     tls: Option<TlsSettings>,
+    waits_for_replicas: bool,
     timeout: Duration,
     /// A place for each read of files under way.
     reads: Arc<Semaphore>,
@@ -78,6 +79,7 @@ impl Connector {
             credentials: CredentialsSource::of_servers(url.credentials.as_ref(), settings),
             sentinel_credentials: CredentialsSource::of_sentinels(&settings.sentinel),
             tls: (url.tls || settings.tls.enabled).then(|| settings.tls.clone()),
+            waits_for_replicas: settings.wait_replicas > 0,
             timeout: settings.connect_timeout.duration(),
             reads: Arc::new(Semaphore::new(MAX_READS)),
         }
@@ -123,6 +125,10 @@ impl Connector {
         hello.check(self.mode, true)?;
         if self.database != 0 {
             query(connection.clone(), &command(&[b"SELECT", self.database.to_string().as_bytes()]), false).await?;
+        }
+        if self.waits_for_replicas {
+            // For none and no time: whether the user may.
+            query(connection.clone(), &command(&[b"WAIT", b"0", b"1"]), false).await?;
         }
         script::load(connection.clone()).await?;
         probe(connection.clone(), &probe_key.get()).await

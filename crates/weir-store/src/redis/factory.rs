@@ -24,8 +24,8 @@ use crate::{
 use weir_core::domain::Clock;
 use weir_telemetry::LogLimit;
 
-/// The least time between two warnings of a server's slow round trips.
-const SLOW_ROUND_TRIPS_PAUSE: Duration = Duration::from_secs(60);
+/// The least time between two warnings of the same kind about a server.
+const WARNING_PAUSE: Duration = Duration::from_secs(60);
 /// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
 const MORE_CONNECTIONS: usize = 2;
 
@@ -70,15 +70,21 @@ impl NodeFactory {
         let probe_key = Arc::new(ProbeKey::new(&settings.key_prefix, slot));
         let command_timeout = self.command_timeout();
         let (connector, key) = (Arc::clone(&self.connector), Arc::clone(&probe_key));
-        let (max_batch, least_ttl_millis) = (settings.max_batch, self.least_ttl_millis);
         let context = Context {
             server,
             pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
             breaker: Breaker::default(),
-            call_settings: CallSettings { grouping, max_batch, now: None, least_ttl_millis },
+            call_settings: CallSettings {
+                grouping,
+                max_batch: settings.max_batch,
+                now: None,
+                least_ttl_millis: self.least_ttl_millis,
+                wait_replicas: settings.wait_replicas,
+            },
             clock: self.clock.clone(),
             command_timeout,
-            slow_round_trips: LogLimit::every(SLOW_ROUND_TRIPS_PAUSE),
+            slow_round_trips: LogLimit::every(WARNING_PAUSE),
+            replication_timeouts: LogLimit::every(WARNING_PAUSE),
             meter: Arc::clone(&self.meter),
         };
         let (workers, max_queue) = (settings.pool_size, settings.max_queue);

@@ -2,7 +2,7 @@
 //!
 //! A round trip carries a bounded amount of *work*, which is what its parts make the server do, so that nobody's large batch
 //! keeps the server, and whoever waits for it, for long. Where more waits than that, submitters take turns. A submitter is
-//! the task that asks: a batch, a stream or one call.
+//! the client's connection, however many calls it has; a request without one is a submitter of its own.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,6 +22,7 @@ use tokio::{
 
 use super::{encode::Part, reply::Decided};
 use crate::Failure;
+use weir_telemetry::request;
 
 /// Most work of one round trip, in levels of a usual algorithm: 1,024 checks of a nested pair, a few milliseconds.
 const MAX_ROUND_TRIP_WORK: u64 = 2_048;
@@ -37,9 +38,27 @@ pub struct Waiter {
     pub deadline: Instant,
     /// The key's slot is being migrated to this server, so `ASKING` goes before.
     pub asking: bool,
-    submitter: Option<task::Id>,
+    submitter: Submitter,
     place: Place,
     answer: Option<oneshot::Sender<Result<Decided, Failure>>>,
+    /// The answer, while replicas are waited for.
+    kept: Option<Result<Decided, Failure>>,
+}
+
+/// Who takes turns with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Submitter {
+    /// A client's connection.
+    Connection(u64),
+    /// A task, for requests that came on none.
+    Task(Option<task::Id>),
+}
+
+impl Submitter {
+    /// That of the request at hand.
+    fn at_hand() -> Self {
+        request::connection().map_or_else(|| Self::Task(task::try_id()), Self::Connection)
+    }
 }
 
 /// Where a part stands.
@@ -70,6 +89,19 @@ impl Waiter {
         }
     }
 
+    /// Keeps the answer until it is delivered.
+    pub fn keep(&mut self, answer: Result<Decided, Failure>) {
+        self.kept = Some(answer);
+    }
+
+    /// Gives the answer that was kept, if one was.
+    pub fn deliver(&mut self) -> bool {
+        let kept = self.kept.take();
+        let is_there = kept.is_some();
+        kept.into_iter().for_each(|answer| self.answer(answer));
+        is_there
+    }
+
     fn is_awaited(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| !answer.is_closed())
     }
@@ -95,10 +127,19 @@ impl Place {
     }
 }
 
+#[derive(Debug, Default)]
+struct Waiters {
+    /// In order of arrival.
+    waiting: VecDeque<Waiter>,
+    /// Work of each submitter that went before what it still has waiting, counted from a common beginning, so that one whose
+    /// parts are large does not go first again in each round trip. Only of those that were passed over.
+    served: HashMap<Submitter, u64>,
+}
+
 /// A queue in order of arrival, but that submitters take turns where there is more than one round trip's work.
 #[derive(Debug)]
 pub struct Queue {
-    waiters: Mutex<VecDeque<Waiter>>,
+    waiters: Mutex<Waiters>,
     arrived: Notify,
     round_trips: AtomicU64,
     max_waiting: usize,
@@ -116,15 +157,16 @@ impl Queue {
     /// [`Failure::QueueFull`].
     pub fn push(&self, part: Part, deadline: Instant, asking: bool) -> Result<Pending, Failure> {
         let (sender, answer) = oneshot::channel();
-        let submitter = task::try_id();
+        let submitter = Submitter::at_hand();
         let mut waiters = self.waiters.lock();
-        if waiters.len() >= self.max_waiting && !make_room(&mut waiters, submitter, self.max_waiting) {
+        let waiting = &mut waiters.waiting;
+        if waiting.len() >= self.max_waiting && !make_room(waiting, submitter, self.max_waiting) {
             return Err(Failure::QueueFull);
         }
         let place = Place { came: self.round_trips.load(Ordering::Relaxed), round_trip: Arc::default() };
-        let first = waiters.is_empty();
+        let first = waiting.is_empty();
         let (pending, answer) = (Pending { answer, place: place.clone() }, Some(sender));
-        waiters.push_back(Waiter { part, deadline, asking, submitter, place, answer });
+        waiting.push_back(Waiter { part, deadline, asking, submitter, place, answer, kept: None });
         drop(waiters);
         if first {
             self.arrived.notify_one();
@@ -171,12 +213,12 @@ impl Queue {
     /// Answers all that wait with a failure.
     pub fn fail(&self, failure: &Failure) {
         let waiters = std::mem::take(&mut *self.waiters.lock());
-        waiters.into_iter().for_each(|mut waiter| waiter.answer(Err(failure.clone())));
+        waiters.waiting.into_iter().for_each(|mut waiter| waiter.answer(Err(failure.clone())));
     }
 
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.waiters.lock().len()
+        self.waiters.lock().waiting.len()
     }
 
     /// Waits until somebody waits. For one task.
@@ -188,13 +230,14 @@ impl Queue {
 
     fn take_now(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         let mut waiters = self.waiters.lock();
-        let fits = |waiters: &VecDeque<Waiter>| {
-            waiters.len() <= most && waiters.iter().map(Waiter::work).sum::<u64>() <= MAX_ROUND_TRIP_WORK
+        let fits = |waiters: &Waiters| {
+            let waiting = &waiters.waiting;
+            waiting.len() <= most && waiting.iter().map(Waiter::work).sum::<u64>() <= MAX_ROUND_TRIP_WORK
         };
         if !fits(&waiters) {
-            waiters.retain(Waiter::is_awaited);
+            waiters.waiting.retain(Waiter::is_awaited);
         }
-        let mut taken = if fits(&waiters) { waiters.drain(..).collect() } else { take_turns(&mut waiters, most) };
+        let mut taken = if fits(&waiters) { waiters.take_all() } else { waiters.take_turns(most) };
         let (now, number) = (Instant::now(), self.round_trips.fetch_add(1, Ordering::Relaxed) + 1);
         taken.retain_mut(|waiter| {
             let passed_over = waiter.place.is_passed_over(number);
@@ -208,41 +251,59 @@ impl Queue {
     }
 }
 
-/// Takes one round trip's work, a turn of each submitter after the other; each in the order in which it came.
-fn take_turns(waiters: &mut VecDeque<Waiter>, most: usize) -> Vec<Waiter> {
-    let mut submitted: HashMap<Option<task::Id>, u64> = HashMap::new();
-    let turn = |(index, waiter): (usize, &Waiter)| {
-        let before = submitted.entry(waiter.submitter).or_default();
-        let turn = *before / TURN_WORK;
-        *before += waiter.work();
-        (turn, index)
-    };
-    let mut turns: Vec<_> = waiters.iter().enumerate().map(turn).collect();
-    turns.sort_unstable();
-    let (mut goes, mut work) = (vec![false; waiters.len()], 0);
-    for (count, (_, index)) in turns.into_iter().take(most).enumerate() {
-        work += waiters[index].work();
-        if count > 0 && work > MAX_ROUND_TRIP_WORK {
-            break;
+impl Waiters {
+    fn take_all(&mut self) -> Vec<Waiter> {
+        self.served.clear();
+        self.waiting.drain(..).collect()
+    }
+
+    /// Takes one round trip's work, a turn of each submitter after the other; each in the order in which it came. A submitter
+    /// that comes begins where the one that was served least is.
+    fn take_turns(&mut self, most: usize) -> Vec<Waiter> {
+        let least = self.served.values().copied().min().unwrap_or_default();
+        let served = |submitter: Submitter| self.served.get(&submitter).copied().unwrap_or(least);
+        let mut submitted: HashMap<Submitter, u64> = HashMap::new();
+        let turn = |(index, waiter): (usize, &Waiter)| {
+            let before = submitted.entry(waiter.submitter).or_insert_with(|| served(waiter.submitter));
+            let turn = *before / TURN_WORK;
+            *before += waiter.work();
+            (turn, index)
+        };
+        let mut turns: Vec<_> = self.waiting.iter().enumerate().map(turn).collect();
+        turns.sort_unstable();
+        let (mut goes, mut work) = (vec![false; self.waiting.len()], 0);
+        for (count, (_, index)) in turns.into_iter().take(most).enumerate() {
+            work += self.waiting[index].work();
+            if count > 0 && work > MAX_ROUND_TRIP_WORK {
+                break;
+            }
+            goes[index] = true;
         }
-        goes[index] = true;
+        let (mut taken, mut passed_over) = (Vec::new(), HashMap::new());
+        for (waiter, goes) in std::mem::take(&mut self.waiting).into_iter().zip(goes) {
+            if goes {
+                taken.push(waiter);
+            } else {
+                passed_over.entry(waiter.submitter).or_insert(served(waiter.submitter));
+                self.waiting.push_back(waiter);
+            }
+        }
+        for waiter in &taken {
+            passed_over.entry(waiter.submitter).and_modify(|served| *served += waiter.work());
+        }
+        self.served = passed_over;
+        taken
     }
-    let all = std::mem::take(waiters);
-    let mut taken = Vec::new();
-    for (waiter, goes) in all.into_iter().zip(goes) {
-        if goes { taken.push(waiter) } else { waiters.push_back(waiter) }
-    }
-    taken
 }
 
 /// Makes room for a part of a submitter, unless it has its share of the queue: by those whom nobody waits for any more, or
 /// else by what other submitters have beyond theirs.
-fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Option<task::Id>, max_waiting: usize) -> bool {
+fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Submitter, max_waiting: usize) -> bool {
     waiters.retain(Waiter::is_awaited);
     if waiters.len() < max_waiting {
         return true;
     }
-    let mut counts: HashMap<Option<task::Id>, usize> = HashMap::from([(submitter, 0)]);
+    let mut counts: HashMap<Submitter, usize> = HashMap::from([(submitter, 0)]);
     waiters.iter().for_each(|waiter| *counts.entry(waiter.submitter).or_default() += 1);
     let share = (max_waiting / counts.len()).max(1);
     if counts.get(&submitter).is_some_and(|own| *own >= share) {
@@ -263,6 +324,7 @@ fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Option<task::Id>, max_wa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_telemetry::request::{RequestContext, Surface};
 
     const ROUND_TRIP: Duration = Duration::from_millis(10);
 
@@ -315,6 +377,54 @@ mod tests {
         let one = submit(&queue, 1, 1_000_000, later()).await;
         drop(heavy);
         assert_eq!(queue.take(1_024, ROUND_TRIP).await.len(), one.len(), "more than a round trip's work goes alone");
+    }
+
+    /// Adds a part of so much work as a call of its own on a connection.
+    async fn call(queue: &Arc<Queue>, connection: u64, work: u32) -> Pending {
+        let surface = Surface::Grpc { service: "s", method: "m" };
+        let context = Arc::new(RequestContext::new(surface, connection, None, None, false));
+        let queue = Arc::clone(queue);
+        let push = async move { queue.push(Part { work, ..Part::default() }, later(), false).unwrap() };
+        tokio::spawn(request::within(context, push)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn parts_that_fill_round_trips_leave_others_their_turn() {
+        let queue = Arc::new(Queue::new(10_000));
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            waiting.extend(submit(&queue, 100, 3_000, later()).await);
+        }
+        for _ in 0..5 {
+            queue.take(1_024, ROUND_TRIP).await;
+        }
+        waiting.extend(submit(&queue, 1, 1, later()).await);
+        let mut works = Vec::new();
+        for _ in 0..4 {
+            works.extend(queue.take(1_024, ROUND_TRIP).await.iter().map(Waiter::work));
+        }
+        assert!(works.contains(&1), "{works:?}: behind at most one part of each");
+    }
+
+    #[tokio::test]
+    async fn the_calls_of_one_connection_share_its_turns() {
+        let queue = Arc::new(Queue::new(10_000));
+        let mut calls = Vec::new();
+        for _ in 0..1_000 {
+            calls.push(call(&queue, 1, 16).await);
+        }
+        calls.push(call(&queue, 2, 2).await);
+        let taken = queue.take(1_024, ROUND_TRIP).await;
+        assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
+        // They have the room of the queue together, too.
+        let queue = Arc::new(Queue::new(8));
+        let mut calls = Vec::new();
+        for _ in 0..8 {
+            calls.push(call(&queue, 1, 1).await);
+        }
+        calls.push(call(&queue, 2, 1).await);
+        let kicked_out = queue.answer(calls.swap_remove(7), later()).await;
+        assert_eq!((kicked_out, queue.waiting()), (Err(Failure::QueueFull), 5));
     }
 
     #[tokio::test]

@@ -28,6 +28,8 @@ pub struct RedisSettings {
     pub max_queue: usize,
     /// Most checks that share one call of the script.
     pub max_batch: usize,
+    /// Replicas that must have a charge before its check is answered; 0: none.
+    pub wait_replicas: u32,
     /// Whether this service says that it is not ready while a server is not asked.
     pub required_for_readiness: bool,
     /// How connections are encrypted.
@@ -48,6 +50,7 @@ impl Default for RedisSettings {
             command_timeout: Time(100_000),
             max_queue: 10_000,
             max_batch: 64,
+            wait_replicas: 0,
             required_for_readiness: false,
             tls: TlsSettings::default(),
             sentinel: SentinelSettings::default(),

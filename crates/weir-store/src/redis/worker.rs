@@ -41,6 +41,8 @@ pub struct Context {
     pub command_timeout: Duration,
     /// Warnings of round trips that take much of the time of a check.
     pub slow_round_trips: LogLimit,
+    /// Warnings of charges that too few replicas have acknowledged in time.
+    pub replication_timeouts: LogLimit,
     /// What is counted.
     pub meter: Arc<StoreMeter>,
 }
@@ -114,7 +116,12 @@ async fn carry(
     let since = Instant::now();
     // Those who ask have deadlines of their own. That they waited long does not make the server slow.
     let exchanged = timeout(context.command_timeout, batch.exchange(&connection, &settings)).await;
-    match exchanged.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into()))) {
+    let exchanged = exchanged.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
+    if let Err(failure) = &exchanged {
+        batch.fail(failure);
+    }
+    count_unacknowledged(batch.unacknowledged(), context);
+    match exchanged {
         Ok(refused) => {
             context.meter.took(StoreOp::Decide, since.elapsed());
             round_trip.measured(since.elapsed());
@@ -124,10 +131,25 @@ async fn carry(
         }
         Err(failure) => {
             context.breaker.failed(&failure);
-            batch.fail(&failure);
             connection.discard();
             None
         }
+    }
+}
+
+fn count_unacknowledged(answers: u64, context: &Context) {
+    if answers == 0 {
+        return;
+    }
+    context.meter.replication_timeouts(answers);
+    if context.replication_timeouts.allows(std::time::Instant::now()) {
+        warn!(
+            server = context.server,
+            wait_replicas = context.call_settings.wait_replicas,
+            answers,
+            "a failover would lose charges: too few replicas acknowledged them in time; such warnings come once a minute \
+             at most"
+        );
     }
 }
 
