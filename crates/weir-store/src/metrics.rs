@@ -1,4 +1,4 @@
-//! What a shared store counts.
+//! Metrics of a shared store.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -36,7 +36,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
 /// The label of the shared store.
 const STORE: &str = "redis";
 
-/// What is timed.
+/// A timed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOp {
     /// One round trip that decides checks.
@@ -65,7 +65,7 @@ pub struct ServerStatus {
     pub up: bool,
     /// Connections to it.
     pub open: usize,
-    /// Those of them that nobody uses.
+    /// The idle ones among them.
     pub idle: usize,
     /// Checks that wait for the next round trip.
     pub waiting: usize,
@@ -132,9 +132,7 @@ impl StoreMeter {
             usize::from(status.up)
         });
         gauge(CONNECTIONS, "Connections to a server of the shared store.", |status| status.open);
-        gauge(IDLE, "Connections to a server of the shared store that nobody uses at the moment.", |status| {
-            status.idle
-        });
+        gauge(IDLE, "Idle connections to a server of the shared store.", |status| status.idle);
         gauge(WAITING, "Checks that wait for the next round trip to a server of the shared store.", |status| {
             status.waiting
         });
@@ -186,7 +184,7 @@ pub(crate) fn error_counter(registry: &Registry, kind: &'static str) -> Counter 
     registry.counter(ERRORS, &[("store", STORE), ("kind", kind)])
 }
 
-/// What the near cache counts: checks that it answered, and refusals for which it had no room.
+/// Counters of the near cache: checks that it answered, and refusals for which it had no room.
 pub(crate) fn near_cache_counters(registry: &Registry) -> (Counter, Counter) {
     (registry.counter(NEAR_HITS, &[]), registry.counter(NEAR_FULL, &[]))
 }

@@ -26,7 +26,7 @@ pub enum Grouping {
     SameKey,
 }
 
-/// What all calls of a store have in common.
+/// Settings that all calls of a store share.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSettings {
     /// How parts become calls.
@@ -70,7 +70,7 @@ impl Batch {
         Self { waiters, calls, unacknowledged: 0 }
     }
 
-    /// The moment at which everybody's time is up. Whose time is up earlier does not wait so long.
+    /// The latest deadline of the batch. Waiters with an earlier one do not wait so long.
     pub fn deadline(&self) -> Instant {
         self.waiters.iter().map(|waiter| waiter.deadline).max().unwrap_or_else(Instant::now)
     }
@@ -232,7 +232,7 @@ fn command(waiters: &[Waiter], settings: &CallSettings) -> Cmd {
     command
 }
 
-/// What became of a pipeline.
+/// The outcome of a pipeline.
 #[derive(Default)]
 struct Round {
     /// Answers are kept until replicas have acknowledged their charges.

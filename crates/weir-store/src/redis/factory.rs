@@ -31,7 +31,7 @@ const MORE_CONNECTIONS: usize = 2;
 
 /// Makes nodes.
 pub struct NodeFactory {
-    /// What connects to them.
+    /// Connects to them.
     pub connector: Arc<Connector>,
     /// Where their tasks run.
     pub runtime: Handle,
@@ -97,7 +97,7 @@ impl NodeFactory {
         self.settings.command_timeout.duration()
     }
 
-    /// What a node of a Cluster answers to `CLUSTER SLOTS`.
+    /// The reply of a Cluster's node to `CLUSTER SLOTS`.
     ///
     /// # Errors
     /// Why it does not, in bounded time.
@@ -106,7 +106,7 @@ impl NodeFactory {
         let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
         let question = command(&[b"CLUSTER", b"SLOTS"]);
         match timeout_at(deadline, query(connection.clone(), &question, false)).await {
-            Ok(told) => told.map_err(|error| self.connector.refused(address, error)),
+            Ok(reply) => reply.map_err(|error| self.connector.refused(address, error)),
             Err(_) => Err(Failure::Connect(format!("CLUSTER SLOTS of {address}: no answer in time").into())),
         }
     }

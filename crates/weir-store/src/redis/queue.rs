@@ -1,7 +1,7 @@
 //! Parts that wait for the next round trip of a pipeline worker, and how much of them goes with one.
 //!
-//! A round trip carries a bounded amount of *work*, which is what its parts make the server do, so that nobody's large batch
-//! keeps the server, and whoever waits for it, for long. Where more waits than that, submitters take turns. A submitter is
+//! A round trip carries a bounded amount of *work*, which is what its parts make the server do, so that one client's large
+//! batch does not keep the server, and other clients, for long. Where more waits than that, submitters take turns. A submitter is
 //! the client's connection, however many calls it has; a request without one is a submitter of its own.
 
 use std::{
@@ -32,7 +32,7 @@ const TURN_WORK: u64 = 64;
 /// A part of a plan on its way.
 #[derive(Debug)]
 pub struct Waiter {
-    /// What is asked.
+    /// The levels to decide.
     pub part: Part,
     /// Until when it is to be answered.
     pub deadline: Instant,
@@ -45,7 +45,7 @@ pub struct Waiter {
     kept: Option<Result<Decided, Failure>>,
 }
 
-/// Who takes turns with others.
+/// A party that takes turns with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Submitter {
     /// A client's connection.
@@ -71,7 +71,7 @@ struct Place {
     round_trip: Arc<AtomicU64>,
 }
 
-/// In the place of a round trip's number: none, since nobody waits any more.
+/// In the place of a round trip's number: none, since the asker has given up.
 const GIVEN_UP: u64 = u64::MAX;
 
 /// An answer to come.
@@ -198,8 +198,8 @@ impl Queue {
         }
     }
 
-    /// Takes what goes with the next round trip, at least one part and at most `most`. What would come too late is told so
-    /// instead: whose time is up, and of what others have gone before, whose time would be up before a `round_trip` is over.
+    /// Takes what goes with the next round trip, at least one part and at most `most`. Parts that would be late are
+    /// answered instead: those past their deadline, and, of those passed over, those whose deadline is within a `round_trip`.
     pub async fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         loop {
             let taken = self.take_now(most, round_trip);
@@ -221,7 +221,7 @@ impl Queue {
         self.waiters.lock().waiting.len()
     }
 
-    /// Waits until somebody waits. For one task.
+    /// Waits until a part waits. For one task.
     pub async fn wait(&self) {
         while self.waiting() == 0 {
             self.arrived.notified().await;
@@ -296,7 +296,7 @@ impl Waiters {
     }
 }
 
-/// Makes room for a part of a submitter, unless it has its share of the queue: by those whom nobody waits for any more, or
+/// Makes room for a part of a submitter, unless it has its share of the queue: by parts whose askers have gone, or
 /// else by what other submitters have beyond theirs.
 fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Submitter, max_waiting: usize) -> bool {
     waiters.retain(Waiter::is_awaited);

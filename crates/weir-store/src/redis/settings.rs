@@ -16,7 +16,7 @@ pub struct RedisSettings {
     pub password: Secret,
     /// A file that holds the password, read for each new connection.
     pub password_file: PathBuf,
-    /// What every key begins with, at most 128 bytes.
+    /// The prefix of every key, at most 128 bytes.
     pub key_prefix: String,
     /// Connections to each server.
     pub pool_size: usize,
@@ -34,7 +34,7 @@ pub struct RedisSettings {
     pub required_for_readiness: bool,
     /// How connections are encrypted.
     pub tls: TlsSettings,
-    /// Who Weir is to Sentinels.
+    /// Credentials for Sentinels.
     pub sentinel: SentinelSettings,
 }
 
@@ -64,7 +64,7 @@ impl Default for RedisSettings {
 pub struct TlsSettings {
     /// Whether connections are encrypted; `rediss://` says so too.
     pub enabled: bool,
-    /// Who may vouch for servers; without it, whom the system trusts.
+    /// CA certificates of servers; without it, those of the system.
     pub ca: PathBuf,
     /// The certificate shown to servers, with what leads to its issuer.
     pub cert: PathBuf,
@@ -74,7 +74,7 @@ pub struct TlsSettings {
     pub server_name: String,
 }
 
-/// Who Weir is to Sentinels, which have users of their own.
+/// Credentials for Sentinels, which have users of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SentinelSettings {
