@@ -1,9 +1,10 @@
-# Weir in a container: one binary on a base without a shell, as a user with no rights, on a root that may be read-only.
+# Weir in a container: one binary on a base image without a shell, as a user without privileges, on a root file system that may
+# be read-only.
 #
 #   docker build -t weir .
 #   docker run --read-only --cap-drop ALL -p 127.0.0.1:8081:8081 -p 127.0.0.1:8080:8080 -v ./limits:/etc/weir/limits:ro weir
 #
-# docs/deploying.md has the rest. Any base does that has a C library no older than that of the build.
+# More in docs/deploying.md. Any base image works whose C library is not older than that of the build.
 ARG BUILD_BASE=docker.io/library/rust:1.95-slim-bookworm
 ARG BASE=gcr.io/distroless/cc-debian12
 
@@ -18,11 +19,11 @@ RUN find . -type f ! -name Cargo.toml ! -name Cargo.lock ! -name build.rs ! -pat
 FROM ${BUILD_BASE} AS build
 WORKDIR /src
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols
-# The dependencies make a layer of their own, which stands until they change.
+# The dependencies are a layer of their own, cached until they change.
 COPY --from=manifests /src .
 RUN cargo build --locked --release --bin weir
 COPY . .
-# Cargo tells what has changed by the time of a file, and a source may be older than the layer above.
+# Cargo detects changes by file times, and a source file may be older than the layer above.
 RUN find . -name '*.rs' -not -path './target/*' -exec touch {} + \
     && cargo build --locked --release --bin weir
 RUN mkdir -p /image/etc/weir/limits /image/usr/local/bin /image/var/lib /state \
@@ -30,7 +31,7 @@ RUN mkdir -p /image/etc/weir/limits /image/usr/local/bin /image/var/lib /state \
     && cp config/limits.yaml /image/etc/weir/limits/
 
 FROM ${BASE}
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 ARG CREATED=unknown
 LABEL org.opencontainers.image.title="Weir" \
@@ -40,11 +41,11 @@ LABEL org.opencontainers.image.title="Weir" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
 COPY --from=build /image /
-# A place for a snapshot (store.snapshot.path): a volume that is mounted here belongs to the user below.
+# For a snapshot (store.snapshot.path): a volume mounted here belongs to the user below.
 COPY --from=build --chown=65532:65532 /state /var/lib/weir
-# By number, so that Kubernetes can tell that it is not root.
+# By number, so that Kubernetes can verify that it is not root.
 USER 65532:65532
-# A container has a network of its own, so loopback would be reached by nobody.
+# A container has its own network, so its loopback is unreachable from outside.
 ENV WEIR_GRPC__LISTEN=0.0.0.0:8081 \
     WEIR_HTTP__LISTEN=0.0.0.0:8080 \
     WEIR_LIMITS=/etc/weir/limits

@@ -47,7 +47,7 @@ def unary(bench):
     aims += [
         Aim("nested pair: Weir's throughput over the baseline's", ratios(taken, WEIR_PAIR, BASELINE_PAIR), 0.88),
         Aim(
-            "one level: Weir's processor time a check above the baseline's",
+            "one level: Weir's CPU time a check above the baseline's",
             differences(taken, WEIR, BASELINE, processor),
             0.8,
             False,
@@ -141,7 +141,7 @@ def refusals(bench):
         }
     )
     values = ratios(taken, names[1], names[0], processor)
-    return Section([throughput(taken)], [Aim("refusals' processor time over passes'", values, 1, False)])
+    return Section([throughput(taken)], [Aim("refusals' CPU time over passes'", values, 1, False)])
 
 
 def scale(bench):
@@ -171,7 +171,7 @@ def scale(bench):
     for load in ("one key", f"batches over {STREAM}"):
         for name in (limits, domains):
             values = ratios(taken, f"Weir, {name}, {load}", f"Weir, {one}, {load}", processor)
-            aims.append(Aim(f"{name} over one, {load}: processor time a check", values, 1.1, False))
+            aims.append(Aim(f"{name} over one, {load}: CPU time a check", values, 1.1, False))
     return Section([throughput(taken)], aims)
 
 

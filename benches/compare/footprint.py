@@ -1,4 +1,4 @@
-"""The parts about processes: memory, idle processor time, start."""
+"""The parts about processes: memory, idle CPU time, start."""
 
 import time
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ FILLED = (("before", tenths), ("after", tenths), ("each", tenths))
 
 
 def idle(bench):
-    """Processor time of a server that nobody asks."""
+    """CPU time of a server without requests."""
     options = bench.options
     cases = {
         "baseline": (bench.baseline(1), ONE, None),

@@ -1,4 +1,4 @@
-"""The loads, and what a server does under one: checks a second, and processor time for each."""
+"""The loads, and what a server does under one: checks a second, and CPU time for each."""
 
 import json
 import os
@@ -20,7 +20,7 @@ class Sample:
     processor_us: float = None  # of the server, for each check
     store_us: float = None  # of Redis, for each check
     elsewhere: float = 0.0  # the share of the machine that neither server nor load used
-    idle: float = 0.0  # the share of it that nobody used
+    idle: float = 0.0  # the idle share
     more: dict = field(default_factory=dict)
 
 
@@ -39,7 +39,7 @@ class LoadFailed(Exception):
 
 
 def run(command, **options):
-    """Runs a program to its end: its output, and the processor time that it took."""
+    """Runs a program to its end: its output, and the CPU time that it took."""
     process = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
@@ -108,7 +108,7 @@ def redis_benchmark(server, arguments, calls, pipeline):
 
 
 def machine_seconds():
-    """The processor time that was used on this machine, by anyone."""
+    """The CPU time that was used on this machine, by anyone."""
     numbers = [int(number) for number in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     idle, waiting = numbers[3], numbers[4]
     return (sum(numbers) - idle - waiting) / os.sysconf("SC_CLK_TCK")

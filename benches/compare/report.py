@@ -91,7 +91,7 @@ def throughput(samples, names=None):
     """The usual table: a case a row."""
     names = names or list(samples)
     stores = any(sample.store_us is not None for name in names for sample in samples[name])
-    heads = ["", "checks a second", "processor time a check, µs"] + ["Redis's, µs"] * stores
+    heads = ["", "checks a second", "CPU time a check, µs"] + ["Redis's, µs"] * stores
     rows = []
     for name in names:
         taken = samples[name]
@@ -112,7 +112,7 @@ def bars(samples, names=None):
     names = names or list(samples)
     return [
         ("checks a second", [Bar(name, [it.per_second for it in samples[name]]) for name in names]),
-        ("processor time a check, µs", [Bar(name, [it.processor_us for it in samples[name]]) for name in names]),
+        ("CPU time a check, µs", [Bar(name, [it.processor_us for it in samples[name]]) for name in names]),
     ]
 
 

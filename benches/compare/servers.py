@@ -50,7 +50,7 @@ def free_port():
 
 
 def processor_seconds(pid):
-    """The processor time that a process has used so far, its threads that have ended included."""
+    """The CPU time that a process has used so far, its threads that have ended included."""
     # The number that clock_getcpuclockid(3) makes: the same as utime and stime in /proc, but in nanoseconds.
     return time.clock_gettime(((~pid) << 3) | 2)
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
 	"k8s.io/kubernetes/pkg/apis/core"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 	_ "k8s.io/kubernetes/pkg/apis/networking/install"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/registry/apps/deployment"
 	"k8s.io/kubernetes/pkg/registry/apps/statefulset"
 	"k8s.io/kubernetes/pkg/registry/autoscaling/horizontalpodautoscaler"
+	"k8s.io/kubernetes/pkg/registry/batch/job"
 	"k8s.io/kubernetes/pkg/registry/core/configmap"
 	"k8s.io/kubernetes/pkg/registry/core/namespace"
 	"k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim"
@@ -44,6 +46,7 @@ var strategies = map[string]rest.RESTCreateStrategy{
 	"ConfigMap":               configmap.Strategy,
 	"Deployment":              deployment.Strategy,
 	"HorizontalPodAutoscaler": horizontalpodautoscaler.Strategy,
+	"Job":                     job.Strategy,
 	"Namespace":               namespace.Strategy,
 	"NetworkPolicy":           networkpolicy.Strategy,
 	"PersistentVolumeClaim":   persistentvolumeclaim.Strategy,

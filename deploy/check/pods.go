@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	apps "k8s.io/api/apps/v1"
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/pod-security-admission/api"
@@ -49,6 +50,8 @@ func podTemplate(object runtime.Object) *core.PodTemplateSpec {
 	case *apps.Deployment:
 		return &object.Spec.Template
 	case *apps.StatefulSet:
+		return &object.Spec.Template
+	case *batch.Job:
 		return &object.Spec.Template
 	case *core.Pod:
 		return &core.PodTemplateSpec{ObjectMeta: object.ObjectMeta, Spec: object.Spec}

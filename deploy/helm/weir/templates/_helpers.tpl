@@ -33,7 +33,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "weir.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- /* The shared store, the chart's own Valkey included; empty for memory. */}}
+{{- define "weir.store" -}}
+{{- if .Values.valkey.enabled }}redis://{{ include "weir.fullname" . }}-valkey:6379{{ else }}{{ .Values.store.url }}{{ end }}
 {{- end }}
 
 {{- /* Whether there may be more than one replica. */}}
@@ -41,11 +50,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) }}true{{ end }}
 {{- end }}
 
-{{- /* weir.yaml: what the chart knows, over what the values say. */}}
+{{- /* weir.yaml: what the chart sets overrides `settings`. */}}
 {{- define "weir.settings" -}}
 {{- $settings := deepCopy .Values.settings }}
-{{- if .Values.store.url }}
-{{- $_ := set $settings "store" (merge (dict "url" .Values.store.url) (default dict $settings.store)) }}
+{{- with include "weir.store" . }}
+{{- $_ := set $settings "store" (merge (dict "url" .) (default dict $settings.store)) }}
 {{- end }}
 {{- if .Values.store.passwordSecret.name }}
 {{- $redis := dict "redis" (dict "password_file" "/etc/weir/store-password/password") }}
@@ -70,7 +79,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $settings }}
 {{- end }}
 
-{{- /* Whether the HTTP port is encrypted, by a value of the chart or by a setting. */}}
+{{- /* Whether the HTTP port has TLS, by a value of the chart or by a setting. */}}
 {{- define "weir.https" -}}
 {{- if ((((fromYaml (include "weir.settings" .)).http).tls).cert) }}true{{ end }}
 {{- end }}
@@ -80,7 +89,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if ((((fromYaml (include "weir.settings" .)).grpc).tls).cert) }}true{{ end }}
 {{- end }}
 
-{{- /* Whether `helm test` can ask the gRPC port: it has no certificate to show, and knows no other authority than the chart's. */}}
+{{- /* Whether `helm test` can call the gRPC port: it has no client certificate, and trusts only the chart's CA. */}}
 {{- define "weir.testable" -}}
 {{- $tls := default dict ((fromYaml (include "weir.settings" .)).grpc).tls }}
 {{- $asks := and $tls.client_ca (ne (default "required" $tls.client_auth) "optional") }}
@@ -91,27 +100,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (printf "%s.%s.svc" (include "weir.fullname" .) .Release.Namespace) .Values.tls.serverName }}
 {{- end }}
 
-{{- /* What must not be installed, with why. */}}
+{{- /* Values that must not be installed, with the reason. */}}
 {{- define "weir.refuse" -}}
-{{- if and (include "weir.many" .) (not .Values.store.url) }}
-{{- fail "several replicas without store.url would each count for themselves: set store.url, or replicaCount: 1 and autoscaling.enabled: false" }}
+{{- if and .Values.valkey.enabled .Values.store.url }}
+{{- fail "valkey.enabled and store.url are both set: choose one store" }}
 {{- end }}
-{{- if and .Values.snapshot.enabled .Values.store.url }}
+{{- if and (include "weir.many" .) (not (include "weir.store" .)) }}
+{{- fail "several replicas without store.url would each count for themselves: set store.url or valkey.enabled, or replicaCount: 1 and autoscaling.enabled: false" }}
+{{- end }}
+{{- if and .Values.snapshot.enabled (include "weir.store" .) }}
 {{- fail "snapshot.enabled is of no use with store.url: the counts are in the store" }}
 {{- end }}
 {{- if and .Values.store.passwordSecret.name (not .Values.store.url) }}
-{{- fail "store.passwordSecret without store.url: there is no store to show the password to" }}
+{{- fail "store.passwordSecret without store.url: there is no store that needs a password" }}
 {{- end }}
 {{- if and .Values.tls.clientAuth (not .Values.tls.secretName) }}
-{{- fail "tls.clientAuth without tls.secretName: without encryption nobody can be asked for a certificate" }}
+{{- fail "tls.clientAuth without tls.secretName: without TLS clients cannot present a certificate" }}
 {{- end }}
 {{- if and .Values.tls.clientAuth (not .Values.tls.caKey) }}
-{{- fail "tls.clientAuth needs tls.caKey: who vouches for callers" }}
+{{- fail "tls.clientAuth needs tls.caKey: the CA certificate for clients" }}
 {{- end }}
 {{- if and .Values.serviceMonitor.enabled .Values.auth.secretName (not .Values.serviceMonitor.tokenSecret.name) }}
-{{- fail "serviceMonitor with auth.secretName needs serviceMonitor.tokenSecret.name: a caller of the role metrics" }}
+{{- fail "serviceMonitor with auth.secretName needs serviceMonitor.tokenSecret.name: the token of a client with the role metrics" }}
 {{- end }}
 {{- if and .Values.serviceMonitor.enabled .Values.tls.clientAuth (not .Values.auth.secretName) }}
-{{- fail "serviceMonitor with tls.clientAuth needs auth.secretName: nobody may read metrics until a file of callers says who" }}
+{{- fail "serviceMonitor with tls.clientAuth needs auth.secretName: no client may read metrics until the credentials file grants the role" }}
 {{- end }}
 {{- end }}

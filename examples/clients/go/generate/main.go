@@ -20,7 +20,7 @@ import (
 const (
 	source = "weir/v1/weir.proto"
 	root   = "../../../proto"
-	// Where the stubs stand in this module: M says so, as the file names no package of Go.
+	// Where the stubs are in this module. M overrides the file's go_package.
 	options = "module=weir.example/client,M" + source + "=weir.example/client/weirv1"
 )
 
