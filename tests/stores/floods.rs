@@ -72,7 +72,7 @@ fn calls_of_one_connection_leave_others_their_turn() {
     let service = narrow(&redis);
     let runtime = runtime();
     let flood = Flood::default();
-    flood.calls(&service, &runtime, heavy("heavy"));
+    ["heavy", "more"].into_iter().for_each(|user| flood.calls(&service, &runtime, heavy(user)));
     flood.leaves_a_good_client_its_turn(&service, &runtime);
 }
 
