@@ -24,7 +24,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often as many calls are opened again as may have ended.
 const WAVE: Duration = Duration::from_secs(1);
-/// Calls of one connection in the first wave, as many as the service lets it open, and in each further one.
+/// Calls of one connection in the first wave, four times what the service lets it open, and in each further one.
 const CALLS: (usize, usize) = (1_024, 102);
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -112,7 +112,7 @@ func judge(document []byte, kind string) error {
 	}
 	strategy := strategies[kind]
 	if strategy == nil {
-		return errors.New("a kind that nobody judges; teach it to this program")
+		return errors.New("no strategy for this kind; add it to this program")
 	}
 	written, _, err := strict.UniversalDeserializer().Decode(document, nil, nil)
 	if err != nil {

@@ -33,7 +33,7 @@ func judgePods(object runtime.Object) error {
 			return fmt.Errorf("the root of container %s can be written", container.Name)
 		}
 		if container.Resources.Requests.Cpu().IsZero() || container.Resources.Limits.Memory().IsZero() {
-			return fmt.Errorf("container %s asks for no processor time or has no bound on memory", container.Name)
+			return fmt.Errorf("container %s has no CPU request or no memory limit", container.Name)
 		}
 	}
 	if token := template.Spec.AutomountServiceAccountToken; token == nil || *token {

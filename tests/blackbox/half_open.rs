@@ -21,7 +21,7 @@ const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const OPEN: &str = "weir_requests_refused_total{listener=\"grpc\",reason=\"open\"}";
 const LATE: &str = "weir_requests_refused_total{listener=\"grpc\",reason=\"message\"}";
 /// As many as the service lets a connection open.
-const CALLS: usize = 1_024;
+const CALLS: usize = 256;
 /// What waits for the store at once, far fewer than are open.
 const PLACES: &str = "8";
 /// By how much memory may grow meanwhile, of a build for tests.
@@ -84,8 +84,8 @@ async fn without_authentication_the_oldest_half_open_calls_make_room() {
     let server = setup.env("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", PLACES).start();
     for path in [CHECK, HEALTH, STREAM] {
         let (before, resident) = (server.metric(OPEN), server.resident());
-        let held = half_open(&server, 8, path);
-        let beyond = before + (8 * CALLS - 4_096) as f64;
+        let held = half_open(&server, 32, path);
+        let beyond = before + (32 * CALLS - 2_048) as f64;
         eventually("the oldest are ended", || (server.metric(OPEN) >= beyond).then_some(()));
         let mut client = server.client().await;
         for _ in 0..100 {

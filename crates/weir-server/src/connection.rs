@@ -1,6 +1,6 @@
 //! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
 
-use std::{convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, io, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use hyper::{
@@ -24,7 +24,7 @@ use crate::{
     close::CloseSignal,
     connected::Connected,
     drain::Drain,
-    lifetime::{Asked, CloseReason, Lifetime, Seat},
+    lifetime::{Asked, CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Seat},
     metrics::ListenerMeter,
     server::{ConnectionSettings, Serve},
     tls::{Bearer, Clients, Tls},
@@ -97,8 +97,30 @@ impl<R: Serve> Connection<R> {
                 // Boxed, so that what is not encrypted does not carry the room for it around.
                 Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?)).await
             }
-            Accepted::Tcp(stream) => self.plain(tokio::net::TcpStream::from_std(stream)?).await,
-            Accepted::Unix(stream) => self.plain(tokio::net::UnixStream::from_std(stream)?).await,
+            Accepted::Tcp(stream) => {
+                let stream = tokio::net::TcpStream::from_std(stream)?;
+                if self.is_silent(stream.readable()).await { Ok(()) } else { Box::pin(self.plain(stream)).await }
+            }
+            Accepted::Unix(stream) => {
+                let stream = tokio::net::UnixStream::from_std(stream)?;
+                if self.is_silent(stream.readable()).await { Ok(()) } else { Box::pin(self.plain(stream)).await }
+            }
+        }
+    }
+
+    /// Waits until the client sends something, as every client of HTTP does first: until then a connection takes no buffers.
+    /// `true`: it does not, and is over.
+    async fn is_silent(&self, readable: impl Future<Output = io::Result<()>>) -> bool {
+        tokio::select! {
+            biased;
+            _ = readable => false,
+            // Its first call may be on its way.
+            () = self.drain.begun() => false,
+            () = self.seat.evicted() => {
+                count(CloseReason::Crowded, &self.meter);
+                true
+            }
+            () = sleep(FIRST_REQUEST_TIMEOUT) => true,
         }
     }
 

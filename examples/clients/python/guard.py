@@ -1,5 +1,5 @@
-"""Guards an ASGI application (FastAPI, Starlette, Django, …): asks Weir before each request, answers 429 to what a limit
-refuses, and tells callers in headers what is left. While Weir gives no decision, requests pass."""
+"""Guards an ASGI application (FastAPI, Starlette, Django, …): checks each request with Weir, answers refusals
+with 429, and returns rate-limit headers. Without a decision requests pass (fail open)."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from weir.v1 import weir_pb2, weir_pb2_grpc
 
-# Read with the module, so that what is wrong is told at the start.
+# Read with the module, so that invalid values fail at start.
 ADDRESS = os.environ.get("WEIR_ADDR", "127.0.0.1:8081")
 TOKEN = os.environ.get("WEIR_TOKEN")
 CA = os.environ.get("WEIR_TLS_CA")
@@ -28,7 +28,7 @@ MAX_SEGMENT_CHARACTERS = 256
 CHANNEL_OPTIONS = [
     # Every replica behind a DNS name (a headless service in Kubernetes) gets its share.
     ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
-    # A check that is sent twice may be charged twice, so neither this code nor a DNS record asks for retries.
+    # A check is not idempotent: sent twice, it may be charged twice. So retries are off, in this code and in DNS records.
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
     # A dead connection is noticed without a request, and an idle one is kept.
@@ -70,7 +70,7 @@ class Weir:
     async def check(self, key):
         """The decision on this key, or None where there is none."""
         key = [segment[:MAX_SEGMENT_CHARACTERS] or "-" for segment in key]
-        # A limit that would let a request pass after a wait refuses it instead: this caller does not hold requests back.
+        # A limit that shapes traffic refuses instead of answering with a wait: this client does not delay requests.
         request = weir_pb2.CheckRequest(key=key, max_wait=Duration())
         try:
             return await self._stub.Check(request, timeout=DEADLINE_SECONDS, metadata=self._metadata)

@@ -24,11 +24,12 @@ use weir_server::{Connected, Overload, Slots, metrics::ListenerMeter};
 use crate::transport::status::Rejected;
 use framing::Framing;
 
-/// Most calls of the port that wait for their message. For a further one the oldest is ended.
-const MAX_WAITING: usize = 4_096;
+/// Most calls of the port that wait for their message. A further one of a connection that has its share of them is refused; for
+/// any other the oldest is ended. So one that has few is not harmed by those that have many.
+const MAX_WAITING: usize = 2_048;
 /// Most of them with those that are ended but not gone, as their threads have not come to it. Beyond it the new one is refused:
 /// otherwise a burst would stand there whole before the first of it is gone.
-pub const MAX_WAITING_OR_ENDING: usize = MAX_WAITING + 1_024;
+pub const MAX_WAITING_OR_ENDING: usize = MAX_WAITING + 512;
 /// Most of one connection, until its client has authenticated.
 pub const MAX_WAITING_UNAUTHENTICATED: usize = 16;
 /// Most bytes of unfinished messages. From the half of it on the oldest call is ended for more.
@@ -39,6 +40,8 @@ pub struct Arrivals {
     slots: Arc<Slots>,
     /// Those that have a slot, or had one and are not gone.
     waiting: AtomicUsize,
+    /// The connections that have such calls.
+    connections: AtomicUsize,
     bytes: AtomicUsize,
     timeout: Duration,
     too_many: Counter,
@@ -93,6 +96,7 @@ impl Arrivals {
         Arc::new(Self {
             slots: Slots::new(MAX_WAITING),
             waiting: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             timeout,
             too_many: meter.too_many_open.clone(),
@@ -129,9 +133,14 @@ impl Wait {
     fn begin(arrivals: &Arc<ConnectionArrivals>, timed: bool, bytes: usize) -> Result<Self, Status> {
         let all = arrivals.port.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = arrivals.waiting.fetch_add(1, Ordering::Relaxed);
+        if waiting == 0 {
+            arrivals.port.connections.fetch_add(1, Ordering::Relaxed);
+        }
         let mut counted = Counted { arrivals: Arc::clone(arrivals), bytes: 0 };
         let is_known = arrivals.connected.is_authenticated();
-        if all >= MAX_WAITING_OR_ENDING || waiting >= MAX_WAITING_UNAUTHENTICATED && !is_known {
+        let share = MAX_WAITING / arrivals.port.connections.load(Ordering::Relaxed).max(1);
+        let has_share = all >= MAX_WAITING && waiting >= share;
+        if has_share || all >= MAX_WAITING_OR_ENDING || waiting >= MAX_WAITING_UNAUTHENTICATED && !is_known {
             return Err(arrivals.port.refuse());
         }
         counted.add(bytes)?;
@@ -177,7 +186,9 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.arrivals.port.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         self.arrivals.port.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.arrivals.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.arrivals.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.arrivals.port.connections.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -46,7 +46,7 @@ impl Default for GrpcSettings {
             workers: 0,
             runtime: RuntimeKind::default(),
             max_connections: 10_000,
-            max_streams: 1_024,
+            max_streams: 256,
             max_connection_age: traffic.max_connection_age,
             max_connection_age_grace: traffic.max_connection_age_grace,
             idle_timeout: traffic.idle_timeout,

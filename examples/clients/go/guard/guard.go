@@ -1,5 +1,5 @@
-// Package guard is a middleware for net/http: it asks Weir before each request, answers 429 to what a limit refuses, and
-// tells callers in headers what is left. While Weir gives no decision, requests pass.
+// Package guard is a middleware for net/http: it checks each request with Weir, answers refusals with 429, and
+// returns rate-limit headers. Without a decision requests pass (fail open).
 package guard
 
 import (
@@ -16,7 +16,7 @@ import (
 // Guard wraps handlers.
 type Guard struct {
 	Weir *Weir
-	// User is who asks.
+	// User is the client of this service.
 	User func(*http.Request) string
 }
 

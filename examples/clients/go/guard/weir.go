@@ -35,7 +35,7 @@ const (
 var options = []grpc.DialOption{
 	// Every replica behind a DNS name (a headless service in Kubernetes) gets its share.
 	grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`),
-	// A check that is sent twice may be charged twice, so neither this code nor a DNS record asks for retries.
+	// A check is not idempotent: sent twice, it may be charged twice. So retries are off, in this code and in DNS records.
 	grpc.WithDisableRetry(),
 	grpc.WithDisableServiceConfig(),
 	// A dead connection is noticed without a request, and an idle one is kept.
@@ -97,7 +97,7 @@ func (w *Weir) Check(ctx context.Context, key ...string) *weirv1.CheckResponse {
 	if w.token != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+w.token)
 	}
-	// A limit that would let a request pass after a wait refuses it instead: this caller does not hold requests back.
+	// A limit that shapes traffic refuses instead of answering with a wait: this client does not delay requests.
 	request := &weirv1.CheckRequest{Key: bounded(key), MaxWait: &durationpb.Duration{}}
 	answer, err := w.client.Check(ctx, request)
 	if err != nil {

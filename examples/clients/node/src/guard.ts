@@ -1,5 +1,5 @@
-// A middleware for Express, Connect and plain node:http: asks Weir before each request, answers 429 to what a limit refuses,
-// and tells callers in headers what is left. While Weir gives no decision, requests pass.
+// A middleware for Express, Connect and plain node:http: checks each request with Weir, answers refusals with 429,
+// and returns rate-limit headers. Without a decision requests pass (fail open).
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Answer, Weir } from "./weir.js";
 

@@ -1,4 +1,4 @@
-// Asks Weir, with a deadline, over one connection for the whole process.
+// Sends checks to Weir, with a deadline, over one connection for the whole process.
 import { readFileSync } from "node:fs";
 import { credentials, loadPackageDefinition, Metadata, status, type ServiceError } from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
@@ -16,7 +16,7 @@ const MAX_SEGMENT_LENGTH = 256;
 const OPTIONS = {
   // Every replica behind a DNS name (a headless service in Kubernetes) gets its share.
   "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
-  // A check that is sent twice may be charged twice, so neither this code nor a DNS record asks for retries.
+  // A check is not idempotent: sent twice, it may be charged twice. So retries are off, in this code and in DNS records.
   "grpc.enable_retries": 0,
   "grpc.service_config_disable_resolution": 1,
   // A dead connection is noticed without a request, and an idle one is kept.
@@ -52,7 +52,7 @@ export class Weir {
 
   /** The decision on a key, or undefined where there is none. It never rejects. */
   check(...key: string[]): Promise<Answer | undefined> {
-    // A limit that would let a request pass after a wait refuses it instead: this caller does not hold requests back.
+    // A limit that shapes traffic refuses instead of answering with a wait: this client does not delay requests.
     const request = { key: key.map(bounded), maxWait: { seconds: 0, nanos: 0 } };
     return new Promise((resolve) => {
       this.#client.Check(request, this.#metadata, { deadline: Date.now() + DEADLINE_MS }, (error, answer) => {

@@ -63,20 +63,26 @@ async fn a_connection_that_has_not_authenticated_may_have_a_few() {
 }
 
 #[tokio::test]
-async fn of_too_many_the_oldest_ends() {
+async fn a_connection_with_its_share_makes_room_for_others() {
     let (port, connected) = arrivals();
-    let connection = authenticated(&port, &connected);
-    let mut bodies: Vec<_> = (0..=MAX_WAITING).map(|_| connection.body(empty(), Awaited::Stream)).collect();
-    assert!(bodies.iter_mut().all(|body| poll(body) == Poll::Pending));
-    assert_eq!(poll(&mut bodies[0]), Poll::Ready(Some(Code::ResourceExhausted)));
-    assert!(bodies[1..].iter_mut().all(|body| poll(body) == Poll::Pending));
-    let mut more: Vec<_> =
-        (MAX_WAITING + 1..=MAX_WAITING_OR_ENDING).map(|_| connection.body(empty(), Awaited::Stream)).collect();
-    let mut last = more.pop().unwrap();
-    assert!(more.iter_mut().all(|body| poll(body) == Poll::Pending));
-    assert_eq!(poll(&mut last), Poll::Ready(Some(Code::ResourceExhausted)), "none of those that were ended is gone");
-    bodies.clear();
-    assert_eq!(poll(&mut connection.body(empty(), Awaited::Stream)), Poll::Pending);
+    let [many, few] = [(); 2].map(|()| authenticated(&port, &connected));
+    let open = |of: &Arc<ConnectionArrivals>, calls: usize| -> Vec<_> {
+        (0..calls).map(|_| of.body(empty(), Awaited::Stream)).collect()
+    };
+    let mut oldest = open(&many, MAX_WAITING);
+    assert!(oldest.iter_mut().all(|body| poll(body) == Poll::Pending));
+    assert_eq!(poll(&mut open(&many, 1)[0]), Poll::Ready(Some(Code::ResourceExhausted)), "it has all of them");
+    let ending = MAX_WAITING_OR_ENDING - MAX_WAITING;
+    let mut newer = open(&few, ending);
+    assert!(newer.iter_mut().all(|body| poll(body) == Poll::Pending));
+    let ended = oldest.iter_mut().map(poll).take_while(|polled| *polled == Poll::Ready(Some(Code::ResourceExhausted)));
+    assert_eq!(ended.count(), ending, "the oldest, and no more than came");
+    let next = || poll(&mut open(&few, 1)[0]);
+    assert_eq!(next(), Poll::Ready(Some(Code::ResourceExhausted)), "none of those that were ended is gone");
+    oldest.clear();
+    assert_eq!(next(), Poll::Pending);
+    drop(newer);
+    assert_eq!(port.connections.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

@@ -15,8 +15,8 @@ import java.util.function.Function;
 import weir.v1.Weir.CheckResponse;
 
 /**
- * A servlet filter (Spring Boot, Jakarta EE, Jetty, Tomcat): asks Weir before each request, answers 429 to what a limit refuses,
- * and tells callers in headers what is left. While Weir gives no decision, requests pass.
+ * A servlet filter (Spring Boot, Jakarta EE, Jetty, Tomcat): checks each request with Weir, answers refusals with 429,
+ * and returns rate-limit headers. Without a decision requests pass (fail open).
  */
 public class Guard implements Filter {
     private final WeirClient weir;

@@ -24,7 +24,7 @@ import weir.v1.RateLimiterGrpc;
 import weir.v1.Weir.CheckRequest;
 import weir.v1.Weir.CheckResponse;
 
-/** Asks Weir, with a deadline, over one connection for the whole process. */
+/** Sends checks to Weir, with a deadline, over one connection for the whole process. */
 public class WeirClient {
     /** A decision takes less than a millisecond: one that is this late means trouble, and the user has waited long enough. */
     private static final String DEADLINE_MS = "50";
@@ -54,7 +54,7 @@ public class WeirClient {
         channel = Grpc.newChannelBuilder(environment.getOrDefault("WEIR_ADDR", "127.0.0.1:8081"), credentials)
                 // Every replica behind a DNS name (a headless service in Kubernetes) gets its share.
                 .defaultLoadBalancingPolicy("round_robin")
-                // A check that is sent twice may be charged twice, so neither this code nor a DNS record asks for retries.
+                // A check is not idempotent: sent twice, it may be charged twice. So retries are off, in this code and in DNS records.
                 .disableRetry()
                 .disableServiceConfigLookUp()
                 // A dead connection is noticed without a request, and an idle one is kept.
@@ -78,7 +78,7 @@ public class WeirClient {
     public Optional<CheckResponse> check(List<String> key) {
         var request = CheckRequest.newBuilder()
                 .addAllKey(key.stream().map(WeirClient::bounded).toList())
-                // A limit that would let a request pass after a wait refuses it instead: this caller does not hold requests back.
+                // A limit that shapes traffic refuses instead of answering with a wait: this client does not delay requests.
                 .setMaxWait(Duration.getDefaultInstance())
                 .build();
         try {
