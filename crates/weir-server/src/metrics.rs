@@ -20,7 +20,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (CONNECTIONS_REFUSED, "Connections closed at once because there were too many, by listener."),
     (
         CONNECTIONS_ENDED,
-        "Connections ended, by listener and reason (age, idle; crowded: silent, closed for a new one at max_connections).",
+        "Connections ended, by listener and reason (age, idle; crowded: silent or idle, closed for a new one at max_connections).",
     ),
     (
         REQUESTS_REFUSED,
