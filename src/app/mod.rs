@@ -81,7 +81,7 @@ impl App {
             load(&settings).map_err(AppError::Policy)?
         } else {
             warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
-            (Policy::empty(), Vec::new())
+            (Policy::empty().under(&settings.policy_rules()), Vec::new())
         };
         metrics.policy_loaded();
         metrics.max_keys(settings.store.max_keys);

@@ -39,7 +39,7 @@ pub struct Explain {
 impl Explain {
     pub fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let rules = Rules { bounds, merge_domains: self.merge_domains, require_end_marker: false };
+        let rules = Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() };
         let policy = weir_policy::load(&self.path, &rules)?.policy;
         let Some(domain) = policy.domain(&self.domain) else {
             let mut known: Vec<_> = policy.domains().map(|domain| format!("`{}`", domain.name)).collect();

@@ -42,7 +42,8 @@ pub struct Lint {
 impl Lint {
     pub fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let rules = Rules { bounds, merge_domains: self.merge_domains, require_end_marker: self.require_end_marker };
+        let (merge_domains, require_end_marker) = (self.merge_domains, self.require_end_marker);
+        let rules = Rules { bounds, merge_domains, require_end_marker, ..Rules::default() };
         let loaded = match weir_policy::load(&self.path, &rules) {
             Ok(loaded) => loaded,
             Err(problems) if self.json => {

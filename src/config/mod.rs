@@ -42,6 +42,8 @@ pub struct Settings {
     pub limits_poll: Time,
     /// Whether each policy file must end with a line `...`.
     pub limits_require_end_marker: bool,
+    /// Whether requests may bring limits of their own, where their domain's policy does not say.
+    pub limit_spec: LimitSpecRule,
     /// Longest period of a limit.
     pub max_period: Time,
     /// The gRPC port.
@@ -70,6 +72,7 @@ impl Default for Settings {
             limits: PathBuf::new(),
             limits_poll: Time(500_000),
             limits_require_end_marker: false,
+            limit_spec: LimitSpecRule::default(),
             max_period: Time(Bounds::default().max_period),
             grpc: GrpcSettings::default(),
             http: HttpSettings::default(),
@@ -82,6 +85,17 @@ impl Default for Settings {
             log: LogSettings::default(),
         }
     }
+}
+
+/// What is done with the limits that a request brings along.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitSpecRule {
+    /// They decide it.
+    #[default]
+    Allow,
+    /// The request is rejected.
+    Deny,
 }
 
 /// What flags may set; each stands above everything else.
@@ -139,6 +153,7 @@ impl Settings {
             bounds: self.bounds(),
             merge_domains: self.envoy.merge_domains,
             require_end_marker: self.limits_require_end_marker,
+            denies_specs: self.limit_spec == LimitSpecRule::Deny,
         }
     }
 

@@ -18,6 +18,7 @@ use weir_store::{
 /// Longest key prefix in bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 const MILLISECOND: Micros = 1_000;
+const MAX_WAIT_REPLICAS: u32 = 16;
 
 /// Checks bounds, and what contradicts itself. Files are looked into, servers are not called.
 ///
@@ -55,7 +56,8 @@ fn bounds(redis: &RedisSettings) -> Result<(), String> {
     holds(times.contains(&redis.connect_timeout.0), "store.redis.connect_timeout is 1ms to 60s")?;
     holds(times.contains(&redis.command_timeout.0), "store.redis.command_timeout is 1ms to 60s")?;
     holds((1..=1_000_000).contains(&redis.max_queue), "store.redis.max_queue is 1 to 1000000")?;
-    holds((1..=1_024).contains(&redis.max_batch), "store.redis.max_batch is 1 to 1024")
+    holds((1..=1_024).contains(&redis.max_batch), "store.redis.max_batch is 1 to 1024")?;
+    holds(redis.wait_replicas <= MAX_WAIT_REPLICAS, "store.redis.wait_replicas is 0 to 16")
 }
 
 fn passwords(redis: &RedisSettings) -> Result<(), String> {
@@ -154,6 +156,7 @@ mod tests {
             ("command_timeout: 999us", "store.redis.command_timeout is 1ms to 60s"),
             ("max_queue: 0", "store.redis.max_queue is"),
             ("max_batch: 1025", "store.redis.max_batch is 1 to 1024"),
+            ("wait_replicas: 17", "store.redis.wait_replicas is 0 to 16"),
             ("pool: 1", "unknown key `store.redis.pool`"),
         ] {
             let loaded = load(&format!("store: {{ url: 'redis://h', redis: {{ {redis} }} }}"), &[]);

@@ -74,7 +74,7 @@ fn head(policy: &Policy, domain: &Domain) -> Value {
         "format": if domain.descriptors.is_some() { "descriptors" } else { "native" },
         "charge": if domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" },
         "on_store_failure": domain.on_store_failure.name(),
-        "limit_spec": if domain.allows_spec { "allow" } else { "deny" },
+        "limit_spec": if policy.allows_spec(Some(domain)) { "allow" } else { "deny" },
         "anchor": domain.anchor,
         "is_empty": policy.limit_count() == 0,
     })

@@ -65,8 +65,8 @@ pub enum CheckError {
     /// No policy defines the domain.
     #[error("no policy defines the domain `{0}`")]
     UnknownDomain(String),
-    /// The domain's policy forbids limits of requests.
-    #[error("the policy of the domain `{0}` does not let requests bring limits of their own")]
+    /// Requests of the domain may not bring limits of their own.
+    #[error("limit_spec is denied in the domain `{0}`: the limits of the policy apply")]
     SpecDenied(String),
     /// The store has no answer.
     #[error("the store failed")]
@@ -121,7 +121,7 @@ impl<'n> Request<'n> {
     pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
         let domain = policy.domain(&self.domain);
         let (levels, charge) = match (&self.spec, domain) {
-            (Some(_), Some(domain)) if !domain.allows_spec => {
+            (Some(_), domain) if !policy.allows_spec(domain) => {
                 return Err(CheckError::SpecDenied(self.domain.to_string()));
             }
             (Some(spec), domain) => {

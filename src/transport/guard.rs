@@ -74,7 +74,7 @@ impl<R: Routes> Guarded<R> {
     #[inline]
     fn receive(&self, request: &mut Request<Incoming>) -> (Option<Box<ObservedRequest>>, Result<InFlight, Rejected>) {
         let Some(observer) = &self.observer else { return (None, self.admit(request)) };
-        let observed = ObservedRequest::begin(observer, R::surface(request), request.headers());
+        let observed = ObservedRequest::begin(observer, R::surface(request), self.connected.number, request.headers());
         let admitted = request::enter(observed.context(), || self.admit(request));
         (Some(observed), admitted)
     }

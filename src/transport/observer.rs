@@ -54,14 +54,14 @@ pub struct ObservedRequest {
 
 impl ObservedRequest {
     /// A request begins. Only those that ask for a decision or a reset have a span and a line of their own in the log.
-    pub fn begin(observer: &Arc<RequestObserver>, surface: Surface, headers: &HeaderMap) -> Box<Self> {
+    pub fn begin(observer: &Arc<RequestObserver>, surface: Surface, connection: u64, headers: &HeaderMap) -> Box<Self> {
         let given = headers.get(REQUEST_ID).and_then(|id| RequestId::given(id.as_bytes()));
         let caller = caller(headers);
         let spans = observer.spans.as_ref().filter(|_| surface != Surface::Other);
         let span = spans.and_then(|spans| spans.begin(caller.as_ref()));
         let parent = span.as_ref().map(|span| span.span_context()).or(caller.as_ref());
         let trace = parent.map(|parent| u128::from_be_bytes(parent.trace_id().to_bytes()));
-        let context = Arc::new(RequestContext::new(surface, given, trace, span.is_some()));
+        let context = Arc::new(RequestContext::new(surface, connection, given, trace, span.is_some()));
         Box::new(Self { observer: Arc::clone(observer), context, span, end: RequestEnd::default() })
     }
 

@@ -9,6 +9,7 @@ use weir::proto::{
 use crate::support::{
     Server,
     requests::{check, gcra, limit, refusal, seconds_long, short, with_limits},
+    server::Setup,
 };
 
 pub const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
@@ -224,6 +225,34 @@ async fn a_policy_may_forbid_limits_of_requests() {
     assert_eq!(status.code(), Code::PermissionDenied);
     let other = CheckRequest { domain: "other".to_owned(), ..own(vec![gcra(2, 1, 60)]) };
     assert!(client.check(other).await.expect("only that domain forbids").into_inner().allowed);
+}
+
+/// The setting is for all domains, but those whose policy says otherwise.
+#[tokio::test]
+async fn limits_of_requests_may_be_denied_everywhere() {
+    let limits = || vec![gcra(2, 1, 60)];
+    let deny = || Setup::new().env("WEIR_LIMIT_SPEC", "deny");
+    let of = |domain: &str| CheckRequest { domain: domain.to_owned(), ..own(limits()) };
+    let with_policies = deny().policy(POLICY).start();
+    let (without, allowed) = (deny().start(), deny().policy(&format!("limit_spec: allow\n{POLICY}")).start());
+    for (server, domain, passes) in [
+        (&with_policies, "", false),
+        (&with_policies, "other", false),
+        (&without, "", false),
+        (&without, "other", false),
+        (&allowed, "", true),
+        (&allowed, "other", false),
+    ] {
+        let answer = server.client().await.check(of(domain)).await;
+        match answer {
+            Ok(answer) => assert!(passes && answer.into_inner().allowed, "`{domain}`"),
+            Err(status) => {
+                assert_eq!((passes, status.code()), (false, Code::PermissionDenied), "`{domain}`: {status}");
+                let told = format!("limit_spec is denied in the domain `{domain}`: the limits of the policy apply");
+                assert_eq!(status.message(), told);
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -48,6 +48,7 @@ fn values_that_make_no_sense_are_refused_with_their_key() {
         ("WEIR_GRPC__LISTEN", "nowhere", "grpc.listen"),
         ("WEIR_GRPC__WORKERS", "many", "grpc.workers"),
         ("WEIR_GRPC__RUNTIME", "fast", "grpc.runtime"),
+        ("WEIR_LIMIT_SPEC", "forbid", "limit_spec: unknown variant: found `forbid`, expected ``allow` or `deny``"),
         ("WEIR_SHUTDOWN__DELAY", "soon", "shutdown.delay"),
         ("WEIR_MAX_PERIOD", "400d", "max_period"),
         ("WEIR_LOG__FORMAT", "xml", "log.format"),

@@ -9,7 +9,7 @@ use crate::{
 
 const SLOTS: u16 = 16_384;
 /// What the log says of a server to which no checks go.
-const DOWN: &str = "the store does not answer as it should: no checks go there until a probe goes well";
+const DOWN: &str = "store unhealthy: circuit breaker open, checks are decided by on_store_failure";
 /// So many take far longer than some probes.
 const CHECKS_WHILE_DOWN: usize = 500;
 

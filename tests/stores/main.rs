@@ -8,12 +8,15 @@ mod commands;
 mod exactness;
 mod expiry;
 mod failover;
+mod floods;
 mod moving_slots;
 mod outages;
 mod planned_failover;
+mod replicas;
 mod round_trips;
 mod service;
 mod start;
 #[allow(dead_code)]
 #[path = "../blackbox/support/mod.rs"]
 mod support;
+mod wire;

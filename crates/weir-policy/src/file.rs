@@ -67,7 +67,9 @@ impl Reader {
                     let known = OnStoreFailure::ALL.map(|rule| (rule.name(), rule));
                     self.domain.on_store_failure = self.choice(entry, &known);
                 }
-                "limit_spec" => self.domain.allows_spec = self.choice(entry, &[("allow", true), ("deny", false)]),
+                "limit_spec" => {
+                    self.domain.allows_spec = self.choice(entry, &[("allow", Some(true)), ("deny", Some(false))])
+                }
                 "anchor" => match text.and_then(|text| text.parse().ok()) {
                     Some(anchor) if (1..=MAX_SEGMENTS as u8).contains(&anchor) => self.domain.anchor = anchor,
                     _ => self.problem(mark, "anchor", format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}")),

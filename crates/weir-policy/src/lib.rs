@@ -29,6 +29,7 @@ pub struct Policy {
     default: Option<Domain>,
     domains: HashMap<Box<str>, Domain, foldhash::fast::RandomState>,
     limits: u32,
+    denies_specs: bool,
 }
 
 impl Policy {
@@ -57,7 +58,18 @@ impl Policy {
                 named.insert(domain.name.clone(), domain);
             }
         }
-        Self { default, domains: named, limits }
+        Self { default, domains: named, limits, denies_specs: false }
+    }
+
+    /// The same under these rules, for what they say of its domains and of those that it does not define.
+    #[must_use]
+    pub fn under(self, rules: &Rules) -> Self {
+        Self { denies_specs: rules.denies_specs, ..self }
+    }
+
+    /// Whether requests in this domain (`None`: one that is not defined) may bring limits of their own.
+    pub fn allows_spec(&self, domain: Option<&Domain>) -> bool {
+        domain.and_then(|domain| domain.allows_spec).unwrap_or(!self.denies_specs)
     }
 
     /// The domain of this name.

@@ -42,6 +42,8 @@ pub struct Rules {
     pub merge_domains: bool,
     /// Each file ends with a line `...`, so that the beginning of a file is never taken for all of it.
     pub require_end_marker: bool,
+    /// Requests may not bring limits of their own, where their domain does not say otherwise.
+    pub denies_specs: bool,
 }
 
 /// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are ignored, anything else
@@ -69,9 +71,10 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
         return Err(problems);
     }
     if domains.found.is_empty() {
-        return Ok(Loaded { policy: Policy::empty(), skipped, empty });
+        return Ok(Loaded { policy: Policy::empty().under(rules), skipped, empty });
     }
-    Ok(Loaded { policy: Policy::new(domains.found.into_values().map(|(domain, _)| domain)), skipped, empty })
+    let policy = Policy::new(domains.found.into_values().map(|(domain, _)| domain)).under(rules);
+    Ok(Loaded { policy, skipped, empty })
 }
 
 /// Reads the text of one policy file, in either format.

@@ -25,8 +25,8 @@ pub struct Domain {
     pub charge: Charge,
     /// What answers while the shared store does not.
     pub on_store_failure: OnStoreFailure,
-    /// Whether requests may bring limits of their own.
-    pub allows_spec: bool,
+    /// Whether requests may bring limits of their own, where this domain says so; see [`crate::Policy::allows_spec`].
+    pub allows_spec: Option<bool>,
     /// How many segments name the place where states live; above 0.
     pub anchor: u8,
     /// What a file of descriptors says beside its limits. In such a domain only the limits of the node that the whole key
@@ -92,7 +92,7 @@ impl Domain {
             index: 0,
             charge: Charge::default(),
             on_store_failure: OnStoreFailure::default(),
-            allows_spec: true,
+            allows_spec: None,
             anchor: DEFAULT_ANCHOR,
             descriptors: None,
             nodes: vec![Node::default()],

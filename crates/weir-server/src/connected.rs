@@ -4,7 +4,7 @@ use std::{
     num::NonZeroU32,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -25,6 +25,8 @@ use crate::{
 /// A connection, as the service of its requests sees it.
 #[derive(Clone)]
 pub struct Connected {
+    /// What no other connection of this process is called.
+    pub number: u64,
     /// When its streams must end.
     pub close: CloseSignal,
     /// How many requests it may make, where that is bounded.
@@ -58,7 +60,9 @@ pub struct InFlight {
 impl Connected {
     /// A connection without bounds, which ends with this drain.
     pub fn new(drain: Drain) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Self {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             close: CloseSignal::new(drain),
             rate: None,
             bearer: None,

@@ -41,7 +41,7 @@ impl AnyStore {
         }
     }
 
-    /// What this process keeps: all, or what it counted while the shared store failed.
+    /// This process's own store: all counts, or those made while the shared store failed.
     pub fn memory(&self) -> &MemoryStore<SystemClock> {
         match self {
             Self::Memory(memory) => memory,

@@ -34,7 +34,7 @@ pub enum Failure {
     /// The request was sent and may have been carried out.
     #[error("the reply is lost: {0}")]
     Lost(Arc<str>),
-    /// What is stored under the key cannot be understood.
+    /// The value stored under the key cannot be decoded.
     #[error("the stored state cannot be used: {0}")]
     Corrupt(Arc<str>),
 }
@@ -43,7 +43,7 @@ pub enum Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{text}")]
 pub struct ServerError {
-    /// What kind of refusal.
+    /// The kind of refusal.
     pub code: RefusalCode,
     /// The server's words.
     pub text: Arc<str>,
@@ -95,7 +95,7 @@ pub(crate) fn cut(text: &str) -> Arc<str> {
     format!("{kept}… ({bytes} bytes)").into()
 }
 
-/// What an error says that concerns a right that the user of a script lacks, who has no code before version 7.2.
+/// The text of an error about a missing right of a script's user, which has no code before version 7.2.
 const SCRIPT_USER: &str = "The user executing the script";
 
 impl RefusalCode {
@@ -132,7 +132,7 @@ impl RefusalCode {
 }
 
 impl Failure {
-    /// What the error means with which a server answers a command: its first word is a code.
+    /// The meaning of a server's error: its first word is a code.
     pub fn of_server(text: &str) -> Self {
         let code = RefusalCode::of(text.split(' ').next().unwrap_or_default());
         let code = code.or_else(|| text.contains(SCRIPT_USER).then_some(RefusalCode::NoPerm));
@@ -140,13 +140,13 @@ impl Failure {
         code.map_or_else(|| Self::Server(cut(text)), refused)
     }
 
-    /// What the error means with which one plan of a script failed. Nothing of the plan was written.
+    /// The meaning of the error of one plan in a script call. Nothing of the plan was written.
     pub(crate) fn of_script(text: &str) -> Self {
         let refused = |code| Self::Refused(ServerError { code, text: cut(text) });
         RefusalCode::of_command(text).map_or_else(|| Self::Corrupt(cut(text)), refused)
     }
 
-    /// What the error means with which one plan of a script failed after it had written.
+    /// The meaning of the error of one plan in a script call that had written before.
     pub(crate) fn of_script_that_wrote(text: &str) -> Self {
         Self::Lost(cut(text))
     }

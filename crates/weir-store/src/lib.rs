@@ -59,7 +59,7 @@ pub trait Remote: Send + Sync {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>>;
 }
 
-/// What a store says of a plan.
+/// A store's decision on a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// The decision of each level, in their order.
@@ -70,7 +70,7 @@ pub struct Verdict {
     pub at: Micros,
 }
 
-/// What a store says of a reset.
+/// The outcome of a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResetDone {
     /// The key itself had a state that still meant something.

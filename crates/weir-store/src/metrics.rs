@@ -1,4 +1,4 @@
-//! What a shared store counts.
+//! Metrics of a shared store.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -24,6 +24,7 @@ const CONNECTIONS: &str = "weir_store_connections";
 const IDLE: &str = "weir_store_connections_idle";
 const WAITING: &str = "weir_store_waiting";
 const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
+const REPLICATION_TIMEOUTS: &str = "weir_store_replication_timeouts_total";
 
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
@@ -35,7 +36,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
 /// The label of the shared store.
 const STORE: &str = "redis";
 
-/// What is timed.
+/// A timed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOp {
     /// One round trip that decides checks.
@@ -51,6 +52,7 @@ pub struct StoreMeter {
     reset: Histogram,
     batches: Histogram,
     not_taken_back: AtomicU64,
+    replication_timeouts: AtomicU64,
     servers: Mutex<Vec<ServerStatus>>,
 }
 
@@ -63,7 +65,7 @@ pub struct ServerStatus {
     pub up: bool,
     /// Connections to it.
     pub open: usize,
-    /// Those of them that nobody uses.
+    /// The idle ones among them.
     pub idle: usize,
     /// Checks that wait for the next round trip.
     pub waiting: usize,
@@ -83,6 +85,7 @@ impl Default for StoreMeter {
             reset: Histogram::new(DURATIONS),
             batches: Histogram::new(SIZES),
             not_taken_back: AtomicU64::new(0),
+            replication_timeouts: AtomicU64::new(0),
             servers: Mutex::default(),
         }
     }
@@ -107,6 +110,11 @@ impl StoreMeter {
         self.not_taken_back.fetch_add(charges, Ordering::Relaxed);
     }
 
+    /// So many checks were answered before enough replicas had their charges.
+    pub(crate) fn replication_timeouts(&self, checks: u64) {
+        self.replication_timeouts.fetch_add(checks, Ordering::Relaxed);
+    }
+
     /// How its servers are now; those that are gone have no series any more.
     pub fn servers(&self, servers: Vec<ServerStatus>) {
         *self.servers.lock() = servers;
@@ -124,9 +132,7 @@ impl StoreMeter {
             usize::from(status.up)
         });
         gauge(CONNECTIONS, "Connections to a server of the shared store.", |status| status.open);
-        gauge(IDLE, "Connections to a server of the shared store that nobody uses at the moment.", |status| {
-            status.idle
-        });
+        gauge(IDLE, "Idle connections to a server of the shared store.", |status| status.idle);
         gauge(WAITING, "Checks that wait for the next round trip to a server of the shared store.", |status| {
             status.waiting
         });
@@ -147,11 +153,23 @@ impl Render for StoreMeter {
             "# HELP {BATCH_SIZE} Checks that shared one call of the script.\n# TYPE {BATCH_SIZE} histogram\n"
         ));
         self.batches.render(BATCH_SIZE, &format!("store=\"{STORE}\""), out);
-        let not_taken_back = self.not_taken_back.load(Ordering::Relaxed);
-        out.push_str(&format!(
-            "# HELP {UNDO_FAILURES} Charges of refused checks that could not be taken back on a Cluster.\n\
-             # TYPE {UNDO_FAILURES} counter\n{UNDO_FAILURES}{{store=\"{STORE}\"}} {not_taken_back}\n"
-        ));
+        for (name, help, count) in [
+            (
+                UNDO_FAILURES,
+                "Charges of refused checks that could not be taken back on a Cluster.",
+                &self.not_taken_back,
+            ),
+            (
+                REPLICATION_TIMEOUTS,
+                "Checks answered before store.redis.wait_replicas replicas had acknowledged their charges.",
+                &self.replication_timeouts,
+            ),
+        ] {
+            let count = count.load(Ordering::Relaxed);
+            out.push_str(&format!(
+                "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{store=\"{STORE}\"}} {count}\n"
+            ));
+        }
         self.render_servers(out);
     }
 }
@@ -166,7 +184,7 @@ pub(crate) fn error_counter(registry: &Registry, kind: &'static str) -> Counter 
     registry.counter(ERRORS, &[("store", STORE), ("kind", kind)])
 }
 
-/// What the near cache counts: checks that it answered, and refusals for which it had no room.
+/// Counters of the near cache: checks that it answered, and refusals for which it had no room.
 pub(crate) fn near_cache_counters(registry: &Registry) -> (Counter, Counter) {
     (registry.counter(NEAR_HITS, &[]), registry.counter(NEAR_FULL, &[]))
 }

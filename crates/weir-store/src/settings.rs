@@ -19,7 +19,7 @@ pub struct StoreSettings {
     pub max_keys: usize,
     /// How Redis or Valkey is reached.
     pub redis: RedisSettings,
-    /// What happens to requests for more.
+    /// The rule for requests beyond that.
     pub when_full: WhenFull,
     /// The file that outlives this process.
     pub snapshot: SnapshotSettings,
@@ -28,7 +28,7 @@ pub struct StoreSettings {
 }
 
 impl StoreSettings {
-    /// What the memory store is made of.
+    /// The memory store's settings.
     pub fn memory(&self) -> MemorySettings {
         MemorySettings { max_keys: self.max_keys, when_full: self.when_full }
     }

@@ -68,7 +68,7 @@ impl SharedStore {
         match error {
             StoreError::Unavailable(failure) => {
                 error_counter(&self.registry, failure.kind()).increment(1);
-                // While a server is not asked at all, that has been told.
+                // The circuit breaker has logged that it is open.
                 if !matches!(failure, Failure::BreakerOpen(_)) && self.warnings.allows(Instant::now()) {
                     let error = &failure as &dyn std::error::Error;
                     warn!(
@@ -111,8 +111,8 @@ impl SharedStore {
     }
 
     async fn ask_unless_known(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        let asked = near.cache.asked();
-        if let Some(decisions) = near.cache.refusal(plan, asked) {
+        let lookup = near.cache.lookup();
+        if let Some(decisions) = near.cache.refusal(plan, lookup) {
             near.hits.increment(1);
             return Ok(Verdict { decisions, degraded: false, at: self.local.now() });
         }
@@ -121,7 +121,7 @@ impl SharedStore {
             // Even where the answer is lost: what was given back may let others pass.
             near.cache.forget_all();
         } else if let Ok(Verdict { decisions, degraded: false, .. }) = &verdict
-            && near.cache.learn(plan, asked, decisions) == Learned::Full
+            && near.cache.learn(plan, lookup, decisions) == Learned::Full
         {
             near.full.increment(1);
         }
@@ -133,7 +133,7 @@ impl SharedStore {
     /// # Errors
     /// [`StoreError`] when that store cannot tell.
     pub async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
-        // What was counted here while the shared store failed would come back at its next failure.
+        // Counts made here while the shared store failed would come back at its next failure.
         self.local.reset_now(key, anchor, subtree);
         let at = request::store_call_began();
         let done = self.redis.reset(key, anchor, subtree).await;
@@ -157,7 +157,7 @@ impl Remote for SharedStore {
     }
 }
 
-/// What a level says of a key never seen that asks for nothing: it passes, and the whole limit is left.
+/// A level's decision on a peek at an unknown key: it passes, and the whole limit is left.
 fn unseen(level: &Level<'_>) -> Decision {
     level.params().step(None, &level.peek()).0
 }

@@ -7,7 +7,6 @@ use weir_test_redis::{Options, Server};
 use super::{
     callers::{RULES, of_rule},
     scene::service,
-    wire::Wire,
 };
 use crate::{
     service::{assert_no_panic, runtime},
@@ -15,6 +14,7 @@ use crate::{
         Server as Service, eventually, eventually_async,
         requests::{check, peek},
     },
+    wire::Wire,
 };
 
 /// Replies that are lost.

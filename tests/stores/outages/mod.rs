@@ -11,7 +11,6 @@ mod one_server;
 mod scene;
 mod unnoticed;
 mod warnings;
-mod wire;
 
 use std::time::Duration;
 

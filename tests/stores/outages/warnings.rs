@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_test_redis::{Options, Server, eventually};
 
-use super::wire::Wire;
+use crate::wire::Wire;
 use crate::{
     service::{patient, runtime},
     support::{Server as Service, requests::check, server::Setup},

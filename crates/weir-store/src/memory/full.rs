@@ -1,4 +1,4 @@
-//! What a store does when it has no room: what has expired makes some, then the stated rule answers.
+//! Eviction and rejection when a store has no room: expired states make some, then the configured rule answers.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ const SHARDS_COMPARED: usize = 4;
 /// States of it that are compared.
 const STATES_COMPARED: usize = 32;
 
-/// What happens to a request that needs a new state when nothing has expired that could make room.
+/// The rule for a request that needs a new state when no expired state makes room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
@@ -46,7 +46,7 @@ impl WhenFull {
 type Guards<'a> = [(usize, MutexGuard<'a, Shard>)];
 
 impl<C: Clock> MemoryStore<C> {
-    /// Looks for expired states before room is asked for: in the shards at hand, then in others that nobody holds.
+    /// Looks for expired states before room is asked for: in the shards at hand, then in others that are not locked.
     pub(super) fn sweep_when_full(&self, guards: &mut Guards<'_>, missing: usize, now: Micros) {
         if self.horizon.is_beyond(now) {
             return;
@@ -94,7 +94,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Drops the live state that expires first of a sample, and leaves its room taken, for the caller. The sample is from
     /// the fullest of a few shards, so that many keys below one anchor displace each other before they displace others.
-    /// What the plan itself has found is spared. `false`: there is nothing else that can be had.
+    /// States that the plan itself has found are spared. `false`: there is nothing else that can be had.
     pub(super) fn evict(&self, held: &mut Guards<'_>, found: &[Found]) -> bool {
         let turn = self.next_evicted.fetch_add(1, Ordering::Relaxed);
         let shards = self.shards.len();

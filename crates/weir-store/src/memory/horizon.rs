@@ -9,7 +9,7 @@ use weir_core::domain::Micros;
 /// A moment before which nothing expires. Every state lowers it; a look at all shards raises it.
 pub struct Horizon {
     next: AtomicI64,
-    /// The least expiry that was told since the look under way began.
+    /// The least expiry that was reported since the look under way began.
     since_look: AtomicI64,
     look: Mutex<()>,
 }

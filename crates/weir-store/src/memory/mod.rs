@@ -36,12 +36,12 @@ const STATES_A_SHARD: usize = 3_300;
 /// States looked at for expiry while a shard is locked for it.
 const SWEEP_SLICE: usize = 1_024;
 
-/// What a memory store is made of.
+/// The settings of a memory store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemorySettings {
     /// Most states: one for each limit and actual key.
     pub max_keys: usize,
-    /// What happens to requests for more.
+    /// The rule for requests beyond that.
     pub when_full: WhenFull,
 }
 
@@ -68,7 +68,7 @@ pub struct MemoryStore<C> {
     horizon: Horizon,
 }
 
-/// What a memory store has counted since it was made.
+/// The counters of a memory store since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// States held now, those that have expired but were not met since included.
@@ -103,7 +103,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// What it has counted.
+    /// Its counters.
     pub fn stats(&self) -> MemoryStats {
         MemoryStats {
             keys: self.keys.load(Ordering::Relaxed),
@@ -115,7 +115,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Drops the expired states of the next `shards` shards, a slice at a time, so that no lock is held for more than
-    /// microseconds. Called now and then, so that keys nobody asks for any more give their memory back.
+    /// microseconds. Called now and then, so that keys that are no longer requested give their memory back.
     pub fn sweep(&self, shards: usize) {
         let now = self.clock.now();
         for _ in 0..shards.min(self.shards.len()) {
@@ -172,7 +172,7 @@ impl<C: Clock> MemoryStore<C> {
         let depth = key.depth();
         let own = hash(&self.hasher, key.prefix(depth.min(usize::from(anchor))));
         let own_shard = locate::shard_of(own, self.shards.len());
-        // What is below a key above the anchor has anchors of its own, in any shard.
+        // Keys below one above the anchor have anchors of their own, in any shard.
         let everywhere = subtree && depth < usize::from(anchor);
         let mut existed = false;
         for (index, shard) in self.shards.iter().enumerate() {

@@ -48,7 +48,7 @@ impl Shard {
         self.table.find(spread(hash), is).map(|slot| *slot as usize)
     }
 
-    /// What a slot holds.
+    /// The contents of a slot.
     pub fn state(&self, slot: usize) -> &State {
         &self.slots[slot].state
     }

@@ -1,4 +1,4 @@
-//! The near cache: refusals that this replica has just been told and need not ask for again, so that a flood on a few keys
+//! The near cache: refusals that this replica has just received and need not ask for again, so that a flood on a few keys
 //! does not reach the shared store. It can refuse what was freed elsewhere a moment ago; it never admits anything.
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ struct Refusal {
     path: Box<[u8]>,
     policy_version: u64,
     max_wait: Option<Micros>,
-    /// What was asked of each level.
+    /// The cost asked of each level.
     costs: SmallVec<[i64; 4]>,
     decisions: Decisions,
     /// When they came.
@@ -79,12 +79,12 @@ struct Refusal {
 
 /// When a plan is asked for, and what has been forgotten by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct Lookup {
     at: Micros,
     epoch: u64,
 }
 
-/// What became of a refusal.
+/// The outcome of learning a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
     /// It is remembered.
@@ -110,31 +110,31 @@ impl<C: Clock> NearCache<C> {
     }
 
     /// A plan is asked for now.
-    pub fn asked(&self) -> Asked {
-        Asked { at: self.clock.now(), epoch: self.epoch.load(Ordering::Acquire) }
+    pub fn lookup(&self) -> Lookup {
+        Lookup { at: self.clock.now(), epoch: self.epoch.load(Ordering::Acquire) }
     }
 
     /// The refusal of a plan, if it is known.
-    pub fn refusal(&self, plan: &Plan<'_>, asked: Asked) -> Option<Decisions> {
+    pub fn refusal(&self, plan: &Plan<'_>, lookup: Lookup) -> Option<Decisions> {
         let question = Question::of(plan, &self.hasher)?;
         let shard = self.shard(&question).lock();
-        let refusal = shard.find(&question).filter(|refusal| refusal.answers(plan, &question, asked.at))?;
-        (shard.epoch == asked.epoch).then(|| aged(&refusal.decisions, asked.at - refusal.learned))
+        let refusal = shard.find(&question).filter(|refusal| refusal.answers(plan, &question, lookup.at))?;
+        (shard.epoch == lookup.epoch).then(|| aged(&refusal.decisions, lookup.at - refusal.learned))
     }
 
-    /// Remembers what the store has decided, if that is a refusal of which more would be told the same.
-    pub fn learn(&self, plan: &Plan<'_>, asked: Asked, decisions: &Decisions) -> Learned {
+    /// Remembers the store's decisions, if they are a refusal that would be repeated.
+    pub fn learn(&self, plan: &Plan<'_>, lookup: Lookup, decisions: &Decisions) -> Learned {
         // The store decided no earlier than it was asked.
         let now = self.clock.now();
-        let until = asked.at + refused_for(plan, decisions).min(self.max_age);
+        let until = lookup.at + refused_for(plan, decisions).min(self.max_age);
         let question = (until > now).then(|| Question::of(plan, &self.hasher)).flatten();
         let Some(question) = question else { return Learned::Passed };
         let mut shard = self.shard(&question).lock();
-        if asked.epoch != self.epoch.load(Ordering::Acquire).max(shard.epoch) {
+        if lookup.epoch != self.epoch.load(Ordering::Acquire).max(shard.epoch) {
             return Learned::Passed;
         }
-        if shard.epoch < asked.epoch {
-            *shard = Shard { epoch: asked.epoch, ..Shard::default() };
+        if shard.epoch < lookup.epoch {
+            *shard = Shard { epoch: lookup.epoch, ..Shard::default() };
         }
         if shard.find(&question).is_none() && !shard.make_room(self.max_entries_a_shard, now) {
             return Learned::Full;
@@ -213,7 +213,7 @@ impl<'a> Question<'a> {
 
 impl Refusal {
     fn answers(&self, plan: &Plan<'_>, question: &Question<'_>, now: Micros) -> bool {
-        // A dearer one would be refused as well, but for longer, or for ever.
+        // A dearer one would be refused as well, but for longer, or permanently.
         let same_costs = || plan.levels().iter().zip(&self.costs).all(|(level, cost)| level.cost == *cost);
         now < self.until
             && self.policy_version == question.policy_version

@@ -1,4 +1,4 @@
-//! What is remembered, for whom, and for how long, in virtual time.
+//! Which refusals are remembered, for which requests, and for how long, in virtual time.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct Scene {
     key: Key,
 }
 
-/// What is asked besides the key.
+/// The terms of a request besides the key.
 #[derive(Clone, Copy)]
 struct Terms {
     cost: i64,
@@ -66,13 +66,13 @@ impl Scene {
     }
 
     fn look(&self, plan: &Plan<'_>) -> Option<Decisions> {
-        self.cache.refusal(plan, self.cache.asked())
+        self.cache.refusal(plan, self.cache.lookup())
     }
 
     /// The store refuses for so long.
     fn refused(&self, terms: Terms, retry: Option<Micros>) -> Learned {
         let plan = self.plan(&self.key, terms);
-        self.cache.learn(&plan, self.cache.asked(), &refusal(retry))
+        self.cache.learn(&plan, self.cache.lookup(), &refusal(retry))
     }
 
     fn knows(&self, terms: Terms) -> bool {
@@ -104,13 +104,13 @@ fn it_is_not_known_past_the_moment_at_which_the_request_would_pass() {
     assert!(!scene.at(1_000).knows(USUAL));
     // The store decided at any moment since it was asked.
     let plan = scene.plan(&scene.key, USUAL);
-    let asked = scene.cache.asked();
+    let lookup = scene.cache.lookup();
     scene.at(1_900);
-    assert_eq!(scene.cache.learn(&plan, asked, &refusal(Some(1_000))), Learned::Kept);
+    assert_eq!(scene.cache.learn(&plan, lookup, &refusal(Some(1_000))), Learned::Kept);
     assert!(!scene.at(2_000).knows(USUAL));
-    let asked = scene.cache.asked();
+    let lookup = scene.cache.lookup();
     scene.at(3_000);
-    assert_eq!(scene.cache.learn(&plan, asked, &refusal(Some(1_000))), Learned::Passed, "over before it came");
+    assert_eq!(scene.cache.learn(&plan, lookup, &refusal(Some(1_000))), Learned::Passed, "over before it came");
     assert_eq!(scene.refused(USUAL, None), Learned::Kept, "never is known for as long as anything");
     assert!(scene.at(3_000 + AGE - 1).knows(USUAL) && !scene.at(3_000 + AGE).knows(USUAL));
 }
@@ -157,12 +157,12 @@ fn what_may_charge_or_differ_is_not_remembered() {
     }
     let plan = scene.plan(&scene.key, USUAL);
     let passes: Decisions = [Decision::pass(9, 4, 1), Decision::pass(9, 4, 1)].into_iter().collect();
-    assert_eq!(scene.cache.learn(&plan, scene.cache.asked(), &passes), Learned::Passed);
+    assert_eq!(scene.cache.learn(&plan, scene.cache.lookup(), &passes), Learned::Passed);
     drop(plan);
     let level = |depth| Level::new(&scene.key, depth, 2, &scene.limits[0], 2).under_factor(0.5).unwrap().unwrap();
     let mut scaled = Plan::new([2, 3].map(level).into_iter().collect(), Charge::AllOrNothing, None);
     scaled.policy_version = Some(7);
-    assert_eq!(scene.cache.learn(&scaled, scene.cache.asked(), &refusal(Some(SECOND))), Learned::Passed);
+    assert_eq!(scene.cache.learn(&scaled, scene.cache.lookup(), &refusal(Some(SECOND))), Learned::Passed);
     drop(scaled);
 
     scene.limits[1] = window(&[("count", "9"), ("period", "60s")], true);
@@ -179,12 +179,12 @@ fn a_reset_forgets_all_and_what_was_asked_before_it() {
     scene.cache.forget_all();
     assert!(!scene.knows(USUAL));
     let plan = scene.plan(&scene.key, USUAL);
-    let asked = scene.cache.asked();
+    let lookup = scene.cache.lookup();
     scene.cache.forget_all();
-    assert_eq!(scene.cache.learn(&plan, asked, &refusal(Some(SECOND))), Learned::Passed);
+    assert_eq!(scene.cache.learn(&plan, lookup, &refusal(Some(SECOND))), Learned::Passed);
     assert!(!scene.knows(USUAL));
     assert_eq!(scene.refused(USUAL, Some(SECOND)), Learned::Kept);
-    assert_eq!(scene.cache.learn(&plan, asked, &refusal(Some(SECOND))), Learned::Passed, "older than what is known");
+    assert_eq!(scene.cache.learn(&plan, lookup, &refusal(Some(SECOND))), Learned::Passed, "older than what is known");
     assert!(scene.knows(USUAL));
 }
 
@@ -196,7 +196,7 @@ fn no_more_are_remembered_than_may_be_and_what_has_expired_makes_room() {
         let keys = users.map(|user| key(&["user", &user.to_string(), "trade"]));
         let all = keys.map(|key| {
             let plan = scene.plan(&key, USUAL);
-            scene.cache.learn(&plan, scene.cache.asked(), &refusal(Some(SECOND)))
+            scene.cache.learn(&plan, scene.cache.lookup(), &refusal(Some(SECOND)))
         });
         all.filter(|learned| *learned == Learned::Kept).count()
     };

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use bytes::BufMut;
-use deadpool_redis::redis::{Cmd, RedisResult, RedisWrite, Value, aio::MultiplexedConnection};
+use deadpool_redis::redis::{Cmd, RedisWrite, Value, aio::MultiplexedConnection};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ pub enum Grouping {
     SameKey,
 }
 
-/// What all calls of a store have in common.
+/// Settings that all calls of a store share.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSettings {
     /// How parts become calls.
@@ -37,6 +37,8 @@ pub struct CallSettings {
     pub now: Option<Micros>,
     /// The least time to live of a key, in milliseconds.
     pub least_ttl_millis: i64,
+    /// Replicas that must acknowledge the charges of a round trip before it is answered; 0: none.
+    pub wait_replicas: u32,
 }
 
 /// Parts that are sent together.
@@ -45,6 +47,7 @@ pub struct Batch {
     waiters: Vec<Waiter>,
     /// The waiters of each call, in the order in which calls are sent.
     calls: Vec<Range<usize>>,
+    unacknowledged: u64,
 }
 
 impl Batch {
@@ -64,10 +67,10 @@ impl Batch {
                 _ => calls.push(index..index + 1),
             }
         }
-        Self { waiters, calls }
+        Self { waiters, calls, unacknowledged: 0 }
     }
 
-    /// The moment at which everybody's time is up. Whose time is up earlier does not wait so long.
+    /// The latest deadline of the batch. Waiters with an earlier one do not wait so long.
     pub fn deadline(&self) -> Instant {
         self.waiters.iter().map(|waiter| waiter.deadline).max().unwrap_or_else(Instant::now)
     }
@@ -77,9 +80,21 @@ impl Batch {
         self.calls.iter().map(Range::len)
     }
 
-    /// Tells all that have no answer yet.
+    /// Answers that were given before enough replicas had acknowledged their charges.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        self.unacknowledged
+    }
+
+    /// Tells all that have no answer yet. What was decided stays so.
     pub fn fail(&mut self, failure: &Failure) {
+        self.deliver(false);
         self.waiters.iter_mut().for_each(|waiter| waiter.answer(Err(failure.clone())));
+    }
+
+    /// Gives the answers that were kept until replicas have acknowledged their charges.
+    fn deliver(&mut self, acknowledged: bool) {
+        let delivered = self.waiters.iter_mut().map(|waiter| u64::from(waiter.deliver())).sum::<u64>();
+        self.unacknowledged += if acknowledged { 0 } else { delivered };
     }
 
     /// Sends all calls and gives each waiter its answer as soon as it comes: a refusal, if any, the worst. A server that has lost
@@ -119,38 +134,60 @@ impl Batch {
         calls: &[usize],
         last: bool,
     ) -> Result<Round, Failure> {
-        let mut round = Round::default();
-        if let [call] = calls {
-            let reply = self.send(*call, connection, settings).await.map_err(failure)?;
-            self.answer(*call, &reply, last, &mut round);
+        let keep = settings.wait_replicas > 0;
+        let mut round = Round { keep, last, ..Round::default() };
+        if let ([call], false) = (calls, keep) {
+            let (command, asking) = self.command(*call, settings);
+            let reply = send(connection.clone(), &command, asking).await.map_err(failure)?;
+            self.answer(*call, &reply, &mut round);
             return Ok(round);
         }
         // They are written in their order, and each is answered as soon as its reply is there.
-        let mut replies: FuturesOrdered<_> = calls.iter().map(|call| self.send(*call, connection, settings)).collect();
+        let commands = calls.iter().map(|call| self.command(*call, settings));
+        let commands = commands.chain(keep.then(|| (self.wait(settings.wait_replicas), false)));
+        let sent = commands.map(|(command, asking)| {
+            let connection = connection.clone();
+            async move { send(connection, &command, asking).await }
+        });
+        let mut replies: FuturesOrdered<_> = sent.collect();
         for call in calls {
             let Some(reply) = replies.next().await else { break };
-            self.answer(*call, &reply.map_err(failure)?, last, &mut round);
+            self.answer(*call, &reply.map_err(failure)?, &mut round);
+        }
+        if let Some(reply) = replies.next().await {
+            let reply = reply.and_then(Value::extract_error).map_err(failure);
+            self.deliver(matches!(reply, Ok(Value::Int(count)) if count >= i64::from(settings.wait_replicas)));
+            match reply {
+                Err(failure @ Failure::Refused(_)) => round.refused = round.refused.or(Some(failure)),
+                Err(failure) => return Err(failure),
+                Ok(_) => {}
+            }
         }
         Ok(round)
     }
 
-    fn send(
-        &self,
-        call: usize,
-        connection: &MultiplexedConnection,
-        settings: &CallSettings,
-    ) -> impl Future<Output = RedisResult<Value>> + use<> {
+    /// A call, and whether `ASKING` goes before it.
+    fn command(&self, call: usize, settings: &CallSettings) -> (Cmd, bool) {
         let waiters = &self.waiters[self.calls[call].clone()];
-        let asking = waiters.first().is_some_and(|waiter| waiter.asking);
-        let (connection, command) = (connection.clone(), command(waiters, settings));
-        async move { send(connection, &command, asking).await }
+        (command(waiters, settings), waiters.first().is_some_and(|waiter| waiter.asking))
     }
 
-    fn answer(&mut self, call: usize, reply: &Value, last: bool, round: &mut Round) {
+    /// Waits until so many replicas have all that this connection has written, for half of the time that is left to the
+    /// check whose time is up first: its answer must come before.
+    fn wait(&self, replicas: u32) -> Cmd {
+        let first = self.waiters.iter().map(|waiter| waiter.deadline).min().unwrap_or_else(Instant::now);
+        let millis = first.saturating_duration_since(Instant::now()).as_millis() / 2;
+        let mut command = Cmd::with_capacity(3, 24);
+        // 0 would be for as long as it takes.
+        command.arg("WAIT").arg(replicas).arg(millis.max(1) as u64);
+        command
+    }
+
+    fn answer(&mut self, call: usize, reply: &Value, round: &mut Round) {
         let mut answers = Answers::new(reply);
         if let Err(failure) = &answers
             && failure.refusal() == Some(RefusalCode::NoScript)
-            && !last
+            && !round.last
         {
             round.without_script.push(call);
             return;
@@ -169,7 +206,11 @@ impl Batch {
                 }
                 _ => {}
             }
-            waiter.answer(answer);
+            if round.keep {
+                waiter.keep(answer);
+            } else {
+                waiter.answer(answer);
+            }
         }
     }
 }
@@ -191,9 +232,13 @@ fn command(waiters: &[Waiter], settings: &CallSettings) -> Cmd {
     command
 }
 
-/// What became of a pipeline.
+/// The outcome of a pipeline.
 #[derive(Default)]
 struct Round {
+    /// Answers are kept until replicas have acknowledged their charges.
+    keep: bool,
+    /// The script was loaded just before.
+    last: bool,
     /// The calls that the server did not run for want of the script.
     without_script: Vec<usize>,
     refused: Option<Failure>,

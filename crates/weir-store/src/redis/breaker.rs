@@ -1,4 +1,4 @@
-//! What keeps requests from a server that fails.
+//! The circuit breaker: keeps requests from a server that fails.
 
 use std::sync::{
     Arc,
@@ -28,12 +28,12 @@ impl Breaker {
         self.open.load(Ordering::Acquire)
     }
 
-    /// What to answer instead of asking the server, while it must not be asked.
+    /// The failure of requests while the circuit breaker is open.
     pub fn instead(&self) -> Option<Failure> {
         self.is_open().then(|| Failure::BreakerOpen(self.cause()))
     }
 
-    /// What opened it last.
+    /// The failure that opened it last.
     pub fn cause(&self) -> Arc<str> {
         self.cause.lock().clone().unwrap_or_default()
     }

@@ -110,7 +110,7 @@ impl Cluster {
         self.carry(slot, deadline, |node, asking| async move { node.command(&command(), asking).await }).await
     }
 
-    /// Sends a request to the node that serves a slot, and elsewhere as nodes say, until one answers. `send` is told whether
+    /// Sends a request to the node that serves a slot, and elsewhere as nodes say, until one answers. `send` gets whether
     /// the slot is still on its way there.
     async fn carry<T, F>(&self, slot: u16, deadline: Instant, send: impl Fn(Arc<Node>, bool) -> F) -> Result<T, Failure>
     where

@@ -17,12 +17,12 @@ pub fn command(words: &[&[u8]]) -> Cmd {
 /// migrated to this server, `ASKING` goes right before it.
 ///
 /// # Errors
-/// There is no reply.
+/// The connection failed before the reply.
 pub async fn send(mut connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     if asking {
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(command.clone());
-        // What is wrong with ASKING is wrong with the command too, and its reply says so. Boxed, as it is rare.
+        // An error of ASKING shows in the reply to the command, too. Boxed, as it is rare.
         let replies = Box::pin(send_all(connection, &pipeline)).await?;
         return Ok(replies.into_iter().next_back().unwrap_or_default());
     }
@@ -32,7 +32,7 @@ pub async fn send(mut connection: MultiplexedConnection, command: &Cmd, asking: 
 /// [`send`] where a server's error is an error.
 ///
 /// # Errors
-/// There is no reply, or the server's error.
+/// The connection failed before the reply, or the server answered with an error.
 pub async fn query(connection: MultiplexedConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     send(connection, command, asking).await?.extract_error()
 }
@@ -62,7 +62,7 @@ pub fn failure(error: RedisError) -> Failure {
     }
 }
 
-/// What is wrong with a connection.
+/// The reason why a connection failed.
 pub(crate) fn trouble(error: &RedisError) -> String {
     match (error.kind(), error.detail()) {
         (ErrorKind::Parse, _) => format!("not the Redis protocol: {error}"),

@@ -36,7 +36,7 @@ const MAX_READS: usize = 16;
 const SEND_BUFFER_MESSAGES: usize = 1_024;
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
-/// What is said of a server without a command that is needed. The server's own words repeat what was sent, with the password.
+/// The error for a server without a required command. The server's own error repeats what was sent, with the password.
 const TOO_OLD: &str = "the server does not know the command; Redis 6.2 or Valkey is needed";
 
 /// Makes connections as the settings say. One serves all servers of a store.
@@ -46,12 +46,13 @@ pub struct Connector {
     credentials: CredentialsSource,
     sentinel_credentials: CredentialsSource,
     tls: Option<TlsSettings>,
+    waits_for_replicas: bool,
     timeout: Duration,
     /// A place for each read of files under way.
     reads: Arc<Semaphore>,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone)]
 pub enum Purpose {
     /// Checks and resets: to a master that takes them, which is tried with this key.
@@ -62,7 +63,7 @@ pub enum Purpose {
     Sentinel,
 }
 
-/// What the files of passwords and certificates say when a connection is made.
+/// The contents of the password and certificate files when a connection is made.
 #[derive(PartialEq)]
 pub struct Secrets {
     pub(super) credentials: Option<Credentials>,
@@ -78,6 +79,7 @@ impl Connector {
             credentials: CredentialsSource::of_servers(url.credentials.as_ref(), settings),
             sentinel_credentials: CredentialsSource::of_sentinels(&settings.sentinel),
             tls: (url.tls || settings.tls.enabled).then(|| settings.tls.clone()),
+            waits_for_replicas: settings.wait_replicas > 0,
             timeout: settings.connect_timeout.duration(),
             reads: Arc::new(Semaphore::new(MAX_READS)),
         }
@@ -108,11 +110,11 @@ impl Connector {
         self.in_time(address, deadline, async { connect.await.map_err(PoolError::Backend) }).await
     }
 
-    /// What follows on a new connection: whether the server is what the URL says, and for checks the database, the script, and
+    /// Prepares a new connection: checks whether the server is what the URL says, and for checks the database, the script, and
     /// whether all works that a check does.
     ///
     /// # Errors
-    /// What is wrong with the server.
+    /// The reason why the server cannot be used.
     pub async fn prepare(&self, connection: &MultiplexedConnection, purpose: &Purpose) -> RedisResult<()> {
         let hello = Hello::read(&query(connection.clone(), &hello::command(), false).await?)?;
         let probe_key = match purpose {
@@ -123,6 +125,10 @@ impl Connector {
         hello.check(self.mode, true)?;
         if self.database != 0 {
             query(connection.clone(), &command(&[b"SELECT", self.database.to_string().as_bytes()]), false).await?;
+        }
+        if self.waits_for_replicas {
+            // For none and no time: whether the user may.
+            query(connection.clone(), &command(&[b"WAIT", b"0", b"1"]), false).await?;
         }
         script::load(connection.clone()).await?;
         probe(connection.clone(), &probe_key.get()).await
@@ -155,7 +161,7 @@ impl Connector {
         read.map_err(|error| self.failed(address, error))
     }
 
-    /// What makes connections to a server.
+    /// The manager of connections to a server.
     ///
     /// # Errors
     /// No certificate can bear the server's name.

@@ -29,12 +29,12 @@ pub fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
     groups
 }
 
-/// What one group has done before another refused.
+/// The changes of one group, to be undone since another refused.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Undo<'a> {
     /// Its levels.
     pub group: &'a Group,
-    /// What became of the state of each, and the units that each was charged which must not be.
+    /// The change of each one's state, and the units to be given back.
     pub levels: Vec<(Change, i64)>,
     /// When that was, by its server's clock.
     pub charged_at: Micros,
@@ -51,7 +51,7 @@ pub fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
     decisions
 }
 
-/// What must be taken back from these groups when the request does not pass for a reason that they did not know.
+/// The undos for these groups when the request is refused elsewhere.
 pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
     let refuses = |(index, decision): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !decision.allowed;
     let charged = |index: usize, decision: &Decision| {

@@ -40,7 +40,7 @@ local function read_limit(text)
   return limit
 end
 
--- The plan at hand. What it is told of its levels stays where it is in the input, column after column: the item of a level
+-- The plan at hand. The fields of its levels stay where they are in the input, column after column: the item of a level
 -- is behind the column's start by the level's number. Copies, tables and calls are what takes most time here.
 local count, charge, max_wait, one_key, twins, charged_at
 local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
@@ -268,7 +268,7 @@ local function independent()
   end
 end
 
--- Puts a state back to what it was before the plan, where nobody else has written since; tells whether.
+-- Puts a state back to what it was before the plan, where no one else has written since; returns whether.
 local function restore(index)
   local field, before, after = input[fields_at + index], input[befores_at + index], input[afters_at + index]
   if after == '' then return true end
@@ -316,7 +316,7 @@ local function give_back(index)
   return true
 end
 
--- Takes back what a plan has charged before it was refused elsewhere: exactly, where nobody else has written since, else
+-- Takes back what a plan has charged before it was refused elsewhere: exactly, where no one else has written since, else
 -- what of it still counts. Then tells how the levels stand. As in settle_refusal, a state that a refusal cuts is kept.
 local function undo()
   local restored = {}

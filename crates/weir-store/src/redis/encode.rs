@@ -1,4 +1,4 @@
-//! What the script is told: MessagePack, as `driver.lua` reads it.
+//! The script's arguments: MessagePack, as `driver.lua` reads it.
 
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::SmallVec;
@@ -38,15 +38,15 @@ pub struct Part {
     pub values: u32,
     /// How many levels.
     pub levels: u32,
-    /// What it makes the server do, in levels of a usual algorithm.
+    /// The work that it makes for the server, in levels of a usual algorithm.
     pub work: u32,
-    /// What the answer tells of each level besides its decision.
+    /// The fields of the answer for each level, besides its decision.
     pub tells: Tells,
 }
 
 impl Part {
     /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
-    /// each thing that is told of a level.
+    /// each field of a level.
     pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode<'_>) -> Self {
         let (mut keys, mut body) = (SmallVec::new(), ByteBuf::new());
         let how = i64::from(plan.charge == Charge::Independent);
@@ -96,7 +96,7 @@ impl Part {
     }
 }
 
-/// What a level makes the server do: a step, and reading and writing what its state may hold.
+/// The work of a level: a step, and reading and writing what its state may hold.
 fn work(params: &Params) -> u32 {
     1 + (params.marks_max() / MARKS_OF_A_STEP) as u32
 }

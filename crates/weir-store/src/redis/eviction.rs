@@ -8,8 +8,8 @@ use crate::url::Address;
 
 /// Warns of a server that evicts keys. Without the right to `INFO` that is not known.
 pub async fn warn_of_eviction(connection: MultiplexedConnection, server: &Address) {
-    let told = query(connection, &command(&[b"INFO", b"memory"]), false).await.map_err(failure);
-    let info = match &told {
+    let reply = query(connection, &command(&[b"INFO", b"memory"]), false).await.map_err(failure);
+    let info = match &reply {
         Ok(Value::VerbatimString { text, .. }) => text,
         other => {
             let error = other.as_ref().err().map(tracing::field::display);

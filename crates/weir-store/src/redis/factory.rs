@@ -24,14 +24,14 @@ use crate::{
 use weir_core::domain::Clock;
 use weir_telemetry::LogLimit;
 
-/// The least time between two warnings of a server's slow round trips.
-const SLOW_ROUND_TRIPS_PAUSE: Duration = Duration::from_secs(60);
+/// The least time between two warnings of the same kind about a server.
+const WARNING_PAUSE: Duration = Duration::from_secs(60);
 /// Connections to a server besides those of its pipeline workers: for probes, resets and scans.
 const MORE_CONNECTIONS: usize = 2;
 
 /// Makes nodes.
 pub struct NodeFactory {
-    /// What connects to them.
+    /// Connects to them.
     pub connector: Arc<Connector>,
     /// Where their tasks run.
     pub runtime: Handle,
@@ -70,15 +70,21 @@ impl NodeFactory {
         let probe_key = Arc::new(ProbeKey::new(&settings.key_prefix, slot));
         let command_timeout = self.command_timeout();
         let (connector, key) = (Arc::clone(&self.connector), Arc::clone(&probe_key));
-        let (max_batch, least_ttl_millis) = (settings.max_batch, self.least_ttl_millis);
         let context = Context {
             server,
             pool: Arc::new(Pool::new(connector, target, key, settings.pool_size + MORE_CONNECTIONS, command_timeout)),
             breaker: Breaker::default(),
-            call_settings: CallSettings { grouping, max_batch, now: None, least_ttl_millis },
+            call_settings: CallSettings {
+                grouping,
+                max_batch: settings.max_batch,
+                now: None,
+                least_ttl_millis: self.least_ttl_millis,
+                wait_replicas: settings.wait_replicas,
+            },
             clock: self.clock.clone(),
             command_timeout,
-            slow_round_trips: LogLimit::every(SLOW_ROUND_TRIPS_PAUSE),
+            slow_round_trips: LogLimit::every(WARNING_PAUSE),
+            replication_timeouts: LogLimit::every(WARNING_PAUSE),
             meter: Arc::clone(&self.meter),
         };
         let (workers, max_queue) = (settings.pool_size, settings.max_queue);
@@ -91,7 +97,7 @@ impl NodeFactory {
         self.settings.command_timeout.duration()
     }
 
-    /// What a node of a Cluster answers to `CLUSTER SLOTS`.
+    /// The reply of a Cluster's node to `CLUSTER SLOTS`.
     ///
     /// # Errors
     /// Why it does not, in bounded time.
@@ -100,7 +106,7 @@ impl NodeFactory {
         let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
         let question = command(&[b"CLUSTER", b"SLOTS"]);
         match timeout_at(deadline, query(connection.clone(), &question, false)).await {
-            Ok(told) => told.map_err(|error| self.connector.refused(address, error)),
+            Ok(reply) => reply.map_err(|error| self.connector.refused(address, error)),
             Err(_) => Err(Failure::Connect(format!("CLUSTER SLOTS of {address}: no answer in time").into())),
         }
     }

@@ -64,7 +64,7 @@ impl Hello {
     /// Whether this is a server of such a kind, new enough, and with `as_master` one that takes writes.
     ///
     /// # Errors
-    /// What it is instead; `READONLY` when it is a replica, for that may change.
+    /// The kind of server that it is instead; `READONLY` when it is a replica, for that may change.
     pub fn check(&self, mode: ServerMode, as_master: bool) -> RedisResult<()> {
         if self.server == "redis" && version(&self.version).is_some_and(|version| version < OLDEST) {
             let (version, (major, minor)) = (&self.version, OLDEST);

@@ -164,13 +164,13 @@ impl RedisStore {
     async fn take_back(&self, plan: &Plan<'_>, undos: &[Undo<'_>]) -> Vec<(usize, Decision)> {
         let deadline = Instant::now() + self.command_timeout;
         let asked = undos.iter().map(|undo| self.ask(plan, undo.group, Mode::Undo(undo), deadline));
-        let mut told = Vec::new();
+        let mut decisions = Vec::new();
         for (undo, answer) in undos.iter().zip(join_all(asked).await) {
             match answer {
                 Ok(answer) => {
                     self.meter.not_taken_back(answer.left_charged);
                     let levels = undo.group.iter().copied().zip(answer.decisions);
-                    told.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
+                    decisions.extend(levels.filter(|(index, _)| is_undone(plan, *index)));
                 }
                 Err(failure) => {
                     self.meter.not_taken_back(undo.levels.iter().filter(|(_, units)| *units > 0).count() as u64);
@@ -183,7 +183,7 @@ impl RedisStore {
                 }
             }
         }
-        told
+        decisions
     }
 
     async fn ask(

@@ -167,15 +167,15 @@ impl Watcher {
         loop {
             breaker.wait_until_open().await;
             let (since, mut pause) = (Instant::now(), PROBE_PAUSE);
-            let mut told = breaker.cause();
+            let mut logged = breaker.cause();
             warn!(
                 server,
-                error = &*told,
-                "the store does not answer as it should: no checks go there until a probe goes well"
+                error = &*logged,
+                "store unhealthy: circuit breaker open, checks are decided by on_store_failure"
             );
             let mut relapses = 0_u64;
             loop {
-                self.wait_until_well(&mut pause, &mut told).await;
+                self.wait_until_well(&mut pause, &mut logged).await;
                 breaker.close();
                 if relapses == 0 {
                     info!(server, after_seconds = since.elapsed().as_secs_f64(), "the store answers again");
@@ -198,12 +198,12 @@ impl Watcher {
         }
     }
 
-    async fn wait_until_well(&self, pause: &mut Duration, told: &mut Arc<str>) {
+    async fn wait_until_well(&self, pause: &mut Duration, logged: &mut Arc<str>) {
         while let Err(failure) = self.probe().await {
             let why = failure.to_string();
-            if **told != why {
+            if **logged != why {
                 warn!(server = self.context.server, error = why, "a probe of the store failed");
-                *told = why.into();
+                *logged = why.into();
             }
             sleep(*pause).await;
             *pause = (2 * *pause).min(LONGEST_PROBE_PAUSE);

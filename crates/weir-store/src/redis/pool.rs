@@ -45,7 +45,7 @@ pub struct Pool {
     epochs: Mutex<Vec<Arc<Epoch>>>,
     /// How often connections began to lead to another server.
     changes: AtomicU64,
-    /// What went wrong last, so that the log tells of changes only.
+    /// The last failure, so that the log has changes only.
     trouble: Mutex<Option<Failure>>,
 }
 

@@ -16,7 +16,7 @@ const MOST_PROBE_KEYS: u32 = 1_000_000;
 /// A key that lives on a server, for probes.
 #[derive(Debug)]
 pub struct ProbeKey {
-    /// What it begins with; no braces.
+    /// The key's prefix; no braces.
     prefix: Vec<u8>,
     place: Mutex<Place>,
 }
@@ -71,7 +71,7 @@ impl ProbeKey {
 /// right that is missing would be noticed in the middle of a write.
 ///
 /// # Errors
-/// What stands in the way.
+/// The reason why not.
 pub async fn probe(connection: MultiplexedConnection, key: &[u8]) -> RedisResult<()> {
     match script::run(connection, key, &call_head(None, 0, Task::Probe, 0), false).await {
         // The slot is another server's by now, but this one answers.

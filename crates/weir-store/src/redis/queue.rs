@@ -1,8 +1,8 @@
 //! Parts that wait for the next round trip of a pipeline worker, and how much of them goes with one.
 //!
-//! A round trip carries a bounded amount of *work*, which is what its parts make the server do, so that nobody's large batch
-//! keeps the server, and whoever waits for it, for long. Where more waits than that, submitters take turns. A submitter is
-//! the task that asks: a batch, a stream or one call.
+//! A round trip carries a bounded amount of *work*, which is what its parts make the server do, so that one client's large
+//! batch does not keep the server, and other clients, for long. Where more waits than that, submitters take turns. A submitter is
+//! the client's connection, however many calls it has; a request without one is a submitter of its own.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,6 +22,7 @@ use tokio::{
 
 use super::{encode::Part, reply::Decided};
 use crate::Failure;
+use weir_telemetry::request;
 
 /// Most work of one round trip, in levels of a usual algorithm: 1,024 checks of a nested pair, a few milliseconds.
 const MAX_ROUND_TRIP_WORK: u64 = 2_048;
@@ -31,15 +32,33 @@ const TURN_WORK: u64 = 64;
 /// A part of a plan on its way.
 #[derive(Debug)]
 pub struct Waiter {
-    /// What is asked.
+    /// The levels to decide.
     pub part: Part,
     /// Until when it is to be answered.
     pub deadline: Instant,
     /// The key's slot is being migrated to this server, so `ASKING` goes before.
     pub asking: bool,
-    submitter: Option<task::Id>,
+    submitter: Submitter,
     place: Place,
     answer: Option<oneshot::Sender<Result<Decided, Failure>>>,
+    /// The answer, while replicas are waited for.
+    kept: Option<Result<Decided, Failure>>,
+}
+
+/// A party that takes turns with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Submitter {
+    /// A client's connection.
+    Connection(u64),
+    /// A task, for requests that came on none.
+    Task(Option<task::Id>),
+}
+
+impl Submitter {
+    /// That of the request at hand.
+    fn at_hand() -> Self {
+        request::connection().map_or_else(|| Self::Task(task::try_id()), Self::Connection)
+    }
 }
 
 /// Where a part stands.
@@ -52,7 +71,7 @@ struct Place {
     round_trip: Arc<AtomicU64>,
 }
 
-/// In the place of a round trip's number: none, since nobody waits any more.
+/// In the place of a round trip's number: none, since the asker has given up.
 const GIVEN_UP: u64 = u64::MAX;
 
 /// An answer to come.
@@ -68,6 +87,19 @@ impl Waiter {
         if let Some(sender) = self.answer.take() {
             let _ = sender.send(answer);
         }
+    }
+
+    /// Keeps the answer until it is delivered.
+    pub fn keep(&mut self, answer: Result<Decided, Failure>) {
+        self.kept = Some(answer);
+    }
+
+    /// Gives the answer that was kept, if one was.
+    pub fn deliver(&mut self) -> bool {
+        let kept = self.kept.take();
+        let is_there = kept.is_some();
+        kept.into_iter().for_each(|answer| self.answer(answer));
+        is_there
     }
 
     fn is_awaited(&self) -> bool {
@@ -95,10 +127,19 @@ impl Place {
     }
 }
 
+#[derive(Debug, Default)]
+struct Waiters {
+    /// In order of arrival.
+    waiting: VecDeque<Waiter>,
+    /// Work of each submitter that went before what it still has waiting, counted from a common beginning, so that one whose
+    /// parts are large does not go first again in each round trip. Only of those that were passed over.
+    served: HashMap<Submitter, u64>,
+}
+
 /// A queue in order of arrival, but that submitters take turns where there is more than one round trip's work.
 #[derive(Debug)]
 pub struct Queue {
-    waiters: Mutex<VecDeque<Waiter>>,
+    waiters: Mutex<Waiters>,
     arrived: Notify,
     round_trips: AtomicU64,
     max_waiting: usize,
@@ -116,15 +157,16 @@ impl Queue {
     /// [`Failure::QueueFull`].
     pub fn push(&self, part: Part, deadline: Instant, asking: bool) -> Result<Pending, Failure> {
         let (sender, answer) = oneshot::channel();
-        let submitter = task::try_id();
+        let submitter = Submitter::at_hand();
         let mut waiters = self.waiters.lock();
-        if waiters.len() >= self.max_waiting && !make_room(&mut waiters, submitter, self.max_waiting) {
+        let waiting = &mut waiters.waiting;
+        if waiting.len() >= self.max_waiting && !make_room(waiting, submitter, self.max_waiting) {
             return Err(Failure::QueueFull);
         }
         let place = Place { came: self.round_trips.load(Ordering::Relaxed), round_trip: Arc::default() };
-        let first = waiters.is_empty();
+        let first = waiting.is_empty();
         let (pending, answer) = (Pending { answer, place: place.clone() }, Some(sender));
-        waiters.push_back(Waiter { part, deadline, asking, submitter, place, answer });
+        waiting.push_back(Waiter { part, deadline, asking, submitter, place, answer, kept: None });
         drop(waiters);
         if first {
             self.arrived.notify_one();
@@ -156,8 +198,8 @@ impl Queue {
         }
     }
 
-    /// Takes what goes with the next round trip, at least one part and at most `most`. What would come too late is told so
-    /// instead: whose time is up, and of what others have gone before, whose time would be up before a `round_trip` is over.
+    /// Takes what goes with the next round trip, at least one part and at most `most`. Parts that would be late are
+    /// answered instead: those past their deadline, and, of those passed over, those whose deadline is within a `round_trip`.
     pub async fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         loop {
             let taken = self.take_now(most, round_trip);
@@ -171,15 +213,15 @@ impl Queue {
     /// Answers all that wait with a failure.
     pub fn fail(&self, failure: &Failure) {
         let waiters = std::mem::take(&mut *self.waiters.lock());
-        waiters.into_iter().for_each(|mut waiter| waiter.answer(Err(failure.clone())));
+        waiters.waiting.into_iter().for_each(|mut waiter| waiter.answer(Err(failure.clone())));
     }
 
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.waiters.lock().len()
+        self.waiters.lock().waiting.len()
     }
 
-    /// Waits until somebody waits. For one task.
+    /// Waits until a part waits. For one task.
     pub async fn wait(&self) {
         while self.waiting() == 0 {
             self.arrived.notified().await;
@@ -188,13 +230,14 @@ impl Queue {
 
     fn take_now(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         let mut waiters = self.waiters.lock();
-        let fits = |waiters: &VecDeque<Waiter>| {
-            waiters.len() <= most && waiters.iter().map(Waiter::work).sum::<u64>() <= MAX_ROUND_TRIP_WORK
+        let fits = |waiters: &Waiters| {
+            let waiting = &waiters.waiting;
+            waiting.len() <= most && waiting.iter().map(Waiter::work).sum::<u64>() <= MAX_ROUND_TRIP_WORK
         };
         if !fits(&waiters) {
-            waiters.retain(Waiter::is_awaited);
+            waiters.waiting.retain(Waiter::is_awaited);
         }
-        let mut taken = if fits(&waiters) { waiters.drain(..).collect() } else { take_turns(&mut waiters, most) };
+        let mut taken = if fits(&waiters) { waiters.take_all() } else { waiters.take_turns(most) };
         let (now, number) = (Instant::now(), self.round_trips.fetch_add(1, Ordering::Relaxed) + 1);
         taken.retain_mut(|waiter| {
             let passed_over = waiter.place.is_passed_over(number);
@@ -208,41 +251,59 @@ impl Queue {
     }
 }
 
-/// Takes one round trip's work, a turn of each submitter after the other; each in the order in which it came.
-fn take_turns(waiters: &mut VecDeque<Waiter>, most: usize) -> Vec<Waiter> {
-    let mut submitted: HashMap<Option<task::Id>, u64> = HashMap::new();
-    let turn = |(index, waiter): (usize, &Waiter)| {
-        let before = submitted.entry(waiter.submitter).or_default();
-        let turn = *before / TURN_WORK;
-        *before += waiter.work();
-        (turn, index)
-    };
-    let mut turns: Vec<_> = waiters.iter().enumerate().map(turn).collect();
-    turns.sort_unstable();
-    let (mut goes, mut work) = (vec![false; waiters.len()], 0);
-    for (count, (_, index)) in turns.into_iter().take(most).enumerate() {
-        work += waiters[index].work();
-        if count > 0 && work > MAX_ROUND_TRIP_WORK {
-            break;
+impl Waiters {
+    fn take_all(&mut self) -> Vec<Waiter> {
+        self.served.clear();
+        self.waiting.drain(..).collect()
+    }
+
+    /// Takes one round trip's work, a turn of each submitter after the other; each in the order in which it came. A submitter
+    /// that comes begins where the one that was served least is.
+    fn take_turns(&mut self, most: usize) -> Vec<Waiter> {
+        let least = self.served.values().copied().min().unwrap_or_default();
+        let served = |submitter: Submitter| self.served.get(&submitter).copied().unwrap_or(least);
+        let mut submitted: HashMap<Submitter, u64> = HashMap::new();
+        let turn = |(index, waiter): (usize, &Waiter)| {
+            let before = submitted.entry(waiter.submitter).or_insert_with(|| served(waiter.submitter));
+            let turn = *before / TURN_WORK;
+            *before += waiter.work();
+            (turn, index)
+        };
+        let mut turns: Vec<_> = self.waiting.iter().enumerate().map(turn).collect();
+        turns.sort_unstable();
+        let (mut goes, mut work) = (vec![false; self.waiting.len()], 0);
+        for (count, (_, index)) in turns.into_iter().take(most).enumerate() {
+            work += self.waiting[index].work();
+            if count > 0 && work > MAX_ROUND_TRIP_WORK {
+                break;
+            }
+            goes[index] = true;
         }
-        goes[index] = true;
+        let (mut taken, mut passed_over) = (Vec::new(), HashMap::new());
+        for (waiter, goes) in std::mem::take(&mut self.waiting).into_iter().zip(goes) {
+            if goes {
+                taken.push(waiter);
+            } else {
+                passed_over.entry(waiter.submitter).or_insert(served(waiter.submitter));
+                self.waiting.push_back(waiter);
+            }
+        }
+        for waiter in &taken {
+            passed_over.entry(waiter.submitter).and_modify(|served| *served += waiter.work());
+        }
+        self.served = passed_over;
+        taken
     }
-    let all = std::mem::take(waiters);
-    let mut taken = Vec::new();
-    for (waiter, goes) in all.into_iter().zip(goes) {
-        if goes { taken.push(waiter) } else { waiters.push_back(waiter) }
-    }
-    taken
 }
 
-/// Makes room for a part of a submitter, unless it has its share of the queue: by those whom nobody waits for any more, or
+/// Makes room for a part of a submitter, unless it has its share of the queue: by parts whose askers have gone, or
 /// else by what other submitters have beyond theirs.
-fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Option<task::Id>, max_waiting: usize) -> bool {
+fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Submitter, max_waiting: usize) -> bool {
     waiters.retain(Waiter::is_awaited);
     if waiters.len() < max_waiting {
         return true;
     }
-    let mut counts: HashMap<Option<task::Id>, usize> = HashMap::from([(submitter, 0)]);
+    let mut counts: HashMap<Submitter, usize> = HashMap::from([(submitter, 0)]);
     waiters.iter().for_each(|waiter| *counts.entry(waiter.submitter).or_default() += 1);
     let share = (max_waiting / counts.len()).max(1);
     if counts.get(&submitter).is_some_and(|own| *own >= share) {
@@ -261,95 +322,4 @@ fn make_room(waiters: &mut VecDeque<Waiter>, submitter: Option<task::Id>, max_wa
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ROUND_TRIP: Duration = Duration::from_millis(10);
-
-    fn later() -> Instant {
-        Instant::now() + Duration::from_secs(60)
-    }
-
-    #[tokio::test]
-    async fn those_whom_nobody_waits_for_make_room() {
-        let queue = Queue::new(2);
-        let first = queue.push(Part::default(), later(), false).unwrap();
-        let second = queue.push(Part::default(), later(), false).unwrap();
-        assert_eq!(queue.push(Part::default(), later(), false).unwrap_err(), Failure::QueueFull);
-        drop(second);
-        let third = queue.push(Part::default(), later(), false).unwrap();
-        drop(first);
-        let mut taken = queue.take(10, ROUND_TRIP).await;
-        assert_eq!((taken.len(), queue.waiting()), (1, 0), "nor is anything sent for them");
-        taken[0].answer(Err(Failure::Closed));
-        assert_eq!(queue.answer(third, later()).await, Err(Failure::Closed));
-    }
-
-    #[tokio::test]
-    async fn whose_time_is_up_is_told_and_not_sent() {
-        let queue = Queue::new(2);
-        let late = queue.push(Part::default(), Instant::now(), false).unwrap();
-        let in_time = queue.push(Part::default(), later(), true).unwrap();
-        assert!(queue.take(10, ROUND_TRIP).await[0].asking);
-        assert_eq!(queue.answer(late, later()).await, Err(Failure::Late));
-        assert!(matches!(queue.answer(in_time, later()).await, Err(Failure::Lost(_))), "dropped with its waiter");
-    }
-
-    /// Adds parts of so much work each, as one submitter.
-    async fn submit(queue: &Arc<Queue>, parts: usize, work: u32, deadline: Instant) -> Vec<Result<Pending, Failure>> {
-        let queue = Arc::clone(queue);
-        let push = move || (0..parts).map(|_| queue.push(Part { work, ..Part::default() }, deadline, false)).collect();
-        tokio::spawn(async move { push() }).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_round_trip_is_bounded_by_its_work_and_submitters_take_turns() {
-        let queue = Arc::new(Queue::new(10_000));
-        let heavy = submit(&queue, 1_000, 16, later()).await;
-        let light = submit(&queue, 1, 2, later()).await;
-        let taken = queue.take(1_024, ROUND_TRIP).await;
-        let work: u64 = taken.iter().map(Waiter::work).sum();
-        assert!((MAX_ROUND_TRIP_WORK - 16..=MAX_ROUND_TRIP_WORK).contains(&work), "{work}");
-        assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
-        assert_eq!(queue.waiting(), heavy.len() + light.len() - taken.len());
-        let one = submit(&queue, 1, 1_000_000, later()).await;
-        drop(heavy);
-        assert_eq!(queue.take(1_024, ROUND_TRIP).await.len(), one.len(), "more than a round trip's work goes alone");
-    }
-
-    #[tokio::test]
-    async fn what_others_went_before_is_shed_and_what_the_server_kept_waiting_is_late() {
-        let queue = Arc::new(Queue::new(10_000));
-        let mut heavy = submit(&queue, 200, 16, later()).await;
-        let taken = queue.take(1_024, ROUND_TRIP).await;
-        let (sent, passed_over) = (heavy.remove(0).unwrap(), heavy.pop().unwrap().unwrap());
-        assert!(matches!(queue.answer(sent, Instant::now()).await, Err(Failure::Lost(_))));
-        assert_eq!(queue.answer(passed_over, Instant::now()).await, Err(Failure::Shed));
-        let fresh = submit(&queue, 1, 1, later()).await.remove(0).unwrap();
-        assert_eq!(queue.answer(fresh, Instant::now()).await, Err(Failure::Late), "nothing was sent since");
-        drop(taken);
-    }
-
-    #[tokio::test]
-    async fn what_others_went_before_is_not_sent_too_late_for_its_answer() {
-        let queue = Arc::new(Queue::new(10_000));
-        let mut heavy = submit(&queue, 200, 16, later()).await;
-        let longer = 2 * later().duration_since(Instant::now());
-        assert_eq!(queue.take(1_024, longer).await.len(), 128, "these have all of their time");
-        let fresh = submit(&queue, 1, 1, later()).await;
-        assert_eq!(queue.take(1_024, longer).await.len(), fresh.len());
-        assert_eq!(queue.answer(heavy.pop().unwrap().unwrap(), later()).await, Err(Failure::Shed));
-    }
-
-    #[tokio::test]
-    async fn a_full_queue_is_shared_by_its_submitters() {
-        let queue = Arc::new(Queue::new(8));
-        let many = submit(&queue, 20, 1, later()).await;
-        assert_eq!(many.iter().filter(|pushed| pushed.is_ok()).count(), 8);
-        let few = submit(&queue, 2, 1, later()).await;
-        assert!(few.iter().all(Result::is_ok));
-        assert_eq!(queue.waiting(), 6, "the other has its half");
-        let last = many.into_iter().take(8).next_back().unwrap().unwrap();
-        assert_eq!(queue.answer(last, later()).await, Err(Failure::QueueFull));
-    }
-}
+mod tests;

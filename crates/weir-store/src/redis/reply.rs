@@ -1,4 +1,4 @@
-//! What the script answers.
+//! The script's replies.
 
 use deadpool_redis::redis::Value;
 use rmp::decode::{read_array_len, read_int, read_str_len};
@@ -14,13 +14,13 @@ use weir_core::{
 /// state, and a sum of several still is a number.
 pub const MAX_TIME: Micros = 1 << 60;
 
-/// What an answer tells of each level besides its decision.
+/// The fields of an answer for each level, besides its decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tells {
     /// Nothing.
     #[default]
     Decisions,
-    /// What was written, so that it can be taken back.
+    /// The change of the state, so that it can be undone.
     Changes,
     /// Whether the charge that was to be taken back stays.
     LeftCharged,
@@ -33,7 +33,7 @@ pub struct Decided {
     pub at: Micros,
     /// The decision of each level of the part.
     pub decisions: Decisions,
-    /// What became of the state of each level, where that was asked.
+    /// The change of each level's state, if requested.
     pub changes: Vec<Change>,
     /// Levels whose charge could not be taken back, where that was asked.
     pub left_charged: u64,
@@ -63,7 +63,7 @@ impl<'a> Answers<'a> {
     /// The answers in a reply.
     ///
     /// # Errors
-    /// What the server says instead, or [`Failure::Lost`] for what is no answer of the script.
+    /// The server's error, or [`Failure::Lost`] for a reply that is not the script's.
     pub fn new(reply: &'a Value) -> Result<Self, Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
@@ -104,7 +104,7 @@ impl<'a> Answers<'a> {
     /// The page that a reset has looked at: where to go on, if anywhere, and whether the key itself had a state.
     ///
     /// # Errors
-    /// What the server says instead.
+    /// The server's error.
     pub fn reset(reply: &'a Value) -> Result<(Option<Vec<u8>>, bool), Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;

@@ -29,7 +29,7 @@ const PAGE_PAUSE: Duration = Duration::from_millis(50);
 /// How long to look for who has a key whose slot moves.
 const KEY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is to be forgotten: the hash that holds the key's own states, what their fields begin with, and whether what is
+/// The scope of a reset: the hash that holds the key's own states, what their fields begin with, and whether what is
 /// below goes too.
 #[derive(Clone, Debug)]
 pub struct Forgotten {
@@ -39,7 +39,7 @@ pub struct Forgotten {
     pub rest: Vec<u8>,
     /// With all that is below.
     pub subtree: bool,
-    /// What is below has hashes of its own, whose names begin like this one's.
+    /// Keys below have hashes of their own, whose names begin like this one's.
     pub elsewhere: bool,
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn sha() -> &'static str {
     SCRIPT.get_hash()
 }
 
-/// What a call of the script does.
+/// The task of a call of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Decides plans.
@@ -49,7 +49,7 @@ pub async fn load(connection: MultiplexedConnection) -> RedisResult<()> {
 /// server that has lost the script gets it again.
 ///
 /// # Errors
-/// There is no reply, or the server's error.
+/// The connection failed before the reply, or the server answered with an error.
 pub async fn run(connection: MultiplexedConnection, key: &[u8], call: &[u8], asking: bool) -> RedisResult<Value> {
     let command = command(&[b"EVALSHA", sha().as_bytes(), b"1", key, call]);
     match query(connection.clone(), &command, asking).await {

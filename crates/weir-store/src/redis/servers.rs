@@ -48,7 +48,7 @@ enum Kind {
     Cluster(Cluster),
 }
 
-/// Who may scan.
+/// Permits to scan.
 struct Scans {
     /// One at a time.
     turn: Semaphore,

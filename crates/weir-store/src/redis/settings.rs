@@ -16,7 +16,7 @@ pub struct RedisSettings {
     pub password: Secret,
     /// A file that holds the password, read for each new connection.
     pub password_file: PathBuf,
-    /// What every key begins with, at most 128 bytes.
+    /// The prefix of every key, at most 128 bytes.
     pub key_prefix: String,
     /// Connections to each server.
     pub pool_size: usize,
@@ -28,11 +28,13 @@ pub struct RedisSettings {
     pub max_queue: usize,
     /// Most checks that share one call of the script.
     pub max_batch: usize,
+    /// Replicas that must have a charge before its check is answered; 0: none.
+    pub wait_replicas: u32,
     /// Whether this service says that it is not ready while a server is not asked.
     pub required_for_readiness: bool,
     /// How connections are encrypted.
     pub tls: TlsSettings,
-    /// Who Weir is to Sentinels.
+    /// Credentials for Sentinels.
     pub sentinel: SentinelSettings,
 }
 
@@ -48,6 +50,7 @@ impl Default for RedisSettings {
             command_timeout: Time(100_000),
             max_queue: 10_000,
             max_batch: 64,
+            wait_replicas: 0,
             required_for_readiness: false,
             tls: TlsSettings::default(),
             sentinel: SentinelSettings::default(),
@@ -61,7 +64,7 @@ impl Default for RedisSettings {
 pub struct TlsSettings {
     /// Whether connections are encrypted; `rediss://` says so too.
     pub enabled: bool,
-    /// Who may vouch for servers; without it, whom the system trusts.
+    /// CA certificates of servers; without it, those of the system.
     pub ca: PathBuf,
     /// The certificate shown to servers, with what leads to its issuer.
     pub cert: PathBuf,
@@ -71,7 +74,7 @@ pub struct TlsSettings {
     pub server_name: String,
 }
 
-/// Who Weir is to Sentinels, which have users of their own.
+/// Credentials for Sentinels, which have users of their own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SentinelSettings {

@@ -25,9 +25,9 @@ use weir_telemetry::LogLimit;
 /// Most parts of one round trip. More would make the last wait long for the first.
 const MAX_BATCH_PARTS: usize = 1_024;
 
-/// What all workers of a server share.
+/// The context that all workers of a server share.
 pub struct Context {
-    /// What the server is called in logs and metrics: its address, or the name by which Sentinels know it.
+    /// The server's name in logs and metrics: its address, or the name by which Sentinels know it.
     pub server: String,
     /// Where connections come from.
     pub pool: Arc<Pool>,
@@ -41,7 +41,9 @@ pub struct Context {
     pub command_timeout: Duration,
     /// Warnings of round trips that take much of the time of a check.
     pub slow_round_trips: LogLimit,
-    /// What is counted.
+    /// Warnings of charges that too few replicas have acknowledged in time.
+    pub replication_timeouts: LogLimit,
+    /// The store's metrics.
     pub meter: Arc<StoreMeter>,
 }
 
@@ -65,9 +67,9 @@ impl Context {
     }
 }
 
-/// Carries what waits in `queue`, for ever.
+/// Sends what waits in `queue`, until it is aborted.
 pub async fn run(queue: Arc<Queue>, context: Arc<Context>) {
-    // Before anybody asks, so that the first to ask does not wait for it.
+    // Before the first check, so that it does not wait for the connection.
     let first = match timeout(context.command_timeout, context.pool.get()).await {
         Ok(connection) => connection,
         Err(_) => Err(Failure::Connect("it takes longer than a check may take".into())),
@@ -101,7 +103,7 @@ async fn carry(
     round_trip: &mut Smoothed,
 ) -> Option<Pooled> {
     let deadline = batch.deadline();
-    // What is sent on a connection that is gone is lost, so it is not sent there.
+    // Commands on a closed connection are lost, so none is sent there.
     let connection = match held.filter(Pooled::is_usable) {
         Some(connection) => connection,
         None => match connect(batch, deadline, queue, context).await {
@@ -114,7 +116,12 @@ async fn carry(
     let since = Instant::now();
     // Those who ask have deadlines of their own. That they waited long does not make the server slow.
     let exchanged = timeout(context.command_timeout, batch.exchange(&connection, &settings)).await;
-    match exchanged.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into()))) {
+    let exchanged = exchanged.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
+    if let Err(failure) = &exchanged {
+        batch.fail(failure);
+    }
+    count_unacknowledged(batch.unacknowledged(), context);
+    match exchanged {
         Ok(refused) => {
             context.meter.took(StoreOp::Decide, since.elapsed());
             round_trip.measured(since.elapsed());
@@ -124,10 +131,25 @@ async fn carry(
         }
         Err(failure) => {
             context.breaker.failed(&failure);
-            batch.fail(&failure);
             connection.discard();
             None
         }
+    }
+}
+
+fn count_unacknowledged(answers: u64, context: &Context) {
+    if answers == 0 {
+        return;
+    }
+    context.meter.replication_timeouts(answers);
+    if context.replication_timeouts.allows(std::time::Instant::now()) {
+        warn!(
+            server = context.server,
+            wait_replicas = context.call_settings.wait_replicas,
+            answers,
+            "a failover would lose charges: too few replicas acknowledged them in time; such warnings come once a minute \
+             at most"
+        );
     }
 }
 
@@ -161,7 +183,7 @@ async fn connect(batch: &mut Batch, deadline: Instant, queue: &Queue, context: &
         }
         Err(_) => {}
     }
-    // It may take longer than a check may. Meanwhile nobody is to wait for it.
+    // It may take longer than a check may. No check waits for it meanwhile.
     let late = Failure::Connect("it takes longer than a check may take".into());
     context.breaker.trip(&late);
     batch.fail(&late);
@@ -174,7 +196,7 @@ async fn connect(batch: &mut Batch, deadline: Instant, queue: &Queue, context: &
     }
 }
 
-/// What a round trip tells of the server: nothing bad, or the worst of its refusals.
+/// Reports a round trip to the circuit breaker: success, or the worst of the server's refusals.
 fn after(refused: Option<Failure>, connection: Pooled, context: &Context) -> Option<Pooled> {
     let Some(failure) = refused else {
         context.breaker.succeeded();

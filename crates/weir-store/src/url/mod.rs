@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use weir_settings::Secret;
 
-/// What needs no `%` in a user, a master's name or a path.
+/// Characters that need no `%` in a user, a master's name or a path.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// Where counts live. [`fmt::Display`], [`fmt::Debug`] and [`Serialize`] show no password.
@@ -31,7 +31,7 @@ pub struct RedisUrl {
     pub topology: Topology,
     /// Whether the scheme asks for TLS (`rediss`). Settings may ask for it too.
     pub tls: bool,
-    /// Who Weir is to the servers. Settings stand above it.
+    /// Credentials for the servers. Settings override them.
     pub credentials: Option<Credentials>,
     /// The database; 0 on a Cluster.
     pub database: u32,
@@ -44,9 +44,9 @@ pub enum Topology {
     Single(Address),
     /// The master that Sentinels name.
     Sentinel {
-        /// Whom to ask, at least one.
+        /// The Sentinels, at least one.
         sentinels: Vec<Address>,
-        /// What they call the master.
+        /// The master's name at the Sentinels.
         master: String,
     },
     /// A Cluster.
@@ -70,7 +70,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Who a client is.
+/// A user and its password.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// The user; empty: `default`.

@@ -1,4 +1,4 @@
-//! Reading a store's URL. What is wrong is told in a sentence that holds nothing of the text but its scheme, for a password may
+//! Reading a store's URL. Errors hold nothing of the text but its scheme, for a password may
 //! stand anywhere in what is wrong.
 
 use std::str::FromStr;
@@ -102,7 +102,7 @@ fn cluster(rest: &str) -> Result<RedisUrl, String> {
     Ok(RedisUrl { topology, tls: false, credentials, database: 0 })
 }
 
-/// What stands before the last `@`, and what comes after it: passwords are pasted without being encoded.
+/// The text before the last `@`, and after it: passwords are pasted without being encoded.
 fn user_info(rest: &str) -> Result<(Option<Credentials>, &str), String> {
     match rest.rsplit_once('@') {
         Some((info, rest)) => Ok((Some(credentials(info)?), rest)),

@@ -133,15 +133,22 @@ pub struct RequestContext {
     /// The id of the caller's trace, or of the one that begins with this request.
     trace: Option<u128>,
     has_span: bool,
+    connection: u64,
     summary: Mutex<RequestSummary>,
 }
 
 impl RequestContext {
-    /// Of a request that begins, under the id that its caller gave it. `trace` is the one that it is part of; it may have a span
-    /// there.
-    pub fn new(surface: Surface, given: Option<RequestId>, trace: Option<u128>, has_span: bool) -> Self {
+    /// Of a request that begins on the connection of this number, under the id that its caller gave it. `trace` is the one that
+    /// it is part of; it may have a span there.
+    pub fn new(
+        surface: Surface,
+        connection: u64,
+        given: Option<RequestId>,
+        trace: Option<u128>,
+        has_span: bool,
+    ) -> Self {
         let id = given.map_or_else(OnceLock::new, OnceLock::from);
-        Self { surface, since: Instant::now(), id, trace, has_span, summary: Mutex::default() }
+        Self { surface, since: Instant::now(), id, trace, has_span, connection, summary: Mutex::default() }
     }
 
     /// The request's id, made where it has none.
@@ -200,6 +207,11 @@ pub fn request_id() -> Option<String> {
     CURRENT.try_with(|context| context.id().to_string()).ok()
 }
 
+/// The number of the connection that the request at hand came on.
+pub fn connection() -> Option<u64> {
+    CURRENT.try_with(|context| context.connection).ok()
+}
+
 /// The trace of the request at hand, where it has one.
 pub fn trace_id() -> Option<String> {
     CURRENT.try_with(|context| context.trace_id()).ok().flatten()
@@ -251,9 +263,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_id_is_made_once_for_whoever_asks_below() {
-        assert_eq!((request_id(), trace_id(), store_call_began()), (None, None, None));
+        assert_eq!((request_id(), trace_id(), connection(), store_call_began()), (None, None, None, None));
         let surface = Surface::Http { method: "POST", route: "/v1/check" };
-        let context = Arc::new(RequestContext::new(surface, None, None, false));
+        let context = Arc::new(RequestContext::new(surface, 7, None, None, false));
         let (first, there) = within(Arc::clone(&context), async {
             summarize(|summary| summary.degraded = true);
             (request_id(), tokio::spawn(carried(async { request_id() })).await.unwrap())
@@ -261,6 +273,7 @@ mod tests {
         .await;
         assert!(first.is_some() && first == there && first == enter(&context, request_id));
         assert_eq!(context.known_id().map(ToString::to_string), first);
+        assert_eq!(enter(&context, connection), Some(7));
         assert!(context.take_summary().degraded);
     }
 }

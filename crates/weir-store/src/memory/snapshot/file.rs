@@ -16,7 +16,7 @@ use weir_core::domain::Clock;
 /// Ends the name of a file that is being written.
 const TEMPORARY: &str = ".tmp";
 
-/// What was written.
+/// The outcome of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
     /// How many states.
@@ -29,7 +29,7 @@ pub struct Saved {
 /// blocks.
 ///
 /// # Errors
-/// What the system says; then the file is as it was.
+/// The system's error; then the file is as it was.
 pub fn save<C: Clock>(store: &MemoryStore<C>, path: &Path) -> io::Result<Saved> {
     // By a name of its own, so that no two writers write into one file.
     let beside = with_suffix(path, &format!(".{:016x}{TEMPORARY}", RandomState::new().hash_one(())));
@@ -54,7 +54,7 @@ fn save_beside<C: Clock>(store: &MemoryStore<C>, path: &Path, beside: &Path) -> 
 /// no file.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
     let aside = with_suffix(path, ".rejected");
     Ok(absent_is_fine(fs::rename(path, &aside))?.map(|()| aside))

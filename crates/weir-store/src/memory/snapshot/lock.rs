@@ -23,10 +23,10 @@ pub struct SnapshotLock {
 
 impl SnapshotLock {
     /// Takes the lock of the snapshot at `path`, in a file beside it, which stays there. `None`: another process has it.
-    /// What a process that was killed while it wrote has left is removed.
+    /// Removes the leftovers of a process that was killed while it wrote.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn take(path: &Path) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);

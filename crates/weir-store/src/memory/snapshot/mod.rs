@@ -37,7 +37,7 @@ use weir_core::domain::{
 };
 use weir_settings::Time;
 
-/// What every snapshot begins with.
+/// The first bytes of every snapshot.
 const MAGIC: &[u8; 8] = b"weirsnap";
 /// The version of the form. Another form gets another number; a file of a later one is refused.
 const VERSION: u32 = 1;

@@ -25,7 +25,7 @@ pub struct Snapshot {
     algorithms: Vec<String>,
 }
 
-/// What was loaded.
+/// The outcome of loading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// States that the file holds.
@@ -74,7 +74,7 @@ impl Snapshot {
         self.clock
     }
 
-    /// Adds the states to a store that serves nobody yet, as far as it has room and they have not expired. `anchor_of` tells
+    /// Adds the states to a store that serves no requests yet, as far as it has room and they have not expired. `anchor_of` tells
     /// the anchor of a domain, which it is given as [`weir_core::domain::key::domain_name`].
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What comes back from a file, and what is refused.
+//! States that come back from a file, and files that are rejected.
 
 use std::{
     fs,

@@ -35,12 +35,12 @@ const REFRESH_PAUSE_AFTER_MOVE: Duration = Duration::from_secs(1);
 /// How often to refresh while something is wrong with a master.
 const REFRESH_WHEN_DOWN: Duration = Duration::from_millis(200);
 
-/// What asks for refreshes, and what is remembered between them.
+/// Requests for refreshes, and the state between them.
 #[derive(Default)]
 pub struct Refresh {
     doubted: Notify,
     moved: Notify,
-    /// Who said of itself, or of whom was said, that a slot has moved there: it knows the latest.
+    /// The node that a slot has moved to last: it knows the latest map.
     named: Mutex<Option<Address>>,
     /// Refreshes so far, so that each asks another node first.
     turn: AtomicUsize,
@@ -127,7 +127,7 @@ impl Shared {
         Err(last)
     }
 
-    /// Who is named by the last move, then the masters, those that answer before the others, each time another one first,
+    /// The node named by the last move, then the masters, those that answer before the others, each time another one first,
     /// then the seeds.
     fn whom_to_ask(&self) -> Vec<Address> {
         let map = self.map.load();

@@ -26,7 +26,7 @@ pub struct Sentinels {
     addresses: Vec<Address>,
     master: String,
     connector: Arc<Connector>,
-    /// Who led to the master last, and is asked first.
+    /// The Sentinel that led to the master last; it is asked first.
     first: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl Sentinels {
         Self { addresses, master, connector, first: AtomicUsize::new(0) }
     }
 
-    /// What they call the master.
+    /// The master's name at the Sentinels.
     pub fn master(&self) -> &str {
         &self.master
     }
@@ -88,14 +88,14 @@ impl Sentinels {
         sentinel: &Address,
         deadline: Instant,
     ) -> Result<Address, Failure> {
-        let told = |why: &str| Failure::Connect(format!("the Sentinel {sentinel} {why}").into());
+        let failed = |why: &str| Failure::Connect(format!("the Sentinel {sentinel} {why}").into());
         let question = command(&[b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self.master.as_bytes()]);
         let asked = timeout_at(deadline, query(connection.clone(), &question, false)).await;
-        let reply = asked.map_err(|_| told("does not answer in time"))?;
+        let reply = asked.map_err(|_| failed("does not answer in time"))?;
         let reply = reply.map_err(|error| self.connector.refused(sentinel, error))?;
         match from_redis_value(reply) {
             Ok((host, port)) => Ok(Address::Tcp { host, port }),
-            Err(_) => Err(told(&format!("knows no master `{}`", self.master))),
+            Err(_) => Err(failed(&format!("knows no master `{}`", self.master))),
         }
     }
 }

@@ -17,13 +17,13 @@ use crate::{
 /// Between two questions to a Sentinel. For about so long a master that is replaced while it lives goes on taking checks after
 /// the other is named, and what they charge is lost.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Rounds in a row in which too few answer, before that is told.
+/// Rounds in a row in which too few answer, before that is logged.
 const SILENT_ROUNDS: u32 = 8;
 
-/// What a Sentinel said last; `None`: it did not answer.
+/// The master that a Sentinel named last; `None`: it did not answer.
 type Said = Option<Address>;
 
-/// Asks all Sentinels for ever who the master is, and ends the connections of `pool` to every other one once more than half of
+/// Polls all Sentinels for the master until it is dropped, and ends the connections of `pool` to every other one once more than half of
 /// them name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
 /// about ten seconds, and a Sentinel that was cut off may name it for longer.
 pub async fn watch(sentinels: &Sentinels, pool: &Pool) {
@@ -59,14 +59,14 @@ impl Sentinels {
     }
 
     async fn judge(&self, said: &[Mutex<Said>], pool: &Pool) {
-        let (mut silent, mut told) = (0, None);
+        let (mut silent, mut logged) = (0, None);
         loop {
             sleep(PAUSE).await;
             let said: Vec<Said> = said.iter().map(|said| said.lock().clone()).collect();
             self.log_silence(&said, &mut silent);
             let Some(master) = majority(&said) else { continue };
             if !pool.leads_elsewhere(master) {
-                told = None;
+                logged = None;
                 self.begin_with_one_that_names(&said, master);
                 continue;
             }
@@ -80,12 +80,12 @@ impl Sentinels {
                 }
                 Err(failure) => {
                     let failure = failure.to_string();
-                    if told.as_ref() != Some(&failure) {
+                    if logged.as_ref() != Some(&failure) {
                         warn!(
                             master = self.master, to = %master, error = failure,
                             "the Sentinels name another master, which takes no checks: they go on where they went"
                         );
-                        told = Some(failure);
+                        logged = Some(failure);
                     }
                 }
             }
@@ -122,7 +122,7 @@ impl Sentinels {
     }
 }
 
-/// Whom more than half name.
+/// The master that more than half name.
 fn majority(said: &[Said]) -> Option<&Address> {
     let count = |named: &Address| said.iter().flatten().filter(|other| *other == named).count();
     said.iter().flatten().find(|named| 2 * count(named) > said.len())

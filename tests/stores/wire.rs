@@ -1,4 +1,4 @@
-//! What stands between a service and its store: a long way, on which replies may be lost.
+//! What stands between a service and its store: a long way, on which replies may be lost, or a narrow one.
 
 use std::{
     io::{Read, Write},
@@ -24,6 +24,15 @@ pub struct Wire {
 impl Wire {
     /// To this server, whose replies take so much longer.
     pub fn to(server: &Server, delay: Duration) -> Self {
+        Self::new(server, delay, None)
+    }
+
+    /// To this server, with so many bytes a second of requests on each connection.
+    pub fn narrow(server: &Server, bytes_per_second: u32) -> Self {
+        Self::new(server, Duration::ZERO, Some(bytes_per_second))
+    }
+
+    fn new(server: &Server, delay: Duration, bytes_per_second: Option<u32>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("it listens").port();
         let (lose_next, socket): (Arc<AtomicBool>, PathBuf) = (Arc::default(), server.socket());
@@ -31,7 +40,7 @@ impl Wire {
         // It waits for more until the test's process ends.
         spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                carry(client, &socket, &lose, delay);
+                carry(client, &socket, &lose, delay, bytes_per_second);
             }
         });
         Self { port, lose_next }
@@ -49,13 +58,27 @@ impl Wire {
 }
 
 /// Carries what the two say to each other, until either ends or a reply is lost and the connection with it.
-fn carry(client: TcpStream, socket: &Path, lose_next: &Arc<AtomicBool>, delay: Duration) {
+fn carry(
+    client: TcpStream,
+    socket: &Path,
+    lose_next: &Arc<AtomicBool>,
+    delay: Duration,
+    bytes_per_second: Option<u32>,
+) {
     let Ok(server) = UnixStream::connect(socket) else { return };
     client.set_nodelay(true).expect("a socket");
     let (mut requests, mut to_server) = (client.try_clone().expect("a handle"), server.try_clone().expect("a handle"));
     spawn(move || {
+        let mut bytes = [0; 4_096];
         // What is wrong with either end shows at the other.
-        let _ = std::io::copy(&mut requests, &mut to_server);
+        while let Ok(length @ 1..) = requests.read(&mut bytes) {
+            if let Some(rate) = bytes_per_second {
+                sleep(Duration::from_secs(length as u64) / rate);
+            }
+            if to_server.write_all(&bytes[..length]).is_err() {
+                break;
+            }
+        }
         let _ = to_server.shutdown(Shutdown::Both);
     });
     let (mut replies, mut to_client, lose_next) = (server, client, Arc::clone(lose_next));

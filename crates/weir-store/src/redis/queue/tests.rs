@@ -1,0 +1,141 @@
+//! Bounds of a round trip, turns of submitters, and the queue's own bound.
+
+use super::*;
+use weir_telemetry::request::{RequestContext, Surface};
+
+const ROUND_TRIP: Duration = Duration::from_millis(10);
+
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+#[tokio::test]
+async fn those_whom_nobody_waits_for_make_room() {
+    let queue = Queue::new(2);
+    let first = queue.push(Part::default(), later(), false).unwrap();
+    let second = queue.push(Part::default(), later(), false).unwrap();
+    assert_eq!(queue.push(Part::default(), later(), false).unwrap_err(), Failure::QueueFull);
+    drop(second);
+    let third = queue.push(Part::default(), later(), false).unwrap();
+    drop(first);
+    let mut taken = queue.take(10, ROUND_TRIP).await;
+    assert_eq!((taken.len(), queue.waiting()), (1, 0), "nor is anything sent for them");
+    taken[0].answer(Err(Failure::Closed));
+    assert_eq!(queue.answer(third, later()).await, Err(Failure::Closed));
+}
+
+#[tokio::test]
+async fn whose_time_is_up_is_told_and_not_sent() {
+    let queue = Queue::new(2);
+    let late = queue.push(Part::default(), Instant::now(), false).unwrap();
+    let in_time = queue.push(Part::default(), later(), true).unwrap();
+    assert!(queue.take(10, ROUND_TRIP).await[0].asking);
+    assert_eq!(queue.answer(late, later()).await, Err(Failure::Late));
+    assert!(matches!(queue.answer(in_time, later()).await, Err(Failure::Lost(_))), "dropped with its waiter");
+}
+
+/// Adds parts of so much work each, as one submitter.
+async fn submit(queue: &Arc<Queue>, parts: usize, work: u32, deadline: Instant) -> Vec<Result<Pending, Failure>> {
+    let queue = Arc::clone(queue);
+    let push = move || (0..parts).map(|_| queue.push(Part { work, ..Part::default() }, deadline, false)).collect();
+    tokio::spawn(async move { push() }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_round_trip_is_bounded_by_its_work_and_submitters_take_turns() {
+    let queue = Arc::new(Queue::new(10_000));
+    let heavy = submit(&queue, 1_000, 16, later()).await;
+    let light = submit(&queue, 1, 2, later()).await;
+    let taken = queue.take(1_024, ROUND_TRIP).await;
+    let work: u64 = taken.iter().map(Waiter::work).sum();
+    assert!((MAX_ROUND_TRIP_WORK - 16..=MAX_ROUND_TRIP_WORK).contains(&work), "{work}");
+    assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
+    assert_eq!(queue.waiting(), heavy.len() + light.len() - taken.len());
+    let one = submit(&queue, 1, 1_000_000, later()).await;
+    drop(heavy);
+    assert_eq!(queue.take(1_024, ROUND_TRIP).await.len(), one.len(), "more than a round trip's work goes alone");
+}
+
+/// Adds a part of so much work as a call of its own on a connection.
+async fn call(queue: &Arc<Queue>, connection: u64, work: u32) -> Pending {
+    let surface = Surface::Grpc { service: "s", method: "m" };
+    let context = Arc::new(RequestContext::new(surface, connection, None, None, false));
+    let queue = Arc::clone(queue);
+    let push = async move { queue.push(Part { work, ..Part::default() }, later(), false).unwrap() };
+    tokio::spawn(request::within(context, push)).await.unwrap()
+}
+
+#[tokio::test]
+async fn parts_that_fill_round_trips_leave_others_their_turn() {
+    let queue = Arc::new(Queue::new(10_000));
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        waiting.extend(submit(&queue, 100, 3_000, later()).await);
+    }
+    for _ in 0..5 {
+        queue.take(1_024, ROUND_TRIP).await;
+    }
+    waiting.extend(submit(&queue, 1, 1, later()).await);
+    let mut works = Vec::new();
+    for _ in 0..4 {
+        works.extend(queue.take(1_024, ROUND_TRIP).await.iter().map(Waiter::work));
+    }
+    assert!(works.contains(&1), "{works:?}: behind at most one part of each");
+}
+
+#[tokio::test]
+async fn the_calls_of_one_connection_share_its_turns() {
+    let queue = Arc::new(Queue::new(10_000));
+    let mut calls = Vec::new();
+    for _ in 0..1_000 {
+        calls.push(call(&queue, 1, 16).await);
+    }
+    calls.push(call(&queue, 2, 2).await);
+    let taken = queue.take(1_024, ROUND_TRIP).await;
+    assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
+    // They have the room of the queue together, too.
+    let queue = Arc::new(Queue::new(8));
+    let mut calls = Vec::new();
+    for _ in 0..8 {
+        calls.push(call(&queue, 1, 1).await);
+    }
+    calls.push(call(&queue, 2, 1).await);
+    let kicked_out = queue.answer(calls.swap_remove(7), later()).await;
+    assert_eq!((kicked_out, queue.waiting()), (Err(Failure::QueueFull), 5));
+}
+
+#[tokio::test]
+async fn what_others_went_before_is_shed_and_what_the_server_kept_waiting_is_late() {
+    let queue = Arc::new(Queue::new(10_000));
+    let mut heavy = submit(&queue, 200, 16, later()).await;
+    let taken = queue.take(1_024, ROUND_TRIP).await;
+    let (sent, passed_over) = (heavy.remove(0).unwrap(), heavy.pop().unwrap().unwrap());
+    assert!(matches!(queue.answer(sent, Instant::now()).await, Err(Failure::Lost(_))));
+    assert_eq!(queue.answer(passed_over, Instant::now()).await, Err(Failure::Shed));
+    let fresh = submit(&queue, 1, 1, later()).await.remove(0).unwrap();
+    assert_eq!(queue.answer(fresh, Instant::now()).await, Err(Failure::Late), "nothing was sent since");
+    drop(taken);
+}
+
+#[tokio::test]
+async fn what_others_went_before_is_not_sent_too_late_for_its_answer() {
+    let queue = Arc::new(Queue::new(10_000));
+    let mut heavy = submit(&queue, 200, 16, later()).await;
+    let longer = 2 * later().duration_since(Instant::now());
+    assert_eq!(queue.take(1_024, longer).await.len(), 128, "these have all of their time");
+    let fresh = submit(&queue, 1, 1, later()).await;
+    assert_eq!(queue.take(1_024, longer).await.len(), fresh.len());
+    assert_eq!(queue.answer(heavy.pop().unwrap().unwrap(), later()).await, Err(Failure::Shed));
+}
+
+#[tokio::test]
+async fn a_full_queue_is_shared_by_its_submitters() {
+    let queue = Arc::new(Queue::new(8));
+    let many = submit(&queue, 20, 1, later()).await;
+    assert_eq!(many.iter().filter(|pushed| pushed.is_ok()).count(), 8);
+    let few = submit(&queue, 2, 1, later()).await;
+    assert!(few.iter().all(Result::is_ok));
+    assert_eq!(queue.waiting(), 6, "the other has its half");
+    let last = many.into_iter().take(8).next_back().unwrap().unwrap();
+    assert_eq!(queue.answer(last, later()).await, Err(Failure::QueueFull));
+}

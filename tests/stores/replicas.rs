@@ -1,0 +1,71 @@
+//! `store.redis.wait_replicas`: a check is answered once so many replicas have its charge, or once the time for that is over.
+
+use std::{thread::sleep, time::Duration};
+
+use weir_test_redis::{Options, Server as Redis, eventually};
+
+use crate::{
+    service::{hash_of, patient, runtime, window},
+    support::{Server, requests::check},
+};
+
+/// How long a replica is left alone before it may acknowledge: far less than it is waited for.
+const AWAY: Duration = Duration::from_millis(300);
+const TIMEOUTS: &str = "weir_store_replication_timeouts_total{store=\"redis\"}";
+
+/// A master, and a replica that has all that it has.
+fn replicated() -> (Redis, Redis) {
+    let master = Redis::start(Options::port());
+    let replica = Redis::start(Options::port().set("replicaof", &format!("127.0.0.1 {}", master.port())));
+    eventually("the replica follows", || match master.info("slave0")? {
+        state if state.contains("state=online") => Ok(()),
+        state => Err(state),
+    });
+    (master, replica)
+}
+
+fn waiting(master: &Redis, command_timeout: &str) -> Server {
+    patient(&master.url())
+        .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", command_timeout)
+        .env("WEIR_STORE__REDIS__WAIT_REPLICAS", "1")
+        .policy(&format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }}", window(9)))
+        .start()
+}
+
+#[test]
+fn a_check_is_answered_once_a_replica_has_its_charge() {
+    let (master, replica) = replicated();
+    // A replica has half of this.
+    let service = waiting(&master, "60s");
+    let runtime = runtime();
+    let mut client = runtime.block_on(service.client());
+    replica.pause();
+    let answer = runtime.spawn(async move { client.check(check(&["user", "alex"])).await });
+    let hash = hash_of(&["user", "alex"]);
+    let charged = |server: &Redis| server.command(&[b"HLEN", &hash[..]]);
+    let none = charged(&Redis::start(Options::socket()));
+    eventually("the master has it", || if charged(&master) == none { Err("not yet".to_owned()) } else { Ok(()) });
+    sleep(AWAY);
+    assert!(!answer.is_finished(), "answered before the replica has it");
+    replica.resume();
+    let answer = runtime.block_on(answer).expect("a task").expect("an answer").into_inner();
+    assert!(answer.allowed && !answer.degraded, "{answer:?}");
+    assert_ne!(charged(&replica), none);
+    assert_eq!(service.metric(TIMEOUTS), 0.0);
+}
+
+#[test]
+fn without_a_replica_checks_are_answered_after_a_while_and_counted() {
+    let (master, mut replica) = replicated();
+    let service = waiting(&master, "1s");
+    replica.kill();
+    let runtime = runtime();
+    let mut client = runtime.block_on(service.client());
+    for number in 1..=2 {
+        let answer = runtime.block_on(client.check(check(&["user", "alex"]))).expect("an answer").into_inner();
+        assert!(answer.allowed && !answer.degraded, "{answer:?}");
+        assert_eq!((answer.remaining, service.metric(TIMEOUTS)), (9 - number, number as f64));
+    }
+    let warned = service.log().into_iter().filter(|line| line.contains("a failover would lose charges")).count();
+    assert_eq!(warned, 1, "once a minute at most");
+}
