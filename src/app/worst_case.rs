@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use weir_server::max_open;
 use weir_store::StoreUrl;
 
 use super::MAX_REQUESTS_TO_A_SHARED_STORE;
@@ -42,21 +43,22 @@ impl WorstCase {
     pub fn of(settings: &Settings) -> Self {
         let (grpc, http) = (&settings.grpc, &settings.http);
         let part = |what, count, bytes_each| Part { what, count, bytes_each };
+        let [open_grpc, open_http] = [grpc.max_connections, http.max_connections].map(max_open);
         let mut parts = vec![
             part("the process", 1, BASE_BYTES),
             part("states (store.max_keys)", settings.store.max_keys, STATE_BYTES),
-            part("gRPC connections (grpc.max_connections)", grpc.max_connections, CONNECTION_BYTES),
+            part("gRPC connections (grpc.max_connections, and those that end)", open_grpc, CONNECTION_BYTES),
             part(
                 "calls not yet dispatched (grpc.max_streams of each connection)",
-                grpc.max_connections.saturating_mul(grpc.max_streams as usize),
+                open_grpc.saturating_mul(grpc.max_streams as usize),
                 NEW_CALL_BYTES,
             ),
             part("calls that wait for their message", MAX_WAITING_OR_ENDING, CALL_BYTES),
             part("unfinished messages", 1, MAX_WAITING_BYTES),
-            part("health watches", grpc.max_connections.saturating_mul(MAX_WATCHES), WATCH_BYTES),
+            part("health watches", open_grpc.saturating_mul(MAX_WATCHES), WATCH_BYTES),
             part("reflection streams", MAX_REFLECTIONS, STREAM_BYTES),
             part("streams of checks (grpc.max_open_streams)", grpc.max_open_streams, STREAM_BYTES),
-            part("HTTP connections (http.max_connections)", http.max_connections, CONNECTION_BYTES),
+            part("HTTP connections (http.max_connections, and those that end)", open_http, CONNECTION_BYTES),
         ];
         if settings.store.url != StoreUrl::Memory {
             for (what, setting) in [

@@ -9,6 +9,8 @@ use std::{
     },
 };
 
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
 use crate::support::{
     PATIENCE, Server,
     raw::Raw,
@@ -62,9 +64,10 @@ fn what_a_client_does_wrong_fills_no_log() {
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_CONNECTIONS", "2").start();
-    let mut held = [server.client().await, server.client().await];
-    for client in &mut held {
-        client.check(check(&["free"])).await.expect("an answer");
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut health = HealthClient::new(server.channel().await);
+        held.push((health.watch(HealthCheckRequest::default()).await.expect("a watch"), health));
     }
     send_and_wait(&server.grpc, b"");
     server.wait_for_metric("weir_connections_refused_total{listener=\"grpc\"}", 1.0);

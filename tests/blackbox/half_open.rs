@@ -3,13 +3,14 @@
 use std::{net::TcpStream, time::Duration};
 
 use hyper::{Request, header::HeaderMap};
+use rustix::process::Signal;
 use tonic::{Code, Status};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
 use tonic_types::StatusExt;
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
-    support::{Server, eventually, eventually_async, in_time, raw::Raw, requests::check, server::Setup},
+    support::{Server, eventually, eventually_async, http, in_time, raw::Raw, requests::check, server::Setup},
     tokens::{by, caller, token},
 };
 
@@ -177,6 +178,30 @@ async fn streams_of_checks_are_bounded_for_the_port() {
 /// Connects so often and says nothing.
 fn silent(address: &str, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| TcpStream::connect(address).expect("a connection")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn idle_connections_make_room_for_new_ones_and_those_with_a_call_stay() {
+    let bounds = [("WEIR_GRPC__MAX_CONNECTIONS", "16"), ("WEIR_HTTP__MAX_CONNECTIONS", "16")];
+    let server = bounds.iter().fold(Setup::new().policy(POLICY), |setup, (name, value)| setup.env(name, value)).start();
+    let mut health = HealthClient::new(server.channel().await);
+    let mut watch = health.watch(HealthCheckRequest::default()).await.expect("a watch").into_inner();
+    assert!(in_time("a status", watch.message()).await.expect("it goes on").is_some());
+    let mut idle = Vec::new();
+    for _ in 0..32 {
+        let mut client = server.client().await;
+        client.check(check(&["user", "alex"])).await.expect("an answer");
+        let mut http = http::Client::connect(&server.http).expect("a connection");
+        assert_eq!(http.ask("GET /healthz", &[], b"").expect("an answer").status, 200);
+        idle.push((client, http));
+    }
+    for listener in ["grpc", "http"] {
+        let series = format!("weir_connections_ended_total{{listener=\"{listener}\",reason=\"crowded\"}}");
+        eventually("those that are idle end", || (server.metric(&series) >= 16.0).then_some(()));
+    }
+    server.signal(Signal::TERM);
+    let last = in_time("the end of service", watch.message()).await;
+    assert!(last.is_ok_and(|status| status.is_some()), "the connection with a call stays");
 }
 
 #[tokio::test]

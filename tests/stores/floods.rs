@@ -72,7 +72,8 @@ fn calls_of_one_connection_leave_others_their_turn() {
     let service = narrow(&redis);
     let runtime = runtime();
     let flood = Flood::default();
-    ["heavy", "more"].into_iter().for_each(|user| flood.calls(&service, &runtime, heavy(user)));
+    // Of each, grpc.max_streams calls are open at once.
+    (0..CONNECTIONS).for_each(|number| flood.calls(&service, &runtime, heavy(&format!("heavy{number}"))));
     flood.leaves_a_good_client_its_turn(&service, &runtime);
 }
 

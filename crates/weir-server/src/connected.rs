@@ -14,9 +14,9 @@ use weir_core::domain::time::SECOND;
 
 use crate::{
     Traffic,
+    activity::{Activity, Busy},
     close::CloseSignal,
     drain::Drain,
-    lifetime::{Activity, Busy},
     metrics::ListenerMeter,
     rate::Rate,
     tls::Bearer,
@@ -36,7 +36,7 @@ pub struct Connected {
     /// Cancelled once that certificate is not accepted any more.
     pub revoked: CancellationToken,
     is_authenticated: Arc<AtomicBool>,
-    activity: Option<Arc<Activity>>,
+    activity: Arc<Activity>,
     meter: Option<Arc<ListenerMeter>>,
 }
 
@@ -68,7 +68,7 @@ impl Connected {
             bearer: None,
             revoked: CancellationToken::new(),
             is_authenticated: Arc::default(),
-            activity: None,
+            activity: Arc::new(Activity::new(false)),
             meter: None,
         }
     }
@@ -79,7 +79,7 @@ impl Connected {
     }
 
     /// The same with the bounds and counters of its listener.
-    pub(crate) fn bounded(self, traffic: &Traffic, activity: Option<Arc<Activity>>, meter: Arc<ListenerMeter>) -> Self {
+    pub(crate) fn bounded(self, traffic: &Traffic, activity: Arc<Activity>, meter: Arc<ListenerMeter>) -> Self {
         let rate = NonZeroU32::new(traffic.max_requests_per_second);
         let rate = rate.map(|most| Arc::new(Rate::new(most, SECOND)));
         Self { rate, activity, meter: Some(meter), ..self }
@@ -103,7 +103,7 @@ impl Connected {
     /// A request begins.
     #[inline]
     pub fn begin(&self) -> InFlight {
-        InFlight { _busy: self.activity.as_ref().map(Activity::begin) }
+        InFlight { _busy: Some(self.activity.begin()) }
     }
 
     /// A client of this connection has shown who it is, or need not.

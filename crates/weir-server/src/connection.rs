@@ -21,11 +21,13 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    activity::Activity,
     close::CloseSignal,
     connected::Connected,
     drain::Drain,
-    lifetime::{Asked, CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Seat},
+    lifetime::{Asked, CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime},
     metrics::ListenerMeter,
+    seats::Seat,
     server::{ConnectionSettings, Serve},
     tls::{Bearer, Clients, Tls},
 };
@@ -72,6 +74,8 @@ pub(crate) struct Connection<R> {
     pub(crate) clients: Option<Arc<dyn Clients>>,
     /// Its metrics.
     pub(crate) meter: Arc<ListenerMeter>,
+    /// Its requests in flight.
+    pub(crate) activity: Arc<Activity>,
     /// Its place among the open ones.
     pub(crate) seat: Seat,
 }
@@ -165,10 +169,9 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { service, settings, drain, meter, seat, .. } = self;
-        let lifetime = Lifetime::new(&settings.traffic, Some(seat));
+        let Self { service, settings, drain, meter, activity, seat, .. } = self;
+        let lifetime = Lifetime::new(&settings.traffic, Arc::clone(&activity), Some(seat));
         let connected = Connected::new(drain.clone()).shown(bearer, revoked);
-        let activity = lifetime.activity().cloned();
         let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&meter));
         let close = connected.close.clone();
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.asked()));
@@ -185,7 +188,7 @@ impl<R: Serve> Connection<R> {
             () = revoked.as_mut() => CloseReason::Revoked,
         };
         count(why, &meter);
-        if why == CloseReason::Crowded {
+        if why == CloseReason::Crowded && !lifetime.asked().anything() {
             return Ok(());
         }
         let mut grace = settings.traffic.max_connection_age_grace.duration();
@@ -227,15 +230,15 @@ async fn soon_after(end: impl Future<Output = ()>) {
 
 /// Waits until a connection is to be closed after GOAWAY, and ends its streams before.
 async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, asked: &Asked) {
-    // Without a request nothing is in flight, unless one crosses the GOAWAY.
-    if why == CloseReason::Revoked || !asked.anything() {
+    // Nothing is in flight without a request, nor on an evicted connection, unless a request crosses the GOAWAY.
+    if matches!(why, CloseReason::Revoked | CloseReason::Crowded) || !asked.anything() {
         let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOODBYE_TIMEOUT };
         tokio::select! {
             biased;
             () = drain.cut() => return,
             () = sleep(left_open) => {}
         }
-        if why == CloseReason::Revoked || !asked.anything() {
+        if matches!(why, CloseReason::Revoked | CloseReason::Crowded) || !asked.anything() {
             return;
         }
     }

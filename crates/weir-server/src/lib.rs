@@ -2,6 +2,7 @@
 //! bounds on connections and requests, TLS whose files may change, connections that end gracefully (GOAWAY), and a drain. It
 //! knows neither paths nor messages: a [`Serve`] answers.
 
+mod activity;
 mod address;
 mod close;
 mod connected;
@@ -13,6 +14,7 @@ mod listener;
 pub mod metrics;
 mod places;
 mod rate;
+mod seats;
 mod server;
 mod slots;
 pub mod tls;
@@ -27,6 +29,7 @@ pub use lifetime::CloseReason;
 pub use listener::Listener;
 pub use places::{Place, Places};
 pub use rate::{Pace, Rate};
+pub use seats::max_open;
 pub use server::{ConnectionSettings, Serve, Server};
 pub use slots::{Slot, Slots};
 pub use traffic::Traffic;

@@ -4,18 +4,17 @@ use std::{
     future::pending,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
 
 use hyper::Version;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use weir_settings::Time;
 
-use crate::{Traffic, slots::Slot};
+use crate::{Traffic, activity::Activity, seats::Seat};
 
 /// How long a client may hold a connection without ever asking anything.
 pub const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,16 +30,13 @@ pub enum CloseReason {
     Revoked,
     /// It has never asked anything.
     Silent,
-    /// It has not asked anything yet, and others need its place.
+    /// It has nothing under way, and others need its place.
     Crowded,
     /// It asks nothing any more.
     Idle,
     /// It is as old as it may be.
     Age,
 }
-
-/// The place of a connection among those that are open, which others may have until it has asked something.
-pub(crate) type Seat = Slot<OwnedSemaphorePermit>;
 
 /// By what a connection was asked so far.
 #[derive(Debug, Default)]
@@ -59,11 +55,6 @@ impl Asked {
     #[inline]
     pub(crate) fn note(&self, version: Version) -> bool {
         let by = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
-        if !self.anything()
-            && let Some(seat) = &self.seat
-        {
-            seat.keep();
-        }
         self.by.store(by, Ordering::Relaxed);
         by == HTTP_1
     }
@@ -73,7 +64,7 @@ impl Asked {
         self.by.load(Ordering::Relaxed) != NOTHING
     }
 
-    /// Waits until others need the place of this connection, which has not asked anything.
+    /// Waits until others need the place of this connection.
     pub(crate) async fn crowded(&self) {
         match &self.seat {
             Some(seat) => seat.evicted().await,
@@ -97,66 +88,24 @@ impl Asked {
     }
 }
 
-/// Whether a connection has something to do, and since when not.
-#[derive(Debug)]
-pub(crate) struct Activity {
-    begun: Instant,
-    under_way: AtomicUsize,
-    /// When the last request ended, in microseconds since `begun`.
-    quiet_since: AtomicU64,
-}
-
-/// A request under way, until this is dropped.
-pub(crate) struct Busy(Arc<Activity>);
-
-impl Activity {
-    fn new() -> Self {
-        Self { begun: Instant::now(), under_way: AtomicUsize::new(0), quiet_since: AtomicU64::new(0) }
-    }
-
-    /// A request begins.
-    pub(crate) fn begin(self: &Arc<Self>) -> Busy {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(self))
-    }
-
-    /// A request has ended.
-    fn ended(&self, at: Instant) {
-        let since = u64::try_from((at - self.begun).as_micros()).unwrap_or(u64::MAX);
-        self.quiet_since.fetch_max(since, Ordering::Relaxed);
-        self.under_way.fetch_sub(1, Ordering::Release);
-    }
-
-    fn quiet_since(&self, now: Instant) -> Instant {
-        if self.under_way.load(Ordering::Acquire) > 0 {
-            return now;
-        }
-        self.begun + Duration::from_micros(self.quiet_since.load(Ordering::Relaxed))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.ended(Instant::now());
-    }
-}
-
 /// How long a connection lasts.
 pub(crate) struct Lifetime {
     begun: Instant,
     age: Option<Duration>,
-    idle: Option<(Duration, Arc<Activity>)>,
+    idle_timeout: Option<Duration>,
+    activity: Arc<Activity>,
     asked: Arc<Asked>,
 }
 
 impl Lifetime {
     /// For a new connection.
-    pub(crate) fn new(traffic: &Traffic, seat: Option<Seat>) -> Self {
+    pub(crate) fn new(traffic: &Traffic, activity: Arc<Activity>, seat: Option<Seat>) -> Self {
         let bound = |time: Time| (time.0 > 0).then(|| time.duration());
         Self {
             begun: Instant::now(),
             age: bound(traffic.max_connection_age).map(jittered),
-            idle: bound(traffic.idle_timeout).map(|timeout| (timeout, Arc::new(Activity::new()))),
+            idle_timeout: bound(traffic.idle_timeout),
+            activity,
             asked: Arc::new(Asked { seat, ..Asked::default() }),
         }
     }
@@ -166,23 +115,24 @@ impl Lifetime {
         &self.asked
     }
 
-    /// Its activity, where an idle timeout is set.
-    pub(crate) fn activity(&self) -> Option<&Arc<Activity>> {
-        self.idle.as_ref().map(|(_, activity)| activity)
-    }
-
     /// Waits until it is over, and tells why.
     pub(crate) async fn over(&self) -> CloseReason {
         loop {
             let now = Instant::now();
             match self.next_end(now) {
                 Some((at, why)) if at <= now => return why,
-                Some((at, _)) if self.asked.anything() => sleep_until(at).await,
-                Some((at, _)) => tokio::select! {
-                    () = self.asked.crowded() => return CloseReason::Crowded,
-                    () = sleep_until(at) => {}
-                },
-                None => pending().await,
+                next => {
+                    let end = async {
+                        match next {
+                            Some((at, _)) => sleep_until(at).await,
+                            None => pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        () = self.asked.crowded() => return CloseReason::Crowded,
+                        () = end => {}
+                    }
+                }
             }
         }
     }
@@ -192,10 +142,10 @@ impl Lifetime {
         let asked = self.asked.anything();
         let silent = (!asked).then(|| (self.begun + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
         let old = self.age.map(|age| (self.begun + age, CloseReason::Age));
-        let idle = self.idle.as_ref().map(|(timeout, activity)| {
+        let idle = self.idle_timeout.map(|timeout| {
             // Until something was asked, it is only time to look again.
-            let since = if asked { activity.quiet_since(now) } else { now };
-            (since + *timeout, CloseReason::Idle)
+            let since = if asked { self.activity.quiet_since(now) } else { now };
+            (since + timeout, CloseReason::Idle)
         });
         [silent, old, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
@@ -216,7 +166,11 @@ mod tests {
 
     fn lifetime(age: i64, idle: i64) -> Lifetime {
         let (max_connection_age, idle_timeout) = (Time::seconds(age), Time::seconds(idle));
-        Lifetime::new(&Traffic { max_connection_age, idle_timeout, ..Traffic::default() }, None)
+        Lifetime::new(
+            &Traffic { max_connection_age, idle_timeout, ..Traffic::default() },
+            Arc::new(Activity::new(true)),
+            None,
+        )
     }
 
     /// When it is over and why, polled from `since` on at the returned moments.
@@ -265,8 +219,8 @@ mod tests {
     fn who_asks_nothing_more_goes_but_nobody_while_something_is_under_way() {
         let idle = lifetime(0, 10);
         idle.asked().note(Version::HTTP_2);
-        let activity = Arc::clone(idle.activity().unwrap());
-        let begun = activity.begun;
+        let activity = Arc::clone(&idle.activity);
+        let begun = activity.begun();
         let [_first, _second] = [activity.begin(), activity.begin()].map(std::mem::ManuallyDrop::new);
         assert_eq!(over(&idle, begun), None);
         activity.ended(begun + seconds(50));
@@ -283,9 +237,9 @@ mod tests {
         let begun = idle.begun;
         assert_eq!(idle.next_end(begun), Some((begun + seconds(1), CloseReason::Idle)), "when to look again");
         idle.asked().note(Version::HTTP_2);
-        let activity = Arc::clone(idle.activity().unwrap());
+        let activity = Arc::clone(&idle.activity);
         std::mem::forget(activity.begin());
-        activity.ended(activity.begun + seconds(9));
-        assert_eq!(over(&idle, activity.begun + seconds(9)), Some((CloseReason::Idle, seconds(1))));
+        activity.ended(activity.begun() + seconds(9));
+        assert_eq!(over(&idle, activity.begun() + seconds(9)), Some((CloseReason::Idle, seconds(1))));
     }
 }

@@ -20,7 +20,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (CONNECTIONS_REFUSED, "Connections rejected because max_connections were open, by listener."),
     (
         CONNECTIONS_ENDED,
-        "Connections closed, by listener and reason (age, idle; crowded: without a request, evicted for a new one at max_connections).",
+        "Connections closed, by listener and reason (age, idle; crowded: silent or idle, evicted for a new one at max_connections).",
     ),
     (
         REQUESTS_REFUSED,

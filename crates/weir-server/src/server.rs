@@ -6,19 +6,17 @@ use hyper::{
     Request, Response,
     body::{Body, Bytes, Incoming},
 };
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::{
     Listener, Traffic,
+    activity::Activity,
     connected::Connected,
     connection::{Accepted, Connection},
     drain::Drain,
     metrics::ListenerMeter,
-    slots::Slots,
+    seats::Seats,
     tls::{Clients, Tls},
     workers::Worker,
 };
@@ -78,20 +76,14 @@ pub struct Server<R> {
 
 /// How much the connections of a listener may be together.
 struct Room {
-    open: Arc<Semaphore>,
-    /// Those of `open` that have not asked anything yet.
-    silent: Arc<Slots<OwnedSemaphorePermit>>,
+    seats: Arc<Seats>,
     meter: Arc<ListenerMeter>,
 }
 
 impl<R: Serve> Server<R> {
     /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
     pub async fn run(self) {
-        let room = Room {
-            open: Arc::new(Semaphore::new(self.settings.max_connections)),
-            silent: Slots::new(usize::MAX),
-            meter: Arc::new(self.meter.clone()),
-        };
+        let room = Room { seats: Seats::new(self.settings.max_connections), meter: Arc::new(self.meter.clone()) };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -116,12 +108,11 @@ impl<R: Serve> Server<R> {
 
     /// Has a connection served, where there is room.
     fn take(&self, accepted: Accepted, room: &Room) {
-        let permit = Arc::clone(&room.open).try_acquire_owned().ok();
-        let Some(permit) = permit.or_else(|| room.silent.evict_oldest()) else {
+        let activity = Arc::new(Activity::new(self.settings.traffic.idle_timeout.0 > 0));
+        let Some(seat) = room.seats.take(Arc::clone(&activity)) else {
             room.meter.refused.increment(1);
             return;
         };
-        let (seat, _) = room.silent.take(permit);
         let served = Connection {
             service: self.service.clone(),
             settings: self.settings,
@@ -129,6 +120,7 @@ impl<R: Serve> Server<R> {
             tls: self.tls.clone(),
             clients: self.clients.clone(),
             meter: Arc::clone(&room.meter),
+            activity,
             seat,
         };
         let gauge = OpenGauge::new(&room.meter);

@@ -145,7 +145,7 @@ impl Wait {
         }
         counted.add(bytes)?;
         let port = Arc::clone(&arrivals.port);
-        let (slot, _) = port.slots.take(());
+        let slot = port.slots.take();
         let end = Box::pin(async move {
             let late = async {
                 if !timed {

@@ -124,7 +124,7 @@ impl Tls {
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let (slot, _) = self.handshakes.take(());
+        let slot = self.handshakes.take();
         let loaded = self.loaded();
         let accepted = tokio::select! {
             biased;

@@ -180,14 +180,14 @@ fn with_evict_what_expires_first_of_a_sample_makes_room() {
     }
     let stats = MemoryStats { keys: MOST, lacked_room: MOST / 10, evicted: MOST / 5, ..MemoryStats::default() };
     assert_eq!(store.stats(), stats);
-    // A fifth is gone. Were it by chance, a fifth of the later half and of the new ones would be.
+    // A fifth is gone. Were it by chance, a fifth of the later half would be, give or take 2 %. Samples are random: 3 % are.
     let later = (MOST / 2..MOST).filter(|user| {
         let limit = per_second("1", &format!("{}s", user + 1));
         is_spent(&store, &limit, &key(&["user", &user.to_string()]))
     });
     let (later, new) = (later.count(), news.iter().filter(|new| is_spent(&store, &limit, new)).count());
-    assert!(later > MOST / 2 * 95 / 100, "{later} of {} that expire late are left", MOST / 2);
-    assert!(new > MOST / 10 * 95 / 100, "{new} of {} that expire last are left", MOST / 10);
+    assert!(later > MOST / 2 * 90 / 100, "{later} of {} that expire late are left", MOST / 2);
+    assert!(new > MOST / 10 * 90 / 100, "{new} of {} that expire last are left", MOST / 10);
 }
 
 #[test]

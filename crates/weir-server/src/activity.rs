@@ -1,0 +1,98 @@
+//! What is under way on a connection, and since when nothing is.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// Whether a connection has something under way, and since when not.
+#[derive(Debug)]
+pub struct Activity {
+    begun: Instant,
+    under_way: AtomicUsize,
+    /// Since it was looked at last.
+    was_used: AtomicBool,
+    /// Whether the time matters.
+    is_timed: bool,
+    /// When the last request ended, in microseconds since `begun`.
+    quiet_since: AtomicU64,
+}
+
+/// How a connection is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Something is under way.
+    UnderWay,
+    /// Nothing is, but something was since the last look.
+    SinceLook,
+    /// Nothing is, nor was.
+    Idle,
+}
+
+/// A request under way, until this is dropped.
+#[derive(Debug)]
+pub struct Busy(Arc<Activity>);
+
+impl Activity {
+    /// Of a connection that begins; `is_timed`, where [`Self::quiet_since`] is wanted.
+    pub fn new(is_timed: bool) -> Self {
+        let (under_way, was_used, quiet_since) = Default::default();
+        Self { begun: Instant::now(), under_way, was_used, is_timed, quiet_since }
+    }
+
+    /// A request begins.
+    #[inline]
+    pub fn begin(self: &Arc<Self>) -> Busy {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
+        Busy(Arc::clone(self))
+    }
+
+    /// How it is used, since this was asked last.
+    pub fn look(&self) -> Use {
+        let was_used = self.was_used.swap(false, Ordering::Relaxed);
+        match self.under_way.load(Ordering::Acquire) {
+            0 if was_used => Use::SinceLook,
+            0 => Use::Idle,
+            _ => Use::UnderWay,
+        }
+    }
+
+    /// A request has ended.
+    pub(crate) fn ended(&self, at: Instant) {
+        let since = u64::try_from((at - self.begun).as_micros()).unwrap_or(u64::MAX);
+        self.quiet_since.fetch_max(since, Ordering::Relaxed);
+        self.under_way.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Since when nothing is under way; `now` while something is.
+    pub(crate) fn quiet_since(&self, now: Instant) -> Instant {
+        if self.under_way.load(Ordering::Acquire) > 0 {
+            return now;
+        }
+        self.begun + Duration::from_micros(self.quiet_since.load(Ordering::Relaxed))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+}
+
+impl Drop for Busy {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.is_timed {
+            self.0.ended(Instant::now());
+        } else {
+            self.0.under_way.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
