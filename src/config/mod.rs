@@ -172,6 +172,7 @@ impl Settings {
         self.http.traffic().check("http").map_err(ConfigError::Value)?;
         self.envoy.check().map_err(ConfigError::Value)?;
         self.tracing.check().map_err(ConfigError::Value)?;
+        self.log.filter().map_err(ConfigError::Value)?;
         let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
         if !(1..=1_000_000).contains(&self.grpc.max_open_streams) {
             return wrong("grpc.max_open_streams is 1 to 1000000");

@@ -1,7 +1,7 @@
 //! Structured logs on standard error.
 
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// How logs are written.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -30,19 +30,67 @@ impl Default for LogSettings {
     }
 }
 
+impl LogSettings {
+    /// The filter of `level`.
+    ///
+    /// # Errors
+    /// A sentence that names `log.level`, if it is invalid.
+    pub fn filter(&self) -> Result<EnvFilter, String> {
+        let wrong = |filter: &str, why: &str| {
+            format!(
+                "log.level: `{filter}`: {why}; write error, warn, info, debug, trace or off, or TARGET=LEVEL, separated by commas"
+            )
+        };
+        let mut filters = Vec::new();
+        for filter in self.level.split(',').map(str::trim) {
+            // `EnvFilter` takes a word that is not a level for a target, which silences all others.
+            let is_level = filter.parse::<LevelFilter>().is_ok();
+            match filter {
+                "" => return Err(wrong(filter, "empty")),
+                "warning" => filters.push("warn"),
+                _ if !is_level && !filter.contains(['=', '[']) => return Err(wrong(filter, "not a level")),
+                _ => filters.push(filter),
+            }
+        }
+        // h2 warns of what a peer does wrong, as often as that does it. What matters of it is counted or ends the connection.
+        if !filters.iter().any(|filter| filter.starts_with("h2")) {
+            filters.push("h2=error");
+        }
+        EnvFilter::try_new(filters.join(",")).map_err(|error| wrong(&self.level, &error.to_string()))
+    }
+}
+
 /// Sends the logs of this process to standard error from now on.
 ///
 /// # Errors
-/// A sentence, for a level that cannot be read.
+/// A sentence, for an invalid level.
 pub fn init(settings: &LogSettings) -> Result<(), String> {
-    // h2 warns of what a peer does wrong, as often as that does it. What matters of it is counted or ends the connection.
-    let names_h2 = settings.level.split(',').any(|filter| filter.trim().starts_with("h2"));
-    let level = if names_h2 { settings.level.clone() } else { format!("{},h2=error", settings.level) };
-    let filter = EnvFilter::try_new(level).map_err(|error| format!("log.level `{}`: {error}", settings.level))?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt().with_env_filter(settings.filter()?).with_writer(std::io::stderr);
     match settings.format {
         LogFormat::Text => logs.with_ansi(false).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(level: &str) -> Result<String, String> {
+        let settings = LogSettings { level: level.to_owned(), ..LogSettings::default() };
+        settings.filter().map(|filter| filter.to_string())
+    }
+
+    #[test]
+    fn a_word_that_is_not_a_level_is_an_error_and_warning_is_warn() {
+        assert_eq!(filter("warning"), filter("warn"));
+        assert_eq!(filter("INFO").unwrap(), "h2=error,info");
+        assert_eq!(filter("info,h2=warn").unwrap(), "h2=warn,info");
+        assert_eq!(filter("weir=debug, info").unwrap(), "weir=debug,h2=error,info");
+        for level in ["verbose", "", "info,", "weir", "weir=loud", "info,verbose"] {
+            let error = filter(level).unwrap_err();
+            assert!(error.starts_with("log.level: `") && error.contains("TARGET=LEVEL"), "{level}: {error}");
+        }
+    }
 }

@@ -53,6 +53,7 @@ fn values_that_make_no_sense_are_refused_with_their_key() {
         ("WEIR_MAX_PERIOD", "400d", "max_period"),
         ("WEIR_LOG__FORMAT", "xml", "log.format"),
         ("WEIR_LOG__LEVEL", "weir=loud", "log.level"),
+        ("WEIR_LOG__LEVEL", "verbose", "log.level"),
         ("WEIR_STORE__URL", "rdis://:geheim@h", "there is no store `rdis`"),
         ("WEIR_STORE__URL", "redis://:geheim@h/db", "store.url: the database is not a number"),
         ("WEIR_STORE__MAX_KEYS", "0", "store.max_keys"),
