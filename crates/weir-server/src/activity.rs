@@ -1,4 +1,4 @@
-//! What is under way on a connection, and since when nothing is.
+//! The requests in flight on a connection, and since when there are none.
 
 use std::{
     sync::{
@@ -10,36 +10,36 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Whether a connection has something under way, and since when not.
+/// Whether a connection has requests in flight, and since when not.
 #[derive(Debug)]
 pub struct Activity {
     begun: Instant,
     under_way: AtomicUsize,
-    /// Since it was looked at last.
+    /// Since the last [`Self::look`].
     was_used: AtomicBool,
-    /// Whether the time matters.
+    /// Whether [`Self::quiet_since`] is recorded.
     is_timed: bool,
     /// When the last request ended, in microseconds since `begun`.
     quiet_since: AtomicU64,
 }
 
-/// How a connection is used.
+/// The use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Something is under way.
+    /// Requests are in flight.
     UnderWay,
-    /// Nothing is, but something was since the last look.
+    /// None are, but some were since the last look.
     SinceLook,
-    /// Nothing is, nor was.
+    /// None are, nor were.
     Idle,
 }
 
-/// A request under way, until this is dropped.
+/// A request in flight, until this is dropped.
 #[derive(Debug)]
 pub struct Busy(Arc<Activity>);
 
 impl Activity {
-    /// Of a connection that begins; `is_timed`, where [`Self::quiet_since`] is wanted.
+    /// For a new connection; `is_timed` records [`Self::quiet_since`].
     pub fn new(is_timed: bool) -> Self {
         let (under_way, was_used, quiet_since) = Default::default();
         Self { begun: Instant::now(), under_way, was_used, is_timed, quiet_since }
@@ -55,7 +55,7 @@ impl Activity {
         Busy(Arc::clone(self))
     }
 
-    /// How it is used, since this was asked last.
+    /// Its use since the last look.
     pub fn look(&self) -> Use {
         let was_used = self.was_used.swap(false, Ordering::Relaxed);
         match self.under_way.load(Ordering::Acquire) {
@@ -72,7 +72,7 @@ impl Activity {
         self.under_way.fetch_sub(1, Ordering::Release);
     }
 
-    /// Since when nothing is under way; `now` while something is.
+    /// Since when no request is in flight; `now` while one is.
     pub(crate) fn quiet_since(&self, now: Instant) -> Instant {
         if self.under_way.load(Ordering::Acquire) > 0 {
             return now;

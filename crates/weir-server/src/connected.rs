@@ -25,7 +25,7 @@ use crate::{
 /// A connection, as the service of its requests sees it.
 #[derive(Clone)]
 pub struct Connected {
-    /// What no other connection of this process is called.
+    /// Unique among the connections of this process.
     pub number: u64,
     /// When its streams must end.
     pub close: CloseSignal,

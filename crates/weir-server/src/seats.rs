@@ -1,4 +1,4 @@
-//! The open connections of a listener. Where there are too many, one that has nothing under way gives its seat to a new one.
+//! The open connections of a listener. Where there are too many, one that has nothing in flight gives its seat to a new one.
 
 use std::{
     collections::BTreeMap,
@@ -58,9 +58,9 @@ impl Seats {
         Arc::new(Self { max_seats, taken: Mutex::default(), ending: AtomicUsize::new(0) })
     }
 
-    /// Takes a seat for a connection. Where there is none, one that has nothing under way is evicted, if possible one that was not
+    /// Takes a seat for a connection. Where there is none, one that has nothing in flight is evicted, if possible one that was not
     /// used since it was looked at last (second chance, which comes near to the least recently used). `None`: all that were looked
-    /// at have something under way.
+    /// at have requests in flight.
     pub fn take(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Seat> {
         let mut taken = self.taken.lock();
         if taken.seats.len() >= self.max_seats {
