@@ -18,7 +18,7 @@ pub use cluster::{Cluster, ClusterOptions, Migration};
 pub use ports::free as free_port;
 pub use process::Process;
 pub use sentinel::{SentinelOptions, Sentinels};
-pub use silent::{Greeter, Silent};
+pub use silent::{Endless, Greeter, Silent};
 pub use single::{HARNESS, Options, Server, TlsFiles};
 pub use wire::Reply;
 

@@ -1,11 +1,11 @@
-//! Servers that accept connections and do not answer, or not for long.
+//! Servers that accept connections and do not answer, or not for long, or without an end.
 
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
 };
@@ -63,6 +63,58 @@ impl Greeter {
 }
 
 impl Drop for Greeter {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        // Wakes it.
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Answers each connection with one string that never ends.
+pub struct Endless {
+    address: SocketAddr,
+    ended: Arc<AtomicBool>,
+    most: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Endless {
+    /// Listens on a free port.
+    pub fn start() -> Self {
+        let (listener, ended, most) = (listener(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let address = listener.local_addr().expect("it listens");
+        let (end, sent) = (Arc::clone(&ended), Arc::clone(&most));
+        let thread = std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                if end.load(Ordering::Acquire) {
+                    break;
+                }
+                let (mut bytes, mut piece) = (0, b"$9000000000000\r\n".as_slice());
+                while !end.load(Ordering::Acquire) && stream.write_all(piece).is_ok() {
+                    bytes += piece.len() as u64;
+                    piece = &[b'x'; 64 << 10];
+                }
+                sent.fetch_max(bytes, Ordering::AcqRel);
+            }
+        });
+        Self { address, ended, most, thread: Some(thread) }
+    }
+
+    /// Its form of `store.url`.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// The most bytes that were sent on one connection until its client closed it.
+    pub fn most_sent(&self) -> u64 {
+        self.most.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Endless {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         // Wakes it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_test_redis::{Options, Server, eventually};
+use weir_test_redis::{Endless, Options, Server, eventually};
 
 use crate::wire::Wire;
 use crate::{
@@ -60,4 +60,23 @@ fn a_server_that_evicts_keys() {
         eventually("the warning", || if told() >= warned { Ok(()) } else { Err(format!("{policy} {bound}")) });
         assert_eq!(told(), warned, "{policy} {bound}");
     }
+}
+
+/// What a reply may have, and what sockets hold besides where a system's buffers are largest.
+const TOO_MUCH: u64 = (16 + 64) << 20;
+
+#[test]
+fn a_reply_that_does_not_end() {
+    let redis = Endless::start();
+    let service = patient(&redis.url()).policy(POLICY).env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "30s").start();
+    let sent = eventually("the connection is closed", || match redis.most_sent() {
+        0 => Err("it goes on".to_owned()),
+        bytes => Ok(bytes),
+    });
+    assert!(sent < TOO_MUCH, "{sent} bytes");
+    eventually("it is told", || {
+        let log = service.log();
+        let told = log.iter().any(|line| line.contains("the server sends more than any reply has"));
+        if told { Ok(()) } else { Err(format!("{log:#?}")) }
+    });
 }

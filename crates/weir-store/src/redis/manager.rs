@@ -1,28 +1,29 @@
-//! How a pool makes and recycles connections: by the manager of `deadpool-redis`. Those over TLS are made here, because the
-//! crate `redis` takes no certificate verifier, and its own refuses a self-signed certificate with CA:TRUE (`openssl req
-//! -x509`) even where that is the configured CA certificate.
+//! How a pool makes and recycles connections. Recycling is by the manager of `deadpool-redis`. Streams are opened here, because
+//! the crate `redis` does not bound replies and takes no certificate verifier: its own refuses a self-signed certificate with
+//! CA:TRUE (`openssl req -x509`) even where that is the configured CA certificate.
 
-use std::{ops::Deref, sync::Arc, time::Duration};
+use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use deadpool::managed::{self, Metrics, RecycleResult};
 use deadpool_redis::redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, RedisError, RedisResult,
+    AsyncConnectionConfig, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    RedisError, RedisResult,
     aio::MultiplexedConnection,
-    io::tcp::{
-        TcpSettings,
-        socket2::{SockRef, TcpKeepalive},
-    },
+    io::tcp::socket2::{SockRef, TcpKeepalive},
 };
-use tokio::net::TcpStream;
+use futures_util::future::select_ok;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream, lookup_host},
+};
 use tokio_rustls::{
     TlsConnector,
     rustls::{ClientConfig, pki_types::ServerName},
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{connector::Secrets, settings::TlsSettings};
+use super::{bounded::Bounded, connector::Secrets, settings::TlsSettings};
 use crate::url::{Address, Credentials};
 use weir_settings::tls::server_name;
 
@@ -32,24 +33,23 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// A connection, which ends when this is dropped.
 pub struct Connection {
     connection: MultiplexedConnection,
-    /// Carries the connection, where the crate does not do that itself.
-    _driver: Option<AbortOnDropHandle<()>>,
+    /// Carries the connection.
+    _driver: AbortOnDropHandle<()>,
 }
 
 /// Makes the connections of one epoch.
 pub struct Manager {
-    /// Makes those without TLS, and recycles all.
-    plain: deadpool_redis::Manager,
+    address: Address,
     tls: Option<Tls>,
+    redis: RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+    /// Recycles them, and connects to nothing.
+    recycler: deadpool_redis::Manager,
 }
 
 struct Tls {
-    host: String,
-    port: u16,
     name: ServerName<'static>,
     config: ArcSwap<ClientConfig>,
-    redis: RedisConnectionInfo,
-    connection: AsyncConnectionConfig,
 }
 
 impl Manager {
@@ -61,30 +61,29 @@ impl Manager {
         address: &Address,
         settings: Option<&TlsSettings>,
         secrets: &Secrets,
-        connection: AsyncConnectionConfig,
+        config: AsyncConnectionConfig,
     ) -> RedisResult<Self> {
-        let redis = login(secrets.credentials.as_ref());
         let tls = match (address, settings.zip(secrets.certificates.as_ref())) {
-            (Address::Tcp { host, port }, Some((settings, certificates))) => {
+            (Address::Tcp { host, .. }, Some((settings, certificates))) => {
                 let name = if settings.server_name.is_empty() { host } else { &settings.server_name };
                 let name = server_name(name).map_err(|why| (ErrorKind::InvalidClientConfig, "TLS", why))?;
-                let config = ArcSwap::from(Arc::clone(certificates.config()));
-                let (host, redis, connection) = (host.clone(), redis.clone(), connection.clone());
-                Some(Tls { host, port: *port, name, config, redis, connection })
+                Some(Tls { name, config: ArcSwap::from(Arc::clone(certificates.config())) })
             }
             _ => None,
         };
-        let place = match (address, &tls) {
-            (Address::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
-            (Address::Tcp { host, port }, None) => ConnectionAddr::Tcp(host.clone(), *port),
-            // Never connected to by the crate, which is built without TLS and would refuse to.
-            (Address::Tcp { host, port }, Some(_)) => {
-                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-            }
-        };
-        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
-        let info: ConnectionInfo = place.into_connection_info()?.set_tcp_settings(tcp).set_redis_settings(redis);
-        Ok(Self { plain: deadpool_redis::Manager::new_with_config(info, connection)?, tls })
+        let redis = login(secrets.credentials.as_ref());
+        let recycler = deadpool_redis::Manager::new(ConnectionAddr::Unix(PathBuf::new()).into_connection_info()?)?;
+        Ok(Self { address: address.clone(), tls, redis, config, recycler })
+    }
+
+    /// Logs in by a stream.
+    async fn log_in(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> RedisResult<Connection> {
+        let stream = Bounded::new(stream);
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(&self.redis, stream, self.config.clone()).await?;
+        // Or else it would go on until the last reply, which may never come.
+        let driver = AbortOnDropHandle::new(tokio::spawn(driver));
+        Ok(Connection { connection, _driver: driver })
     }
 
     /// From now on new connections trust what was read last: the system's CA certificates may have changed in files that no
@@ -101,28 +100,26 @@ impl managed::Manager for Manager {
     type Error = RedisError;
 
     async fn create(&self) -> RedisResult<Connection> {
+        let (host, port) = match &self.address {
+            Address::Unix(path) => return self.log_in(UnixStream::connect(path).await?).await,
+            Address::Tcp { host, port } => (host.as_str(), *port),
+        };
+        // At all of its addresses at the same time: one may be behind a wall.
+        let addresses = lookup_host((host, port)).await?;
+        let (stream, _) = select_ok(addresses.map(|address| Box::pin(TcpStream::connect(address)))).await?;
+        stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
         match &self.tls {
-            None => Ok(Connection { connection: self.plain.create().await?, _driver: None }),
-            Some(tls) => tls.connect().await,
+            None => self.log_in(stream).await,
+            Some(tls) => {
+                let connector = TlsConnector::from(tls.config.load_full());
+                self.log_in(connector.connect(tls.name.clone(), stream).await?).await
+            }
         }
     }
 
     async fn recycle(&self, connection: &mut Connection, metrics: &Metrics) -> RecycleResult<RedisError> {
-        self.plain.recycle(&mut connection.connection, metrics).await
-    }
-}
-
-impl Tls {
-    async fn connect(&self) -> RedisResult<Connection> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
-        let stream = TlsConnector::from(self.config.load_full()).connect(self.name.clone(), stream).await?;
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(&self.redis, stream, self.connection.clone()).await?;
-        // Or else it would go on until the last reply, which may never come.
-        let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Connection { connection, _driver: Some(driver) })
+        self.recycler.recycle(&mut connection.connection, metrics).await
     }
 }
 

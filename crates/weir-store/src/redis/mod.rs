@@ -1,6 +1,7 @@
 //! States in Redis or Valkey, shared by every replica: one script decides plans where their states are.
 
 mod batch;
+mod bounded;
 mod breaker;
 mod cluster;
 pub mod command;
