@@ -24,8 +24,8 @@ fn replicated() -> (Redis, Redis) {
     (master, replica)
 }
 
-fn waiting(master: &Redis, command_timeout: &str) -> Server {
-    patient(&master.url())
+fn waiting(url: &str, command_timeout: &str) -> Server {
+    patient(url)
         .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", command_timeout)
         .env("WEIR_STORE__REDIS__WAIT_REPLICAS", "1")
         .policy(&format!("schema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }}", window(9)))
@@ -36,7 +36,7 @@ fn waiting(master: &Redis, command_timeout: &str) -> Server {
 fn a_check_is_answered_once_a_replica_has_its_charge() {
     let (master, replica) = replicated();
     // A replica has half of this.
-    let service = waiting(&master, "60s");
+    let service = waiting(&master.url(), "60s");
     let runtime = runtime();
     let mut client = runtime.block_on(service.client());
     replica.pause();
@@ -55,9 +55,29 @@ fn a_check_is_answered_once_a_replica_has_its_charge() {
 }
 
 #[test]
+fn a_user_who_may_not_wait_gets_no_connection_and_the_log_says_why() {
+    let (master, _replica) = replicated();
+    let rights = ["~weir:*", "+@all", "-wait"];
+    master.cli(&[&["ACL", "SETUSER", "app", "on", ">pw"], &rights[..]].concat());
+    let service = waiting(&master.url().replace("redis://", "redis://app:pw@"), "1s");
+    let runtime = runtime();
+    let mut client = runtime.block_on(service.client());
+    let mut degraded = || {
+        let answer = runtime.block_on(client.check(check(&["user", "alex"]))).expect("an answer").into_inner();
+        answer.degraded
+    };
+    eventually("the circuit breaker opens", || if degraded() { Ok(()) } else { Err("not degraded".to_owned()) });
+    let log = service.log();
+    assert!(log.iter().any(|line| line.contains("NOPERM") && line.contains("'wait'")), "{log:#?}");
+    assert_eq!(service.get("/readyz"), (200, "the shared store has not answered since the start\n".to_owned()));
+    master.cli(&["ACL", "SETUSER", "app", "+wait"]);
+    eventually("a new connection may", || if degraded() { Err("degraded".to_owned()) } else { Ok(()) });
+}
+
+#[test]
 fn without_a_replica_checks_are_answered_after_a_while_and_counted() {
     let (master, mut replica) = replicated();
-    let service = waiting(&master, "1s");
+    let service = waiting(&master.url(), "1s");
     replica.kill();
     let runtime = runtime();
     let mut client = runtime.block_on(service.client());
