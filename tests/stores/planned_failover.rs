@@ -42,6 +42,37 @@ fn a_master_that_was_replaced_alive_is_left_at_once() {
     assert_eq!(all.data[old].info("role").as_deref(), Ok("master"), "nobody has told it yet");
 }
 
+/// The Sentinel that leads the failover stops as soon as the replica is promoted, so that it never names it.
+#[test]
+fn a_replica_is_followed_once_it_is_promoted() {
+    let all = Sentinels::start(&SentinelOptions::default());
+    let (service, runtime) = (patient(&all.url()).policy(&policy()).start(), runtime());
+    runtime.block_on(charge_each(&service));
+    let (old, new) = (all.master(), 1 - all.master());
+    has_all_of(&all.data[new], &all.data[old]);
+    for sentinel in &all.sentinels {
+        // Otherwise the others would make it a replica again after four of these.
+        sentinel.cli(&["SENTINEL", "DEBUG", "PUBLISH-PERIOD", "60000"]);
+    }
+    let leader = &all.sentinels[0];
+    eventually("a failover begins", || leader.try_cli(&["SENTINEL", "FAILOVER", "mymaster"]));
+    eventually("the replica is promoted", || match all.data[new].info("role")?.as_str() {
+        "master" => Ok(()),
+        role => Err(role.to_owned()),
+    });
+    leader.pause();
+    eventually("the switch is seen", || times_told(&service, SWITCHED, 1));
+    runtime.block_on(charge_each(&service));
+    // For some rounds, in which the others go on naming the old one.
+    thread::sleep(Duration::from_secs(1));
+    times_told(&service, SWITCHED, 1).expect("nothing goes back and forth");
+    let other = patient(&all.data[new].url()).policy(&policy()).start();
+    for number in 0..KEYS {
+        assert_eq!(runtime.block_on(left(&other, number)), UNITS - 2, "both charges of key {number}");
+    }
+    leader.resume();
+}
+
 /// Sentinels that were cut off, or put in the wrong place, name another master than the rest.
 #[test]
 fn one_sentinel_of_three_leads_nobody_astray() {

@@ -11,13 +11,18 @@ use super::{
 };
 use crate::{
     service::{assert_no_panic, hash_in, hash_of, patient, runtime},
-    support::{Server as Service, crowd, eventually_async, requests::check},
+    support::{Server as Service, crowd, eventually_async, requests::check, server::Setup},
 };
+
+/// What is not noticed takes no longer than a check may, however busy the machine is.
+fn patient_service(url: &str) -> Setup {
+    service(url).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s")
+}
 
 #[test]
 fn a_server_that_forgets_the_script() {
     let redis = Server::start(Options::socket());
-    let mut scene = Scene::start_well("SCRIPT FLUSH", service(&redis.url()));
+    let mut scene = Scene::start_well("SCRIPT FLUSH", patient_service(&redis.url()));
     for _ in 0..20 {
         redis.cli(&["SCRIPT", "FLUSH"]);
         scene.wait_for_recovery();
@@ -30,7 +35,7 @@ fn a_server_that_forgets_the_script() {
 #[test]
 fn connections_closed_and_servers_started_again_between_two_checks() {
     let mut redis = Server::start(Options::port());
-    let mut scene = Scene::start_well("between checks", service(&redis.url()));
+    let mut scene = Scene::start_well("between checks", patient_service(&redis.url()));
     scene.quietly(|| {
         let killed = redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
         assert_ne!(killed, "0");

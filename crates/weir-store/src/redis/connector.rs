@@ -101,9 +101,23 @@ impl Connector {
         purpose: Purpose,
         deadline: Instant,
     ) -> Result<Connection, Failure> {
+        self.connect_with(address, purpose, Self::config(), deadline).await
+    }
+
+    /// The same, with the crate's settings.
+    ///
+    /// # Errors
+    /// As of [`Self::connect`].
+    pub(crate) async fn connect_with(
+        self: &Arc<Self>,
+        address: &Address,
+        purpose: Purpose,
+        config: AsyncConnectionConfig,
+        deadline: Instant,
+    ) -> Result<Connection, Failure> {
         let secrets = self.secrets(address, &purpose, deadline).await?;
         let connect = async {
-            let connection = self.manager(address, &secrets, self.config())?.create().await?;
+            let connection = self.manager(address, &secrets, config)?.create().await?;
             self.prepare(&connection, &purpose).await?;
             Ok(connection)
         };
@@ -170,7 +184,7 @@ impl Connector {
     }
 
     /// How the crate connects. Deadlines are ours.
-    pub fn config(&self) -> AsyncConnectionConfig {
+    pub fn config() -> AsyncConnectionConfig {
         AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)

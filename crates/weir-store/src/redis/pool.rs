@@ -22,7 +22,7 @@ use deadpool_redis::redis::{
     aio::{MultiplexedConnection, SendError},
 };
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tracing::{info, warn};
 
 use super::{
@@ -47,7 +47,12 @@ pub struct Pool {
     changes: AtomicU64,
     /// The last failure, so that the log has changes only.
     trouble: Mutex<Option<Failure>>,
+    /// How many hold checks back.
+    holds: watch::Sender<usize>,
 }
+
+/// Holds checks back until it is dropped.
+pub struct Hold<'a>(&'a watch::Sender<usize>);
 
 /// Where a pool's connections lead.
 pub enum Target {
@@ -85,9 +90,9 @@ impl Pool {
         max_size: usize,
         ping_timeout: Duration,
     ) -> Self {
-        let (epochs, changes, trouble) = Default::default();
+        let (epochs, changes, trouble, holds) = Default::default();
         let purpose = Purpose::Checks(probe_key);
-        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, trouble }
+        Self { connector, target, purpose, max_size, ping_timeout, epochs, changes, trouble, holds }
     }
 
     /// A connection that is ready for commands: an idle one that answers, or a new one.
@@ -161,7 +166,7 @@ impl Pool {
     fn new_epoch(&self, address: &Address, secrets: Secrets) -> Result<Epoch, Failure> {
         let disconnections = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&disconnections);
-        let config = self.connector.config().set_push_sender(move |push: PushInfo| {
+        let config = Connector::config().set_push_sender(move |push: PushInfo| {
             if push.kind == PushKind::Disconnection {
                 counted.fetch_add(1, Ordering::Relaxed);
             }
@@ -225,6 +230,20 @@ impl Pool {
         left
     }
 
+    /// Holds checks back: what is charged now would be lost.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        self.holds.send_modify(|holds| *holds += 1);
+        Hold(&self.holds)
+    }
+
+    /// Waits until nothing holds checks back.
+    pub(crate) async fn until_free(&self) {
+        if *self.holds.borrow() > 0 {
+            // The sender is this pool's.
+            let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
+        }
+    }
+
     /// A number that changes whenever connections begin to lead to another server.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
@@ -234,6 +253,12 @@ impl Pool {
     pub fn sizes(&self) -> (usize, usize) {
         let statuses = self.epochs.lock().iter().map(|epoch| epoch.pool.status()).collect::<Vec<_>>();
         statuses.iter().fold((0, 0), |(open, idle), status| (open + status.size, idle + status.available))
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|holds| *holds -= 1);
     }
 }
 

@@ -203,37 +203,9 @@ impl Queue {
         })
     }
 
-    /// Takes what goes with the next round trip, at least one part and at most `most`. Parts that would be late are
-    /// answered instead: those past their deadline, and, of those passed over, those whose deadline is within a `round_trip`.
-    pub async fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
-        loop {
-            let taken = self.take_now(most, round_trip);
-            if !taken.is_empty() {
-                return taken;
-            }
-            self.wait().await;
-        }
-    }
-
-    /// Answers all that wait with a failure.
-    pub fn fail(&self, failure: &Failure) {
-        let waiters = std::mem::take(&mut *self.waiters.lock());
-        waiters.waiting.into_iter().for_each(|mut waiter| waiter.answer(Err(failure.clone())));
-    }
-
-    /// How many wait.
-    pub fn waiting(&self) -> usize {
-        self.waiters.lock().waiting.len()
-    }
-
-    /// Waits until a part waits. For one task.
-    pub async fn wait(&self) {
-        while self.waiting() == 0 {
-            self.arrived.notified().await;
-        }
-    }
-
-    fn take_now(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
+    /// Takes what goes with the next round trip, at most `most` parts. Parts that would be late are answered instead: those
+    /// past their deadline, and, of those passed over, those whose deadline is within a `round_trip`.
+    pub fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         let mut waiters = self.waiters.lock();
         let fits = |waiters: &Waiters| {
             let waiting = &waiters.waiting;
@@ -253,6 +225,24 @@ impl Queue {
             waiter.is_awaited() && waiter.place.settle(number).is_ok()
         });
         taken
+    }
+
+    /// Answers all that wait with a failure.
+    pub fn fail(&self, failure: &Failure) {
+        let waiters = std::mem::take(&mut *self.waiters.lock());
+        waiters.waiting.into_iter().for_each(|mut waiter| waiter.answer(Err(failure.clone())));
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.waiters.lock().waiting.len()
+    }
+
+    /// Waits until a part waits. For one task.
+    pub async fn wait(&self) {
+        while self.waiting() == 0 {
+            self.arrived.notified().await;
+        }
     }
 }
 

@@ -70,7 +70,8 @@ impl Servers {
                 let sentinels = Arc::new(Sentinels::new(sentinels.clone(), master.clone(), connector));
                 let node = factory.only(Target::Sentinel(Arc::clone(&sentinels)), address);
                 let pool = Arc::clone(node.pool());
-                let watch = factory.runtime.spawn(async move { watch(&sentinels, &pool).await });
+                let pause = factory.command_timeout();
+                let watch = factory.runtime.spawn(async move { watch(&sentinels, &pool, pause).await });
                 watching = Some(AbortOnDropHandle::new(watch));
                 Kind::One(Box::new(node))
             }

@@ -77,9 +77,15 @@ pub async fn run(queue: Arc<Queue>, context: Arc<Context>) {
     let mut held = first.inspect_err(|failure| context.breaker.trip(failure)).ok();
     let mut round_trip = Smoothed::default();
     loop {
+        queue.wait().await;
+        context.pool.until_free().await;
         // Twice, since one may take longer than the last ones did; a fresh check always has more than half of its time.
         let needed = (2 * round_trip.0).min(context.command_timeout / 2);
-        let mut batch = Batch::new(queue.take(MAX_BATCH_PARTS, needed).await, &context.call_settings);
+        let waiters = queue.take(MAX_BATCH_PARTS, needed);
+        if waiters.is_empty() {
+            continue;
+        }
+        let mut batch = Batch::new(waiters, &context.call_settings);
         held = carry(&mut batch, held, &queue, &context, &mut round_trip).await;
     }
 }

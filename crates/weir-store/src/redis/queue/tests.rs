@@ -18,7 +18,7 @@ async fn those_whom_nobody_waits_for_make_room() {
     drop(second);
     let third = queue.push(Part::default(), later(), false).unwrap();
     drop(first);
-    let mut taken = queue.take(10, ROUND_TRIP).await;
+    let mut taken = queue.take(10, ROUND_TRIP);
     assert_eq!((taken.len(), queue.waiting()), (1, 0), "nor is anything sent for them");
     taken[0].answer(Err(Failure::Closed));
     assert_eq!(queue.answer(third, later()).await, Err(Failure::Closed));
@@ -29,7 +29,7 @@ async fn whose_time_is_up_is_told_and_not_sent() {
     let queue = Queue::new(2);
     let late = queue.push(Part::default(), Instant::now(), false).unwrap();
     let in_time = queue.push(Part::default(), later(), true).unwrap();
-    assert!(queue.take(10, ROUND_TRIP).await[0].asking);
+    assert!(queue.take(10, ROUND_TRIP)[0].asking);
     assert_eq!(queue.answer(late, later()).await, Err(Failure::Late));
     assert!(matches!(queue.answer(in_time, later()).await, Err(Failure::Lost(_))), "dropped with its waiter");
 }
@@ -39,7 +39,7 @@ async fn an_answer_that_comes_when_the_time_is_up_is_given() {
     let queue = Queue::new(2);
     let late = queue.push(Part::default(), Instant::now(), false).unwrap();
     let in_time = queue.push(Part::default(), later(), false).unwrap();
-    let mut taken = queue.take(10, ROUND_TRIP).await;
+    let mut taken = queue.take(10, ROUND_TRIP);
     assert_eq!(queue.give_up(late), Err(Failure::Late), "no other part went before");
     taken[0].answer(Err(Failure::Closed));
     assert_eq!(queue.give_up(in_time), Err(Failure::Closed));
@@ -57,14 +57,14 @@ async fn a_round_trip_is_bounded_by_its_work_and_submitters_take_turns() {
     let queue = Arc::new(Queue::new(10_000));
     let heavy = submit(&queue, 1_000, 16, later()).await;
     let light = submit(&queue, 1, 2, later()).await;
-    let taken = queue.take(1_024, ROUND_TRIP).await;
+    let taken = queue.take(1_024, ROUND_TRIP);
     let work: u64 = taken.iter().map(Waiter::work).sum();
     assert!((MAX_ROUND_TRIP_WORK - 16..=MAX_ROUND_TRIP_WORK).contains(&work), "{work}");
     assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
     assert_eq!(queue.waiting(), heavy.len() + light.len() - taken.len());
     let one = submit(&queue, 1, 1_000_000, later()).await;
     drop(heavy);
-    assert_eq!(queue.take(1_024, ROUND_TRIP).await.len(), one.len(), "more than a round trip's work goes alone");
+    assert_eq!(queue.take(1_024, ROUND_TRIP).len(), one.len(), "more than a round trip's work goes alone");
 }
 
 /// Adds a part of so much work as a call of its own on a connection.
@@ -84,12 +84,12 @@ async fn parts_that_fill_round_trips_leave_others_their_turn() {
         waiting.extend(submit(&queue, 100, 3_000, later()).await);
     }
     for _ in 0..5 {
-        queue.take(1_024, ROUND_TRIP).await;
+        queue.take(1_024, ROUND_TRIP);
     }
     waiting.extend(submit(&queue, 1, 1, later()).await);
     let mut works = Vec::new();
     for _ in 0..4 {
-        works.extend(queue.take(1_024, ROUND_TRIP).await.iter().map(Waiter::work));
+        works.extend(queue.take(1_024, ROUND_TRIP).iter().map(Waiter::work));
     }
     assert!(works.contains(&1), "{works:?}: behind at most one part of each");
 }
@@ -102,7 +102,7 @@ async fn the_calls_of_one_connection_share_its_turns() {
         calls.push(call(&queue, 1, 16).await);
     }
     calls.push(call(&queue, 2, 2).await);
-    let taken = queue.take(1_024, ROUND_TRIP).await;
+    let taken = queue.take(1_024, ROUND_TRIP);
     assert_eq!(taken.last().unwrap().part.work, 2, "it came last, and goes with the first");
     // They have the room of the queue together, too.
     let queue = Arc::new(Queue::new(8));
@@ -119,7 +119,7 @@ async fn the_calls_of_one_connection_share_its_turns() {
 async fn what_others_went_before_is_shed_and_what_the_server_kept_waiting_is_late() {
     let queue = Arc::new(Queue::new(10_000));
     let mut heavy = submit(&queue, 200, 16, later()).await;
-    let taken = queue.take(1_024, ROUND_TRIP).await;
+    let taken = queue.take(1_024, ROUND_TRIP);
     let (sent, passed_over) = (heavy.remove(0).unwrap(), heavy.pop().unwrap().unwrap());
     assert!(matches!(queue.answer(sent, Instant::now()).await, Err(Failure::Lost(_))));
     assert_eq!(queue.answer(passed_over, Instant::now()).await, Err(Failure::Shed));
@@ -133,9 +133,9 @@ async fn what_others_went_before_is_not_sent_too_late_for_its_answer() {
     let queue = Arc::new(Queue::new(10_000));
     let mut heavy = submit(&queue, 200, 16, later()).await;
     let longer = 2 * later().duration_since(Instant::now());
-    assert_eq!(queue.take(1_024, longer).await.len(), 128, "these have all of their time");
+    assert_eq!(queue.take(1_024, longer).len(), 128, "these have all of their time");
     let fresh = submit(&queue, 1, 1, later()).await;
-    assert_eq!(queue.take(1_024, longer).await.len(), fresh.len());
+    assert_eq!(queue.take(1_024, longer).len(), fresh.len());
     assert_eq!(queue.answer(heavy.pop().unwrap().unwrap(), later()).await, Err(Failure::Shed));
 }
 

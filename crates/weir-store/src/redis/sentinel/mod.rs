@@ -2,6 +2,7 @@
 //!
 //! The crate's own Sentinel client has no deadlines for look-ups, and does not notice that a master was replaced alive.
 
+mod promotion;
 pub mod watch;
 
 use std::{
@@ -13,8 +14,10 @@ use std::{
 };
 
 use deadpool_redis::redis::{aio::MultiplexedConnection, from_redis_value};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
+use self::promotion::Followed;
 use super::{
     command::{command, query},
     connector::{Connector, Purpose},
@@ -28,12 +31,14 @@ pub struct Sentinels {
     connector: Arc<Connector>,
     /// The Sentinel that led to the master last; it is asked first.
     first: AtomicUsize,
+    /// The last promotion that was followed before Sentinels named the new master.
+    followed: Mutex<Option<Followed>>,
 }
 
 impl Sentinels {
     /// Those at these addresses, about the master that they know by this name.
     pub fn new(addresses: Vec<Address>, master: String, connector: Arc<Connector>) -> Self {
-        Self { addresses, master, connector, first: AtomicUsize::new(0) }
+        Self { addresses, master, connector, first: AtomicUsize::new(0), followed: Mutex::default() }
     }
 
     /// The master's name at the Sentinels.
@@ -79,7 +84,7 @@ impl Sentinels {
 
     async fn look_up(&self, sentinel: &Address, deadline: Instant) -> Result<Address, Failure> {
         let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
-        self.ask(&connection, sentinel, deadline).await
+        self.ask(&connection, sentinel, deadline).await.map(|named| self.meant(named))
     }
 
     async fn ask(

@@ -4,13 +4,13 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use tokio::time::sleep;
+use tokio::{sync::mpsc, time::sleep};
 use tracing::{info, warn};
 
-use super::Sentinels;
+use super::{Sentinels, promotion::Promotion};
 use crate::{
     Failure,
-    redis::{connector::Purpose, manager::Connection, pool::Pool},
+    redis::{manager::Connection, pool::Pool},
     url::Address,
 };
 
@@ -20,31 +20,44 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Rounds in a row in which too few answer, before that is logged.
 const SILENT_ROUNDS: u32 = 8;
 
+/// Promotions that may wait to be followed. All Sentinels together announce one at a time.
+const ANNOUNCED: usize = 4;
+
 /// The master that a Sentinel named last; `None`: it did not answer.
 type Said = Option<Address>;
 
 /// Polls all Sentinels for the master until it is dropped, and ends the connections of `pool` to every other one once more than half of
 /// them name the same and it takes checks: whoever fails over a master that lives (`SENTINEL FAILOVER`) leaves it writable for
 /// about ten seconds, and a Sentinel that was cut off may name it for longer.
-pub async fn watch(sentinels: &Sentinels, pool: &Pool) {
+///
+/// A promotion that one of them announces is followed before that; for it no check is sent for at most `pause`.
+pub async fn watch(sentinels: &Sentinels, pool: &Pool, pause: Duration) {
     let said: Vec<_> = sentinels.addresses.iter().map(|_| Mutex::default()).collect();
-    let asked = sentinels.addresses.iter().zip(&said).map(|(sentinel, said)| sentinels.listen(sentinel, said));
-    tokio::join!(join_all(asked), sentinels.judge(&said, pool));
+    let (announce, announced) = mpsc::channel(ANNOUNCED);
+    let listen = |(sentinel, said)| sentinels.listen(sentinel, said, &announce);
+    let asked = sentinels.addresses.iter().zip(&said).map(listen);
+    tokio::join!(join_all(asked), sentinels.judge(&said, pool), sentinels.follow(announced, pool, pause));
 }
 
 impl Sentinels {
     /// Asks one.
-    async fn listen(&self, sentinel: &Address, said: &Mutex<Said>) {
-        let mut kept = None;
+    async fn listen(&self, sentinel: &Address, said: &Mutex<Said>, announce: &mpsc::Sender<Promotion>) {
+        let (mut kept, mut refused) = (None, None);
         loop {
-            let answer = self.ask_again(&mut kept, sentinel).await;
+            let answer = self.ask_again(&mut kept, &mut refused, sentinel, announce).await;
             *said.lock() = answer.ok();
             sleep(PAUSE).await;
         }
     }
 
     /// Asks by the connection of the last time, or by a new one.
-    async fn ask_again(&self, kept: &mut Option<Connection>, sentinel: &Address) -> Result<Address, Failure> {
+    async fn ask_again(
+        &self,
+        kept: &mut Option<Connection>,
+        refused: &mut Option<Failure>,
+        sentinel: &Address,
+        announce: &mpsc::Sender<Promotion>,
+    ) -> Result<Address, Failure> {
         let deadline = self.connector.deadline();
         if let Some(connection) = kept.take()
             && let Ok(master) = self.ask(&connection, sentinel, deadline).await
@@ -52,7 +65,16 @@ impl Sentinels {
             *kept = Some(connection);
             return Ok(master);
         }
-        let connection = self.connector.connect(sentinel, Purpose::Sentinel, deadline).await?;
+        let (connection, subscribed) = self.subscribed(sentinel, announce, deadline).await?;
+        if let Err(failure) = subscribed
+            && refused.as_ref() != Some(&failure)
+        {
+            warn!(
+                master = self.master, %sentinel, error = &failure as &dyn std::error::Error,
+                "a failover of a living master loses charges for about a second: the Sentinel does not announce promotions"
+            );
+            *refused = Some(failure);
+        }
         let master = self.ask(&connection, sentinel, deadline).await?;
         *kept = Some(connection);
         Ok(master)
@@ -62,7 +84,7 @@ impl Sentinels {
         let (mut silent, mut logged) = (0, None);
         loop {
             sleep(PAUSE).await;
-            let said: Vec<Said> = said.iter().map(|said| said.lock().clone()).collect();
+            let said: Vec<Said> = said.iter().map(|said| said.lock().clone().map(|named| self.meant(named))).collect();
             self.log_silence(&said, &mut silent);
             let Some(master) = majority(&said) else { continue };
             if !pool.leads_elsewhere(master) {
@@ -74,9 +96,7 @@ impl Sentinels {
             match pool.try_checks(master).await {
                 Ok(()) => {
                     self.begin_with_one_that_names(&said, master);
-                    for before in pool.leave_others(master) {
-                        info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
-                    }
+                    self.leave_others(master, pool);
                 }
                 Err(failure) => {
                     let failure = failure.to_string();

@@ -1,0 +1,163 @@
+//! A promotion, as the Sentinel that carries it out announces it. From that moment on the old master's charges are lost, but
+//! Sentinels go on naming it for about a second. So checks wait until the new master takes them.
+
+use std::time::Duration;
+
+use deadpool_redis::redis::{PushInfo, PushKind, aio::MultiplexedConnection, from_redis_value_ref};
+use tokio::{
+    pin,
+    sync::mpsc,
+    time::{Instant, timeout, timeout_at},
+};
+use tracing::{info, warn};
+
+use super::Sentinels;
+use crate::{
+    Failure,
+    redis::{
+        connector::{Connector, Purpose},
+        manager::Connection,
+        pool::Pool,
+        retry::retried,
+    },
+    url::Address,
+};
+
+/// Published by the Sentinel that leads a failover, planned or not, when it sends `REPLICAOF NO ONE` to the replica.
+const CHANNEL: &str = "+failover-state-wait-promotion";
+/// How long a replica has to become the master. Later than this, Sentinels are polled for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// For so long the new master is meant where a Sentinel names the old one: by then all know of it, or have undone it.
+const AGREED_AFTER: Duration = Duration::from_secs(10);
+
+/// A replica in the place of its master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Promotion {
+    from: Address,
+    to: Address,
+}
+
+/// A promotion that was followed.
+#[derive(Debug)]
+pub(super) struct Followed {
+    promotion: Promotion,
+    until: Instant,
+}
+
+impl Promotion {
+    /// Reads `slave NAME HOST PORT @ MASTER HOST PORT`, where that is about this master.
+    fn read(push: &PushInfo, master: &str) -> Option<Self> {
+        let (PushKind::Message, [_, message]) = (&push.kind, &push.data[..]) else { return None };
+        let message: String = from_redis_value_ref(message).ok()?;
+        let words: Vec<_> = message.split(' ').collect();
+        let &[_, _, to, to_port, "@", name, from, from_port] = &words[..] else { return None };
+        let address = |host: &str, port: &str| Some(Address::Tcp { host: host.to_owned(), port: port.parse().ok()? });
+        let promotion = Self { from: address(from, from_port)?, to: address(to, to_port)? };
+        (name == master).then_some(promotion)
+    }
+}
+
+impl Sentinels {
+    /// The master that is meant by a Sentinel that names this one.
+    pub(super) fn meant(&self, named: Address) -> Address {
+        match &*self.followed.lock() {
+            Some(Followed { promotion, until }) if promotion.from == named && Instant::now() < *until => {
+                promotion.to.clone()
+            }
+            _ => named,
+        }
+    }
+
+    /// A connection to a Sentinel, which sends the promotions of the master to `announce` if the user may subscribe.
+    pub(super) async fn subscribed(
+        &self,
+        sentinel: &Address,
+        announce: &mpsc::Sender<Promotion>,
+        deadline: Instant,
+    ) -> Result<(Connection, Result<(), Failure>), Failure> {
+        let (announce, master) = (announce.clone(), self.master.clone());
+        let config = Connector::config().set_push_sender(move |push: PushInfo| match Promotion::read(&push, &master) {
+            Some(promotion) => announce.try_send(promotion),
+            None => Ok(()),
+        });
+        let connection = self.connector.connect_with(sentinel, Purpose::Sentinel, config, deadline).await?;
+        let mut subscriber = MultiplexedConnection::clone(&connection);
+        let subscribed = match timeout_at(deadline, subscriber.subscribe(CHANNEL)).await {
+            Ok(subscribed) => subscribed.map_err(|error| self.connector.refused(sentinel, error)),
+            Err(_) => Err(Failure::Late),
+        };
+        Ok((connection, subscribed))
+    }
+
+    /// Follows promotions of the master that `pool` leads to: no check is sent for at most `pause`, until the new one takes
+    /// checks.
+    pub(super) async fn follow(&self, mut announced: mpsc::Receiver<Promotion>, pool: &Pool, pause: Duration) {
+        while let Some(promotion) = announced.recv().await {
+            // Announced by a Sentinel that watches another one.
+            if pool.leads_elsewhere(&promotion.from) && !pool.leads_elsewhere(&promotion.to) {
+                continue;
+            }
+            let since = Instant::now();
+            let takes_checks = retried(since + PATIENCE, || pool.try_checks(&promotion.to));
+            pin!(takes_checks);
+            let mut held = Some(pool.hold());
+            let promoted = match timeout(pause, &mut takes_checks).await {
+                Ok(promoted) => promoted,
+                Err(_) => {
+                    held = None;
+                    takes_checks.await
+                }
+            };
+            match promoted {
+                Ok(()) => self.lead_to(&promotion, pool),
+                Err(failure) => warn!(
+                    master = self.master, to = %promotion.to, error = &failure as &dyn std::error::Error,
+                    "a Sentinel promotes a replica, which takes no checks: they go on where they went"
+                ),
+            }
+            drop(held);
+        }
+    }
+
+    fn lead_to(&self, promotion: &Promotion, pool: &Pool) {
+        let promotion = promotion.clone();
+        let to = promotion.to.clone();
+        *self.followed.lock() = Some(Followed { promotion, until: Instant::now() + AGREED_AFTER });
+        self.leave_others(&to, pool);
+    }
+
+    /// Ends the connections to every other master.
+    pub(super) fn leave_others(&self, master: &Address, pool: &Pool) {
+        for before in pool.leave_others(master) {
+            info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deadpool_redis::redis::Value;
+
+    fn push(kind: PushKind, message: &str) -> PushInfo {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        PushInfo { kind, data: vec![text(CHANNEL), text(message)] }
+    }
+
+    #[test]
+    fn an_event_names_both_servers() {
+        let message = "slave 10.0.0.2:6380 10.0.0.2 6380 @ main 10.0.0.1 6379";
+        let address = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
+        let promotion = Promotion { from: address("10.0.0.1", 6379), to: address("10.0.0.2", 6380) };
+        assert_eq!(Promotion::read(&push(PushKind::Message, message), "main"), Some(promotion));
+        for (kind, message, master) in [
+            (PushKind::Message, message, "other"),
+            (PushKind::Subscribe, message, "main"),
+            (PushKind::Message, "master main 10.0.0.1 6379", "main"),
+            (PushKind::Message, "slave x 10.0.0.2 port @ main 10.0.0.1 6379", "main"),
+            (PushKind::Message, "", "main"),
+        ] {
+            assert_eq!(Promotion::read(&push(kind, message), master), None, "{message}");
+        }
+    }
+}
