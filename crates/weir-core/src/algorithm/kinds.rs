@@ -44,7 +44,7 @@ impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
     const MISSING: Option<u64> = if LEAST == 0 { Some(0) } else { None };
 
     fn read(text: &str) -> Result<u64, String> {
-        text.parse().map_err(|_| format!(" is a whole number from 0, not `{text}`"))
+        text.parse().map_err(|_| format!(" is a whole number, {}, not `{text}`", Self::range()))
     }
 
     fn write(value: u64) -> String {
@@ -56,13 +56,19 @@ impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
     }
 
     fn beyond(value: u64, _: &Bounds) -> Option<String> {
-        let most = if MOST.is_power_of_two() { format!("2^{}", MOST.ilog2()) } else { MOST.to_string() };
-        (!(LEAST..=MOST).contains(&value)).then(|| format!("{LEAST} to {most}"))
+        (!(LEAST..=MOST).contains(&value)).then(Self::range)
     }
 
     /// A result that is too large saturates, beyond every bound.
     fn scaled(value: u64, factor: f64) -> u64 {
         ((value as f64 / factor).ceil() as u64).max(LEAST)
+    }
+}
+
+impl<const LEAST: u64, const MOST: u64> Units<LEAST, MOST> {
+    fn range() -> String {
+        let most = if MOST.is_power_of_two() { format!("2^{}", MOST.ilog2()) } else { MOST.to_string() };
+        format!("{LEAST} to {most}")
     }
 }
 
