@@ -21,7 +21,7 @@ use std::{env, fmt::Display, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{ConfigError, Flags, Settings};
+use crate::config::{ConfigError, Flags, Places, Settings};
 
 /// A rate-limit service: nested limits, decided exactly, over gRPC.
 ///
@@ -83,9 +83,9 @@ struct SettingsArgs {
 }
 
 impl SettingsArgs {
-    fn load(self) -> Result<Settings, ConfigError> {
+    fn load(self) -> Result<(Settings, Places), ConfigError> {
         let flags = Flags { limits: self.limits, store: self.store };
-        Settings::load(self.config.as_deref(), variables(), &flags)
+        Settings::load_with_places(self.config.as_deref(), variables(), &flags)
     }
 }
 

@@ -8,6 +8,7 @@ mod bad_requests;
 mod bench;
 mod bounds;
 mod commands;
+mod config_check;
 mod cookbook;
 mod descriptors;
 mod envoy_json;
