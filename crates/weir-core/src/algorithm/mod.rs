@@ -11,6 +11,7 @@ mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
 pub mod message;
+mod pace;
 pub mod params;
 #[cfg(test)]
 pub(crate) mod properties;
@@ -101,6 +102,16 @@ pub trait Algorithm: Sized {
     /// How exactly one certain charge is taken back, although others were made after it.
     fn takes_back(&self) -> TakesBack {
         TakesBack::WhileItLasts
+    /// The most that it admits in any stretch of time, whatever the requests cost; `None`: that is not told.
+    fn pace(&self) -> Option<Pace> {
+        None
+    }
+
+    /// Whether it admits all that is within its pace. One that also charges what another limit refuses does not.
+    fn admits_its_pace(&self) -> bool {
+        !self.charges_denied()
+    }
+
     }
 
     /// Most marks that a state may hold, each with the units that were spent at it: what a step may have to go through.
@@ -232,6 +243,14 @@ macro_rules! algorithms {
             pub fn takes_back(&self) -> TakesBack {
                 match self { $(Self::$variant(params) => params.takes_back(),)+ }
             }
+            /// Whether it never refuses a request that `other` admits, where `other` is charged for all that it is charged for,
+            /// and nothing is charged that either refuses. Refunds apart.
+            pub fn is_idle_beside(&self, other: &Self) -> bool {
+                let (admits, pace) = match self { $(Self::$variant(params) => (params.admits_its_pace(), params.pace()),)+ };
+                let other = match other { $(Self::$variant(params) => params.pace(),)+ };
+                admits && other.zip(pace).is_some_and(|(other, pace)| other.is_within(pace))
+            }
+
 
             /// See [`Algorithm::marks_max`].
             pub fn marks_max(&self) -> u64 {
