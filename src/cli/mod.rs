@@ -10,6 +10,7 @@ mod migrate;
 mod out;
 mod render;
 mod reset;
+mod schema;
 mod serve;
 mod signals;
 // Its parsers are fuzzed.
@@ -46,6 +47,8 @@ enum Command {
     /// Check policy files without a server
     #[command(subcommand)]
     Limits(Limits),
+    #[command(subcommand)]
+    Schema(schema::Schema),
     Simulate(simulate::Simulate),
     /// Import configuration from another service
     #[command(subcommand)]
@@ -104,6 +107,7 @@ pub fn run() -> ExitCode {
         Some(Command::Config(Config::Check(command))) => command.run(),
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
+        Some(Command::Schema(command)) => command.run(),
         Some(Command::Simulate(command)) => command.run(),
         Some(Command::Migrate(Migrate::EnvoyRatelimit(command))) => command.run(),
     };

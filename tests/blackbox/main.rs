@@ -36,6 +36,7 @@ mod readiness;
 mod reload;
 mod request_ids;
 mod rolling;
+mod schema;
 mod settings;
 mod shared_store;
 mod siblings;
