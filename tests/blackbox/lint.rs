@@ -64,7 +64,7 @@ fn an_invalid_policy_is_told_with_its_places() {
 #[test]
 fn what_may_surprise_is_a_warning() {
     let dir = files(&[
-        ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [1, 1, 1] } } } }"),
+        ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [0, 1, 1] } } } }"),
         ("star.yaml", "schema: { 'img*': { limits: [1, 1, 1] } }"),
     ]);
     for (name, warning) in
@@ -80,7 +80,7 @@ fn what_may_surprise_is_a_warning() {
 }
 
 const OLD: &str = "schema:\n  a:\n    limits:\n      - gcra: { burst: 9, count: 1, period: 1s }\n      - fixed_window: { \
-                   count: 5, period: 1h }\n        name: hourly\n";
+                   count: 50, period: 1h }\n        name: hourly\n";
 
 #[test]
 fn a_limit_that_never_refuses_is_a_warning() {
@@ -163,8 +163,8 @@ fn forgotten(new: &str) -> Vec<String> {
 fn changed_counts_and_rates_forget_nothing() {
     assert_eq!(forgotten(OLD), [""; 0]);
     assert_eq!(forgotten(&OLD.replace("burst: 9, count: 1, period: 1s", "burst: 2, count: 7, period: 1m")), [""; 0]);
-    assert_eq!(forgotten(&OLD.replace("count: 5", "count: 500")), [""; 0]);
-    let swapped = "schema:\n  a:\n    limits:\n      - fixed_window: { count: 5, period: 1h }\n        name: hourly\n      \
+    assert_eq!(forgotten(&OLD.replace("count: 50", "count: 500")), [""; 0]);
+    let swapped = "schema:\n  a:\n    limits:\n      - fixed_window: { count: 50, period: 1h }\n        name: hourly\n      \
                    - gcra: { burst: 9, count: 1, period: 1s }\n";
     assert_eq!(forgotten(swapped), [""; 0], "the order among other kinds is no part of it");
 }

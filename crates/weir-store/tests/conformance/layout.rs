@@ -91,6 +91,7 @@ async fn states_written_before_are_decided_on() {
         redis.put(&key, &field, &value);
     }
     let mut reference = Reference::default();
+    assert_eq!(WRITTEN.lines().count(), all().len());
     let fresh = decide(&mut Reference::default(), THEN, 1).await;
     decide(&mut reference, THEN, COST).await;
     assert_eq!(redis.states(THEN).await, reference.states(THEN).await);
