@@ -84,8 +84,17 @@ fn nodes() -> Value {
 fn of_node(key: &str) -> Value {
     match key {
         "limits" => {
-            let item = json!({ "anyOf": [reference("limit"), reference("positional")] });
-            let list = json!({ "type": ["array", "null"], "anyOf": [reference("positional"), { "items": item }] });
+            // By what is written, so that an editor tells what is wrong with that form.
+            let item =
+                json!({ "if": { "type": "array" }, "then": reference("positional"), "else": reference("limit") });
+            let is_positional =
+                json!({ "type": "array", "prefixItems": [{ "type": ["number", "string"] }], "minItems": 1 });
+            let list = json!({
+                "type": ["array", "null"],
+                "if": is_positional,
+                "then": reference("positional"),
+                "else": { "items": item },
+            });
             described(list, "The limits of keys that reach this node.")
         }
         "children" => described(reference("nodes"), "The next segments. `*` stands for any name."),

@@ -27,7 +27,11 @@ impl Validator<'_> {
         let count = |value: &Value| usize::try_from(value.as_u64().expect("a number")).expect("in memory");
         let accepted = |schemas: &Value| list(schemas).iter().filter(|schema| self.accepts(schema, value)).count();
         match (keyword, value) {
-            ("$schema" | "$defs" | "title" | "description" | "default", _) => true,
+            ("$schema" | "$defs" | "title" | "description" | "default" | "then" | "else", _) => true,
+            ("if", _) => {
+                let branch = if self.accepts(says, value) { "then" } else { "else" };
+                schema.get(branch).is_none_or(|branch| self.accepts(branch, value))
+            }
             ("$ref", _) => {
                 let pointer = says.as_str().and_then(|name| name.strip_prefix('#')).expect("a definition");
                 self.accepts(self.document.pointer(pointer).expect("defined"), value)
