@@ -41,6 +41,14 @@ pub enum AppError {
         /// Its path.
         path: String,
     },
+    /// The snapshot's folder takes no files.
+    #[error("store.snapshot.path: the snapshot {path} cannot be written: {cause}")]
+    SnapshotNotWritable {
+        /// Its path.
+        path: String,
+        /// What the system says.
+        cause: io::Error,
+    },
     /// The snapshot cannot be set aside.
     #[error("the snapshot {path} cannot be set aside: {cause}")]
     SetAside {

@@ -22,7 +22,7 @@ use weir_server::{
 };
 use weir_store::{AnyStore, memory::MemoryStats};
 
-pub use check::check;
+pub use check::{Certificates, check};
 pub use error::AppError;
 use export::Exporting;
 use futures_util::future::BoxFuture;

@@ -134,11 +134,6 @@ impl Security {
         self.auth.clone().map(|auth| auth as Arc<dyn Clients>)
     }
 
-    /// Whether clients are authenticated.
-    pub fn is_authenticated(&self) -> bool {
-        self.auth.is_some()
-    }
-
     /// The authentication of a listener.
     pub fn authentication(&self, listener: &str) -> Option<Authentication> {
         let auth = self.auth.clone()?;

@@ -34,15 +34,11 @@ pub fn open_store(
     if path.as_os_str().is_empty() {
         return Ok((MemoryStore::new(settings.memory(), SystemClock::new()), None));
     }
-    let lock = match SnapshotLock::take(path) {
-        Ok(None) => return Err(AppError::SnapshotInUse { path: path.display().to_string() }),
-        Ok(lock) => lock,
-        Err(error) => {
-            // Where nothing can be written a snapshot may still be read.
-            warn!(path = %path.display(), %error, "the snapshot cannot be locked against other processes");
-            None
-        }
-    };
+    let place = || path.display().to_string();
+    let lock = SnapshotLock::take(path).map_err(|cause| AppError::SnapshotNotWritable { path: place(), cause })?;
+    if lock.is_none() {
+        return Err(AppError::SnapshotInUse { path: place() });
+    }
     Ok((load_store(settings, policy, path, start_empty)?, lock))
 }
 

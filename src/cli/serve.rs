@@ -39,7 +39,7 @@ impl Serve {
     }
 
     pub fn run(self) -> CommandResult {
-        let settings = self.settings.load()?;
+        let (settings, _) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
         let signals = StopSignals::listen()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use file::{Saved, save, set_aside};
-pub use lock::SnapshotLock;
+pub use lock::{SnapshotLock, check_writable};
 pub use read::{Loaded, Snapshot};
 
 use weir_core::domain::{
