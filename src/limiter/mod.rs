@@ -88,6 +88,9 @@ impl<S: Store> Limiter<S> {
         let plan = request.plan(&handle.policy, handle.version);
         decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
             handle.count_degraded(plan, verdict);
+            if plan.levels().is_empty() && !request.is_matched(&handle.policy) {
+                handle.meters.unmatched(plan.domain);
+            }
             answer.fill(plan, plan.levels(), verdict, |limit, decision| {
                 let index = request.spec.is_none().then_some(limit.index);
                 handle.meters.limit(index, decision, limit.shadow);

@@ -114,6 +114,13 @@ impl<'a> DescriptorAnswer<'a> {
     }
 }
 
+impl DescriptorAnswer<'_> {
+    /// Whether it meets a limit, or a rule that says `unlimited`.
+    fn is_matched(&self) -> bool {
+        self.unlimited || !self.levels.is_empty()
+    }
+}
+
 impl<'a> Shown<'a> {
     fn new(level: &LevelAnswer<'a>, met: &MetLimit<'a>, phase: Micros, at: Micros) -> Self {
         let LevelAnswer { limit, decision, .. } = level;
@@ -186,6 +193,9 @@ impl<S: Store> Limiter<S> {
             }));
             request.count(&handle.meters, &self.metrics, &answer.statuses);
             self.sample_hot_keys_of_descriptors(request, &answer.statuses);
+            if !answer.statuses.iter().any(DescriptorAnswer::is_matched) {
+                handle.meters.unmatched(plan.domain);
+            }
             (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
             answer.domain_found = request.domain.is_some();
         };

@@ -2,6 +2,8 @@
 
 /// Checks answered.
 pub(super) const CHECKS: &str = "weir_checks_total";
+/// Checks that met no limit.
+pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
 /// Decisions of each limit.
 pub(super) const DECISIONS: &str = "weir_decisions_total";
 /// Allowed requests with less than a fifth of the limit left.
@@ -28,6 +30,7 @@ pub(super) const BUILD_INFO: &str = "weir_build_info";
 
 pub(super) const COUNTERS: &[(&str, &str)] = &[
     (CHECKS, "Checks answered, by domain, transport and outcome (allowed, limited, error)."),
+    (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
     (DECISIONS, "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited)."),
     (NEAR_LIMIT, "Allowed requests that left less than a fifth of the limit, by domain and limit."),
     (DEGRADED, "Checks decided without the shared store, by domain and mode (local, allow, deny, error)."),

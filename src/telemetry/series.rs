@@ -6,7 +6,7 @@ use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure};
 use weir_telemetry::{Registry, request::Outcome};
 
-use super::names::{CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT};
+use super::names::{CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT, UNMATCHED};
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,11 @@ pub(super) const SHADOW_LIMITED: usize = 2;
 pub(super) const NEAR: usize = 3;
 const OF_LIMIT: usize = 4;
 
+/// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched ones.
+pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
+pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 /// How many counters a domain has.
-pub(super) const OF_DOMAIN: usize = Transport::ALL.len() * Outcome::ALL.len() + OnStoreFailure::ALL.len();
+pub(super) const OF_DOMAIN: usize = UNMATCHED_AT + 1;
 
 /// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
 #[inline]
@@ -78,7 +81,8 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
         registry.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
     });
     let rules = OnStoreFailure::ALL.into_iter();
-    checks.chain(rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())])))
+    let degraded = rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())]));
+    checks.chain(degraded).chain([registry.counter(UNMATCHED, &[("domain", domain)])])
 }
 
 /// The counters of a limit that is not known when a policy is compiled.

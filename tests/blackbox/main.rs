@@ -51,3 +51,4 @@ mod tls_reload;
 mod tokens;
 mod tokens_reload;
 mod tracing;
+mod unmatched;
