@@ -9,8 +9,8 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, DEGRADED_FROM, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of,
-        of_domain, of_limit,
+        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport, UNMATCHED_AT,
+        counters_of, of_domain, of_limit,
     },
 };
 
@@ -120,11 +120,15 @@ impl Meters {
         self.counters.add(self.domain(domain) + UNMATCHED_AT);
     }
 
-    /// Counts one decision of the limit of this number; without one, of all limits that have none.
+    /// Counts one decision of the limit of this number, and the units that it has charged; without one, of all limits that
+    /// have none.
     #[inline]
-    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool) {
+    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool, charged: u64) {
         let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
         counters_of(decision, shadow).for_each(|counter| self.counters.add(start + counter));
+        if charged > 0 {
+            self.counters.add_many(start + CHARGED_UNITS, charged);
+        }
     }
 
     /// Whether the limit of this number is counted for itself.

@@ -6,6 +6,8 @@ pub(super) const CHECKS: &str = "weir_checks_total";
 pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
 /// Decisions of each limit.
 pub(super) const DECISIONS: &str = "weir_decisions_total";
+/// Units charged to each limit.
+pub(super) const CHARGED: &str = "weir_charged_units_total";
 /// Allowed requests with less than a fifth of the limit left.
 pub(super) const NEAR_LIMIT: &str = "weir_near_limit_total";
 /// Checks decided without the shared store.
@@ -31,7 +33,16 @@ pub(super) const BUILD_INFO: &str = "weir_build_info";
 pub(super) const COUNTERS: &[(&str, &str)] = &[
     (CHECKS, "Checks answered, by domain, transport and outcome (allowed, limited, error)."),
     (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
-    (DECISIONS, "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited)."),
+    (
+        DECISIONS,
+        "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited). A limit also counts as \
+         allowed where another limit refused the request: for capacity see weir_charged_units_total.",
+    ),
+    (
+        CHARGED,
+        "Units charged to each limit, by domain and limit: the costs of the requests that passed, and of refused ones where \
+         the policy charges those. Refunds are not subtracted.",
+    ),
     (NEAR_LIMIT, "Allowed requests that left less than a fifth of the limit, by domain and limit."),
     (DEGRADED, "Checks decided without the shared store, by domain and mode (local, allow, deny, error)."),
     (EVICTIONS, "States removed from memory, by reason (expired, evicted, snapshot)."),

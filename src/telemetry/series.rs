@@ -6,7 +6,7 @@ use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure};
 use weir_telemetry::{Registry, request::Outcome};
 
-use super::names::{CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT, UNMATCHED};
+use super::names::{CHARGED, CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT, UNMATCHED};
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,8 @@ pub(super) const ALLOWED: usize = 0;
 pub(super) const LIMITED: usize = 1;
 pub(super) const SHADOW_LIMITED: usize = 2;
 pub(super) const NEAR: usize = 3;
-const OF_LIMIT: usize = 4;
+pub(super) const CHARGED_UNITS: usize = 4;
+const OF_LIMIT: usize = 5;
 
 /// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched ones.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
@@ -72,7 +73,8 @@ pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Count
     let decisions =
         |outcome| registry.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
     let near = registry.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]);
-    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near]
+    let charged = registry.counter(CHARGED, &[("domain", domain), ("limit", limit)]);
+    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near, charged]
 }
 
 pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item = Counter> {
@@ -94,8 +96,9 @@ impl LimitMeter {
         Self(of_limit(registry, domain, limit))
     }
 
-    /// Counts one decision of the limit.
-    pub fn count(&self, decision: &Decision, shadow: bool) {
+    /// Counts one decision of the limit, and the units that it has charged.
+    pub fn count(&self, decision: &Decision, shadow: bool, charged: u64) {
         counters_of(decision, shadow).for_each(|counter| self.0[counter].increment(1));
+        self.0[CHARGED_UNITS].increment(charged);
     }
 }

@@ -65,6 +65,9 @@ async fn known_traffic_has_its_counts() {
             ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"limited\"}", 1.0),
             (&format!("weir_decisions_total{{domain=\"api\",{shadow},outcome=\"allowed\"}}"), 1.0),
             (&format!("weir_decisions_total{{domain=\"api\",{shadow},outcome=\"shadow_limited\"}}"), 11.0),
+            ("weir_charged_units_total{domain=\"api\",limit=\"per-user\"}", 10.0),
+            (&format!("weir_charged_units_total{{domain=\"api\",{shadow}}}"), 1.0),
+            ("weir_charged_units_total{domain=\"other\",limit=\"other\"}", 1.0),
             // Under a fifth of ten left: after the ninth and the tenth.
             ("weir_near_limit_total{domain=\"api\",limit=\"per-user\"}", 2.0),
             ("weir_check_duration_seconds_count{transport=\"grpc\"}", 10.0),
@@ -88,6 +91,21 @@ async fn known_traffic_has_its_counts() {
         for what in ["HELP", "TYPE"] {
             assert!(text.contains(&format!("# {what} {family} ")), "{family} has no {what}");
         }
+    }
+}
+
+#[test]
+fn only_requests_that_pass_charge_their_units() {
+    let policy = "schema: { user: { limits: [[9, 1, 86400]], children: { trade: { limits: [[4, 1, 86400]] } } } }";
+    let server = Server::with_policy(policy);
+    for code in [0, 1, 1] {
+        assert_eq!(server.run(&["check", "user", "trade", "--cost", "3"]).code, code);
+    }
+    let text = server.get("/metrics").1;
+    let count = |series: &str| http::metric(&text, series);
+    assert_eq!(count("weir_decisions_total{domain=\"\",limit=\"user#gcra0\",outcome=\"allowed\"}"), 3.0);
+    for limit in ["user#gcra0", "user/trade#gcra0"] {
+        assert_eq!(count(&format!("weir_charged_units_total{{domain=\"\",limit=\"{limit}\"}}")), 3.0, "{limit}");
     }
 }
 

@@ -67,6 +67,9 @@ fn limits_are_counted_by_their_pattern_and_with_values_where_the_file_asks() {
         asker.ask(&[&[("plain", "a")], &[("shadow", "a")], &[("full", "v")], &[("some", "s1"), ("x", "y")]]);
     }
     asker.ask(&[&[("shared", "a1")]]);
+    for limit in ["plain/*#fixed_window0", "full/v#n", "some/s1/x/*#fixed_window0"] {
+        asker.has(&format!("weir_charged_units_total{{domain=\"d\",limit=\"{limit}\"}} 2"));
+    }
     for (limit, outcome, count) in [
         ("plain/*#fixed_window0", "allowed", 1),
         ("plain/*#fixed_window0", "limited", 1),
