@@ -27,6 +27,7 @@ pub(super) const RELOAD_SUCCESSFUL: &str = "weir_policy_last_reload_successful";
 pub(super) const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
 pub(super) const WITHOUT_SERIES: &str = "weir_limits_without_series";
 pub(super) const DESCRIPTORS_PASSED_OVER: &str = "weir_descriptors_passed_over_total";
+pub(super) const POLICY_INFO: &str = "weir_policy_info";
 pub(super) const READS_GIVEN_UP: &str = "weir_file_reads_given_up_total";
 pub(super) const BUILD_INFO: &str = "weir_build_info";
 
