@@ -97,7 +97,7 @@ impl Security {
         });
         let reload = Reload::new("auth.file", watch, self.metrics.reads_given_up("auth.file"));
         let callers = file::load(&path).map_err(AppError::Auth)?;
-        info!(callers = callers.count(), "credentials loaded");
+        info!(path = %path.display(), callers = callers.count(), "credentials loaded");
         let auth = Arc::new(Auth::new(callers));
         let apply = {
             let (auth, reloads) = (Arc::clone(&auth), self.metrics.auth_reloads());

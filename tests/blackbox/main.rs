@@ -24,6 +24,7 @@ mod http_story;
 mod legacy;
 mod life;
 mod lint;
+mod logs;
 mod memory_full;
 mod metrics;
 mod metrics_table;

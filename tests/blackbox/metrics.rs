@@ -176,13 +176,16 @@ async fn no_part_of_a_key_is_ever_told() {
         let _ = client.check(request.clone()).await;
         let _ = client.check_batch(CheckBatchRequest { checks: vec![request] }).await;
     }
-    let key = key.map(str::to_owned).to_vec();
-    let _ = client.reset(ResetRequest { domain: "api".to_owned(), key, subtree: true }).await;
     let _ = http::get(&server.http, &format!("/{PRIVATE}"));
     let text = server.get("/metrics").1;
     assert!(!text.contains(PRIVATE), "{text}");
-    let log = server.log();
+    let key = key.map(str::to_owned).to_vec();
+    let _ = client.reset(ResetRequest { domain: "api".to_owned(), key, subtree: true }).await;
+    assert!(!server.get("/metrics").1.contains(PRIVATE));
+    // The audit line of the reset alone names its key.
+    let (audit, log): (Vec<_>, Vec<_>) = server.log().into_iter().partition(|line| line.contains("weir::audit"));
     assert!(!log.is_empty() && !log.iter().any(|line| line.contains(PRIVATE)), "{log:#?}");
+    assert!(matches!(&audit[..], [line] if line.contains(PRIVATE)), "{audit:?}");
 }
 
 #[test]
