@@ -26,7 +26,7 @@ pub fn check(settings: &Settings) -> Result<Loaded, AppError> {
     let policy = if settings.limits.as_os_str().is_empty() {
         Policy::empty()
     } else {
-        load(settings).map_err(AppError::Policy)?.0
+        load(settings).map_err(AppError::Policy)?.policy
     };
     Ok(Loaded {
         domains: policy.domains().count(),

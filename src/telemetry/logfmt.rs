@@ -73,7 +73,7 @@ impl Visit for Fields<'_> {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
-        let chain = std::iter::successors(Some(value), |error| error.source());
+        let chain = std::iter::successors(Some(value), |error| (*error).source());
         self.pair(field, &chain.map(ToString::to_string).collect::<Vec<_>>().join(": "));
     }
 }

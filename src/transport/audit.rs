@@ -35,7 +35,7 @@ impl Actor {
             key = written(key),
             subtree,
             existed = done.ok().map(|done| done.existed),
-            error = done.err().map(ToString::to_string),
+            error = done.err().map(|rejected| rejected.message.as_str()),
             request_id = request::request_id(),
             "reset"
         );

@@ -24,7 +24,7 @@ use crate::support::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[999999, 1000, 1]] } } } }";
 const AGED: &str = "weir_connections_ended_total{listener=\"grpc\",reason=\"age\"}";
-const ANSWERED: &str = "weir_checks_total{domain=\"\",transport=\"grpc\",outcome=\"allowed\"}";
+const ANSWERED: &str = "weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}";
 const OLD: &str = "the connection has lasted as long as it may: open the stream again on another";
 
 fn setup(settings: &[(&str, &str)]) -> Setup {

@@ -85,7 +85,7 @@ async fn known_traffic_has_its_counts() {
     );
     assert!(http::metric(&text, "weir_policy_last_reload_success_timestamp_seconds") > 1.7e9);
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        assert!(line.starts_with("weir_"), "{line}");
+        assert!(line.starts_with("weir_") || line.starts_with("process_"), "{line}");
         let name = line.split(['{', ' ']).next().expect("a name");
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         for what in ["HELP", "TYPE"] {
@@ -103,9 +103,9 @@ fn only_requests_that_pass_charge_their_units() {
     }
     let text = server.get("/metrics").1;
     let count = |series: &str| http::metric(&text, series);
-    assert_eq!(count("weir_decisions_total{domain=\"\",limit=\"user#gcra0\",outcome=\"allowed\"}"), 3.0);
+    assert_eq!(count("weir_decisions_total{domain=\"default\",limit=\"user#gcra0\",outcome=\"allowed\"}"), 3.0);
     for limit in ["user#gcra0", "user/trade#gcra0"] {
-        assert_eq!(count(&format!("weir_charged_units_total{{domain=\"\",limit=\"{limit}\"}}")), 3.0, "{limit}");
+        assert_eq!(count(&format!("weir_charged_units_total{{domain=\"default\",limit=\"{limit}\"}}")), 3.0, "{limit}");
     }
 }
 
@@ -119,7 +119,7 @@ fn limits_beyond_the_bound_on_series_count_together() {
     let text = server.get("/metrics").1;
     // The default domain and the first limit have theirs.
     for (series, value) in [
-        ("weir_decisions_total{domain=\"\",limit=\"a\",outcome=\"limited\"}", 1.0),
+        ("weir_decisions_total{domain=\"default\",limit=\"a\",outcome=\"limited\"}", 1.0),
         ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"allowed\"}", 2.0),
         ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"limited\"}", 2.0),
         ("weir_limits_without_series", 2.0),

@@ -32,7 +32,8 @@ fn server() -> Server {
 
 /// The counts of the domains: default, `shop` and others.
 fn unmatched(server: &Server) -> [f64; 3] {
-    ["", "shop", "other"].map(|domain| server.metric(&format!("weir_unmatched_checks_total{{domain=\"{domain}\"}}")))
+    ["default", "shop", "other"]
+        .map(|domain| server.metric(&format!("weir_unmatched_checks_total{{domain=\"{domain}\"}}")))
 }
 
 #[tokio::test]
