@@ -77,7 +77,7 @@ impl App {
         let has_policy = !settings.limits.as_os_str().is_empty();
         let metrics = Metrics::with_settings(&settings.metrics);
         // Also without a policy, which has no files then: SIGHUP would end a process that does not listen to it.
-        let reload = Reload::new("limits", watch(&settings.limits), metrics.reads_given_up("limits"));
+        let reload = Reload::new("limits", watch(&settings.limits), metrics.read_timeouts("limits"));
         let Loaded { policy, empty, hash, .. } = if has_policy {
             load(&settings).map_err(AppError::Policy)?
         } else {

@@ -191,8 +191,8 @@ impl<S: Store> Limiter<S> {
     ) -> Checking<'l, 'a, DescriptorAnswers<'a>, impl Fill<'a, DescriptorAnswers<'a>>> {
         let fill = move |plan: &Plan<'a>, verdict: &Verdict, answer: &mut DescriptorAnswers<'a>| {
             handle.count_degraded(plan, verdict);
-            if request.passed_over > 0 {
-                self.metrics.descriptors_passed_over(request.passed_over);
+            if request.ignored > 0 {
+                self.metrics.descriptors_ignored(request.ignored);
             }
             let mut decided = plan.levels().iter().zip(&verdict.decisions);
             answer.statuses.extend(request.descriptors.iter().map(|found| {

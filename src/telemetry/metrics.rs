@@ -14,9 +14,9 @@ use weir_telemetry::{Histogram, Registry, Reloads, Render, histogram::SHORT_DURA
 use super::{
     auth::{self, AuthMeter},
     names::{
-        BUILD_INFO, CHECK_DURATION, COUNTERS, DESCRIPTORS_PASSED_OVER, EVICTIONS, GAUGES, KEYS, LAST_RELOAD, MAX_KEYS,
-        POLICY_INFO, READS_GIVEN_UP, RELOAD_SUCCESSFUL, RELOADS, SERIES_REFUSED, SNAPSHOT_BYTES, SNAPSHOT_DURATION,
-        SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES,
+        BUILD_INFO, CHECK_DURATION, COUNTERS, DECISIONS_WITHOUT_SERIES, DESCRIPTORS_IGNORED, EVICTIONS, GAUGES, KEYS,
+        LAST_RELOAD, MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES,
+        SNAPSHOT_DURATION, SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES,
     },
     series::{LimitMeter, Transport},
     spans::{self, SpanMeter},
@@ -39,7 +39,7 @@ pub struct Metrics {
     policy: Arc<PolicyInfo>,
     keys: Gauge,
     snapshot_failures: Counter,
-    descriptors_passed_over: Counter,
+    descriptors_ignored: Counter,
     reloaded: Counter,
     not_reloaded: Counter,
     last_reload: Gauge,
@@ -97,13 +97,13 @@ impl Metrics {
             valued: Mutex::new(Valued {
                 meters: HashMap::default(),
                 most: settings.max_series,
-                refused: registry.counter(SERIES_REFUSED, &[]),
+                refused: registry.counter(DECISIONS_WITHOUT_SERIES, &[]),
             }),
             check_durations,
             policy,
             keys: registry.gauge(KEYS, &[]),
             snapshot_failures: registry.counter(SNAPSHOT_FAILURES, &[]),
-            descriptors_passed_over: registry.counter(DESCRIPTORS_PASSED_OVER, &[]),
+            descriptors_ignored: registry.counter(DESCRIPTORS_IGNORED, &[]),
             reloaded: registry.counter(RELOADS, &[("result", "success")]),
             not_reloaded: registry.counter(RELOADS, &[("result", "error")]),
             last_reload: registry.gauge(LAST_RELOAD, &[]),
@@ -158,8 +158,8 @@ impl Metrics {
     }
 
     /// Counts descriptors that were ignored because their request met too many limits.
-    pub fn descriptors_passed_over(&self, count: usize) {
-        self.descriptors_passed_over.increment(count as u64);
+    pub fn descriptors_ignored(&self, count: usize) {
+        self.descriptors_ignored.increment(count as u64);
     }
 
     /// Where all of it is counted.
@@ -178,8 +178,8 @@ impl Metrics {
     }
 
     /// Reads of the files of this setting that were given up.
-    pub fn reads_given_up(&self, setting: &str) -> Counter {
-        self.registry.counter(READS_GIVEN_UP, &[("setting", setting)])
+    pub fn read_timeouts(&self, setting: &str) -> Counter {
+        self.registry.counter(READ_TIMEOUTS, &[("setting", setting)])
     }
 
     /// The counters of spans.

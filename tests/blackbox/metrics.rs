@@ -75,7 +75,7 @@ async fn known_traffic_has_its_counts() {
             ("weir_check_duration_seconds_count{transport=\"grpc_stream\"}", 3.0),
             ("weir_keys", 3.0),
             ("weir_keys_max", 1_000_000.0),
-            ("weir_descriptors_passed_over_total", 0.0),
+            ("weir_descriptors_ignored_total", 0.0),
             ("weir_policy_last_reload_successful", 1.0),
             ("weir_policy_reloads_total{result=\"success\"}", 0.0),
             ("weir_policy_reloads_total{result=\"error\"}", 0.0),

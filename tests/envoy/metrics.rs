@@ -94,7 +94,7 @@ fn series_with_values_are_bounded() {
     asker.ask(&[&[("full", "0")]]);
     asker.has("weir_decisions_total{domain=\"d\",limit=\"full/0#n\",outcome=\"limited\"} 1");
     asker.has("weir_decisions_total{domain=\"d\",limit=\"other\",outcome=\"allowed\"} 7");
-    asker.has("weir_metric_series_refused_total 7");
+    asker.has("weir_decisions_without_series_total 7");
     assert!(!asker.0.metrics().render().contains("full/3"));
 }
 
@@ -111,5 +111,5 @@ fn descriptors_past_the_bound_of_limits_are_counted() {
     let asker = Asker::new(10);
     // Three limits each.
     asker.ask(&vec![&[("three", "a")][..]; MAX_LIMITS / 3 + 5]);
-    asker.has("weir_descriptors_passed_over_total 5");
+    asker.has("weir_descriptors_ignored_total 5");
 }
