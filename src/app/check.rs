@@ -59,10 +59,13 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
         let wrong = |cause| AppError::SnapshotNotWritable { path: snapshot.display().to_string(), cause };
         errors.extend(snapshot::check_writable(snapshot).err().map(wrong));
     }
-    let policy = if is_set(&settings.limits) { policy::load(settings) } else { Ok((Policy::empty(), Vec::new())) };
-    let policy = policy.map_err(AppError::Policy);
+    let policy = if is_set(&settings.limits) {
+        policy::load(settings).map(|loaded| loaded.policy).map_err(AppError::Policy)
+    } else {
+        Ok(Policy::empty())
+    };
     match policy {
-        Ok((policy, _)) if errors.is_empty() => Ok(Checked {
+        Ok(policy) if errors.is_empty() => Ok(Checked {
             domains: policy.domains().count(),
             limits: policy.limit_count(),
             is_authenticated: has_credentials || settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients(),

@@ -34,11 +34,17 @@ pub fn open_store(
     if path.as_os_str().is_empty() {
         return Ok((MemoryStore::new(settings.memory(), SystemClock::new()), None));
     }
-    let place = || path.display().to_string();
-    let lock = SnapshotLock::take(path).map_err(|cause| AppError::SnapshotNotWritable { path: place(), cause })?;
-    if lock.is_none() {
-        return Err(AppError::SnapshotInUse { path: place() });
-    }
+    let not_writable = |cause| AppError::SnapshotNotWritable { path: path.display().to_string(), cause };
+    snapshot::check_writable(path).map_err(not_writable)?;
+    let lock = match SnapshotLock::take(path) {
+        Ok(None) => return Err(AppError::SnapshotInUse { path: path.display().to_string() }),
+        Ok(lock) => lock,
+        Err(error) => {
+            // Not every file system has locks.
+            warn!(path = %path.display(), %error, "the snapshot cannot be locked against other processes");
+            None
+        }
+    };
     Ok((load_store(settings, policy, path, start_empty)?, lock))
 }
 

@@ -16,7 +16,8 @@ struct Wanted {
     domain: String,
 }
 
-/// The counters of a domain since its policy is in force, and its keys that are worth a look. Of limits only those that have
+/// The counters of a domain since its policy is in force, and its keys that are worth a look; `checks` are those that
+/// passed, were refused and failed, `unmatched` those that met no limit. Of limits only those that have
 /// decided anything: number, allowed, limited, limited as a shadow, near.
 pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain } = read(&explorer, request).await?;
@@ -37,6 +38,7 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
         "states": limiter.store().memory().stats().keys,
         "shared_store": limiter.store().shared().is_some(),
         "checks": counts.domain(domain.index),
+        "unmatched": counts.unmatched(domain.index),
         "limits": limits,
         "busy": busy.iter().map(key).collect::<Vec<_>>(),
         "near": near.iter().map(key).collect::<Vec<_>>(),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{Access, FlockOperation, access, flock},
+    fs::{FlockOperation, flock},
     io::Errno,
 };
 
@@ -44,16 +44,4 @@ impl SnapshotLock {
         }
         Ok(Some(Self { _file: file }))
     }
-}
-
-/// Whether this process may write a snapshot at `path`; writes nothing.
-///
-/// # Errors
-/// The system's error.
-pub fn check_writable(path: &Path) -> io::Result<()> {
-    let folder = folder_of(path);
-    if !fs::metadata(folder)?.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
-    Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
 }
