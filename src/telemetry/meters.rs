@@ -50,6 +50,13 @@ impl Counts<'_> {
         Some(sums)
     }
 
+    /// Its checks that were decided without the shared store, by rule; `None` likewise.
+    pub fn degraded(&self, domain: u32) -> Option<[u64; OnStoreFailure::ALL.len()]> {
+        let start = self.meters.domains.get(domain as usize).copied().filter(|start| *start != OTHER_DOMAIN)?;
+        let first = start + Transport::ALL.len() * Outcome::ALL.len();
+        Some(std::array::from_fn(|rule| self.totals[first + rule]))
+    }
+
     /// The decisions of the limit with this number; `None` where it shares a series with others.
     pub fn limit(&self, limit: u32) -> Option<LimitCounts> {
         let start = self.meters.limits.get(limit as usize).copied().filter(|start| *start != OTHER_LIMIT)?;
