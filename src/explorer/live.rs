@@ -45,9 +45,9 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted = |key: &[Box<str>]| search.is_empty() || key.join("/").to_lowercase().contains(&search);
     let read_keys = |keys: &HotKeys| keys.read(&domain.name, MAX_KEY_LIMITS, wanted);
     let (busy, near) = limiter.hot_keys().map(read_keys).unwrap_or_default();
-    let degraded = counts.degraded(domain.index).map(|counts| {
-        OnStoreFailure::ALL.map(OnStoreFailure::name).into_iter().zip(counts).collect::<HashMap<_, _>>()
-    });
+    let degraded = counts
+        .degraded(domain.index)
+        .map(|counts| OnStoreFailure::ALL.map(OnStoreFailure::name).into_iter().zip(counts).collect::<HashMap<_, _>>());
     Ok(json_reply(&json!({
         "version": handle.version,
         "at_ms": explorer.0.started.elapsed().as_millis() as u64,
@@ -100,9 +100,7 @@ fn by_key(found: &[HotKey]) -> Vec<Value> {
             None => {}
         }
     }
-    let entry = |(key, limits): (&[Box<str>], Vec<&HotKey>)| {
-        json!({ "key": key, "limits": limits.into_iter().map(limit).collect::<Vec<_>>() })
-    };
+    let entry = |(key, limits): (&[Box<str>], Vec<&HotKey>)| json!({ "key": key, "limits": limits.into_iter().map(limit).collect::<Vec<_>>() });
     keys.into_iter().map(entry).collect()
 }
 

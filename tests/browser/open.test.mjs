@@ -80,7 +80,7 @@ test("a key is inspected level by level, refused, and reset", async () => {
     (await page.locator("#levels tbody tr").allInnerTexts()).map((row) => row.replace(/\s+/g, " "));
   const told = await levels();
   assert.equal(told.length, 3);
-  assert.match(told[1], /^per-user gcra \{ burst: 9, count: 1, period: 1h \} counts user\/lena 10 of 10 allowed now$/);
+  assert.match(told[1], /^per-user binding gcra \{ burst: 9, count: 1, period: 1h \} counts user\/lena 10 of 10 allowed now$/);
   for (let turn = 0; turn < 10; turn += 1) assert.equal(await service.check(["user", "lena", "trade"]), 200);
   assert.equal(await service.check(["user", "lena", "trade"]), 429);
   // The page inspects it again by itself.

@@ -59,9 +59,7 @@ export class Service {
   }
 
   async stop() {
-    const ended = this.child.exitCode === null && new Promise((end) => this.child.once("exit", end));
-    this.child.kill("SIGTERM");
-    await ended;
+    await end(this.child, "SIGTERM");
     rmSync(this.dir, { recursive: true, force: true });
   }
 }
@@ -95,15 +93,21 @@ export class Redis {
   }
 
   async stop() {
-    const ended = this.child.exitCode === null && new Promise((end) => this.child.once("exit", end));
-    this.child.kill("SIGKILL");
-    await ended;
+    await end(this.child, "SIGKILL");
   }
 
   async remove() {
     await this.stop();
     rmSync(this.dir, { recursive: true, force: true });
   }
+}
+
+/** Ends a process, if it has not ended. */
+async function end(child, signal) {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = new Promise((done) => child.once("exit", done));
+  child.kill(signal);
+  await ended;
 }
 
 /** A token with these roles, and its lines for the credentials file. */
@@ -167,6 +171,7 @@ export async function inspect(page, key) {
 
 /** Saves a screenshot where the drill wants them. */
 export async function picture(page, name, options = { fullPage: true }) {
-  if (process.env.DRILL_SCREENSHOTS)
-    await page.screenshot({ path: join(process.env.DRILL_SCREENSHOTS, `explorer-${name}.png`), ...options });
+  if (!process.env.DRILL_SCREENSHOTS) return;
+  await page.evaluate(() => document.activeElement.matches("dialog *") || document.activeElement.blur());
+  await page.screenshot({ path: join(process.env.DRILL_SCREENSHOTS, `explorer-${name}.png`), ...options });
 }

@@ -184,6 +184,7 @@ test("every view fits a screen of 360 pixels", async () => {
     assert.deepEqual(beyond, [360, []], one);
     if (one.startsWith("#/keys")) {
       await page.keyboard.press("Escape");
+      await page.evaluate(() => scrollTo(0, 0));
       await picture(page, "phone", {});
     }
     assert.deepEqual(wrong, []);
@@ -228,7 +229,10 @@ test("the page works by keyboard alone, and without motion where that is preferr
   );
   assert.deepEqual([...new Set(durations)], ["0s"]);
   await page.keyboard.press("Enter");
+  const traffic = setInterval(() => service.check(["user", "mia", "trade"]), 100);
+  await shows(page, "#tree", /[1-9]\S* refused\/s/);
   await picture(page, "policy");
+  clearInterval(traffic);
   await view(page, "keys");
   await page.focus("#key");
   await page.keyboard.type("user/mia/trade");

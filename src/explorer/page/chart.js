@@ -98,11 +98,14 @@ export class Chart {
       ];
     });
     const begin = this.end - this.span;
+    this.ticks = [];
     for (let at = Math.ceil(begin / TICK_MS) * TICK_MS; at <= this.end; at += TICK_MS) {
       const x = this.x(at);
       made.push(drawn("line", { class: "grid", x1: x, x2: x, y1: bottom, y2: bottom + 4 }));
-      if (x > left + 14 && x < right - 14)
-        made.push(drawn("text", { x, y: bottom + 16, "text-anchor": "middle" }, clock(at).slice(0, 5)));
+      if (x < left + 14 || x > right - 14) continue;
+      const text = drawn("text", { x, y: bottom + 16, "text-anchor": "middle" }, clock(at).slice(0, 5));
+      this.ticks.push([x, text]);
+      made.push(text);
     }
     return made;
   }
@@ -151,10 +154,13 @@ export class Chart {
     });
     if (!this.mark) return;
     this.mark.replaceChildren();
+    for (const [, text] of this.ticks) text.removeAttribute("visibility");
     if (!seen || moment === null) return;
     const x = this.x(seen.at);
     this.mark.append(drawn("line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: this.y(0) }));
     const center = Math.min(Math.max(x, MARGIN.left + 24), MARGIN.left + this.inner - 20);
+    // The moment takes the place of the hours that it would touch.
+    for (const [tick, text] of this.ticks) if (Math.abs(tick - center) < 46) text.setAttribute("visibility", "hidden");
     this.mark.append(drawn("text", { class: "moment", x: center, y: this.y(0) + 16, "text-anchor": "middle" }, clock(seen.at)));
     for (const { field, className } of this.lines) {
       const value = seen[field] ?? null;

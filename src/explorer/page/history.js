@@ -16,7 +16,7 @@ const CHARTS = [
   },
   { title: "Refusals", unit: "rate", lines: [{ name: "refused", field: "refused", className: "bad" }] },
   {
-    title: "Degraded and failed",
+    title: "Degraded",
     unit: "rate",
     lines: [
       { name: "degraded", field: "degraded", className: "bad" },

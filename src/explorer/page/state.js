@@ -64,8 +64,9 @@ function levelRow(level, isBinding) {
     "td",
     { data: { label: "Limit" } },
     element("b", { text: level.name }),
-    ...(level.shadow ? [element("span", { className: "mark", text: "shadow" })] : []),
-    ...(isBinding ? [element("span", { className: "mark", text: "binding" })] : []),
+    ...[level.shadow && "shadow", isBinding && "binding"].flatMap((mark) =>
+      mark ? [" ", element("span", { className: "mark", text: mark })] : [],
+    ),
     element("code", { text: `${level.algorithm} ${level.parameters}` }),
     element("code", { text: `counts ${written(wanted.key.slice(0, level.depth))}` }),
   );

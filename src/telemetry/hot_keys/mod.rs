@@ -116,12 +116,7 @@ impl HotKeys {
 
     /// The busiest keys of a domain and those most often near their limits, of each at most `most` that `wanted` wants, the
     /// first first.
-    pub fn read(
-        &self,
-        domain: &str,
-        most: usize,
-        wanted: impl Fn(&[Box<str>]) -> bool,
-    ) -> (Vec<HotKey>, Vec<HotKey>) {
+    pub fn read(&self, domain: &str, most: usize, wanted: impl Fn(&[Box<str>]) -> bool) -> (Vec<HotKey>, Vec<HotKey>) {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.origin.elapsed().as_secs_f64();
         let seen = self.seen.lock();
@@ -171,13 +166,7 @@ impl Seen {
         }
     }
 
-    fn top(
-        &self,
-        keys: &SpaceSaving<Facts>,
-        now: f64,
-        most: usize,
-        wanted: impl Fn(&Facts) -> bool,
-    ) -> Vec<HotKey> {
+    fn top(&self, keys: &SpaceSaving<Facts>, now: f64, most: usize, wanted: impl Fn(&Facts) -> bool) -> Vec<HotKey> {
         let mut found: Vec<_> = keys.entries().iter().filter(|entry| wanted(&entry.value)).collect();
         found.sort_by(|one, other| other.weight.total_cmp(&one.weight));
         // All weights fade at one pace; early on, the sum is not yet what it will be at this rate.

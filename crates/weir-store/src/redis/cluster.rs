@@ -74,7 +74,11 @@ impl Cluster {
         let outage = self.shared.topology.outage();
         let outage = Some(outage.unwrap_or_else(|| Outage { cause: UNKNOWN.into(), since: Instant::now() }));
         let unknown = self.shared.seeds.iter().filter(|seed| map.at(seed).is_none());
-        let status = |seed: &Address| ServerStatus { server: seed.to_string(), outage: outage.clone(), ..ServerStatus::default() };
+        let status = |seed: &Address| ServerStatus {
+            server: seed.to_string(),
+            outage: outage.clone(),
+            ..ServerStatus::default()
+        };
         unknown.map(status).collect()
     }
 
