@@ -75,6 +75,8 @@ test("a domain is chosen by the URL or the list, and an unknown one gives the fi
     assert.equal(place(page), "#/policy?domain=");
     await page.goBack();
     await shows(page, "#tree", /place\s+fresh/);
+    await page.reload();
+    await shows(page, "#tree", /place\s+fresh/);
     await page.goto(`${own.url}/ui#/policy?domain=nowhere`);
     await shows(page, "#tree", /per-user/);
     assert.equal(place(page), "#/policy?domain=");

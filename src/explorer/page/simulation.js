@@ -23,7 +23,7 @@ async function onSimulate(event) {
     const inForce = ["Policy in force", await ask("ui/api/simulate", wanted)];
     const drafted = draft ? [["Draft", await ask("ui/api/simulate", { ...wanted, draft })]] : [];
     const courses = [...drafted, inForce];
-    $("plots").replaceChildren(...courses.map(([name, course]) => plot(name, course)));
+    $("plots").replaceChildren(...courses.map(([name, course]) => plot(name, course, wanted.seconds)));
     say("simulated", courses.map(([name, course]) => `${name}: ${totals(course)}`).join("\n"));
   } catch (error) {
     $("plots").replaceChildren();
@@ -40,7 +40,7 @@ function totals(course) {
 }
 
 /** All arrivals so far, refused above allowed, and what the binding limit has left. */
-function plot(name, course) {
+function plot(name, course, seconds) {
   const width = Math.max(200, $("plots").clientWidth - 2 * MARGIN.side);
   const allowed = running(course, (step) => step.allowed);
   const all = running(course, (step) => step.allowed + step.refused);
@@ -68,7 +68,7 @@ function plot(name, course) {
   label(MARGIN.side - 6, MARGIN.top + HEIGHT, 0, "end");
   if (left.length) label(right + 6, MARGIN.top + 9, number(course.most_remaining), "start");
   label(MARGIN.side, HEIGHT + MARGIN.top + 18, "0", "middle");
-  label(right, HEIGHT + MARGIN.top + 18, time(course.step_us * course.steps.length), "end");
+  label(right, HEIGHT + MARGIN.top + 18, time(seconds * 1e6), "end");
   const caption = element("figcaption", {}, element("h3", { text: name }), ...legend(left.length > 0));
   return element("figure", {}, caption, svg, ...ofLimits(course));
 }
