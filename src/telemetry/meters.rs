@@ -58,6 +58,12 @@ impl Counts<'_> {
         Some(self.totals[self.start_of(domain)? + UNMATCHED_AT])
     }
 
+    /// Its checks that were decided without the shared store, by rule; `None` likewise.
+    pub fn degraded(&self, domain: u32) -> Option<[u64; OnStoreFailure::ALL.len()]> {
+        let first = self.start_of(domain)? + DEGRADED_FROM;
+        Some(std::array::from_fn(|rule| self.totals[first + rule]))
+    }
+
     fn start_of(&self, domain: u32) -> Option<usize> {
         self.meters.domains.get(domain as usize).copied().filter(|start| *start != OTHER_DOMAIN)
     }

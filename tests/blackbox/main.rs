@@ -14,6 +14,7 @@ mod descriptors;
 mod envoy_json;
 mod exactness;
 mod explorer;
+mod explorer_access;
 mod files;
 mod grpc;
 mod half_open;

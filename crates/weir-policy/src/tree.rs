@@ -45,6 +45,7 @@ struct Node {
     patterns: Vec<(Pattern, NodeId)>,
     any: Option<NodeId>,
     limits: Range<u32>,
+    is_lifted: bool,
 }
 
 /// A segment with `*` in it, each standing for any bytes.
@@ -149,6 +150,16 @@ impl Domain {
         self.limits.extend(limits);
         identify(&mut self.limits[start as usize..]);
         self.nodes[node as usize].limits = start..self.limits.len() as u32;
+    }
+
+    /// A factor of 0 lifts the limits of a node.
+    pub(crate) fn lift(&mut self, node: NodeId) {
+        self.nodes[node as usize].is_lifted = true;
+    }
+
+    /// Whether a factor of 0 lifts the limits of a node.
+    pub fn is_lifted(&self, node: NodeId) -> bool {
+        self.nodes[node as usize].is_lifted
     }
 
     /// Every limit.

@@ -91,19 +91,28 @@ impl Histogram {
         shard.sum.fetch_add(number, Ordering::Relaxed);
     }
 
+    /// The upper bounds of the buckets, in the exported unit; one more bucket holds what is above them all.
+    pub fn bounds(&self) -> impl ExactSizeIterator<Item = f64> {
+        self.scale.bounds.iter().map(|bound| *bound as f64 / self.scale.unit)
+    }
+
+    /// What each bucket has counted.
+    pub fn counts(&self) -> Vec<u64> {
+        let count = |index: usize| self.shards.iter().map(|shard| shard.buckets[index].load(Ordering::Relaxed)).sum();
+        (0..=self.scale.bounds.len()).map(count).collect()
+    }
+
     /// Writes the series of `name{labels}` in Prometheus text.
     pub fn render(&self, name: &str, labels: &str, out: &mut String) {
-        let total = |of: &dyn Fn(&Shard) -> &AtomicU64| -> u64 {
-            self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
-        };
+        let counts = self.counts();
         let mut count = 0;
-        for (index, bound) in self.scale.bounds.iter().enumerate() {
-            count += total(&|shard| &shard.buckets[index]);
-            let bound = *bound as f64 / self.scale.unit;
+        for (bound, of_bucket) in self.bounds().zip(&counts) {
+            count += of_bucket;
             let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
         }
-        count += total(&|shard| &shard.buckets[self.scale.bounds.len()]);
-        let sum = total(&|shard| &shard.sum) as f64 / self.scale.unit;
+        count += counts[self.scale.bounds.len()];
+        let sum: u64 = self.shards.iter().map(|shard| shard.sum.load(Ordering::Relaxed)).sum();
+        let sum = sum as f64 / self.scale.unit;
         let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
         let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}");
     }
