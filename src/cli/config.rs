@@ -24,8 +24,7 @@ const SOON: Duration = Duration::from_secs(30 * 86_400);
 /// Exit codes: 0: valid; 2: not valid. Standard error has a line for each problem, with file, line and column.
 #[derive(Args)]
 pub struct Check {
-    /// The settings file, as --config
-    #[arg(conflicts_with = "config")]
+    /// The settings file; overrides --config and WEIR_CONFIG
     file: Option<PathBuf>,
     #[command(flatten)]
     settings: SettingsArgs,
@@ -36,8 +35,10 @@ impl Check {
         self.settings.config = self.file.or(self.settings.config);
         let (settings, places) = self.settings.load()?;
         let in_place = |error: &AppError| match error {
-            // It has the places of the policy's files.
-            AppError::Policy(problems) => problems.to_string(),
+            AppError::Policy(problems) => match problems.0.as_slice() {
+                [problem] if problem.file == settings.limits => places.locate(&format!("limits: {problem}")),
+                _ => problems.to_string(),
+            },
             error => places.locate(&error.to_string()),
         };
         let checked = block_on(async { Ok(app::check(&settings)) })?;

@@ -76,7 +76,12 @@ fn config_check_says_what_would_be_in_force_or_why_nothing_would() {
         ),
         (
             "{ limits: nowhere.yaml, grpc: { tls: { cert: nowhere.pem, key: good.key } } }",
-            format!("{}: No such file or directory (os error 2)\n{}: No", path("nowhere.pem"), path("nowhere.yaml")),
+            format!(
+                "{}: No such file or directory (os error 2)\n{}limits: {}: No such",
+                path("nowhere.pem"),
+                at("1:11"),
+                path("nowhere.yaml")
+            ),
         ),
     ] {
         let bad = checked(settings);
