@@ -9,7 +9,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, timeout, timeout_at},
 };
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::Sentinels;
 use crate::{
@@ -93,12 +93,11 @@ impl Sentinels {
     /// checks.
     pub(super) async fn follow(&self, mut announced: mpsc::Receiver<Promotion>, pool: &Pool, pause: Duration) {
         while let Some(promotion) = announced.recv().await {
-            // Announced by a Sentinel that watches another one.
-            if pool.leads_elsewhere(&promotion.from) && !pool.leads_elsewhere(&promotion.to) {
+            // Followed already, or announced by a Sentinel that watches another master.
+            if pool.leads_elsewhere(&promotion.from) {
                 continue;
             }
-            let since = Instant::now();
-            let takes_checks = retried(since + PATIENCE, || pool.try_checks(&promotion.to));
+            let takes_checks = retried(Instant::now() + PATIENCE, || pool.try_checks(&promotion.to));
             pin!(takes_checks);
             let mut held = Some(pool.hold());
             let promoted = match timeout(pause, &mut takes_checks).await {
@@ -120,17 +119,9 @@ impl Sentinels {
     }
 
     fn lead_to(&self, promotion: &Promotion, pool: &Pool) {
-        let promotion = promotion.clone();
-        let to = promotion.to.clone();
-        *self.followed.lock() = Some(Followed { promotion, until: Instant::now() + AGREED_AFTER });
-        self.leave_others(&to, pool);
-    }
-
-    /// Ends the connections to every other master.
-    pub(super) fn leave_others(&self, master: &Address, pool: &Pool) {
-        for before in pool.leave_others(master) {
-            info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
-        }
+        let until = Instant::now() + AGREED_AFTER;
+        *self.followed.lock() = Some(Followed { promotion: promotion.clone(), until });
+        self.leave_others(&promotion.to, pool);
     }
 }
 

@@ -112,6 +112,13 @@ impl Sentinels {
         }
     }
 
+    /// Ends the connections to every other master.
+    pub(super) fn leave_others(&self, master: &Address, pool: &Pool) {
+        for before in pool.leave_others(master) {
+            info!(master = self.master, from = %before, to = %master, "connections lead to the master that Sentinels name now");
+        }
+    }
+
     /// New connections begin with a Sentinel that names the `master`.
     fn begin_with_one_that_names(&self, said: &[Said], master: &Address) {
         let names = |index: usize| said.get(index).and_then(Option::as_ref) == Some(master);
