@@ -19,6 +19,7 @@ type Defined = Vec<(String, Value)>;
 /// The Lua half of every algorithm.
 pub(crate) struct Halves {
     steps: HashMap<&'static str, Function>,
+    charges: HashMap<&'static str, Function>,
     runs_without: Function,
     _lua: Lua,
 }
@@ -39,16 +40,20 @@ impl Halves {
             let defined = load(&lua, file, text, &shared).unwrap();
             shared.extend(defined);
         }
-        let step = |name: &str, text| {
-            let defined = load(&lua, &format!("{name}.lua"), text, &shared).unwrap();
+        let (mut steps, mut charges) = (HashMap::new(), HashMap::new());
+        for entry in LIST {
+            let name = entry.name;
+            let defined = load(&lua, &format!("{name}.lua"), entry.lua, &shared).unwrap();
             assert!(defined.iter().all(|(own, _)| own.starts_with(name)), "{name}.lua defines {defined:?}");
-            let step =
-                defined.into_iter().find(|(own, _)| own == name).and_then(|(_, step)| step.as_function().cloned());
-            step.unwrap_or_else(|| panic!("{name}.lua has no `local function {name}`"))
-        };
-        let steps = LIST.iter().map(|entry| (entry.name, step(entry.name, entry.lua))).collect();
+            let function = |wanted: &str| {
+                defined.iter().find(|(own, _)| own == wanted).and_then(|(_, value)| value.as_function().cloned())
+            };
+            let step = function(name).unwrap_or_else(|| panic!("{name}.lua has no `local function {name}`"));
+            steps.insert(name, step);
+            charges.extend(function(&format!("{name}_charge")).map(|charge| (name, charge)));
+        }
         let runs_without = shared.iter().find(|(name, _)| name == "runs_without").unwrap();
-        Self { steps, runs_without: runs_without.1.as_function().unwrap().clone(), _lua: lua }
+        Self { steps, charges, runs_without: runs_without.1.as_function().unwrap().clone(), _lua: lua }
     }
 
     /// The state without so many of the units that were spent at a mark; see [`TakesBack::ByMark`].
@@ -65,6 +70,20 @@ impl Halves {
         let max_wait = ask.max_wait.unwrap_or(-1) as f64;
         let (now, cost, phase) = (ask.now as f64, ask.cost as f64, ask.phase as f64);
         self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
+    }
+
+    /// Panics unless the Lua half of [`Params::charge`] gives the same state.
+    pub(crate) fn assert_same_charge(&self, params: &Params, state: Option<&State>, units: u64, ask: &Ask) {
+        let place = || format!("{units} units charged: {params:?} {state:?} {ask:?}");
+        let rust = params.charge(state, units, ask.now, ask.phase).map(|state| state.encode());
+        let charge = self.charges.get(params.name()).unwrap_or_else(|| panic!("no charge: {}", place()));
+        let arguments = (params.lua_params(), state.map(State::encode), ask.now as f64, units as f64, ask.phase as f64);
+        let lua: Option<Numbers> = charge.call(arguments).unwrap();
+        match (&lua, &rust) {
+            (None, None) => {}
+            (Some(lua), Some(rust)) => assert_bits(lua, rust, &place),
+            _ => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", place()),
+        }
     }
 
     /// Panics unless both halves give the same decision, in whole numbers that a double holds, and the same state.

@@ -1,5 +1,6 @@
 //! The properties that every algorithm has, tested over the whole list with the examples that each names.
 
+mod charge;
 pub(crate) mod check;
 mod examples;
 mod lua;

@@ -1,0 +1,12 @@
+//! The protocol: every order of events at small scope, and many holders in virtual time, judged by the limit's own definition
+//! over what was admitted and when.
+
+mod breaks;
+mod broken;
+mod event;
+mod model;
+mod oracle;
+mod search;
+mod store;
+mod table;
+mod world;
