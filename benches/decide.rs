@@ -2,7 +2,7 @@
 //! decides the plan, `check` is all of the limiter with its metrics, `call` that and the messages, `together` the same on several threads, `algorithm` is one step of each of them.
 //!
 //! A case is the limits of the key, how many users take turns (1: a hot key), and whether the requests pass. The keys of
-//! the other users are drawn at random, so that every decision goes to memory that is not in the processor's cache.
+//! the other users are drawn at random, so that every decision goes to memory that is not in the CPU's cache.
 
 #![allow(clippy::expect_used)]
 

@@ -119,7 +119,7 @@ def describe(sample):
         return str(sample)
     store = f", Redis {sample.store_us:.2f} µs" if sample.store_us is not None else ""
     of_machine = f"elsewhere {sample.elsewhere:.0%}, idle {sample.idle:.0%}"
-    return f"{sample.per_second:,.0f}/s, {sample.processor_us:.2f} µs{store}, {of_machine}"
+    return f"{sample.per_second:,.0f}/s, {sample.cpu_us:.2f} µs{store}, {of_machine}"
 
 
 def sizes_agree(samples, one, other):

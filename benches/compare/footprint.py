@@ -78,9 +78,9 @@ def idle(bench):
             if fill:
                 load.spread(bench.programs, server, fill, options.many, 0)
             time.sleep(2)
-            before, since = server.processor_seconds(), time.perf_counter()
+            before, since = server.cpu_seconds(), time.perf_counter()
             time.sleep(options.idle_seconds)
-            return 100 * (server.processor_seconds() - before) / (time.perf_counter() - since)
+            return 100 * (server.cpu_seconds() - before) / (time.perf_counter() - since)
 
     taken = bench.rounds(cases, min(3, options.rounds), rest)
     rows = [[name, spread(shares, thousandths)] for name, shares in taken.items()]

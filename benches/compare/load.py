@@ -17,7 +17,7 @@ class Sample:
     """One measurement. What was not measured is None."""
 
     per_second: float  # checks
-    processor_us: float = None  # of the server, for each check
+    cpu_us: float = None  # of the server, for each check
     store_us: float = None  # of Redis, for each check
     elsewhere: float = 0.0  # the share of the machine that neither server nor load used
     idle: float = 0.0  # the idle share
@@ -30,7 +30,7 @@ class Done:
 
     checks: float
     per_second: float
-    processor_seconds: float
+    cpu_seconds: float
     more: dict = field(default_factory=dict)
 
 
@@ -118,15 +118,15 @@ def measure(server, load):
     """What the server does while `load` runs. Of Weir every answer is looked at in its metrics."""
     servers = [server, *server.beside]
     counted = server.outcomes() if server.pages else None
-    before = [it.processor_seconds() for it in servers]
+    before = [it.cpu_seconds() for it in servers]
     machine, clock = machine_seconds(), time.perf_counter()
     done = load()
     machine, clock = machine_seconds() - machine, time.perf_counter() - clock
-    used = [it.processor_seconds() - then for it, then in zip(servers, before)]
+    used = [it.cpu_seconds() - then for it, then in zip(servers, before)]
     if counted:
         counted = {name: count - counted[name] for name, count in server.outcomes().items()}
     available = clock * os.cpu_count()
-    elsewhere, idle = max(0.0, machine - sum(used) - done.processor_seconds) / available, max(
+    elsewhere, idle = max(0.0, machine - sum(used) - done.cpu_seconds) / available, max(
         0.0, 1 - machine / available
     )
     each = [seconds * 1e6 / done.checks for seconds in used]

@@ -98,7 +98,7 @@ def throughput(samples, names=None):
         row = [
             name,
             spread([it.per_second for it in taken], whole),
-            spread([it.processor_us for it in taken], hundredths),
+            spread([it.cpu_us for it in taken], hundredths),
         ]
         if stores:
             of_store = [it.store_us for it in taken if it.store_us is not None]
@@ -112,7 +112,7 @@ def bars(samples, names=None):
     names = names or list(samples)
     return [
         ("checks a second", [Bar(name, [it.per_second for it in samples[name]]) for name in names]),
-        ("CPU time a check, µs", [Bar(name, [it.processor_us for it in samples[name]]) for name in names]),
+        ("CPU time a check, µs", [Bar(name, [it.cpu_us for it in samples[name]]) for name in names]),
     ]
 
 

@@ -49,7 +49,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def processor_seconds(pid):
+def cpu_seconds(pid):
     """The CPU time that a process has used so far, its threads that have ended included."""
     # The number that clock_getcpuclockid(3) makes: the same as utime and stime in /proc, but in nanoseconds.
     return time.clock_gettime(((~pid) << 3) | 2)
@@ -76,8 +76,8 @@ class Server:
         for server in self.beside:
             server.stop()
 
-    def processor_seconds(self):
-        return processor_seconds(self.pid) if self.pid else float("nan")
+    def cpu_seconds(self):
+        return cpu_seconds(self.pid) if self.pid else float("nan")
 
     def outcomes(self):
         """What Weir has answered so far: checks by outcome, and how many of them without its store."""

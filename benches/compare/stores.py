@@ -51,10 +51,10 @@ def redis(bench):
     for name in weir:
         for pipeline in PIPELINES:
             under = f"a script call each, {name.split(', ')[-1]}, {pipeline} at once"
-            values = [a.store_us / b.processor_us for a, b in zip(taken[name], taken[under])]
+            values = [a.store_us / b.cpu_us for a, b in zip(taken[name], taken[under])]
             what = f"{name}: Redis's CPU time over that of script calls, {pipeline} at once"
             aims.append(Aim(what, values, 1, False))
-    figures = (lambda sample: sample.per_second, whole), (lambda sample: sample.processor_us, hundredths)
+    figures = (lambda sample: sample.per_second, whole), (lambda sample: sample.cpu_us, hundredths)
     rows = [[name, *(spread([of(it) for it in taken[name]], form) for of, form in figures)] for name in baselines]
     beside = table(["beside it, by redis-benchmark", "checks a second", "Redis's CPU time a check, µs"], rows)
     return Section([throughput(taken, weir), beside], aims, bars(taken, weir))

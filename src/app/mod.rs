@@ -17,7 +17,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 use weir_policy::{Policy, watch::watch};
 use weir_server::{
-    Connected, ConnectionSettings, Drain, Listen, Listener, Overload, Places, RuntimeKind, Server, Workers,
+    ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
     metrics::ListenerMeter,
 };
 use weir_store::{AnyStore, memory::MemoryStats};
@@ -109,16 +109,16 @@ impl App {
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
         let service = CheckService::new(Arc::clone(&limiter), settings.bounds()).observed(observer.is_some());
         let [grpc_meter, http_meter] = ["grpc", "http"].map(|name| ListenerMeter::new(metrics.registry(), name));
-        let placed = |setting: usize, meter: &ListenerMeter| {
-            service.clone().within(places(setting, limiter.store().shared().is_some(), meter))
+        let with_permits = |setting: usize, meter: &ListenerMeter| {
+            service.clone().within(permits(setting, limiter.store().shared().is_some(), meter))
         };
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
-        let http_service = placed(settings.http.max_concurrent_requests, &http_meter);
+        let http_service = with_permits(settings.http.max_concurrent_requests, &http_meter);
         let pages = http::routes(&settings, http_service, admin.clone(), explorer, sites)?;
         let (routes, health) = {
             let envoy = settings.envoy.clone();
-            let service = placed(settings.grpc.max_concurrent_requests, &grpc_meter);
+            let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);
             Calls::new(service, drain.clone(), &settings.grpc, envoy, &grpc_meter).await?
         };
         // Separate workers, so that HTTP load does not delay gRPC.
@@ -251,13 +251,13 @@ fn start_workers(name: &str, count: usize, kind: RuntimeKind) -> Result<Workers,
     Workers::start(name, if count == 0 { cores } else { count }, kind).map_err(AppError::Threads)
 }
 
-/// The places of a port for decisions that wait: for a shared store, as memory answers at once.
-fn places(setting: usize, is_shared: bool, meter: &ListenerMeter) -> Places {
+/// The permits of a port for decisions that wait: for a shared store, as memory answers at once.
+fn permits(setting: usize, is_shared: bool, meter: &ListenerMeter) -> ConcurrencyLimit {
     if !is_shared {
-        return Places::unbounded();
+        return ConcurrencyLimit::unbounded();
     }
     let count = if setting == 0 { MAX_REQUESTS_TO_A_SHARED_STORE } else { setting };
-    Places::new(count, Overload::Concurrency, meter.too_many.clone())
+    ConcurrencyLimit::new(count, Overload::Concurrency, meter.too_many.clone())
 }
 
 async fn listen(setting: &str, address: &Listen) -> Result<Listener, AppError> {

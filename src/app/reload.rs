@@ -17,7 +17,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tracing::error;
-use weir_settings::Watch;
+use weir_settings::FileWatch;
 use weir_telemetry::LogLimit;
 
 /// How long a read may take, with all that is made of what it reads.
@@ -33,7 +33,7 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 pub struct Reload {
     /// The setting that names the files, as the log calls them.
     setting: &'static str,
-    watch: Watch,
+    watch: FileWatch,
     hangup: Option<Signal>,
     given_up: Counter,
     timeout: Duration,
@@ -41,7 +41,7 @@ pub struct Reload {
 
 impl Reload {
     /// For the files of this watch; `given_up` counts reads that timed out.
-    pub fn new(setting: &'static str, watch: Watch, given_up: Counter) -> Self {
+    pub fn new(setting: &'static str, watch: FileWatch, given_up: Counter) -> Self {
         Self { setting, watch, hangup: signal(SignalKind::hangup()).ok(), given_up, timeout: READ_TIMEOUT }
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "1").unwrap();
-        let watch = Watch::new({
+        let watch = FileWatch::new({
             let file = file.clone();
             move || vec![file.clone()]
         });

@@ -8,7 +8,7 @@ use weir_server::{
     metrics::TlsMeter,
     tls::{Clients, ListenerTls, Loaded, Tls},
 };
-use weir_settings::{Problems, Watch};
+use weir_settings::{FileWatch, Problems};
 
 use super::{error::AppError, reload::Reload};
 use crate::{
@@ -71,7 +71,7 @@ impl Security {
         }
         let files = settings.files();
         let setting = if listener == "grpc" { "grpc.tls" } else { "http.tls" };
-        let reload = Reload::new(setting, Watch::new(move || files.clone()), self.metrics.reads_given_up(setting));
+        let reload = Reload::new(setting, FileWatch::new(move || files.clone()), self.metrics.reads_given_up(setting));
         let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
         let loaded = Loaded::read(settings, protocols, None).map_err(wrong)?;
         if loaded.has_ended() {
@@ -91,7 +91,7 @@ impl Security {
     }
 
     fn callers(&mut self, path: PathBuf) -> Result<Arc<Auth>, AppError> {
-        let watch = Watch::new({
+        let watch = FileWatch::new({
             let path = path.clone();
             move || vec![path.clone()]
         });

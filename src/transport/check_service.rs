@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::future::{BoxFuture, Either};
 use weir_core::algorithm::Bounds;
-use weir_server::{Overload, Place, Places};
+use weir_server::{ConcurrencyLimit, Overload, Permit};
 use weir_store::{ResetDone, Store};
 use weir_telemetry::request::{self, OTHER, Outcome};
 
@@ -25,7 +25,7 @@ pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;
 pub struct CheckService<S> {
     limiter: Arc<Limiter<S>>,
     bounds: Bounds,
-    places: Places,
+    permits: ConcurrencyLimit,
     is_observed: bool,
 }
 
@@ -54,21 +54,21 @@ impl<'a, T> IntoFuture for Checked<'a, T> {
 
 impl<S> Clone for CheckService<S> {
     fn clone(&self) -> Self {
-        let (limiter, places) = (Arc::clone(&self.limiter), self.places.clone());
-        Self { limiter, places, bounds: self.bounds, is_observed: self.is_observed }
+        let (limiter, permits) = (Arc::clone(&self.limiter), self.permits.clone());
+        Self { limiter, permits, bounds: self.bounds, is_observed: self.is_observed }
     }
 }
 
 impl<S: Store> CheckService<S> {
     /// A service over `limiter`; limits that clients bring along stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
-        Self { limiter, bounds, places: Places::unbounded(), is_observed: false }
+        Self { limiter, bounds, permits: ConcurrencyLimit::unbounded(), is_observed: false }
     }
 
-    /// The same service, whose decisions take one of these places while they wait for the store.
+    /// The same service, whose decisions take one of these permits while they wait for the store.
     #[must_use]
-    pub fn within(self, places: Places) -> Self {
-        Self { places, ..self }
+    pub fn within(self, permits: ConcurrencyLimit) -> Self {
+        Self { permits, ..self }
     }
 
     /// The same service, which reports each check to the request's context where `is_observed`.
@@ -134,17 +134,17 @@ impl<S: Store> CheckService<S> {
         }))
     }
 
-    /// A place for what waits for the store. Nothing else takes one: idle streams and calls whose message has not come hold
+    /// A permit for what waits for the store. Nothing else takes one: idle streams and calls whose message has not come hold
     /// up no decision.
     ///
     /// # Errors
     /// [`Overload`] where too many wait.
     #[inline]
-    pub fn place(&self) -> Result<Place, Overload> {
-        self.places.take()
+    pub fn permit(&self) -> Result<Permit, Overload> {
+        self.permits.acquire()
     }
 
-    /// The answer to the one check of a call, which has a place where it waits.
+    /// The answer to the one check of a call, which has a permit where it waits.
     ///
     /// # Errors
     /// [`Overload`] where too many wait.
@@ -153,13 +153,13 @@ impl<S: Store> CheckService<S> {
         match checked {
             Checked::Ready(answer) => Ok(answer),
             Checked::Waiting(answer) => {
-                let _place = self.place()?;
+                let _permit = self.permit()?;
                 Ok(answer.await)
             }
         }
     }
 
-    /// The outcome of a question, which has a place where it waits.
+    /// The outcome of a question, which has a permit where it waits.
     ///
     /// # Errors
     /// [`Rejected`] where there is none, and where too many wait.
@@ -167,9 +167,9 @@ impl<S: Store> CheckService<S> {
         &self,
         checking: Checking<'_, 'a, T, F>,
     ) -> Result<T, Rejected> {
-        let _place = match &checking {
+        let _permit = match &checking {
             Checking::Ready(_) => None,
-            Checking::Waiting(..) => Some(self.place()?),
+            Checking::Waiting(..) => Some(self.permit()?),
         };
         Ok(checking.outcome().await?)
     }
@@ -184,7 +184,7 @@ impl<S: Store> CheckService<S> {
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
             request::summarize(|summary| summary.domain = Some(domain.into()));
         }
-        let _place = self.place()?;
+        let _permit = self.permit()?;
         Ok(self.limiter.reset(request, subtree).await?)
     }
 

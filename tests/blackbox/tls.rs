@@ -210,7 +210,7 @@ fn who_connects_and_says_nothing_holds_up_nobody() {
         let run = ask(&format!("https://localhost:{port}"), &["--tls-ca", text(&ca)]);
         assert_eq!(run.code, 0, "{}", run.err);
     }
-    let series = "weir_tls_handshake_failures_total{listener=\"grpc\",reason=\"crowded\"}";
+    let series = "weir_tls_handshake_failures_total{listener=\"grpc\",reason=\"evicted\"}";
     eventually("they make room", || (server.metric(series) >= 36.0).then_some(()));
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 3.0);
     drop(silent);

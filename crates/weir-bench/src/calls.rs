@@ -7,64 +7,69 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::{
-    checks::Asker,
-    tally::{Call, Meter},
-    turns::{Turns, Watch},
+    checks::RequestWriter,
+    pacing::{Clock, Pacer},
+    recorder::{Call, Recorder},
     wire::{
         answers::{self, Answers, Fault, Kind},
+        connection::SharedConnection,
         dial::Head,
         exchange::{Incoming, one_message},
-        line::Line,
-        patience::Patience,
+        timeout::Timeout,
     },
 };
 
-/// What carries a call to a service. Tests have one that does what they tell it.
-pub trait Carrier: Send {
+/// Sends calls to a service. Tests have a scripted one.
+pub trait CallSender: Send {
     /// Waits until a call can be sent. `false`: the load ended first.
     fn is_ready(&mut self) -> impl Future<Output = bool> + Send;
 
-    /// Sends a call of so many checks and waits for what comes of it. `None`: nothing was sent.
-    fn carry(&mut self, body: &Bytes, checks: u64, kind: Kind) -> impl Future<Output = Option<Answers>> + Send;
+    /// Sends a call of `checks` checks and waits for its outcome. `None`: nothing was sent.
+    fn send(&mut self, body: &Bytes, checks: u64, kind: Kind) -> impl Future<Output = Option<Answers>> + Send;
 }
 
-/// One call after the other, as long as there are turns.
-pub async fn call<W: Watch>(turns: Turns<W>, mut carrier: impl Carrier, mut asker: Asker, meter: Arc<Meter>) {
-    let (checks, kind) = asker.call();
-    while let Some(due) = turns.next().await {
-        let body = asker.body();
+/// Makes one call after the other until the load ends.
+pub async fn call<C: Clock>(
+    pacer: Pacer<C>,
+    mut sender: impl CallSender,
+    mut writer: RequestWriter,
+    recorder: Arc<Recorder>,
+) {
+    let (checks, kind) = writer.call();
+    while let Some(due) = pacer.next().await {
+        let body = writer.body();
         loop {
-            if !carrier.is_ready().await {
-                turns.give_back();
+            if !sender.is_ready().await {
+                pacer.give_back();
                 break;
             }
-            let sent = turns.now();
-            if let Some(answers) = carrier.carry(&body, checks, kind).await {
-                meter.ended([(Call { due, sent, ended: turns.now() }, checks, answers)]);
+            let sent = pacer.now();
+            if let Some(answers) = sender.send(&body, checks, kind).await {
+                recorder.record([(Call { due, sent, ended: pacer.now() }, checks, answers)]);
                 break;
             }
         }
     }
 }
 
-/// Calls over a connection.
-pub struct OverLine {
-    pub line: Line,
+/// Calls over a shared connection.
+pub struct ConnectionSender {
+    pub connection: SharedConnection,
     pub head: Head,
-    pub patience: Patience,
+    pub timeout: Timeout,
 }
 
-impl Carrier for OverLine {
+impl CallSender for ConnectionSender {
     async fn is_ready(&mut self) -> bool {
-        self.line.is_ready().await
+        self.connection.is_ready().await
     }
 
-    async fn carry(&mut self, body: &Bytes, checks: u64, kind: Kind) -> Option<Answers> {
-        let (response, mut stream) = self.line.begin(self.head.request())?;
-        // Where that fails the answer says why.
+    async fn send(&mut self, body: &Bytes, checks: u64, kind: Kind) -> Option<Answers> {
+        let (response, mut stream) = self.connection.start(self.head.request())?;
+        // If this fails, the response tells why.
         let _ = stream.send_data(body.clone(), true);
         let mut incoming = Incoming::Head(response);
-        let answer = self.patience.wait(Instant::now(), one_message(&mut incoming)).await;
+        let answer = self.timeout.wait(Instant::now(), one_message(&mut incoming)).await;
         Some(match answer {
             Some(Ok(message)) => answers::read(kind, checks, &message),
             Some(Err(fault)) => Answers::failed(checks, fault),

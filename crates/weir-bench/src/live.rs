@@ -1,16 +1,16 @@
-//! A line a second on standard error, while the load is made.
+//! A line a second on standard error while the load runs.
 
 use std::io::{self, IsTerminal, Write};
 
 use super::{
+    recorder::Counts,
     report::{Latency, readable},
-    tally::Tally,
 };
 
-/// Goes to the line's start and clears it.
+/// Moves to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Tells how each second went. On a terminal each line replaces the one before.
+/// Prints the counts of each second. On a terminal each line replaces the one before.
 pub struct Live {
     wanted: bool,
     on_terminal: bool,
@@ -18,19 +18,19 @@ pub struct Live {
 }
 
 impl Live {
-    /// On a terminal, and elsewhere when `wanted`.
+    /// Prints on a terminal, and elsewhere if `wanted`.
     pub fn new(wanted: bool) -> Self {
         let on_terminal = io::stderr().is_terminal();
         Self { wanted: wanted || on_terminal, on_terminal, is_shown: false }
     }
 
-    /// What a second came to, so many seconds after the start.
-    pub fn say(&mut self, second: u64, tally: &Tally, seconds: f64) {
+    /// Prints the counts of the last `seconds`, `second` seconds after the start.
+    pub fn print(&mut self, second: u64, recorder: &Counts, seconds: f64) {
         if !self.wanted {
             return;
         }
-        let text = told(second, tally, seconds);
-        // Nobody may be there to see it, which is no reason to stop.
+        let text = summary(second, recorder, seconds);
+        // A closed standard error does not end the load.
         let _ = if self.on_terminal {
             self.is_shown = true;
             write!(io::stderr(), "{CLEAR}weir-bench: {text}")
@@ -39,7 +39,7 @@ impl Live {
         };
     }
 
-    /// The end: what a terminal shows is cleared.
+    /// Clears the line on a terminal.
     pub fn conclude(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             eprint!("{CLEAR}");
@@ -47,17 +47,17 @@ impl Live {
     }
 }
 
-fn told(second: u64, tally: &Tally, seconds: f64) -> String {
-    if tally.warm_up > 0 && tally.calls == 0 {
-        return format!("{second}s  warm-up  {:.0} checks/s", tally.warm_up as f64 / seconds);
+fn summary(second: u64, recorder: &Counts, seconds: f64) -> String {
+    if recorder.warm_up > 0 && recorder.calls == 0 {
+        return format!("{second}s  warm-up  {:.0} checks/s", recorder.warm_up as f64 / seconds);
     }
-    let (answered, latency) = (tally.answered(), Latency::of(&tally.latency));
+    let (answered, latency) = (recorder.answered(), Latency::of(&recorder.latency));
     let [p50, p99, max] = [latency.p50, latency.p99, latency.max].map(readable);
     format!(
         "{second}s  {:.0} checks/s  refused {:.1}%  errors {}  p50 {p50}  p99 {p99}  max {max}",
         answered as f64 / seconds,
-        tally.refused as f64 / answered.max(1) as f64 * 100.0,
-        tally.failed(),
+        recorder.refused as f64 / answered.max(1) as f64 * 100.0,
+        recorder.failed(),
     )
 }
 
@@ -67,13 +67,13 @@ mod tests {
 
     #[test]
     fn a_second_is_one_line() {
-        let mut tally = Tally::new().unwrap();
-        tally.warm_up = 500;
-        assert_eq!(told(1, &tally, 0.5), "1s  warm-up  1000 checks/s");
-        (tally.calls, tally.allowed, tally.refused) = (1, 300, 100);
-        tally.latency.saturating_record(2_500_000);
+        let mut recorder = Counts::new().unwrap();
+        recorder.warm_up = 500;
+        assert_eq!(summary(1, &recorder, 0.5), "1s  warm-up  1000 checks/s");
+        (recorder.calls, recorder.allowed, recorder.refused) = (1, 300, 100);
+        recorder.latency.saturating_record(2_500_000);
         assert_eq!(
-            told(2, &tally, 1.0),
+            summary(2, &recorder, 1.0),
             "2s  400 checks/s  refused 25.0%  errors 0  p50 2.50ms  p99 2.50ms  max 2.50ms"
         );
     }

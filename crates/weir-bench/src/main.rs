@@ -3,15 +3,15 @@
 mod args;
 mod calls;
 mod checks;
-mod gather;
+mod collect;
+mod cpu;
+mod exhaust;
 mod live;
-mod processor;
+mod pacing;
+mod recorder;
 mod report;
 mod signals;
-mod spend;
-mod talks;
-mod tally;
-mod turns;
+mod streams;
 mod wire;
 mod worker;
 
@@ -22,23 +22,23 @@ use futures_util::future::try_join_all;
 
 use crate::{
     args::{Bench, Format},
-    gather::Gathering,
+    collect::Collector,
+    exhaust::exhaust,
     live::Live,
+    pacing::Stop,
     report::Report,
     signals::Signals,
-    spend::use_up,
-    turns::Stop,
-    wire::{dial::Target, line::Losses},
+    wire::{connection::Losses, dial::Target},
     worker::{Work, Worker},
 };
 
-/// The exit code where nothing was measured or nothing was answered.
+/// The exit code if nothing was measured or no check was answered.
 const NOTHING: u8 = 2;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Why there is no measurement, as it is told.
+/// Why there is no measurement.
 struct Failure(String);
 
 impl<E: Display> From<E> for Failure {
@@ -61,17 +61,17 @@ async fn main() -> ExitCode {
 impl Bench {
     async fn run(self) -> Result<ExitCode, Failure> {
         let (work, before) = self.prepare().await?;
-        let workers = (0..work.carried.threads).map(|number| Worker::spawn(work.clone(), number));
+        let workers = (0..work.load.threads).map(|number| Worker::spawn(work.clone(), number));
         let workers = workers.collect::<Result<Vec<_>, _>>()?.into_iter().map(Worker::connected);
         let workers = try_join_all(workers).await?;
         let mut signals = Signals::listen()?;
-        let gathering = Gathering::new(&work, self.server_pid, Live::new(self.live))?;
-        let mut measured = match gathering.measure(workers, &mut signals).await? {
+        let collector = Collector::new(&work, self.server_pid, Live::new(self.live))?;
+        let mut measured = match collector.measure(workers, &mut signals).await? {
             Ok(measured) => measured,
             Err(code) => return Ok(ExitCode::from(code)),
         };
         measured.before = before;
-        let report = Report::new(self.made(&work.carried, work.target.to_string()), &measured);
+        let report = Report::new(self.info(&work.load, work.target.to_string()), &measured);
         match self.format {
             Format::Text => println!("{report}"),
             Format::Json => println!("{}", serde_json::to_string(&report)?),
@@ -80,29 +80,29 @@ impl Bench {
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(NOTHING) })
     }
 
-    /// All that a load needs, and how many checks that has taken.
+    /// Prepares the load, and returns the number of checks that took.
     async fn prepare(&self) -> Result<(Work, u64), Failure> {
         let call = self.load.call;
-        let carried = self.load.carried(self.checks.seed).map_err(Failure)?;
-        let asked = self.checks.asked(call).map_err(Failure)?;
+        let load = self.load.load(self.checks.seed).map_err(Failure)?;
+        let spec = self.checks.spec(call).map_err(Failure)?;
         if let Some(pid) = self.server_pid {
-            processor::of_process(pid)?;
+            cpu::of_process(pid)?;
         }
         let target =
             Arc::new(Target::new(self.client.destination()?, self.client.authorization()?, self.client.timeout()));
         let before = if self.checks.refusals > 0.0 {
             let head = target.head(call.single_method())?;
-            use_up(&target, &head, &asked, call.kind(), self.checks.keys(call)).await?
+            exhaust(&target, &head, &spec, call.kind(), self.checks.keys(call)).await?
         } else {
             0
         };
         let work = Work {
             head: target.head(call.method())?,
-            requests: Arc::new(self.checks.requests(&asked, call, self.load.checks())?),
+            requests: Arc::new(self.checks.requests(&spec, call, self.load.checks())?),
             losses: Losses::default(),
             stop: Stop::default(),
             target,
-            carried,
+            load,
         };
         Ok((work, before))
     }

@@ -1,4 +1,4 @@
-//! What may end a load early.
+//! Signals that end a load early.
 
 use std::io;
 
@@ -11,12 +11,12 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on they do not end the process.
+    /// From now on they do not terminate the process.
     pub fn listen() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// The next one, as the exit code that tells of it.
+    /// Waits for the next signal, and returns its exit code.
     pub async fn next(&mut self) -> u8 {
         tokio::select! {
             _ = self.interrupt.recv() => 130,

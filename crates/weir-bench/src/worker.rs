@@ -1,4 +1,4 @@
-//! A thread of the generator: its connections, and the callers on them.
+//! A thread of the generator: its connections and their callers.
 
 use std::{
     io,
@@ -15,31 +15,31 @@ use tokio::{
 };
 
 use super::{
-    calls::{OverLine, call},
-    checks::{Asker, Requests},
-    talks::Talker,
-    tally::Meter,
-    turns::{Nanos, Paced, Queue, SECOND, Schedule, Stop, Timer, Turns, Wall},
+    calls::{ConnectionSender, call},
+    checks::{RequestWriter, Requests},
+    pacing::{DueCalls, Nanos, Pacer, SECOND, Schedule, ScheduleStats, Stop, SystemTimer, WallClock},
+    recorder::Recorder,
+    streams::StreamCaller,
     wire::{
+        connection::{Losses, SharedConnection},
         dial::{Connection, Head, Sender, Target},
-        line::{Line, Losses},
-        patience::Patience,
+        timeout::Timeout,
     },
 };
 use crate::Failure;
 
-/// Connections that a thread makes at once.
+/// Connections that a thread opens at once.
 const DIALS: usize = 32;
 
-/// How a load is carried: the same for all threads.
+/// The shape of a load, the same for all threads.
 #[derive(Clone, Debug)]
-pub struct Carried {
+pub struct Load {
     pub threads: usize,
-    /// Of all threads together.
+    /// Connections of all threads.
     pub connections: usize,
     /// Callers on each connection.
     pub streams: usize,
-    /// Checks under way on each stream; `None`: the callers make unary calls.
+    /// Checks in flight on each stream; `None`: unary calls.
     pub window: Option<usize>,
     /// Calls a second of an open loop, over all threads; `None`: the loop is closed.
     pub rate: Option<f64>,
@@ -49,8 +49,8 @@ pub struct Carried {
     pub seed: u64,
 }
 
-impl Carried {
-    /// When the measurement begins and ends, since the start.
+impl Load {
+    /// Start and end of the measurement.
     pub fn measured(&self) -> (Nanos, Nanos) {
         let nanos = |time: Duration| (time.as_secs_f64() * SECOND) as Nanos;
         (nanos(self.warm_up), nanos(self.warm_up + self.duration))
@@ -62,10 +62,10 @@ impl Carried {
     }
 }
 
-/// All that a thread is given.
+/// The input of a thread.
 #[derive(Clone)]
 pub struct Work {
-    pub carried: Carried,
+    pub load: Load,
     pub target: Arc<Target>,
     pub head: Head,
     pub requests: Arc<Requests>,
@@ -73,79 +73,79 @@ pub struct Work {
     pub stop: Stop,
 }
 
-/// A thread that has been started.
+/// A thread that connects and waits for the start.
 pub struct Worker {
-    /// What it counts.
-    pub meter: Arc<Meter>,
+    /// Its counts.
+    pub recorder: Arc<Recorder>,
     connected: oneshot::Receiver<Result<(), Failure>>,
     start: oneshot::Sender<Instant>,
     ended: Ended,
 }
 
-/// Tells the end of a thread.
-pub type Ended = oneshot::Receiver<Result<Paced, Failure>>;
+/// Resolves at the end of a thread.
+pub type Ended = oneshot::Receiver<Result<ScheduleStats, Failure>>;
 
-/// A thread at work.
+/// A thread under load.
 pub struct Running {
-    /// What it counts.
-    pub meter: Arc<Meter>,
+    /// Its counts.
+    pub recorder: Arc<Recorder>,
     /// See [`Running::end`].
     pub ended: Ended,
 }
 
 impl Worker {
-    /// Starts the thread with this number, from 0, which begins to connect.
+    /// Starts thread `number` (from 0), which connects.
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// If the system refuses a thread.
     pub fn spawn(work: Work, number: usize) -> Result<Self, Failure> {
-        let meter = Arc::new(Meter::new(work.carried.measured().0)?);
+        let recorder = Arc::new(Recorder::new(work.load.measured().0)?);
         let (tell_connected, connected) = oneshot::channel();
         let (start, started) = oneshot::channel();
         let (tell_ended, ended) = oneshot::channel();
-        let thread = Thread { work, number, meter: Arc::clone(&meter) };
+        let thread = Thread { work, number, recorder: Arc::clone(&recorder) };
         thread::Builder::new().name(format!("load-{number}")).spawn(move || {
-            // Who is no longer there to hear it has ended the program.
+            // Without a receiver the program is ending.
             let _ = tell_ended.send(thread.run(tell_connected, started));
         })?;
-        Ok(Self { meter, connected, start, ended })
+        Ok(Self { recorder, connected, start, ended })
     }
 
-    /// Waits until its connections stand.
+    /// Waits until it has connected.
     ///
     /// # Errors
-    /// When they do not.
+    /// If a connection fails.
     pub async fn connected(mut self) -> Result<Self, Failure> {
         (&mut self.connected).await.map_err(|_| died())??;
         Ok(self)
     }
 
-    /// Lets it begin: `at` is the beginning of time.
+    /// Starts the load; `at` is time 0.
     pub fn start(self, at: Instant) -> Running {
-        // Where it is gone, its end tells.
+        // If the thread has ended, `ended` tells why.
         let _ = self.start.send(at);
-        Running { meter: self.meter, ended: self.ended }
+        Running { recorder: self.recorder, ended: self.ended }
     }
 }
 
 impl Running {
-    /// Waits until all its calls have ended. Tells how its schedule went, where it has one.
+    /// Waits until all its calls have ended, and returns how well its schedule was kept.
     ///
     /// # Errors
-    /// When the thread has failed.
-    pub async fn end(ended: Ended) -> Result<Paced, Failure> {
+    /// If the thread failed.
+    pub async fn end(ended: Ended) -> Result<ScheduleStats, Failure> {
         ended.await.map_err(|_| died())?
     }
 }
 
 fn died() -> Failure {
-    Failure("a thread of the generator died".to_owned())
+    Failure("a thread of the generator panicked".to_owned())
 }
 
 struct Thread {
     work: Work,
     number: usize,
-    meter: Arc<Meter>,
+    recorder: Arc<Recorder>,
 }
 
 impl Thread {
@@ -153,59 +153,64 @@ impl Thread {
         self,
         connected: oneshot::Sender<Result<(), Failure>>,
         started: oneshot::Receiver<Instant>,
-    ) -> Result<Paced, Failure> {
+    ) -> Result<ScheduleStats, Failure> {
         runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
             let connections = match self.connect().await {
                 Ok(connections) => connections,
                 Err(cause) => {
                     let _ = connected.send(Err(Failure(cause)));
-                    return Paced::new().map_err(Failure::from);
+                    return ScheduleStats::new().map_err(Failure::from);
                 }
             };
             let _ = connected.send(Ok(()));
-            // Connections wait as they are; nothing is to be sent or heard before the start.
-            let Ok(start) = started.await else { return Paced::new().map_err(Failure::from) };
+            // Nothing is sent or received before the start.
+            let Ok(start) = started.await else { return ScheduleStats::new().map_err(Failure::from) };
             self.load(connections, start).await
         })
     }
 
     async fn connect(&self) -> Result<Vec<(Sender, Connection)>, String> {
-        let dials = (0..self.work.carried.connections_of(self.number)).map(|_| self.work.target.dial());
+        let dials = (0..self.work.load.connections_of(self.number)).map(|_| self.work.target.dial());
         stream::iter(dials).buffer_unordered(DIALS).try_collect().await
     }
 
-    async fn load(&self, connections: Vec<(Sender, Connection)>, start: Instant) -> Result<Paced, Failure> {
-        let Carried { threads, rate, .. } = self.work.carried;
-        let (wall, stop) = (Wall::new(start), self.work.stop.clone());
-        let (measured_from, end) = self.work.carried.measured();
-        let mut paced = Paced::new()?;
+    async fn load(&self, connections: Vec<(Sender, Connection)>, start: Instant) -> Result<ScheduleStats, Failure> {
+        let Load { threads, rate, .. } = self.work.load;
+        let (wall, stop) = (WallClock::new(start), self.work.stop.clone());
+        let (measured_from, end) = self.work.load.measured();
+        let mut stats = ScheduleStats::new()?;
         let Some(rate) = rate else {
-            let mut callers = self.callers(connections, &Turns::closed(wall, end, stop));
-            return all_end(&mut callers).await.map(|()| paced);
+            let mut callers = self.callers(connections, &Pacer::closed(wall, end, stop));
+            return all_end(&mut callers).await.map(|()| stats);
         };
-        let queue = Arc::new(Queue::new(Schedule::new(rate, self.number, threads, end)));
-        let mut callers = self.callers(connections, &Turns::open(wall, Arc::clone(&queue), stop.clone()));
-        queue.pace(wall, Timer::new(wall)?, (measured_from, end), stop, &mut paced).await?;
+        let queue = Arc::new(DueCalls::new(Schedule::new(rate, self.number, threads, end)));
+        let mut callers = self.callers(connections, &Pacer::open(wall, Arc::clone(&queue), stop.clone()));
+        queue.pace(wall, SystemTimer::new(wall)?, (measured_from, end), stop, &mut stats).await?;
         all_end(&mut callers).await?;
-        paced.unsent = queue.unsent().min(paced.due);
-        Ok(paced)
+        stats.unsent = queue.unsent().min(stats.due);
+        Ok(stats)
     }
 
-    /// The callers, who begin at once.
-    fn callers(&self, connections: Vec<(Sender, Connection)>, turns: &Turns<Wall>) -> JoinSet<()> {
-        let Work { carried, target, head, requests, losses, stop } = &self.work;
+    /// Starts the callers.
+    fn callers(&self, connections: Vec<(Sender, Connection)>, pacing: &Pacer<WallClock>) -> JoinSet<()> {
+        let Work { load, target, head, requests, losses, stop } = &self.work;
         let mut callers = JoinSet::new();
         for (connection, dialed) in connections.into_iter().enumerate() {
-            let (line, keep) = Line::new(Arc::clone(target), dialed, Arc::clone(losses), stop.clone());
-            tokio::spawn(keep);
-            for stream in 0..carried.streams {
-                let caller = (self.number * carried.connections + connection) * carried.streams + stream;
-                let asker = Asker::new(Arc::clone(requests), carried.seed, caller as u64);
-                let (turns, line, head, meter) = (turns.clone(), line.clone(), head.clone(), Arc::clone(&self.meter));
-                let patience = Patience::new(target.timeout());
-                match carried.window {
-                    None => callers.spawn(call(turns, OverLine { line, head, patience }, asker, meter)),
-                    Some(window) => callers.spawn(Talker { turns, line, head, asker, meter, patience, window }.talk()),
+            let (shared, drive) = SharedConnection::new(Arc::clone(target), dialed, Arc::clone(losses), stop.clone());
+            tokio::spawn(drive);
+            for stream in 0..load.streams {
+                let caller = (self.number * load.connections + connection) * load.streams + stream;
+                let writer = RequestWriter::new(Arc::clone(requests), load.seed, caller as u64);
+                let (pacer, connection, head, recorder) =
+                    (pacing.clone(), shared.clone(), head.clone(), Arc::clone(&self.recorder));
+                let timeout = Timeout::new(target.timeout());
+                match load.window {
+                    None => {
+                        callers.spawn(call(pacer, ConnectionSender { connection, head, timeout }, writer, recorder))
+                    }
+                    Some(window) => {
+                        callers.spawn(StreamCaller { pacer, connection, head, writer, recorder, timeout, window }.run())
+                    }
                 };
             }
         }

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::load::files;
-use weir_settings::Watch;
+use weir_settings::FileWatch;
 
 /// Watches the files of the policy at `path`.
-pub fn watch(path: &Path) -> Watch {
+pub fn watch(path: &Path) -> FileWatch {
     let path = path.to_owned();
-    Watch::new(move || files(&path).map(|(files, _)| files).unwrap_or_default())
+    FileWatch::new(move || files(&path).map(|(files, _)| files).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     /// Looks until a change has settled or twice nothing was new.
-    fn changed(watch: &mut Watch) -> bool {
+    fn changed(watch: &mut FileWatch) -> bool {
         watch.settled_change() || watch.settled_change()
     }
 

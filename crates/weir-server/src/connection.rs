@@ -25,7 +25,7 @@ use crate::{
     close::CloseSignal,
     connected::Connected,
     drain::Drain,
-    lifetime::{Asked, CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime},
+    lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
     metrics::ListenerMeter,
     seats::Seat,
     server::{ConnectionSettings, Serve},
@@ -36,12 +36,12 @@ use crate::{
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Grace period of a connection after GOAWAY.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection that has not asked yet is left open when the service ends: its first call may be on its way from a
+/// How long a connection that has not requests yet is left open when the service ends: its first call may be on its way from a
 /// client that was held up, and a client cannot tell that what it sent to a connection that closes was not carried out.
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may let a write wait that its socket has no room for.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a silent HTTP/2 connection is asked whether it lives, and how long it may take to say so.
+/// How often a silent HTTP/2 connection is requests whether it lives, and how long it may take to say so.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// Largest head of a request over HTTP/2.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
@@ -121,7 +121,7 @@ impl<R: Serve> Connection<R> {
             // Its first call may be on its way.
             () = self.drain.begun() => false,
             () = self.seat.evicted() => {
-                count(CloseReason::Crowded, &self.meter);
+                count(CloseReason::Evicted, &self.meter);
                 true
             }
             () = sleep(FIRST_REQUEST_TIMEOUT) => true,
@@ -141,7 +141,7 @@ impl<R: Serve> Connection<R> {
             biased;
             () = self.drain.begun() => return Ok(()),
             () = self.seat.evicted() => {
-                count(CloseReason::Crowded, &self.meter);
+                count(CloseReason::Evicted, &self.meter);
                 return Ok(());
             }
             accepted = tls.accept(stream, self.settings.name) => accepted,
@@ -174,7 +174,7 @@ impl<R: Serve> Connection<R> {
         let connected = Connected::new(drain.clone()).shown(bearer, revoked);
         let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&meter));
         let close = connected.close.clone();
-        let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.asked()));
+        let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
         let mut io = TimeoutStream::new(io);
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
@@ -188,13 +188,13 @@ impl<R: Serve> Connection<R> {
             () = revoked.as_mut() => CloseReason::Revoked,
         };
         count(why, &meter);
-        if why == CloseReason::Crowded && !lifetime.asked().anything() {
+        if why == CloseReason::Evicted && !lifetime.requests().any() {
             return Ok(());
         }
         let mut grace = settings.traffic.max_connection_age_grace.duration();
-        if why == CloseReason::Age && lifetime.asked().by_http1() {
+        if why == CloseReason::Age && lifetime.requests().are_http1() {
             // Closed between two requests, it might lose the second. So the answer to the next one says that it is the last.
-            lifetime.asked().end();
+            lifetime.requests().end();
             tokio::select! {
                 biased;
                 result = connection.as_mut() => return result,
@@ -207,7 +207,7 @@ impl<R: Serve> Connection<R> {
         tokio::select! {
             biased;
             result = connection.as_mut() => result,
-            () = cut(why, grace, &drain, &close, lifetime.asked()) => Ok(()),
+            () = cut(why, grace, &drain, &close, lifetime.requests()) => Ok(()),
             () = soon_after(revoked), if why != CloseReason::Revoked => Ok(()),
         }
     }
@@ -217,7 +217,7 @@ fn count(why: CloseReason, meter: &ListenerMeter) {
     match why {
         CloseReason::Age => meter.aged.increment(1),
         CloseReason::Idle => meter.idle.increment(1),
-        CloseReason::Crowded => meter.crowded.increment(1),
+        CloseReason::Evicted => meter.evicted.increment(1),
         CloseReason::Drain | CloseReason::Revoked | CloseReason::Silent => {}
     }
 }
@@ -228,17 +228,17 @@ async fn soon_after(end: impl Future<Output = ()>) {
     sleep(GOODBYE_TIMEOUT).await;
 }
 
-/// Waits until a connection is to be closed after GOAWAY, and ends its streams before.
-async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, asked: &Asked) {
+/// Waits until a connection must be closed after GOAWAY, and ends its streams before.
+async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSignal, requests: &Requests) {
     // Nothing is in flight without a request, nor on an evicted connection, unless a request crosses the GOAWAY.
-    if matches!(why, CloseReason::Revoked | CloseReason::Crowded) || !asked.anything() {
+    if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
         let left_open = if why == CloseReason::Drain { FIRST_CALL_TIMEOUT } else { GOODBYE_TIMEOUT };
         tokio::select! {
             biased;
             () = drain.cut() => return,
             () = sleep(left_open) => {}
         }
-        if matches!(why, CloseReason::Revoked | CloseReason::Crowded) || !asked.anything() {
+        if matches!(why, CloseReason::Revoked | CloseReason::Evicted) || !requests.any() {
             return;
         }
     }
@@ -260,7 +260,7 @@ async fn cut(why: CloseReason, grace: Duration, drain: &Drain, close: &CloseSign
 /// The service of a connection.
 fn answering<R: Serve>(
     service: Arc<R>,
-    asked: Arc<Asked>,
+    requests: Arc<Requests>,
 ) -> impl Service<
     Request<Incoming>,
     Response = Response<R::Body>,
@@ -268,9 +268,9 @@ fn answering<R: Serve>(
     Future = impl Future<Output = Result<Response<R::Body>, Infallible>> + Send,
 > {
     service_fn(move |request: Request<Incoming>| {
-        let last = asked.note(request.version()).then(|| Arc::clone(&asked));
+        let last = requests.note(request.version()).then(|| Arc::clone(&requests));
         Arc::clone(&service).serve(request).map(|mut response| {
-            if last.is_some_and(|asked| asked.is_last()) {
+            if last.is_some_and(|requests| requests.is_last()) {
                 response.headers_mut().insert(CONNECTION, CLOSE);
             }
             Ok(response)
@@ -292,7 +292,7 @@ fn builder(settings: &ConnectionSettings) -> auto::Builder<TokioExecutor> {
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .max_local_error_reset_streams(MAX_RESETS_FOR_ERRORS);
     if settings.http2_only {
-        // Callers over gRPC do not ask for the date.
+        // gRPC clients do not need the date.
         builder.http2().auto_date_header(false);
         builder = builder.http2_only();
     }

@@ -5,6 +5,7 @@
 mod activity;
 mod address;
 mod close;
+mod concurrency;
 mod connected;
 mod connection;
 pub mod dial;
@@ -12,7 +13,6 @@ mod drain;
 mod lifetime;
 mod listener;
 pub mod metrics;
-mod places;
 mod rate;
 mod seats;
 mod server;
@@ -23,11 +23,11 @@ mod workers;
 
 pub use address::Listen;
 pub use close::CloseSignal;
+pub use concurrency::{ConcurrencyLimit, Permit};
 pub use connected::{Connected, InFlight, Overload};
 pub use drain::{Drain, ShutdownSettings};
 pub use lifetime::CloseReason;
 pub use listener::Listener;
-pub use places::{Place, Places};
 pub use rate::{Pace, Rate};
 pub use seats::max_open;
 pub use server::{ConnectionSettings, Serve, Server};

@@ -1,4 +1,4 @@
-//! When a connection has lasted long enough: it never asked, it asks nothing more, or it is old.
+//! When a connection is closed: without a first request, idle, evicted, or at its maximum age.
 
 use std::{
     future::pending,
@@ -28,21 +28,21 @@ pub enum CloseReason {
     Drain,
     /// Its certificate is not accepted any more.
     Revoked,
-    /// It has never asked anything.
+    /// It never sent a request.
     Silent,
-    /// It has nothing under way, and others need its place.
-    Crowded,
-    /// It asks nothing any more.
+    /// It had nothing in flight, and a new connection needed its seat.
+    Evicted,
+    /// It has been idle for too long.
     Idle,
-    /// It is as old as it may be.
+    /// It has reached its maximum age.
     Age,
 }
 
-/// By what a connection was asked so far.
+/// The requests of a connection so far.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Requests {
     seat: Option<Seat>,
-    by: AtomicU8,
+    protocol: AtomicU8,
     is_last: AtomicBool,
 }
 
@@ -50,51 +50,51 @@ const NOTHING: u8 = 0;
 const HTTP_1: u8 = 1;
 const HTTP_2: u8 = 2;
 
-impl Asked {
-    /// A request has come. `true`: by HTTP/1, where only an answer can say that it is the connection's last.
+impl Requests {
+    /// Notes a request. `true`: HTTP/1, where only a response can announce the connection's end.
     #[inline]
     pub(crate) fn note(&self, version: Version) -> bool {
-        let by = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
-        self.by.store(by, Ordering::Relaxed);
-        by == HTTP_1
+        let protocol = if version < Version::HTTP_2 { HTTP_1 } else { HTTP_2 };
+        self.protocol.store(protocol, Ordering::Relaxed);
+        protocol == HTTP_1
     }
 
-    /// Whether anything was.
-    pub(crate) fn anything(&self) -> bool {
-        self.by.load(Ordering::Relaxed) != NOTHING
+    /// Whether there was one.
+    pub(crate) fn any(&self) -> bool {
+        self.protocol.load(Ordering::Relaxed) != NOTHING
     }
 
-    /// Waits until others need the place of this connection.
-    pub(crate) async fn crowded(&self) {
+    /// Waits until a new connection needs the seat of this one.
+    pub(crate) async fn evicted(&self) {
         match &self.seat {
             Some(seat) => seat.evicted().await,
             None => pending().await,
         }
     }
 
-    /// Whether it was by HTTP/1.
-    pub(crate) fn by_http1(&self) -> bool {
-        self.by.load(Ordering::Relaxed) == HTTP_1
+    /// Whether they use HTTP/1.
+    pub(crate) fn are_http1(&self) -> bool {
+        self.protocol.load(Ordering::Relaxed) == HTTP_1
     }
 
-    /// From now on each answer says that it is the last.
+    /// Announces the end of the connection in each response from now on.
     pub(crate) fn end(&self) {
         self.is_last.store(true, Ordering::Relaxed);
     }
 
-    /// Whether answers say that they are the last.
+    /// Whether responses announce the end of the connection.
     pub(crate) fn is_last(&self) -> bool {
         self.is_last.load(Ordering::Relaxed)
     }
 }
 
-/// How long a connection lasts.
+/// The lifetime of a connection.
 pub(crate) struct Lifetime {
     begun: Instant,
     age: Option<Duration>,
     idle_timeout: Option<Duration>,
     activity: Arc<Activity>,
-    asked: Arc<Asked>,
+    requests: Arc<Requests>,
 }
 
 impl Lifetime {
@@ -106,16 +106,16 @@ impl Lifetime {
             age: bound(traffic.max_connection_age).map(jittered),
             idle_timeout: bound(traffic.idle_timeout),
             activity,
-            asked: Arc::new(Asked { seat, ..Asked::default() }),
+            requests: Arc::new(Requests { seat, ..Requests::default() }),
         }
     }
 
-    /// Its use so far.
-    pub(crate) fn asked(&self) -> &Arc<Asked> {
-        &self.asked
+    /// Its requests so far.
+    pub(crate) fn requests(&self) -> &Arc<Requests> {
+        &self.requests
     }
 
-    /// Waits until it is over, and tells why.
+    /// Waits until the connection must be closed, and returns why.
     pub(crate) async fn over(&self) -> CloseReason {
         loop {
             let now = Instant::now();
@@ -129,7 +129,7 @@ impl Lifetime {
                         }
                     };
                     tokio::select! {
-                        () = self.asked.crowded() => return CloseReason::Crowded,
+                        () = self.requests.evicted() => return CloseReason::Evicted,
                         () = end => {}
                     }
                 }
@@ -139,12 +139,12 @@ impl Lifetime {
 
     /// The next moment at which it may be over.
     fn next_end(&self, now: Instant) -> Option<(Instant, CloseReason)> {
-        let asked = self.asked.anything();
-        let silent = (!asked).then(|| (self.begun + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
+        let requests = self.requests.any();
+        let silent = (!requests).then(|| (self.begun + FIRST_REQUEST_TIMEOUT, CloseReason::Silent));
         let old = self.age.map(|age| (self.begun + age, CloseReason::Age));
         let idle = self.idle_timeout.map(|timeout| {
-            // Until something was asked, it is only time to look again.
-            let since = if asked { self.activity.quiet_since(now) } else { now };
+            // Before the first request this is only the time of the next look.
+            let since = if requests { self.activity.quiet_since(now) } else { now };
             (since + timeout, CloseReason::Idle)
         });
         [silent, old, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
@@ -206,19 +206,19 @@ mod tests {
     #[test]
     fn who_asks_goes_at_its_age_or_never() {
         let old = lifetime(100, 0);
-        assert!(old.asked().note(Version::HTTP_11) && old.asked().by_http1());
-        assert!(!old.asked().note(Version::HTTP_2) && !old.asked().by_http1());
+        assert!(old.requests().note(Version::HTTP_11) && old.requests().are_http1());
+        assert!(!old.requests().note(Version::HTTP_2) && !old.requests().are_http1());
         let (why, after) = over(&old, old.begun).unwrap();
         assert!(why == CloseReason::Age && (90..=110).contains(&after.as_secs()), "{why:?} after {after:?}");
         let ageless = lifetime(0, 0);
-        ageless.asked().note(Version::HTTP_2);
+        ageless.requests().note(Version::HTTP_2);
         assert_eq!(over(&ageless, ageless.begun), None);
     }
 
     #[test]
     fn who_asks_nothing_more_goes_but_nobody_while_something_is_under_way() {
         let idle = lifetime(0, 10);
-        idle.asked().note(Version::HTTP_2);
+        idle.requests().note(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
         let begun = activity.begun();
         let [_first, _second] = [activity.begin(), activity.begin()].map(std::mem::ManuallyDrop::new);
@@ -236,7 +236,7 @@ mod tests {
         let idle = lifetime(0, 1);
         let begun = idle.begun;
         assert_eq!(idle.next_end(begun), Some((begun + seconds(1), CloseReason::Idle)), "when to look again");
-        idle.asked().note(Version::HTTP_2);
+        idle.requests().note(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
         std::mem::forget(activity.begin());
         activity.ended(activity.begun() + seconds(9));

@@ -20,14 +20,14 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (CONNECTIONS_REFUSED, "Connections rejected because max_connections were open, by listener."),
     (
         CONNECTIONS_ENDED,
-        "Connections closed, by listener and reason (age, idle; crowded: silent or idle, evicted for a new one at max_connections).",
+        "Connections closed, by listener and reason (age, idle; evicted: silent or idle, closed for a new one at max_connections).",
     ),
     (
         REQUESTS_REFUSED,
         "Requests rejected by overload protection, by listener and reason (rate, concurrency, open; message: not received in time).",
     ),
     (RELOADS, "Reloads of the server certificate, key and client CA bundle, by listener and result (success, error)."),
-    (FAILURES, "Failed TLS handshakes, by listener and reason (certificate, closed, crowded, protocol, timeout)."),
+    (FAILURES, "Failed TLS handshakes, by listener and reason (certificate, closed, evicted, protocol, timeout)."),
     (REVOKED, "Connections closed because the client certificate is no longer accepted, by listener."),
 ];
 
@@ -48,7 +48,7 @@ pub struct ListenerMeter {
     pub(crate) refused: Counter,
     pub(crate) aged: Counter,
     pub(crate) idle: Counter,
-    pub(crate) crowded: Counter,
+    pub(crate) evicted: Counter,
     pub(crate) too_fast: Counter,
     /// Requests refused for want of a place.
     pub too_many: Counter,
@@ -67,7 +67,7 @@ impl ListenerMeter {
             refused: registry.counter(CONNECTIONS_REFUSED, &[("listener", listener)]),
             aged: counter(CONNECTIONS_ENDED, "age"),
             idle: counter(CONNECTIONS_ENDED, "idle"),
-            crowded: counter(CONNECTIONS_ENDED, "crowded"),
+            evicted: counter(CONNECTIONS_ENDED, "evicted"),
             too_fast: counter(REQUESTS_REFUSED, "rate"),
             too_many: counter(REQUESTS_REFUSED, "concurrency"),
             too_many_open: counter(REQUESTS_REFUSED, "open"),
@@ -77,7 +77,7 @@ impl ListenerMeter {
 }
 
 /// Why handshakes fail.
-const REASONS: [&str; 5] = ["certificate", "closed", "crowded", "protocol", "timeout"];
+const REASONS: [&str; 5] = ["certificate", "closed", "evicted", "protocol", "timeout"];
 
 /// The counters of a listener with TLS.
 pub struct TlsMeter {

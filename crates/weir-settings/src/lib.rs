@@ -14,4 +14,4 @@ mod watch;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use time::Time;
-pub use watch::Watch;
+pub use watch::FileWatch;

@@ -25,24 +25,24 @@ impl Look {
     }
 }
 
-/// Looks at files now and then. A clone goes on from the same looks by itself.
+/// Polls files for changes. A clone continues from the same state on its own.
 #[derive(Clone)]
-pub struct Watch {
+pub struct FileWatch {
     files: Arc<dyn Fn() -> Vec<PathBuf> + Send + Sync>,
     loaded: Look,
     last: Look,
 }
 
-impl Watch {
-    /// Watches the files that `files` names at each look, from how they look now. Make it before they are loaded, so that no
-    /// change is missed.
+impl FileWatch {
+    /// Watches the files that `files` names at each poll, starting from their current state. Create it before loading them, so
+    /// that no change is missed.
     pub fn new(files: impl Fn() -> Vec<PathBuf> + Send + Sync + 'static) -> Self {
         let look = Look::at(files());
         Self { files: Arc::new(files), loaded: look.clone(), last: look }
     }
 
-    /// Looks once more. `true`: it differs from what was loaded and has stopped changing since the last look, so that
-    /// a file is not read while it is being written; it then counts as loaded.
+    /// Polls. `true`: the files differ from the loaded state and have not changed since the last poll, so that a file is not
+    /// read while it is being written; they then count as loaded.
     pub fn settled_change(&mut self) -> bool {
         let look = Look::at((self.files)());
         let settled = look == self.last && look != self.loaded;
@@ -53,8 +53,7 @@ impl Watch {
         settled
     }
 
-    /// How long to rest between looks, where `poll` is wanted: longer for very many files, so that looking takes about a
-    /// five-hundredth of a core at most.
+    /// Time between polls: `poll`, or longer for very many files, so that polling takes about 0.2 % of a core at most.
     pub fn pause(&self, poll: Duration) -> Duration {
         poll.max(PAUSE_FOR_A_FILE * u32::try_from(self.last.0.len()).unwrap_or(u32::MAX))
     }

@@ -15,10 +15,11 @@ mod wire;
 use std::time::{Duration, Instant};
 
 pub use cluster::{Cluster, ClusterOptions, Migration};
+pub use ports::free as free_port;
 pub use process::Process;
 pub use sentinel::{SentinelOptions, Sentinels};
 pub use silent::{Greeter, Silent};
-pub use single::{Options, Server, TlsFiles};
+pub use single::{HARNESS, Options, Server, TlsFiles};
 pub use wire::Reply;
 
 /// How long anything may take before a test fails; far above what is needed, for machines that are busy.

@@ -16,8 +16,8 @@ const MOST_TRIES: usize = 20;
 /// The lines of a log that are shown when a test fails.
 const LINES_SHOWN: usize = 30;
 
-/// What this harness asks as, whatever passwords the test sets or changes.
-const HARNESS: &str = "harness";
+/// The user of this harness, with all rights and without a password, whatever the test sets or changes.
+pub const HARNESS: &str = "harness";
 
 /// Certificates of a server, as paths of PEM files.
 #[derive(Clone, Debug)]

@@ -58,7 +58,7 @@ pub async fn check_batch<S: Store>(service: &CheckService<S>, message: Bytes) ->
     Ok(answer_batch(service, batch.map(Ok), Transport::GrpcBatch, since).await?)
 }
 
-/// Answers checks, or why each could not be read, as the bytes of `CheckBatchResponse`. Those that wait have one place together.
+/// Answers checks, or why each could not be read, as the bytes of `CheckBatchResponse`. Those that wait have one permit together.
 ///
 /// # Errors
 /// [`Overload`] where there is none.
@@ -69,7 +69,7 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
     since: Instant,
 ) -> Result<BytesMut, Overload> {
     let handle = service.limiter().current();
-    let mut place = None;
+    let mut permit = None;
     let (mut out, mut spare) = (BytesMut::new(), BytesMut::new());
     let mut waiting = FuturesOrdered::new();
     for check in checks {
@@ -84,8 +84,8 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
                 spare.clear();
             }
             answer => {
-                if place.is_none() {
-                    place = Some(service.place()?);
+                if permit.is_none() {
+                    permit = Some(service.permit()?);
                 }
                 waiting.push_back(answer.into_future());
             }

@@ -11,7 +11,7 @@ use tonic_health::{
     server::{HealthReporter, HealthService},
 };
 use tower::service_fn;
-use weir_server::Place;
+use weir_server::Permit;
 
 use super::{
     arrival::ArrivingBody,
@@ -39,11 +39,11 @@ impl Health {
         Ok(call::encoded(self.0.check(read(message)?).await?.get_ref()))
     }
 
-    /// `Watch`, until `termination`. It keeps its place for as long.
+    /// `Watch`, until `termination`. It keeps its permit for as long.
     pub async fn watch(
         &self,
         request: Request<ArrivingBody<Incoming>>,
-        place: Place,
+        permit: Permit,
         termination: Termination,
     ) -> Response<Body> {
         let watch = service_fn(|request: tonic::Request<Bytes>| async {
@@ -51,7 +51,7 @@ impl Health {
             Ok(tonic::Response::new(statuses.map(|status| Ok(call::encoded(&status?)))))
         });
         let response = codec::unary(MAX_MESSAGE_BYTES).server_streaming(watch, request).await;
-        response.map(|body| Body::new(TerminatedBody::new(body, termination, Side::Answer).holding(place)))
+        response.map(|body| Body::new(TerminatedBody::new(body, termination, Side::Answer).holding(permit)))
     }
 }
 

@@ -19,7 +19,7 @@ use hyper::{Request, Response, body::Incoming};
 use tonic::{Status, body::Body, codec::CompressionEncoding, service::Routes};
 use tonic_health::server::HealthReporter;
 use tower::{Service, service_fn};
-use weir_server::{Connected, Drain, Overload, Pace, Places, metrics::ListenerMeter};
+use weir_server::{ConcurrencyLimit, Connected, Drain, Overload, Pace, metrics::ListenerMeter};
 use weir_store::Store;
 use weir_telemetry::request::Surface;
 
@@ -51,10 +51,10 @@ pub struct Calls<S> {
     rls: Rls<S>,
     health: Arc<Health>,
     reflection: Routes,
-    reflections: Places,
-    streams: Places,
+    reflections: ConcurrencyLimit,
+    streams: ConcurrencyLimit,
     /// Health watches of this connection.
-    watches: Places,
+    watches: ConcurrencyLimit,
     arrivals: Arc<ConnectionArrivals>,
     connected: Connected,
     meter: ListenerMeter,
@@ -120,7 +120,7 @@ impl<S: Store> Calls<S> {
             .add_service(bounded!(descriptors().build_v1alpha()?))
             .prepare();
         let connected = Connected::new(drain);
-        let open = |count| Places::new(count, Overload::Open, meter.too_many_open.clone());
+        let open = |count| ConcurrencyLimit::new(count, Overload::Open, meter.too_many_open.clone());
         let calls = Self {
             rls: Rls::new(service.clone(), envoy),
             service,
@@ -174,10 +174,10 @@ impl<S: Store> Calls<S> {
             let pace = self.connected.rate.clone().map(Pace::new);
             let messages = Messages::new(request.into_inner(), termination, pace);
             let mut begin = stream::begin(self.service.clone());
-            let place = self.streams.take().map_err(Rejected::from);
-            ready(place.map_err(Status::from).map(|place| {
+            let permit = self.streams.acquire().map_err(Rejected::from);
+            ready(permit.map_err(Status::from).map(|permit| {
                 let begin = move |message, since| {
-                    let _held = &place;
+                    let _held = &permit;
                     begin(message, since)
                 };
                 tonic::Response::new(Answers::new(messages, begin, deadline, id))
@@ -188,18 +188,18 @@ impl<S: Store> Calls<S> {
     }
 
     async fn watch(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let place = match self.watches.take() {
-            Ok(place) => place,
+        let permit = match self.watches.acquire() {
+            Ok(permit) => permit,
             Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
         };
         let termination = Termination::new(self.connected.close.clone(), deadline, None);
         let request = request.map(|body| self.arrivals.body(body, Awaited::Message));
-        self.health.watch(request, place, termination).await
+        self.health.watch(request, permit, termination).await
     }
 
     async fn reflect(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let place = match self.reflections.take() {
-            Ok(place) => place,
+        let permit = match self.reflections.acquire() {
+            Ok(permit) => permit,
             Err(overload) => return Status::from(Rejected::from(overload)).into_http(),
         };
         let end = Deadline::after(MAX_REFLECTION_TIME);
@@ -207,7 +207,7 @@ impl<S: Store> Calls<S> {
         let termination = || Termination::new(self.connected.close.clone(), Some(end), None);
         let request = request.map(|body| TerminatedBody::new(body, termination(), Side::Request));
         let Ok::<_, Infallible>(response) = self.reflection.clone().call(request).await;
-        response.map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer).holding(place)))
+        response.map(|body| Body::new(TerminatedBody::new(body, termination(), Side::Answer).holding(permit)))
     }
 }
 
@@ -218,7 +218,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
         Self {
             connected: connected.clone(),
             arrivals: self.arrivals.port().of(connected.clone()),
-            watches: Places::new(MAX_WATCHES, Overload::Open, self.meter.too_many_open.clone()),
+            watches: ConcurrencyLimit::new(MAX_WATCHES, Overload::Open, self.meter.too_many_open.clone()),
             ..self
         }
     }

@@ -113,11 +113,11 @@ pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -
                 out = answers;
                 Begun::Ready(answer, service.timed(Transport::GrpcStream, since))
             }
-            Checked::Waiting(answer) => match service.place() {
-                Ok(place) => {
+            Checked::Waiting(answer) => match service.permit() {
+                Ok(permit) => {
                     let service = Arc::clone(&service);
                     let timed = move |answer| {
-                        drop(place);
+                        drop(permit);
                         service.timed(Transport::GrpcStream, since);
                         answer
                     };

@@ -13,7 +13,7 @@ use hyper::{
 };
 use tonic::Status;
 use tower::BoxError;
-use weir_server::{CloseSignal, Place};
+use weir_server::{CloseSignal, Permit};
 
 use super::deadline::Deadline;
 
@@ -72,7 +72,7 @@ pub struct TerminatedBody<B> {
     body: B,
     termination: Option<Termination>,
     side: Side,
-    _held: Option<Place>,
+    _held: Option<Permit>,
 }
 
 /// The side of the call that the body belongs to.
@@ -89,10 +89,10 @@ impl<B> TerminatedBody<B> {
         Self { body, termination: Some(termination), side, _held: None }
     }
 
-    /// The same, which has a place until it is dropped.
+    /// The same, which has a permit until it is dropped.
     #[must_use]
-    pub fn holding(self, place: Place) -> Self {
-        Self { _held: Some(place), ..self }
+    pub fn holding(self, permit: Permit) -> Self {
+        Self { _held: Some(permit), ..self }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is asked.
+//! The options of checks.
 
 use std::str::FromStr;
 
@@ -7,25 +7,25 @@ use rand_distr::ZipfError;
 use weir_core::domain::time::parse_duration;
 
 use super::{Call, parse_number};
-use crate::checks::{Asked, Distribution, Keys, NUMBER, OwnLimit, Requests};
+use crate::checks::{CheckSpec, Distribution, Keys, NUMBER, OwnLimit, Requests};
 
-/// How many keys there are where nothing is said.
+/// Default number of keys.
 const KEYS: u64 = 1_000;
 
 #[derive(Args)]
 #[command(next_help_heading = "Checks")]
 pub struct CheckArgs {
-    /// The key's segments, with `/` between them; in them `{}` stands for a key's number. With --call envoy they are keys
-    /// and values in turn [default: user/{}/trade, or user/{} with --call envoy]
+    /// The key's segments, separated by `/`; `{}` is replaced by a number. With --call envoy they are keys and values in
+    /// turn [default: user/{}/trade, or user/{} with --call envoy]
     #[arg(long, value_name = "KEY", conflicts_with = "depth")]
     pub key: Option<String>,
-    /// Instead of --key: how many segments a key has, of user/{}/trade/s4/s5…
+    /// Instead of --key: the number of segments of a key like user/{}/trade/s4/s5…
     #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=32))]
     pub depth: Option<u8>,
-    /// Different keys [default: 1000, or 1 where the key has no `{}`]
+    /// Number of keys [default: 1000, or 1 if the key has no `{}`]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1_000_000_000_000))]
     pub keys: Option<u64>,
-    /// How often each key is asked
+    /// The distribution of checks over keys
     #[arg(long, value_enum, default_value = "uniform")]
     pub distribution: Distribution,
     /// The exponent of --distribution zipf
@@ -34,33 +34,33 @@ pub struct CheckArgs {
     /// The domain
     #[arg(long, default_value = "")]
     pub domain: String,
-    /// Units of each check: 1 where nothing is said
+    /// Units of each check [default: 1]
     #[arg(long, allow_negative_numbers = true)]
     pub cost: Option<i64>,
-    /// A limit that checks bring along (gcra, as 15/30/1m: a burst of 15 beyond the first, then 30 a minute); without it the
-    /// policy decides
+    /// A gcra limit in each request (15/30/1m: a burst of 15 beyond the first, then 30 a minute); without it the policy
+    /// decides
     #[arg(long, value_name = "BURST/COUNT/PERIOD")]
     pub limit: Option<OwnLimit>,
-    /// On how many prefixes of the key --limit stands, from the whole key upwards
+    /// How many levels have --limit, from the whole key upwards
     #[arg(long, value_name = "N", default_value_t = 1, requires = "limit", value_parser = value_parser!(u8).range(1..=16))]
     pub levels: u8,
-    /// The share of checks to be refused, 0 to 1: they ask other keys, whose limits are used up before the load
+    /// The share of checks to be refused, 0 to 1: they have other keys, whose limits are exhausted before the load
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
     pub refusals: f64,
     /// Ask for answers without `levels`
     #[arg(long)]
     pub summary_only: bool,
-    /// What random numbers are made from: the same seed, the same checks
+    /// Seed of random numbers: the same seed makes the same checks
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
 fn parse_exponent(text: &str) -> Result<f64, String> {
-    parse_number(text, |exponent| exponent > 0.0 && exponent <= 10.0, "an exponent is above 0 and at most 10")
+    parse_number(text, |exponent| exponent > 0.0 && exponent <= 10.0, "an exponent must be above 0 and at most 10")
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
-    parse_number(text, |share| (0.0..=1.0).contains(&share), "a share is 0 to 1")
+    parse_number(text, |share| (0.0..=1.0).contains(&share), "a share must be 0 to 1")
 }
 
 impl FromStr for OwnLimit {
@@ -76,7 +76,7 @@ impl FromStr for OwnLimit {
 }
 
 impl CheckArgs {
-    /// The key, in which [`NUMBER`] stands for the number.
+    /// The key, with [`NUMBER`] as placeholder.
     pub fn key(&self, call: Call) -> String {
         match (&self.key, self.depth, call) {
             (Some(key), ..) => key.clone(),
@@ -91,17 +91,17 @@ impl CheckArgs {
         }
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn keys(&self, call: Call) -> u64 {
         self.keys.unwrap_or(if self.key(call).contains(NUMBER) { KEYS } else { 1 })
     }
 
-    /// What every check says.
+    /// What all checks have in common.
     ///
     /// # Errors
-    /// A sentence, for what does not go together.
-    pub fn asked(&self, call: Call) -> Result<Asked, String> {
-        let asked = Asked {
+    /// A sentence, for options that contradict each other.
+    pub fn spec(&self, call: Call) -> Result<CheckSpec, String> {
+        let spec = CheckSpec {
             domain: self.domain.clone(),
             key: self.key(call).split('/').map(str::to_owned).collect(),
             cost: self.cost,
@@ -109,41 +109,41 @@ impl CheckArgs {
             levels: usize::from(self.levels),
             summary_only: self.summary_only,
         };
-        let wrong = if asked.levels > asked.key.len() {
-            "--levels is beyond the key's segments"
+        let wrong = if spec.levels > spec.key.len() {
+            "--levels exceeds the key's segments"
         } else if !self.key(call).contains(NUMBER) && (self.keys > Some(1) || self.refusals > 0.0) {
-            "the key has no `{}`, so there is only one: no --keys and no --refusals"
-        } else if self.refusals > 0.0 && asked.units() < 1 {
+            "--keys and --refusals need a `{}` in the key"
+        } else if self.refusals > 0.0 && spec.units() < 1 {
             "--refusals needs a --cost of at least 1"
         } else if call == Call::Envoy {
-            self.wrong_for_envoy(&asked)
+            self.wrong_for_envoy(&spec)
         } else {
             ""
         };
-        if wrong.is_empty() { Ok(asked) } else { Err(wrong.to_owned()) }
+        if wrong.is_empty() { Ok(spec) } else { Err(wrong.to_owned()) }
     }
 
-    fn wrong_for_envoy(&self, asked: &Asked) -> &'static str {
-        if asked.domain.is_empty() {
+    fn wrong_for_envoy(&self, spec: &CheckSpec) -> &'static str {
+        if spec.domain.is_empty() {
             "--call envoy needs a --domain"
-        } else if !asked.key.len().is_multiple_of(2) {
+        } else if !spec.key.len().is_multiple_of(2) {
             "with --call envoy the key's segments are keys and values in turn: an even number, as user/{}"
         } else if self.limit.is_some() || self.summary_only {
             "--limit and --summary-only are not for --call envoy"
-        } else if asked.cost.is_some_and(|cost| u32::try_from(cost).is_err()) {
+        } else if spec.cost.is_some_and(|cost| u32::try_from(cost).is_err()) {
             "with --call envoy a cost is 0 to 2^32 - 1"
         } else {
             ""
         }
     }
 
-    /// The messages of calls with so many checks each.
+    /// Requests of `checks` checks each.
     ///
     /// # Errors
-    /// For keys that cannot be drawn so.
-    pub fn requests(&self, asked: &Asked, call: Call, checks: usize) -> Result<Requests, ZipfError> {
+    /// For an invalid distribution.
+    pub fn requests(&self, spec: &CheckSpec, call: Call, checks: usize) -> Result<Requests, ZipfError> {
         let count = self.keys(call);
         let keys = Keys::new(count, self.distribution, self.exponent)?;
-        Ok(Requests::new(asked, call.kind(), checks, keys, count, self.refusals))
+        Ok(Requests::new(spec, call.kind(), checks, keys, count, self.refusals))
     }
 }

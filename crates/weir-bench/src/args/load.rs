@@ -1,4 +1,4 @@
-//! What callers send, how many they are, and for how long.
+//! The options of the load: calls, callers, duration.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use clap::{Args, ValueEnum, value_parser};
 use weir_core::domain::time::{DAY, parse_duration};
 
 use super::parse_number;
-use crate::{wire::answers::Kind, worker::Carried};
+use crate::{wire::answers::Kind, worker::Load};
 
-/// What callers send.
+/// The call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Call {
     /// Check: a call for each check
     Unary,
     /// CheckBatch: --batch checks a call
     Batch,
-    /// CheckStream: up to --window checks under way on each stream
+    /// CheckStream: up to --window checks in flight on each stream
     Stream,
-    /// Envoy's ShouldRateLimit with one descriptor, of any service that has it
+    /// Envoy's ShouldRateLimit with one descriptor, of any service that implements it
     Envoy,
 }
 
-/// Most checks that may be under way.
-const MAX_UNDER_WAY: usize = 10_000_000;
+/// Maximum number of checks in flight.
+const MAX_IN_FLIGHT: usize = 10_000_000;
 
 #[derive(Args)]
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
-    /// What is called
+    /// The call to make
     #[arg(long, value_enum, default_value = "unary")]
     pub call: Call,
     /// Checks of a batch, with --call batch
@@ -39,16 +39,16 @@ pub struct LoadArgs {
     /// Concurrent calls on each connection
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u16).range(1..=10_000))]
     pub streams: u16,
-    /// Checks under way on each stream, with --call stream
+    /// Checks in flight on each stream, with --call stream
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..=10_000))]
     pub window: u16,
-    /// Checks a second of an open loop; without it the loop is closed
+    /// Checks a second, in an open loop; without it the loop is closed
     #[arg(long, value_name = "CHECKS", value_parser = parse_rate)]
     pub rate: Option<f64>,
-    /// How long to measure
+    /// Duration of the measurement
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub duration: Duration,
-    /// How long to load the service before
+    /// Duration of the warm-up before it
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     pub warmup: Duration,
     /// Threads of the generator, at most one for each connection
@@ -59,16 +59,16 @@ pub struct LoadArgs {
 fn parse_time(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         micros if micros <= DAY => Ok(Duration::from_micros(micros.unsigned_abs())),
-        _ => Err("a load lasts at most a day".to_owned()),
+        _ => Err("a load may last at most a day".to_owned()),
     }
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
-    parse_number(text, |rate| (0.001..=1e8).contains(&rate), "a rate is 0.001 to 100000000 checks a second")
+    parse_number(text, |rate| (0.001..=1e8).contains(&rate), "a rate must be 0.001 to 100000000 checks a second")
 }
 
 impl Call {
-    /// The method that is called.
+    /// The path of the method.
     pub fn method(self) -> &'static str {
         match self {
             Call::Unary | Call::Envoy => self.single_method(),
@@ -77,7 +77,7 @@ impl Call {
         }
     }
 
-    /// The method that asks for one check.
+    /// The path of the method with a single check.
     pub fn single_method(self) -> &'static str {
         match self {
             Call::Envoy => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
@@ -85,7 +85,7 @@ impl Call {
         }
     }
 
-    /// How answers are read.
+    /// The type of answers.
     pub fn kind(self) -> Kind {
         match self {
             Call::Unary | Call::Stream => Kind::Check,
@@ -96,25 +96,25 @@ impl Call {
 }
 
 impl LoadArgs {
-    /// The checks of one call.
+    /// Checks of a call.
     pub fn checks(&self) -> usize {
         if self.call == Call::Batch { usize::from(self.batch) } else { 1 }
     }
 
-    /// How the load is carried, with random numbers from this seed.
+    /// How the load is load, with random numbers from this seed.
     ///
     /// # Errors
-    /// A sentence, for more than can be under way.
-    pub fn carried(&self, seed: u64) -> Result<Carried, String> {
+    /// A sentence, for too many checks in flight.
+    pub fn load(&self, seed: u64) -> Result<Load, String> {
         let window = (self.call == Call::Stream).then_some(usize::from(self.window));
         let (connections, streams) = (usize::from(self.connections), usize::from(self.streams));
-        if connections * streams * window.unwrap_or(1) > MAX_UNDER_WAY {
-            return Err(format!("at most {MAX_UNDER_WAY} checks may be under way: connections x streams x window"));
+        if connections * streams * window.unwrap_or(1) > MAX_IN_FLIGHT {
+            return Err(format!("at most {MAX_IN_FLIGHT} checks may be in flight: connections x streams x window"));
         }
         if self.duration.is_zero() {
-            return Err("a load takes some time: --duration is 0".to_owned());
+            return Err("--duration must be above 0".to_owned());
         }
-        Ok(Carried {
+        Ok(Load {
             threads: usize::from(self.threads).min(connections),
             connections,
             streams,

@@ -1,4 +1,4 @@
-//! What `weir-bench` is told, and whether it makes sense.
+//! Command-line options.
 
 mod checks;
 mod load;
@@ -8,25 +8,25 @@ use weir_server::dial::Options;
 
 pub use self::load::Call;
 use self::{checks::CheckArgs, load::LoadArgs};
-use super::{checks::Distribution, report::Made, worker::Carried};
+use super::{checks::Distribution, report::LoadInfo, worker::Load};
 
-/// How a report is printed.
+/// The format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For a person
+    /// Readable text
     Text,
-    /// One object on one line
+    /// One JSON object on one line
     Json,
 }
 
 /// Put a service under load, and measure it
 ///
-/// Without --rate the loop is closed: every stream asks for the next thing when it has its answer, which shows how much the
-/// service can do. With --rate it is open: checks begin at a fixed rate, whatever becomes of those before, and each latency
-/// counts from when its check was meant to begin, which shows what callers would see. docs/benchmarking.md explains both.
+/// Without --rate the loop is closed: every stream sends its next check when it has an answer, which shows the maximum
+/// throughput of the service. With --rate it is open: checks start at a fixed rate that does not depend on answers, and latency
+/// counts from when a check was due, which shows what clients would see. docs/benchmarking.md explains both.
 ///
-/// Exit code 0, or 2 where the service cannot be reached or answers nothing but errors. SIGINT ends the load early, with
-/// its report.
+/// Exit code 0, or 2 if the service cannot be reached or answers only with errors. SIGINT ends the load early, with a
+/// report.
 #[derive(Parser)]
 #[command(name = "weir-bench", version)]
 pub struct Bench {
@@ -34,13 +34,13 @@ pub struct Bench {
     pub load: LoadArgs,
     #[command(flatten)]
     pub checks: CheckArgs,
-    /// How the report is printed
+    /// Format of the report
     #[arg(long, value_enum, default_value = "text", help_heading = REPORT)]
     pub format: Format,
-    /// A line a second on standard error, also where that is no terminal
+    /// Print a line a second on standard error even if that is not a terminal
     #[arg(long, help_heading = REPORT)]
     pub live: bool,
-    /// The service's process on this machine (Linux): its processor time is told too
+    /// Process ID of the service on this machine (Linux), to measure its CPU time
     #[arg(long, value_name = "PID", help_heading = REPORT)]
     pub server_pid: Option<u32>,
     #[command(flatten)]
@@ -56,8 +56,8 @@ fn parse_number(text: &str, is_good: impl Fn(f64) -> bool, wanted: &str) -> Resu
 
 impl Bench {
     /// What the report says of the load.
-    pub fn made(&self, carried: &Carried, address: String) -> Made {
-        Made {
+    pub fn info(&self, load: &Load, address: String) -> LoadInfo {
+        LoadInfo {
             address,
             call: match self.load.call {
                 Call::Unary => "unary",
@@ -66,10 +66,10 @@ impl Bench {
                 Call::Envoy => "envoy",
             },
             rate: self.load.rate,
-            threads: carried.threads,
-            connections: carried.connections,
-            streams: carried.streams,
-            window: carried.window,
+            threads: load.threads,
+            connections: load.connections,
+            streams: load.streams,
+            window: load.window,
             batch: (self.load.call == Call::Batch).then_some(self.load.checks()),
             domain: self.checks.domain.clone(),
             key: self.checks.key(self.load.call),

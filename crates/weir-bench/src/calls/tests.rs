@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::{
-    checks::{Asked, Distribution, Keys, Requests},
-    tally::Tally,
-    turns::{Alarm, Nanos, Paced, Queue, Schedule, Stop},
+    checks::{CheckSpec, Distribution, Keys, Requests},
+    pacing::{DueCalls, Nanos, Schedule, ScheduleStats, Stop, Timer},
+    recorder::Counts,
 };
 
 const MS: Nanos = 1_000_000;
@@ -78,13 +78,13 @@ impl Virtual {
     }
 }
 
-impl Watch for Virtual {
+impl Clock for Virtual {
     fn now(&self) -> Nanos {
         self.0.lock().now
     }
 }
 
-impl Alarm for Virtual {
+impl Timer for Virtual {
     async fn until(&mut self, at: Nanos) -> io::Result<()> {
         self.sleep_until(at).await;
         Ok(())
@@ -98,12 +98,12 @@ struct Service {
     is_reachable: bool,
 }
 
-impl Carrier for Service {
+impl CallSender for Service {
     async fn is_ready(&mut self) -> bool {
         self.is_reachable
     }
 
-    async fn carry(&mut self, _: &Bytes, checks: u64, _: Kind) -> Option<Answers> {
+    async fn send(&mut self, _: &Bytes, checks: u64, _: Kind) -> Option<Answers> {
         self.time.sleep_until((self.answers_at)(self.time.now())).await;
         Some(Answers { allowed: checks, ..Answers::default() })
     }
@@ -130,8 +130,8 @@ const LOAD: Load = Load {
 };
 
 impl Load {
-    fn asker(&self, caller: u64) -> Asker {
-        let asked = Asked {
+    fn writer(&self, caller: u64) -> RequestWriter {
+        let asked = CheckSpec {
             domain: String::new(),
             key: vec!["{}".to_owned()],
             cost: None,
@@ -140,36 +140,36 @@ impl Load {
             summary_only: false,
         };
         let requests = Requests::new(&asked, Kind::Check, 1, Keys::new(9, Distribution::Uniform, 1.0).unwrap(), 9, 0.0);
-        Asker::new(Arc::new(requests), 1, caller)
+        RequestWriter::new(Arc::new(requests), 1, caller)
     }
 
     fn callers<'a>(
         &self,
-        turns: &Turns<Virtual>,
+        pacing: &Pacer<Virtual>,
         time: &Virtual,
-        meter: &Arc<Meter>,
+        recorder: &Arc<Recorder>,
     ) -> Vec<Pin<Box<dyn Future<Output = ()> + 'a>>> {
         let one = |caller| -> Pin<Box<dyn Future<Output = ()>>> {
             let service = Service { time: time.clone(), answers_at: self.answers_at, is_reachable: self.is_reachable };
-            Box::pin(call(turns.clone(), service, self.asker(caller), Arc::clone(meter)))
+            Box::pin(call(pacing.clone(), service, self.writer(caller), Arc::clone(recorder)))
         };
         (0..self.callers as u64).map(one).collect()
     }
 
-    fn closed(self) -> Tally {
-        let (time, meter) = (Virtual::default(), Arc::new(Meter::new(self.measured_from).unwrap()));
-        let turns = Turns::closed(time.clone(), self.end, Stop::default());
-        time.run(self.callers(&turns, &time, &meter));
-        taken(&meter)
+    fn closed(self) -> Counts {
+        let (time, recorder) = (Virtual::default(), Arc::new(Recorder::new(self.measured_from).unwrap()));
+        let pacing = Pacer::closed(time.clone(), self.end, Stop::default());
+        time.run(self.callers(&pacing, &time, &recorder));
+        taken(&recorder)
     }
 
-    fn open(self, rate: f64) -> (Tally, Paced) {
-        let (time, meter) = (Virtual::default(), Arc::new(Meter::new(self.measured_from).unwrap()));
-        let queue = Arc::new(Queue::new(Schedule::new(rate, 0, 1, self.end)));
-        let (stop, mut paced) = (Stop::default(), Paced::new().unwrap());
-        let turns = Turns::open(time.clone(), Arc::clone(&queue), stop.clone());
-        let mut all = self.callers(&turns, &time, &meter);
-        let pace = queue.pace(time.clone(), time.clone(), (self.measured_from, self.end), stop.clone(), &mut paced);
+    fn open(self, rate: f64) -> (Counts, ScheduleStats) {
+        let (time, recorder) = (Virtual::default(), Arc::new(Recorder::new(self.measured_from).unwrap()));
+        let queue = Arc::new(DueCalls::new(Schedule::new(rate, 0, 1, self.end)));
+        let (stop, mut stats) = (Stop::default(), ScheduleStats::new().unwrap());
+        let pacing = Pacer::open(time.clone(), Arc::clone(&queue), stop.clone());
+        let mut all = self.callers(&pacing, &time, &recorder);
+        let pace = queue.pace(time.clone(), time.clone(), (self.measured_from, self.end), stop.clone(), &mut stats);
         all.push(Box::pin(async { pace.await.unwrap() }));
         if let Some(at) = self.interrupted {
             let (time, stop) = (time.clone(), stop.clone());
@@ -179,15 +179,15 @@ impl Load {
             }));
         }
         time.run(all);
-        paced.unsent = queue.unsent().min(paced.due);
-        (taken(&meter), paced)
+        stats.unsent = queue.unsent().min(stats.due);
+        (taken(&recorder), stats)
     }
 }
 
-fn taken(meter: &Meter) -> Tally {
-    let mut tally = Tally::new().unwrap();
-    meter.swap(&mut tally);
-    tally
+fn taken(recorder: &Recorder) -> Counts {
+    let mut counts = Counts::new().unwrap();
+    recorder.swap(&mut counts);
+    counts
 }
 
 fn assert_about(found_ns: Nanos, wanted_ns: Nanos) {
@@ -204,49 +204,52 @@ const STALLS: Load = Load {
 
 #[test]
 fn a_stall_is_in_the_latencies_of_all_who_would_have_asked_meanwhile() {
-    let (tally, paced) = STALLS.open(1_000.0);
-    assert_eq!((tally.warm_up, tally.calls, paced.due, paced.unsent), (1_000, 1_050, 1_050, 0));
-    assert_about(tally.latency.value_at_percentile(50.0), 500 * MS);
-    assert_about(tally.latency.value_at_percentile(99.0), 990 * MS);
-    assert_about(tally.latency.max(), 1_001 * MS);
-    assert_about(tally.late.max(), 950 * MS);
-    assert_about(paced.most_waiting, 950);
-    assert_eq!(paced.behind.max(), 0, "the generator itself was never late");
+    let (recorder, stats) = STALLS.open(1_000.0);
+    assert_eq!((recorder.warm_up, recorder.calls, stats.due, stats.unsent), (1_000, 1_050, 1_050, 0));
+    assert_about(recorder.latency.value_at_percentile(50.0), 500 * MS);
+    assert_about(recorder.latency.value_at_percentile(99.0), 990 * MS);
+    assert_about(recorder.latency.max(), 1_001 * MS);
+    assert_about(recorder.late.max(), 950 * MS);
+    assert_about(stats.most_waiting, 950);
+    assert_eq!(stats.behind.max(), 0, "the generator itself was never late");
 }
 
 #[test]
 fn a_closed_loop_hides_the_same_stall() {
-    let tally = STALLS.closed();
-    assert_about(tally.latency.value_at_percentile(50.0), MS);
-    assert_about(tally.latency.max(), 1_001 * MS);
+    let recorder = STALLS.closed();
+    assert_about(recorder.latency.value_at_percentile(50.0), MS);
+    assert_about(recorder.latency.max(), 1_001 * MS);
 }
 
 #[test]
 fn a_service_that_keeps_up_has_its_own_latency() {
-    let (tally, paced) = LOAD.open(1_000.0);
-    assert_eq!((tally.calls, tally.allowed, paced.due, paced.unsent, paced.most_waiting), (1_000, 1_000, 1_000, 0, 0));
-    assert_about(tally.latency.value_at_percentile(50.0), MS);
-    assert_about(tally.latency.max(), MS);
+    let (recorder, stats) = LOAD.open(1_000.0);
+    assert_eq!(
+        (recorder.calls, recorder.allowed, stats.due, stats.unsent, stats.most_waiting),
+        (1_000, 1_000, 1_000, 0, 0)
+    );
+    assert_about(recorder.latency.value_at_percentile(50.0), MS);
+    assert_about(recorder.latency.max(), MS);
     let closed = LOAD.closed();
     assert_eq!(closed.calls, 50 * 1_000, "each asks when it has its answer");
 }
 
 #[test]
 fn what_a_slow_service_left_no_time_for_is_told() {
-    let (tally, paced) = Load { callers: 10, answers_at: |sent| sent + 101 * MS, ..LOAD }.open(1_000.0);
-    assert_eq!((tally.calls, paced.due), (100, 1_000));
-    assert_eq!(tally.calls + paced.unsent, paced.due);
-    assert_about(tally.latency.max(), 910 * MS);
+    let (recorder, stats) = Load { callers: 10, answers_at: |sent| sent + 101 * MS, ..LOAD }.open(1_000.0);
+    assert_eq!((recorder.calls, stats.due), (100, 1_000));
+    assert_eq!(recorder.calls + stats.unsent, stats.due);
+    assert_about(recorder.latency.max(), 910 * MS);
 }
 
 #[test]
 fn what_could_not_be_sent_is_no_answer() {
-    let (tally, paced) = Load { is_reachable: false, ..LOAD }.open(100.0);
-    assert_eq!((tally.calls, paced.due, paced.unsent), (0, 100, 100));
+    let (recorder, stats) = Load { is_reachable: false, ..LOAD }.open(100.0);
+    assert_eq!((recorder.calls, stats.due, stats.unsent), (0, 100, 100));
 }
 
 #[test]
 fn an_interrupted_load_has_what_was_due_by_then() {
-    let (tally, paced) = Load { interrupted: Some(250 * MS + MS / 2), measured_from: 50 * MS, ..LOAD }.open(1_000.0);
-    assert_eq!((tally.warm_up, tally.calls, paced.due, paced.unsent), (50, 201, 201, 0));
+    let (recorder, stats) = Load { interrupted: Some(250 * MS + MS / 2), measured_from: 50 * MS, ..LOAD }.open(1_000.0);
+    assert_eq!((recorder.warm_up, recorder.calls, stats.due, stats.unsent), (50, 201, 201, 0));
 }

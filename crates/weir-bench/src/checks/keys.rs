@@ -1,11 +1,11 @@
-//! Which key is asked next.
+//! The distribution of keys.
 
 use clap::ValueEnum;
 use rand::Rng as _;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Zipf, ZipfError};
 
-/// How often each key is asked.
+/// How often each key is checked
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
     /// All equally often
@@ -17,17 +17,17 @@ pub enum Distribution {
 /// Numbers of keys, drawn by a distribution.
 #[derive(Clone, Debug)]
 pub enum Keys {
-    /// Each of so many is as likely as the others.
+    /// Numbers below this, all equally likely.
     Uniform(u64),
-    /// The first of so many is the likeliest.
+    /// Numbers below this; the first is the most likely.
     Zipf(u64, Zipf<f64>),
 }
 
 impl Keys {
-    /// The numbers from 0 to below `count`.
+    /// Numbers from 0 to below `count`.
     ///
     /// # Errors
-    /// For Zipf's distribution of nothing, or with an exponent below 0.
+    /// For a Zipf distribution with `count` 0 or a negative exponent.
     pub fn new(count: u64, distribution: Distribution, exponent: f64) -> Result<Self, ZipfError> {
         match distribution {
             Distribution::Uniform => Ok(Self::Uniform(count)),
@@ -35,7 +35,7 @@ impl Keys {
         }
     }
 
-    /// The next one.
+    /// The number of the next key.
     pub fn draw(&self, rng: &mut ChaCha8Rng) -> u64 {
         match self {
             Self::Uniform(1) => 0,

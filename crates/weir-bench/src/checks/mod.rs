@@ -1,4 +1,4 @@
-//! What is asked: the messages of checks, framed as gRPC carries them.
+//! The checks of a load, encoded and framed for gRPC.
 
 mod keys;
 mod template;
@@ -20,17 +20,17 @@ use super::wire::{PREFIX, answers::Kind};
 use weir_core::domain::time::{DAY, format_duration};
 use weir_core::proto::{CheckBatchRequest, CheckRequest, Gcra, Limit, LimitSpec, limit::Algorithm};
 
-/// How much is allocated at once for bodies.
+/// Bytes that are allocated at once for bodies.
 const CHUNK: usize = 64 << 10;
-/// How the segment of a key is told whose limit is to be used up.
-const SPENT: &str = "spent-";
-/// Most keys whose limit is used up: each is asked before the load begins, and gets something back meanwhile.
-const MAX_SPENT_KEYS: u64 = 100;
+/// Prefix of the number in keys whose limits are exhausted.
+const EXHAUSTED: &str = "exhausted-";
+/// Maximum number of keys whose limits are exhausted: exhausting them takes time, in which the first ones refill.
+const MAX_EXHAUSTED_KEYS: u64 = 100;
 
-/// What stands for the number in a key.
+/// Placeholder of the number in a key.
 pub const NUMBER: &str = "{}";
 
-/// A limit that checks bring along: `burst` + 1 at once, then `count` each `period`.
+/// A limit that requests carry: `burst` + 1 at once, then `count` each `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnLimit {
     pub burst: u64,
@@ -55,28 +55,28 @@ impl OwnLimit {
     }
 }
 
-/// What every check says.
+/// What all checks of a load have in common.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct CheckSpec {
     pub domain: String,
     /// The key's segments, in which [`NUMBER`] stands for the number.
     pub key: Vec<String>,
-    /// Units; none: the service's default, which is 1.
+    /// Units; `None`: the service's default, which is 1.
     pub cost: Option<i64>,
-    /// The limit that the check brings along; none: the service's policy decides.
+    /// The limit that requests carry; `None`: the service's policy decides.
     pub limit: Option<OwnLimit>,
-    /// How many prefixes of the key have it, from the whole key upwards.
+    /// How many levels have it, from the whole key upwards.
     pub levels: usize,
     pub summary_only: bool,
 }
 
-impl Asked {
-    /// The key with these digits.
+impl CheckSpec {
+    /// The key with `digits` as its number.
     fn key(&self, digits: &str) -> Vec<String> {
         self.key.iter().map(|segment| segment.replace(NUMBER, digits)).collect()
     }
 
-    /// Units, as the service reads them.
+    /// Units of a check.
     pub fn units(&self) -> i64 {
         self.cost.unwrap_or(1)
     }
@@ -93,12 +93,12 @@ impl Asked {
         }
     }
 
-    /// The limits, root first. Where they are `spent`, the deepest one lets one check pass in a day.
-    fn limits(&self, spent: bool) -> Option<Vec<Limit>> {
+    /// The limits, root first. With `is_exhausted` the deepest one allows one check a day.
+    fn limits(&self, is_exhausted: bool) -> Option<Vec<Limit>> {
         let limit = self.limit?;
         let depths = self.key.len() + 1 - self.levels..=self.key.len();
         let mut limits: Vec<_> = depths.map(|depth| limit.at(depth)).collect();
-        if let (true, Some(deepest)) = (spent, limits.last_mut()) {
+        if let (true, Some(deepest)) = (is_exhausted, limits.last_mut()) {
             let units = self.units().unsigned_abs();
             let once = OwnLimit { burst: units.saturating_sub(1), count: units, period_us: DAY };
             *deepest = once.at(self.key.len());
@@ -106,15 +106,15 @@ impl Asked {
         Some(limits)
     }
 
-    /// The check of a key whose limit is not, or is, to be used up.
-    pub fn native(&self, digits: &str, spent: bool) -> CheckRequest {
-        let key = if spent { self.key(&format!("{SPENT}{digits}")) } else { self.key(digits) };
-        self.check(key, self.limits(spent))
+    /// A check of the key with this number, or of one whose limit is exhausted before the load.
+    pub fn native(&self, digits: &str, is_exhausted: bool) -> CheckRequest {
+        let key = if is_exhausted { self.key(&format!("{EXHAUSTED}{digits}")) } else { self.key(digits) };
+        self.check(key, self.limits(is_exhausted))
     }
 
-    /// The same as Envoy asks: the segments are the keys and values of one descriptor's entries.
-    pub fn envoy(&self, digits: &str, spent: bool) -> RateLimitRequest {
-        let segments = self.native(digits, spent).key;
+    /// The same as Envoy's request: segments are the keys and values of one descriptor.
+    pub fn envoy(&self, digits: &str, is_exhausted: bool) -> RateLimitRequest {
+        let segments = self.native(digits, is_exhausted).key;
         let entries = segments.chunks(2).map(|pair| Entry {
             key: pair.first().cloned().unwrap_or_default(),
             value: pair.get(1).cloned().unwrap_or_default(),
@@ -128,7 +128,7 @@ impl Asked {
     }
 }
 
-/// A message behind its prefix.
+/// A message with its gRPC prefix.
 pub fn framed(message: &impl Message) -> Vec<u8> {
     let mut bytes = vec![0; PREFIX];
     message.encode_raw(&mut bytes);
@@ -137,36 +137,37 @@ pub fn framed(message: &impl Message) -> Vec<u8> {
     bytes
 }
 
-/// The messages of a load, and how they are drawn.
+/// The requests of a load.
 #[derive(Debug)]
 pub struct Requests {
-    /// What answers are like.
+    /// The type of answers.
     pub kind: Kind,
-    /// The checks of one call.
+    /// Checks of a call.
     pub checks: usize,
     live: (Keys, Template),
-    /// Those that are to be refused, and their share.
-    spent: Option<(Keys, Template, f64)>,
+    /// Checks of exhausted keys, and their share.
+    exhausted: Option<(Keys, Template, f64)>,
 }
 
 impl Requests {
-    /// The messages of calls with so many checks each, a share of which (0 to 1) is to be refused.
-    pub fn new(asked: &Asked, kind: Kind, checks: usize, keys: Keys, count: u64, refusals: f64) -> Self {
-        let template = |count, spent| {
+    /// Requests of `checks` checks each, of which the share `refusals` (0 to 1) is to be refused.
+    pub fn new(spec: &CheckSpec, kind: Kind, checks: usize, keys: Keys, count: u64, refusals: f64) -> Self {
+        let template = |count, is_exhausted| {
             Template::new(count, |digits| match kind {
-                Kind::Check => framed(&asked.native(digits, spent)),
-                // A batch is the sum of batches of one.
-                Kind::Batch => CheckBatchRequest { checks: vec![asked.native(digits, spent)] }.encode_to_vec(),
-                Kind::Envoy => framed(&asked.envoy(digits, spent)),
+                Kind::Check => framed(&spec.native(digits, is_exhausted)),
+                // The encoding of a batch is the concatenation of batches of one.
+                Kind::Batch => CheckBatchRequest { checks: vec![spec.native(digits, is_exhausted)] }.encode_to_vec(),
+                Kind::Envoy => framed(&spec.envoy(digits, is_exhausted)),
             })
         };
-        let spent_count = spent_keys(count);
-        let spent = (refusals > 0.0).then(|| (Keys::Uniform(spent_count), template(spent_count, true), refusals));
-        Self { kind, checks, live: (keys, template(count, false)), spent }
+        let exhausted_count = exhausted_keys(count);
+        let exhausted =
+            (refusals > 0.0).then(|| (Keys::Uniform(exhausted_count), template(exhausted_count, true), refusals));
+        Self { kind, checks, live: (keys, template(count, false)), exhausted }
     }
 
     fn write_one(&self, rng: &mut ChaCha8Rng, out: &mut BytesMut) {
-        let (keys, template) = match &self.spent {
+        let (keys, template) = match &self.exhausted {
             Some((keys, template, share)) if rng.random::<f64>() < *share => (keys, template),
             _ => (&self.live.0, &self.live.1),
         };
@@ -174,27 +175,27 @@ impl Requests {
     }
 }
 
-/// How many keys are used up where there are so many others.
-pub fn spent_keys(keys: u64) -> u64 {
-    keys.min(MAX_SPENT_KEYS)
+/// How many keys are exhausted, for a load on `keys` keys.
+pub fn exhausted_keys(keys: u64) -> u64 {
+    keys.min(MAX_EXHAUSTED_KEYS)
 }
 
-/// Makes bodies, with random numbers of its own.
-pub struct Asker {
+/// Writes request bodies, with its own random numbers.
+pub struct RequestWriter {
     requests: Arc<Requests>,
     rng: ChaCha8Rng,
     buffer: BytesMut,
 }
 
-impl Asker {
-    /// Of one of several callers, each of whom has random numbers of his own from the same seed.
+impl RequestWriter {
+    /// For one of several callers; each has its own stream of the same seed.
     pub fn new(requests: Arc<Requests>, seed: u64, caller: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(caller);
         Self { requests, rng, buffer: BytesMut::new() }
     }
 
-    /// How many checks a call has, and how its answer is read.
+    /// Checks of a call, and the type of its answer.
     pub fn call(&self) -> (u64, Kind) {
         (self.requests.checks as u64, self.requests.kind)
     }
@@ -214,7 +215,7 @@ impl Asker {
         self.buffer.split().freeze()
     }
 
-    /// So many messages of a stream.
+    /// `count` messages of a stream.
     pub fn messages(&mut self, count: usize) -> Bytes {
         self.reserve(count);
         for _ in 0..count {
@@ -224,7 +225,7 @@ impl Asker {
     }
 
     fn reserve(&mut self, checks: usize) {
-        let longest = self.requests.live.1.len().max(self.requests.spent.as_ref().map_or(0, |spent| spent.1.len()));
+        let longest = self.requests.live.1.len().max(self.requests.exhausted.as_ref().map_or(0, |it| it.1.len()));
         let needed = PREFIX + checks * longest;
         if self.buffer.capacity() < needed {
             self.buffer.reserve(needed.max(CHUNK));
@@ -236,8 +237,8 @@ impl Asker {
 mod tests {
     use super::*;
 
-    fn asked() -> Asked {
-        Asked {
+    fn spec() -> CheckSpec {
+        CheckSpec {
             domain: "d".to_owned(),
             key: ["user", "{}", "trade"].map(str::to_owned).to_vec(),
             cost: Some(3),
@@ -247,10 +248,10 @@ mod tests {
         }
     }
 
-    fn requests(kind: Kind, checks: usize, refusals: f64) -> Asker {
+    fn writer(kind: Kind, checks: usize, refusals: f64) -> RequestWriter {
         let keys = Keys::new(1_000, Distribution::Uniform, 1.0).unwrap();
-        let requests = Requests::new(&asked(), kind, checks, keys, 1_000, refusals);
-        Asker::new(Arc::new(requests), 1, 0)
+        let requests = Requests::new(&spec(), kind, checks, keys, 1_000, refusals);
+        RequestWriter::new(Arc::new(requests), 1, 0)
     }
 
     /// The messages within a body.
@@ -265,20 +266,20 @@ mod tests {
     }
 
     #[test]
-    fn limits_stand_on_the_deepest_prefixes() {
-        let check = asked().native("07", false);
+    fn limits_are_on_the_deepest_levels() {
+        let check = spec().native("07", false);
         assert_eq!(check.key, ["user", "07", "trade"]);
         let limits = check.limit_spec.unwrap().limits;
         let gcra = Gcra { burst: 9, count: 10, period: Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }) };
         assert_eq!(limits.iter().map(|limit| limit.depth).collect::<Vec<_>>(), [2, 3]);
         assert!(limits.iter().all(|limit| limit.algorithm == Some(Algorithm::Gcra(gcra))));
-        assert_eq!(Asked { limit: None, ..asked() }.native("1", true).limit_spec, None);
+        assert_eq!(CheckSpec { limit: None, ..spec() }.native("1", true).limit_spec, None);
     }
 
     #[test]
-    fn a_spent_key_passes_one_check_a_day() {
-        let check = asked().native("07", true);
-        assert_eq!(check.key, ["user", "spent-07", "trade"]);
+    fn an_exhausted_key_allows_one_check_a_day() {
+        let check = spec().native("07", true);
+        assert_eq!(check.key, ["user", "exhausted-07", "trade"]);
         let limits = check.limit_spec.unwrap().limits;
         let day = Some(prost_types::Duration { seconds: 86_400, nanos: 0 });
         assert_eq!(limits[1].algorithm, Some(Algorithm::Gcra(Gcra { burst: 2, count: 3, period: day })));
@@ -286,25 +287,25 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_read_as_what_was_asked() {
-        let mut calls = requests(Kind::Check, 1, 0.25);
-        let mut spent = 0;
+    fn bodies_decode_to_their_checks() {
+        let mut calls = writer(Kind::Check, 1, 0.25);
+        let mut exhausted = 0;
         for body in unframed(calls.messages(400)) {
             let check = CheckRequest::decode(body).unwrap();
-            let number = check.key[1].trim_start_matches(SPENT).to_owned();
-            assert!(check == asked().native(&number, false) || check == asked().native(&number, true));
-            spent += usize::from(check.key[1].starts_with(SPENT));
+            let number = check.key[1].trim_start_matches(EXHAUSTED).to_owned();
+            assert!(check == spec().native(&number, false) || check == spec().native(&number, true));
+            exhausted += usize::from(check.key[1].starts_with(EXHAUSTED));
         }
-        assert!((70..130).contains(&spent), "{spent}");
+        assert!((70..130).contains(&exhausted), "{exhausted}");
         assert_eq!(unframed(calls.body()).len(), 1);
-        let [batch] = &unframed(requests(Kind::Batch, 50, 0.0).body())[..] else { panic!("one message") };
+        let [batch] = &unframed(writer(Kind::Batch, 50, 0.0).body())[..] else { panic!("one message") };
         assert_eq!(CheckBatchRequest::decode(&batch[..]).unwrap().checks.len(), 50);
     }
 
     #[test]
-    fn envoy_gets_pairs() {
-        let asked = Asked { key: ["user", "{}", "action", "trade"].map(str::to_owned).to_vec(), ..asked() };
-        let request = asked.envoy("3", false);
+    fn envoy_segments_are_pairs() {
+        let spec = CheckSpec { key: ["user", "{}", "action", "trade"].map(str::to_owned).to_vec(), ..spec() };
+        let request = spec.envoy("3", false);
         let entries: Vec<_> = request.descriptors[0].entries.iter().map(|it| (&it.key[..], &it.value[..])).collect();
         assert_eq!(entries, [("user", "3"), ("action", "trade")]);
         assert_eq!((request.hits_addend, &request.domain[..]), (3, "d"));
@@ -312,6 +313,6 @@ mod tests {
 
     #[test]
     fn equal_seeds_ask_the_same() {
-        assert_eq!(requests(Kind::Check, 1, 0.5).messages(100), requests(Kind::Check, 1, 0.5).messages(100));
+        assert_eq!(writer(Kind::Check, 1, 0.5).messages(100), writer(Kind::Check, 1, 0.5).messages(100));
     }
 }

@@ -1,36 +1,36 @@
-//! A message in which only a key's number changes.
+//! Encoded messages in which only the number of the key changes.
 
 use bytes::BytesMut;
 
-/// Most digits of a number.
+/// Maximum number of digits.
 const MAX_DIGITS: usize = 20;
 
-/// A message, written once; another number is patched into it. So a body costs a copy, however many keys there are.
+/// A message that is encoded once. Each use copies it and patches the number in.
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
-    /// Where numbers stand.
-    places: Vec<usize>,
-    /// How many digits each has; those of smaller numbers begin with zeros, so that all messages are equally long.
+    /// Offsets of the numbers.
+    offsets: Vec<usize>,
+    /// Digits of each number, zero-padded, so that all messages are equally long.
     digits: usize,
 }
 
 impl Template {
-    /// A message for the numbers from 0 to below `count`. `write` writes it with these digits for the number.
+    /// For numbers from 0 to below `count`. `write` encodes the message with these digits as the number.
     pub fn new(count: u64, write: impl Fn(&str) -> Vec<u8>) -> Self {
         let digits = count.saturating_sub(1).to_string().len().min(MAX_DIGITS);
         let [bytes, other] = ["0", "1"].map(|digit| write(&digit.repeat(digits)));
-        // Only digits make the two differ.
-        let (mut places, mut at) = (Vec::new(), 0);
+        // The two differ in the digits alone.
+        let (mut offsets, mut at) = (Vec::new(), 0);
         while at < bytes.len() {
             if bytes[at] == other[at] {
                 at += 1;
             } else {
-                places.push(at);
+                offsets.push(at);
                 at += digits;
             }
         }
-        Self { bytes, places, digits }
+        Self { bytes, offsets, digits }
     }
 
     /// The length of every message, in bytes.
@@ -38,13 +38,13 @@ impl Template {
         self.bytes.len()
     }
 
-    /// Appends the message with this number.
+    /// Appends the message with `number`.
     pub fn write(&self, number: u64, out: &mut BytesMut) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
-        for place in &self.places {
+        for offset in &self.offsets {
             let mut rest = number;
-            for digit in out[start + place..][..self.digits].iter_mut().rev() {
+            for digit in out[start + offset..][..self.digits].iter_mut().rev() {
                 *digit = b'0' + (rest % 10) as u8;
                 rest /= 10;
             }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_stands_wherever_it_is_meant_to() {
+    fn the_number_is_patched_in_everywhere() {
         let template = Template::new(1_001, |digits| format!("0 {digits}{digits} {digits} 1").into_bytes());
         assert_eq!(written(&template, 7), "before 0 00070007 0007 1");
         assert_eq!(written(&template, 1_000), "before 0 10001000 1000 1");

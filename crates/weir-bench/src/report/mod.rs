@@ -1,4 +1,4 @@
-//! What a load came to, as text and as JSON.
+//! The report, as text and as JSON.
 
 mod text;
 
@@ -8,20 +8,20 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use tonic::Code;
 
-use super::{tally::Tally, turns::Paced, wire::line::Lost};
+use super::{pacing::ScheduleStats, recorder::Counts, wire::connection::Lost};
 
-/// The share of its threads' time from which the generator is taken for what holds things up.
+/// CPU use of the generator's threads from which the generator counts as the bottleneck.
 const BUSY: f64 = 0.95;
-/// The share of calls that may be unsent at the end, as those of the last moment are, before it is told.
+/// Share of unsent calls above which the report warns; those of the last moment are always unsent.
 const UNSENT: f64 = 0.001;
-/// By how much a schedule may be behind at its 99th percentile, in microseconds, before it is told.
+/// p99 of how late the schedule is, in microseconds, above which the report warns.
 const BEHIND_US: f64 = 1_000.0;
-/// By how much the share of refusals may differ from the one that was asked for.
+/// Difference between the requested and the measured share of refusals above which the report warns.
 const REFUSALS_OFF: f64 = 0.02;
 
-/// How the load was made: what it takes to make it again.
+/// The parameters of a load: what is needed to repeat it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Made {
+pub struct LoadInfo {
     pub address: String,
     pub call: &'static str,
     /// Checks a second of an open loop; absent: a closed loop.
@@ -44,9 +44,9 @@ pub struct Made {
     pub seed: u64,
 }
 
-/// The processor time of a process during the measurement.
+/// The CPU time of a process during the measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Processor {
+pub struct CpuTime {
     /// For each check with an answer, in microseconds.
     pub us_per_check: f64,
     /// In cores.
@@ -55,17 +55,17 @@ pub struct Processor {
 
 /// What was measured.
 pub struct Measured {
-    pub tally: Tally,
-    /// Of an open loop.
-    pub paced: Option<Paced>,
+    pub recorder: Counts,
+    /// How well the schedule of an open loop was kept.
+    pub schedule: Option<ScheduleStats>,
     pub lost: Lost,
-    /// Checks made before the load to use up limits.
+    /// Checks before the load that exhausted limits.
     pub before: u64,
-    /// How long calls were begun.
+    /// How long calls were started.
     pub duration: Duration,
-    /// From the begin of the measurement to the last answer, at least `duration`.
+    /// From the start of the measurement to the last answer, at least `duration`.
     pub elapsed: Duration,
-    /// Processor time of this process, and of the service where that is known.
+    /// CpuTime time of this process, and of the service where that is known.
     pub generator: Duration,
     pub server: Option<Duration>,
     pub interrupted: bool,
@@ -74,7 +74,7 @@ pub struct Measured {
 /// The report.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    load: Made,
+    load: LoadInfo,
     duration_s: f64,
     elapsed_s: f64,
     interrupted: bool,
@@ -90,8 +90,8 @@ pub struct Report {
     not_measured: NotMeasured,
     latency_us: Latency,
     open_loop: Option<OpenLoop>,
-    generator: Processor,
-    server: Option<Processor>,
+    generator: CpuTime,
+    server: Option<CpuTime>,
     warnings: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ fn us(nanos: f64) -> f64 {
 }
 
 impl Latency {
-    /// Of latencies in nanoseconds.
+    /// Percentiles of nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let at = |percentile| us(histogram.value_at_percentile(percentile) as f64);
         Self {
@@ -165,7 +165,7 @@ impl fmt::Display for Latency {
     }
 }
 
-/// Microseconds in the unit in which a person reads them.
+/// Microseconds in a readable unit.
 pub fn readable(us: f64) -> String {
     match us {
         us if us < 1_000.0 => format!("{us:.0}us"),
@@ -174,7 +174,7 @@ pub fn readable(us: f64) -> String {
     }
 }
 
-impl Processor {
+impl CpuTime {
     fn of(used: Duration, elapsed: Duration, checks: u64) -> Self {
         let used_us = used.as_secs_f64() * 1e6;
         let rounded = |value: f64| (value * 1e3).round() / 1e3;
@@ -187,19 +187,19 @@ impl Processor {
 
 impl Report {
     /// The report of a load.
-    pub fn new(load: Made, measured: &Measured) -> Self {
-        let Measured { tally, elapsed, .. } = measured;
-        let (answered, failed) = (tally.answered(), tally.failed());
+    pub fn new(load: LoadInfo, measured: &Measured) -> Self {
+        let Measured { recorder, elapsed, .. } = measured;
+        let (answered, failed) = (recorder.answered(), recorder.failed());
         let per_second = |count: u64| (count as f64 / elapsed.as_secs_f64().max(1e-9) * 10.0).round() / 10.0;
-        let by_code = tally.errors.iter().map(|(code, errors)| {
+        let by_code = recorder.errors.iter().map(|(code, errors)| {
             (code_name(Code::from_i32(*code)), OfCode { count: errors.count, first: errors.first.clone() })
         });
-        let open_loop = measured.paced.as_ref().map(|paced| OpenLoop {
-            calls_due: paced.due,
-            calls_unsent: paced.unsent,
-            most_waiting: paced.most_waiting,
-            sent_late_us: Latency::of(&tally.late),
-            schedule_behind_us: Latency::of(&paced.behind),
+        let open_loop = measured.schedule.as_ref().map(|schedule| OpenLoop {
+            calls_due: schedule.due,
+            calls_unsent: schedule.unsent,
+            most_waiting: schedule.most_waiting,
+            sent_late_us: Latency::of(&recorder.late),
+            schedule_behind_us: Latency::of(&schedule.behind),
         });
         let mut report = Self {
             duration_s: measured.duration.as_secs_f64(),
@@ -207,17 +207,17 @@ impl Report {
             interrupted: measured.interrupted,
             checks: answered + failed,
             checks_per_s: per_second(answered),
-            calls: tally.calls,
-            calls_per_s: per_second(tally.calls),
-            allowed: tally.allowed,
-            refused: tally.refused,
-            degraded: tally.degraded,
+            calls: recorder.calls,
+            calls_per_s: per_second(recorder.calls),
+            allowed: recorder.allowed,
+            refused: recorder.refused,
+            degraded: recorder.degraded,
             errors: Failed { total: failed, by_code: by_code.collect() },
-            not_measured: NotMeasured { before: measured.before, warm_up: tally.warm_up },
-            latency_us: Latency::of(&tally.latency),
+            not_measured: NotMeasured { before: measured.before, warm_up: recorder.warm_up },
+            latency_us: Latency::of(&recorder.latency),
             open_loop,
-            generator: Processor::of(measured.generator, *elapsed, answered),
-            server: measured.server.map(|used| Processor::of(used, *elapsed, answered)),
+            generator: CpuTime::of(measured.generator, *elapsed, answered),
+            server: measured.server.map(|used| CpuTime::of(used, *elapsed, answered)),
             warnings: Vec::new(),
             load,
         };
@@ -225,34 +225,34 @@ impl Report {
         report
     }
 
-    /// Whether anything was answered at all.
+    /// Whether at least one check was answered.
     pub fn is_answered(&self) -> bool {
         self.allowed + self.refused > 0
     }
 
-    /// What makes the figures mean something else than they seem to.
+    /// Reasons not to take the figures at face value.
     fn warnings(&self, lost: &Lost) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.is_answered() {
-            warnings.push("nothing was answered".to_owned());
+            warnings.push("no check was answered".to_owned());
         }
         if lost.count > 0 {
-            warnings.push(format!("connections broke ({} times), the last: {}", lost.count, lost.last));
+            warnings.push(format!("connections were lost ({} times), the last one: {}", lost.count, lost.last));
         }
         if let Some(open) = &self.open_loop {
             let unsent = open.calls_unsent as f64 / open.calls_due.max(1) as f64;
             if unsent > UNSENT {
                 warnings.push(format!(
-                    "{} calls ({:.1}%) were due and never sent, as none of the streams was free: the service does not \
-                     keep up with the rate, or there are too few streams; the latencies are without them",
+                    "{} calls ({:.1}%) were due and never sent because no stream was free: the service does not keep up \
+                     with the rate, or there are too few streams; the latencies do not include them",
                     open.calls_unsent,
                     unsent * 100.0
                 ));
             }
             if open.schedule_behind_us.p99 > BEHIND_US {
                 warnings.push(format!(
-                    "the generator itself was late by {} at p99, which is in the latencies: it needs more --threads or a \
-                     machine of its own",
+                    "the generator itself was late by {} at p99, which the latencies include: it needs more --threads or its \
+                     own machine",
                     readable(open.schedule_behind_us.p99)
                 ));
             }
@@ -260,14 +260,14 @@ impl Report {
         let busy = self.generator.cores / self.load.threads as f64;
         if busy > BUSY {
             warnings.push(format!(
-                "the generator used {:.0}% of its threads' time: the figures may be its own limit; give it more --threads",
+                "the generator used {:.0}% of its threads' CPU: the figures may show its own limit; give it more --threads",
                 busy * 100.0
             ));
         }
         let share = self.refused as f64 / (self.allowed + self.refused).max(1) as f64;
         if self.load.refusals > 0.0 && self.is_answered() && (share - self.load.refusals).abs() > REFUSALS_OFF {
             warnings.push(format!(
-                "{:.1}% were refused instead of {:.1}%: limits give back meanwhile, refuse others too, or are few checks",
+                "{:.1}% were refused instead of {:.1}%: limits refilled meanwhile, refused other checks too, or there were few checks",
                 share * 100.0,
                 self.load.refusals * 100.0
             ));
@@ -276,7 +276,7 @@ impl Report {
     }
 }
 
-/// The name of a code as gRPC writes it.
+/// The name of a status code.
 fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,15 +1,15 @@
-//! A report as a person reads it.
+//! The report as text.
 
 use std::fmt;
 
-use super::{Made, Processor, Report};
+use super::{CpuTime, LoadInfo, Report};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.load)?;
-        let cut = if self.interrupted { ", interrupted" } else { "" };
+        let interrupted = if self.interrupted { ", interrupted" } else { "" };
         let elapsed = format!("answered within {:.2}s", self.elapsed_s);
-        writeln!(f, "measured for {:.2}s{cut}, {elapsed}\n", self.duration_s)?;
+        writeln!(f, "measured for {:.2}s{interrupted}, {elapsed}\n", self.duration_s)?;
         writeln!(f, "checks     {:>12}  {:>12.0}/s", self.checks, self.checks_per_s)?;
         if self.calls != self.checks {
             writeln!(f, "calls      {:>12}  {:>12.0}/s", self.calls, self.calls_per_s)?;
@@ -24,14 +24,14 @@ impl fmt::Display for Report {
             writeln!(f, "degraded   {:>12}  decided without the shared store", self.degraded)?;
         }
         let (before, warm_up) = (self.not_measured.before, self.not_measured.warm_up);
-        writeln!(f, "besides    {before:>12}  before the load, {warm_up} in the warm-up")?;
+        writeln!(f, "excluded   {before:>12}  before the load, {warm_up} in the warm-up")?;
         writeln!(f, "\nlatency    {}", self.latency_us)?;
         if let Some(open) = &self.open_loop {
             writeln!(f, "sent late  {}", open.sent_late_us)?;
             let (due, unsent, waiting) = (open.calls_due, open.calls_unsent, open.most_waiting);
             writeln!(f, "schedule   {due} calls due, {unsent} never sent, at most {waiting} waiting for a stream")?;
         }
-        write!(f, "processor  generator {}", self.generator)?;
+        write!(f, "CPU time   generator {}", self.generator)?;
         if let Some(server) = &self.server {
             write!(f, "; service {server}")?;
         }
@@ -42,13 +42,13 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for Processor {
+impl fmt::Display for CpuTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2}us a check, {:.2} cores", self.us_per_check, self.cores)
     }
 }
 
-impl fmt::Display for Made {
+impl fmt::Display for LoadInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.rate.map_or_else(|| "closed loop".to_owned(), |rate| format!("open loop of {rate} checks/s"));
         writeln!(f, "{} to {}, {rate}", self.call, self.address)?;

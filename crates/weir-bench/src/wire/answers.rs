@@ -1,14 +1,14 @@
-//! What is read of answers: only what is counted.
+//! Answers, decoded as far as they are counted.
 
 use prost::Message;
 use tonic::Code;
 
-/// Why something was not answered as it was asked.
+/// Why a check or call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// A code of gRPC.
+    /// The gRPC status code.
     pub code: Code,
-    /// A sentence.
+    /// The status message.
     pub message: String,
 }
 
@@ -17,7 +17,7 @@ impl Fault {
         Self { code, message: message.into() }
     }
 
-    /// The connection broke, or cannot carry this.
+    /// The connection broke.
     pub fn unavailable(cause: impl ToString) -> Self {
         Self::new(Code::Unavailable, cause.to_string())
     }
@@ -26,18 +26,18 @@ impl Fault {
 /// The answers of one call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// Checks that may pass.
+    /// Checks that were allowed.
     pub allowed: u64,
-    /// Checks that may not.
+    /// Checks that were refused.
     pub refused: u64,
     /// Checks decided without the shared store.
     pub degraded: u64,
-    /// What became of the others, and of how many.
+    /// Failures, each with its number of checks.
     pub faults: Vec<(u64, Fault)>,
 }
 
 impl Answers {
-    /// So many checks failed, all for the same reason.
+    /// `checks` checks failed for the same reason.
     pub fn failed(checks: u64, fault: Fault) -> Self {
         Self { faults: vec![(checks, fault)], ..Self::default() }
     }
@@ -52,18 +52,18 @@ impl Answers {
     }
 }
 
-/// How an answer is to be read.
+/// The message type of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A `weir.v1.CheckResponse`.
     Check,
     /// A `weir.v1.CheckBatchResponse`.
     Batch,
-    /// A `RateLimitResponse` of Envoy's.
+    /// Envoy's `RateLimitResponse`.
     Envoy,
 }
 
-/// Of `weir.v1.CheckResponse`.
+/// Fields of `weir.v1.CheckResponse`.
 #[derive(Clone, PartialEq, Message)]
 struct Check {
     #[prost(bool, tag = "1")]
@@ -88,14 +88,14 @@ struct Batch {
     results: Vec<Check>,
 }
 
-/// Of `envoy.service.ratelimit.v3.RateLimitResponse`.
+/// Fields of `envoy.service.ratelimit.v3.RateLimitResponse`.
 #[derive(Clone, PartialEq, Message)]
 struct Envoy {
     #[prost(int32, tag = "1")]
     overall_code: i32,
 }
 
-/// Reads the answer to a call of so many checks. What is missing or cannot be read is a fault.
+/// Decodes the answer to a call of `checks` checks. Missing and undecodable answers are faults.
 pub fn read(kind: Kind, checks: u64, message: &[u8]) -> Answers {
     let mut answers = Answers::default();
     let read = match kind {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_read_and_the_rest_is_passed_over() {
+    fn counted_fields_are_decoded_and_others_ignored() {
         let passed = Answers { allowed: 1, degraded: 1, ..Default::default() };
         assert_eq!(read(Kind::Check, 1, &check(true).encode_to_vec()), passed);
         assert_eq!(read(Kind::Check, 1, &check(false).encode_to_vec()), Answers { refused: 1, ..Default::default() });
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_a_fault() {
+    fn a_missing_answer_is_a_fault() {
         let batch = CheckBatchResponse { results: vec![check(false)] };
         let answers = read(Kind::Batch, 3, &batch.encode_to_vec());
         assert_eq!((answers.refused, &answers.faults[0].0), (1, &2));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn envoys_code_is_the_answer() {
+    fn overall_code_is_the_answer() {
         use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
         let coded = |overall_code| RateLimitResponse { overall_code, ..Default::default() }.encode_to_vec();
         assert_eq!(read(Kind::Envoy, 1, &coded(1)).allowed, 1);

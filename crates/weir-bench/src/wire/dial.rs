@@ -1,4 +1,4 @@
-//! Connections that speak HTTP/2, and the heads of what is called by them.
+//! HTTP/2 connections, and the headers of calls.
 
 use std::{fmt, time::Duration};
 
@@ -12,33 +12,33 @@ use tokio::time::timeout;
 
 use weir_server::dial::{Destination, Transport};
 
-/// What the service may send before it hears that it was read: of one call, and of a connection.
+/// Flow-control windows of a stream and of a connection, in bytes.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// Room for the frames of answers that were received and not yet read: answers are small, and there are many.
+/// Bytes of received frames that may wait to be read; answers are small and many.
 const FRAME_BUDGET: usize = 64 << 20;
-/// Calls at once before the service has said how many it takes.
+/// Concurrent streams before the server's SETTINGS arrive.
 const FIRST_STREAMS: usize = 100;
 
-/// A service to be asked.
+/// The service under load.
 pub struct Target {
     destination: Destination,
     authorization: Option<HeaderValue>,
     timeout: Duration,
 }
 
-/// An open connection; it works as long as this is polled.
+/// An open connection; it makes progress only while it is polled.
 pub type Connection = h2::client::Connection<Box<dyn Transport>, Bytes>;
-/// What calls are sent by.
+/// The sending half of a connection.
 pub type Sender = SendRequest<Bytes>;
 
 impl Target {
-    /// This service, which is told who calls and has so long to accept a connection or to answer.
+    /// `timeout` bounds each connect and each answer.
     pub fn new(destination: Destination, authorization: Option<HeaderValue>, timeout: Duration) -> Self {
         Self { destination, authorization, timeout }
     }
 
-    /// How long an answer may take.
+    /// Maximum time to connect or to answer.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -46,11 +46,10 @@ impl Target {
     /// A new connection.
     ///
     /// # Errors
-    /// A sentence, when the service cannot be reached in time.
+    /// A sentence, if the service cannot be reached in time.
     pub async fn dial(&self) -> Result<(Sender, Connection), String> {
         let dialed = timeout(self.timeout, self.destination.connect()).await;
-        let transport =
-            dialed.map_err(|_| "it does not answer".to_owned()).and_then(|it| it.map_err(|e| e.to_string()));
+        let transport = dialed.map_err(|_| "no answer in time".to_owned()).and_then(|it| it.map_err(|e| e.to_string()));
         let transport = transport.map_err(|cause| format!("cannot reach a service at {self}: {cause}"))?;
         let handshake = Builder::new()
             .enable_push(false)
@@ -62,10 +61,10 @@ impl Target {
         handshake.await.map_err(|error| format!("cannot reach a service at {self}: {error}"))
     }
 
-    /// The head of every call of a method.
+    /// The request headers of calls to `method`.
     ///
     /// # Errors
-    /// When the address makes no URI.
+    /// If the address is not a valid URI.
     pub fn head(&self, method: &str) -> Result<Head, hyper::http::Error> {
         let (scheme, authority) = (self.destination.scheme(), self.destination.authority());
         let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(method).build()?;
@@ -79,12 +78,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// What a call begins with.
+/// The request headers of a call.
 #[derive(Clone, Debug)]
 pub struct Head(Uri, Option<HeaderValue>);
 
 impl Head {
-    /// The head of one call.
+    /// The request of one call.
     pub fn request(&self) -> Request<()> {
         const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
         const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");

@@ -1,4 +1,4 @@
-//! What comes back of a call: messages, and a status at the end.
+//! The response of a call: messages, then a status.
 
 use bytes::{Bytes, BytesMut};
 use h2::{RecvStream, client::ResponseFuture};
@@ -8,22 +8,22 @@ use tonic::Code;
 
 use super::{PREFIX, answers::Fault};
 
-/// Longest answer that is read, in bytes; a thousand checks with all their levels are far below.
+/// Maximum length of an answer in bytes; a thousand checks with all their levels are far below.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// The answers of a call as they come in. What it is told between two polls is kept, so it may be dropped and asked again.
+/// The response of a call as it arrives. `next` is cancel-safe.
 pub enum Incoming {
-    /// Not even the head has come.
+    /// The headers have not arrived.
     Head(ResponseFuture),
-    /// The head has come.
+    /// The headers have arrived.
     Body(RecvStream),
 }
 
 impl Incoming {
-    /// The next bytes; `None` after the last, where the status says that all went well.
+    /// The next bytes; `None` after the last, if the status is OK.
     ///
     /// # Errors
-    /// [`Fault`] for any other status, or when the connection breaks.
+    /// [`Fault`] for any other status, or if the connection breaks.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
         loop {
             match self {
@@ -32,7 +32,7 @@ impl Incoming {
                     if head.status != StatusCode::OK {
                         return Err(Fault::new(code_of(head.status), format!("HTTP status {}", head.status)));
                     }
-                    // An answer of nothing but a status has it in its head.
+                    // A trailers-only response has its status in the headers.
                     status(&head.headers).unwrap_or(Ok(()))?;
                     *self = Self::Body(body);
                 }
@@ -48,25 +48,25 @@ impl Incoming {
         trailers.as_ref().and_then(status).unwrap_or_else(missing).map(|()| None)
     }
 
-    /// So many bytes were read, and the service may send as many more.
-    pub fn has_read(&mut self, bytes: usize) {
+    /// Returns `bytes` of flow-control capacity to the service.
+    pub fn release(&mut self, bytes: usize) {
         if let Self::Body(body) = self {
-            // It fails only where more is given back than came.
+            // Fails only if more is released than was received.
             let _ = body.flow_control().release_capacity(bytes);
         }
     }
 }
 
-/// The one message of an answer, without its prefix.
+/// The single message of a unary response, without its prefix.
 ///
 /// # Errors
-/// [`Fault`] for a status that is an error, and for an answer of another form.
+/// [`Fault`] for an error status or a malformed response.
 pub async fn one_message(incoming: &mut Incoming) -> Result<Bytes, Fault> {
     let mut message = Bytes::new();
     while let Some(bytes) = incoming.next().await? {
-        // Below the window of a call nothing need be given back before its end.
+        // A message that arrives whole is below the stream window: nothing need be released before the end.
         if !message.is_empty() || bytes.len() < PREFIX || bytes.len() < PREFIX + length(&bytes) {
-            incoming.has_read(bytes.len());
+            incoming.release(bytes.len());
         }
         message = if message.is_empty() { bytes } else { [message, bytes].concat().into() };
         if message.len() > MAX_ANSWER {
@@ -79,38 +79,38 @@ pub async fn one_message(incoming: &mut Incoming) -> Result<Bytes, Fault> {
     Ok(message.split_off(PREFIX))
 }
 
-/// The length of a message by its prefix.
+/// The length of a message, from its prefix.
 fn length(bytes: &[u8]) -> usize {
     bytes[1..PREFIX].iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
 }
 
-/// Cuts what comes in into messages.
+/// Splits a byte stream into messages.
 #[derive(Default)]
 pub struct Messages {
-    /// The beginning of one whose end has not come.
+    /// The start of an incomplete message.
     rest: BytesMut,
 }
 
 impl Messages {
-    /// Tells each message that is whole, and keeps the rest.
+    /// Calls `each` with every complete message, and keeps the rest.
     ///
     /// # Errors
-    /// [`Fault`] for a message that is compressed or too long.
-    pub fn cut(&mut self, bytes: &[u8], mut tell: impl FnMut(&[u8])) -> Result<(), Fault> {
+    /// [`Fault`] for a compressed or too long message.
+    pub fn cut(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), Fault> {
         if self.rest.is_empty() {
-            let whole = cut(bytes, &mut tell)?;
+            let whole = cut(bytes, &mut each)?;
             self.rest.extend_from_slice(&bytes[whole..]);
         } else {
             self.rest.extend_from_slice(bytes);
-            let whole = cut(&self.rest, &mut tell)?;
+            let whole = cut(&self.rest, &mut each)?;
             let _ = self.rest.split_to(whole);
         }
         Ok(())
     }
 }
 
-/// How many bytes of these are whole messages, each of which is told.
-fn cut(bytes: &[u8], tell: &mut impl FnMut(&[u8])) -> Result<usize, Fault> {
+/// Calls `each` with every complete message; returns the length of them all.
+fn cut(bytes: &[u8], each: &mut impl FnMut(&[u8])) -> Result<usize, Fault> {
     let mut at = 0;
     while let Some(prefix) = bytes.get(at..at + PREFIX) {
         let length = length(prefix);
@@ -118,13 +118,13 @@ fn cut(bytes: &[u8], tell: &mut impl FnMut(&[u8])) -> Result<usize, Fault> {
             return Err(Fault::new(Code::Internal, "an answer is compressed or too long"));
         }
         let Some(message) = bytes.get(at + PREFIX..at + PREFIX + length) else { break };
-        tell(message);
+        each(message);
         at += PREFIX + length;
     }
     Ok(at)
 }
 
-/// The status of a call, where it stands here.
+/// The status in these headers, if any.
 fn status(headers: &HeaderMap) -> Option<Result<(), Fault>> {
     let code = headers.get("grpc-status")?.as_bytes();
     if code == b"0" {
@@ -134,7 +134,7 @@ fn status(headers: &HeaderMap) -> Option<Result<(), Fault>> {
     Some(Err(Fault::new(Code::from_bytes(code), message.unwrap_or_default())))
 }
 
-/// What gRPC takes an answer for that is none of its own.
+/// The gRPC code of an HTTP status without `grpc-status`, by gRPC's http-grpc-status-mapping.
 fn code_of(status: StatusCode) -> Code {
     match status.as_u16() {
         400 => Code::Internal,
@@ -151,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_cut_wherever_the_bytes_come_apart() {
+    fn messages_are_split_wherever_the_chunks_end() {
         let stream = b"\0\0\0\0\x03abc\0\0\0\0\0\0\0\0\0\x01z";
         for step in 1..=stream.len() {
-            let (mut messages, mut told) = (Messages::default(), Vec::new());
+            let (mut messages, mut found) = (Messages::default(), Vec::new());
             for bytes in stream.chunks(step) {
-                messages.cut(bytes, |message| told.push(message.to_vec())).unwrap();
+                messages.cut(bytes, |message| found.push(message.to_vec())).unwrap();
             }
-            assert_eq!(told, [&b"abc"[..], b"", b"z"], "{step}");
+            assert_eq!(found, [&b"abc"[..], b"", b"z"], "{step}");
             assert!(messages.rest.is_empty());
         }
         assert!(Messages::default().cut(b"\x01\0\0\0\0", |_| ()).is_err(), "compressed");

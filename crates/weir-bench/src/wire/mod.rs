@@ -1,11 +1,10 @@
-//! gRPC as far as a load needs it, on HTTP/2 itself: a client that makes messages of all it reads costs more than the
-//! service that it is to measure.
+//! A minimal gRPC client on `h2`: a client that decodes whole messages costs more CPU than the service it measures.
 
 pub mod answers;
+pub mod connection;
 pub mod dial;
 pub mod exchange;
-pub mod line;
-pub mod patience;
+pub mod timeout;
 
-/// Bytes before each message: a flag, and the length.
+/// Length of gRPC's message prefix in bytes: a compression flag and the length.
 pub const PREFIX: usize = 5;

@@ -50,6 +50,7 @@ impl ParamError {
     }
 
     /// The same, for a field within the message `outer`.
+    #[cfg(feature = "proto")]
     #[must_use]
     pub(crate) fn within(self, outer: &str) -> Self {
         Self { field: format!("{outer}.{}", self.field), ..self }

@@ -50,7 +50,7 @@ enum Failed {
     #[error("handshake timeout")]
     Timeout,
     #[error("evicted: too many handshakes in progress")]
-    Crowded,
+    Evicted,
     #[error(transparent)]
     Certificate(io::Error),
     #[error(transparent)]
@@ -71,7 +71,7 @@ impl Failed {
     fn reason(&self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
-            Self::Crowded => "crowded",
+            Self::Evicted => "evicted",
             Self::Certificate(_) => "certificate",
             Self::Closed(_) => "closed",
             Self::Protocol(_) => "protocol",
@@ -129,7 +129,7 @@ impl Tls {
         let accepted = tokio::select! {
             biased;
             accepted = TlsAcceptor::from(Arc::clone(&loaded.config)).accept(io) => accepted.map_err(Failed::of),
-            () = slot.evicted() => Err(Failed::Crowded),
+            () = slot.evicted() => Err(Failed::Evicted),
             () = sleep(self.timeout) => Err(Failed::Timeout),
         };
         match accepted {
@@ -142,7 +142,7 @@ impl Tls {
             }
             Err(failed) => {
                 self.meter.failed(failed.reason()).increment(1);
-                let loud = matches!(failed, Failed::Certificate(_) | Failed::Crowded);
+                let loud = matches!(failed, Failed::Certificate(_) | Failed::Evicted);
                 if loud && self.warnings.allows(Instant::now()) {
                     warn!(listener, error = %failed, "a TLS handshake failed");
                 } else {

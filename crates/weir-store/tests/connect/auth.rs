@@ -10,7 +10,7 @@ use crate::server::{Server, ask, connect, patient, pool, refused};
 
 #[tokio::test]
 async fn a_password_is_taken_from_the_url_or_the_settings() {
-    let server = Server::unix(&["--requirepass", "ge heim/@"]);
+    let server = Server::unix(&["requirepass \"ge heim/@\""]);
     for url in [":ge heim/@@", ":ge%20heim%2F%40@", "default:ge heim/@@"] {
         connect(&server.url(url), &patient()).await.expect("the password is right");
     }
@@ -31,21 +31,21 @@ const RIGHTS: [&str; 9] = ["script|load", "evalsha", "time", "hmget", "hset", "h
 async fn a_user_needs_the_rights_that_are_told_and_to_select_where_a_database_is_named() {
     let server = Server::unix(&[]);
     let rights: Vec<_> = RIGHTS.iter().map(|right| format!("+{right}")).collect();
-    server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {}", rights.join(" "))).await;
+    server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {}", rights.join(" ")));
     connect(&server.url("app:pw@"), &patient()).await.expect("the rights suffice");
     let with_database = format!("{}?db=3", server.url("app:pw@"));
     let refusal = refused(&with_database, &patient()).await;
     assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{refusal}");
-    server.run("ACL SETUSER app +select").await;
+    server.run("ACL SETUSER app +select");
     connect(&with_database, &patient()).await.expect("the rights suffice");
 
     for right in RIGHTS {
-        server.run(&format!("ACL SETUSER app -{right}")).await;
+        server.run(&format!("ACL SETUSER app -{right}"));
         let refusal = refused(&server.url("app:pw@"), &patient()).await;
         assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{right}: {refusal}");
-        server.run(&format!("ACL SETUSER app +{right}")).await;
+        server.run(&format!("ACL SETUSER app +{right}"));
     }
-    server.run("ACL SETUSER app resetkeys").await;
+    server.run("ACL SETUSER app resetkeys");
     let refusal = refused(&server.url("app:pw@"), &patient()).await;
     assert_eq!(refusal.refusal(), Some(RefusalCode::NoPerm), "{refusal}");
 }
@@ -55,7 +55,7 @@ async fn a_user_needs_the_rights_that_are_told_and_to_select_where_a_database_is
 async fn a_user_who_may_not_ping_gets_new_connections() {
     let server = Server::unix(&[]);
     let rights: Vec<_> = RIGHTS.iter().map(|right| format!("+{right}")).collect();
-    server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {} +client|id", rights.join(" "))).await;
+    server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {} +client|id", rights.join(" ")));
     let pool = pool(&server.url("app:pw@"), &patient(), 1);
     let mut last = Value::Nil;
     for _ in 0..3 {
@@ -84,14 +84,14 @@ async fn a_password_file_is_read_for_each_connection() {
     let server = Server::unix(&[]);
     let file = server.path("password");
     let settings = RedisSettings { username: "app".to_owned(), password_file: file.clone(), ..patient() };
-    server.run("ACL SETUSER app on >first allkeys allcommands").await;
+    server.run("ACL SETUSER app on >first allkeys allcommands");
     fs::write(&file, "first\n").expect("written");
     connect(&server.url(""), &settings).await.expect("the first password is right");
 
     // Of one pool, so that what it has made is told from what it makes.
     let pool = pool(&server.url(""), &settings, 2);
     let kept = pool.get().await.expect("the first password is right");
-    server.run("ACL SETUSER app resetpass >second").await;
+    server.run("ACL SETUSER app resetpass >second");
     let refusal = refused(&server.url(""), &settings).await;
     assert_eq!(refusal.refusal(), Some(RefusalCode::WrongPass), "{refusal}");
     fs::write(&file, "second\r\n").expect("written");

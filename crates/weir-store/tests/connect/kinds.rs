@@ -12,7 +12,7 @@ use weir_store::{
     redis::{connector::Purpose, settings::RedisSettings},
 };
 
-use crate::server::{PATIENCE, Server, ask, connect, connector, free_port, patient, refused, text};
+use crate::server::{PATIENCE, Server, ask, connect, connector, free_port, patient, refused};
 
 #[tokio::test]
 async fn tcp_works_by_name_and_by_number() {
@@ -25,7 +25,7 @@ async fn tcp_works_by_name_and_by_number() {
 #[tokio::test]
 async fn a_replica_takes_no_checks() {
     let master = Server::tcp(&[]);
-    let replica = Server::unix(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    let replica = Server::unix(&[&format!("replicaof 127.0.0.1 {}", master.port)]);
     let failure = refused(&replica.url(""), &patient()).await;
     assert_eq!(failure.refusal(), Some(RefusalCode::ReadOnly));
     assert!(failure.to_string().contains("is a replica, not a master"), "{failure}");
@@ -33,14 +33,14 @@ async fn a_replica_takes_no_checks() {
 
 #[tokio::test]
 async fn a_node_of_a_cluster_is_for_clusters() {
-    let node = Server::tcp(&["--cluster-enabled", "yes"]);
+    let node = Server::node();
     let alone = Server::tcp(&[]);
     let failure = refused(&format!("redis://127.0.0.1:{}", node.port), &patient()).await;
     assert!(failure.to_string().contains("is part of a Cluster; use redis-cluster://"), "{failure}");
     let url = format!("redis-cluster://127.0.0.1:{}", node.port);
     let none = refused(&url, &patient()).await;
     assert_eq!(none.refusal(), Some(RefusalCode::ClusterDown), "{none}");
-    node.run("CLUSTER ADDSLOTSRANGE 0 16383").await;
+    node.run("CLUSTER ADDSLOTSRANGE 0 16383");
     let begun = Instant::now();
     while connect(&url, &patient()).await.is_err() {
         assert!(begun.elapsed() < PATIENCE, "it serves all slots");
@@ -52,15 +52,14 @@ async fn a_node_of_a_cluster_is_for_clusters() {
 
 #[tokio::test]
 async fn any_node_tells_of_a_cluster() {
-    let node = Server::tcp(&["--cluster-enabled", "yes"]);
+    let node = Server::node();
     let master = node.port.to_string();
-    let replica = Server::tcp(&["--cluster-enabled", "yes"]);
-    replica.run(&format!("CLUSTER MEET 127.0.0.1 {master}")).await;
-    let id = text(node.run("CLUSTER MYID").await);
-    let admin = replica.admin().await;
+    let replica = Server::node();
+    replica.run(&format!("CLUSTER MEET 127.0.0.1 {master}"));
+    let id = node.run("CLUSTER MYID");
     let begun = Instant::now();
     // The node is known to the other once they have greeted each other.
-    while ask(&admin, &format!("CLUSTER REPLICATE {id}")).await.is_err() {
+    while replica.try_run(&format!("CLUSTER REPLICATE {id}")).is_err() {
         assert!(begun.elapsed() < PATIENCE, "never a replica");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -128,10 +127,9 @@ async fn what_else_answers_is_told_without_the_password() {
 
 #[tokio::test]
 async fn a_server_that_reads_its_data_says_so() {
-    let often = ["--loading-process-events-interval-bytes", "1024"];
-    let server = Server::unix(&[&["--enable-debug-command", "local"][..], &often].concat());
-    server.run("DEBUG POPULATE 10000").await;
-    server.run("CONFIG SET key-load-delay 10000").await;
+    let server = Server::unix(&["loading-process-events-interval-bytes 1024"]);
+    server.run("DEBUG POPULATE 10000");
+    server.run("CONFIG SET key-load-delay 10000");
     // Each key takes 10 ms to be read, so it reads for longer than this test waits.
     let admin = server.admin().await;
     let reload = tokio::spawn(async move { ask(&admin, "DEBUG RELOAD").await });

@@ -29,14 +29,14 @@ async fn port(connection: &MultiplexedConnection) -> u16 {
 #[tokio::test]
 async fn sentinels_that_cannot_help_are_passed_over() {
     let (master, other) = (Server::tcp(&[]), Server::tcp(&[]));
-    let replica = Server::tcp(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
-    let good = Server::sentinel(master.port, "");
+    let replica = Server::tcp(&[&format!("replicaof 127.0.0.1 {}", master.port)]);
+    let good = Server::sentinel(master.port, &[]);
     // It has not heard that its master is one no more.
-    let stale = Server::sentinel(replica.port, "");
+    let stale = Server::sentinel(replica.port, &[]);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let silent = silent.local_addr().expect("an address").port();
     // Its master is behind a wall.
-    let astray = Server::sentinel(silent, "");
+    let astray = Server::sentinel(silent, &[]);
     let sentinels = [free_port(), silent, other.port, stale.port, astray.port, good.port];
     let hosts: Vec<_> = sentinels.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     let url = format!("redis-sentinel://{}/mymaster", hosts.join(","));
@@ -47,7 +47,7 @@ async fn sentinels_that_cannot_help_are_passed_over() {
 #[tokio::test]
 async fn what_sentinels_cannot_tell_is_told() {
     let master = Server::tcp(&[]);
-    let sentinel = Server::sentinel(master.port, "");
+    let sentinel = Server::sentinel(master.port, &[]);
     let failed = async |url: String| through(&url, &patient()).await.expect_err("no master");
     let unknown = failed(format!("redis-sentinel://127.0.0.1:{}/another", sentinel.port)).await;
     assert!(unknown.to_string().ends_with("knows no master `another`"), "{unknown}");
@@ -59,10 +59,14 @@ async fn what_sentinels_cannot_tell_is_told() {
 
 #[tokio::test]
 async fn sentinels_have_users_of_their_own() {
-    let master = Server::tcp(&["--requirepass", "servers"]);
+    let master = Server::tcp(&["requirepass servers"]);
     let sentinel = Server::sentinel(
         master.port,
-        "sentinel auth-pass mymaster servers\nuser default off\nuser app on >sentinels +sentinel|get-master-addr-by-name",
+        &[
+            "sentinel auth-pass mymaster servers",
+            "user default off",
+            "user app on >sentinels +sentinel|get-master-addr-by-name",
+        ],
     );
     let url = format!("redis-sentinel://:servers@127.0.0.1:{}/mymaster", sentinel.port);
     let own = SentinelSettings {
@@ -78,21 +82,20 @@ async fn sentinels_have_users_of_their_own() {
 #[tokio::test]
 async fn after_a_failover_the_promoted_server_is_found() {
     let old = Server::tcp(&[]);
-    let new = Server::tcp(&["--replicaof", "127.0.0.1", &old.port.to_string()]);
+    let new = Server::tcp(&[&format!("replicaof 127.0.0.1 {}", old.port)]);
     let begun = Instant::now();
-    let online = async || text(old.run("INFO replication").await).contains("state=online");
-    while !online().await {
+    let online = || old.run("INFO replication").contains("state=online");
+    while !online() {
         assert!(begun.elapsed() < PATIENCE, "never a replica");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let sentinel = Server::sentinel(old.port, "");
+    let sentinel = Server::sentinel(old.port, &[]);
     let url = format!("redis-sentinel://127.0.0.1:{}/mymaster", sentinel.port);
     let pool = pool(&url, &patient(), 1);
     let connection = pool.get().await.expect("a connection");
     assert_eq!(port(&connection).await, old.port);
-    let operator = sentinel.admin_by_port().await;
     // The Sentinel learns of replicas from the master, some moments after it began to watch.
-    while ask(&operator, "SENTINEL FAILOVER mymaster").await.is_err() {
+    while sentinel.try_run("SENTINEL FAILOVER mymaster").is_err() {
         assert!(begun.elapsed() < PATIENCE, "no replica is known");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

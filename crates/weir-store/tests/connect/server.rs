@@ -1,13 +1,6 @@
-//! Servers with a directory of their own, ended when they are dropped.
+//! Servers, and connections to them as the store makes them.
 
-use std::{
-    io::{BufRead, BufReader},
-    net::TcpListener,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc};
 
 use weir_settings::Time;
 use weir_store::{
@@ -22,123 +15,84 @@ use weir_store::{
     },
     url::{Address, RedisUrl, Topology},
 };
+use weir_test_redis::{self as redis_servers, Options};
 
-use deadpool_redis::redis::{Client, ConnectionAddr, Value, aio::MultiplexedConnection};
-use tempfile::TempDir;
+use deadpool_redis::redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Value, aio::MultiplexedConnection,
+};
 
-/// Longest wait for what must come.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Ports that are tried: a free one may be taken by another process before the server has it.
-const ATTEMPTS: usize = 5;
+pub use weir_test_redis::{PATIENCE, TlsFiles, free_port};
 
 /// A running server.
 pub struct Server {
-    child: Child,
+    redis: redis_servers::Server,
     /// Its port, unless it listens on its socket alone.
     pub port: u16,
-    /// Its directory, with `redis.sock`.
-    pub dir: TempDir,
 }
 
 impl Server {
-    /// A server that listens on a unix socket alone.
-    pub fn unix(options: &[&str]) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        Self::start(dir, 0, &["--port", "0"], options).expect("the server starts")
+    /// A server that listens on a unix socket alone, with these lines of `redis.conf`.
+    pub fn unix(lines: &[&str]) -> Self {
+        Self::start(Options::socket(), lines)
     }
 
     /// A server that listens on a port of the loopback interface too.
-    pub fn tcp(options: &[&str]) -> Self {
-        Self::on_free_port("--port", options)
+    pub fn tcp(lines: &[&str]) -> Self {
+        Self::start(Options::port(), lines)
     }
 
     /// A server whose port takes TLS.
-    pub fn tls(options: &[&str]) -> Self {
-        Self::on_free_port("--tls-port", &[&["--port", "0"], options].concat())
+    pub fn tls(files: TlsFiles) -> Self {
+        Self::start(Options::tls(files), &[])
     }
 
-    fn on_free_port(option: &str, options: &[&str]) -> Self {
-        let mut started = (0..ATTEMPTS).filter_map(|_| {
-            let port = free_port();
-            Self::start(tempfile::tempdir().expect("a directory"), port, &[option, &port.to_string()], options)
-        });
-        started.next().expect("the server starts")
+    /// A node of a Cluster, without slots.
+    pub fn node() -> Self {
+        Self::start(Options::node(), &[])
     }
 
-    fn start(dir: TempDir, port: u16, listen: &[&str], options: &[&str]) -> Option<Self> {
-        let mut command = Command::new("redis-server");
-        command.args(listen).args(["--bind", "127.0.0.1", "--unixsocket"]).arg(dir.path().join("redis.sock"));
-        command.args(["--save", "", "--repl-diskless-sync-delay", "0", "--dir"]).arg(dir.path()).args(options);
-        let child = command.stdout(Stdio::piped()).spawn().expect("redis-server is installed");
-        Self { child, port, dir }.ready("eady to accept connections")
+    /// A Sentinel that watches the master on this port, with more lines of its file.
+    pub fn sentinel(master: u16, lines: &[&str]) -> Self {
+        Self::start(Options::sentinel().set("sentinel monitor", &format!("mymaster 127.0.0.1 {master} 1")), lines)
     }
 
-    /// A Sentinel that watches `mymaster` on a port, with more lines for its file.
-    pub fn sentinel(master: u16, lines: &str) -> Self {
-        let mut started = (0..ATTEMPTS).filter_map(|_| {
-            let (dir, port) = (tempfile::tempdir().expect("a directory"), free_port());
-            let file = dir.path().join("sentinel.conf");
-            let watch = format!("sentinel monitor mymaster 127.0.0.1 {master} 1");
-            let text = format!("port {port}\nbind 127.0.0.1\ndir {}\n{watch}\n{lines}\n", dir.path().display());
-            std::fs::write(&file, text).expect("written");
-            let mut command = Command::new("redis-server");
-            command.arg(&file).arg("--sentinel").stdout(Stdio::piped());
-            let child = command.spawn().expect("redis-server is installed");
-            Self { child, port, dir }.ready("+monitor master")
-        });
-        started.next().expect("the Sentinel starts")
-    }
-
-    /// Waits until it says so; `None` when it ends before.
-    fn ready(mut self, word: &str) -> Option<Self> {
-        let mut lines = BufReader::new(self.child.stdout.take().expect("captured")).lines().map_while(Result::ok);
-        let ready = lines.any(|line| line.contains(word));
-        // It would stop if nobody read what it writes.
-        std::thread::spawn(move || lines.for_each(drop));
-        ready.then_some(self)
+    fn start(options: Options, lines: &[&str]) -> Self {
+        let set = |options: Options, line: &&str| {
+            let (name, value) = line.split_once(' ').expect("a name and a value");
+            options.set(name, value)
+        };
+        let redis = redis_servers::Server::start(lines.iter().fold(options, set));
+        Self { port: redis.port(), redis }
     }
 
     /// A path in its directory.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.redis.dir().join(name)
     }
 
-    /// A URL of its unix socket, with what may stand before the path.
+    /// The URL of its unix socket, with credentials.
     pub fn url(&self, credentials: &str) -> String {
-        format!("redis+unix://{credentials}{}", self.path("redis.sock").display())
+        format!("redis+unix://{credentials}{}", self.redis.socket().display())
     }
 
-    /// A connection as an operator's, without any of what a connector does.
+    /// A connection of an operator, with all rights.
     pub async fn admin(&self) -> MultiplexedConnection {
-        operator(ConnectionAddr::Unix(self.path("redis.sock"))).await
+        let info: ConnectionInfo =
+            ConnectionAddr::Unix(self.redis.socket()).into_connection_info().expect("an address");
+        let settings = info.redis_settings().clone().set_username(redis_servers::HARNESS).set_password("");
+        let client = Client::open(info.set_redis_settings(settings)).expect("an address");
+        client.get_multiplexed_async_connection().await.expect("connected")
     }
 
-    /// The same by its port, which Sentinels have alone.
-    pub async fn admin_by_port(&self) -> MultiplexedConnection {
-        operator(ConnectionAddr::Tcp("127.0.0.1".to_owned(), self.port)).await
+    /// The reply to a command, whose parts are separated by spaces.
+    pub fn run(&self, command: &str) -> String {
+        self.redis.cli(&command.split(' ').collect::<Vec<_>>())
     }
 
-    /// Has it carry out a command, whose parts stand between spaces.
-    pub async fn run(&self, command: &str) -> Value {
-        ask(&self.admin().await, command).await.expect("an answer")
+    /// The same, if the command may fail.
+    pub fn try_run(&self, command: &str) -> Result<String, String> {
+        self.redis.try_cli(&command.split(' ').collect::<Vec<_>>())
     }
-}
-
-async fn operator(address: ConnectionAddr) -> MultiplexedConnection {
-    let client = Client::open(address).expect("an address");
-    client.get_multiplexed_async_connection().await.expect("connected")
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A port of the loopback interface on which nobody listens.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
 /// The answer to a command, whose parts stand between spaces.

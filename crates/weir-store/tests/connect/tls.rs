@@ -11,7 +11,7 @@ use weir_store::redis::settings::{RedisSettings, TlsSettings};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-use crate::server::{PATIENCE, Server, ask, connect, patient, pool, refused, text};
+use crate::server::{PATIENCE, Server, TlsFiles, ask, connect, patient, pool, refused};
 
 /// An authority with a directory for what it signs.
 struct Authority {
@@ -47,12 +47,9 @@ impl Authority {
     }
 
     /// A server with a certificate for a host.
-    fn server(&self, host: &str, asks_for_certificates: &str) -> Server {
+    fn server(&self, host: &str, clients_too: bool) -> Server {
         let (cert, key) = self.sign("server", host);
-        let text = |path: &PathBuf| path.to_str().expect("a path").to_owned();
-        let (cert, key, ca) = (text(&cert), text(&key), text(&self.path("ca.pem")));
-        let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
-        Server::tls(&[&files[..], &["--tls-auth-clients", asks_for_certificates]].concat())
+        Server::tls(TlsFiles { cert, key, ca: self.path("ca.pem"), clients_too })
     }
 
     fn trusted(&self) -> TlsSettings {
@@ -77,9 +74,8 @@ impl SelfSigned {
     }
 
     fn server(&self) -> Server {
-        let [cert, key] = ["cert.pem", "key.pem"].map(|name| self.dir.path().join(name).display().to_string());
-        let files = ["--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &cert];
-        Server::tls(&[&files[..], &["--tls-auth-clients", "no"]].concat())
+        let [cert, key] = ["cert.pem", "key.pem"].map(|name| self.dir.path().join(name));
+        Server::tls(TlsFiles { ca: cert.clone(), cert, key, clients_too: false })
     }
 
     fn trusted(&self) -> TlsSettings {
@@ -103,7 +99,7 @@ fn with(tls: TlsSettings) -> RedisSettings {
 #[tokio::test]
 async fn a_server_is_believed_by_its_authority_and_its_name() {
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let server = authority.server("localhost", "no");
+    let server = authority.server("localhost", false);
     let by_name = format!("rediss://localhost:{}", server.port);
     let by_number = format!("rediss://127.0.0.1:{}", server.port);
     connect(&by_name, &with(authority.trusted())).await.expect("connected");
@@ -151,21 +147,21 @@ async fn a_certificate_that_is_its_own_authority_is_believed_where_it_is_the_con
 #[tokio::test]
 async fn an_encrypted_connection_that_is_given_up_is_closed_before_its_reply() {
     let authority = Authority::new();
-    let server = authority.server("localhost", "no");
+    let server = authority.server("localhost", false);
     let url = format!("rediss://localhost:{}", server.port);
     let connection = connect(&url, &with(authority.trusted())).await.expect("connected");
     let blocked = connection.clone();
     let reply = tokio::spawn(async move { ask(&blocked, "BLPOP nothing 0").await });
-    eventually("the command is sent", async || text(server.run("CLIENT LIST").await).contains("cmd=blpop")).await;
+    eventually("the command is sent", async || server.run("CLIENT LIST").contains("cmd=blpop")).await;
     connection.discard();
-    eventually("it is closed", async || !text(server.run("CLIENT LIST").await).contains("name=weir")).await;
+    eventually("it is closed", async || !server.run("CLIENT LIST").contains("name=weir")).await;
     assert!(reply.await.expect("a task").is_err());
 }
 
 #[tokio::test]
 async fn certificates_are_shown_and_taken_up_when_they_change() {
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let server = authority.server("localhost", "yes");
+    let server = authority.server("localhost", true);
     let url = format!("rediss://localhost:{}", server.port);
     let failure = refused(&url, &with(authority.trusted())).await;
     assert_eq!(failure.kind(), "connect", "{failure}");
@@ -189,10 +185,10 @@ async fn certificates_are_shown_and_taken_up_when_they_change() {
 #[tokio::test]
 async fn the_end_of_an_encrypted_connection_is_noticed() {
     let authority = Authority::new();
-    let server = authority.server("localhost", "no");
+    let server = authority.server("localhost", false);
     let url = format!("rediss://localhost:{}", server.port);
     let connection = connect(&url, &with(authority.trusted())).await.expect("connected");
     assert!(connection.is_usable());
-    server.run("CLIENT KILL TYPE normal").await;
+    server.run("CLIENT KILL TYPE normal");
     eventually("the end is noticed", async || !connection.is_usable()).await;
 }

@@ -1,46 +1,46 @@
-//! The time of a load: nanoseconds since it began.
+//! Time since the load began, in nanoseconds.
 
 use std::{future::Future, io, time::Instant};
 
 use super::schedule::Nanos;
 
-/// What the time is taken from. Tests own theirs.
-pub trait Watch: Clone + Send + Sync + 'static {
-    /// The present.
+/// A clock. Tests have a virtual one.
+pub trait Clock: Clone + Send + Sync + 'static {
+    /// The current time.
     fn now(&self) -> Nanos;
 }
 
-/// What waits for a moment.
-pub trait Alarm: Send {
-    /// Waits until the watch shows `at`, or later.
+/// Sleeps until a time.
+pub trait Timer: Send {
+    /// Returns at `at` or later.
     ///
     /// # Errors
-    /// When the system's timer fails.
+    /// If the system's timer fails.
     fn until(&mut self, at: Nanos) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-/// Real time.
+/// The monotonic clock.
 #[derive(Clone, Copy, Debug)]
-pub struct Wall {
+pub struct WallClock {
     start: Instant,
 }
 
-impl Wall {
-    /// Which is 0 at `start`.
+impl WallClock {
+    /// A clock that reads 0 at `start`.
     pub fn new(start: Instant) -> Self {
         Self { start }
     }
 }
 
-impl Watch for Wall {
+impl Clock for WallClock {
     fn now(&self) -> Nanos {
         self.start.elapsed().as_nanos() as Nanos
     }
 }
 
-pub use system::Timer;
+pub use system::SystemTimer;
 
-/// A timer of the kernel's: the runtime's own knows whole milliseconds only, which is longer than most calls take.
+/// timerfd: tokio's timer has a resolution of one millisecond, longer than most calls take.
 #[cfg(target_os = "linux")]
 mod system {
     use std::{io, time::Duration};
@@ -50,23 +50,23 @@ mod system {
     };
     use tokio::net::unix::pipe::Receiver;
 
-    use super::{Alarm, Nanos, Wall, Watch};
+    use super::{Clock, Nanos, Timer, WallClock};
 
     /// See the module.
-    pub struct Timer {
-        wall: Wall,
-        /// It is read as a pipe is: eight bytes when it has rung.
+    pub struct SystemTimer {
+        clock: WallClock,
+        /// Readable (eight bytes) once the timer has expired.
         fd: Receiver,
     }
 
-    impl Timer {
-        /// A timer of this runtime.
+    impl SystemTimer {
+        /// A timer of the current runtime.
         ///
         /// # Errors
-        /// When the system has none to give.
-        pub fn new(wall: Wall) -> io::Result<Self> {
+        /// If the system refuses a timer.
+        pub fn new(clock: WallClock) -> io::Result<Self> {
             let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-            Ok(Self { wall, fd: Receiver::from_owned_fd_unchecked(fd)? })
+            Ok(Self { clock, fd: Receiver::from_owned_fd_unchecked(fd)? })
         }
 
         fn arm(&self, after: Nanos) -> io::Result<()> {
@@ -77,43 +77,43 @@ mod system {
         }
     }
 
-    impl Alarm for Timer {
+    impl Timer for SystemTimer {
         async fn until(&mut self, at: Nanos) -> io::Result<()> {
             loop {
-                let now = self.wall.now();
+                let now = self.clock.now();
                 if now >= at {
                     return Ok(());
                 }
                 self.arm(at - now)?;
                 self.fd.readable().await?;
-                // How often it has rung does not matter; where it has not, it is waited for again.
+                // The number of expirations does not matter, and the loop checks the time again.
                 let _ = self.fd.try_read(&mut [0; 8]);
             }
         }
     }
 }
 
-/// The runtime's timer, to the millisecond.
+/// tokio's timer, with a resolution of one millisecond.
 #[cfg(not(target_os = "linux"))]
 mod system {
     use std::{io, time::Duration};
 
-    use super::{Alarm, Nanos, Wall, Watch};
+    use super::{Clock, Nanos, Timer, WallClock};
 
     /// See the module.
-    pub struct Timer(Wall);
+    pub struct SystemTimer(WallClock);
 
-    impl Timer {
-        /// A timer of this runtime.
+    impl SystemTimer {
+        /// A timer of the current runtime.
         ///
         /// # Errors
         /// Never.
-        pub fn new(wall: Wall) -> io::Result<Self> {
-            Ok(Self(wall))
+        pub fn new(clock: WallClock) -> io::Result<Self> {
+            Ok(Self(clock))
         }
     }
 
-    impl Alarm for Timer {
+    impl Timer for SystemTimer {
         async fn until(&mut self, at: Nanos) -> io::Result<()> {
             tokio::time::sleep(Duration::from_nanos(at.saturating_sub(self.0.now()))).await;
             Ok(())
@@ -126,12 +126,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_timer_never_rings_early_and_rings_again() {
-        let wall = Wall::new(Instant::now());
-        let mut timer = Timer::new(wall).unwrap();
+    async fn the_timer_is_never_early_and_can_be_used_again() {
+        let clock = WallClock::new(Instant::now());
+        let mut timer = SystemTimer::new(clock).unwrap();
         for at in [0, 50_000, 60_000, 3_000_000, 3_000_001] {
             timer.until(at).await.unwrap();
-            assert!(wall.now() >= at);
+            assert!(clock.now() >= at);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a load, as all its parts hear it.
+//! The signal that ends a load.
 
 use std::sync::{
     Arc,
@@ -7,10 +7,10 @@ use std::sync::{
 
 use tokio_util::sync::CancellationToken;
 
-/// Nothing begins once it is set.
+/// No call starts once it is set.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
-    /// What is asked before each call.
+    /// Read before each call; cheaper than the token.
     is_set: Arc<AtomicBool>,
     token: CancellationToken,
 }

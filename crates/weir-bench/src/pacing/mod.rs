@@ -1,4 +1,4 @@
-//! Who may begin a call, and when it is meant to have begun.
+//! When callers start their calls: at once in a closed loop, by a schedule in an open one.
 
 mod schedule;
 mod stop;
@@ -18,44 +18,44 @@ use tokio::sync::Semaphore;
 pub use self::{
     schedule::{Nanos, SECOND, Schedule},
     stop::Stop,
-    time::{Alarm, Timer, Wall, Watch},
+    time::{Clock, SystemTimer, Timer, WallClock},
 };
-use super::tally;
+use super::recorder;
 
-/// Gives turns to callers.
+/// Tells callers when to start their next call.
 #[derive(Clone)]
-pub struct Turns<W> {
-    watch: W,
+pub struct Pacer<C> {
+    clock: C,
     stop: Stop,
     loop_: Loop,
 }
 
 #[derive(Clone)]
 enum Loop {
-    /// Whoever is free begins at once, until this moment.
+    /// A free caller starts at once, until this time.
     Closed(Nanos),
-    /// Calls begin by a schedule. Who is free takes the first that is due; what finds nobody free waits, and its time is
-    /// counted from when it was due.
-    Open(Arc<Queue>),
+    /// Calls start by a schedule. A free caller takes the first that is due. A call that finds no free caller waits, and its
+    /// latency counts from when it was due.
+    Open(Arc<DueCalls>),
 }
 
-impl<W: Watch> Turns<W> {
-    /// Of a closed loop, which ends at `end` or when `stop` is set.
-    pub fn closed(watch: W, end: Nanos, stop: Stop) -> Self {
-        Self { watch, stop, loop_: Loop::Closed(end) }
+impl<C: Clock> Pacer<C> {
+    /// A closed loop, which ends at `end` or when `stop` is set.
+    pub fn closed(clock: C, end: Nanos, stop: Stop) -> Self {
+        Self { clock, stop, loop_: Loop::Closed(end) }
     }
 
-    /// Of an open loop.
-    pub fn open(watch: W, queue: Arc<Queue>, stop: Stop) -> Self {
-        Self { watch, stop, loop_: Loop::Open(queue) }
+    /// An open loop.
+    pub fn open(clock: C, queue: Arc<DueCalls>, stop: Stop) -> Self {
+        Self { clock, stop, loop_: Loop::Open(queue) }
     }
 
-    /// The present.
+    /// The current time.
     pub fn now(&self) -> Nanos {
-        self.watch.now()
+        self.clock.now()
     }
 
-    /// Waits for a turn, and tells when it is meant to begin. `None`: there are no more.
+    /// Waits for the next call and returns when it is due. `None`: the load has ended.
     pub async fn next(&self) -> Option<Nanos> {
         match &self.loop_ {
             Loop::Closed(_) => self.next_now(),
@@ -66,11 +66,11 @@ impl<W: Watch> Turns<W> {
         }
     }
 
-    /// A turn, if there is one at once.
+    /// The next call, if one is due now.
     pub fn next_now(&self) -> Option<Nanos> {
         match &self.loop_ {
             Loop::Closed(end) => {
-                let now = self.watch.now();
+                let now = self.clock.now();
                 (now < *end && !self.stop.is_set()).then_some(now)
             }
             Loop::Open(queue) => {
@@ -80,7 +80,7 @@ impl<W: Watch> Turns<W> {
         }
     }
 
-    /// A turn was taken, but the load ended before its call was sent.
+    /// Returns a call that was taken but not sent, because the load ended first.
     pub fn give_back(&self) {
         if let Loop::Open(queue) = &self.loop_ {
             queue.given_back.fetch_add(1, Ordering::Relaxed);
@@ -88,8 +88,8 @@ impl<W: Watch> Turns<W> {
     }
 }
 
-/// The calls of an open loop's schedule that nobody has taken yet.
-pub struct Queue {
+/// The calls of an open loop that no caller has taken yet.
+pub struct DueCalls {
     schedule: Schedule,
     /// A permit for each that is due.
     due: Semaphore,
@@ -97,29 +97,29 @@ pub struct Queue {
     given_back: AtomicU64,
 }
 
-/// How an open loop went, without its warm-up.
+/// How well the schedule of an open loop was kept, without its warm-up.
 #[derive(Debug)]
-pub struct Paced {
+pub struct ScheduleStats {
     /// Calls that were due.
     pub due: u64,
     /// Those of them that were never sent, because the load ended first.
     pub unsent: u64,
-    /// Most calls that were due and waited for somebody to be free.
+    /// Most calls that were due and waited for a free caller.
     pub most_waiting: u64,
-    /// By how much the schedule itself was behind: the generator had no time for it. In nanoseconds.
+    /// By how much the schedule itself was late, for lack of CPU. In nanoseconds.
     pub behind: Histogram<u64>,
 }
 
-impl Paced {
-    /// Nothing was due.
+impl ScheduleStats {
+    /// Zero calls.
     ///
     /// # Errors
     /// Never; the bounds of histograms are fixed.
     pub fn new() -> Result<Self, hdrhistogram::CreationError> {
-        Ok(Self { due: 0, unsent: 0, most_waiting: 0, behind: tally::histogram()? })
+        Ok(Self { due: 0, unsent: 0, most_waiting: 0, behind: recorder::histogram()? })
     }
 
-    /// What another thread did, too.
+    /// Adds what another thread recorded.
     ///
     /// # Errors
     /// Never; all histograms have the same bounds.
@@ -131,7 +131,7 @@ impl Paced {
     }
 }
 
-impl Queue {
+impl DueCalls {
     pub fn new(schedule: Schedule) -> Self {
         Self { schedule, due: Semaphore::new(0), taken: AtomicU64::new(0), given_back: AtomicU64::new(0) }
     }
@@ -140,30 +140,30 @@ impl Queue {
         self.schedule.due(self.taken.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Makes calls due, each in its time, until the schedule ends at `end` or `stop` is set. What was due before
+    /// Makes calls due, each at its time, until the schedule ends at `end` or `stop` is set. What was due before
     /// `measured_from` is not counted.
     ///
     /// # Errors
-    /// When the system's timer fails.
+    /// If the system's timer fails.
     pub async fn pace(
         &self,
-        watch: impl Watch,
-        mut alarm: impl Alarm,
+        clock: impl Clock,
+        mut timer: impl Timer,
         (measured_from, end): (Nanos, Nanos),
         stop: Stop,
-        paced: &mut Paced,
+        stats: &mut ScheduleStats,
     ) -> io::Result<()> {
         let (schedule, all) = (&self.schedule, self.schedule.calls());
         let first_measured = measured_from.checked_sub(1).map_or(0, |before| schedule.due_by(before));
         let mut issued = 0;
         loop {
-            let now = watch.now();
+            let now = clock.now();
             let due = schedule.due_by(now);
             if now >= measured_from {
-                paced.most_waiting = paced.most_waiting.max(self.due.available_permits() as u64);
+                stats.most_waiting = stats.most_waiting.max(self.due.available_permits() as u64);
             }
             for call in issued.max(first_measured)..due {
-                paced.behind.saturating_record(now - schedule.due(call));
+                stats.behind.saturating_record(now - schedule.due(call));
             }
             self.due.add_permits((due - issued) as usize);
             issued = due;
@@ -174,18 +174,18 @@ impl Queue {
             tokio::select! {
                 biased;
                 () = stop.wait() => break,
-                rung = alarm.until(next) => rung?,
+                fired = timer.until(next) => fired?,
             }
         }
         self.due.close();
-        // The generator may have had no time for those of the last moment.
-        let due = schedule.due_by(watch.now());
+        // Calls that became due since the last pass count as never sent.
+        let due = schedule.due_by(clock.now());
         self.given_back.fetch_add(due - issued, Ordering::Relaxed);
-        paced.due = due.saturating_sub(first_measured);
+        stats.due = due.saturating_sub(first_measured);
         Ok(())
     }
 
-    /// How many calls were due and never sent. Meant for the time after the last caller has ended.
+    /// Calls that were due and never sent; final once the last caller has ended.
     pub fn unsent(&self) -> u64 {
         self.due.available_permits() as u64 + self.given_back.load(Ordering::Relaxed)
     }

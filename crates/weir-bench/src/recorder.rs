@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counts and latencies of calls.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use hdrhistogram::{AdditionError, CreationError, Histogram};
 use parking_lot::Mutex;
 
 use super::{
-    turns::Nanos,
+    pacing::Nanos,
     wire::answers::{Answers, Fault},
 };
 
-/// The finest difference between two latencies, and the longest one, in nanoseconds.
+/// Resolution and maximum of latencies, in nanoseconds.
 const FINEST_NS: u64 = 100;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Significant digits of a latency.
 const DIGITS: u8 = 3;
-/// Longest message of an error that is kept, in characters.
+/// Maximum length of an error message, in characters.
 const MAX_MESSAGE: usize = 200;
 
-/// Latencies in nanoseconds, to three digits.
+/// A histogram of nanoseconds with three significant digits.
 ///
 /// # Errors
 /// Never; the bounds are fixed.
@@ -29,37 +29,37 @@ pub fn histogram() -> Result<Histogram<u64>, CreationError> {
 /// Errors of one code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Errors {
-    /// Checks that got it.
+    /// Checks that failed with it.
     pub count: u64,
-    /// What the first one said.
+    /// The message of the first.
     pub first: String,
 }
 
-/// What calls came to.
+/// Counts and latencies of calls.
 #[derive(Debug)]
-pub struct Tally {
-    /// Checks that began before the measurement, whatever became of them.
+pub struct Counts {
+    /// Checks that began before the measurement, whatever their outcome.
     pub warm_up: u64,
     /// Calls that ended; on a stream each check is one.
     pub calls: u64,
-    /// Checks that may pass.
+    /// Checks that were allowed.
     pub allowed: u64,
-    /// Checks that may not.
+    /// Checks that were refused.
     pub refused: u64,
     /// Checks decided without the shared store.
     pub degraded: u64,
-    /// Checks without an answer, by the code's number.
+    /// Checks that failed, by gRPC status code.
     pub errors: BTreeMap<i32, Errors>,
-    /// From when a call was meant to begin to its end.
+    /// From when a call was due to its end, in nanoseconds.
     pub latency: Histogram<u64>,
-    /// From when it was meant to begin to when it was sent.
+    /// From when it was due to when it was sent, in nanoseconds.
     pub late: Histogram<u64>,
     /// When the last call ended.
     pub last: Nanos,
 }
 
-impl Tally {
-    /// Nothing was counted yet.
+impl Counts {
+    /// Zero calls.
     ///
     /// # Errors
     /// Never; the bounds of histograms are fixed.
@@ -82,12 +82,12 @@ impl Tally {
         self.allowed + self.refused
     }
 
-    /// Checks without one.
+    /// Checks that failed.
     pub fn failed(&self) -> u64 {
         self.errors.values().map(|errors| errors.count).sum()
     }
 
-    fn ended(&mut self, Call { due, sent, ended }: Call, answers: Answers) {
+    fn add_call(&mut self, Call { due, sent, ended }: Call, answers: Answers) {
         self.calls += 1;
         self.allowed += answers.allowed;
         self.refused += answers.refused;
@@ -104,7 +104,7 @@ impl Tally {
         self.last = self.last.max(ended);
     }
 
-    /// What another one has counted, too.
+    /// Adds the counts of another.
     ///
     /// # Errors
     /// Never; all histograms have the same bounds.
@@ -123,7 +123,7 @@ impl Tally {
         self.late.add(&other.late)
     }
 
-    /// Counts from nothing again.
+    /// Resets to zero.
     pub fn clear(&mut self) {
         let Self { warm_up, calls, allowed, refused, degraded, errors, latency, late, last } = self;
         for count in [warm_up, calls, allowed, refused, degraded, last] {
@@ -135,46 +135,46 @@ impl Tally {
     }
 }
 
-/// The moments of a call.
+/// The times of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// When it was meant to begin.
+    /// When it was due.
     pub due: Nanos,
-    /// When it began.
+    /// When it was sent.
     pub sent: Nanos,
     /// When it ended.
     pub ended: Nanos,
 }
 
-/// The tally of one thread, which another one takes away from time to time.
-pub struct Meter {
-    tally: Mutex<Tally>,
-    /// What was meant to begin earlier is warm-up.
+/// The counts of one thread, which the collector swaps for empty ones.
+pub struct Recorder {
+    counts: Mutex<Counts>,
+    /// Calls that were due earlier are warm-up.
     measured_from: Nanos,
 }
 
-impl Meter {
+impl Recorder {
     /// # Errors
     /// Never; the bounds of histograms are fixed.
     pub fn new(measured_from: Nanos) -> Result<Self, CreationError> {
-        Ok(Self { tally: Mutex::new(Tally::new()?), measured_from })
+        Ok(Self { counts: Mutex::new(Counts::new()?), measured_from })
     }
 
-    /// Counts calls that have ended, each with its number of checks.
-    pub fn ended(&self, calls: impl IntoIterator<Item = (Call, u64, Answers)>) {
-        let mut tally = self.tally.lock();
+    /// Records calls that have ended, each with its number of checks.
+    pub fn record(&self, calls: impl IntoIterator<Item = (Call, u64, Answers)>) {
+        let mut counts = self.counts.lock();
         for (call, checks, answers) in calls {
             if call.due < self.measured_from {
-                tally.warm_up += checks;
+                counts.warm_up += checks;
             } else {
-                tally.ended(call, answers);
+                counts.add_call(call, answers);
             }
         }
     }
 
-    /// Takes away what was counted, and leaves `empty` in its place.
-    pub fn swap(&self, empty: &mut Tally) {
-        std::mem::swap(&mut *self.tally.lock(), empty);
+    /// Takes the counts, leaving `empty` in their place.
+    pub fn swap(&self, empty: &mut Counts) {
+        std::mem::swap(&mut *self.counts.lock(), empty);
     }
 }
 
@@ -189,29 +189,32 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_counted_from_when_they_were_meant_to_begin() {
-        let meter = Meter::new(1_000_000).unwrap();
+    fn latency_counts_from_when_a_call_was_due() {
+        let recorder = Recorder::new(1_000_000).unwrap();
         let refused = || Answers { refused: 1, ..Answers::default() };
-        meter.ended([
+        recorder.record([
             (call(999_999, 2_000_000, 9_000_000), 7, refused()),
             (call(1_000_000, 3_000_000, 9_000_000), 1, refused()),
         ]);
-        let mut tally = Tally::new().unwrap();
-        meter.swap(&mut tally);
-        assert_eq!((tally.warm_up, tally.calls, tally.refused, tally.answered(), tally.last), (7, 1, 1, 1, 9_000_000));
-        assert!(tally.latency.equivalent(tally.latency.max(), 8_000_000), "{}", tally.latency.max());
-        assert!(tally.late.equivalent(tally.late.max(), 2_000_000), "{}", tally.late.max());
-        meter.swap(&mut tally);
-        assert_eq!(tally.calls, 0, "what was taken away is gone");
+        let mut counts = Counts::new().unwrap();
+        recorder.swap(&mut counts);
+        assert_eq!(
+            (counts.warm_up, counts.calls, counts.refused, counts.answered(), counts.last),
+            (7, 1, 1, 1, 9_000_000)
+        );
+        assert!(counts.latency.equivalent(counts.latency.max(), 8_000_000), "{}", counts.latency.max());
+        assert!(counts.late.equivalent(counts.late.max(), 2_000_000), "{}", counts.late.max());
+        recorder.swap(&mut counts);
+        assert_eq!(counts.calls, 0, "the counts were taken");
     }
 
     #[test]
-    fn errors_are_counted_by_their_code_with_what_the_first_one_said() {
+    fn errors_are_counted_by_code_with_the_first_message() {
         let faults =
             vec![(2, Fault::new(Code::Unavailable, "gone\n")), (1, Fault::new(Code::NotFound, "x".repeat(300)))];
-        let (mut one, mut other) = (Tally::new().unwrap(), Tally::new().unwrap());
-        one.ended(call(0, 0, 1), Answers { faults, allowed: 3, degraded: 1, ..Answers::default() });
-        other.ended(call(0, 0, 1), Answers::failed(5, Fault::new(Code::Unavailable, "later")));
+        let (mut one, mut other) = (Counts::new().unwrap(), Counts::new().unwrap());
+        one.add_call(call(0, 0, 1), Answers { faults, allowed: 3, degraded: 1, ..Answers::default() });
+        other.add_call(call(0, 0, 1), Answers::failed(5, Fault::new(Code::Unavailable, "later")));
         one.add(&other).unwrap();
         assert_eq!((one.calls, one.allowed, one.degraded, one.failed()), (2, 3, 1, 8));
         assert_eq!(one.errors[&14], Errors { count: 7, first: "gone".to_owned() });

@@ -1,4 +1,4 @@
-//! A bound on what is under way at once. Beyond it what is new is refused.
+//! Limits on concurrency: requests beyond them are rejected.
 
 use std::sync::Arc;
 
@@ -7,43 +7,43 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connected::Overload;
 
-/// So many places, or any number.
+/// A limit on concurrency, or none.
 #[derive(Clone)]
-pub struct Places {
+pub struct ConcurrencyLimit {
     permits: Option<Arc<Semaphore>>,
     overload: Overload,
     refused: Counter,
 }
 
-/// One place, free again when this is dropped.
+/// One of its permits, returned on drop.
 #[derive(Debug)]
-pub struct Place {
+pub struct Permit {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Places {
-    /// At most `count`. Beyond it requests are rejected with this `overload`, and counted.
+impl ConcurrencyLimit {
+    /// At most `count` at once. Further requests are rejected with this `overload`, and counted.
     pub fn new(count: usize, overload: Overload, refused: Counter) -> Self {
         Self { permits: Some(Arc::new(Semaphore::new(count))), overload, refused }
     }
 
-    /// Without a bound.
+    /// No limit.
     pub fn unbounded() -> Self {
         Self { permits: None, overload: Overload::Concurrency, refused: Counter::noop() }
     }
 
-    /// Takes a place.
+    /// Takes a permit.
     ///
     /// # Errors
-    /// [`Overload`] where none is free.
+    /// [`Overload`] if none is free.
     #[inline]
-    pub fn take(&self) -> Result<Place, Overload> {
-        let Some(permits) = &self.permits else { return Ok(Place { _permit: None }) };
+    pub fn acquire(&self) -> Result<Permit, Overload> {
+        let Some(permits) = &self.permits else { return Ok(Permit { _permit: None }) };
         let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
             self.refused.increment(1);
             return Err(self.overload);
         };
-        Ok(Place { _permit: Some(permit) })
+        Ok(Permit { _permit: Some(permit) })
     }
 }
 
@@ -52,12 +52,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_free_again_when_it_is_dropped() {
-        let places = Places::new(1, Overload::Open, Counter::noop());
-        let held = places.take();
+    fn a_permit_is_free_again_when_it_is_dropped() {
+        let limit = ConcurrencyLimit::new(1, Overload::Open, Counter::noop());
+        let held = limit.acquire();
         assert!(held.is_ok());
-        assert_eq!(places.take().err(), Some(Overload::Open));
+        assert_eq!(limit.acquire().err(), Some(Overload::Open));
         drop(held);
-        assert!(places.take().is_ok() && Places::unbounded().take().is_ok());
+        assert!(limit.acquire().is_ok() && ConcurrencyLimit::unbounded().acquire().is_ok());
     }
 }

@@ -1,42 +1,43 @@
-//! When the calls of an open loop begin: at moments that are known beforehand, whatever becomes of the calls before.
+//! The schedule of an open loop: start times that do not depend on earlier calls.
 
 /// Nanoseconds since the load began.
 pub type Nanos = u64;
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 pub const SECOND: f64 = 1e9;
 
 /// The calls of one thread, evenly spaced.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
-    /// Between two calls, in nanoseconds.
+    /// Time between two calls, in nanoseconds.
     period: f64,
-    /// Before the first, in nanoseconds.
+    /// Time before the first call, in nanoseconds.
     offset: f64,
-    /// No call begins at or after it.
+    /// No call starts at or after this time.
     end: Nanos,
 }
 
 impl Schedule {
-    /// So many calls a second (above 0) until `end`, for one of `threads` threads: together they are evenly spaced.
+    /// The share of `thread` (from 0) of `rate` calls a second (above 0) until `end`. The shares of all threads together are evenly
+    /// spaced.
     pub fn new(rate: f64, thread: usize, threads: usize, end: Nanos) -> Self {
         let spacing = SECOND / rate;
         Self { period: spacing * threads as f64, offset: spacing * thread as f64, end }
     }
 
-    /// When the call with this number, from 0, is meant to begin.
+    /// When the call with this number (from 0) is due.
     pub fn due(&self, call: u64) -> Nanos {
         (self.offset + call as f64 * self.period) as Nanos
     }
 
-    /// How many calls are meant to have begun at `now`.
+    /// How many calls are due at or before `now`.
     pub fn due_by(&self, now: Nanos) -> u64 {
         let now = now.min(self.end.saturating_sub(1));
         if self.end == 0 {
             return 0;
         }
         let mut count = ((now as f64 - self.offset) / self.period).max(0.0) as u64;
-        // The division may have been rounded either way.
+        // The division may round either way.
         while count > 0 && self.due(count - 1) > now {
             count -= 1;
         }
@@ -46,7 +47,7 @@ impl Schedule {
         count
     }
 
-    /// How many there are.
+    /// How many calls there are in all.
     pub fn calls(&self) -> u64 {
         self.due_by(self.end)
     }
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_has_begun_and_nothing_else() {
+    fn due_by_counts_exactly_the_calls_due() {
         for rate in [0.3, 7.0, 1_234.567, 1e6 / 3.0, 5e6] {
             let schedule = Schedule::new(rate, 1, 2, 10_000_000_000);
             for now in (0..10_000_000_000).step_by(333_333_333) {

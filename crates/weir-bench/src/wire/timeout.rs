@@ -1,4 +1,4 @@
-//! How long an answer may take.
+//! Timeouts of answers.
 
 use std::{
     future::poll_fn,
@@ -9,20 +9,20 @@ use std::{
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A bound on waiting. Its timer is left running from one wait to the next and looked at only when it rings, so that a wait
-/// that ends in time sets none.
-pub struct Patience {
+/// A timeout whose timer keeps running from one wait to the next and is reset only when it fires, so a wait that ends in time
+/// costs no timer operation.
+pub struct Timeout {
     bound: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
-impl Patience {
-    /// Of so long a wait.
+impl Timeout {
+    /// A timeout of `bound`.
     pub fn new(bound: Duration) -> Self {
         Self { bound, timer: Box::pin(sleep_until(Instant::now() + bound)) }
     }
 
-    /// Waits for `future` until it is as long ago as the bound allows that `since` was. `None`: it takes too long.
+    /// Waits for `future` until the timeout has passed since `since`. `None`: timed out.
     pub async fn wait<T>(&mut self, since: Instant, future: impl Future<Output = T>) -> Option<T> {
         let deadline = since + self.bound;
         let mut future = pin!(future);
@@ -48,17 +48,17 @@ mod tests {
 
     use super::*;
 
-    /// How long the test may take.
+    /// Maximum time of the test.
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn a_wait_ends_with_what_is_waited_for_or_not_before_its_bound() {
+    async fn a_wait_ends_with_its_future_or_at_its_timeout() {
         let bound = Duration::from_millis(20);
-        let mut patience = Patience::new(bound);
-        assert_eq!(patience.wait(Instant::now(), ready(7)).await, Some(7));
+        let mut timeout = Timeout::new(bound);
+        assert_eq!(timeout.wait(Instant::now(), ready(7)).await, Some(7));
         for _ in 0..2 {
             let since = Instant::now();
-            let waited = tokio::time::timeout(LONG, patience.wait(since, pending::<()>())).await;
+            let waited = tokio::time::timeout(LONG, timeout.wait(since, pending::<()>())).await;
             assert_eq!(waited.unwrap(), None);
             assert!(since.elapsed() >= bound);
         }

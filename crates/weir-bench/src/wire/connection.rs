@@ -1,4 +1,4 @@
-//! A connection that is made anew when it breaks.
+//! A shared connection that reconnects.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    super::turns::Stop,
+    super::pacing::Stop,
     dial::{Connection, Sender, Target},
 };
 
-/// How long to wait before a broken connection is made anew.
+/// Time before each attempt to reconnect.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that broke.
@@ -21,24 +21,24 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Lost {
     /// How many.
     pub count: u64,
-    /// Why the last one did, or why it could not be made anew.
+    /// Why the last one broke, or could not be reopened.
     pub last: String,
 }
 
-/// What is known of lost connections.
+/// Lost connections of all threads.
 pub type Losses = Arc<Mutex<Lost>>;
 
-/// A caller's hold on a connection that others share.
+/// A caller's handle of a connection that others share.
 #[derive(Clone)]
-pub struct Line {
+pub struct SharedConnection {
     connection: watch::Receiver<Option<Sender>>,
-    /// The connection in use, until it is known to be broken.
+    /// The connection in use; `None` once it broke.
     sender: Option<Sender>,
     stop: Stop,
 }
 
-impl Line {
-    /// Over a connection that stands already. The second part keeps it up: it must be polled, and ends never.
+impl SharedConnection {
+    /// Shares an open connection. The future drives and reopens it; it must be polled and never ends.
     pub fn new(
         target: Arc<Target>,
         (sender, connection): (Sender, Connection),
@@ -46,7 +46,7 @@ impl Line {
         stop: Stop,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (known, receiver) = watch::channel(Some(sender.clone()));
-        (Self { connection: receiver, sender: Some(sender), stop }, keep(target, connection, known, losses))
+        (Self { connection: receiver, sender: Some(sender), stop }, drive(target, connection, known, losses))
     }
 
     /// Waits until a call can be sent. `false`: the load ended first.
@@ -75,18 +75,18 @@ impl Line {
         }
     }
 
-    /// Begins a call. `None`: the connection is broken, and nothing was sent.
-    pub fn begin(&mut self, head: Request<()>) -> Option<(ResponseFuture, SendStream<Bytes>)> {
-        let begun = self.sender.as_mut()?.send_request(head, false).ok();
-        if begun.is_none() {
+    /// Starts a call. `None`: the connection is broken and nothing was sent.
+    pub fn start(&mut self, head: Request<()>) -> Option<(ResponseFuture, SendStream<Bytes>)> {
+        let started = self.sender.as_mut()?.send_request(head, false).ok();
+        if started.is_none() {
             self.sender = None;
         }
-        begun
+        started
     }
 }
 
-/// Keeps a connection up, and tells who uses it of each new one.
-async fn keep(target: Arc<Target>, mut connection: Connection, known: watch::Sender<Option<Sender>>, losses: Losses) {
+/// Drives a connection, reopens it when it breaks, and publishes each new one.
+async fn drive(target: Arc<Target>, mut connection: Connection, known: watch::Sender<Option<Sender>>, losses: Losses) {
     loop {
         let end = connection.await;
         known.send_replace(None);

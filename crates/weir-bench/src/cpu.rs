@@ -1,4 +1,4 @@
-//! Processor time.
+//! CPU time of processes.
 
 use std::{fs, time::Duration};
 
@@ -6,29 +6,29 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Failure;
 
-/// The unit in which Linux tells the processor time of a process; it is the same on all its usual machines.
+/// USER_HZ, the unit of CPU times in `/proc`; 100 Hz on all usual architectures.
 const TICK: Duration = Duration::from_millis(10);
-/// Where in `/proc/PID/stat` the times in the process itself and in the system stand, counted behind the name.
+/// Fields `utime` and `stime` of `/proc/PID/stat`, counted from the one after the name.
 const USER: usize = 11;
 const SYSTEM: usize = 12;
 
-/// What this process has used so far.
+/// CPU time of this process so far.
 pub fn own() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// What another process has used so far, to the hundredth of a second. Linux tells it.
+/// CPU time of another process so far, to the hundredth of a second (Linux).
 ///
 /// # Errors
-/// When there is no such process, or no such file system.
+/// If there is no such process, or no `/proc`.
 pub fn of_process(pid: u32) -> Result<Duration, Failure> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).map_err(|error| Failure(format!("{path}: {error}")))?;
-    ticks(&text).map(|ticks| TICK * ticks).ok_or_else(|| Failure(format!("{path} has another form")))
+    ticks(&text).map(|ticks| TICK * ticks).ok_or_else(|| Failure(format!("{path} has an unknown format")))
 }
 
 fn ticks(stat: &str) -> Option<u32> {
-    // The name is in parentheses and may hold anything.
+    // The name is in parentheses and may contain anything.
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let field = |at: usize| fields.get(at)?.parse::<u32>().ok();
     field(USER)?.checked_add(field(SYSTEM)?)
@@ -57,9 +57,9 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_system_tells_the_same_of_this_process() {
-        let told = of_process(std::process::id()).unwrap_or_default();
-        assert!(told <= own() + TICK * 2, "{told:?}");
+    fn proc_agrees_with_the_clock() {
+        let used = of_process(std::process::id()).unwrap_or_default();
+        assert!(used <= own() + TICK * 2, "{used:?}");
         assert!(of_process(u32::MAX).is_err());
     }
 }

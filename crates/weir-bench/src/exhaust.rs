@@ -1,4 +1,4 @@
-//! Keys whose limits are used up before the load begins, so that their checks are refused.
+//! Exhausts the limits of some keys before the load, so that their checks are refused.
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::ratelimit::v3::{
@@ -10,61 +10,60 @@ use tonic::Code;
 use weir_core::proto::{CheckRequest, CheckResponse};
 
 use super::{
-    checks::{Asked, framed, spent_keys},
+    checks::{CheckSpec, exhausted_keys, framed},
     wire::{
         answers::{Fault, Kind},
         dial::{Head, Sender, Target},
         exchange::{Incoming, one_message},
-        patience::Patience,
+        timeout::Timeout,
     },
 };
 use crate::Failure;
 
-/// How often a key is asked at most: a limit that gives back faster than it is asked is never used up.
+/// Maximum checks of a key: a limit that refills faster than it is checked is never exhausted.
 const MAX_ROUNDS: usize = 8;
 
-/// Asks for what is left of so many keys, until they are refused or have been asked often enough. Tells how many checks that
-/// took.
+/// Checks each key with what it has left, until it is refused. Returns the number of checks.
 ///
 /// # Errors
-/// When the service cannot be reached or answers with an error, or when nothing limits such a key.
-pub async fn use_up(target: &Target, head: &Head, asked: &Asked, kind: Kind, keys: u64) -> Result<u64, Failure> {
+/// If the service cannot be reached or answers with an error, or if such a key has no limit.
+pub async fn exhaust(target: &Target, head: &Head, spec: &CheckSpec, kind: Kind, keys: u64) -> Result<u64, Failure> {
     let (sender, connection) = target.dial().await.map_err(Failure)?;
     let connection = tokio::spawn(connection);
-    let mut spender = Spender { sender, patience: Patience::new(target.timeout()), checks: 0 };
-    let count = spent_keys(keys);
+    let mut client = Exhauster { sender, timeout: Timeout::new(target.timeout()), checks: 0 };
+    let count = exhausted_keys(keys);
     let digits = (count - 1).to_string().len();
     for number in 0..count {
         let number = format!("{number:0digits$}");
         let spent = match kind {
-            Kind::Envoy => spender.envoy(head, asked.envoy(&number, true)).await,
-            Kind::Check | Kind::Batch => spender.native(head, asked.native(&number, true), asked.units()).await,
+            Kind::Envoy => client.envoy(head, spec.envoy(&number, true)).await,
+            Kind::Check | Kind::Batch => client.native(head, spec.native(&number, true), spec.units()).await,
         };
-        spent.map_err(|Fault { code, message }| Failure(format!("to use up a limit: {message} ({code:?})")))?;
+        spent.map_err(|Fault { code, message }| Failure(format!("cannot exhaust a limit: {message} ({code:?})")))?;
     }
     connection.abort();
-    Ok(spender.checks)
+    Ok(client.checks)
 }
 
-struct Spender {
+struct Exhauster {
     sender: Sender,
-    patience: Patience,
+    timeout: Timeout,
     checks: u64,
 }
 
-impl Spender {
+impl Exhauster {
     async fn native(&mut self, head: &Head, check: CheckRequest, units: i64) -> Result<(), Fault> {
         let mut cost = units;
         for _ in 0..MAX_ROUNDS {
             let check = CheckRequest { cost: Some(cost), summary_only: false, ..check.clone() };
-            let answer: CheckResponse = self.ask(head, &check).await?;
+            let answer: CheckResponse = self.call(head, &check).await?;
             if answer.levels.is_empty() && answer.limit == 0 {
                 return Err(not_limited());
             }
             if !answer.allowed && cost <= units {
                 return Ok(());
             }
-            // What is left, and once that is gone, the question itself: it is to be refused.
+            // What is left, and after that the cost of the load, which must be refused.
             cost = i64::try_from(answer.remaining).unwrap_or(i64::MAX).max(units);
         }
         Ok(())
@@ -74,7 +73,7 @@ impl Spender {
         let mut hits = request.hits_addend;
         for _ in 0..MAX_ROUNDS {
             let answer: RateLimitResponse =
-                self.ask(head, &RateLimitRequest { hits_addend: hits, ..request.clone() }).await?;
+                self.call(head, &RateLimitRequest { hits_addend: hits, ..request.clone() }).await?;
             if answer.overall_code == EnvoyCode::OverLimit as i32 && hits == request.hits_addend {
                 return Ok(());
             }
@@ -87,19 +86,19 @@ impl Spender {
         Ok(())
     }
 
-    async fn ask<T: Message + Default>(&mut self, head: &Head, message: &impl Message) -> Result<T, Fault> {
+    async fn call<T: Message + Default>(&mut self, head: &Head, message: &impl Message) -> Result<T, Fault> {
         self.checks += 1;
         std::future::poll_fn(|context| self.sender.poll_ready(context)).await.map_err(Fault::unavailable)?;
         let sent = self.sender.send_request(head.request(), false);
         let (response, mut stream) = sent.map_err(Fault::unavailable)?;
         stream.send_data(Bytes::from(framed(message)), true).map_err(Fault::unavailable)?;
         let mut incoming = Incoming::Head(response);
-        let answer = self.patience.wait(Instant::now(), one_message(&mut incoming)).await;
+        let answer = self.timeout.wait(Instant::now(), one_message(&mut incoming)).await;
         let answer = answer.unwrap_or_else(|| Err(Fault::new(Code::DeadlineExceeded, "no answer in time")))?;
         T::decode(answer).map_err(|error| Fault::new(Code::Internal, error.to_string()))
     }
 }
 
 fn not_limited() -> Fault {
-    Fault::new(Code::FailedPrecondition, "nothing limits the key; --limit brings a limit along")
+    Fault::new(Code::FailedPrecondition, "the key has no limit; --limit adds one to the requests")
 }
