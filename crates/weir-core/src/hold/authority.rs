@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Grant, Ledger, MAX_HOLDS, Renewal, ledger::Standing};
 use crate::{
+    algorithm::State,
     domain::{Ask, Decision, Micros},
     plan::{Decisions, Plan, States, decide, peek, put_if_room},
 };
@@ -22,13 +23,17 @@ pub trait Ledgers: States {
 pub fn expire(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros) {
     for index in (0..plan.levels().len()).filter(|index| plan.state_of(*index) == *index) {
         let mut ledger = states.take_ledger(index);
-        let mut is_burnt = false;
+        // Put when all is charged: between, it might seem to mean nothing any more.
+        let (mut state, mut is_burnt) = (states.get(index).cloned(), false);
         while let Some(hold) = ledger.take_expired(now) {
-            charge(plan, states, index, hold.units, hold.deadline, now);
-            is_burnt |= hold.units > 0;
+            if hold.units > 0 {
+                state = charged(plan, index, state, hold.units, hold.deadline);
+                is_burnt = true;
+            }
         }
         states.put_ledger(index, ledger);
         if is_burnt {
+            put(plan, states, index, state, now);
             remember(plan, states, index, now);
         }
     }
@@ -70,8 +75,9 @@ fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Ren
         let mut ledger = states.take_ledger(index);
         let standing = ledger.settle(renewal, now);
         states.put_ledger(index, ledger);
-        if let Standing::Next { spent, .. } = standing {
-            charge(plan, states, index, spent, now, now);
+        if let Standing::Next { spent: spent @ 1.., .. } = standing {
+            let state = charged(plan, index, states.get(index).cloned(), spent, now);
+            put(plan, states, index, state, now);
         }
         first.get_or_insert(standing);
     }
@@ -123,15 +129,16 @@ fn is_above(decision: &Decision) -> bool {
     !decision.allowed
 }
 
-/// Charges units that were spent, at the moment `at`.
-fn charge(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, units: u64, at: Micros, now: Micros) {
+/// A level's state with units charged at the moment `at`.
+fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, units: u64, at: Micros) -> Option<State> {
     let level = &plan.levels()[index];
-    let (params, phase) = (&level.limit.params, level.phase());
-    if units > 0
-        && let Some(state) = params.charge(states.get(index), units, at, phase)
-    {
-        let peek = Ask { now, cost: 0, max_wait: None, phase };
-        let reset_after = params.step(Some(&state), &peek).0.reset_after;
-        put_if_room(plan, states, index, state, reset_after);
-    }
+    level.limit.params.charge(state.as_ref(), units, at, level.phase()).or(state)
+}
+
+fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, state: Option<State>, now: Micros) {
+    let Some(state) = state else { return };
+    let level = &plan.levels()[index];
+    let peek = Ask { now, cost: 0, max_wait: None, phase: level.phase() };
+    let reset_after = level.limit.params.step(Some(&state), &peek).0.reset_after;
+    put_if_room(plan, states, index, state, reset_after);
 }

@@ -33,6 +33,10 @@ pub use purse::{Purse, Spend};
 
 use crate::domain::{Micros, time::SECOND};
 
+/// The authority in Lua, for a store's script, behind the algorithms' shared code: a level's step under what is outstanding
+/// (`hold_step`), and a renewal (`hold_renew`).
+pub const LUA: &str = include_str!("hold.lua");
+
 /// Most holds of one level; beyond that none is granted. Each holder's share would be small anyway.
 pub const MAX_HOLDS: usize = 128;
 /// Longest time until the deadline of a hold.

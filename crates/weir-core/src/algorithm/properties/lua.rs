@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use mlua::{Function, Lua, MultiValue, Value};
+use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use crate::{
     algorithm::{LIST, LUA_PRELUDE, Params, State},
-    domain::{Ask, Decision},
+    domain::{Ask, Decision, Micros},
 };
 
 /// Numbers as the Lua half takes and gives them. A decision's: allowed, limit, remaining, retry (-1 for none), reset, wait,
@@ -20,8 +20,8 @@ type Defined = Vec<(String, Value)>;
 pub(crate) struct Halves {
     steps: HashMap<&'static str, Function>,
     charges: HashMap<&'static str, Function>,
-    runs_without: Function,
-    _lua: Lua,
+    shared: Defined,
+    lua: Lua,
 }
 
 /// As in Redis, where globals would outlive the call.
@@ -52,15 +52,38 @@ impl Halves {
             steps.insert(name, step);
             charges.extend(function(&format!("{name}_charge")).map(|charge| (name, charge)));
         }
-        let runs_without = shared.iter().find(|(name, _)| name == "runs_without").unwrap();
-        Self { steps, charges, runs_without: runs_without.1.as_function().unwrap().clone(), _lua: lua }
+        Self { steps, charges, shared, lua }
+    }
+
+    /// A function of a further file, which sees what the shared ones define.
+    pub(crate) fn extended(&self, file: &str, text: &str, name: &str) -> Function {
+        named(&load(&self.lua, file, text, &self.shared).unwrap(), name)
+    }
+
+    /// A level as `hold.lua` takes it, of which nothing is spent or held.
+    pub(crate) fn level(&self, params: &Params, phase: Micros) -> Table {
+        let level = self.lua.create_table().unwrap();
+        level.set("step", &self.steps[params.name()]).unwrap();
+        level.set("charge", &self.charges[params.name()]).unwrap();
+        level.set("p", params.lua_params()).unwrap();
+        level.set("s", false).unwrap();
+        level.set("ledger", self.lua.create_table().unwrap()).unwrap();
+        level.set("phase", phase as f64).unwrap();
+        level
+    }
+
+    /// A text and numbers behind it.
+    pub(crate) fn list(&self, first: &str, rest: &Numbers) -> Table {
+        let list = self.lua.create_sequence_from(rest.iter().copied()).unwrap();
+        list.raw_insert(1, first).unwrap();
+        list
     }
 
     /// The state without so many of the units that were spent at a mark; see [`TakesBack::ByMark`].
     ///
     /// [`TakesBack::ByMark`]: crate::algorithm::TakesBack::ByMark
     pub(crate) fn without(&self, state: &State, mark: f64, units: i64) -> State {
-        let left: Numbers = self.runs_without.call((state.encode(), mark, units as f64)).unwrap();
+        let left: Numbers = named(&self.shared, "runs_without").call((state.encode(), mark, units as f64)).unwrap();
         State::decode(state.algorithm(), &left).unwrap()
     }
 
@@ -105,6 +128,10 @@ impl Halves {
             (lua, rust) => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", place()),
         }
     }
+}
+
+fn named(defined: &[(String, Value)], name: &str) -> Function {
+    defined.iter().find(|(own, _)| own == name).unwrap().1.as_function().unwrap().clone()
 }
 
 /// Runs a file, which sees what `shared` says: what it defines at its top level.

@@ -3,7 +3,7 @@
 mod charge;
 pub(crate) mod check;
 mod examples;
-mod lua;
+pub(crate) mod lua;
 #[cfg(feature = "proto")]
 mod message;
 mod rate;
@@ -16,7 +16,8 @@ mod window;
 pub(crate) use spec::Spec;
 
 use lua::Halves;
-use trace::{Events, Step, examples, replay};
+pub(crate) use trace::examples;
+use trace::{Events, Step, replay};
 
 use super::{LIST, Params, State};
 use crate::domain::{Ask, Decision, ask::MAX_COST, time::MAX_MOMENT};

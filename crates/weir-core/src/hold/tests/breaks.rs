@@ -10,20 +10,33 @@ use super::{
 };
 use crate::{
     algorithm::Params,
-    domain::{Micros, time::SECOND},
+    domain::time::SECOND,
     testing::{Random, cases},
 };
 
-const STORM: Faults = Faults {
-    lose: 10,
-    duplicate: 10,
-    delay: 10,
-    crash_every: 400_000,
-    pause_every: 200_000,
-    cut_every: 130_000,
-    reset_every: 230_000,
-    drift: true,
-};
+/// Everything at once; and holders that are cut off again and again, with messages that take long.
+const FAULTS: [Faults; 2] = [
+    Faults {
+        lose: 10,
+        duplicate: 10,
+        delay: 10,
+        crash_every: 400_000,
+        pause_every: 200_000,
+        cut_every: 130_000,
+        reset_every: 230_000,
+        drift: true,
+    },
+    Faults {
+        lose: 20,
+        duplicate: 0,
+        delay: 3,
+        crash_every: 0,
+        pause_every: 300_000,
+        cut_every: 80_000,
+        reset_every: 0,
+        drift: true,
+    },
+];
 
 /// Limits of a few hundred a second, as their definitions are, so that each is reached within a second.
 fn limits() -> Vec<(Vec<Params>, Vec<Definition>)> {
@@ -68,15 +81,17 @@ fn limits() -> Vec<(Vec<Params>, Vec<Definition>)> {
     ]
 }
 
-fn case(params: Vec<Params>, broken: Option<Break>, length: Micros) -> Case {
-    Case { params, holders: 3, load: Load::Wild, length, faults: STORM, broken }
+fn case(params: Vec<Params>, broken: Option<Break>, faults: Faults) -> Case {
+    Case { params, holders: 3, load: Load::Wild, length: SECOND, faults, broken }
 }
 
 #[test]
 fn no_fault_lets_more_pass_than_the_limit() {
     for (params, definitions) in limits() {
-        let case = case(params, None, SECOND);
-        cases(6, |seed: &Random| assert_within(&case, &definitions, &run(&case, seed)));
+        for faults in FAULTS {
+            let case = case(params.clone(), None, faults);
+            cases(4, |seed: &Random| assert_within(&case, &definitions, &run(&case, seed)));
+        }
     }
 }
 
@@ -97,7 +112,7 @@ const BREAKS: [Break; 13] = [
 ];
 
 /// Worlds until a break shows.
-const MOST_WORLDS: u64 = 400;
+const MOST_WORLDS: u64 = 1_000;
 
 #[test]
 fn every_break_of_the_protocol_is_found() {
@@ -106,7 +121,8 @@ fn every_break_of_the_protocol_is_found() {
         let limits = limits();
         let found = (0..MOST_WORLDS).find_map(|number| {
             let (params, definitions) = &limits[number as usize % limits.len()];
-            let case = case(params.clone(), Some(broken), SECOND);
+            let faults = FAULTS[number as usize / limits.len() % 2];
+            let case = case(params.clone(), Some(broken), faults);
             let outcome = run(&case, &Random::new(number));
             find_beyond(&case, definitions, &outcome).map(|(units, _)| (number + 1, units))
         });

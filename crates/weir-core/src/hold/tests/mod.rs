@@ -4,6 +4,7 @@
 mod breaks;
 mod broken;
 mod event;
+mod lua;
 mod model;
 mod oracle;
 mod search;

@@ -221,7 +221,7 @@ fn no_order_of_events_lets_more_pass_than_the_limit() {
         Left { copies: 1, checks: 2, ..SCOPE },
         Left { renewals: 1, checks: 2, ..SCOPE },
         Left { resets: 1, ..SCOPE },
-        Left { checks: 4, ..SCOPE },
+        Left { checks: 4, time: 2, ..SCOPE },
     ] {
         println!("{scope:?}: {} states", Search::new(None).exhaust(scope));
     }

@@ -6,7 +6,7 @@ use crate::{
     algorithm::{Params, State},
     domain::{Charge, Decision, Key, Micros},
     hold::{Grant, Ledger, Ledgers, Outstanding, Renewal, expire, renew},
-    plan::{Level, Limit, Origin, Plan, States, decide},
+    plan::{Decisions, Level, Limit, Origin, Plan, States, decide},
 };
 
 /// The limits on one key, root first.
@@ -58,20 +58,26 @@ impl Store {
         cost: i64,
         renewal: Option<&Renewal>,
     ) -> (bool, Option<Grant>) {
-        self.now = now;
-        let plan = limits.plan(cost);
-        assert!(plan.is_holdable());
         let (decisions, grant) = match renewal {
             Some(renewal) => {
-                let (decisions, grant) = renew(&plan, self, now, renewal);
+                let (decisions, grant) = self.renew(limits, now, cost, renewal);
                 (decisions, Some(grant))
             }
             None => {
+                self.now = now;
+                let plan = limits.plan(cost);
                 expire(&plan, self, now);
                 (decide(&plan, self, now), None)
             }
         };
         (decisions.iter().all(|decision: &Decision| decision.allowed), grant)
+    }
+
+    pub(super) fn renew(&mut self, limits: &Limits, now: Micros, cost: i64, renewal: &Renewal) -> (Decisions, Grant) {
+        self.now = now;
+        let plan = limits.plan(cost);
+        assert!(plan.is_holdable());
+        renew(&plan, self, now, renewal)
     }
 
     /// Charges what was granted, as if it were spent.
