@@ -184,7 +184,8 @@ fn step_under(level: &Level<'_>, state: Option<&State>, held: Outstanding, ask: 
     (decision, next)
 }
 
-fn passes(plan: &Plan<'_>, decisions: &Decisions) -> bool {
+/// Whether no level that counts refuses.
+pub(super) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
     plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }
 

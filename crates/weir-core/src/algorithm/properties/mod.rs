@@ -3,6 +3,7 @@
 mod charge;
 pub(crate) mod check;
 mod examples;
+mod idle;
 pub(crate) mod lua;
 #[cfg(feature = "proto")]
 mod message;
