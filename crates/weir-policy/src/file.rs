@@ -115,6 +115,9 @@ impl Reader {
         let Some(entries) = self.map(node, "a node", NODE_KEYS) else { return };
         let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
         let factor = find("factor").map_or(place.factor, |node| self.factor(node, place.factor));
+        if factor == 0.0 {
+            self.domain.lift(place.node);
+        }
         let mut limits = place.limits;
         if let Some(node) = find("limits") {
             let compiled = self.limits(node, place, factor);

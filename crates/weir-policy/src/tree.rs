@@ -45,6 +45,8 @@ struct Node {
     patterns: Vec<(Pattern, NodeId)>,
     any: Option<NodeId>,
     limits: Range<u32>,
+    /// A factor of 0 lifts its limits.
+    is_lifted: bool,
 }
 
 /// A segment with `*` in it, each standing for any bytes.
@@ -151,6 +153,11 @@ impl Domain {
         self.nodes[node as usize].limits = start..self.limits.len() as u32;
     }
 
+    /// Says of a node that a factor of 0 lifts its limits.
+    pub(crate) fn lift(&mut self, node: NodeId) {
+        self.nodes[node as usize].is_lifted = true;
+    }
+
     /// Every limit.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.limits.iter()
@@ -217,6 +224,27 @@ impl Domain {
             }
         }
         Ok(levels)
+    }
+
+    /// Whether a key meets any limit, also one that a factor of 0 lifts, or a descriptor that says `unlimited`.
+    pub fn is_matched(&self, key: &Key) -> bool {
+        self.are_matched(key.segments(), key.depth())
+    }
+
+    /// The same for the segments of a key.
+    pub(crate) fn are_matched<'s>(&self, segments: impl Iterator<Item = &'s [u8]>, depth: usize) -> bool {
+        let mut walk = self.walk_along(segments);
+        match &self.descriptors {
+            None => walk.any(|(.., node)| self.decides_at(node)),
+            Some(_) => walk.last().is_some_and(|(last, _, node)| last == depth && self.decides_at(node)),
+        }
+    }
+
+    /// Whether a node has limits, or says that there are none.
+    fn decides_at(&self, node: NodeId) -> bool {
+        let rule = self.descriptors.as_deref().and_then(|descriptors| descriptors.rule(node));
+        let is_lifted = self.nodes[node as usize].is_lifted || rule.is_some_and(|rule| rule.unlimited);
+        is_lifted || !self.limits_at(node).is_empty()
     }
 
     /// The same in a domain of descriptors.

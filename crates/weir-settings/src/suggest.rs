@@ -10,6 +10,12 @@ pub fn unknown(what: &str, word: &str, known: &[&str]) -> String {
 
 /// The known word that is few typing errors away, if any.
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let distance = |near: &&str| strsim::damerau_levenshtein(word, near);
-    known.iter().copied().min_by_key(distance).filter(|near| distance(near) <= near.len().max(3) / 2)
+    let near = known.iter().filter_map(|known| Some((distance(word, known)?, *known)));
+    near.min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}
+
+/// How many typing errors are between a word and a known one; `None`: too many for it to be meant.
+pub fn distance(word: &str, known: &str) -> Option<usize> {
+    let distance = strsim::damerau_levenshtein(word, known);
+    (distance <= known.len().max(3) / 2).then_some(distance)
 }
