@@ -2,7 +2,7 @@
 
 use weir_policy::Policy;
 
-use super::{AppError, policy::load, security::Security, worst_case::WorstCase};
+use super::{AppError, policy, security::Security, worst_case::WorstCase};
 use crate::{config::Settings, telemetry::Metrics};
 
 /// The configuration that would be in force.
@@ -23,10 +23,9 @@ pub struct Loaded {
 /// [`AppError`]: why `serve` would not start.
 pub fn check(settings: &Settings) -> Result<Loaded, AppError> {
     let security = Security::open(settings, &Metrics::with_settings(&settings.metrics))?;
-    let policy = if settings.limits.as_os_str().is_empty() {
-        Policy::empty()
-    } else {
-        load(settings).map_err(AppError::Policy)?.0
+    let policy = match policy::is_named(settings)? {
+        true => policy::load(settings).map_err(AppError::Policy)?.0,
+        false => Policy::empty(),
     };
     Ok(Loaded {
         domains: policy.domains().count(),

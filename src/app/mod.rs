@@ -73,14 +73,14 @@ impl App {
     /// # Errors
     /// [`AppError`] names the cause.
     pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
-        let has_policy = !settings.limits.as_os_str().is_empty();
+        let has_policy = policy::is_named(&settings)?;
         let metrics = Metrics::with_settings(&settings.metrics);
         // Also without a policy, which has no files then: SIGHUP would end a process that does not listen to it.
         let reload = Reload::new("limits", watch(&settings.limits), metrics.reads_given_up("limits"));
         let (policy, empty) = if has_policy {
             load(&settings).map_err(AppError::Policy)?
         } else {
-            warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
+            warn!("no policy (allow_all): every check in the default domain that brings no limits is allowed");
             (Policy::empty().under(&settings.policy_rules()), Vec::new())
         };
         metrics.policy_loaded();

@@ -7,6 +7,7 @@ use weir_policy::Policy;
 use weir_settings::Problems;
 use weir_store::AnyStore;
 
+use super::AppError;
 use crate::{config::Settings, limiter::Limiter};
 
 /// The policy as it was loaded last.
@@ -18,6 +19,18 @@ pub struct PolicyInForce {
 
 /// A policy, and its files that hold nothing.
 pub type LoadedPolicy = (Policy, Vec<PathBuf>);
+
+/// Whether these settings name a policy.
+///
+/// # Errors
+/// Without one the settings must say that everything is to be allowed; that is no more than a policy forgotten otherwise.
+pub fn is_named(settings: &Settings) -> Result<bool, AppError> {
+    match (settings.limits.as_os_str().is_empty(), settings.allow_all) {
+        (true, false) => Err(AppError::NoPolicy),
+        (false, true) => Err(AppError::PolicyAndNone(settings.limits.display().to_string())),
+        (is_none, _) => Ok(!is_none),
+    }
+}
 
 /// Loads the policy of these settings, and logs what a person should know of it.
 pub fn load(settings: &Settings) -> Result<LoadedPolicy, Problems> {

@@ -1,7 +1,5 @@
 //! The client of the commands that call a service.
 
-use std::future::Future;
-
 use clap::Args;
 use hyper::header::HeaderValue;
 use hyper_util::rt::TokioIo;
@@ -21,6 +19,9 @@ pub struct Client {
     #[command(flatten)]
     options: Options,
 }
+
+/// How tonic begins what it says of an answer without a gRPC status.
+const NOT_GRPC: &str = "grpc-status header missing";
 
 /// A service to which every call carries the token.
 pub type Service = InterceptedService<Channel, ByToken>;
@@ -61,19 +62,21 @@ impl Client {
         let channel = channel.map_err(|error| format!("cannot reach a service at {destination}: {}", cause(&error)))?;
         Ok(InterceptedService::new(channel, token))
     }
+}
 
-    /// Waits for a call, as long as was asked for.
-    pub async fn call<T>(&self, call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, Failure> {
-        match call.await {
-            Ok(response) => Ok(response.into_inner()),
-            Err(status) => {
-                let code = status.code();
-                // The cause of a broken connection, such as a rejected certificate, is not in the message.
-                let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);
-                let inner = std::error::Error::source(&status).filter(|_| broken).map(cause);
-                Err(Failure(format!("{} ({code:?})", inner.as_deref().unwrap_or(status.message()))))
-            }
-        }
+/// Why a call failed.
+pub fn failure(status: &Status) -> Failure {
+    let code = status.code();
+    if status.message().starts_with(NOT_GRPC) {
+        return Failure(
+            "an HTTP server answers there, and not gRPC: by default the gRPC port is 8081, and HTTP is 8080".to_owned(),
+        );
+    }
+    // The cause of a broken connection, such as a rejected certificate, is not in the message.
+    let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);
+    match std::error::Error::source(status).filter(|_| broken) {
+        Some(error) => Failure(cause(error)),
+        None => Failure(format!("{} ({code:?})", status.message())),
     }
 }
 

@@ -5,7 +5,11 @@ use std::process::ExitCode;
 use clap::Args;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use super::{CommandResult, NO, block_on, client::Client, out::say};
+use super::{
+    CommandResult, NO, block_on,
+    client::{Client, failure},
+    out::say,
+};
 
 /// Query the health of a service
 ///
@@ -27,8 +31,9 @@ impl Health {
         let request = HealthCheckRequest { service: self.service };
         let answer = block_on(async {
             let mut service = HealthClient::new(self.client.connect().await?);
-            self.client.call(service.check(request)).await
-        })?;
+            service.check(request).await.map_err(|status| failure(&status))
+        })?
+        .into_inner();
         let name = answer.status().as_str_name();
         if self.json {
             say(serde_json::json!({ "status": name }))?;

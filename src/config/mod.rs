@@ -1,16 +1,13 @@
 //! The settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
 //! then flags.
 
+mod flags;
 mod source;
 mod store;
 
 use std::path::{Path, PathBuf};
 
-use figment::{
-    Figment, Profile,
-    providers::Serialized,
-    value::{Dict, Value},
-};
+use figment::{Figment, Profile, providers::Serialized, value::Value};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -22,6 +19,8 @@ use weir_policy::Rules;
 use weir_server::ShutdownSettings;
 use weir_settings::{Problems, Time};
 use weir_store::StoreSettings;
+
+pub use flags::Flags;
 
 use crate::{
     auth::AuthSettings,
@@ -36,8 +35,10 @@ const MAX_CONCURRENT_REQUESTS: usize = 10_000_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// The policy: a file or a directory. Empty: none, so that everything passes.
+    /// The policy: a file or a directory. Empty: none, which `allow_all` must permit.
     pub limits: PathBuf,
+    /// Serves without a policy.
+    pub allow_all: bool,
     /// How often the policy's files are looked at.
     pub limits_poll: Time,
     /// Whether each policy file must end with a line `...`.
@@ -70,6 +71,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             limits: PathBuf::new(),
+            allow_all: false,
             limits_poll: Time(500_000),
             limits_require_end_marker: false,
             limit_spec: LimitSpecRule::default(),
@@ -96,15 +98,6 @@ pub enum LimitSpecRule {
     Allow,
     /// The request is rejected.
     Deny,
-}
-
-/// Settings from flags, which take precedence over all others.
-#[derive(Clone, Debug, Default)]
-pub struct Flags {
-    /// `--limits`.
-    pub limits: Option<PathBuf>,
-    /// `--store`.
-    pub store: Option<String>,
 }
 
 /// Why there are no settings.
@@ -203,19 +196,6 @@ impl Settings {
             return wrong("grpc.workers and http.workers are at most 1024; 0 means one for each core");
         }
         Ok(self)
-    }
-}
-
-impl Flags {
-    fn dict(&self) -> Dict {
-        let mut dict = Dict::new();
-        if let Some(limits) = &self.limits {
-            dict.insert("limits".to_owned(), Value::from(limits.to_string_lossy().into_owned()));
-        }
-        if let Some(store) = &self.store {
-            dict.insert("store".to_owned(), Value::from(Dict::from([("url".to_owned(), Value::from(store.clone()))])));
-        }
-        dict
     }
 }
 
