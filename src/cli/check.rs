@@ -16,8 +16,8 @@ use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 
 /// Check whether a request is allowed, and charge it
 ///
-/// The key is a path, root first: `weir check user alex trade`. Exit code 0: allowed; 1: refused; 2: an error. A cost of 0
-/// peeks; a negative cost refunds.
+/// The key is a path, root first: `weir check user alex trade`. A cost of 0 is a preview, which charges nothing; a negative cost
+/// is a refund. Exit code 0: allowed, also where no limit applies, which is a warning; 1: refused; 2: an error.
 #[derive(Args)]
 pub struct Check {
     /// The key's segments, root first
