@@ -153,9 +153,14 @@ impl Domain {
         self.nodes[node as usize].limits = start..self.limits.len() as u32;
     }
 
-    /// Says of a node that a factor of 0 lifts its limits.
+    /// A factor of 0 lifts the limits of a node.
     pub(crate) fn lift(&mut self, node: NodeId) {
         self.nodes[node as usize].is_lifted = true;
+    }
+
+    /// Whether a factor of 0 lifts the limits of a node.
+    pub fn is_lifted(&self, node: NodeId) -> bool {
+        self.nodes[node as usize].is_lifted
     }
 
     /// Every limit.
