@@ -5,13 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_core::domain::{Micros, time::parse_duration};
 
-use super::{
-    CommandResult, Failure, NO, block_on,
-    client::{Client, failure},
-    hint,
-    out::say,
-    render::Decided,
-};
+use super::{CommandResult, Failure, NO, block_on, client::Client, hint, out::say, render::Decided};
 use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 
 /// Check whether a request is allowed, and charge it
@@ -63,7 +57,7 @@ impl Check {
                 Ok(answer) => answer.into_inner(),
                 Err(status) => {
                     let hint = hint::after(&status, &mut service, &domain, &key).await;
-                    return Err(Failure(failure(&status).0 + hint.as_deref().unwrap_or_default()));
+                    return Err(Failure(self.client.failure(&status).0 + hint.as_deref().unwrap_or_default()));
                 }
             };
             if answer.levels.is_empty() && self.factor != Some(0.0) {

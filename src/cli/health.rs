@@ -5,11 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 
-use super::{
-    CommandResult, NO, block_on,
-    client::{Client, failure},
-    out::say,
-};
+use super::{CommandResult, NO, block_on, client::Client, out::say};
 
 /// Query the health of a service
 ///
@@ -31,7 +27,7 @@ impl Health {
         let request = HealthCheckRequest { service: self.service };
         let answer = block_on(async {
             let mut service = HealthClient::new(self.client.connect().await?);
-            service.check(request).await.map_err(|status| failure(&status))
+            service.check(request).await.map_err(|status| self.client.failure(&status))
         })?
         .into_inner();
         let name = answer.status().as_str_name();

@@ -4,12 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{
-    CommandResult, block_on,
-    client::{Client, failure},
-    hint,
-    out::say,
-};
+use super::{CommandResult, block_on, client::Client, hint, out::say};
 use crate::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
 
 /// Reset a key: forget its counts
@@ -38,7 +33,7 @@ impl Reset {
         let request = ResetRequest { domain: self.domain, key: self.key, subtree: self.subtree };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
-            let answer = service.reset(request).await.map_err(|status| failure(&status))?.into_inner();
+            let answer = service.reset(request).await.map_err(|status| self.client.failure(&status))?.into_inner();
             if !answer.existed && !self.subtree {
                 hint::warn_of_unlimited(&mut service, &domain, &key).await;
             }

@@ -23,6 +23,7 @@ use weir_settings::{
 pub use options::Options;
 
 use crate::Listen;
+use unexpected::{Plain, Unexpected, explained};
 
 /// An address as a person gives it: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
 #[derive(Clone, Debug)]
@@ -97,6 +98,7 @@ impl Trust<'_> {
 pub struct Destination {
     listen: Listen,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    unexpected: Unexpected,
 }
 
 /// A byte stream.
@@ -115,7 +117,7 @@ impl Destination {
             return if trust.is_set() {
                 Err(format!("http://{listen} is not encrypted; write https:// where --tls-… is to count"))
             } else {
-                Ok(Self { listen, tls: None })
+                Ok(Self { listen, tls: None, unexpected: Unexpected::default() })
             };
         }
         let Listen::Tcp(host) = &listen else { return Err("--tls-…: a unix socket is not encrypted".to_owned()) };
@@ -124,7 +126,7 @@ impl Destination {
         let name = server_name(if trust.server_name.is_empty() { host } else { trust.server_name })?;
         let mut config = trust.paths.read().and_then(|texts| trust.paths.config(&texts))?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { tls: Some((Arc::new(config).into(), name)), listen })
+        Ok(Self { tls: Some((Arc::new(config).into(), name)), listen, unexpected: Unexpected::default() })
     }
 
     /// A new connection.
@@ -140,10 +142,15 @@ impl Destination {
         Ok(match &self.tls {
             Some((connector, name)) => {
                 let connected = connector.connect(name.clone(), stream).await;
-                Box::new(connected.map_err(unexpected::explained)?)
+                Box::new(connected.map_err(explained)?)
             }
-            None => Box::new(unexpected::Plain::new(stream, self.authority())),
+            None => Box::new(Plain::new(stream, self.authority(), Arc::clone(&self.unexpected))),
         })
+    }
+
+    /// Why it cannot be called without TLS, if one of the connections has shown that.
+    pub fn unexpected(&self) -> Option<&str> {
+        self.unexpected.get().map(String::as_str)
     }
 
     /// The scheme of its URIs.

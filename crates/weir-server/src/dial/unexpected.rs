@@ -3,6 +3,7 @@
 use std::{
     io::{self, ErrorKind},
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll, ready},
 };
 
@@ -18,16 +19,20 @@ const TLS_HANDSHAKE: u8 = 22;
 /// How an answer in HTTP/1 begins. HTTP/2 begins with the length of its first frame, which is far below.
 const HTTP_1: u8 = b'H';
 
+/// What was unexpected of a server, once it is known. An HTTP/2 client may hide the error of its connection behind another one.
+pub(super) type Unexpected = Arc<OnceLock<String>>;
+
 /// A connection without TLS, whose first byte shows whether the server speaks HTTP/2.
 pub(super) struct Plain {
     stream: TcpStream,
     /// Until the first byte: the server's address.
     authority: Option<String>,
+    told: Unexpected,
 }
 
 impl Plain {
-    pub(super) fn new(stream: TcpStream, authority: &str) -> Self {
-        Self { stream, authority: Some(authority.to_owned()) }
+    pub(super) fn new(stream: TcpStream, authority: &str, told: Unexpected) -> Self {
+        Self { stream, authority: Some(authority.to_owned()), told }
     }
 }
 
@@ -42,7 +47,7 @@ impl Plain {
             HTTP_1 => format!("{authority} answers in HTTP/1, which is not gRPC"),
             _ => return None,
         };
-        Some(io::Error::new(ErrorKind::InvalidData, told))
+        Some(io::Error::new(ErrorKind::InvalidData, self.told.get_or_init(|| told).as_str()))
     }
 
     /// The reason why nothing can be written: a server that has closed the connection has said why before.
