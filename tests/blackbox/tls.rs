@@ -48,7 +48,7 @@ fn a_service_is_believed_by_its_authority_and_its_name() {
         (&server.grpc, &["--tls-ca", text(&ca)], "not valid for name"),
         (&by_name, &["--tls-ca", "/nowhere.pem"], "/nowhere.pem: No such file"),
         (&format!("http://{}", server.grpc), &["--tls-ca", text(&ca)], "is not encrypted"),
-        (&server.grpc, &[], &format!("{0} wants TLS: write https://{0} ", server.grpc)),
+        (&server.grpc, &[], &format!("write https://{} (--tls-ca FILE", server.grpc)),
     ] {
         let run = ask(address, options);
         assert_eq!(run.code, 2, "{address} {options:?}: {}", run.out);

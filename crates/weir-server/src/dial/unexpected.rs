@@ -34,39 +34,40 @@ impl Plain {
     pub(super) fn new(stream: TcpStream, authority: &str, told: Unexpected) -> Self {
         Self { stream, authority: Some(authority.to_owned()), told }
     }
-}
 
-impl Plain {
-    /// What is wrong with a server that begins with this byte.
-    fn unexpected(&mut self, first: u8) -> Option<io::Error> {
+    /// What is wrong with a server whose answer begins with this byte, or ends before the first.
+    fn unexpected(&mut self, first: Option<u8>) -> Option<io::Error> {
         let authority = self.authority.take()?;
+        let https = format!("write https://{authority} (--tls-ca FILE for a CA of your own)");
         let told = match first {
-            TLS_ALERT | TLS_HANDSHAKE => {
-                format!("{authority} wants TLS: write https://{authority} (--tls-ca FILE for a CA of your own)")
-            }
-            HTTP_1 => format!("{authority} answers in HTTP/1, which is not gRPC"),
-            _ => return None,
+            Some(TLS_ALERT | TLS_HANDSHAKE) => format!("{authority} wants TLS: {https}"),
+            Some(HTTP_1) => format!("{authority} answers in HTTP/1, which is not gRPC"),
+            Some(_) => return None,
+            // The last words of a server may be lost with its connection.
+            None => format!("{authority} closed the connection without an answer; if it wants TLS, {https}"),
         };
         Some(io::Error::new(ErrorKind::InvalidData, self.told.get_or_init(|| told).as_str()))
     }
 
-    /// The reason why nothing can be written: a server that has closed the connection has said why before.
+    /// The reason why nothing can be written: a server that has closed the connection may have said why.
     fn reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
-        match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
-            Poll::Ready(Ok(())) => buffer.filled().first().and_then(|first| self.unexpected(*first)).unwrap_or(error),
-            _ => error,
-        }
+        // Whatever it comes to, there is a byte or there is none.
+        let _ = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        self.unexpected(buffer.filled().first().copied()).unwrap_or(error)
     }
 }
 
 impl AsyncRead for Plain {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        let first = buffer.filled().get(before).filter(|_| self.authority.is_some());
-        Poll::Ready(first.and_then(|first| self.unexpected(*first)).map_or(Ok(()), Err))
+        let (before, has_room) = (buffer.filled().len(), buffer.remaining() > 0);
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        if self.authority.is_none() || !has_room {
+            return Poll::Ready(read);
+        }
+        let first = buffer.filled().get(before).copied();
+        Poll::Ready(self.unexpected(first).map_or(read, Err))
     }
 }
 
