@@ -31,9 +31,9 @@ pub fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
     match environment.text("BACKEND_TYPE") {
         None | Some("redis") => {}
         Some("memcache") => {
-            sheet.set("store.url", "memory", "BACKEND_TYPE: memcached is no store here.");
+            sheet.set("store.url", "memory", "BACKEND_TYPE: memcached is not supported.");
             sheet.to_do.push(
-                "BACKEND_TYPE: memcached is no store here; in memory each replica counts for itself, so name a Redis in \
+                "BACKEND_TYPE: memcached is not supported; in memory each replica counts for itself, so name a Redis in \
                  store.url where several are to count together"
                     .to_owned(),
             );

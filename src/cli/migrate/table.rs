@@ -44,7 +44,7 @@ pub fn find(name: &str) -> Option<&'static Variable> {
     TABLE.iter().find(|variable| variable.covers(name))
 }
 
-const MEMCACHED: &str = "memcached is no store here: it cannot decide in one step; see BACKEND_TYPE";
+const MEMCACHED: &str = "memcached is not supported: it cannot decide in one atomic step; see BACKEND_TYPE";
 const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
 const XDS: &str = "policies are files; see CONFIG_TYPE";
 const NO_WAIT: &str = "the service starts and answers without its store, and reconnects continuously";
@@ -52,12 +52,12 @@ const NO_WAIT: &str = "the service starts and answers without its store, and rec
 /// All variables, in the order of that service's parts.
 pub const TABLE: &[Variable] = &[
     // Where it listens.
-    Variable::new("HOST", Setting("http.listen"), "with PORT; the default there is every address, here loopback alone"),
+    Variable::new("HOST", Setting("http.listen"), "with PORT; the default there is every address, here only loopback"),
     Variable::new("PORT", Setting("http.listen"), "JSON, health and metrics"),
     Variable::new(
         "GRPC_HOST",
         Setting("grpc.listen"),
-        "with GRPC_PORT; the default there is every address, here loopback alone",
+        "with GRPC_PORT; the default there is every address, here only loopback",
     ),
     Variable::new("GRPC_PORT", Setting("grpc.listen"), ""),
     Variable::new("GRPC_UDS", Setting("grpc.listen"), "`unix:PATH`; takes precedence over GRPC_HOST and GRPC_PORT"),
@@ -71,41 +71,37 @@ pub const TABLE: &[Variable] = &[
     Variable::new(
         "GRPC_MAX_CONNECTION_AGE_GRACE",
         Setting("grpc.max_connection_age_grace"),
-        "the default there is 1h, here 30s; open streams are told before",
+        "the default there is 1h, here 30s; then open streams end with UNAVAILABLE",
     ),
-    Variable::new("GRPC_SERVER_USE_TLS", Setting("grpc.tls.cert"), "on where there is a certificate"),
+    Variable::new("GRPC_SERVER_USE_TLS", Setting("grpc.tls.cert"), "TLS is on if there is a certificate"),
     Variable::new("GRPC_SERVER_TLS_CERT", Setting("grpc.tls.cert"), "read again when it changes"),
     Variable::new("GRPC_SERVER_TLS_KEY", Setting("grpc.tls.key"), "read again when it changes"),
     Variable::new(
         "GRPC_CLIENT_TLS_CACERT",
         Setting("grpc.tls.client_ca"),
-        "clients need a certificate, and with it may check; to read /metrics and to reset keys takes a role of `auth.file`",
+        "clients need a certificate, which gives the role `check`; /metrics and resets need roles from `auth.file`",
     ),
     Variable::new(
         "GRPC_CLIENT_TLS_SAN",
         Setting("grpc.tls.client_names"),
-        "a list, also of URIs and with `*`; `auth.file` tells more callers apart",
+        "a list, also of URIs and with `*`; `auth.file` gives clients different roles",
     ),
     // The rules.
-    Variable::new("CONFIG_TYPE", Setting("limits"), "`FILE` alone: policies are files; there is no xDS client"),
+    Variable::new("CONFIG_TYPE", Setting("limits"), "only `FILE`: policies are files; there is no xDS client"),
     Variable::new(
         "RUNTIME_ROOT",
         Setting("limits"),
-        "root, subdirectory and app directory joined; hidden files are skipped, and only *.yaml and *.yml are read, none of deeper directories",
+        "root, subdirectory and app directory joined; only *.yaml and *.yml are read, no hidden files and no subdirectories",
     ),
     Variable::new("RUNTIME_SUBDIRECTORY", Setting("limits"), ""),
     Variable::new("RUNTIME_APPDIRECTORY", Setting("limits"), ""),
-    Variable::new(
-        "RUNTIME_WATCH_ROOT",
-        Nothing,
-        "files are looked at every `limits_poll`, whichever way they are replaced",
-    ),
+    Variable::new("RUNTIME_WATCH_ROOT", Nothing, "files are checked every `limits_poll`, however they are replaced"),
     Variable::new("RUNTIME_IGNOREDOTFILES", Nothing, "hidden files are always skipped"),
     Variable::new("MERGE_DOMAIN_CONFIG", Setting("envoy.merge_domains"), ""),
     Variable::new(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
         Missing,
-        "a policy that is not valid stops the start (exit code 2), with file and line; later ones change nothing",
+        "an invalid policy at start is an error (exit code 2) with file and line; a later one changes nothing",
     ),
     Variable::new(
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
@@ -123,10 +119,10 @@ pub const TABLE: &[Variable] = &[
     Variable::new("SHADOW_MODE", Setting("envoy.shadow_mode"), ""),
     Variable::new("QUOTA_MODE", Setting("envoy.quota_mode"), ""),
     // Where counts live.
-    Variable::new("BACKEND_TYPE", Setting("store.url"), "`redis`; memcached is no store here"),
+    Variable::new("BACKEND_TYPE", Setting("store.url"), "`redis`; memcached is not supported"),
     Variable::new("REDIS_TYPE", Setting("store.url"), "`redis://`, `redis-sentinel://`, `redis-cluster://`"),
     Variable::new("REDIS_SOCKET_TYPE", Setting("store.url"), "`unix`, which is the default there: `redis+unix://`"),
-    Variable::new("REDIS_URL", Setting("store.url"), "without its password, which is given apart"),
+    Variable::new("REDIS_URL", Setting("store.url"), "without its password; see REDIS_AUTH"),
     Variable::new(
         "REDIS_AUTH",
         Setting("store.redis.password"),
@@ -143,51 +139,47 @@ pub const TABLE: &[Variable] = &[
         "and `username`; never printed, give it as WEIR_STORE__REDIS__SENTINEL__PASSWORD or in `store.redis.sentinel.password_file`",
     ),
     Variable::new("REDIS_TLS", Setting("store.redis.tls.enabled"), "or `rediss://`"),
-    Variable::new(
-        "REDIS_TLS_CACERT",
-        Setting("store.redis.tls.ca"),
-        "instead of the authorities that the system trusts, not beside them",
-    ),
+    Variable::new("REDIS_TLS_CACERT", Setting("store.redis.tls.ca"), "replaces the system's CA certificates"),
     Variable::new("REDIS_TLS_CLIENT_CERT", Setting("store.redis.tls.cert"), "read again when it changes"),
     Variable::new("REDIS_TLS_CLIENT_KEY", Setting("store.redis.tls.key"), "read again when it changes"),
     Variable::new(
         "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
         Missing,
-        "names are always checked; `store.redis.tls.server_name` is the name to expect",
+        "names are always verified; `store.redis.tls.server_name` is the expected name",
     ),
     Variable::new(
         "REDIS_TIMEOUT",
         Setting("store.redis.connect_timeout"),
-        "there for dialling alone; what a check may take is `store.redis.command_timeout`, 100ms",
+        "there only for connecting; the time of a check is `store.redis.command_timeout`, 100ms",
     ),
     Variable::new("REDIS_OP_TIMEOUT", Setting("store.redis.command_timeout"), "proposed there, never released"),
     Variable::new(
         "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
         Setting("store.redis.required_for_readiness"),
-        "think twice: with a store that is down for all none is ready, and `on_store_failure` answers nobody",
+        "not recommended: if the store is down for all replicas, none is ready, and `on_store_failure` has no effect",
     ),
     Variable::new(
         "CACHE_KEY_PREFIX",
         Setting("store.redis.key_prefix"),
-        "with `weir:` behind it, so that the keys of both services stay apart",
+        "with `weir:` appended, so that the keys of both services stay apart",
     ),
-    Variable::new("EXPIRATION_JITTER_MAX_SECONDS", Nothing, "keys live as long as they mean something"),
+    Variable::new("EXPIRATION_JITTER_MAX_SECONDS", Nothing, "keys expire with the states that they hold"),
     Variable::new(
         "REDIS_POOL_SIZE",
         Nothing,
-        "checks share connections and round trips; `store.redis.pool_size` is 2, for a slow network more",
+        "checks share connections and round trips; `store.redis.pool_size` is 2; raise it for a slow network",
     ),
     Variable::new(
         "REDIS_PIPELINE_WINDOW",
         Nothing,
-        "checks that come while a round trip is under way share the next, without a timer",
+        "checks that arrive during a round trip share the next one, without a timer",
     ),
-    Variable::new("REDIS_PIPELINE_LIMIT", Nothing, "`store.redis.max_batch` bounds what shares a call of the script"),
     Variable::new(
-        "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+        "REDIS_PIPELINE_LIMIT",
         Nothing,
-        "the nodes of a Cluster are always asked at the same time",
+        "`store.redis.max_batch` is the maximum number of checks in one call of the script",
     ),
+    Variable::new("REDIS_CLUSTER_PIPELINE_PARALLELISM", Nothing, "the nodes of a Cluster are always asked in parallel"),
     Variable::new(
         "REDIS_POOL_ON_EMPTY_BEHAVIOR",
         Nothing,
@@ -199,24 +191,24 @@ pub const TABLE: &[Variable] = &[
     Variable::new(
         "REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR",
         Nothing,
-        "what a replica refuses is sent to the master within the check",
+        "a check that a replica rejects is resent to the master",
     ),
-    Variable::new("REDIS_PERSECOND", Missing, "limits of seconds are counted with all others, in `store.url`"),
+    Variable::new("REDIS_PERSECOND", Missing, "per-second limits are counted in `store.url`, like all others"),
     Variable::new("REDIS_PERSECOND_*", Missing, "see REDIS_PERSECOND"),
     Variable::new(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         Setting("store.near_cache.enabled"),
-        "for domains of `charge: all_or_nothing`; in others a refused request counts, so it is always asked about. `store.near_cache.max_entries` bounds it",
+        "only in domains with `charge: all_or_nothing`; in others a refused request is counted, in the store. `store.near_cache.max_entries` is its size",
     ),
     Variable::new(
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
         Missing,
-        "a key of the policy files here: `charge: all_or_nothing`, exactly and in one step",
+        "set `charge: all_or_nothing` in the policy file; it is one atomic step",
     ),
     Variable::new(
         "NEAR_LIMIT_RATIO",
         Missing,
-        "`weir_near_limit_total` counts passes that left under a fifth of the limit, which is the default there",
+        "`weir_near_limit_total` counts allowed checks that left less than a fifth of the limit, which is the default there",
     ),
     Variable::new("MEMCACHE_HOST_PORT", Missing, MEMCACHED),
     Variable::new("MEMCACHE_SRV", Missing, MEMCACHED),
@@ -233,7 +225,7 @@ pub const TABLE: &[Variable] = &[
         Setting("log.level"),
         "the default there is `warn`, here `info`: a few lines at start, end and reload",
     ),
-    Variable::new("LOG_FORMAT", Setting("log.format"), "JSON lines with other names of fields"),
+    Variable::new("LOG_FORMAT", Setting("log.format"), "JSON lines with other field names"),
     Variable::new("USE_PROMETHEUS", Nothing, "always: GET /metrics of http.listen"),
     Variable::new("PROMETHEUS_ADDR", Nothing, "metrics are served on http.listen"),
     Variable::new("PROMETHEUS_PATH", Missing, "the path is /metrics"),
@@ -244,17 +236,17 @@ pub const TABLE: &[Variable] = &[
     Variable::new("STATSD_PORT", Missing, STATSD),
     Variable::new("STATSD_PROTOCOL", Missing, STATSD),
     Variable::new("EXTRA_TAGS", Missing, "the scraper adds labels"),
-    Variable::new("STATS_FLUSH_INTERVAL", Nothing, "a scrape sees what is counted at that moment"),
-    Variable::new("DISABLE_STATS", Nothing, "nobody has to scrape"),
+    Variable::new("STATS_FLUSH_INTERVAL", Nothing, "each scrape has the current values"),
+    Variable::new("DISABLE_STATS", Nothing, "metrics are only served, never sent"),
     Variable::new("USE_DOG_STATSD", Missing, STATSD),
     Variable::new("USE_DOG_STATSD_MOGRIFIERS", Missing, STATSD),
     Variable::new("DOG_STATSD_MOGRIFIER*", Missing, STATSD),
     Variable::new(
         "TRACING_ENABLED",
         Setting("tracing.otlp_endpoint"),
-        "OTLP over gRPC, so another port than over HTTP, which is the default there",
+        "OTLP over gRPC, on another port than OTLP over HTTP, which is the default there",
     ),
-    Variable::new("TRACING_EXPORTER_PROTOCOL", Nothing, "OTLP over gRPC alone"),
+    Variable::new("TRACING_EXPORTER_PROTOCOL", Nothing, "only OTLP over gRPC"),
     Variable::new(
         "TRACING_SERVICE_NAME",
         Setting("tracing.service_name"),
@@ -265,13 +257,13 @@ pub const TABLE: &[Variable] = &[
     Variable::new(
         "TRACING_SAMPLING_RATE",
         Setting("tracing.sample_ratio"),
-        "for traces that begin here; a caller's flag stands above it",
+        "for traces that begin here; a client's sampled flag takes precedence",
     ),
     Variable::new("OTEL_EXPORTER_OTLP_HEADERS", Nothing, "the OpenTelemetry SDK reads it here too"),
     Variable::new(
         "OTEL_EXPORTER_OTLP_*",
         Missing,
-        "`tracing.otlp_endpoint` and `tracing.ca` name the collector; it knows the certificates of those behind it",
+        "`tracing.otlp_endpoint` and `tracing.ca` name the collector; it holds the credentials of the backends behind it",
     ),
 ];
 

@@ -67,6 +67,20 @@ pub async fn call(
     }
 }
 
+/// How long the machine, the service and a client take at most for a call that no store decides, until it is over.
+pub async fn longest_stall(mut client: RateLimiterClient<Channel>, over: Arc<AtomicBool>) -> Duration {
+    let (mut longest, mut since) = (Duration::ZERO, Instant::now());
+    while !over.load(Ordering::Relaxed) {
+        // The pause counts, so that no moment is left out.
+        tokio::time::sleep(PAUSE).await;
+        client.check(of_rule(0, check(&["without limits"]))).await.expect("an answer");
+        let now = Instant::now();
+        longest = longest.max(now - since);
+        since = now;
+    }
+    longest
+}
+
 pub async fn told(client: &mut RateLimiterClient<Channel>, request: CheckRequest) -> Told {
     match client.check(request).await {
         Ok(answer) => {

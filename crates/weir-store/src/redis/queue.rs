@@ -179,23 +179,28 @@ impl Queue {
     /// # Errors
     /// Why there is none: [`Failure::Shed`] where others went before, else [`Failure::Late`] of what was not sent, and
     /// [`Failure::Lost`] of what was.
-    pub async fn answer(&self, pending: Pending, deadline: Instant) -> Result<Decided, Failure> {
-        match timeout_at(deadline, pending.answer).await {
+    pub async fn answer(&self, mut pending: Pending, deadline: Instant) -> Result<Decided, Failure> {
+        match timeout_at(deadline, &mut pending.answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
-            Err(_) => Err(self.give_up(&pending.place)),
+            Err(_) => self.give_up(pending),
         }
     }
 
-    /// Why a part has no answer whose time is up; from now on it is not sent.
-    fn give_up(&self, place: &Place) -> Failure {
+    /// The answer to a part whose time is up; from now on it is not sent.
+    fn give_up(&self, Pending { mut answer, place }: Pending) -> Result<Decided, Failure> {
         let _waiters = self.waiters.lock();
+        // It may have come since the time was up. Only the queue knows that a part which it has just answered as late was not
+        // passed over.
+        if let Ok(answer) = answer.try_recv() {
+            return answer;
+        }
         let next = self.round_trips.load(Ordering::Relaxed) + 1;
-        match place.settle(GIVEN_UP) {
+        Err(match place.settle(GIVEN_UP) {
             Ok(()) if place.is_passed_over(next) => Failure::Shed,
             Ok(()) => Failure::Late,
             Err(sent) if place.is_passed_over(sent) => Failure::Shed,
             Err(_) => Failure::Lost("no reply in time".into()),
-        }
+        })
     }
 
     /// Takes what goes with the next round trip, at least one part and at most `most`. Parts that would be late are

@@ -34,6 +34,17 @@ async fn whose_time_is_up_is_told_and_not_sent() {
     assert!(matches!(queue.answer(in_time, later()).await, Err(Failure::Lost(_))), "dropped with its waiter");
 }
 
+#[tokio::test]
+async fn an_answer_that_comes_when_the_time_is_up_is_given() {
+    let queue = Queue::new(2);
+    let late = queue.push(Part::default(), Instant::now(), false).unwrap();
+    let in_time = queue.push(Part::default(), later(), false).unwrap();
+    let mut taken = queue.take(10, ROUND_TRIP).await;
+    assert_eq!(queue.give_up(late), Err(Failure::Late), "no other part went before");
+    taken[0].answer(Err(Failure::Closed));
+    assert_eq!(queue.give_up(in_time), Err(Failure::Closed));
+}
+
 /// Adds parts of so much work each, as one submitter.
 async fn submit(queue: &Arc<Queue>, parts: usize, work: u32, deadline: Instant) -> Vec<Result<Pending, Failure>> {
     let queue = Arc::clone(queue);
