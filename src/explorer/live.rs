@@ -27,8 +27,8 @@ struct Wanted {
 }
 
 /// The counters of a domain since its policy is in force, the shared store, and hot keys. `checks` are those that passed, were
-/// refused and failed. Of limits only those that have decided anything: number, allowed, limited, limited as a shadow, near.
-/// `latency` and the store's round trips are those of the whole service.
+/// refused and failed, `unmatched` those that met no limit. Of limits only those that have decided anything: number, allowed,
+/// limited, limited as a shadow, near. `latency` and the store's round trips are those of the whole service.
 pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain, search } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
@@ -53,6 +53,7 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
         "at_ms": explorer.0.started.elapsed().as_millis() as u64,
         "states": limiter.store().memory().stats().keys,
         "checks": counts.domain(domain.index),
+        "unmatched": counts.unmatched(domain.index),
         "degraded": degraded,
         "latency": buckets(Transport::ALL.map(|transport| limiter.metrics().check_duration(transport)).as_slice()),
         "store": limiter.store().shared().map(|shared| store(shared.redis())),
@@ -87,7 +88,7 @@ fn buckets(histograms: &[&Histogram]) -> Value {
     for other in &histograms[1..] {
         counts.iter_mut().zip(other.counts()).for_each(|(count, more)| *count += more);
     }
-    json!({ "bounds": first.bounds().as_slice(), "counts": counts.as_slice() })
+    json!({ "bounds": first.bounds().collect::<Vec<_>>(), "counts": counts })
 }
 
 /// One entry a key, with each of its limits; the first key first.

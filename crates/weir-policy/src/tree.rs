@@ -230,6 +230,16 @@ impl Domain {
         Ok(levels)
     }
 
+    /// Whether a key meets any limit, also one that a factor of 0 lifts, or a descriptor that says `unlimited`.
+    pub fn is_matched(&self, key: &Key) -> bool {
+        let Some(descriptors) = &self.descriptors else {
+            return self.walk(key).any(|(_, _, node)| !self.limits_at(node).is_empty());
+        };
+        let is_unlimited = |node| descriptors.rule(node).is_some_and(|rule| rule.unlimited);
+        let last = self.walk(key).last().filter(|(depth, ..)| *depth == key.depth());
+        last.is_some_and(|(_, _, node)| !self.limits_at(node).is_empty() || is_unlimited(node))
+    }
+
     /// The same in a domain of descriptors.
     fn levels_of_last<'a>(
         &'a self,

@@ -26,7 +26,7 @@ const NEAR_FULL: &str = "weir_near_cache_full_total";
 const SERVER_UP: &str = "weir_store_server_up";
 const CONNECTIONS: &str = "weir_store_connections";
 const IDLE: &str = "weir_store_connections_idle";
-const WAITING: &str = "weir_store_waiting";
+const WAITING: &str = "weir_store_waiting_checks";
 const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
 const REPLICATION_TIMEOUTS: &str = "weir_store_replication_timeouts_total";
 
