@@ -231,7 +231,8 @@ impl Domain {
         Ok(levels)
     }
 
-    /// Whether a key meets any limit, also one that a factor of 0 lifts, or a descriptor that says `unlimited`.
+    /// Whether a key meets any limit, also one that a factor of 0 lifts, the policy's or the request's, or a descriptor that
+    /// says `unlimited`.
     pub fn is_matched(&self, key: &Key) -> bool {
         self.are_matched(key.segments(), key.depth())
     }
@@ -248,11 +249,11 @@ impl Domain {
     /// Whether a node has limits, or says that there are none.
     fn decides_at(&self, node: NodeId) -> bool {
         let rule = self.descriptors.as_deref().and_then(|descriptors| descriptors.rule(node));
-        let is_lifted = self.nodes[node as usize].is_lifted || rule.is_some_and(|rule| rule.unlimited);
-        is_lifted || !self.limits_at(node).is_empty()
+        let is_unlimited = rule.is_some_and(|rule| rule.unlimited);
+        is_unlimited || self.is_lifted(node) || !self.limits_at(node).is_empty()
     }
 
-    /// The same in a domain of descriptors.
+    /// The limits that a request meets in a domain of descriptors.
     fn levels_of_last<'a>(
         &'a self,
         key: &'a Key,
@@ -319,5 +320,15 @@ mod tests {
         assert_eq!(find("zzz"), Some((Found::Any, any)));
         let key = Key::new("", &["abc", "below"]).unwrap();
         assert_eq!(domain.walk(&key).count(), 1);
+    }
+
+    #[test]
+    fn a_key_is_matched_by_a_limit_or_by_what_lifts_it() {
+        let text = "schema: { user: { limits: [1, 1, 1] }, internal: { factor: 0, limits: [1, 1, 1] }, open: { children: { a: } } }";
+        let policy = crate::parse(text, &weir_core::algorithm::Bounds::default()).unwrap();
+        let domain = policy.domain("").unwrap();
+        let matched = |key: &[&str]| domain.is_matched(&Key::new("", key).unwrap());
+        assert!(matched(&["user"]) && matched(&["user", "alex"]) && matched(&["internal", "any"]));
+        assert!(!matched(&["open"]) && !matched(&["open", "a"]) && !matched(&["usr"]));
     }
 }
