@@ -49,8 +49,11 @@ class Aim:
         return middle >= self.bound if self.at_least else middle <= self.bound
 
     def row(self):
+        return [self.what, spread(self.values, self.form) + self.unit]
+
+    def verdict(self):
         aim = f"{'at least' if self.at_least else 'at most'} {self.bound:,g}{self.unit}"
-        return [self.what, spread(self.values, self.form) + self.unit, aim, "met" if self.is_met() else "**missed**"]
+        return f"aim: {self.what}: {aim}: {'met' if self.is_met() else 'MISSED'}"
 
 
 @dataclass
@@ -73,8 +76,7 @@ class Section:
     def text(self):
         parts = list(self.tables)
         if self.aims:
-            rows = [aim.row() for aim in self.aims]
-            parts.append(table(["within a round", "measured", "aim", ""], rows))
+            parts.append(table(["within a round", "measured"], [aim.row() for aim in self.aims]))
         return "\n\n".join(parts + self.notes)
 
 

@@ -6,6 +6,7 @@ use prost::Message;
 use weir::{
     proto::{CheckBatchRequest, CheckBatchResponse, CheckRequest, CheckResponse, ResetRequest, ResetResponse},
     transport::{
+        audit::Actor,
         fields::{Fields, MAX_GROUPS, Value},
         grpc::call,
         message::{self, CheckMessage, MAX_FIELDS},
@@ -58,7 +59,8 @@ pub fn reset(bytes: &[u8]) {
         (Err(_), Err(_)) => {}
     }
     let service = scene::checks();
-    let done = call::reset(&service, Bytes::copy_from_slice(bytes));
+    let actor = Actor { surface: "grpc", peer: None, client: None };
+    let done = call::reset(&service, Bytes::copy_from_slice(bytes), &actor);
     if let Ok(done) = done.now_or_never().expect("memory answers at once") {
         let done = ResetResponse::decode(&done[..]).expect("an answer");
         assert!(!done.existed, "nobody has asked anything");

@@ -1,37 +1,104 @@
 //! What `weir config check` validates.
 
-use weir_policy::Policy;
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
-use super::{AppError, policy::load, security::Security, worst_case::WorstCase};
-use crate::{config::Settings, telemetry::Metrics};
+use weir_policy::Policy;
+use weir_server::tls::Loaded;
+use weir_settings::tls::pem;
+use weir_store::memory::snapshot;
+
+use super::{AppError, export, policy, worst_case::WorstCase};
+use crate::{auth::file as credentials, config::Settings};
 
 /// The configuration that would be in force.
-pub struct Loaded {
+pub struct Checked {
     /// The policy's domains.
     pub domains: usize,
     /// The limits of all of them.
     pub limits: usize,
     /// Whether clients are authenticated.
     pub is_authenticated: bool,
+    /// The certificates of all settings.
+    pub certificates: Vec<Certificates>,
     /// The memory that is taken at most.
     pub worst_case: WorstCase,
+}
+
+/// A file of certificates.
+pub struct Certificates {
+    /// The setting that names it.
+    pub setting: &'static str,
+    /// The file.
+    pub path: PathBuf,
+    /// How many certificates it contains.
+    pub count: usize,
+    /// When the first of them to expire does.
+    pub expires: SystemTime,
 }
 
 /// Loads the files that these settings name, as a start would, and listens to nothing.
 ///
 /// # Errors
-/// [`AppError`]: why `serve` would not start.
-pub fn check(settings: &Settings) -> Result<Loaded, AppError> {
-    let security = Security::open(settings, &Metrics::with_settings(&settings.metrics))?;
-    let policy = if settings.limits.as_os_str().is_empty() {
-        Policy::empty()
+/// Every [`AppError`] for which `serve` would not start.
+pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
+    let mut errors = Vec::new();
+    for (setting, tls) in [("grpc.tls", &settings.grpc.tls), ("http.tls", &settings.http.tls)] {
+        let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
+        errors.extend(tls.is_on().then(|| Loaded::read(tls, &[], None).err().map(wrong)).flatten());
+    }
+    let has_credentials = is_set(&settings.auth.file);
+    if has_credentials {
+        errors.extend(credentials::load(&settings.auth.file).err().map(AppError::Auth));
+    }
+    errors.extend(export::check(&settings.tracing).err().map(AppError::Tracing));
+    let snapshot = &settings.store.snapshot.path;
+    if is_set(snapshot) {
+        let wrong = |cause| AppError::SnapshotNotWritable { path: snapshot.display().to_string(), cause };
+        errors.extend(snapshot::check_writable(snapshot).err().map(wrong));
+    }
+    let policy = if is_set(&settings.limits) {
+        policy::load(settings).map(|loaded| loaded.policy).map_err(AppError::Policy)
     } else {
-        load(settings).map_err(AppError::Policy)?.0
+        Ok(Policy::empty())
     };
-    Ok(Loaded {
-        domains: policy.domains().count(),
-        limits: policy.limit_count(),
-        is_authenticated: security.is_authenticated(),
-        worst_case: WorstCase::of(settings),
-    })
+    match policy {
+        Ok(policy) if errors.is_empty() => Ok(Checked {
+            domains: policy.domains().count(),
+            limits: policy.limit_count(),
+            is_authenticated: has_credentials || settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients(),
+            certificates: certificates(settings),
+            worst_case: WorstCase::of(settings),
+        }),
+        policy => {
+            errors.extend(policy.err());
+            Err(errors)
+        }
+    }
+}
+
+fn is_set(path: &Path) -> bool {
+    !path.as_os_str().is_empty()
+}
+
+/// Those that can be read: whether they serve their purpose is checked elsewhere.
+fn certificates(settings: &Settings) -> Vec<Certificates> {
+    let (grpc, http, redis) = (&settings.grpc.tls, &settings.http.tls, &settings.store.redis.tls);
+    let files = [
+        ("grpc.tls.cert", &grpc.cert),
+        ("grpc.tls.client_ca", &grpc.client_ca),
+        ("http.tls.cert", &http.cert),
+        ("http.tls.client_ca", &http.client_ca),
+        ("store.redis.tls.ca", &redis.ca),
+        ("store.redis.tls.cert", &redis.cert),
+        ("tracing.ca", &settings.tracing.ca),
+    ];
+    let read = |(setting, path): (&'static str, &PathBuf)| {
+        let expiries = pem::expiries(path, &pem::read(path).ok()??).ok()?;
+        let expires = expiries.iter().min().copied()?;
+        Some(Certificates { setting, path: path.clone(), count: expiries.len(), expires })
+    };
+    files.into_iter().filter_map(read).collect()
 }

@@ -33,6 +33,14 @@ pub enum AppError {
         /// What is wrong with it.
         cause: SnapshotError,
     },
+    /// The snapshot could not be written later either.
+    #[error("the snapshot {path} cannot be written: {cause} (store.snapshot.path)")]
+    SnapshotNotWritable {
+        /// Its path.
+        path: String,
+        /// What the system says.
+        cause: io::Error,
+    },
     /// The snapshot is another process's.
     #[error(
         "the snapshot {path} is in use by another process; each service needs a file of its own (store.snapshot.path)"

@@ -64,6 +64,14 @@ impl Exporting {
     }
 }
 
+/// Whether spans could be sent; nothing is.
+///
+/// # Errors
+/// As [`Exporting::start`].
+pub fn check(settings: &TracingSettings) -> Result<(), String> {
+    if settings.is_on() { dial::channel(settings, settings.timeout.duration()).map(drop) } else { Ok(()) }
+}
+
 /// What records the spans.
 fn resource(settings: &TracingSettings) -> Resource {
     let instance = format!("{:032x}", rand::random::<u128>());

@@ -9,20 +9,21 @@ mod readiness;
 mod reload;
 mod security;
 mod snapshots;
+mod store_log;
 mod worst_case;
 
 use std::sync::Arc;
 
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
-use weir_policy::{Policy, watch::watch};
+use weir_policy::{Loaded, watch::watch};
 use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
     metrics::ListenerMeter,
 };
 use weir_store::{AnyStore, memory::MemoryStats};
 
-pub use check::check;
+pub use check::{Certificates, check};
 pub use error::AppError;
 use export::Exporting;
 use futures_util::future::BoxFuture;
@@ -76,16 +77,23 @@ impl App {
         let has_policy = !settings.limits.as_os_str().is_empty();
         let metrics = Metrics::with_settings(&settings.metrics);
         // Also without a policy, which has no files then: SIGHUP would end a process that does not listen to it.
-        let reload = Reload::new("limits", watch(&settings.limits), metrics.reads_given_up("limits"));
-        let (policy, empty) = if has_policy {
+        let reload = Reload::new("limits", watch(&settings.limits), metrics.read_timeouts("limits"));
+        let Loaded { policy, empty, hash, .. } = if has_policy {
             load(&settings).map_err(AppError::Policy)?
         } else {
             warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
-            (Policy::empty().under(&settings.policy_rules()), Vec::new())
+            Loaded::nothing(&settings.policy_rules())
         };
         metrics.policy_loaded();
+        metrics.policy_in_force(&hash);
         metrics.max_keys(settings.store.max_keys);
-        info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy loaded");
+        info!(
+            path = %settings.limits.display(),
+            hash,
+            domains = policy.domains().count(),
+            limits = policy.limit_count(),
+            "policy loaded"
+        );
         let mut security = Security::open(&settings, &metrics)?;
         let (memory, snapshot_lock) = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
@@ -148,7 +156,7 @@ impl App {
         let http = Server {
             listener: listen("http.listen", &settings.http.listen).await?,
             service: Guarded::new(
-                Pages(pages),
+                Pages::new(pages),
                 security.authentication("http"),
                 observer,
                 Connected::new(drain.clone()),
@@ -208,6 +216,12 @@ impl App {
         let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
         background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
+        let when_full = self.settings.store.when_full.name();
+        background.push(tokio::spawn(store_log::run(
+            Arc::clone(&self.limiter),
+            when_full,
+            self.settings.store.max_keys,
+        )));
         let following = is_shared.then(|| {
             let (readiness, redis) = (self.readiness.clone(), &self.settings.store.redis);
             tokio::spawn(readiness.follow_store(Arc::clone(&self.limiter), redis.command_timeout.duration()))

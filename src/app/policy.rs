@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use tracing::{error, info, warn};
-use weir_policy::Policy;
+use weir_policy::{Diff, Loaded, Policy};
 use weir_settings::Problems;
 use weir_store::AnyStore;
 
@@ -16,11 +16,8 @@ pub struct PolicyInForce {
     pub empty: Vec<PathBuf>,
 }
 
-/// A policy, and its files that hold nothing.
-pub type LoadedPolicy = (Policy, Vec<PathBuf>);
-
 /// Loads the policy of these settings, and logs what a person should know of it.
-pub fn load(settings: &Settings) -> Result<LoadedPolicy, Problems> {
+pub fn load(settings: &Settings) -> Result<Loaded, Problems> {
     let loaded = weir_policy::load(&settings.limits, &settings.policy_rules())?;
     for skipped in &loaded.skipped {
         info!(path = %skipped.display(), "not a policy file: skipped");
@@ -28,17 +25,28 @@ pub fn load(settings: &Settings) -> Result<LoadedPolicy, Problems> {
     for empty in &loaded.empty {
         warn!(path = %empty.display(), "the policy file is empty: it limits nothing");
     }
-    Ok((loaded.policy, loaded.empty))
+    Ok(loaded)
 }
 
 impl PolicyInForce {
     /// Puts what the files say in force.
-    pub fn reload(&mut self, loaded: Result<LoadedPolicy, Problems>) {
+    pub fn reload(&mut self, loaded: Result<Loaded, Problems>) {
         match loaded.and_then(|loaded| self.check(loaded)) {
-            Ok(policy) => {
-                info!(domains = policy.domains().count(), limits = policy.limit_count(), "policy reloaded");
+            Ok((policy, hash)) => {
+                let diff = Diff::between(&self.limiter.policy_handle().policy, &policy);
+                info!(
+                    hash,
+                    domains = policy.domains().count(),
+                    limits = policy.limit_count(),
+                    added = diff.added.len(),
+                    changed = diff.changed.len(),
+                    removed = diff.removed.len(),
+                    changes = %diff,
+                    "policy reloaded"
+                );
                 self.limiter.replace_policy(policy);
                 self.limiter.metrics().policy_reload(true);
+                self.limiter.metrics().policy_in_force(&hash);
             }
             Err(problems) => {
                 for problem in &problems.0 {
@@ -50,11 +58,11 @@ impl PolicyInForce {
     }
 
     /// A file that has become empty is taken for one that is being written.
-    fn check(&mut self, (policy, empty): LoadedPolicy) -> Result<Policy, Problems> {
+    fn check(&mut self, Loaded { policy, empty, hash, .. }: Loaded) -> Result<(Policy, String), Problems> {
         if let Some(emptied) = empty.iter().find(|path| !self.empty.contains(path)) {
             return Err(Problems::of_file(emptied, "the file holds nothing; to lift all limits write `schema: {}`"));
         }
         self.empty = empty;
-        Ok(policy)
+        Ok((policy, hash))
     }
 }

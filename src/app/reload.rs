@@ -81,7 +81,7 @@ impl Reload {
                     Ok(Err(panicked)) => Err(panicked.to_string()),
                     Err(_) => {
                         given_up.increment(1);
-                        Err(format!("they are not read within {read_timeout:?}"))
+                        Err(format!("they are not read within {} s", read_timeout.as_secs()))
                     }
                 },
             };

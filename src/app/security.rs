@@ -71,7 +71,7 @@ impl Security {
         }
         let files = settings.files();
         let setting = if listener == "grpc" { "grpc.tls" } else { "http.tls" };
-        let reload = Reload::new(setting, FileWatch::new(move || files.clone()), self.metrics.reads_given_up(setting));
+        let reload = Reload::new(setting, FileWatch::new(move || files.clone()), self.metrics.read_timeouts(setting));
         let wrong = |cause| AppError::Tls { setting: setting.to_owned(), cause };
         let loaded = Loaded::read(settings, protocols, None).map_err(wrong)?;
         if loaded.has_ended() {
@@ -95,9 +95,9 @@ impl Security {
             let path = path.clone();
             move || vec![path.clone()]
         });
-        let reload = Reload::new("auth.file", watch, self.metrics.reads_given_up("auth.file"));
+        let reload = Reload::new("auth.file", watch, self.metrics.read_timeouts("auth.file"));
         let callers = file::load(&path).map_err(AppError::Auth)?;
-        info!(callers = callers.count(), "credentials loaded");
+        info!(path = %path.display(), callers = callers.count(), "credentials loaded");
         let auth = Arc::new(Auth::new(callers));
         let apply = {
             let (auth, reloads) = (Arc::clone(&auth), self.metrics.auth_reloads());
@@ -132,11 +132,6 @@ impl Security {
     /// The clients that are known by their certificates.
     pub fn clients(&self) -> Option<Arc<dyn Clients>> {
         self.auth.clone().map(|auth| auth as Arc<dyn Clients>)
-    }
-
-    /// Whether clients are authenticated.
-    pub fn is_authenticated(&self) -> bool {
-        self.auth.is_some()
     }
 
     /// The authentication of a listener.

@@ -34,11 +34,13 @@ pub fn open_store(
     if path.as_os_str().is_empty() {
         return Ok((MemoryStore::new(settings.memory(), SystemClock::new()), None));
     }
+    let not_writable = |cause| AppError::SnapshotNotWritable { path: path.display().to_string(), cause };
+    snapshot::check_writable(path).map_err(not_writable)?;
     let lock = match SnapshotLock::take(path) {
         Ok(None) => return Err(AppError::SnapshotInUse { path: path.display().to_string() }),
         Ok(lock) => lock,
         Err(error) => {
-            // Where nothing can be written a snapshot may still be read.
+            // Not every file system has locks.
             warn!(path = %path.display(), %error, "the snapshot cannot be locked against other processes");
             None
         }

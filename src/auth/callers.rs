@@ -1,6 +1,6 @@
 //! The callers that are known, and what their credentials are worth.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use weir_server::tls::{Bearer, NamePattern};
 
@@ -14,12 +14,20 @@ use super::{
 #[derive(Debug, Default)]
 pub struct Callers {
     tokens: Vec<Token>,
-    certificates: Vec<(NamePattern, Roles)>,
+    certificates: Vec<Certificate>,
     count: usize,
 }
 
 #[derive(Debug)]
+struct Certificate {
+    pattern: NamePattern,
+    client: Arc<str>,
+    roles: Roles,
+}
+
+#[derive(Debug)]
 struct Token {
+    client: Arc<str>,
     hash: TokenHash,
     roles: Roles,
     end: Option<SystemTime>,
@@ -39,7 +47,7 @@ impl Callers {
     pub fn by_certificate_alone() -> Self {
         let mut callers = Self::default();
         if let Ok(anybody) = NamePattern::try_from("*".to_owned()) {
-            callers.certificates.push((anybody, [Role::Check].into_iter().collect()));
+            callers.add("*", [Role::Check].into_iter().collect(), [], [anybody]);
         }
         callers
     }
@@ -49,15 +57,19 @@ impl Callers {
         self.count
     }
 
-    /// Adds a caller with hashes of tokens, their ends, and names of certificates.
+    /// Adds a caller by its name, with hashes of tokens, their ends, and names of certificates.
     pub(super) fn add(
         &mut self,
+        name: &str,
         roles: Roles,
         tokens: impl IntoIterator<Item = (TokenHash, Option<SystemTime>)>,
         certificates: impl IntoIterator<Item = NamePattern>,
     ) {
-        self.tokens.extend(tokens.into_iter().map(|(hash, end)| Token { hash, roles, end }));
-        self.certificates.extend(certificates.into_iter().map(|pattern| (pattern, roles)));
+        let name = Arc::<str>::from(name);
+        self.tokens.extend(tokens.into_iter().map(|(hash, end)| Token { client: Arc::clone(&name), hash, roles, end }));
+        let certificates = certificates.into_iter();
+        let certificate = |pattern| Certificate { pattern, client: Arc::clone(&name), roles };
+        self.certificates.extend(certificates.map(certificate));
         self.count += 1;
     }
 
@@ -79,8 +91,20 @@ impl Callers {
 
     /// The roles of all clients that a certificate names; `None`: it names none.
     pub fn certificate(&self, bearer: &Bearer) -> Option<Roles> {
-        let found = self.certificates.iter().filter(|(pattern, _)| bearer.is(pattern));
-        found.map(|(_, roles)| *roles).reduce(Roles::and)
+        self.named_by(bearer).map(|found| found.roles).reduce(Roles::and)
+    }
+
+    /// The name of the client that a token, or else a certificate, belongs to; of several that the certificate names the first.
+    pub fn name(&self, token: Option<&TokenHash>, bearer: Option<&Bearer>, now: SystemTime) -> Option<Arc<str>> {
+        match (token, bearer) {
+            (Some(token), _) => Some(Arc::clone(&self.token(token, now).ok()?.client)),
+            (None, Some(bearer)) => self.named_by(bearer).next().map(|found| Arc::clone(&found.client)),
+            (None, None) => None,
+        }
+    }
+
+    fn named_by(&self, bearer: &Bearer) -> impl Iterator<Item = &Certificate> {
+        self.certificates.iter().filter(|found| bearer.is(&found.pattern))
     }
 
     fn token(&self, hash: &TokenHash, now: SystemTime) -> Result<&Token, Denied> {

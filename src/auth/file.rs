@@ -137,7 +137,7 @@ impl Reader {
         }
         match roles {
             None => self.problem(caller.mark, format!("a caller has roles: {}", role_names())),
-            Some(roles) => self.callers.add(roles, tokens, certificates),
+            Some(roles) => self.callers.add(&caller.key, roles, tokens, certificates),
         }
     }
 

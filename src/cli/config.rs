@@ -1,35 +1,77 @@
 //! `weir config check`
 
-use std::process::ExitCode;
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, SystemTime},
+};
 
 use clap::Args;
+use time::{OffsetDateTime, macros::format_description};
 
-use super::{CommandResult, SettingsArgs, block_on, out::say};
-use crate::app;
+use super::{CommandResult, Failure, SettingsArgs, block_on, out::say};
+use crate::app::{self, AppError, Certificates};
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// How long before its end a certificate is warned of.
+const SOON: Duration = Duration::from_secs(30 * 86_400);
 
 /// Validate settings, policy, certificates and credentials without serving
 ///
-/// Opens no port and no connection to the store. The last lines are an upper bound on memory within the settings, without
-/// HTTP request bodies and HTTP/2 send buffers of slow readers. Exit code 0: valid; 2: not valid, with the reason.
+/// Opens no port and no connection to the store. Prints when certificates expire, with a warning 30 days before, and an upper
+/// bound on memory within the settings, without HTTP request bodies and HTTP/2 send buffers of slow readers.
+///
+/// Exit codes: 0: valid; 2: not valid. Standard error has a line for each problem, with file, line and column.
 #[derive(Args)]
 pub struct Check {
+    /// The settings file; overrides --config and WEIR_CONFIG
+    file: Option<PathBuf>,
     #[command(flatten)]
     settings: SettingsArgs,
 }
 
 impl Check {
-    pub fn run(self) -> CommandResult {
-        let settings = self.settings.load()?;
-        let loaded = block_on(async { Ok(app::check(&settings)?) })?;
-        let authentication = if loaded.is_authenticated { "on" } else { "off" };
-        say(format_args!("policy          {} domains, {} limits", loaded.domains, loaded.limits))?;
+    pub fn run(mut self) -> CommandResult {
+        self.settings.config = self.file.or(self.settings.config);
+        let (settings, places) = self.settings.load()?;
+        let in_place = |error: &AppError| match error {
+            AppError::Policy(problems) => match problems.0.as_slice() {
+                [problem] if problem.file == settings.limits => places.locate(&format!("limits: {problem}")),
+                _ => problems.to_string(),
+            },
+            error => places.locate(&error.to_string()),
+        };
+        let checked = block_on(async { Ok(app::check(&settings)) })?;
+        let checked = checked.map_err(|errors| Failure(errors.iter().map(in_place).collect::<Vec<_>>().join("\n")))?;
+        let authentication = if checked.is_authenticated { "on" } else { "off" };
+        say(format_args!("policy          {} domains, {} limits", checked.domains, checked.limits))?;
         say(format_args!("store           {}", settings.store.url))?;
         say(format_args!("gRPC            {}{}", settings.grpc.listen, tls(settings.grpc.tls.is_on())))?;
         say(format_args!("HTTP            {}{}", settings.http.listen, tls(settings.http.tls.is_on())))?;
         say(format_args!("authentication  {authentication}"))?;
-        say(format_args!("memory at most  within these settings:\n{}", loaded.worst_case))?;
+        let now = SystemTime::now();
+        for file in &checked.certificates {
+            say(format_args!("certificate     {}", expiry(file, now)?))?;
+        }
+        for file in checked.certificates.iter().filter(|file| file.expires < now + SOON) {
+            let what = if file.expires < now { "has expired" } else { "expires soon" };
+            say(format_args!("warning: {}: a certificate in {} {what}", file.setting, file.path.display()))?;
+        }
+        say(format_args!("memory at most  within these settings:\n{}", checked.worst_case))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// ``grpc.tls.cert: server.pem expires 2027-01-31, in 69 days``
+fn expiry(file: &Certificates, now: SystemTime) -> Result<String, Failure> {
+    let date = OffsetDateTime::from(file.expires).format(format_description!("[year]-[month]-[day]"))?;
+    let first = if file.count > 1 { format!(", the first of {},", file.count) } else { String::new() };
+    let start = format!("{}: {}{first}", file.setting, file.path.display());
+    let days = |time: Duration| time.as_secs() / DAY.as_secs();
+    Ok(match file.expires.duration_since(now) {
+        Ok(left) => format!("{start} expires {date}, in {} days", days(left)),
+        Err(since) => format!("{start} expired {date}, {} days ago", days(since.duration())),
+    })
 }
 
 fn tls(is_on: bool) -> &'static str {

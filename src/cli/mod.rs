@@ -10,6 +10,7 @@ mod migrate;
 mod out;
 mod render;
 mod reset;
+mod schema;
 mod serve;
 mod signals;
 // Its parsers are fuzzed.
@@ -21,7 +22,7 @@ use std::{env, fmt::Display, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{ConfigError, Flags, Settings};
+use crate::config::{ConfigError, Flags, Places, Settings};
 
 /// A rate-limit service: nested limits, decided exactly, over gRPC.
 ///
@@ -46,6 +47,8 @@ enum Command {
     /// Check policy files without a server
     #[command(subcommand)]
     Limits(Limits),
+    #[command(subcommand)]
+    Schema(schema::Schema),
     Simulate(simulate::Simulate),
     /// Import configuration from another service
     #[command(subcommand)]
@@ -83,9 +86,9 @@ struct SettingsArgs {
 }
 
 impl SettingsArgs {
-    fn load(self) -> Result<Settings, ConfigError> {
+    fn load(self) -> Result<(Settings, Places), ConfigError> {
         let flags = Flags { limits: self.limits, store: self.store };
-        Settings::load(self.config.as_deref(), variables(), &flags)
+        Settings::load_with_places(self.config.as_deref(), variables(), &flags)
     }
 }
 
@@ -104,6 +107,7 @@ pub fn run() -> ExitCode {
         Some(Command::Config(Config::Check(command))) => command.run(),
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
+        Some(Command::Schema(command)) => command.run(),
         Some(Command::Simulate(command)) => command.run(),
         Some(Command::Migrate(Migrate::EnvoyRatelimit(command))) => command.run(),
     };

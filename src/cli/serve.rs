@@ -1,6 +1,11 @@
 //! `weir serve`
 
-use std::{env, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::Args;
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
@@ -39,8 +44,17 @@ impl Serve {
     }
 
     pub fn run(self) -> CommandResult {
-        let settings = self.settings.load()?;
+        let file = self.settings.config.clone();
+        let (settings, _) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
+        let path = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.display().to_string());
+        info!(
+            version = env!("CARGO_PKG_VERSION"),
+            settings = file.as_deref().and_then(path),
+            limits = path(&settings.limits),
+            credentials = path(&settings.auth.file),
+            "starting"
+        );
         let signals = StopSignals::listen()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

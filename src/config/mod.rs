@@ -1,6 +1,7 @@
 //! The settings of the whole service, put together from those of its parts: defaults, then a file, then the environment,
 //! then flags.
 
+mod bounds;
 mod source;
 mod store;
 
@@ -8,29 +9,26 @@ use std::path::{Path, PathBuf};
 
 use figment::{
     Figment, Profile,
+    error::Kind,
     providers::Serialized,
     value::{Dict, Value},
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use weir_core::{
-    algorithm::{Bounds, params::MAX_PERIOD},
-    domain::time::{DAY, SECOND},
-};
+use weir_core::algorithm::Bounds;
 use weir_policy::Rules;
 use weir_server::ShutdownSettings;
-use weir_settings::{Problems, Time};
+use weir_settings::{Problems, Time, suggest};
 use weir_store::StoreSettings;
 
+pub use self::source::Places;
+use self::source::Values;
 use crate::{
     auth::AuthSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
     transport::{grpc::GrpcSettings, http::HttpSettings, rls::EnvoySettings},
 };
-
-/// Largest bound on concurrent decisions: a larger one would bound nothing in practice.
-const MAX_CONCURRENT_REQUESTS: usize = 10_000_000;
 
 /// All settings. `config/weir.yaml` explains each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,15 +129,32 @@ impl Settings {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &Flags,
     ) -> Result<Self, ConfigError> {
+        Self::load_with_places(file, environment, flags).map(|(settings, _)| settings)
+    }
+
+    /// The same, with the places where they are set.
+    ///
+    /// # Errors
+    /// As [`Settings::load`].
+    pub fn load_with_places(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &Flags,
+    ) -> Result<(Self, Places), ConfigError> {
         let defaults = Value::serialize(Self::default()).ok().and_then(Value::into_dict).unwrap_or_default();
+        let mut places = Places::default();
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
         if let Some(path) = file {
-            figment = figment.merge(source::file(path, &defaults).map_err(ConfigError::File)?);
+            figment = figment.merge(source::file(path, &defaults, &mut places).map_err(ConfigError::File)?);
         }
-        figment = figment.merge(source::environment(environment, &defaults).map_err(ConfigError::Environment)?);
-        figment = figment.merge(source::Values::new("flags", flags.dict()));
-        let settings: Self = figment.select(Profile::Default).extract_lossy().map_err(|error| value_error(&error))?;
-        settings.checked()
+        let variables = source::environment(environment, &defaults, &mut places).map_err(ConfigError::Environment)?;
+        figment = figment.merge(variables).merge(flags.values(&mut places));
+        let settings: Result<Self, _> = figment.select(Profile::Default).extract();
+        let settings = settings.map_err(|error| value_error(&error)).and_then(Self::checked);
+        match settings {
+            Ok(settings) => Ok((settings, places)),
+            Err(message) => Err(ConfigError::Value(places.locate(&message))),
+        }
     }
 
     /// The bounds on limits that files and callers name.
@@ -156,74 +171,31 @@ impl Settings {
             denies_specs: self.limit_spec == LimitSpecRule::Deny,
         }
     }
-
-    fn checked(self) -> Result<Self, ConfigError> {
-        let wrong = |text: &str| Err(ConfigError::Value(text.to_owned()));
-        if !(1..=MAX_PERIOD).contains(&self.max_period.0) {
-            return wrong("max_period is 1us to 366d");
-        }
-        if !(10_000..=DAY).contains(&self.limits_poll.0) {
-            return wrong("limits_poll is 10ms to 1d");
-        }
-        store::check(&self.store).map_err(ConfigError::Value)?;
-        self.grpc.tls.check("grpc.tls", &self.grpc.listen, self.grpc.max_connections).map_err(ConfigError::Value)?;
-        self.http.tls.check("http.tls", &self.http.listen, self.http.max_connections).map_err(ConfigError::Value)?;
-        self.grpc.traffic().check("grpc").map_err(ConfigError::Value)?;
-        self.http.traffic().check("http").map_err(ConfigError::Value)?;
-        self.envoy.check().map_err(ConfigError::Value)?;
-        self.tracing.check().map_err(ConfigError::Value)?;
-        self.log.filter().map_err(ConfigError::Value)?;
-        let counts = [self.grpc.max_connections, self.http.max_connections, self.grpc.max_streams as usize];
-        if !(1..=1_000_000).contains(&self.grpc.max_open_streams) {
-            return wrong("grpc.max_open_streams is 1 to 1000000");
-        }
-        if counts.iter().any(|count| !(1..=1_000_000).contains(count)) {
-            return wrong("max_connections and max_streams are 1 to 1000000");
-        }
-        let concurrent = self.grpc.max_concurrent_requests.max(self.http.max_concurrent_requests);
-        if concurrent > MAX_CONCURRENT_REQUESTS {
-            return wrong("max_concurrent_requests is 0 to 10000000");
-        }
-        if !(SECOND / 10..=DAY).contains(&self.grpc.message_timeout.0) {
-            return wrong("grpc.message_timeout is 100ms to 1d");
-        }
-        if !(1_024..=64 << 20).contains(&self.grpc.max_message_bytes) {
-            return wrong("grpc.max_message_bytes is 1024 to 67108864");
-        }
-        if self.metrics.max_series.max(self.metrics.max_limit_series) > 1_000_000 {
-            return wrong("metrics.max_limit_series and max_series are 0 to 1000000");
-        }
-        if !(10..=10_000).contains(&self.http.ui.max_hot_keys) {
-            return wrong("http.ui.max_hot_keys is 10 to 10000");
-        }
-        if let Some(host) = self.http.ui.hosts.iter().find(|host| host.is_empty() || host.contains([':', '/', '*'])) {
-            return wrong(&format!("http.ui.hosts has `{host}`: a name is without scheme, port, path and star"));
-        }
-        if self.grpc.workers.max(self.http.workers) > 1_024 {
-            return wrong("grpc.workers and http.workers are at most 1024; 0 means one for each core");
-        }
-        Ok(self)
-    }
 }
 
 impl Flags {
-    fn dict(&self) -> Dict {
+    fn values(&self, places: &mut Places) -> Values {
         let mut dict = Dict::new();
         if let Some(limits) = &self.limits {
+            places.set("limits", "--limits");
             dict.insert("limits".to_owned(), Value::from(limits.to_string_lossy().into_owned()));
         }
         if let Some(store) = &self.store {
+            places.set("store.url", "--store");
             dict.insert("store".to_owned(), Value::from(Dict::from([("url".to_owned(), Value::from(store.clone()))])));
         }
-        dict
+        Values(dict)
     }
 }
 
-/// A figment error in one line: the key, what is wrong with it, and where it was set.
-fn value_error(error: &figment::Error) -> ConfigError {
+/// A figment error in one line: the setting, and what is wrong with it.
+fn value_error(error: &figment::Error) -> String {
     let key = error.path.join(".");
-    let place = error.metadata.as_ref().map(|metadata| format!(" (set in {})", metadata.name)).unwrap_or_default();
-    ConfigError::Value(format!("{key}: {}{place}", error.kind))
+    match &error.kind {
+        Kind::UnknownVariant(found, known) => suggest::not_one_of(&key, known, &format!("`{found}`")),
+        // An entry of a list ends in its number there.
+        kind => format!("{}: {kind}", key.trim_end_matches(|c: char| c == '.' || c.is_ascii_digit())),
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! Where settings come from, as figment takes them. The defaults tell which keys there are and of what kind.
 
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use figment::{
     Figment, Metadata, Profile, Provider,
     util::nest,
-    value::{Dict, Map, Value},
+    value::{Dict, Map, Num, Value},
 };
 use weir_settings::{
     Problems,
     document::{self, Entry, Node, Value as Document},
-    file as settings_file, suggest,
+    file as settings_file,
+    problem::Mark,
+    suggest,
 };
 
 /// Longest file of settings in bytes.
@@ -24,25 +26,38 @@ const OF_COMMANDS: [&str; 6] =
     ["WEIR_CONFIG", "WEIR_ADDR", "WEIR_TOKEN", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME", "WEIR_DEADLINE_MS"];
 
 /// A set of values from one place.
-pub struct Values {
-    place: String,
-    values: Dict,
-}
-
-impl Values {
-    /// Values that were set in `place`.
-    pub fn new(place: &str, values: Dict) -> Self {
-        Self { place: place.to_owned(), values }
-    }
-}
+pub struct Values(pub Dict);
 
 impl Provider for Values {
     fn metadata(&self) -> Metadata {
-        Metadata::named(self.place.clone())
+        Metadata::default()
     }
 
     fn data(&self) -> figment::Result<Map<Profile, Dict>> {
-        Ok(Map::from([(Profile::Default, self.values.clone())]))
+        Ok(Map::from([(Profile::Default, self.0.clone())]))
+    }
+}
+
+/// Where each setting that is set was set last, for error messages: `weir.yaml:3:11`, a variable, or a flag.
+#[derive(Default)]
+pub struct Places(HashMap<String, String>);
+
+impl Places {
+    /// Says that `key` is set at `place`.
+    pub fn set(&mut self, key: &str, place: impl Into<String>) {
+        self.0.insert(key.to_owned(), place.into());
+    }
+
+    /// A message behind the place of the first setting it names that is set, or else of the section of one.
+    pub fn locate(&self, message: &str) -> String {
+        let names = || message.split_whitespace().map(|word| word.trim_end_matches([':', ',', ';']));
+        // A word without a dot is a setting only at the beginning.
+        let settings = || names().enumerate().filter(|(at, name)| *at == 0 || name.contains('.')).map(|(_, name)| name);
+        let section = |name: &str| self.0.get(name.rsplit_once('.')?.0);
+        match settings().find_map(|name| self.0.get(name)).or_else(|| settings().find_map(section)) {
+            Some(place) => format!("{place}: {message}"),
+            None => message.to_owned(),
+        }
     }
 }
 
@@ -66,25 +81,25 @@ const PATHS: [&[&str]; 15] = [
 ];
 
 /// The values of a YAML file.
-pub fn file(path: &Path, defaults: &Dict) -> Result<Values, Problems> {
+pub fn file(path: &Path, defaults: &Dict, places: &mut Places) -> Result<Values, Problems> {
     let text =
         settings_file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
     let mut values = Dict::new();
-    let mut problems = Problems::default();
+    let mut reader = Reader { path, defaults, places, problems: Problems::default() };
     match document::parse(&text).map_err(|problems| problems.in_file(path))? {
         None => {}
-        Some(Node { value: Document::Map(entries), .. }) => values = map(&entries, "", defaults, &mut problems),
-        Some(other) => problems.add(other.mark, "", format!("settings are a map; this is {}", other.kind())),
+        Some(Node { value: Document::Map(entries), .. }) => values = reader.map(&entries, "", defaults),
+        Some(other) => reader.problem(other.mark, format!("settings are a map; this is {}", other.kind())),
     }
-    if !problems.0.is_empty() {
-        return Err(problems.in_file(path));
+    if !reader.problems.0.is_empty() {
+        return Err(reader.problems.in_file(path));
     }
     if let Some(folder) = path.parent() {
         for keys in PATHS {
             from_folder(&mut values, keys, folder);
         }
     }
-    Ok(Values::new(&path.display().to_string(), values))
+    Ok(Values(values))
 }
 
 fn from_folder(values: &mut Dict, keys: &[&str], folder: &Path) {
@@ -96,76 +111,145 @@ fn from_folder(values: &mut Dict, keys: &[&str], folder: &Path) {
     }
 }
 
-fn map(entries: &[Entry], above: &str, defaults: &Dict, problems: &mut Problems) -> Dict {
-    let mut values = Dict::new();
-    for entry in entries {
-        let key = format!("{above}{}", entry.key);
-        match (defaults.get(&entry.key), &entry.value.value) {
-            (None, _) => {
-                let known: Vec<_> = defaults.keys().map(|known| format!("{above}{known}")).collect();
-                let known: Vec<_> = known.iter().map(String::as_str).collect();
-                problems.add(entry.mark, "", suggest::unknown("key", &key, &known));
-            }
-            // A key without a value leaves the default, as a section does whose lines are all commented.
-            (Some(_), Document::Null) => {}
-            (Some(Value::Dict(_, defaults)), Document::Map(entries)) => {
-                values.insert(entry.key.clone(), Value::from(map(entries, &format!("{key}."), defaults, problems)));
-            }
-            (Some(default), Document::Scalar(text)) if !matches!(default, Value::Dict(..)) => {
-                values.insert(entry.key.clone(), typed(text, default));
-            }
-            (Some(Value::Array(..)), Document::List(items)) => {
-                values.insert(entry.key.clone(), list(items, &key, problems));
-            }
-            (Some(default), _) => {
-                let wanted = match default {
-                    Value::Dict(..) => "a map",
-                    Value::Array(..) => "a list",
-                    _ => "a single value",
-                };
-                problems.add(entry.value.mark, "", format!("{key} is {wanted}, not {}", entry.value.kind()));
-            }
-        }
-    }
-    values
+struct Reader<'a> {
+    path: &'a Path,
+    defaults: &'a Dict,
+    places: &'a mut Places,
+    problems: Problems,
 }
 
-fn list(items: &[Node], key: &str, problems: &mut Problems) -> Value {
-    let mut texts = Vec::new();
-    for item in items {
-        match &item.value {
-            Document::Scalar(text) => texts.push(text.clone()),
-            _ => problems.add(item.mark, "", format!("{key} has single values, not {}", item.kind())),
+impl Reader<'_> {
+    /// The entries of a section; `above` is its key with a dot.
+    fn map(&mut self, entries: &[Entry], above: &str, section: &Dict) -> Dict {
+        let mut values = Dict::new();
+        for entry in entries {
+            let key = format!("{above}{}", entry.key);
+            let Some(default) = section.get(&entry.key) else {
+                self.problem(entry.mark, unknown_key(&entry.key, above, section, self.defaults));
+                continue;
+            };
+            let Mark { line, column } =
+                if let Document::Map(_) = entry.value.value { entry.mark } else { entry.value.mark };
+            self.places.set(&key, format!("{}:{line}:{column}", self.path.display()));
+            let value = match (default, &entry.value.value) {
+                // A key without a value leaves the default, as a section does whose lines are all commented.
+                (_, Document::Null) => continue,
+                (Value::Dict(_, section), Document::Map(entries)) => {
+                    Value::from(self.map(entries, &format!("{key}."), section))
+                }
+                (Value::Dict(_, section), _) => {
+                    let known: Vec<_> = section.keys().map(String::as_str).collect();
+                    // Not the text: it may be a URL with a password.
+                    let found = entry.value.kind();
+                    self.problem(entry.value.mark, format!("{key} is a map with {}, not {found}", known.join(", ")));
+                    continue;
+                }
+                (Value::Array(..), Document::List(items)) => self.list(items, &key),
+                (_, Document::Scalar(text)) => match typed(text, default) {
+                    Ok(value) => value,
+                    Err(wanted) => {
+                        self.problem(entry.value.mark, format!("{key} is {wanted}, not {}", entry.value.shown()));
+                        continue;
+                    }
+                },
+                _ => {
+                    let wanted = if matches!(default, Value::Array(..)) { "a list" } else { "a single value" };
+                    self.problem(entry.value.mark, format!("{key} is {wanted}, not {}", entry.value.kind()));
+                    continue;
+                }
+            };
+            values.insert(entry.key.clone(), value);
+        }
+        values
+    }
+
+    fn list(&mut self, items: &[Node], key: &str) -> Value {
+        let mut texts = Vec::new();
+        for item in items {
+            match &item.value {
+                Document::Scalar(text) => texts.push(text.clone()),
+                _ => self.problem(item.mark, format!("{key} has single values, not {}", item.kind())),
+            }
+        }
+        Value::from(texts)
+    }
+
+    fn problem(&mut self, mark: Mark, message: String) {
+        self.problems.add(mark, "", message);
+    }
+}
+
+/// What is said of a key that its section does not know: the near ones there, or else settings of that name elsewhere.
+fn unknown_key(key: &str, above: &str, section: &Dict, defaults: &Dict) -> String {
+    let known: Vec<_> = section.keys().map(String::as_str).collect();
+    let mut meant: Vec<_> = suggest::meant(key, &known).iter().map(|near| format!("{above}{near}")).collect();
+    if meant.is_empty() {
+        meant = named(key, defaults);
+    }
+    let known: Vec<_> = known.iter().map(|known| format!("{above}{known}")).collect();
+    unknown("key", &format!("{above}{key}"), &meant, &known)
+}
+
+fn unknown(what: &str, word: &str, meant: &[String], known: &[String]) -> String {
+    let [meant, known] = [meant, known].map(|words| words.iter().map(String::as_str).collect::<Vec<_>>());
+    suggest::unknown_or(what, word, &meant, &known)
+}
+
+/// The settings whose last level has this name.
+fn named(name: &str, defaults: &Dict) -> Vec<String> {
+    let mut keys = keys(defaults);
+    keys.retain(|key| key.rsplit('.').next() == Some(name));
+    keys
+}
+
+/// Every setting, as in `grpc.tls.cert`.
+fn keys(defaults: &Dict) -> Vec<String> {
+    let mut found = Vec::new();
+    for (key, value) in defaults {
+        match value {
+            Value::Dict(_, below) => found.extend(keys(below).iter().map(|below| format!("{key}.{below}"))),
+            _ => found.push(key.clone()),
         }
     }
-    Value::from(texts)
+    found
 }
 
 /// The values of the variables that begin with `WEIR_`; `__` stands between the levels of a key.
 ///
 /// figment's own `Env` does not serve: it reads `0123` as the number 123 although the setting may be a password, and
 /// skips a name with an empty level instead of refusing it.
-pub fn environment(variables: impl IntoIterator<Item = (String, String)>, defaults: &Dict) -> Result<Figment, String> {
+pub fn environment(
+    variables: impl IntoIterator<Item = (String, String)>,
+    defaults: &Dict,
+    places: &mut Places,
+) -> Result<Figment, String> {
     let mut values = Figment::new();
     for (name, text) in variables {
         let ignored =
             OF_COMMANDS.contains(&name.as_str()) || NOT_SETTINGS.iter().any(|prefix| name.starts_with(prefix));
         let Some(key) = name.strip_prefix(PREFIX).filter(|_| !ignored) else { continue };
         let levels: Vec<_> = key.to_lowercase().split("__").map(str::to_owned).collect();
-        let Some(default) = setting(&levels, defaults) else {
-            let mut known = Vec::new();
-            names(PREFIX, defaults, &mut known);
-            let known: Vec<_> = known.iter().map(String::as_str).collect();
-            return Err(suggest::unknown("variable", &name, &known));
-        };
+        let key = levels.join(".");
+        let Some(default) = setting(&levels, defaults) else { return Err(unknown_variable(&name, &levels, defaults)) };
         let value = match default {
             Value::Array(..) if is_yaml_list(&text) => yaml_list(&name, &text)?,
-            _ => typed(&text, default),
+            _ => typed(&text, default).map_err(|wanted| format!("{name}: {key} is {wanted}, not `{text}`"))?,
         };
-        let value = nest(&levels.join("."), value);
-        values = values.merge(Values::new("the environment", value.into_dict().unwrap_or_default()));
+        places.set(&key, name);
+        values = values.merge(Values(nest(&key, value).into_dict().unwrap_or_default()));
     }
     Ok(values)
+}
+
+fn unknown_variable(name: &str, levels: &[String], defaults: &Dict) -> String {
+    let variable = |key: &String| format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"));
+    let known: Vec<_> = keys(defaults).iter().map(variable).collect();
+    let near: Vec<_> = known.iter().map(String::as_str).collect();
+    let mut meant: Vec<_> = suggest::meant(name, &near).into_iter().map(str::to_owned).collect();
+    if let (true, Some(last)) = (meant.is_empty(), levels.last()) {
+        meant = named(last, defaults).iter().map(variable).collect();
+    }
+    unknown("variable", name, &meant, &known)
 }
 
 /// Whether a text is a list in YAML, or in JSON.
@@ -175,13 +259,17 @@ fn is_yaml_list(text: &str) -> bool {
 }
 
 fn yaml_list(name: &str, text: &str) -> Result<Value, String> {
-    let mut problems = Problems::default();
-    let value = match document::parse(text) {
-        Ok(Some(Node { value: Document::List(items), .. })) => list(&items, name, &mut problems),
-        Ok(_) => return Err(format!("{name} is a list: `a, b` or `[a, b]`")),
-        Err(problems) => return Err(format!("{name} is a list, `a, b` or `[a, b]`: {problems}")),
+    let wrong = |why: &str| format!("{name} is a list, `a, b` or `[a, b]`{why}");
+    let Some(Node { value: Document::List(items), .. }) =
+        document::parse(text).map_err(|problems| wrong(&format!(": {problems}")))?
+    else {
+        return Err(wrong(""));
     };
-    if problems.0.is_empty() { Ok(value) } else { Err(problems.to_string()) }
+    let texts = items.into_iter().map(|item| match item.value {
+        Document::Scalar(text) => Ok(text),
+        _ => Err(format!("{name} has single values, not {}", item.kind())),
+    });
+    Ok(Value::from(texts.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// The default of a setting; `None` where there is no such setting.
@@ -193,24 +281,76 @@ fn setting<'d>(levels: &[String], defaults: &'d Dict) -> Option<&'d Value> {
     }
 }
 
-fn names(prefix: &str, defaults: &Dict, known: &mut Vec<String>) {
-    for (key, value) in defaults {
-        let name = format!("{prefix}{}", key.to_uppercase());
-        match value {
-            Value::Dict(_, below) => names(&format!("{name}__"), below, known),
-            _ => known.push(name),
-        }
-    }
-}
-
-/// A text as it is, so that a password of digits stays one (figment makes numbers and switches of texts where those are
-/// wanted), and what is between commas as a list.
-fn typed(text: &str, default: &Value) -> Value {
+/// A text as a value of its default's kind: what is between commas as a list, and where no number or switch is wanted the
+/// text as it is, so that a password of digits stays one. The error is what is wanted.
+fn typed(text: &str, default: &Value) -> Result<Value, String> {
+    let word = text.trim();
     match default {
         Value::Array(..) => {
             let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-            Value::from(parts.map(str::to_owned).collect::<Vec<_>>())
+            Ok(Value::from(parts.map(str::to_owned).collect::<Vec<_>>()))
         }
-        _ => Value::from(text),
+        Value::Bool(..) => match word.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "1" => Ok(Value::from(true)),
+            "false" | "no" | "off" | "0" => Ok(Value::from(false)),
+            _ => Err("true or false".to_owned()),
+        },
+        Value::Num(_, Num::F32(_) | Num::F64(_)) => {
+            let number = word.parse().ok().filter(|number: &f64| number.is_finite());
+            number.map(Value::from).ok_or_else(|| "a number".to_owned())
+        }
+        Value::Num(_, Num::U32(_)) => {
+            let number = word.parse::<u32>().map(Value::from);
+            number.map_err(|_| format!("a whole number, 0 to {}", u32::MAX))
+        }
+        Value::Num(..) => word.parse::<u64>().map(Value::from).map_err(|_| "a whole number from 0".to_owned()),
+        _ => Ok(Value::from(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Flags, Settings, tests::load};
+
+    #[test]
+    fn a_wrong_value_is_told_with_its_place_and_what_would_be_right() {
+        for (yaml, variable, text) in [
+            (
+                "grpc:\n  listen: 8081",
+                None,
+                "weir.yaml:2:11: grpc.listen: `8081` is not an address; write host:port, such as 127.0.0.1:8081, or unix:PATH",
+            ),
+            ("\nmax_period: 400d", None, "weir.yaml:2:13: max_period is 1us to 366d"),
+            ("grpc: { workers: 1.5 }", None, "weir.yaml:1:18: grpc.workers is a whole number from 0, not `1.5`"),
+            (
+                "grpc: { max_streams: -1 }",
+                None,
+                "weir.yaml:1:22: grpc.max_streams is a whole number, 0 to 4294967295, not `-1`",
+            ),
+            ("http: { ui: { enabled: maybe } }", None, "weir.yaml:1:24: http.ui.enabled is true or false, not `maybe`"),
+            ("tracing: { sample_ratio: half }", None, "weir.yaml:1:26: tracing.sample_ratio is a number, not `half`"),
+            ("limit_spec: perhaps", None, "weir.yaml:1:13: limit_spec is `allow` or `deny`, not `perhaps`"),
+            (
+                "grpc: { tls: { client_auth: maybe } }",
+                None,
+                "weir.yaml:1:29: grpc.tls.client_auth is `required` or `optional`, not `maybe`",
+            ),
+            (
+                "http: { tls: { client_names: [a, '*b'] } }",
+                None,
+                "weir.yaml:1:30: http.tls.client_names: `*b` has its star elsewhere",
+            ),
+            ("log: {}\nlog: {}", None, "weir.yaml:2:1: duplicate key `log`; the first one is at line 1, column 1"),
+            ("store: 'redis://:secret@h'", None, "weir.yaml:1:8: store is a map with max_keys, near_cache, redis,"),
+            // The place where it was set last.
+            ("max_period: 7d", Some(("WEIR_MAX_PERIOD", "400d")), "WEIR_MAX_PERIOD: max_period is 1us to 366d"),
+            ("grpc: { tls: { key: k } }", None, "weir.yaml:1:9: grpc.tls.cert and key: either both are set or none"),
+        ] {
+            let error = load(yaml, variable.as_slice()).unwrap_err();
+            assert!(error.starts_with(text) && !error.contains("secret"), "{error}");
+        }
+        let flags = Flags { store: Some("redis".to_owned()), ..Flags::default() };
+        let error = Settings::load(None, [], &flags).unwrap_err().to_string();
+        assert!(error.starts_with("--store: store.url: "), "{error}");
     }
 }

@@ -134,7 +134,8 @@ mod tests {
     fn a_path_is_meant_from_where_the_file_stands() {
         let error = load("store: { url: 'redis://h', redis: { password_file: nowhere } }", &[]).unwrap_err();
         // The folder of the file is cut off by `load`.
-        assert_eq!(error, "store.redis.password_file: password file nowhere: No such file or directory (os error 2)");
+        let why = "store.redis.password_file: password file nowhere: No such file or directory (os error 2)";
+        assert_eq!(error, format!("weir.yaml:1:52: {why}"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::{
     ser::{Serialize, SerializeMap, Serializer},
 };
 use serde_json::json;
+use weir_policy::Domain;
 
 use super::{Explorer, Reply, json_reply, read};
 use crate::{
@@ -48,6 +49,8 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let mut request = limiter::Request::new(&wanted.domain, &wanted.key).map_err(|error| rejected(error.into()))?;
     request.set_terms(wanted.cost, None, wanted.factor).map_err(|error| rejected(error.into()))?;
     let handle = explorer.0.limiter.policy_handle();
+    let lifted = |domain: &Domain| domain.walk(&request.key).any(|(_, _, node)| domain.is_lifted(node));
+    let unlimited = wanted.factor == 0.0 || handle.policy.domain(&wanted.domain).is_some_and(lifted);
     let answer = explorer.0.limiter.preview(&handle, &request).await.map_err(rejected)?;
     Ok(json_reply(&json!({
         "allowed": answer.summary.decision.allowed,
@@ -55,6 +58,7 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
         "never": answer.summary.decision.never,
         "degraded": answer.degraded,
         "binding": answer.summary.binding,
+        "unlimited": unlimited,
         "levels": answer.levels.iter().map(Level).collect::<Vec<_>>(),
     })))
 }

@@ -1,25 +1,36 @@
-//! Live data: counters of limits, hot keys.
+//! Live data: counters of limits, the shared store, hot keys.
+
+use std::collections::HashMap;
 
 use axum::extract::{Request, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use weir_core::domain::OnStoreFailure;
+use weir_store::{metrics::ServerStatus, redis::RedisStore};
+use weir_telemetry::Histogram;
 
 use super::{Explorer, Reply, json_reply, no_domain, read};
-use crate::telemetry::{HotKey, HotKeys};
+use crate::telemetry::{HotKey, HotKeys, Transport};
 
 /// Most keys of each list.
 const MAX_KEYS: usize = 15;
+/// Most limits of the keys of a list.
+const MAX_KEY_LIMITS: usize = 4 * MAX_KEYS;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
     domain: String,
+    /// Only hot keys in which this text occurs, segments joined by `/`.
+    #[serde(default)]
+    search: String,
 }
 
-/// The counters of a domain since its policy is in force, and its keys that are worth a look. Of limits only those that have
-/// decided anything: number, allowed, limited, limited as a shadow, near.
+/// The counters of a domain since its policy is in force, the shared store, and hot keys. `checks` are those that passed, were
+/// refused and failed, `unmatched` those that met no limit. Of limits only those that have decided anything: number, allowed,
+/// limited, limited as a shadow, near. `latency` and the store's round trips are those of the whole service.
 pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
-    let Wanted { domain } = read(&explorer, request).await?;
+    let Wanted { domain, search } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
     let handle = limiter.policy_handle();
     let domain = handle.policy.domain(&domain).ok_or_else(|| no_domain(&domain))?;
@@ -30,30 +41,80 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
         row.iter().any(|count| *count > 0).then(|| [u64::from(limit.index), row[0], row[1], row[2], row[3]])
     });
     let limits: Vec<_> = limits.collect();
-    let (busy, near) = limiter.hot_keys().map(|keys: &HotKeys| keys.read(&domain.name, MAX_KEYS)).unwrap_or_default();
+    let search = search.to_lowercase();
+    let wanted = |key: &[Box<str>]| search.is_empty() || key.join("/").to_lowercase().contains(&search);
+    let read_keys = |keys: &HotKeys| keys.read(&domain.name, MAX_KEY_LIMITS, wanted);
+    let (busy, near) = limiter.hot_keys().map(read_keys).unwrap_or_default();
+    let degraded = counts
+        .degraded(domain.index)
+        .map(|counts| OnStoreFailure::ALL.map(OnStoreFailure::name).into_iter().zip(counts).collect::<HashMap<_, _>>());
     Ok(json_reply(&json!({
         "version": handle.version,
         "at_ms": explorer.0.started.elapsed().as_millis() as u64,
         "states": limiter.store().memory().stats().keys,
-        "shared_store": limiter.store().shared().is_some(),
         "checks": counts.domain(domain.index),
+        "unmatched": counts.unmatched(domain.index),
+        "degraded": degraded,
+        "latency": buckets(Transport::ALL.map(|transport| limiter.metrics().check_duration(transport)).as_slice()),
+        "store": limiter.store().shared().map(|shared| store(shared.redis())),
         "limits": limits,
-        "busy": busy.iter().map(key).collect::<Vec<_>>(),
-        "near": near.iter().map(key).collect::<Vec<_>>(),
+        "busy": by_key(&busy),
+        "near": by_key(&near),
     })))
 }
 
-fn key(key: &HotKey) -> Value {
+fn store(redis: &RedisStore) -> Value {
     json!({
-        "key": key.segments,
-        "limit": key.limit,
-        "shadow": key.shadow,
-        "per_second": key.per_second,
-        "error_per_second": key.error_per_second,
-        "refused_per_second": key.refused_per_second,
-        "allowed": key.decision.allowed,
-        "remaining": key.decision.remaining,
-        "of": key.decision.limit,
-        "seconds_ago": key.seconds_ago,
+        "servers": redis.servers().iter().map(server).collect::<Vec<_>>(),
+        "round_trips": buckets(&[redis.meter().round_trips()]),
+    })
+}
+
+fn server(status: &ServerStatus) -> Value {
+    let outage = status.outage.as_ref();
+    json!({
+        "server": status.server,
+        "up": outage.is_none(),
+        "down_for_ms": outage.map(|outage| outage.since.elapsed().as_millis() as u64),
+        "cause": outage.map(|outage| &*outage.cause),
+        "waiting": status.waiting,
+    })
+}
+
+/// What histograms of one scale have counted together: the bounds of their buckets in seconds, and the count of each.
+fn buckets(histograms: &[&Histogram]) -> Value {
+    let Some(first) = histograms.first() else { return Value::Null };
+    let mut counts = first.counts();
+    for other in &histograms[1..] {
+        counts.iter_mut().zip(other.counts()).for_each(|(count, more)| *count += more);
+    }
+    json!({ "bounds": first.bounds().collect::<Vec<_>>(), "counts": counts })
+}
+
+/// One entry a key, with each of its limits; the first key first.
+fn by_key(found: &[HotKey]) -> Vec<Value> {
+    let mut keys: Vec<(&[Box<str>], Vec<&HotKey>)> = Vec::new();
+    for hot in found {
+        match keys.iter().position(|(key, _)| **key == *hot.segments) {
+            Some(at) => keys[at].1.push(hot),
+            None if keys.len() < MAX_KEYS => keys.push((&hot.segments, vec![hot])),
+            None => {}
+        }
+    }
+    let entry = |(key, limits): (&[Box<str>], Vec<&HotKey>)| json!({ "key": key, "limits": limits.into_iter().map(limit).collect::<Vec<_>>() });
+    keys.into_iter().map(entry).collect()
+}
+
+fn limit(hot: &HotKey) -> Value {
+    json!({
+        "name": hot.limit,
+        "shadow": hot.shadow,
+        "per_second": hot.per_second,
+        "error_per_second": hot.error_per_second,
+        "refused_per_second": hot.refused_per_second,
+        "allowed": hot.decision.allowed,
+        "remaining": hot.decision.remaining,
+        "of": hot.decision.limit,
+        "seconds_ago": hot.seconds_ago,
     })
 }

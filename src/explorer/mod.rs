@@ -35,14 +35,22 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// The page and its files: path, kind and text.
-const FILES: [(&str, &str, &str); 7] = [
+const FILES: [(&str, &str, &str); 15] = [
     ("/ui", "text/html; charset=utf-8", include_str!("page/explorer.html")),
     ("/ui/explorer.css", "text/css; charset=utf-8", include_str!("page/explorer.css")),
     ("/ui/explorer.js", JAVASCRIPT, include_str!("page/explorer.js")),
     ("/ui/page.js", JAVASCRIPT, include_str!("page/page.js")),
-    ("/ui/state.js", JAVASCRIPT, include_str!("page/state.js")),
-    ("/ui/simulation.js", JAVASCRIPT, include_str!("page/simulation.js")),
+    ("/ui/theme.js", JAVASCRIPT, include_str!("page/theme.js")),
+    ("/ui/route.js", JAVASCRIPT, include_str!("page/route.js")),
     ("/ui/draw.js", JAVASCRIPT, include_str!("page/draw.js")),
+    ("/ui/health.js", JAVASCRIPT, include_str!("page/health.js")),
+    ("/ui/history.js", JAVASCRIPT, include_str!("page/history.js")),
+    ("/ui/chart.js", JAVASCRIPT, include_str!("page/chart.js")),
+    ("/ui/tree.js", JAVASCRIPT, include_str!("page/tree.js")),
+    ("/ui/keys.js", JAVASCRIPT, include_str!("page/keys.js")),
+    ("/ui/state.js", JAVASCRIPT, include_str!("page/state.js")),
+    ("/ui/reset.js", JAVASCRIPT, include_str!("page/reset.js")),
+    ("/ui/simulation.js", JAVASCRIPT, include_str!("page/simulation.js")),
 ];
 
 /// The security headers of every response below `/ui`: no resources from other origins, no embedding in other pages.

@@ -1,6 +1,6 @@
 //! The policy in force, as a tree.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use axum::{
     extract::{Request, State},
@@ -16,6 +16,8 @@ use crate::transport::http::problem::Problem;
 
 /// Most nodes of one reply.
 const MAX_NODES: usize = 1_000;
+/// Most nodes that are searched for a filter.
+const MAX_SEARCHED: usize = 100_000;
 /// Most domains of one reply.
 const MAX_DOMAINS: usize = 1_000;
 
@@ -26,6 +28,9 @@ struct Wanted {
     domain: Option<String>,
     /// The node below which to begin, with the version of the policy that it is from.
     below: Option<(NodeId, u64)>,
+    /// Only nodes on the way to one whose path or limits contain this text.
+    #[serde(default)]
+    filter: String,
 }
 
 /// A node with the limits there.
@@ -58,13 +63,16 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
         Some(_) => return Err(Problem::new(StatusCode::CONFLICT, "the policy is not the same any more")),
     };
     let names: Vec<_> = domains.iter().take(MAX_DOMAINS).map(|domain| &*domain.name).collect();
+    let matches = (!wanted.filter.is_empty()).then(|| Matches::new(domain, start, &wanted.filter.to_lowercase()));
     Ok(json_reply(&json!({
         "version": handle.version,
+        "matches": matches.as_ref().map(|matches| matches.count),
+        "searched_all": matches.as_ref().is_none_or(|matches| matches.searched_all),
         "limits": policy.limit_count(),
         "domains": names,
         "domains_hidden": domains.len() - names.len(),
         "domain": head(policy, domain),
-        "nodes": nodes(domain, start, &|limit| handle.meters.counts_apart(limit)),
+        "nodes": nodes(domain, start, matches.as_ref(), &|limit| handle.meters.counts_apart(limit)),
     })))
 }
 
@@ -80,13 +88,63 @@ fn head(policy: &Policy, domain: &Domain) -> Value {
     })
 }
 
-/// The nodes below one, near ones first, each behind its parent.
-fn nodes<'d>(domain: &'d Domain, start: NodeId, counts_apart: &dyn Fn(u32) -> bool) -> Vec<ShownNode<'d>> {
+/// The nodes that a filter leaves.
+struct Matches {
+    /// Those that match, and those above them.
+    kept: HashSet<NodeId>,
+    /// How many match.
+    count: usize,
+    searched_all: bool,
+}
+
+impl Matches {
+    /// The nodes below `start` at whose segment the path contains `text`, or one of whose limits does. `text` is in lower case.
+    fn new(domain: &Domain, start: NodeId, text: &str) -> Self {
+        let mut found = Self { kept: HashSet::new(), count: 0, searched_all: true };
+        // A node, its path, and the nodes from `start` to it.
+        let mut open = vec![(start, String::new(), Vec::new())];
+        let mut searched = 0;
+        while let Some((node, path, above)) = open.pop() {
+            for (segment, id) in domain.children(node) {
+                searched += 1;
+                if searched > MAX_SEARCHED {
+                    found.searched_all = false;
+                    return found;
+                }
+                let segment = segment.to_lowercase();
+                let own = if path.is_empty() { segment.clone() } else { format!("{path}/{segment}") };
+                let ends_here = segment.contains(text) || (own.contains(text) && !path.contains(text));
+                let mut way = above.clone();
+                way.push(id);
+                if ends_here || domain.limits_at(id).iter().any(|limit| limit_contains(limit, text)) {
+                    found.count += 1;
+                    found.kept.extend(&way);
+                }
+                open.push((id, own, way));
+            }
+        }
+        found
+    }
+}
+
+fn limit_contains(limit: &Limit, text: &str) -> bool {
+    // A name that was not given repeats the path.
+    let name = limit.name.rsplit('/').next().unwrap_or_default();
+    name.to_lowercase().contains(text)
+}
+
+/// The nodes below one that `matches` keeps, near ones first, each behind its parent.
+fn nodes<'d>(
+    domain: &'d Domain,
+    start: NodeId,
+    matches: Option<&Matches>,
+    counts_apart: &dyn Fn(u32) -> bool,
+) -> Vec<ShownNode<'d>> {
     let mut found: Vec<ShownNode<'d>> = Vec::new();
     // The index in `found` of a parent that is in the reply.
     let mut open = VecDeque::from([(start, None)]);
     while let Some((node, place)) = open.pop_front() {
-        let (children, hidden) = children(domain, node, MAX_NODES - found.len());
+        let (children, hidden) = children(domain, node, matches, MAX_NODES - found.len());
         for (segment, id) in children {
             open.push_back((id, Some(found.len())));
             found.push(ShownNode {
@@ -105,12 +163,18 @@ fn nodes<'d>(domain: &'d Domain, start: NodeId, counts_apart: &dyn Fn(u32) -> bo
     found
 }
 
-/// The first children of a node by their names, `*` last, and how many more there are.
-fn children(domain: &Domain, node: NodeId, most: usize) -> (Vec<(&str, NodeId)>, usize) {
+/// The first children of a node that `matches` keeps by their names, `*` last, and how many more there are.
+fn children<'d>(
+    domain: &'d Domain,
+    node: NodeId,
+    matches: Option<&Matches>,
+    most: usize,
+) -> (Vec<(&'d str, NodeId)>, usize) {
     let mut children: Vec<_> = domain.children(node).collect();
     let count = children.len();
+    children.retain(|(_, id)| matches.is_none_or(|matches| matches.kept.contains(id)));
     let order = |one: &(&str, NodeId), other: &(&str, NodeId)| (one.0 == "*", one.0).cmp(&(other.0 == "*", other.0));
-    if count > most {
+    if children.len() > most {
         children.select_nth_unstable_by(most, order);
         children.truncate(most);
     }
@@ -132,6 +196,9 @@ fn limit(limit: &Limit, counts_apart: bool) -> Value {
 }
 
 fn marks(domain: &Domain, node: NodeId) -> Vec<&'static str> {
+    if domain.is_lifted(node) {
+        return vec!["unlimited: factor 0"];
+    }
     let Some(rule) = domain.descriptors.as_deref().and_then(|descriptors| descriptors.rule(node)) else {
         return Vec::new();
     };
@@ -157,12 +224,47 @@ mod tests {
         );
         let policy = weir_policy::parse(&text, &Bounds::default()).unwrap();
         let domain = policy.domain("").unwrap();
-        let all = nodes(domain, 0, &|_| true);
+        let all = nodes(domain, 0, None, &|_| true);
         assert_eq!(all.len(), MAX_NODES);
         let shown: Vec<_> = all[..3].iter().map(|node| (node.segment, node.parent, node.hidden)).collect();
         assert_eq!(shown, [("a", None, 502), ("b", None, 2), ("k0000", Some(all[0].id), 0)]);
-        let below = nodes(domain, all[1].id, &|_| true);
+        let below = nodes(domain, all[1].id, None, &|_| true);
         let shown: Vec<_> = below.iter().map(|node| (node.segment, node.parent, node.limits.len())).collect();
         assert_eq!(shown, [("c", None, 0), ("*", None, 2)]);
+    }
+
+    #[test]
+    fn a_filter_leaves_matches_and_what_is_above_them() {
+        let text = "
+            schema:
+              user:
+                children:
+                  Alex: { limits: [[1, 1, 1]], children: { trade: { limits: [[1, 1, 1]] }, other: {} } }
+                  '*': { limits: [{ gcra: { burst: 1, count: 1, period: 1s }, name: per-user }] }
+              site: { children: { alexandria: {} } }";
+        let policy = weir_policy::parse(text, &Bounds::default()).unwrap();
+        let domain = policy.domain("").unwrap();
+        for (filter, count, expected) in [
+            ("alex", 2, &[("site", 0), ("user", 1), ("alexandria", 0), ("Alex", 2)][..]),
+            ("user/al", 1, &[("user", 1), ("Alex", 2)]),
+            ("alex/tr", 1, &[("user", 1), ("Alex", 1), ("trade", 0)]),
+            ("per-u", 1, &[("user", 1), ("*", 0)]),
+            ("nothing", 0, &[]),
+        ] {
+            let matches = Matches::new(domain, 0, filter);
+            let found = nodes(domain, 0, Some(&matches), &|_| true);
+            let shown: Vec<_> = found.iter().map(|node| (node.segment, node.hidden)).collect();
+            assert_eq!((matches.count, &*shown), (count, expected), "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_factor_of_0_is_marked_with_all_below() {
+        let text = "schema: { a: { factor: 0, limits: [[1, 1, 1]], children: { b: { limits: [[1, 1, 1]] } } }, c: { limits: [[1, 1, 1]] } }";
+        let policy = weir_policy::parse(text, &Bounds::default()).unwrap();
+        let nodes = nodes(policy.domain("").unwrap(), 0, None, &|_| true);
+        let shown: Vec<_> = nodes.iter().map(|node| (node.segment, node.limits.len(), &*node.marks)).collect();
+        let unlimited = &["unlimited: factor 0"][..];
+        assert_eq!(shown, [("a", 0, unlimited), ("c", 1, &[]), ("b", 0, unlimited)]);
     }
 }

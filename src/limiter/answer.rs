@@ -34,19 +34,11 @@ pub struct LevelAnswer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Fills in what was decided on these levels of a plan, and passes each decision to `count`.
+    /// Fills in what was decided on these levels of a plan.
     #[inline]
-    pub(super) fn fill(
-        &mut self,
-        plan: &Plan<'a>,
-        levels: &[Level<'a>],
-        verdict: &Verdict,
-        count: impl Fn(&Limit, &Decision),
-    ) {
-        for (level, decision) in levels.iter().zip(&verdict.decisions) {
-            count(level.limit, decision);
-            self.levels.push(LevelAnswer::new(level, decision));
-        }
+    pub(super) fn fill(&mut self, plan: &Plan<'a>, levels: &[Level<'a>], verdict: &Verdict) {
+        let decided = levels.iter().zip(&verdict.decisions);
+        self.levels.extend(decided.map(|(level, decision)| LevelAnswer::new(level, decision)));
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
         (self.domain, self.degraded) = (plan.domain, verdict.degraded);
     }

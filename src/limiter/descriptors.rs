@@ -56,7 +56,7 @@ pub struct Override {
 pub struct Resolved<'a> {
     pub(super) domain: Option<&'a Domain>,
     pub(super) descriptors: Vec<ResolvedDescriptor<'a>>,
-    pub(super) passed_over: usize,
+    pub(super) ignored: usize,
 }
 
 /// A descriptor with the limits that it meets.
@@ -103,8 +103,8 @@ impl DescriptorsRequest {
         };
         let mut descriptors: Vec<_> = self.descriptors.iter().map(resolve).collect();
         drop_replaced(&mut descriptors);
-        let passed_over = keep_to_bound(&mut descriptors);
-        Ok(Resolved { domain, descriptors, passed_over })
+        let ignored = keep_to_bound(&mut descriptors);
+        Ok(Resolved { domain, descriptors, ignored })
     }
 }
 
@@ -127,17 +127,17 @@ fn drop_replaced(descriptors: &mut [ResolvedDescriptor<'_>]) {
 
 /// Takes the limits of what is past [`MAX_LIMITS`]; of how many descriptors.
 fn keep_to_bound(descriptors: &mut [ResolvedDescriptor<'_>]) -> usize {
-    let (mut limits, mut passed_over) = (0, 0);
+    let (mut limits, mut ignored) = (0, 0);
     for found in descriptors {
         let count = found.limits().count();
         if limits + count > MAX_LIMITS {
             *found = ResolvedDescriptor::without_limit(found.asked);
-            passed_over += 1;
+            ignored += 1;
         } else {
             limits += count;
         }
     }
-    passed_over
+    ignored
 }
 
 impl<'a> ResolvedDescriptor<'a> {

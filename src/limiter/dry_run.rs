@@ -40,7 +40,7 @@ impl DryRun {
         let plan = request.plan(policy, 0)?;
         let verdict = self.store.verdict(&plan);
         Ok(filled(&plan, &verdict, |plan, verdict, answer: &mut Answer<'_>| {
-            answer.fill(plan, plan.levels(), verdict, |_, _| {});
+            answer.fill(plan, plan.levels(), verdict);
         }))
     }
 }

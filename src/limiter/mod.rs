@@ -13,6 +13,7 @@ pub mod status;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use weir_core::plan::Level;
 use weir_policy::Policy;
 use weir_store::{ResetDone, Store};
 
@@ -88,10 +89,15 @@ impl<S: Store> Limiter<S> {
         let plan = request.plan(&handle.policy, handle.version);
         decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
             handle.count_degraded(plan, verdict);
-            answer.fill(plan, plan.levels(), verdict, |limit, decision| {
+            if plan.levels().is_empty() && !request.is_matched(&handle.policy) {
+                handle.meters.unmatched(plan.domain);
+            }
+            let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.charged(plan));
+            for ((Level { limit, .. }, decision), charged) in decided {
                 let index = request.spec.is_none().then_some(limit.index);
-                handle.meters.limit(index, decision, limit.shadow);
-            });
+                handle.meters.limit(index, decision, limit.shadow, charged);
+            }
+            answer.fill(plan, plan.levels(), verdict);
             self.sample_hot_keys(request, answer);
         })
     }

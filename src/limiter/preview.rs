@@ -33,7 +33,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Answer<'a>, CheckError> {
         let fill = |plan: &Plan<'a>, verdict: &Verdict, answer: &mut Answer<'a>| {
             let open = plan.levels().iter().take_while(|level| !ptr::eq(level.limit, &*CLOSED)).count();
-            answer.fill(plan, &plan.levels()[..open], verdict, |_, _| {});
+            answer.fill(plan, &plan.levels()[..open], verdict);
         };
         decide(&self.store, plan(&handle.policy, request), fill).outcome().await
     }

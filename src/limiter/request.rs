@@ -143,6 +143,15 @@ impl<'n> Request<'n> {
         domain.levels(&self.key, self.cost, self.factor).map_err(|error| Invalid::Factor(self.factor, error))
     }
 
+    /// Whether any limit is meant for its key, also one that a factor of 0 lifts.
+    #[cold]
+    pub(super) fn is_matched(&self, policy: &Policy) -> bool {
+        match (&self.spec, policy.domain(&self.domain)) {
+            (Some(spec), _) => !spec.is_empty(),
+            (None, domain) => domain.is_some_and(|domain| domain.is_matched(&self.key)),
+        }
+    }
+
     /// How many segments name the place of this key's states.
     pub(super) fn anchor(&self, policy: &Policy) -> u8 {
         policy.domain(&self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)

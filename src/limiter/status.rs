@@ -114,6 +114,13 @@ impl<'a> DescriptorAnswer<'a> {
     }
 }
 
+impl DescriptorAnswer<'_> {
+    /// Whether it meets a limit, or a rule that says `unlimited`.
+    fn is_matched(&self) -> bool {
+        self.unlimited || !self.levels.is_empty()
+    }
+}
+
 impl<'a> Shown<'a> {
     fn new(level: &LevelAnswer<'a>, met: &MetLimit<'a>, phase: Micros, at: Micros) -> Self {
         let LevelAnswer { limit, decision, .. } = level;
@@ -143,8 +150,14 @@ impl<'a> Shown<'a> {
 }
 
 impl Resolved<'_> {
-    /// Counts what each limit has decided, under the request's values where the file asks for that.
-    pub(super) fn count(&self, meters: &Meters, metrics: &Metrics, statuses: &[DescriptorAnswer<'_>]) {
+    /// Counts what each limit has decided and charged, under the request's values where the file asks for that.
+    pub(super) fn count(
+        &self,
+        meters: &Meters,
+        metrics: &Metrics,
+        statuses: &[DescriptorAnswer<'_>],
+        mut charged: impl Iterator<Item = u64>,
+    ) {
         for (found, status) in self.descriptors.iter().zip(statuses) {
             let values = self.domain.zip(status.rule).and_then(|(domain, _)| {
                 let entries = found.asked.entries.iter().map(|(key, value)| (&**key, &**value));
@@ -152,13 +165,15 @@ impl Resolved<'_> {
             });
             for (met, LevelAnswer { limit, decision, .. }) in found.limits().zip(&status.levels) {
                 let shadow = status.rule.map_or(limit.shadow, |rule| rule.shadow);
+                let units = charged.next().unwrap_or(0);
                 match (&values, self.domain, met.written) {
                     (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => {
-                        metrics.valued_limit(&domain.name, &format!("{values}#{kind}")).count(decision, shadow)
+                        let meter = metrics.valued_limit(&domain.name, &format!("{values}#{kind}"));
+                        meter.count(decision, shadow, units);
                     }
                     _ => {
                         let index = (!limit.is_override()).then_some(limit.index);
-                        meters.limit(index, decision, shadow);
+                        meters.limit(index, decision, shadow, units);
                     }
                 }
             }
@@ -176,16 +191,19 @@ impl<S: Store> Limiter<S> {
     ) -> Checking<'l, 'a, DescriptorAnswers<'a>, impl Fill<'a, DescriptorAnswers<'a>>> {
         let fill = move |plan: &Plan<'a>, verdict: &Verdict, answer: &mut DescriptorAnswers<'a>| {
             handle.count_degraded(plan, verdict);
-            if request.passed_over > 0 {
-                self.metrics.descriptors_passed_over(request.passed_over);
+            if request.ignored > 0 {
+                self.metrics.descriptors_ignored(request.ignored);
             }
             let mut decided = plan.levels().iter().zip(&verdict.decisions);
             answer.statuses.extend(request.descriptors.iter().map(|found| {
                 let decided = decided.by_ref().take(found.limits().count());
                 DescriptorAnswer::new(found, decided.collect(), verdict.at)
             }));
-            request.count(&handle.meters, &self.metrics, &answer.statuses);
+            request.count(&handle.meters, &self.metrics, &answer.statuses, verdict.charged(plan));
             self.sample_hot_keys_of_descriptors(request, &answer.statuses);
+            if !answer.statuses.iter().any(DescriptorAnswer::is_matched) {
+                handle.meters.unmatched(plan.domain);
+            }
             (answer.at, answer.degraded) = (verdict.at, verdict.degraded);
             answer.domain_found = request.domain.is_some();
         };

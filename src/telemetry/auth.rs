@@ -7,7 +7,7 @@ use weir_telemetry::{Registry, Reloads};
 
 const AUTH_IN_FORCE: &str = "weir_auth_last_reload_successful";
 const AUTH_RELOADS: &str = "weir_auth_reloads_total";
-const REFUSED: &str = "weir_auth_refused_total";
+const REFUSED: &str = "weir_auth_rejected_total";
 
 /// The counters, with what they mean.
 pub const COUNTERS: &[(&str, &str)] = &[

@@ -8,7 +8,10 @@ use weir_telemetry::request::{OTHER, Outcome};
 
 use super::{
     metrics::Metrics,
-    series::{ALLOWED, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport, counters_of, of_domain, of_limit},
+    series::{
+        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport, UNMATCHED_AT,
+        counters_of, of_domain, of_limit,
+    },
 };
 
 /// The counters of one policy.
@@ -42,12 +45,27 @@ impl Counts<'_> {
     /// Checks of the domain of this number that passed, were refused, and could not be decided; `None` where it is counted
     /// with others.
     pub fn domain(&self, domain: u32) -> Option<[u64; Outcome::ALL.len()]> {
-        let start = self.meters.domains.get(domain as usize).copied().filter(|start| *start != OTHER_DOMAIN)?;
+        let start = self.start_of(domain)?;
         let mut sums = [0; Outcome::ALL.len()];
-        for index in 0..Transport::ALL.len() * Outcome::ALL.len() {
+        for index in 0..DEGRADED_FROM {
             sums[index % Outcome::ALL.len()] += self.totals[start + index];
         }
         Some(sums)
+    }
+
+    /// Its checks that met no limit; `None` likewise.
+    pub fn unmatched(&self, domain: u32) -> Option<u64> {
+        Some(self.totals[self.start_of(domain)? + UNMATCHED_AT])
+    }
+
+    /// Its checks that were decided without the shared store, by rule; `None` likewise.
+    pub fn degraded(&self, domain: u32) -> Option<[u64; OnStoreFailure::ALL.len()]> {
+        let first = self.start_of(domain)? + DEGRADED_FROM;
+        Some(std::array::from_fn(|rule| self.totals[first + rule]))
+    }
+
+    fn start_of(&self, domain: u32) -> Option<usize> {
+        self.meters.domains.get(domain as usize).copied().filter(|start| *start != OTHER_DOMAIN)
     }
 
     /// The decisions of the limit with this number; `None` where it shares a series with others.
@@ -100,14 +118,23 @@ impl Meters {
 
     /// Counts one check that was decided without the shared store.
     pub fn degraded(&self, domain: Option<u32>, rule: OnStoreFailure) {
-        self.counters.add(self.domain(domain) + Transport::ALL.len() * Outcome::ALL.len() + rule as usize);
+        self.counters.add(self.domain(domain) + DEGRADED_FROM + rule as usize);
     }
 
-    /// Counts one decision of the limit of this number; without one, of all limits that have none.
+    /// Counts one check that met no limit.
+    pub fn unmatched(&self, domain: Option<u32>) {
+        self.counters.add(self.domain(domain) + UNMATCHED_AT);
+    }
+
+    /// Counts one decision of the limit of this number, and the units that it has charged; without one, of all limits that
+    /// have none.
     #[inline]
-    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool) {
+    pub fn limit(&self, limit: Option<u32>, decision: &Decision, shadow: bool, charged: u64) {
         let start = limit.and_then(|limit| self.limits.get(limit as usize)).copied().unwrap_or(OTHER_LIMIT);
         counters_of(decision, shadow).for_each(|counter| self.counters.add(start + counter));
+        if charged > 0 {
+            self.counters.add_many(start + CHARGED_UNITS, charged);
+        }
     }
 
     /// Whether the limit of this number is counted for itself.

@@ -9,14 +9,14 @@ use std::{
 use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use weir_telemetry::{Histogram, Registry, Reloads, histogram::DURATIONS, request::OTHER};
+use weir_telemetry::{Histogram, Registry, Reloads, Render, histogram::SHORT_DURATIONS, request::OTHER, text::heading};
 
 use super::{
     auth::{self, AuthMeter},
     names::{
-        BUILD_INFO, CHECK_DURATION, COUNTERS, DESCRIPTORS_PASSED_OVER, EVICTIONS, GAUGES, KEYS, LAST_RELOAD, MAX_KEYS,
-        READS_GIVEN_UP, RELOAD_SUCCESSFUL, RELOADS, SERIES_REFUSED, SNAPSHOT_BYTES, SNAPSHOT_DURATION,
-        SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES,
+        BUILD_INFO, CHECK_DURATION, COUNTERS, DECISIONS_WITHOUT_SERIES, DESCRIPTORS_IGNORED, EVICTIONS, GAUGES, KEYS,
+        LAST_RELOAD, MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES,
+        SNAPSHOT_DURATION, SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES,
     },
     series::{LimitMeter, Transport},
     spans::{self, SpanMeter},
@@ -35,10 +35,11 @@ pub struct Metrics {
     max_named: usize,
     without_series: Gauge,
     valued: Mutex<Valued>,
-    check_durations: [Histogram; Transport::ALL.len()],
+    check_durations: Arc<CheckDurations>,
+    policy: Arc<PolicyInfo>,
     keys: Gauge,
     snapshot_failures: Counter,
-    descriptors_passed_over: Counter,
+    descriptors_ignored: Counter,
     reloaded: Counter,
     not_reloaded: Counter,
     last_reload: Gauge,
@@ -83,6 +84,11 @@ impl Metrics {
         registry.describe(weir_server::metrics::COUNTERS, weir_server::metrics::GAUGES);
         registry.describe(weir_store::metrics::COUNTERS, &[]);
         registry.describe(spans::COUNTERS, &[]);
+        let (check_durations, policy) = (Arc::<CheckDurations>::default(), Arc::<PolicyInfo>::default());
+        #[cfg(target_os = "linux")]
+        registry.add(Arc::new(super::process::ProcessMetrics));
+        registry.add(Arc::clone(&check_durations) as Arc<dyn Render>);
+        registry.add(Arc::clone(&policy) as Arc<dyn Render>);
         registry.gauge(BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
         Arc::new(Self {
             named: Mutex::default(),
@@ -91,12 +97,13 @@ impl Metrics {
             valued: Mutex::new(Valued {
                 meters: HashMap::default(),
                 most: settings.max_series,
-                refused: registry.counter(SERIES_REFUSED, &[]),
+                refused: registry.counter(DECISIONS_WITHOUT_SERIES, &[]),
             }),
-            check_durations: std::array::from_fn(|_| Histogram::new(DURATIONS)),
+            check_durations,
+            policy,
             keys: registry.gauge(KEYS, &[]),
             snapshot_failures: registry.counter(SNAPSHOT_FAILURES, &[]),
-            descriptors_passed_over: registry.counter(DESCRIPTORS_PASSED_OVER, &[]),
+            descriptors_ignored: registry.counter(DESCRIPTORS_IGNORED, &[]),
             reloaded: registry.counter(RELOADS, &[("result", "success")]),
             not_reloaded: registry.counter(RELOADS, &[("result", "error")]),
             last_reload: registry.gauge(LAST_RELOAD, &[]),
@@ -151,8 +158,8 @@ impl Metrics {
     }
 
     /// Counts descriptors that were ignored because their request met too many limits.
-    pub fn descriptors_passed_over(&self, count: usize) {
-        self.descriptors_passed_over.increment(count as u64);
+    pub fn descriptors_ignored(&self, count: usize) {
+        self.descriptors_ignored.increment(count as u64);
     }
 
     /// Where all of it is counted.
@@ -171,8 +178,8 @@ impl Metrics {
     }
 
     /// Reads of the files of this setting that were given up.
-    pub fn reads_given_up(&self, setting: &str) -> Counter {
-        self.registry.counter(READS_GIVEN_UP, &[("setting", setting)])
+    pub fn read_timeouts(&self, setting: &str) -> Counter {
+        self.registry.counter(READ_TIMEOUTS, &[("setting", setting)])
     }
 
     /// The counters of spans.
@@ -182,7 +189,7 @@ impl Metrics {
 
     /// How long checks by a transport take.
     pub fn check_duration(&self, transport: Transport) -> &Histogram {
-        &self.check_durations[transport as usize]
+        &self.check_durations.0[transport as usize]
     }
 
     /// A policy was loaded, or one could not be.
@@ -230,17 +237,47 @@ impl Metrics {
         self.snapshot_failures.increment(1);
     }
 
+    /// The policy of this hash is in force.
+    pub fn policy_in_force(&self, hash: &str) {
+        *self.policy.0.lock() = hash.to_owned();
+    }
+
     /// All of it in Prometheus text.
     pub fn render(&self) -> String {
-        let mut text = self.registry.render();
-        text.push_str(&format!(
-            "# HELP {CHECK_DURATION} Time to answer a check, in seconds, by transport; a batch counts once.\n# TYPE {CHECK_DURATION} histogram\n"
-        ));
+        self.registry.render()
+    }
+}
+
+/// The time to answer checks, by transport.
+struct CheckDurations([Histogram; Transport::ALL.len()]);
+
+impl Default for CheckDurations {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Histogram::new(SHORT_DURATIONS)))
+    }
+}
+
+impl Render for CheckDurations {
+    fn render(&self, out: &mut String) {
+        let help = "Time to answer a check, in seconds, by transport; a batch counts once.";
+        heading(out, CHECK_DURATION, "histogram", help);
         for transport in Transport::ALL {
             let labels = format!("transport=\"{}\"", transport.name());
-            self.check_duration(transport).render(CHECK_DURATION, &labels, &mut text);
+            self.0[transport as usize].render(CHECK_DURATION, &labels, out);
         }
-        text
+    }
+}
+
+/// The hash of the policy in force. The exporter would keep the series of those before it.
+#[derive(Default)]
+struct PolicyInfo(Mutex<String>);
+
+impl Render for PolicyInfo {
+    fn render(&self, out: &mut String) {
+        let help =
+            "Always 1; the label hash tells the files of the policy in force from others, on all replicas alike.";
+        heading(out, POLICY_INFO, "gauge", help);
+        out.push_str(&format!("{POLICY_INFO}{{hash=\"{}\"}} 1\n", self.0.lock()));
     }
 }
 

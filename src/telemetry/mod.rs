@@ -2,9 +2,12 @@
 
 pub mod auth;
 pub mod hot_keys;
+mod logfmt;
 pub mod meters;
 pub mod metrics;
 mod names;
+#[cfg(target_os = "linux")]
+mod process;
 mod series;
 pub mod spans;
 pub mod tracing;

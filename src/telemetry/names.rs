@@ -2,8 +2,12 @@
 
 /// Checks answered.
 pub(super) const CHECKS: &str = "weir_checks_total";
+/// Checks that met no limit.
+pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
 /// Decisions of each limit.
 pub(super) const DECISIONS: &str = "weir_decisions_total";
+/// Units charged to each limit.
+pub(super) const CHARGED: &str = "weir_charged_units_total";
 /// Allowed requests with less than a fifth of the limit left.
 pub(super) const NEAR_LIMIT: &str = "weir_near_limit_total";
 /// Checks decided without the shared store.
@@ -20,24 +24,35 @@ pub(super) const SNAPSHOT_BYTES: &str = "weir_snapshot_bytes";
 pub(super) const RELOADS: &str = "weir_policy_reloads_total";
 pub(super) const LAST_RELOAD: &str = "weir_policy_last_reload_success_timestamp_seconds";
 pub(super) const RELOAD_SUCCESSFUL: &str = "weir_policy_last_reload_successful";
-pub(super) const SERIES_REFUSED: &str = "weir_metric_series_refused_total";
+pub(super) const DECISIONS_WITHOUT_SERIES: &str = "weir_decisions_without_series_total";
 pub(super) const WITHOUT_SERIES: &str = "weir_limits_without_series";
-pub(super) const DESCRIPTORS_PASSED_OVER: &str = "weir_descriptors_passed_over_total";
-pub(super) const READS_GIVEN_UP: &str = "weir_file_reads_given_up_total";
+pub(super) const DESCRIPTORS_IGNORED: &str = "weir_descriptors_ignored_total";
+pub(super) const POLICY_INFO: &str = "weir_policy_info";
+pub(super) const READ_TIMEOUTS: &str = "weir_file_read_timeouts_total";
 pub(super) const BUILD_INFO: &str = "weir_build_info";
 
 pub(super) const COUNTERS: &[(&str, &str)] = &[
     (CHECKS, "Checks answered, by domain, transport and outcome (allowed, limited, error)."),
-    (DECISIONS, "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited)."),
+    (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
+    (
+        DECISIONS,
+        "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited). A limit also counts as \
+         allowed where another limit refused the request: for capacity see weir_charged_units_total.",
+    ),
+    (
+        CHARGED,
+        "Units charged to each limit, by domain and limit: the costs of the requests that passed, and of refused ones where \
+         the policy charges those. Refunds are not subtracted.",
+    ),
     (NEAR_LIMIT, "Allowed requests that left less than a fifth of the limit, by domain and limit."),
     (DEGRADED, "Checks decided without the shared store, by domain and mode (local, allow, deny, error)."),
     (EVICTIONS, "States removed from memory, by reason (expired, evicted, snapshot)."),
     (STORE_FULL, "Decisions for which the memory store had no room, by rule applied."),
     (SNAPSHOT_FAILURES, "Snapshots that could not be written."),
     (RELOADS, "Reloads of the policy, by result (success, error)."),
-    (READS_GIVEN_UP, "File reads abandoned because they timed out, by setting."),
-    (SERIES_REFUSED, "Decisions counted as `other` because metrics.max_series was reached."),
-    (DESCRIPTORS_PASSED_OVER, "Descriptors ignored because their request met too many limits."),
+    (READ_TIMEOUTS, "File reads abandoned because they timed out, by setting."),
+    (DECISIONS_WITHOUT_SERIES, "Decisions counted as `other` because metrics.max_series was reached."),
+    (DESCRIPTORS_IGNORED, "Descriptors ignored because their request met too many limits."),
 ];
 
 pub(super) const GAUGES: &[(&str, &str)] = &[

@@ -6,7 +6,7 @@ use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure};
 use weir_telemetry::{Registry, request::Outcome};
 
-use super::names::{CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT};
+use super::names::{CHARGED, CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT, UNMATCHED};
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +48,14 @@ pub(super) const ALLOWED: usize = 0;
 pub(super) const LIMITED: usize = 1;
 pub(super) const SHADOW_LIMITED: usize = 2;
 pub(super) const NEAR: usize = 3;
-const OF_LIMIT: usize = 4;
+pub(super) const CHARGED_UNITS: usize = 4;
+const OF_LIMIT: usize = 5;
 
+/// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched ones.
+pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
+pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 /// How many counters a domain has.
-pub(super) const OF_DOMAIN: usize = Transport::ALL.len() * Outcome::ALL.len() + OnStoreFailure::ALL.len();
+pub(super) const OF_DOMAIN: usize = UNMATCHED_AT + 1;
 
 /// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
 #[inline]
@@ -65,20 +69,29 @@ pub(super) fn counters_of(decision: &Decision, shadow: bool) -> impl Iterator<It
     iter::once(outcome).chain(is_near.then_some(NEAR))
 }
 
+/// The label of a domain; the default one, whose name is empty, is `default`.
+fn label(domain: &str) -> &str {
+    if domain.is_empty() { "default" } else { domain }
+}
+
 pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Counter; OF_LIMIT] {
+    let domain = label(domain);
     let decisions =
         |outcome| registry.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
     let near = registry.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]);
-    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near]
+    let charged = registry.counter(CHARGED, &[("domain", domain), ("limit", limit)]);
+    [decisions("allowed"), decisions("limited"), decisions("shadow_limited"), near, charged]
 }
 
 pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item = Counter> {
+    let domain = label(domain);
     let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
     let checks = each.map(move |(transport, outcome)| {
         registry.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])
     });
     let rules = OnStoreFailure::ALL.into_iter();
-    checks.chain(rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())])))
+    let degraded = rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())]));
+    checks.chain(degraded).chain([registry.counter(UNMATCHED, &[("domain", domain)])])
 }
 
 /// The counters of a limit that is not known when a policy is compiled.
@@ -90,8 +103,9 @@ impl LimitMeter {
         Self(of_limit(registry, domain, limit))
     }
 
-    /// Counts one decision of the limit.
-    pub fn count(&self, decision: &Decision, shadow: bool) {
+    /// Counts one decision of the limit, and the units that it has charged.
+    pub fn count(&self, decision: &Decision, shadow: bool, charged: u64) {
         counters_of(decision, shadow).for_each(|counter| self.0[counter].increment(1));
+        self.0[CHARGED_UNITS].increment(charged);
     }
 }

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
+use super::logfmt::Logfmt;
+
 /// How logs are written.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
@@ -17,7 +19,7 @@ pub struct LogSettings {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// For people: logfmt.
     #[default]
     Text,
     /// For machines: one JSON object a line.
@@ -67,7 +69,7 @@ impl LogSettings {
 pub fn init(settings: &LogSettings) -> Result<(), String> {
     let logs = tracing_subscriber::fmt().with_env_filter(settings.filter()?).with_writer(std::io::stderr);
     match settings.format {
-        LogFormat::Text => logs.with_ansi(false).init(),
+        LogFormat::Text => logs.with_ansi(false).event_format(Logfmt).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
     Ok(())

@@ -19,7 +19,7 @@ use weir_server::tls::{Bearer, Clients as _};
 use weir_telemetry::request;
 
 use crate::{
-    auth::{Access, Auth, Denied, Grant, TokenHash},
+    auth::{Access, Auth, Denied, Grant, Role, TokenHash},
     telemetry::AuthMeter,
 };
 
@@ -42,6 +42,10 @@ pub struct ConnectionIdentity {
     revoked: CancellationToken,
     latest: Mutex<Option<Latest>>,
 }
+
+/// The name of the client that calls, among a request's extensions.
+#[derive(Clone, Debug)]
+pub struct ClientName(pub Arc<str>);
 
 /// The result for the credentials of the last call, so that the same credentials need no second lookup.
 struct Latest {
@@ -71,7 +75,7 @@ impl Authentication {
 
 impl ConnectionIdentity {
     /// Whether a request may have what it asks for. One that `lasts` is given its [`StreamAuthorization`]; what is for any caller that is
-    /// known, the caller's [`Roles`](crate::auth::Roles).
+    /// known, the caller's [`Roles`](crate::auth::Roles); a reset, its [`ClientName`].
     ///
     /// # Errors
     /// [`Denied`]: the call is rejected.
@@ -85,6 +89,13 @@ impl ConnectionIdentity {
         })?;
         if access == Access::Known {
             request.extensions_mut().insert(grant.roles);
+        }
+        if access == Access::Role(Role::Reset) {
+            let token = token(request.headers())?.map(TokenHash::of);
+            let callers = self.authentication.auth.callers();
+            if let Some(name) = callers.name(token.as_ref(), self.bearer.as_deref(), SystemTime::now()) {
+                request.extensions_mut().insert(ClientName(name));
+            }
         }
         if lasts {
             let token = token(request.headers())?.map(TokenHash::of);

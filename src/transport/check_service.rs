@@ -12,7 +12,7 @@ use weir_server::{ConcurrencyLimit, Overload, Permit};
 use weir_store::{ResetDone, Store};
 use weir_telemetry::request::{self, OTHER, Outcome};
 
-use super::{decode, message::CheckMessage, status::Rejected};
+use super::{audit::Actor, decode, message::CheckMessage, status::Rejected};
 use crate::{
     limiter::{Answer, CheckError, Checking, Fill, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
@@ -174,18 +174,20 @@ impl<S: Store> CheckService<S> {
         Ok(checking.outcome().await?)
     }
 
-    /// Forgets a key, with `subtree` all below it too.
+    /// Forgets a key for `actor`, with `subtree` all below it too.
     ///
     /// # Errors
     /// [`Rejected`] when the store cannot tell, and where too many wait.
-    pub async fn reset(&self, request: &Request<'_>, subtree: bool) -> Result<ResetDone, Rejected> {
+    pub async fn reset(&self, request: &Request<'_>, subtree: bool, actor: &Actor) -> Result<ResetDone, Rejected> {
         if self.is_observed {
             let handle = self.limiter.policy_handle();
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
             request::summarize(|summary| summary.domain = Some(domain.into()));
         }
         let _permit = self.permit()?;
-        Ok(self.limiter.reset(request, subtree).await?)
+        let done = self.limiter.reset(request, subtree).await.map_err(Rejected::from);
+        actor.log_reset(&request.domain, &request.key, subtree, done.as_ref());
+        done
     }
 
     /// Counts how long an answer took; the moment until when it did, for the next one to count from.

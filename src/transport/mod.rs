@@ -1,6 +1,7 @@
 //! The surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
+pub mod audit;
 pub mod authentication;
 pub mod check_service;
 pub mod decision_json;
@@ -20,4 +21,4 @@ pub mod status;
 
 pub use authentication::Authentication;
 pub use guard::Guarded;
-pub use pages::Pages;
+pub use pages::{Pages, Peer};

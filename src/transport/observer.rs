@@ -16,6 +16,7 @@ use tonic::Code;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
 use weir_telemetry::request::{self, RequestContext, RequestEnd, RequestId, RequestSummary, Surface};
 
+use super::status::code_name;
 use crate::telemetry::{
     Spans,
     spans::{Span, caller},
@@ -164,7 +165,7 @@ impl Drop for ObservedRequest {
 fn status(end: RequestEnd) -> String {
     match end {
         RequestEnd::Abandoned => "abandoned".to_owned(),
-        RequestEnd::Grpc(code) => format!("{:?}", Code::from(code)),
+        RequestEnd::Grpc(code) => code_name(Code::from(code)).to_owned(),
         RequestEnd::Http(status) => status.to_string(),
     }
 }

@@ -1,8 +1,11 @@
 //! The HTTP port as a whole.
 
+use std::net::SocketAddr;
+
 use axum::{Router, body::Body, response::IntoResponse};
 use hyper::{Request, Response, body::Incoming};
 use tower::Service as _;
+use weir_server::Connected;
 use weir_telemetry::request::Surface;
 
 use super::{
@@ -12,18 +15,39 @@ use super::{
     routes,
     status::Rejected,
 };
-use crate::auth::Access;
+use crate::auth::{Access, Role};
 
 /// The routes of the HTTP port.
 #[derive(Clone)]
-pub struct Pages(pub Router);
+pub struct Pages {
+    router: Router,
+    peer: Option<SocketAddr>,
+}
+
+/// The client's address, among a request's extensions; `None` for a unix socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub Option<SocketAddr>);
+
+impl Pages {
+    /// The port with these routes.
+    pub fn new(router: Router) -> Self {
+        Self { router, peer: None }
+    }
+}
 
 impl Routes for Pages {
     type Body = Body;
 
-    async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
+    fn on(self, connected: &Connected) -> Self {
+        Self { peer: connected.peer, ..self }
+    }
+
+    async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {
+        if Self::access(request.uri().path()) == Access::Role(Role::Reset) {
+            request.extensions_mut().insert(Peer(self.peer));
+        }
         let id = given_id(request.headers());
-        let Ok(mut response) = self.0.clone().call(request).await;
+        let Ok(mut response) = self.router.clone().call(request).await;
         if response.status().as_u16() >= 400 {
             return_id(id, response.headers_mut());
         }

@@ -70,7 +70,7 @@ async fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
         held.push((health.watch(HealthCheckRequest::default()).await.expect("a watch"), health));
     }
     send_and_wait(&server.grpc, b"");
-    server.wait_for_metric("weir_connections_refused_total{listener=\"grpc\"}", 1.0);
+    server.wait_for_metric("weir_connections_rejected_total{listener=\"grpc\"}", 1.0);
     drop(held);
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 0.0);
     assert_serves(&server).await;

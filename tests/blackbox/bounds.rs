@@ -23,8 +23,8 @@ use crate::support::{
 };
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[999999, 1000, 1]] } } } }";
-const AGED: &str = "weir_connections_ended_total{listener=\"grpc\",reason=\"age\"}";
-const ANSWERED: &str = "weir_checks_total{domain=\"\",transport=\"grpc\",outcome=\"allowed\"}";
+const AGED: &str = "weir_connections_closed_total{listener=\"grpc\",reason=\"age\"}";
+const ANSWERED: &str = "weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}";
 const OLD: &str = "the connection has lasted as long as it may: open the stream again on another";
 
 fn setup(settings: &[(&str, &str)]) -> Setup {
@@ -131,7 +131,7 @@ fn an_old_connection_over_http_1_ends_with_an_answer_that_says_so() {
         });
         assert!(client.ends());
     }
-    assert!(server.metric("weir_connections_ended_total{listener=\"http\",reason=\"age\"}") >= 3.0);
+    assert!(server.metric("weir_connections_closed_total{listener=\"http\",reason=\"age\"}") >= 3.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -144,13 +144,13 @@ async fn idle_connections_go_and_busy_ones_stay() {
     let mut answers = busy.check_stream(requests).await.expect("a stream").into_inner();
     answers.message().await.expect("open").expect("an answer");
     idle.check(check(&["user", "alex"])).await.expect("an answer");
-    server.wait_for_metric("weir_connections_ended_total{listener=\"grpc\",reason=\"idle\"}", 1.0);
+    server.wait_for_metric("weir_connections_closed_total{listener=\"grpc\",reason=\"idle\"}", 1.0);
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 1.0);
     send.send(check(&["user", "alex"])).await.expect("taken");
     assert!(answers.message().await.expect("open").expect("an answer").allowed, "silent for long, but not idle");
     drop(send);
     assert_eq!(answers.message().await.expect("no error"), None);
-    server.wait_for_metric("weir_connections_ended_total{listener=\"grpc\",reason=\"idle\"}", 2.0);
+    server.wait_for_metric("weir_connections_closed_total{listener=\"grpc\",reason=\"idle\"}", 2.0);
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn a_connection_that_asks_too_often_is_told_when_to_come_back_and_others_a
     };
     let most = RATE + (since.elapsed().as_secs_f64() * f64::from(RATE)).ceil() as u32;
     assert!((RATE..=most).contains(&allowed), "{allowed} passed, not {most}");
-    assert_eq!(server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"rate\"}"), f64::from(refused));
+    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"grpc\",reason=\"rate\"}"), f64::from(refused));
     assert_eq!(server.metric(ANSWERED), f64::from(allowed));
     other.check(check(&["user", "alex"])).await.expect("another connection has its own");
     tokio::time::sleep(wait).await;
@@ -193,7 +193,7 @@ fn over_http_a_connection_that_asks_too_often_gets_429() {
     assert_eq!(ask().status, 200);
     let refused = eventually("a refusal", || Some(ask()).filter(|answer| answer.status != 200));
     assert_eq!(shed(&refused), expected_shed());
-    assert!(server.metric("weir_requests_refused_total{listener=\"http\",reason=\"rate\"}") >= 1.0);
+    assert!(server.metric("weir_requests_rejected_total{listener=\"http\",reason=\"rate\"}") >= 1.0);
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_stream_that_sends_too_fast_is_read_later() {
     // The call itself counts too.
     let least = Duration::from_secs(1) * (SENT as u32 + 1 - RATE) / RATE;
     assert!(since.elapsed() >= least, "{answered} answers after {:?}, not {least:?}", since.elapsed());
-    assert_eq!(server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"rate\"}"), 0.0);
+    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"grpc\",reason=\"rate\"}"), 0.0);
 }
 
 /// A service over a store that stands still, and as many checks on their way as may wait at once by this setting.
@@ -278,7 +278,7 @@ async fn decisions_beyond_those_that_may_wait_are_refused_at_once() {
     client.check(check(&["free"])).await.expect("the same for a call");
     let mut health = HealthClient::new(server.channel().await);
     health.check(HealthCheckRequest::default()).await.expect("health is answered all the same");
-    assert_eq!(server.metric("weir_requests_refused_total{listener=\"grpc\",reason=\"concurrency\"}"), 5.0);
+    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"grpc\",reason=\"concurrency\"}"), 5.0);
     redis.resume();
     all_pass(held).await;
     client.check(check(&["user", "alex"])).await.expect("there is room again, as each gives its place back");
@@ -290,7 +290,7 @@ async fn over_http_decisions_beyond_those_that_may_wait_get_429() {
     let (server, held) = full(&redis, "WEIR_HTTP__MAX_CONCURRENT_REQUESTS").await;
     assert_eq!(shed(&ask_over_http(&server)), expected_shed());
     assert_eq!(server.get("/readyz").0, 200);
-    assert_eq!(server.metric("weir_requests_refused_total{listener=\"http\",reason=\"concurrency\"}"), 2.0);
+    assert_eq!(server.metric("weir_requests_rejected_total{listener=\"http\",reason=\"concurrency\"}"), 2.0);
     redis.resume();
     all_pass(held).await;
     assert_eq!(ask_over_http(&server).status, 200, "there is room again");

@@ -158,36 +158,3 @@ fn what_is_no_command_is_an_error() {
         assert!(!wrong.err.is_empty());
     }
 }
-
-#[test]
-fn config_check_says_what_would_be_in_force_or_why_nothing_would() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
-    std::fs::write(path("limits.yaml"), POLICY).expect("written");
-    let checked = |settings: &str| {
-        std::fs::write(path("weir.yaml"), settings).expect("written");
-        run(&["config", "check", "--config", &path("weir.yaml")])
-    };
-    let good = checked("limits: limits.yaml\nstore: { url: 'redis://:geheim@nowhere', max_keys: 5000000 }");
-    assert_eq!((good.code, good.err.as_str()), (0, ""), "{good:?}");
-    for told in [
-        "policy          1 domains, 1 limits\n",
-        "authentication  off\n",
-        "500 MB  states (store.max_keys): 5000000 of 100 bytes\n",
-        "MB  gRPC decisions that wait (grpc.max_concurrent_requests): 10000 of ",
-        "MB  in all\n",
-    ] {
-        assert!(good.out.contains(told), "{told}: {}", good.out);
-    }
-    assert!(!good.out.contains("geheim"), "{}", good.out);
-    for (settings, told) in [
-        ("grpc: { message_timeout: 1us }", "grpc.message_timeout is 100ms to 1d"),
-        ("limits: nowhere.yaml", "nowhere.yaml"),
-        ("auth: { file: nowhere.yaml }", "nowhere.yaml"),
-        ("grpc: { tls: { cert: nowhere.pem, key: nowhere.pem } }", "nowhere.pem"),
-    ] {
-        let bad = checked(settings);
-        assert_eq!((bad.code, bad.out.as_str()), (2, ""), "{settings}");
-        assert!(bad.err.contains(told), "{told}: {}", bad.err);
-    }
-}

@@ -6,17 +6,14 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::{Value, json};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
-use crate::{
-    support::{
-        Server, envoy, eventually,
-        http::{Answer, Client},
-        requests::check,
-        server::Setup,
-    },
-    tokens::{caller, token},
+use crate::support::{
+    Server, envoy, eventually,
+    http::{Answer, Client},
+    requests::check,
+    server::Setup,
 };
 
-const POLICY: &str = "
+pub const POLICY: &str = "
     schema:
       user:
         limits: [{ fixed_window: { count: 1000, period: 31d }, name: everybody }]
@@ -25,16 +22,31 @@ const POLICY: &str = "
             limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }, { token_bucket: { capacity: 2, count: 1, period: 1d }, shadow: true }]
             children: { trade: { limits: [{ sliding_log: { count: 9, period: 1d, charge_denied: true } }] } }";
 
-const PAGES: [&str; 7] =
-    ["/ui", "/ui/explorer.css", "/ui/explorer.js", "/ui/page.js", "/ui/state.js", "/ui/simulation.js", "/ui/draw.js"];
-const API: [&str; 5] =
+pub const PAGES: [&str; 15] = [
+    "/ui",
+    "/ui/explorer.css",
+    "/ui/explorer.js",
+    "/ui/page.js",
+    "/ui/theme.js",
+    "/ui/route.js",
+    "/ui/draw.js",
+    "/ui/health.js",
+    "/ui/history.js",
+    "/ui/chart.js",
+    "/ui/tree.js",
+    "/ui/keys.js",
+    "/ui/state.js",
+    "/ui/reset.js",
+    "/ui/simulation.js",
+];
+pub const API: [&str; 5] =
     ["GET /ui/api/session", "POST /ui/api/policy", "POST /ui/api/live", "POST /ui/api/key", "POST /ui/api/simulate"];
 
-fn setup() -> Setup {
+pub fn setup() -> Setup {
     Setup::new().env("WEIR_HTTP__UI__ENABLED", "true")
 }
 
-fn ask(server: &Server, request: &str, token: Option<&str>, body: &Value) -> Answer {
+pub fn ask(server: &Server, request: &str, token: Option<&str>, body: &Value) -> Answer {
     let authorization = format!("Bearer {}", token.unwrap_or_default());
     let mut headers = vec![("content-type", "application/json")];
     headers.extend(token.map(|_| ("authorization", authorization.as_str())));
@@ -43,20 +55,20 @@ fn ask(server: &Server, request: &str, token: Option<&str>, body: &Value) -> Ans
 }
 
 /// What a path of the explorer tells.
-fn told(server: &Server, path: &str, body: Value) -> Value {
+pub fn told(server: &Server, path: &str, body: Value) -> Value {
     let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
 /// The same of what is refused: its status and sentence.
-fn refused(server: &Server, path: &str, body: Value) -> (u16, String) {
+pub fn refused(server: &Server, path: &str, body: Value) -> (u16, String) {
     let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     (answer.status, answer.json()["detail"].as_str().expect("a sentence").to_owned())
 }
 
-fn simulation() -> Value {
+pub fn simulation() -> Value {
     json!({ "domain": "", "key": ["user", "alex"], "cost": 1, "rate": 1, "burst": 9, "seconds": 10, "random": false })
 }
 
@@ -92,9 +104,10 @@ fn the_page_needs_nothing_from_elsewhere_and_lets_nothing_in() {
     }
     for path in PAGES {
         let text = server.get(path).1.replace("http://www.w3.org/2000/svg", "");
-        for outside in ["http://", "https://", "url(", "@import", "innerHTML", "localStorage", "onclick=\"", "eval("] {
+        for outside in ["http://", "https://", "url(", "@import", "innerHTML", "onclick=\"", "eval("] {
             assert!(!text.contains(outside), "{path} holds {outside}");
         }
+        assert!(path == "/ui/theme.js" || !text.contains("localStorage"), "{path} stores something");
     }
     let moved = ask(&server, "GET /ui/", None, &Value::Null);
     assert_eq!((moved.status, moved.header("location")), (308, Some("../ui")));
@@ -142,6 +155,7 @@ async fn counters_and_keys_follow_what_is_asked_by_every_surface() {
     let live = |server: &Server| told(server, "live", json!({ "domain": "" }));
     let quiet = live(&server);
     assert_eq!((&quiet["limits"], &quiet["busy"], &quiet["near"]), (&json!([]), &json!([]), &json!([])));
+    assert_eq!((&quiet["store"], &quiet["degraded"]["local"]), (&Value::Null, &json!(0)));
     let mut client = server.client().await;
     for _ in 0..6 {
         client.check(check(&["user", "alex"])).await.expect("an answer");
@@ -153,6 +167,9 @@ async fn counters_and_keys_follow_what_is_asked_by_every_surface() {
     let live = live(&server);
     // Checks: passed, refused, failed. A limit: its number, passed, refused, refused as a shadow, near.
     assert_eq!(live["checks"], json!([6, 2, 0]));
+    let timed: Vec<u64> = serde_json::from_value(live["latency"]["counts"].clone()).expect("numbers");
+    assert_eq!(timed.iter().sum::<u64>(), 8, "every check is timed: {live}");
+    assert_eq!(timed.len(), live["latency"]["bounds"].as_array().expect("bounds").len() + 1);
     let counted = |name: &str| {
         let policy = told(&server, "policy", json!({}));
         let mut limits = policy["nodes"]
@@ -173,7 +190,16 @@ async fn counters_and_keys_follow_what_is_asked_by_every_surface() {
     assert!(keys("busy").contains(&r#"["user","<b>bob</b>","trade"]"#.to_owned()), "{live}");
     assert!(!keys("busy").iter().any(|key| key.contains("carol")), "a peek makes no key hot: {live}");
     let near = &live["near"][0];
-    assert_eq!((&near["key"], &near["remaining"]), (&json!(["user", "alex"]), &json!(0)));
+    assert_eq!(near["key"], json!(["user", "alex"]));
+    // A key has one entry, with each of its limits.
+    let limits = near["limits"].as_array().expect("limits");
+    let mut named: Vec<_> = limits.iter().map(|limit| (limit["name"].as_str(), &limit["remaining"])).collect();
+    named.sort_by_key(|(name, _)| *name);
+    assert_eq!(named, [(Some("per-user"), &json!(0)), (Some("user/*#token_bucket0"), &json!(0))]);
+    assert_eq!(keys("busy").iter().filter(|key| **key == r#"["user","alex"]"#).count(), 1);
+    let found = told(&server, "live", json!({ "domain": "", "search": "B>BOB" }));
+    let found = found["busy"].as_array().expect("keys").iter().map(|key| key["key"].to_string()).collect::<Vec<_>>();
+    assert!(found.len() == 2 && found.iter().all(|key| key.contains("bob")), "{found:?}");
     assert!(!server.get("/metrics").1.contains("alex"), "no request value in a metric");
 }
 
@@ -188,10 +214,70 @@ async fn the_keys_of_envoy_are_followed_too() {
         envoy::should_rate_limit(channel.clone(), request).await.expect("an answer");
     }
     let live = told(&server, "live", json!({ "domain": "d" }));
-    assert_eq!((&live["busy"][0]["key"], &live["near"][0]["allowed"]), (&json!(["path", "/abc"]), &json!(false)));
+    assert_eq!(
+        (&live["busy"][0]["key"], &live["near"][0]["limits"][0]["allowed"]),
+        (&json!(["path", "/abc"]), &json!(false))
+    );
     assert_eq!(told(&server, "policy", json!({}))["domain"]["format"], "descriptors");
     let state = told(&server, "key", json!({ "domain": "d", "key": ["path", "/abc"] }));
     assert_eq!((&state["allowed"], &state["levels"][0]["remaining"]), (&json!(false), &json!(0)));
+}
+
+#[test]
+fn a_filter_leaves_what_matches_and_a_factor_of_0_is_told() {
+    let policy = "
+        schema:
+          user:
+            children:
+              '*': { limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }] }
+              internal: { factor: 0, limits: [{ gcra: { burst: 3, count: 1, period: 1d }, name: per-user }] }
+          site: { limits: [[1, 1, 1]] }";
+    let server = setup().policy(policy).start();
+    let found = |filter: &str| {
+        let answer = told(&server, "policy", json!({ "filter": filter }));
+        let nodes = answer["nodes"].as_array().expect("nodes").iter();
+        (answer["matches"].clone(), nodes.map(|node| node["segment"].to_string()).collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(found(""), (Value::Null, r#""site" "user" "internal" "*""#.to_owned()));
+    assert_eq!(found("user/INT"), (json!(1), r#""user" "internal""#.to_owned()));
+    assert_eq!(found("per-u"), (json!(1), r#""user" "*""#.to_owned()));
+    assert_eq!(
+        told(&server, "policy", json!({ "filter": "intern" }))["nodes"][1]["marks"],
+        json!(["unlimited: factor 0"])
+    );
+    let unlimited = |key: Value| {
+        let state = told(&server, "key", key);
+        (state["unlimited"].clone(), state["levels"].as_array().expect("levels").len())
+    };
+    assert_eq!(unlimited(json!({ "domain": "", "key": ["user", "internal", "any"] })), (json!(true), 0));
+    assert_eq!(unlimited(json!({ "domain": "", "key": ["user", "alex"] })), (json!(false), 1));
+    assert_eq!(unlimited(json!({ "domain": "", "key": ["user", "alex"], "factor": 0 })), (json!(true), 0));
+    assert_eq!(unlimited(json!({ "domain": "", "key": ["usr"] })), (json!(false), 0));
+}
+
+#[test]
+fn an_outage_of_the_store_is_told_with_server_cause_and_time() {
+    let mut redis = Redis::start(Options::port());
+    let server = setup().shared(&redis).policy(POLICY).start();
+    assert_eq!(check_by_http(&server, &["user", "alex"]), 200);
+    let store = || told(&server, "live", json!({ "domain": "" }))["store"].clone();
+    let up = store();
+    assert_eq!((&up["servers"][0]["up"], &up["servers"][0]["down_for_ms"]), (&json!(true), &Value::Null), "{up}");
+    let trips: Vec<u64> = serde_json::from_value(up["round_trips"]["counts"].clone()).expect("numbers");
+    assert_eq!(trips.iter().sum::<u64>(), 1, "{up}");
+    redis.kill();
+    let down = eventually("the circuit breaker is open", || {
+        check_by_http(&server, &["user", "alex"]);
+        Some(store()).filter(|store| store["servers"][0]["up"] == false)
+    });
+    let named = format!("127.0.0.1:{}", redis.port());
+    assert_eq!(down["servers"][0]["server"], json!(named));
+    assert!(down["servers"][0]["cause"].as_str().is_some_and(|cause| !cause.is_empty()), "{down}");
+    assert!(down["servers"][0]["down_for_ms"].as_u64().is_some_and(|millis| millis < 600_000), "{down}");
+    let live = told(&server, "live", json!({ "domain": "" }));
+    assert!(live["degraded"]["local"].as_u64().is_some_and(|count| count > 0), "{live}");
+    redis.restart();
+    eventually("it is up again", || Some(store()).filter(|store| store["servers"][0]["up"] == true));
 }
 
 /// The state of the key, then a check of it, until it is refused: what is told is what comes.
@@ -283,111 +369,4 @@ fn a_simulation_tells_the_course_of_a_policy_or_a_draft() {
     let mut long = simulation();
     long["draft"] = json!("#".repeat(70_000));
     assert_eq!(refused(&server, "simulate", long).0, 413);
-}
-
-#[test]
-fn bad_questions_are_told_and_the_service_goes_on() {
-    let server = setup().policy(POLICY).start();
-    for (body, status) in [
-        (json!({ "domain": "", "key": [] }), 400),
-        (json!({ "domain": "", "key": vec!["a"; 33] }), 400),
-        (json!({ "domain": "", "key": ["a"], "cost": -(1_i64 << 40) }), 400),
-        (json!({ "domain": "", "key": ["a"], "cost": -1 }), 400),
-        (json!({ "domain": "", "key": ["a"], "factor": -1 }), 400),
-        (json!({ "domain": "nowhere", "key": ["a"] }), 400),
-        (json!({ "key": "a" }), 400),
-        (json!([1]), 400),
-    ] {
-        let (told, why) = refused(&server, "key", body.clone());
-        assert!(told == status || told == 404, "{body}: {told} {why}");
-    }
-    let mut client = Client::connect(&server.http).expect("it accepts connections");
-    for kind in ["text/plain", "application/x-www-form-urlencoded"] {
-        let answer = client.ask("POST /ui/api/key", &[("content-type", kind)], b"{}").expect("an answer");
-        assert_eq!(answer.status, 415, "another site's page cannot send what is not JSON");
-        client = Client::connect(&server.http).expect("it accepts connections");
-    }
-    let foreign = [("content-type", "application/json"), ("origin", "http://elsewhere.example")];
-    for path in ["POST /ui/api/key", "POST /v1/reset"] {
-        assert_eq!(
-            client.ask(path, &foreign, b"{}").expect("an answer").status,
-            403,
-            "another site's page asks nothing"
-        );
-        client = Client::connect(&server.http).expect("it accepts connections");
-    }
-    assert_eq!(told(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
-}
-
-/// DNS rebinding: a name first leads a browser to somebody's page, and then here.
-#[test]
-fn a_page_by_a_name_that_may_be_anybodys_reads_and_resets_nothing() {
-    let server = setup().policy(POLICY).env("WEIR_HTTP__UI__HOSTS", "weir.example").start();
-    let status = |request: &str, host: &str| {
-        let origin = format!("http://{host}");
-        let headers = [("content-type", "application/json"), ("sec-fetch-site", "same-origin"), ("origin", &origin)];
-        let body = json!({ "domain": "", "key": ["user", "alex"] }).to_string();
-        let mut client = Client::connect(&server.http).expect("it accepts connections");
-        let answer = client.ask(request, &headers, body.as_bytes()).expect("an answer");
-        (answer.status, answer.body)
-    };
-    for request in ["POST /ui/api/key", "POST /v1/check"] {
-        assert_eq!(status(request, "weir.example:8080").0, 200, "{request}");
-        assert_eq!(status(request, "localhost:8080").0, 200, "{request}");
-        let (status, why) = status(request, "rebound.example:8080");
-        assert!(status == 403 && why.contains("name it in http.ui.hosts"), "{request}: {status} {why}");
-    }
-    assert_eq!(status("POST /v1/reset", "rebound.example").0, 403);
-}
-
-#[test]
-fn where_callers_are_known_any_name_leads_to_the_page() {
-    let all = token();
-    let callers = format!("callers:\n{}", caller("all", "check, reset, metrics", &all, ""));
-    let server = setup().policy(POLICY).callers(&callers).start();
-    let authorization = format!("Bearer {}", all.token);
-    let headers = [
-        ("content-type", "application/json"),
-        ("sec-fetch-site", "same-origin"),
-        ("origin", "http://weir.example:8080"),
-        ("authorization", &authorization),
-    ];
-    for request in ["POST /ui/api/key", "POST /v1/reset"] {
-        let mut client = Client::connect(&server.http).expect("it accepts connections");
-        let answer = client.ask(request, &headers, br#"{ "domain": "", "key": ["user", "alex"] }"#);
-        assert_eq!(answer.expect("an answer").status, 200, "{request}");
-    }
-}
-
-#[test]
-fn who_may_read_what_is_for_roles_to_say() {
-    let tokens: Vec<_> = (0..4).map(|_| token()).collect();
-    let [checks, resets, metrics, all] = &tokens[..] else { unreachable!() };
-    let callers = [
-        caller("checks", "check", checks, ""),
-        caller("resets", "reset", resets, ""),
-        caller("metrics", "metrics", metrics, ""),
-        caller("all", "check, reset, metrics", all, ""),
-    ];
-    let server = setup().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start();
-    for path in PAGES {
-        assert_eq!(server.get(path).0, 200, "{path} holds no data");
-    }
-    let bodies = [Value::Null, json!({}), json!({ "domain": "" }), json!({ "domain": "", "key": ["a"] }), simulation()];
-    for (token, expected, roles) in [
-        (Some(checks), [200, 403, 403, 200, 403], json!(["check"])),
-        (Some(resets), [200, 403, 403, 403, 403], json!(["reset"])),
-        (Some(metrics), [200, 200, 200, 403, 200], json!(["metrics"])),
-        (Some(all), [200; 5], json!(["check", "reset", "metrics"])),
-        (None, [401; 5], Value::Null),
-    ] {
-        let token = token.map(|token| token.token.as_str());
-        let answers: Vec<_> =
-            API.iter().zip(&bodies).map(|(request, body)| ask(&server, request, token, body)).collect();
-        let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
-        assert_eq!(statuses, expected, "{roles}");
-        assert_eq!(answers[0].json()["roles"], roles);
-    }
-    let open = setup().policy(POLICY).start();
-    assert_eq!(ask(&open, API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics"]));
 }

@@ -115,7 +115,10 @@ async fn what_is_past_its_deadline_is_not_begun() {
         assert_eq!(late.headers["x-request-id"], "late-1");
     }
     assert_eq!(left(&plain).await, 9, "nothing was charged or forgotten");
-    assert_eq!(server.metric("weir_checks_total{domain=\"\",transport=\"grpc_batch\",outcome=\"allowed\"}"), 0.0);
+    assert_eq!(
+        server.metric("weir_checks_total{domain=\"default\",transport=\"grpc_batch\",outcome=\"allowed\"}"),
+        0.0
+    );
 }
 
 #[tokio::test]

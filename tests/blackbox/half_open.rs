@@ -19,8 +19,8 @@ const CHECK: &str = "/weir.v1.RateLimiter/Check";
 const STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
-const OPEN: &str = "weir_requests_refused_total{listener=\"grpc\",reason=\"open\"}";
-const LATE: &str = "weir_requests_refused_total{listener=\"grpc\",reason=\"message\"}";
+const OPEN: &str = "weir_requests_rejected_total{listener=\"grpc\",reason=\"open\"}";
+const LATE: &str = "weir_requests_rejected_total{listener=\"grpc\",reason=\"message\"}";
 /// As many as the service lets a connection open.
 const CALLS: usize = 256;
 /// What waits for the store at once, far fewer than are open.
@@ -196,7 +196,7 @@ async fn idle_connections_make_room_for_new_ones_and_those_with_a_call_stay() {
         idle.push((client, http));
     }
     for listener in ["grpc", "http"] {
-        let series = format!("weir_connections_ended_total{{listener=\"{listener}\",reason=\"evicted\"}}");
+        let series = format!("weir_connections_closed_total{{listener=\"{listener}\",reason=\"evicted\"}}");
         eventually("those that are idle end", || (server.metric(&series) >= 16.0).then_some(()));
     }
     server.signal(Signal::TERM);
@@ -216,7 +216,7 @@ async fn silent_connections_make_room_for_new_ones_and_those_in_use_stay() {
         server.client().await.check(check(&["user", "new"])).await.expect("a new connection has a place");
     }
     client.check(check(&["user", "alex"])).await.expect("one that was in use keeps its own");
-    assert!(server.metric("weir_connections_ended_total{listener=\"grpc\",reason=\"evicted\"}") >= 17.0);
-    assert!(server.metric("weir_connections_ended_total{listener=\"http\",reason=\"evicted\"}") >= 17.0);
-    assert_eq!(server.metric("weir_connections_refused_total{listener=\"http\"}"), 0.0);
+    assert!(server.metric("weir_connections_closed_total{listener=\"grpc\",reason=\"evicted\"}") >= 17.0);
+    assert!(server.metric("weir_connections_closed_total{listener=\"http\",reason=\"evicted\"}") >= 17.0);
+    assert_eq!(server.metric("weir_connections_rejected_total{listener=\"http\"}"), 0.0);
 }

@@ -101,7 +101,7 @@ fn a_client_that_does_not_go_away_is_cut_after_the_timeout() {
     let mut raw = Raw::connect(&server.grpc, 0).expect("a connection");
     raw.call("/weir.v1.RateLimiter/CheckStream").expect("a call");
     raw.message(&check(&["user", "alex"])).expect("a message");
-    server.wait_for_metric("weir_checks_total{domain=\"\",transport=\"grpc_stream\",outcome=\"allowed\"}", 1.0);
+    server.wait_for_metric("weir_checks_total{domain=\"default\",transport=\"grpc_stream\",outcome=\"allowed\"}", 1.0);
     let since = Instant::now();
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);

@@ -64,7 +64,7 @@ fn an_invalid_policy_is_told_with_its_places() {
 #[test]
 fn what_may_surprise_is_a_warning() {
     let dir = files(&[
-        ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [1, 1, 1] } } } }"),
+        ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [0, 1, 1] } } } }"),
         ("star.yaml", "schema: { 'img*': { limits: [1, 1, 1] } }"),
     ]);
     for (name, warning) in
@@ -80,7 +80,68 @@ fn what_may_surprise_is_a_warning() {
 }
 
 const OLD: &str = "schema:\n  a:\n    limits:\n      - gcra: { burst: 9, count: 1, period: 1s }\n      - fixed_window: { \
-                   count: 5, period: 1h }\n        name: hourly\n";
+                   count: 50, period: 1h }\n        name: hourly\n";
+
+#[test]
+fn a_limit_that_never_refuses_is_a_warning() {
+    let nested = |head: &str, above: &str, below: &str| {
+        format!("{head}schema: {{ u: {{ limits: [{above}], children: {{ '*': {{ limits: [{below}] }} }} }} }}")
+    };
+    let (gcra, window) =
+        ("{ gcra: { burst: 9, count: 1, period: 1s } }", "{ fixed_window: { count: 69, period: 1m } }");
+    let of_window = "`u/*#fixed_window0` { count: 69, period: 1m } never refuses: `u#gcra0` { burst: 9, count: 1, \
+                     period: 1s }, which is charged for the same requests, admits no more";
+    let shadow = "{ gcra: { burst: 9, count: 1, period: 1s }, shadow: true }";
+    for (policy, warning) in [
+        (nested("", gcra, window), Some(of_window)),
+        // The child is the tighter one; what others leave of the parent may be less.
+        (nested("", window, gcra), None),
+        // A burst that the parent refuses, at a rate that it admits, and the other way round.
+        (nested("", gcra, "{ fixed_window: { count: 68, period: 1m } }"), None),
+        (nested("", gcra, "{ gcra: { burst: 9, count: 59, period: 1m } }"), None),
+        (nested("", gcra, "{ gcra: { burst: 8, count: 60, period: 1m } }"), None),
+        // The child is charged for what the parent refuses.
+        (nested("charge: independent\n", gcra, window), None),
+        (nested("", gcra, "{ fixed_window: { count: 69, period: 1m, charge_denied: true } }"), None),
+        (nested("", shadow, window), None),
+        // A shadow that is tried before the limit beside it.
+        (
+            nested("", window, &format!("{gcra}, {shadow}")),
+            Some("`u/*#gcra1` { burst: 9, count: 1, period: 1s } never"),
+        ),
+        (nested("", window, &format!("{shadow}, {gcra}")), None),
+        (
+            format!("schema: {{ a: {{ limits: [{gcra}, {window}] }} }}"),
+            Some("`a#fixed_window0` { count: 69, period: 1m }"),
+        ),
+        (
+            format!("schema: {{ a: {{ limits: [{window}, {gcra}] }} }}"),
+            Some("`a#fixed_window0` { count: 69, period: 1m }"),
+        ),
+        (format!("schema: {{ a: {{ limits: [{gcra}] }}, b: {{ limits: [{window}] }} }}"), None),
+        // A factor lifts the parent's limits for its children.
+        (
+            format!("schema: {{ a: {{ factor: 0, limits: [{gcra}], children: {{ b: {{ limits: [{window}] }} }} }} }}"),
+            None,
+        ),
+        // Half of it is as tight as the parent.
+        (
+            format!(
+                "schema: {{ a: {{ limits: [{gcra}], children: {{ b: {{ factor: 2, limits: [[18, 2, 1]] }} }} }} }}"
+            ),
+            Some("`a/b#gcra0` { burst: 9, count: 1, period: 1s } never refuses"),
+        ),
+    ] {
+        let dir = files(&[("limits.yaml", &policy)]);
+        let told = json_of(&run(&["limits", "lint", &path(&dir, "limits.yaml"), "--json"]));
+        let told: Vec<String> = serde_json::from_value(told["warnings"].clone()).expect("a list");
+        let never: Vec<_> = told.iter().filter(|told| told.contains("never refuses")).collect();
+        match warning {
+            Some(warning) => assert!(never.len() == 1 && never[0].contains(warning), "{policy}: {told:?}"),
+            None => assert!(never.is_empty(), "{policy}: {told:?}"),
+        }
+    }
+}
 
 /// What a change from [`OLD`] to `new` forgets.
 fn forgotten(new: &str) -> Vec<String> {
@@ -102,8 +163,8 @@ fn forgotten(new: &str) -> Vec<String> {
 fn changed_counts_and_rates_forget_nothing() {
     assert_eq!(forgotten(OLD), [""; 0]);
     assert_eq!(forgotten(&OLD.replace("burst: 9, count: 1, period: 1s", "burst: 2, count: 7, period: 1m")), [""; 0]);
-    assert_eq!(forgotten(&OLD.replace("count: 5", "count: 500")), [""; 0]);
-    let swapped = "schema:\n  a:\n    limits:\n      - fixed_window: { count: 5, period: 1h }\n        name: hourly\n      \
+    assert_eq!(forgotten(&OLD.replace("count: 50", "count: 500")), [""; 0]);
+    let swapped = "schema:\n  a:\n    limits:\n      - fixed_window: { count: 50, period: 1h }\n        name: hourly\n      \
                    - gcra: { burst: 9, count: 1, period: 1s }\n";
     assert_eq!(forgotten(swapped), [""; 0], "the order among other kinds is no part of it");
 }

@@ -65,6 +65,9 @@ async fn known_traffic_has_its_counts() {
             ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"limited\"}", 1.0),
             (&format!("weir_decisions_total{{domain=\"api\",{shadow},outcome=\"allowed\"}}"), 1.0),
             (&format!("weir_decisions_total{{domain=\"api\",{shadow},outcome=\"shadow_limited\"}}"), 11.0),
+            ("weir_charged_units_total{domain=\"api\",limit=\"per-user\"}", 10.0),
+            (&format!("weir_charged_units_total{{domain=\"api\",{shadow}}}"), 1.0),
+            ("weir_charged_units_total{domain=\"other\",limit=\"other\"}", 1.0),
             // Under a fifth of ten left: after the ninth and the tenth.
             ("weir_near_limit_total{domain=\"api\",limit=\"per-user\"}", 2.0),
             ("weir_check_duration_seconds_count{transport=\"grpc\"}", 10.0),
@@ -72,7 +75,7 @@ async fn known_traffic_has_its_counts() {
             ("weir_check_duration_seconds_count{transport=\"grpc_stream\"}", 3.0),
             ("weir_keys", 3.0),
             ("weir_keys_max", 1_000_000.0),
-            ("weir_descriptors_passed_over_total", 0.0),
+            ("weir_descriptors_ignored_total", 0.0),
             ("weir_policy_last_reload_successful", 1.0),
             ("weir_policy_reloads_total{result=\"success\"}", 0.0),
             ("weir_policy_reloads_total{result=\"error\"}", 0.0),
@@ -82,12 +85,27 @@ async fn known_traffic_has_its_counts() {
     );
     assert!(http::metric(&text, "weir_policy_last_reload_success_timestamp_seconds") > 1.7e9);
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        assert!(line.starts_with("weir_"), "{line}");
+        assert!(line.starts_with("weir_") || line.starts_with("process_"), "{line}");
         let name = line.split(['{', ' ']).next().expect("a name");
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         for what in ["HELP", "TYPE"] {
             assert!(text.contains(&format!("# {what} {family} ")), "{family} has no {what}");
         }
+    }
+}
+
+#[test]
+fn only_requests_that_pass_charge_their_units() {
+    let policy = "schema: { user: { limits: [[9, 1, 86400]], children: { trade: { limits: [[4, 1, 86400]] } } } }";
+    let server = Server::with_policy(policy);
+    for code in [0, 1, 1] {
+        assert_eq!(server.run(&["check", "user", "trade", "--cost", "3"]).code, code);
+    }
+    let text = server.get("/metrics").1;
+    let count = |series: &str| http::metric(&text, series);
+    assert_eq!(count("weir_decisions_total{domain=\"default\",limit=\"user#gcra0\",outcome=\"allowed\"}"), 3.0);
+    for limit in ["user#gcra0", "user/trade#gcra0"] {
+        assert_eq!(count(&format!("weir_charged_units_total{{domain=\"default\",limit=\"{limit}\"}}")), 3.0, "{limit}");
     }
 }
 
@@ -101,7 +119,7 @@ fn limits_beyond_the_bound_on_series_count_together() {
     let text = server.get("/metrics").1;
     // The default domain and the first limit have theirs.
     for (series, value) in [
-        ("weir_decisions_total{domain=\"\",limit=\"a\",outcome=\"limited\"}", 1.0),
+        ("weir_decisions_total{domain=\"default\",limit=\"a\",outcome=\"limited\"}", 1.0),
         ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"allowed\"}", 2.0),
         ("weir_decisions_total{domain=\"other\",limit=\"other\",outcome=\"limited\"}", 2.0),
         ("weir_limits_without_series", 2.0),
@@ -158,13 +176,16 @@ async fn no_part_of_a_key_is_ever_told() {
         let _ = client.check(request.clone()).await;
         let _ = client.check_batch(CheckBatchRequest { checks: vec![request] }).await;
     }
-    let key = key.map(str::to_owned).to_vec();
-    let _ = client.reset(ResetRequest { domain: "api".to_owned(), key, subtree: true }).await;
     let _ = http::get(&server.http, &format!("/{PRIVATE}"));
     let text = server.get("/metrics").1;
     assert!(!text.contains(PRIVATE), "{text}");
-    let log = server.log();
+    let key = key.map(str::to_owned).to_vec();
+    let _ = client.reset(ResetRequest { domain: "api".to_owned(), key, subtree: true }).await;
+    assert!(!server.get("/metrics").1.contains(PRIVATE));
+    // The audit line of the reset alone names its key.
+    let (audit, log): (Vec<_>, Vec<_>) = server.log().into_iter().partition(|line| line.contains("weir::audit"));
     assert!(!log.is_empty() && !log.iter().any(|line| line.contains(PRIVATE)), "{log:#?}");
+    assert!(matches!(&audit[..], [line] if line.contains(PRIVATE)), "{audit:?}");
 }
 
 #[test]

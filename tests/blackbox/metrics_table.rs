@@ -21,7 +21,7 @@ fn in_tables_of(page: &str) -> Vec<String> {
     let first = text.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
     let quoted = first.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>());
     let name = |quoted: String| quoted.split('{').next().unwrap_or_default().to_owned();
-    quoted.map(name).filter(|name| name.starts_with("weir_")).collect()
+    quoted.map(name).filter(|name| name.starts_with("weir_") || name.starts_with("process_")).collect()
 }
 
 /// The metrics on a page of `/metrics`.

@@ -39,8 +39,32 @@ fn a_bad_policy_at_start_ends_with_its_place_and_code_two() {
             "schema:\n  user:\n    limits: [1, 1]\n",
             "limits.yaml:3:13: a positional limit is [max_burst, count, seconds]",
         ),
-        ("schema:\n  a: {}\n  b: {}\n  a: {}\n", "limits.yaml:4:3: duplicate key `a`"),
-        ("charge: some\n", "limits.yaml:1:9: unknown value of charge: `some`"),
+        (
+            "schema:\n  a: {}\n  b: {}\n  a: {}\n",
+            "limits.yaml:4:3: duplicate key `a`; the first one is at line 2, column 3",
+        ),
+        ("schema:\n  *:\n    limits: []\n", "found unknown anchor; write a name of `*` in quotes: \"*\""),
+        (
+            "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: ten, period: 1s }\n",
+            "limits.yaml:4:34: gcra: count is a whole number, 1 to 2^32, not `ten`",
+        ),
+        (
+            "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: 1, period: 1s }\n        shadow: yes\n",
+            "limits.yaml:5:17: limits[0].shadow is true or false, not `yes`",
+        ),
+        (
+            "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, count: 1, period: 1s }\n        window: 5s\n",
+            "limits.yaml:5:9: unknown key beside gcra `window`; known are name, shadow",
+        ),
+        (
+            "schema:\n  a:\n    limits:\n      - gcra: { burst: 1, period: 1s }\n        count: 5\n",
+            "limits.yaml:5:9: `count` is a parameter of gcra; write it within `gcra: { … }`",
+        ),
+        (
+            "schema:\n  a:\n    limits:\n      - window: { count: 1, period: 1s }\n",
+            "limits.yaml:4:9: unknown key `window`; did you mean `fixed_window` or `sliding_window`?",
+        ),
+        ("charge: some\n", "limits.yaml:1:9: charge is `all_or_nothing` or `independent`, not `some`"),
         ("anchor: 0\n", "limits.yaml:1:9: anchor is a number of segments, 1 to 32"),
         ("schema:\n  user: { factor: -1 }\n", "limits.yaml:2:19: factor is a number from 0"),
         ("- 1\n", "limits.yaml:1:1: a policy file is a map"),

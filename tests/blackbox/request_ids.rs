@@ -39,7 +39,7 @@ async fn every_request_has_a_line_at_debug_and_none_has_what_was_asked() {
         ("target", json!("weir::access")),
         ("level", json!("DEBUG")),
         ("call", json!("weir.v1.RateLimiter/Check")),
-        ("status", json!("Ok")),
+        ("status", json!("OK")),
         ("outcome", json!("allowed")),
         ("domain", json!("api")),
         ("limit", json!("per-user")),
@@ -55,7 +55,7 @@ async fn every_request_has_a_line_at_debug_and_none_has_what_was_asked() {
     // An id that is none is not used: one is made, and the caller of what fails is told it.
     let status = client.check(with_id(api(&[""; 1]), "two words")).await.expect_err("no key");
     let second = line(&server, 2);
-    assert_eq!((&second["status"], &second["outcome"]), (&json!("InvalidArgument"), &json!("error")), "{second}");
+    assert_eq!((&second["status"], &second["outcome"]), (&json!("INVALID_ARGUMENT"), &json!("error")), "{second}");
     let made = status.metadata().get("x-request-id").expect("an id").to_str().expect("a text");
     assert!(second["request_id"] == made && made.len() == 32, "{second}");
 

@@ -32,7 +32,7 @@ const ALL: u64 = 1_000_000;
 const MEANWHILE: u64 = 200;
 const TRADE: [&str; 3] = ["user", "alex", "trade"];
 const OTHER: [&str; 3] = ["user", "alex", "other"];
-const PASSED: &str = "weir_checks_total{domain=\"\",transport=\"grpc\",outcome=\"allowed\"}";
+const PASSED: &str = "weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}";
 
 /// The addresses and the policy of services, which outlive each of them.
 struct Place(TempDir);

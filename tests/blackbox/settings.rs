@@ -29,6 +29,16 @@ fn unknown_settings_are_refused_by_name() {
             "unknown variable `WEIR_GRPC__LISTN`; did you mean `WEIR_GRPC__LISTEN`?",
         ),
         (None, &[("WEIR_GRPC", "x")], "unknown variable `WEIR_GRPC`"),
+        (
+            None,
+            &[("WEIR_LISTEN", "x")],
+            "unknown variable `WEIR_LISTEN`; did you mean `WEIR_GRPC__LISTEN` or `WEIR_HTTP__LISTEN`?",
+        ),
+        (
+            Some("listen: 8081\n"),
+            &[],
+            "weir.yaml:1:1: unknown key `listen`; did you mean `grpc.listen` or `http.listen`?",
+        ),
         (None, &[("WEIR_", "x")], "unknown variable `WEIR_`"),
         (Some("grcp: {}\n"), &[], "weir.yaml:1:1: unknown key `grcp`; did you mean `grpc`?"),
         (Some("grpc:\n  lisen: x\n"), &[], "weir.yaml:2:3: unknown key `grpc.lisen`; did you mean `grpc.listen`?"),
@@ -46,9 +56,9 @@ fn unknown_settings_are_refused_by_name() {
 fn values_that_make_no_sense_are_refused_with_their_key() {
     for (name, value, told) in [
         ("WEIR_GRPC__LISTEN", "nowhere", "grpc.listen"),
-        ("WEIR_GRPC__WORKERS", "many", "grpc.workers"),
+        ("WEIR_GRPC__WORKERS", "many", "WEIR_GRPC__WORKERS: grpc.workers is a whole number from 0, not `many`"),
         ("WEIR_GRPC__RUNTIME", "fast", "grpc.runtime"),
-        ("WEIR_LIMIT_SPEC", "forbid", "limit_spec: unknown variant: found `forbid`, expected ``allow` or `deny``"),
+        ("WEIR_LIMIT_SPEC", "forbid", "WEIR_LIMIT_SPEC: limit_spec is `allow` or `deny`, not `forbid`"),
         ("WEIR_SHUTDOWN__DELAY", "soon", "shutdown.delay"),
         ("WEIR_MAX_PERIOD", "400d", "max_period"),
         ("WEIR_LOG__FORMAT", "xml", "log.format"),

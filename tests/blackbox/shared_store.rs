@@ -31,7 +31,7 @@ fn script_calls(redis: &Redis) -> u64 {
 /// How many checks wait for their round trip.
 fn waiting(server: &Server) -> usize {
     let text = server.get("/metrics").1;
-    let line = text.lines().find(|line| line.starts_with("weir_store_waiting{"));
+    let line = text.lines().find(|line| line.starts_with("weir_store_waiting_checks{"));
     line.and_then(|line| line.split(' ').next_back()?.parse().ok()).unwrap_or(0)
 }
 

@@ -265,15 +265,36 @@ fn a_second_service_on_one_snapshot_does_not_start() {
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn where_nothing_can_be_written_the_service_goes_on() {
+async fn where_nothing_can_be_written_any_more_the_service_goes_on() {
     let place = Place::new();
-    let nowhere = place.dir.path().join("nowhere").join("weir.snapshot");
+    let folder = place.dir.path().join("nowhere");
+    fs::create_dir(&folder).expect("a directory");
+    let nowhere = folder.join("weir.snapshot");
     let setup = place.setup().env("WEIR_STORE__SNAPSHOT__PATH", nowhere.to_str().expect("a path"));
     let server = setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
+    fs::rename(&folder, place.dir.path().join("elsewhere")).expect("renamed");
     eventually("a failure", || (server.metric("weir_snapshot_failures_total") > 0.0).then_some(()));
-    assert_eq!(server.metric("weir_snapshot_last_success_timestamp_seconds"), 0.0);
     assert!(ask(&server, check(&["user", "alex"])).await.allowed);
     server.wait_for_log("the snapshot cannot be written; the previous one remains");
     stop_with(server, 3);
     assert!(!nowhere.exists() && !Path::new(&place.snapshot()).exists());
+}
+
+#[test]
+fn a_path_that_cannot_be_written_stops_the_start() {
+    let place = Place::new();
+    let file = place.dir.path().join("file");
+    fs::write(&file, "").expect("a file is written");
+    for path in [
+        place.dir.path().join("nowhere").join("weir.snapshot"),
+        file.join("weir.snapshot"),
+        place.dir.path().to_owned(),
+    ] {
+        for command in [&["serve"][..], &["config", "check"]] {
+            let run = finish(weir().args(command).env("WEIR_STORE__SNAPSHOT__PATH", &path));
+            assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
+            assert!(run.err.contains(&format!("the snapshot {} cannot be written: ", path.display())), "{}", run.err);
+        }
+    }
+    assert_eq!(fs::read_dir(place.dir.path()).expect("a directory").count(), 2, "it leaves nothing behind");
 }

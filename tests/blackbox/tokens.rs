@@ -146,10 +146,10 @@ async fn every_surface_asks_who_calls_and_whether_that_is_enough() {
         assert!(!told.contains(&token["weir_".len()..]) && !told.contains(sha256.as_str()), "{told}");
     }
     for (series, least) in [
-        ("weir_auth_refused_total{listener=\"grpc\",reason=\"unauthenticated\"}", 15.0),
-        ("weir_auth_refused_total{listener=\"grpc\",reason=\"permission_denied\"}", 11.0),
-        ("weir_auth_refused_total{listener=\"http\",reason=\"unauthenticated\"}", 19.0),
-        ("weir_auth_refused_total{listener=\"http\",reason=\"permission_denied\"}", 13.0),
+        ("weir_auth_rejected_total{listener=\"grpc\",reason=\"unauthenticated\"}", 15.0),
+        ("weir_auth_rejected_total{listener=\"grpc\",reason=\"permission_denied\"}", 11.0),
+        ("weir_auth_rejected_total{listener=\"http\",reason=\"unauthenticated\"}", 19.0),
+        ("weir_auth_rejected_total{listener=\"http\",reason=\"permission_denied\"}", 13.0),
     ] {
         assert_eq!(http::metric(&told, series), least, "{series}");
     }

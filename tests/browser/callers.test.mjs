@@ -1,8 +1,8 @@
-// A service that knows its callers.
+// A service with authentication.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Service, browser, caller, open, picture, until } from "./service.mjs";
+import { Service, browser, caller, inspect, open, shows, until, view } from "./service.mjs";
 
 const POLICY =
   "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 1, count: 1, period: 1h }, name: per-user }] } } } }";
@@ -31,13 +31,12 @@ async function signedIn(name) {
   return opened;
 }
 
-const text = (page, selector) => page.locator(selector).innerText();
+const text = (page, selector) => page.locator(selector).textContent();
 
-test("nothing is shown before a token that is good, and the token is kept nowhere", async () => {
+test("nothing is shown without a valid token, and the token is stored nowhere", async () => {
   const { page, context, wrong } = await open(chromium, service);
   await page.locator("#sign-in[open]").waitFor();
   assert.equal(await page.locator("#tree li").count(), 0);
-  await picture(page, "sign-in");
   await page.fill("#token", "weir_wrong");
   await page.click("#token-form button");
   await until("why not", async () => (await text(page, "#sign-in-why")).includes("not known"));
@@ -61,60 +60,59 @@ test("nothing is shown before a token that is good, and the token is kept nowher
   await context.close();
 });
 
-test("who has all roles sees a refusal and resets it", async () => {
+test("a client with all roles sees a refusal and resets the key", async () => {
   const { page, context, wrong } = await signedIn("all");
   assert.equal(await service.check(["user", "mia"], { cost: 2 }, callers.checks.token), 200);
-  await page.locator("#near button", { hasText: "user/mia" }).click();
+  await view(page, "keys");
+  await page.locator("#near a", { hasText: "user/mia" }).click();
   await until("refused", async () => /refused by per-user/.test(await text(page, "#verdict")));
   await page.click("#reset");
-  await page.click("#sure button[value=yes]");
-  await until("reset", async () => /passes\.$/.test(await text(page, "#verdict")));
-  assert.match(await text(page, "#status"), /user\/mia is reset|live/);
+  await page.click("#sure-yes");
+  await until("reset", async () => /is allowed\.$/.test(await text(page, "#verdict")));
+  await shows(page, "#reset-done", /^user\/mia is reset\.$/);
   assert.deepEqual(wrong, []);
   await page.click("#forget");
   await page.locator("#sign-in[open]").waitFor();
   await context.close();
 });
 
-test("without the role nobody resets, whatever a page does", async () => {
+test("a client without the role cannot reset, whatever the page does", async () => {
   const { page, context, wrong } = await signedIn("reads");
-  await page.fill("#key", "user/noa");
-  await page.click("#look button");
-  await until("its state", async () => /passes\.$/.test(await text(page, "#verdict")));
+  await inspect(page, "user/noa");
+  await until("its state", async () => /is allowed\.$/.test(await text(page, "#verdict")));
   assert.equal(await page.locator("#resets").isVisible(), false);
-  assert.match(await text(page, "#no-reset"), /takes the role reset/);
+  assert.match(await text(page, "#no-reset"), /requires the role reset/);
   assert.deepEqual(wrong, []);
   assert.equal((await service.post("/v1/reset", { key: ["user", "noa"] }, callers.reads.token)).status, 403);
   await page.evaluate(() => {
     document.getElementById("resets").hidden = false;
   });
   await page.click("#reset");
-  await page.click("#sure button[value=yes]");
+  await page.click("#sure-yes");
   await until("the service's own no", async () => /needs the role `reset`/.test(await text(page, "#verdict")));
   await context.close();
 });
 
-test("parts that a caller has no role for are closed, and say which it takes", async () => {
+test("parts that a client has no role for are closed, and name the role", async () => {
   const reader = await signedIn("metrics");
   await until("the policy", async () => /per-user/.test(await text(reader.page, "#tree")));
-  assert.match(await text(reader.page, "#state"), /This takes the role “check”/);
+  assert.match(await text(reader.page, "#state"), /This requires the role “check”/);
   assert.equal(await reader.page.isDisabled("#key"), true);
   assert.deepEqual(reader.wrong, []);
   await reader.context.close();
 
   const checker = await signedIn("checks");
-  await until("what it takes", async () => /This takes the role “metrics”/.test(await text(checker.page, "#policy")));
+  await until("what it takes", async () => /This requires the role “metrics”/.test(await text(checker.page, "#policy")));
   assert.equal(await checker.page.locator("#tree li").count(), 0);
-  await checker.page.fill("#key", "user/ole");
-  await checker.page.click("#look button");
-  await until("its state", async () => /^A cost of 1 passes\.$/.test(await text(checker.page, "#verdict")));
+  await inspect(checker.page, "user/ole");
+  await until("its state", async () => /^A cost of 1 is allowed\.$/.test(await text(checker.page, "#verdict")));
   assert.equal(await service.check(["user", "ole"], { cost: 2 }, callers.checks.token), 200);
   await until("its state again", async () => /is refused/.test(await text(checker.page, "#verdict")));
   assert.deepEqual(checker.wrong, []);
   await checker.context.close();
 });
 
-test("a token that is revoked is asked for again", async () => {
+test("the page asks again after a token is revoked", async () => {
   const [kept, gone] = [caller("kept", "check, metrics"), caller("gone", "check, metrics")];
   const own = await Service.start(POLICY, { callers: `callers:\n${kept.lines}${gone.lines}` });
   try {

@@ -1,8 +1,8 @@
-// A service that is open to everybody.
+// A service without authentication: rates, one key, simulation, and what the page must never do.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { REBOUND, Service, browser, open, picture, until } from "./service.mjs";
+import { REBOUND, Service, browser, inspect, open, picture, shows, until, view } from "./service.mjs";
 
 const POLICY = `
 schema:
@@ -27,24 +27,15 @@ after(async () => {
   await chromium?.close();
 });
 
-/** Whether what an element shows fits. */
-const shows = (page, selector, pattern) =>
-  until(`${selector} shows ${pattern}`, async () => pattern.test(await page.locator(selector).innerText()));
-
-/** The rates beside a limit: passed and refused. */
+/** The rates beside a limit: allowed and refused. */
 async function rates(page, limit) {
   const row = page.locator(".limit", { has: page.locator(".name", { hasText: limit }) }).first();
-  const told = /^(\S+) passed\/s\s+(\S+) refused\/s$/.exec(await row.locator(".rates").innerText());
+  const told = /^(\S+) allowed\/s\s+(\S+) refused\/s$/.exec(await row.locator(".rates").innerText());
   return told?.slice(1).map((rate) => Number(rate.replace(/[<,]/g, "")));
 }
 
-async function lookAt(page, key) {
-  await page.fill("#key", key);
-  await page.click("#look button");
-}
-
 test("the policy is shown as a tree, and its rates are those of the traffic", async () => {
-  const { page, context, wrong } = await open(chromium, service);
+  const { page, context, wrong } = await open(chromium, service, { place: "#/policy" });
   await shows(
     page,
     "#tree",
@@ -61,71 +52,109 @@ test("the policy is shown as a tree, and its rates are those of the traffic", as
       return passed > 10 && passed < 30 && refused > 10 && refused < 30;
     });
     assert.deepEqual(await rates(page, "calm#gcra0"), [0, 0]);
+    await view(page, "overview");
     await until(
       "figures",
-      async () => Number(await page.innerText("#passed")) > 10 && Number(await page.innerText("#refused")) > 10,
+      async () => Number(await page.innerText("#allowed")) > 10 && Number(await page.innerText("#refused")) > 10,
     );
     assert.equal(await page.innerText("#failed"), "0.0");
+    await view(page, "keys");
     await until("the hot key", async () =>
-      (await page.locator("#near tr").first().innerText()).startsWith("user/busy\tper-user"),
+      /^user\/busy\s+per-user\s+0 of 10\s/.test(await page.locator("#near tr").first().innerText()),
     );
-    assert.match(await page.innerText("#busy"), /user\teverybody \(shadow\)/);
+    await shows(page, "#busy", /user\s+everybody \(shadow\)/);
   } finally {
     clearInterval(traffic);
   }
-  await picture(page, "rates");
-  await until("calm again", async () => (await page.innerText("#passed")) === "0.0");
+  await view(page, "overview");
+  await until("calm again", async () => (await page.innerText("#allowed")) === "0.0");
   assert.deepEqual(wrong, []);
   await context.close();
 });
 
-test("a key is looked at level by level, refused, reset, and nothing of that without being asked", async () => {
+test("a key is inspected level by level, refused, and reset", async () => {
   const { page, context, wrong } = await open(chromium, service);
-  await lookAt(page, "user/lena/trade");
-  await shows(page, "#verdict", /^A cost of 1 passes\.$/);
+  await inspect(page, "user/lena/trade");
+  await shows(page, "#verdict", /^A cost of 1 is allowed\.$/);
   const levels = async () =>
     (await page.locator("#levels tbody tr").allInnerTexts()).map((row) => row.replace(/\s+/g, " "));
   const told = await levels();
   assert.equal(told.length, 3);
-  assert.match(told[1], /^per-user gcra \{ burst: 9, count: 1, period: 1h \} user\/lena 10 of 10 passes now$/);
+  assert.match(told[1], /^per-user binding gcra \{ burst: 9, count: 1, period: 1h \} counts user\/lena 10 of 10 allowed now$/);
   for (let turn = 0; turn < 10; turn += 1) assert.equal(await service.check(["user", "lena", "trade"]), 200);
   assert.equal(await service.check(["user", "lena", "trade"]), 429);
-  // It is looked at again by itself.
-  await shows(page, "#verdict", /^A cost of 1 is refused by per-user; it passes after (59 m \d+ s|1 h)\.$/);
-  assert.match((await levels())[1], /0 of 10 passes after (59 m|1 h)/);
+  // The page inspects it again by itself.
+  await shows(page, "#verdict", /^A cost of 1 is refused by per-user; allowed again in (59 m \d+ s|1 h)\.$/);
+  assert.match((await levels())[1], /binding .* 0 of 10 refused for (59 m|1 h)/);
   assert.match(await page.locator("#levels tr.binding").innerText(), /^per-user/);
-  await picture(page, "refused");
   await page.fill("#cost", "11");
   await page.click("#look button");
-  await shows(page, "#verdict", /refused by per-user for ever/);
-
-  await page.click("#reset");
-  assert.match(await page.innerText("#sure-what"), /user\/lena\/trade are forgotten/);
-  await page.click("#sure button[value=no]");
-  await lookAt(page, "user/lena");
+  await shows(page, "#verdict", /refused by per-user; no wait will help/);
   await page.fill("#cost", "1");
-  await page.click("#look button");
+
+  await inspect(page, "user/lena");
   await shows(page, "#verdict", /is refused/);
-  assert.equal(await service.check(["user", "lena"]), 429, "it was kept");
-  await page.click("#reset-below");
-  await page.click("#sure button[value=yes]");
-  await shows(page, "#verdict", /^A cost of 1 passes\.$/);
-  assert.equal(await service.check(["user", "lena", "trade"], { cost: 10 }), 200);
+  await page.click("#reset");
+  await page.click("#sure-yes");
+  await shows(page, "#reset-done", /^user\/lena is reset\.$/);
+  await shows(page, "#verdict", /^A cost of 1 is allowed\.$/);
+  assert.equal(await service.check(["user", "lena"], { cost: 10 }), 200);
   assert.deepEqual(wrong, []);
   await context.close();
 });
 
-test("what callers send is shown as text and does nothing", async () => {
+test("the reset dialog says what is lost, and a subtree has to be typed", async () => {
   const { page, context, wrong } = await open(chromium, service);
+  for (let turn = 0; turn < 4; turn += 1) assert.equal(await service.check(["user", "nia", "trade"]), 200);
+  await inspect(page, "user/nia");
+  await page.click("#reset");
+  assert.equal(await page.innerText("#sure-title"), "Reset one key?");
+  assert.equal(await page.innerText("#sure-domain"), "(default)");
+  assert.equal(await page.innerText("#sure-key"), "user/nia");
+  assert.equal(await page.innerText("#sure-below"), "not reset: they keep their counts");
+  assert.equal(await page.innerText("#sure-lost"), "per-user: 4 of 10 used");
+  assert.equal(await page.innerText("#sure-kept"), "everybody: limits of shorter keys; keys below");
+  assert.equal(await page.innerText("#sure-yes"), "Reset user/nia");
+  assert.equal(await page.locator("#sure-typed").isVisible(), false);
+  assert.equal(await page.evaluate(() => document.activeElement.id), "sure-no");
+  await page.keyboard.press("Enter");
+
+  await page.click("#reset-below");
+  assert.equal(await page.innerText("#sure-title"), "Reset a key and every key below it?");
+  assert.match(await page.innerText("#sure-below"), /^reset too: all keys that start with user\/nia\//);
+  assert.match(await page.innerText("#sure-lost"), /per-user: 4 of 10 used\s+all counts of the keys below it/);
+  assert.equal(await page.innerText("#sure-yes"), "Reset user/nia and all keys below it");
+  await picture(page, "reset", {});
+  await page.fill("#sure-typed", "user/ni");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.isDisabled("#sure-yes"), true);
+  assert.equal(await page.locator("#sure").isVisible(), true);
+  await page.keyboard.press("Escape");
+  await inspect(page, "user/nia/trade");
+  await shows(page, "#levels", /6 of 10[^]*96 of 100/);
+
+  await inspect(page, "user/nia");
+  await page.click("#reset-below");
+  await page.fill("#sure-typed", "user/nia");
+  await page.click("#sure-yes");
+  await shows(page, "#reset-done", /^user\/nia and all keys below it are reset\.$/);
+  await inspect(page, "user/nia/trade");
+  await shows(page, "#levels", /10 of 10[^]*100 of 100/);
+  assert.deepEqual(wrong, []);
+  await context.close();
+});
+
+test("request values are shown as text and do nothing", async () => {
+  const { page, context, wrong } = await open(chromium, service, { place: "#/keys" });
   assert.equal(await service.check(["user", EVIL, "a/b\\c"], { cost: 10 }), 200);
-  const link = page.locator("#near button", { hasText: "onerror" }).first();
+  const link = page.locator("#near a", { hasText: "onerror" }).first();
   await link.waitFor();
   assert.equal(await link.innerText(), `user/${EVIL}`);
   await link.click();
   await shows(page, "#verdict", /refused by per-user/);
   assert.equal(await page.inputValue("#key"), `user/${EVIL}`);
   assert.ok((await page.innerText("#levels")).includes(EVIL));
-  await lookAt(page, `user/${EVIL}/a\\/b\\\\c`);
+  await inspect(page, `user/${EVIL}/a\\/b\\\\c`);
   await shows(page, "#verdict", /refused by per-user/);
   const [images, harmed] = await page.evaluate(() => [document.images.length, window.harmed]);
   assert.deepEqual([images, harmed], [0, undefined]);
@@ -134,7 +163,7 @@ test("what callers send is shown as text and does nothing", async () => {
 });
 
 test("nothing runs or is loaded that is not the page's own", async () => {
-  const { page, context, wrong, response } = await open(chromium, service);
+  const { page, context, wrong, response } = await open(chromium, service, { place: "#/policy" });
   assert.match(response.headers()["content-security-policy"], /default-src 'none'/);
   await page.locator("#tree li").first().waitFor();
   assert.deepEqual(wrong, []);
@@ -157,18 +186,19 @@ test("nothing runs or is loaded that is not the page's own", async () => {
 });
 
 test("a policy and a draft are simulated and drawn", async () => {
-  const { page, context, wrong } = await open(chromium, service);
+  const { page, context, wrong } = await open(chromium, service, { place: "#/simulate" });
   await page.fill("#sim-key", "user/lena");
   await page.fill("#rate", "1");
   await page.fill("#burst", "0");
   await page.fill("#seconds", "100");
   await page.click("#simulate button");
-  await shows(page, "#simulated", /^Policy in force: 10 pass, 90 refused$/);
+  await shows(page, "#simulated", /^Policy in force: 10 allowed, 90 refused$/);
   assert.equal(await page.locator("#plots svg[role=img]").count(), 1);
-  assert.equal(await page.getAttribute("#plots svg", "aria-label"), "Policy in force: 10 pass, 90 refused");
+  assert.equal(await page.getAttribute("#plots svg", "aria-label"), "Policy in force: 10 allowed, 90 refused");
   await page.fill("#draft", "- token_bucket: { capacity: 5, count: 1, period: 2s }");
   await page.click("#simulate button");
-  await shows(page, "#simulated", /^Draft: 54 pass, 46 refused\nPolicy in force: 10 pass, 90 refused$/);
+  await shows(page, "#simulated", /^Draft: 54 allowed, 46 refused\nPolicy in force: 10 allowed, 90 refused$/);
+  await picture(page, "simulate");
   // Half of the arrivals pass in the long run: the area of what passes ends about half as high as the whole.
   const heights = await page
     .locator("#plots figure")
@@ -188,59 +218,25 @@ test("a policy and a draft are simulated and drawn", async () => {
   await context.close();
 });
 
-test("it is read on a phone, in the dark, and by the keyboard", async () => {
-  const { page, context, wrong } = await open(chromium, service, {
-    viewport: { width: 360, height: 780 },
-    colorScheme: "dark",
-  });
-  await page.locator("#tree li").first().waitFor();
-  await lookAt(page, "user/lena/trade");
-  await page.fill("#sim-key", "user/lena");
-  await page.click("#simulate button");
-  await page.locator("#plots svg").first().waitFor();
-  const [wide, dark] = await page.evaluate(() => [
-    document.documentElement.scrollWidth > innerWidth,
-    getComputedStyle(document.body).backgroundColor,
-  ]);
-  assert.deepEqual([wide, dark], [false, "rgb(18, 23, 29)"]);
-  await picture(page, "phone");
-  const unlabelled = await page
-    .locator("input, select, textarea")
-    .evaluateAll((fields) => fields.filter((field) => !field.labels?.length).length);
-  assert.equal(unlabelled, 0);
-  const nodes = page.locator("#tree > li > details", { hasText: "per-user" });
-  assert.equal(await nodes.evaluate((details) => details.open), true);
-  await nodes.locator("summary").first().focus();
-  await page.keyboard.press("Enter");
-  assert.equal(await nodes.evaluate((details) => details.open), false);
-  await page.focus("#key");
-  await page.keyboard.press("Enter");
-  await shows(page, "#verdict", /A cost of 1/);
-  assert.deepEqual(wrong, []);
-  await context.close();
-});
-
-test("it follows a policy that changes, and says when nobody answers", async () => {
+test("the page follows a policy reload", async () => {
   const own = await Service.start(POLICY);
   try {
-    const { page, context, wrong } = await open(chromium, own);
+    const { page, context, wrong } = await open(chromium, own, { place: "#/policy" });
     await shows(page, "#tree", /per-user/);
     own.write(
-      "limits.yaml",
+      "limits/policy.yaml",
       "domain: other\nschema: { place: { limits: [{ gcra: { burst: 1, count: 1, period: 1s }, name: fresh }] } }\n",
     );
     await shows(page, "#tree", /^place\s+fresh/);
     assert.equal(await page.inputValue("#domain"), "other");
     assert.deepEqual(wrong, []);
-    await own.stop();
-    await shows(page, "#status", /^the service does not answer$/);
     await context.close();
   } finally {
     await own.stop();
   }
 });
 
-test("a page by a name that may be anybody's learns nothing and resets nothing", async () => {
+test("a page under a foreign host name reads nothing and resets nothing", async () => {
   assert.equal(await service.check(["user", "rae"], { cost: 4 }), 200);
   const context = await chromium.newContext();
   const page = await context.newPage();

@@ -1,8 +1,9 @@
-// Services and browsers for the tests.
+// Services, Redis servers and browsers for the tests.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -13,10 +14,11 @@ const CHROMIUM = process.env.CHROMIUM;
 
 /** A service with its explorer, on free ports. */
 export class Service {
-  static async start(policy, { callers } = {}) {
+  static async start(policy, { callers, env = {} } = {}) {
     const service = new Service();
     service.dir = mkdtempSync(join(tmpdir(), "weir-browser-"));
-    service.write("limits.yaml", policy);
+    mkdirSync(join(service.dir, "limits"));
+    service.write("limits/policy.yaml", policy);
     const settings = {
       WEIR_GRPC__LISTEN: "127.0.0.1:0",
       WEIR_HTTP__LISTEN: "127.0.0.1:0",
@@ -24,7 +26,8 @@ export class Service {
       WEIR_LOG__FORMAT: "json",
       WEIR_LIMITS_POLL: "50ms",
       WEIR_SHUTDOWN__DELAY: "0s",
-      WEIR_LIMITS: join(service.dir, "limits.yaml"),
+      WEIR_LIMITS: join(service.dir, "limits"),
+      ...env,
     };
     if (callers) settings.WEIR_AUTH__FILE = service.write("callers.yaml", callers);
     service.child = spawn(WEIR, ["serve"], { env: settings, stdio: ["ignore", "ignore", "pipe"] });
@@ -56,20 +59,64 @@ export class Service {
   }
 
   async stop() {
-    const ended = this.child.exitCode === null && new Promise((end) => this.child.once("exit", end));
-    this.child.kill("SIGTERM");
-    await ended;
+    await end(this.child, "SIGTERM");
     rmSync(this.dir, { recursive: true, force: true });
   }
 }
 
-/** A token with these roles, and its lines for the file of callers. */
+/** A Redis server on a free port, which may be stopped and started again. */
+export class Redis {
+  static async start() {
+    const redis = new Redis();
+    redis.dir = mkdtempSync(join(tmpdir(), "weir-browser-redis-"));
+    redis.port = await new Promise((found) => {
+      const server = createServer().listen(0, "127.0.0.1", () => {
+        const { port } = server.address();
+        server.close(() => found(port));
+      });
+    });
+    await redis.resume();
+    return redis;
+  }
+
+  get address() {
+    return `127.0.0.1:${this.port}`;
+  }
+
+  async resume() {
+    const args = ["--bind", "127.0.0.1", "--port", this.port, "--save", "", "--dir", this.dir];
+    this.child = spawn("redis-server", args, { stdio: "ignore" });
+    await until("Redis answers", () => new Promise((answered) => {
+      const socket = connect(this.port, "127.0.0.1", () => socket.end(() => answered(true)));
+      socket.on("error", () => answered(false));
+    }));
+  }
+
+  async stop() {
+    await end(this.child, "SIGKILL");
+  }
+
+  async remove() {
+    await this.stop();
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+}
+
+/** Ends a process, if it has not ended. */
+async function end(child, signal) {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = new Promise((done) => child.once("exit", done));
+  child.kill(signal);
+  await ended;
+}
+
+/** A token with these roles, and its lines for the credentials file. */
 export function caller(name, roles) {
   const { token, sha256 } = JSON.parse(execFileSync(WEIR, ["token", name, "--json"], { env: {} }));
   return { token, lines: `  ${name}: { roles: [${roles}], tokens: [{ sha256: ${sha256} }] }\n` };
 }
 
-/** A name of somebody else's, which the browser is told leads to this machine. */
+/** A foreign host name, which the browser resolves to this machine. */
 export const REBOUND = "rebound.example";
 
 export function browser() {
@@ -77,22 +124,23 @@ export function browser() {
   return chromium.launch({ executablePath: CHROMIUM, args });
 }
 
-/** A page of the explorer, and what it has done that it must not. */
-export async function open(browser, service, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1400, height: 1000 }, ...options });
+/** A page of the explorer, and what it has done that it must not. `place` is the URL's fragment, `prepare` runs before it loads. */
+export async function open(browser, service, { place = "", prepare = () => {}, ...options } = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, timezoneId: "UTC", ...options });
   const page = await context.newPage();
   const wrong = [];
   page.on("request", (request) => {
     if (!request.url().startsWith(`${service.url}/`) && !request.url().startsWith("data:"))
       wrong.push(`asked ${request.url()}`);
   });
-  // A refusal that the service means is told by the browser as well; scripts and policies that fail are not meant.
+  // The browser logs an intended refusal as well; errors of scripts and of the Content-Security-Policy are not intended.
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type()) && !message.text().startsWith("Failed to load resource"))
       wrong.push(message.text());
   });
   page.on("pageerror", (error) => wrong.push(error.stack));
-  const response = await page.goto(`${service.url}/ui`);
+  await prepare(page);
+  const response = await page.goto(`${service.url}/ui${place}`);
   assert.equal(response.status(), 200);
   return { page, context, wrong, response };
 }
@@ -107,7 +155,23 @@ export async function until(what, look, patience = 30_000) {
   }
 }
 
-export async function picture(page, name) {
-  if (process.env.DRILL_SCREENSHOTS)
-    await page.screenshot({ path: join(process.env.DRILL_SCREENSHOTS, `${name}.png`), fullPage: true });
+/** Waits until the text of an element matches. */
+export const shows = (page, selector, pattern) =>
+  until(`${selector} shows ${pattern}`, async () => pattern.test(await page.locator(selector).innerText()));
+
+/** Goes to a view by its link. */
+export const view = (page, name) => page.click(`nav a[data-view=${name}]`);
+
+/** Inspects a key as a user does. */
+export async function inspect(page, key) {
+  await view(page, "keys");
+  await page.fill("#key", key);
+  await page.click("#look button");
+}
+
+/** Saves a screenshot where the drill wants them. */
+export async function picture(page, name, options = { fullPage: true }) {
+  if (!process.env.DRILL_SCREENSHOTS) return;
+  await page.evaluate(() => document.activeElement.matches("dialog *") || document.activeElement.blur());
+  await page.screenshot({ path: join(process.env.DRILL_SCREENSHOTS, `explorer-${name}.png`), ...options });
 }

@@ -67,6 +67,9 @@ fn limits_are_counted_by_their_pattern_and_with_values_where_the_file_asks() {
         asker.ask(&[&[("plain", "a")], &[("shadow", "a")], &[("full", "v")], &[("some", "s1"), ("x", "y")]]);
     }
     asker.ask(&[&[("shared", "a1")]]);
+    for limit in ["plain/*#fixed_window0", "full/v#n", "some/s1/x/*#fixed_window0"] {
+        asker.has(&format!("weir_charged_units_total{{domain=\"d\",limit=\"{limit}\"}} 2"));
+    }
     for (limit, outcome, count) in [
         ("plain/*#fixed_window0", "allowed", 1),
         ("plain/*#fixed_window0", "limited", 1),
@@ -91,7 +94,7 @@ fn series_with_values_are_bounded() {
     asker.ask(&[&[("full", "0")]]);
     asker.has("weir_decisions_total{domain=\"d\",limit=\"full/0#n\",outcome=\"limited\"} 1");
     asker.has("weir_decisions_total{domain=\"d\",limit=\"other\",outcome=\"allowed\"} 7");
-    asker.has("weir_metric_series_refused_total 7");
+    asker.has("weir_decisions_without_series_total 7");
     assert!(!asker.0.metrics().render().contains("full/3"));
 }
 
@@ -108,5 +111,5 @@ fn descriptors_past_the_bound_of_limits_are_counted() {
     let asker = Asker::new(10);
     // Three limits each.
     asker.ask(&vec![&[("three", "a")][..]; MAX_LIMITS / 3 + 5]);
-    asker.has("weir_descriptors_passed_over_total 5");
+    asker.has("weir_descriptors_ignored_total 5");
 }

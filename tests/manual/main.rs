@@ -1,5 +1,7 @@
 //! The manual of the algorithms is what their folders make it: `docs/algorithms.md`, and a picture each beside it.
 //!
+//! `config/*.schema.json` describe policies and settings as their readers do.
+//!
 //! `./manual` writes what the first test compares.
 
 #![allow(clippy::expect_used)]
@@ -9,6 +11,7 @@ mod page;
 mod picture;
 mod quotes;
 mod readme;
+mod schema;
 mod trace;
 
 use std::{
@@ -57,7 +60,8 @@ fn manual() -> BTreeMap<String, String> {
         (path, picture::draw(entry, &trace::replay(entry)))
     });
     let page = page::compose(&read(page::TEMPLATE), &readmes());
-    pictures.chain([(PAGE.to_owned(), page)]).collect()
+    let schemas = schema::all().map(|(path, schema)| (path.to_owned(), schema::text(&schema)));
+    pictures.chain([(PAGE.to_owned(), page)]).chain(schemas).collect()
 }
 
 /// Every file of the manual as it is.
@@ -68,7 +72,8 @@ fn found() -> BTreeMap<String, String> {
         Err(error) => panic!("{PICTURES}: {error}"),
     };
     let pictures = pictures.into_iter().map(|name| format!("{PICTURES}/{}", name.to_str().expect("a name")));
-    let paths = pictures.chain(root().join(PAGE).exists().then(|| PAGE.to_owned()));
+    let files = [PAGE, schema::POLICY, schema::SETTINGS].into_iter().filter(|path| root().join(path).exists());
+    let paths = pictures.chain(files.map(str::to_owned));
     paths.map(|path| (path.clone(), read(&path))).collect()
 }
 
@@ -93,7 +98,7 @@ fn the_manual_is_up_to_date() {
     let wrong: Vec<_> = paths.into_iter().filter(|path| manual.get(*path) != found.get(*path)).collect();
     assert!(
         wrong.is_empty(),
-        "not as the algorithms' folders make them: {wrong:?}; run ./manual and commit what it writes"
+        "not as the code and its documents make them: {wrong:?}; run ./manual and commit what it writes"
     );
 }
 

@@ -15,6 +15,8 @@ pub struct Readme {
     pub in_short: Vec<String>,
     /// The parameters that its table has.
     pub parameters: Vec<String>,
+    /// What they mean, in the same order.
+    pub meanings: Vec<String>,
 }
 
 impl Readme {
@@ -37,10 +39,12 @@ impl Readme {
             return Err(format!("the table `in short` has the rows {IN_SHORT:?}, not {labels:?}"));
         }
         let parameters = rows(&blocks, "| parameter | meaning | bounds |")?;
+        let (parameters, meanings): (Vec<_>, Vec<_>) = parameters.into_iter().unzip();
         Ok(Self {
             name: name.to_owned(),
             in_short: in_short.into_iter().map(|(_, text)| text).collect(),
-            parameters: parameters.into_iter().map(|(label, _)| label.trim_matches('`').to_owned()).collect(),
+            parameters: parameters.iter().map(|label| label.trim_matches('`').to_owned()).collect(),
+            meanings,
             blocks,
         })
     }

@@ -174,7 +174,7 @@ impl Flood {
 
     /// Every check of another client is answered by the store meanwhile.
     fn leaves_a_good_client_its_turn(self, service: &Server, runtime: &Runtime) {
-        let waiting = format!("weir_store_waiting{{server=\"{}\"}}", server(service));
+        let waiting = format!("weir_store_waiting_checks{{server=\"{}\"}}", server(service));
         eventually("the flood waits", || match service.metric(&waiting) {
             many if many > MANY => Ok(()),
             few => Err(format!("{few} wait")),

@@ -21,8 +21,10 @@ use weir_settings::{
     suggest,
 };
 
-const FILE_KEYS: &[&str] = &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "schema"];
-const NODE_KEYS: &[&str] = &["limits", "children", "factor"];
+/// The keys of a native policy file.
+pub const FILE_KEYS: &[&str] = &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "schema"];
+/// The keys of a node.
+pub const NODE_KEYS: &[&str] = &["limits", "children", "factor"];
 
 /// Reads one file's document into its domain.
 ///
@@ -57,7 +59,11 @@ impl Reader {
             match entry.key.as_str() {
                 "domain" => match text {
                     Some(text) if text.len() <= MAX_SEGMENT_BYTES => self.domain.name = text.into(),
-                    _ => self.problem(mark, "domain", format!("domain is a text of at most {MAX_SEGMENT_BYTES} bytes")),
+                    _ => {
+                        let found = entry.value.shown();
+                        let message = format!("domain is a text of at most {MAX_SEGMENT_BYTES} bytes, not {found}");
+                        self.problem(mark, "domain", message);
+                    }
                 },
                 "charge" => {
                     let known = &[("all_or_nothing", Charge::AllOrNothing), ("independent", Charge::Independent)];
@@ -72,7 +78,11 @@ impl Reader {
                 }
                 "anchor" => match text.and_then(|text| text.parse().ok()) {
                     Some(anchor) if (1..=MAX_SEGMENTS as u8).contains(&anchor) => self.domain.anchor = anchor,
-                    _ => self.problem(mark, "anchor", format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}")),
+                    _ => {
+                        let found = entry.value.shown();
+                        let message = format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}, not {found}");
+                        self.problem(mark, "anchor", message);
+                    }
                 },
                 _ => {}
             }
@@ -88,7 +98,7 @@ impl Reader {
             Value::Null => return,
             Value::Map(entries) => entries,
             _ => {
-                self.problem(node.mark, what, format!("{what} maps names to nodes; it is {}", node.kind()));
+                self.problem(node.mark, what, format!("{what} maps names to nodes; this is {}", node.shown()));
                 return;
             }
         };
@@ -115,6 +125,9 @@ impl Reader {
         let Some(entries) = self.map(node, "a node", NODE_KEYS) else { return };
         let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
         let factor = find("factor").map_or(place.factor, |node| self.factor(node, place.factor));
+        if factor == 0.0 {
+            self.domain.lift(place.node);
+        }
         let mut limits = place.limits;
         if let Some(node) = find("limits") {
             let compiled = self.limits(node, place, factor);
@@ -156,7 +169,7 @@ impl Reader {
         match own.filter(|own| *own >= 0.0).map(|own| own * above) {
             Some(factor) if factor.is_finite() => factor,
             _ => {
-                self.problem(node.mark, "factor", "factor is a number from 0");
+                self.problem(node.mark, "factor", format!("factor is a number from 0, not {}", node.shown()));
                 1.0
             }
         }

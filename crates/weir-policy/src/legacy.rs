@@ -14,7 +14,7 @@ use weir_settings::{
 /// The algorithm that a bucket becomes.
 const BECOMES: &str = "leaky_bucket";
 /// Every key, with how it is called here.
-const KEYS: [(&str, &str); 9] = [
+pub const KEYS: [(&str, &str); 9] = [
     ("max", "max"),
     ("duration", "duration"),
     ("min_interval", "min_interval"),

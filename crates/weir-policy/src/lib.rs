@@ -5,6 +5,7 @@
 //! [`lint`] tells what a person should know, [`Spec`] is for limits that a request brings along.
 
 pub mod descriptors;
+mod diff;
 pub mod file;
 mod legacy;
 pub mod limits;
@@ -16,6 +17,7 @@ pub mod watch;
 
 use std::collections::HashMap;
 
+pub use diff::Diff;
 pub use limits::WrittenLimit;
 pub use load::{Loaded, Rules, load, parse};
 pub use spec::{Spec, SpecError};

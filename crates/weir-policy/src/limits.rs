@@ -2,6 +2,7 @@
 //! older form that `legacy` knows.
 
 use super::legacy;
+pub use super::legacy::KEYS as BUCKET_KEYS;
 use weir_core::algorithm::{self, Bounds, Params, Source};
 use weir_settings::{
     document::{Entry, Node, Value},
@@ -11,6 +12,8 @@ use weir_settings::{
 
 /// Longest name of a limit, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
+/// The keys of a limit beside its algorithm.
+pub const LIMIT_KEYS: &[&str] = &["name", "shadow"];
 /// The name suffix of the second limit that a legacy bucket becomes.
 const INTERVAL: &str = "-interval";
 
@@ -45,7 +48,11 @@ pub fn read_limits(
         Value::Null => return Vec::new(),
         Value::List(items) => items,
         _ => {
-            problems.add(node.mark, field, format!("{field} is a list of limits, not {}", node.kind()));
+            problems.add(
+                node.mark,
+                field,
+                format!("{field} is a list of limits, each after a `- `, not {}", node.shown()),
+            );
             return Vec::new();
         }
     };
@@ -65,7 +72,7 @@ pub fn read_limits(
             _ => problems.add(
                 item.mark,
                 field,
-                format!("a limit is a map or [max_burst, count, seconds], not {}", item.kind()),
+                format!("a limit is a map or [max_burst, count, seconds], not {}", item.shown()),
             ),
         }
     }
@@ -165,7 +172,7 @@ impl Keys<'_> {
         problems: &mut Problems,
     ) -> Option<(Params, Option<Params>)> {
         for entry in &self.unknown {
-            let message = unknown_key(&entry.key, with_depth, self.rules.is_empty());
+            let message = unknown_key(&entry.key, with_depth, self.rules.first().map(|(_, algorithm)| *algorithm));
             problems.add(entry.mark, format!("{field}.{}", entry.key), message);
         }
         match (self.rules.as_slice(), self.bucket.as_slice()) {
@@ -237,7 +244,7 @@ pub(crate) fn read_choice<T: Copy>(entry: &Entry, known: &[(&str, T)], problems:
         return *value;
     }
     let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
-    let message = suggest::unknown(&format!("value of {}:", entry.key), text.unwrap_or_default(), &names);
+    let message = suggest::not_one_of(&entry.key, &names, &entry.value.shown());
     problems.add(entry.value.mark, &entry.key, message);
     known[0].1
 }
@@ -271,7 +278,7 @@ fn read_name(entry: &Entry, field: &str, problems: &mut Problems) -> Option<Stri
 fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bool {
     let flag = scalar(node).and_then(|text| text.parse().ok());
     if flag.is_none() {
-        problems.add(node.mark, field, format!("{field} is true or false"));
+        problems.add(node.mark, field, format!("{field} is true or false, not {}", node.shown()));
     }
     flag.unwrap_or_default()
 }
@@ -279,7 +286,7 @@ fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bool {
 fn read_depth(node: &Node, field: &str, problems: &mut Problems) -> u32 {
     let depth = scalar(node).and_then(|text| text.parse().ok());
     if depth.is_none() {
-        problems.add(node.mark, field, "depth is a whole number from 0");
+        problems.add(node.mark, field, format!("depth is a whole number from 0, not {}", node.shown()));
     }
     depth.unwrap_or_default()
 }
@@ -288,11 +295,15 @@ fn names() -> Vec<&'static str> {
     algorithm::LIST.iter().map(|entry| entry.name).collect()
 }
 
-/// `bare`: no algorithm stands beside it, so that it may have been meant as a key of a bucket.
-fn unknown_key(key: &str, with_depth: bool, bare: bool) -> String {
-    let mut known = names();
-    known.extend(["name", "shadow"]);
+/// `beside`: the algorithm of the same map; without one the key may have been meant as one, or as a key of a bucket.
+fn unknown_key(key: &str, with_depth: bool, beside: Option<&algorithm::Entry>) -> String {
+    let mut known = LIMIT_KEYS.to_vec();
     known.extend(with_depth.then_some("depth"));
-    known.extend(legacy::names().filter(|_| bare));
-    suggest::unknown("key", key, &known)
+    match beside {
+        Some(algorithm) if algorithm.fields.contains(&key) => {
+            format!("`{key}` is a parameter of {name}; write it within `{name}: {{ … }}`", name = algorithm.name)
+        }
+        Some(algorithm) => suggest::unknown(&format!("key beside {}", algorithm.name), key, &known),
+        None => suggest::unknown("key", key, &[names(), known, legacy::names().collect()].concat()),
+    }
 }

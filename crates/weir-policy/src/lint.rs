@@ -4,7 +4,7 @@ use super::{
     Policy,
     tree::{Domain, Found, NodeId},
 };
-use weir_core::plan::Limit;
+use weir_core::{domain::Charge, plan::Limit};
 
 /// A node of a domain with the pattern that leads to it.
 pub struct Place<'a> {
@@ -33,7 +33,8 @@ pub fn places(domain: &Domain) -> Vec<Place<'_>> {
 }
 
 /// Warnings: in files of descriptors ignored keys; in others limits above the anchor with others below them, which a store that is spread over
-/// several nodes cannot decide in one step, names with a `*` that is no pattern, and limits that only a name keeps apart.
+/// several nodes cannot decide in one step, names with a `*` that is no pattern, limits that only a name keeps apart, and limits
+/// that never refuse beside others.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
@@ -50,6 +51,9 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
                 warnings.push(format!("{shown}: `{name}` is an exact name here; only a `*` alone stands for any name"));
             }
         }
+        if domain.charge == Charge::AllOrNothing {
+            warnings.extend(idle(domain, &places).iter().map(|limit| format!("{shown}: {limit}")));
+        }
         // Sorted by pattern, what is below a place comes right behind it.
         let limited: Vec<_> = places.iter().filter(|place| !domain.limits_at(place.node).is_empty()).collect();
         for pair in limited.windows(2) {
@@ -65,6 +69,38 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
     }
     warnings.sort();
     warnings
+}
+
+/// The limits that never refuse, since every request that they are charged for is also charged to another one, at their place
+/// or above it, which admits no more than they do. One in shadow keeps nothing from others.
+fn idle(domain: &Domain, places: &[Place<'_>]) -> Vec<String> {
+    let at = |pattern: &[&str]| {
+        let found = places.binary_search_by(|place| place.pattern.as_slice().cmp(pattern));
+        found.ok().map(|index| &places[index])
+    };
+    let mut found = Vec::new();
+    for place in places {
+        let own = domain.limits_at(place.node);
+        let above: Vec<_> = (1..place.pattern.len())
+            .filter_map(|depth| at(&place.pattern[..depth]))
+            .flat_map(|above| domain.limits_at(above.node))
+            .collect();
+        for (index, limit) in own.iter().enumerate() {
+            // Of two that admit the same the second one is idle.
+            let beside = own.iter().enumerate().filter(|(other, beside)| {
+                *other != index && (*other < index || !beside.params.is_idle_beside(&limit.params))
+            });
+            let mut others = above.iter().copied().chain(beside.map(|(_, beside)| beside));
+            if let Some(tighter) = others.find(|other| !other.shadow && limit.params.is_idle_beside(&other.params)) {
+                let [own, other] =
+                    [limit, tighter].map(|limit| format!("`{}` {}", limit.name, limit.params.describe()));
+                found.push(format!(
+                    "{own} never refuses: {other}, which is charged for the same requests, admits no more"
+                ));
+            }
+        }
+    }
+    found
 }
 
 /// Several unnamed limits of one algorithm and time base at a place.

@@ -31,6 +31,16 @@ pub struct Loaded {
     pub skipped: Vec<PathBuf>,
     /// Files that hold nothing, as one does while it is being written. They are valid, and bring no domain.
     pub empty: Vec<PathBuf>,
+    /// 16 hexadecimal digits that tell its text from others: the same wherever the same files are read in the same order.
+    pub hash: String,
+}
+
+impl Loaded {
+    /// The policy of no files: [`Policy::empty`].
+    pub fn nothing(rules: &Rules) -> Self {
+        let hash = Reader::new(false).hash();
+        Self { policy: Policy::empty().under(rules), skipped: Vec::new(), empty: Vec::new(), hash }
+    }
 }
 
 /// Rules for policy files.
@@ -57,9 +67,10 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
         return Err(Problems::of_file(path, "the directory contains no policy file (*.yaml, *.yml)"));
     }
     let mut domains = Domains { found: HashMap::new(), bounds: rules.bounds, merge: rules.merge_domains };
-    let (mut problems, mut empty, mut bytes_left) = (Problems::default(), Vec::new(), MAX_POLICY_BYTES);
+    let mut reader = Reader::new(rules.require_end_marker);
+    let (mut problems, mut empty) = (Problems::default(), Vec::new());
     for path in files {
-        match read(&path, &mut bytes_left, rules.require_end_marker) {
+        match reader.read(&path) {
             Ok(None) => empty.push(path),
             Ok(Some(document)) => {
                 problems.0.extend(domains.add(path, &document).err().into_iter().flat_map(|found| found.0))
@@ -70,11 +81,12 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     if !problems.0.is_empty() {
         return Err(problems);
     }
-    if domains.found.is_empty() {
-        return Ok(Loaded { policy: Policy::empty().under(rules), skipped, empty });
-    }
-    let policy = Policy::new(domains.found.into_values().map(|(domain, _)| domain)).under(rules);
-    Ok(Loaded { policy, skipped, empty })
+    let policy = if domains.found.is_empty() {
+        Policy::empty()
+    } else {
+        Policy::new(domains.found.into_values().map(|(domain, _)| domain))
+    };
+    Ok(Loaded { policy: policy.under(rules), skipped, empty, hash: reader.hash() })
 }
 
 /// Reads the text of one policy file, in either format.
@@ -133,20 +145,40 @@ impl Domains {
     }
 }
 
-/// The document of a file; `None` where the file holds nothing. Of `bytes_left` for the whole policy it takes its length.
-fn read(path: &Path, bytes_left: &mut u64, require_end_marker: bool) -> Result<Option<Node>, Problems> {
-    let wrong = |what: String| Problems::of_file(path, what);
-    let text = settings_file::read_text(path, *bytes_left).map_err(|error| match error.kind() {
-        ErrorKind::FileTooLarge => wrong(format!("with this file the policy is over {MAX_POLICY_BYTES} bytes")),
-        _ => wrong(error.to_string()),
-    })?;
-    *bytes_left -= text.len() as u64;
-    if require_end_marker && text.trim_end().lines().next_back() != Some(END_MARKER) {
-        return Err(wrong(format!(
-            "the file must end with the line `{END_MARKER}` (limits_require_end_marker); it may be half written"
-        )));
+/// Reads the files of a policy one after the other.
+struct Reader {
+    /// What is left of [`MAX_POLICY_BYTES`].
+    bytes_left: u64,
+    require_end_marker: bool,
+    hasher: blake3::Hasher,
+}
+
+impl Reader {
+    fn new(require_end_marker: bool) -> Self {
+        Self { bytes_left: MAX_POLICY_BYTES, require_end_marker, hasher: blake3::Hasher::new() }
     }
-    document::parse(&text).map_err(|problems| problems.in_file(path))
+
+    /// The document of a file; `None` where the file holds nothing.
+    fn read(&mut self, path: &Path) -> Result<Option<Node>, Problems> {
+        let wrong = |what: String| Problems::of_file(path, what);
+        let text = settings_file::read_text(path, self.bytes_left).map_err(|error| match error.kind() {
+            ErrorKind::FileTooLarge => wrong(format!("with this file the policy is over {MAX_POLICY_BYTES} bytes")),
+            _ => wrong(error.to_string()),
+        })?;
+        self.bytes_left -= text.len() as u64;
+        self.hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        if self.require_end_marker && text.trim_end().lines().next_back() != Some(END_MARKER) {
+            return Err(wrong(format!(
+                "the file must end with the line `{END_MARKER}` (limits_require_end_marker); it may be half written"
+            )));
+        }
+        document::parse(&text).map_err(|problems| problems.in_file(path))
+    }
+
+    /// The first 64 bits of a hash of all that was read.
+    fn hash(&self) -> String {
+        self.hasher.finalize().to_hex()[..16].to_owned()
+    }
 }
 
 /// The policy files at a path, sorted by name, and the other entries. An entry that is named like a policy file but cannot

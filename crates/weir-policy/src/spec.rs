@@ -96,6 +96,11 @@ impl Spec {
         Ok(Self { limits, charge })
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+
     /// The levels of a request with these limits, root first; see [`super::Domain::levels`].
     ///
     /// # Errors

@@ -45,6 +45,7 @@ struct Node {
     patterns: Vec<(Pattern, NodeId)>,
     any: Option<NodeId>,
     limits: Range<u32>,
+    is_lifted: bool,
 }
 
 /// A segment with `*` in it, each standing for any bytes.
@@ -151,6 +152,16 @@ impl Domain {
         self.nodes[node as usize].limits = start..self.limits.len() as u32;
     }
 
+    /// A factor of 0 lifts the limits of a node.
+    pub(crate) fn lift(&mut self, node: NodeId) {
+        self.nodes[node as usize].is_lifted = true;
+    }
+
+    /// Whether a factor of 0 lifts the limits of a node.
+    pub fn is_lifted(&self, node: NodeId) -> bool {
+        self.nodes[node as usize].is_lifted
+    }
+
     /// Every limit.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.limits.iter()
@@ -217,6 +228,16 @@ impl Domain {
             }
         }
         Ok(levels)
+    }
+
+    /// Whether a key meets any limit, also one that a factor of 0 lifts, or a descriptor that says `unlimited`.
+    pub fn is_matched(&self, key: &Key) -> bool {
+        let Some(descriptors) = &self.descriptors else {
+            return self.walk(key).any(|(_, _, node)| !self.limits_at(node).is_empty());
+        };
+        let is_unlimited = |node| descriptors.rule(node).is_some_and(|rule| rule.unlimited);
+        let last = self.walk(key).last().filter(|(depth, ..)| *depth == key.depth());
+        last.is_some_and(|(_, _, node)| !self.limits_at(node).is_empty() || is_unlimited(node))
     }
 
     /// The same in a domain of descriptors.

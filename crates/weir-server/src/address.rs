@@ -33,7 +33,7 @@ impl FromStr for Listen {
         }
         match text.rsplit_once(':') {
             Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(Self::Tcp(text.to_owned())),
-            _ => Err(format!("`{text}` is not an address; write host:port or unix:PATH")),
+            _ => Err(format!("`{text}` is not an address; write host:port, such as 127.0.0.1:8081, or unix:PATH")),
         }
     }
 }

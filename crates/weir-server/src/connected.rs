@@ -1,6 +1,7 @@
 //! A connection as its service sees it, and the count of its requests.
 
 use std::{
+    net::SocketAddr,
     num::NonZeroU32,
     sync::{
         Arc,
@@ -27,6 +28,8 @@ use crate::{
 pub struct Connected {
     /// Unique among the connections of this process.
     pub number: u64,
+    /// The client's address; `None` for a unix socket.
+    pub peer: Option<SocketAddr>,
     /// When its streams must end.
     pub close: CloseSignal,
     /// How many requests it may make, where that is bounded.
@@ -63,6 +66,7 @@ impl Connected {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Self {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            peer: None,
             close: CloseSignal::new(drain),
             rate: None,
             bearer: None,
@@ -71,6 +75,11 @@ impl Connected {
             activity: Arc::new(Activity::new(false)),
             meter: None,
         }
+    }
+
+    /// The same, whose client has this address.
+    pub(crate) fn from(self, peer: Option<SocketAddr>) -> Self {
+        Self { peer, ..self }
     }
 
     /// The same, whose client has shown this certificate, good until it is `revoked`.

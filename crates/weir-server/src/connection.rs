@@ -1,6 +1,6 @@
 //! One connection: encrypted where its port is, served by HTTP until it ends, its time is over or the service ends.
 
-use std::{convert::Infallible, future::pending, io, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use hyper::{
@@ -29,7 +29,7 @@ use crate::{
     metrics::ListenerMeter,
     seats::Seat,
     server::{ConnectionSettings, Serve},
-    tls::{Bearer, Clients, Tls},
+    tls::{Clients, Tls},
 };
 
 /// How long a client may take for the head of an HTTP/1 request.
@@ -82,8 +82,8 @@ pub(crate) struct Connection<R> {
 
 /// An accepted connection, not yet bound to a runtime.
 pub(crate) enum Accepted {
-    /// By TCP.
-    Tcp(std::net::TcpStream),
+    /// By TCP, from this address.
+    Tcp(std::net::TcpStream, SocketAddr),
     /// By a unix socket.
     Unix(std::os::unix::net::UnixStream),
 }
@@ -97,17 +97,21 @@ impl<R: Serve> Connection<R> {
     /// The error that ended it, which affects no other connection.
     pub(crate) async fn serve(self, accepted: Accepted) -> Served {
         match accepted {
-            Accepted::Tcp(stream) if self.tls.is_some() => {
+            Accepted::Tcp(stream, peer) if self.tls.is_some() => {
                 // Boxed, so that what is not encrypted does not carry the room for it around.
-                Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?)).await
+                Box::pin(self.encrypted(tokio::net::TcpStream::from_std(stream)?, peer)).await
             }
-            Accepted::Tcp(stream) => {
+            Accepted::Tcp(stream, peer) => {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
-                if self.is_silent(stream.readable()).await { Ok(()) } else { Box::pin(self.plain(stream)).await }
+                if self.is_silent(stream.readable()).await {
+                    Ok(())
+                } else {
+                    Box::pin(self.plain(stream, Some(peer))).await
+                }
             }
             Accepted::Unix(stream) => {
                 let stream = tokio::net::UnixStream::from_std(stream)?;
-                if self.is_silent(stream.readable()).await { Ok(()) } else { Box::pin(self.plain(stream)).await }
+                if self.is_silent(stream.readable()).await { Ok(()) } else { Box::pin(self.plain(stream, None)).await }
             }
         }
     }
@@ -128,14 +132,15 @@ impl<R: Serve> Connection<R> {
         }
     }
 
-    async fn plain<I>(self, io: I) -> Served
+    async fn plain<I>(self, io: I, peer: Option<SocketAddr>) -> Served
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.http(io, None, CancellationToken::new(), pending()).await
+        let connected = Connected::new(self.drain.clone()).from(peer);
+        self.http(io, connected, pending()).await
     }
 
-    async fn encrypted(self, stream: tokio::net::TcpStream) -> Served {
+    async fn encrypted(self, stream: tokio::net::TcpStream, peer: SocketAddr) -> Served {
         let Some(tls) = self.tls.clone() else { return Ok(()) };
         let accepted = tokio::select! {
             biased;
@@ -149,29 +154,23 @@ impl<R: Serve> Connection<R> {
         let Some((stream, shown)) = accepted else { return Ok(()) };
         let revoked = CancellationToken::new();
         let bearer = shown.as_ref().map(|shown| Arc::clone(&shown.bearer));
-        let (name, clients, told) = (self.settings.name, self.clients.clone(), revoked.clone());
+        let connected = Connected::new(self.drain.clone()).from(Some(peer)).shown(bearer, revoked.clone());
+        let (name, clients) = (self.settings.name, self.clients.clone());
         let until_revoked = async move {
             let Some(shown) = shown else { return pending().await };
             tls.until_revoked(shown, clients.as_deref(), name).await;
-            told.cancel();
+            revoked.cancel();
         };
-        self.http(stream, bearer, revoked, until_revoked).await
+        self.http(stream, connected, until_revoked).await
     }
 
     /// Serves until the connection ends, or something closes it: the drain, its own time, or `until_revoked`, which ends it soon.
-    async fn http<I>(
-        self,
-        io: I,
-        bearer: Option<Arc<Bearer>>,
-        revoked: CancellationToken,
-        until_revoked: impl Future<Output = ()>,
-    ) -> Served
+    async fn http<I>(self, io: I, connected: Connected, until_revoked: impl Future<Output = ()>) -> Served
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { service, settings, drain, meter, activity, seat, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic, Arc::clone(&activity), Some(seat));
-        let connected = Connected::new(drain.clone()).shown(bearer, revoked);
         let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&meter));
         let close = connected.close.clone();
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));

@@ -6,9 +6,9 @@ use metrics::{Counter, Gauge};
 use weir_telemetry::{Registry, Reloads};
 
 const CONNECTIONS: &str = "weir_connections";
-const CONNECTIONS_REFUSED: &str = "weir_connections_refused_total";
-const CONNECTIONS_ENDED: &str = "weir_connections_ended_total";
-const REQUESTS_REFUSED: &str = "weir_requests_refused_total";
+const CONNECTIONS_REFUSED: &str = "weir_connections_rejected_total";
+const CONNECTIONS_ENDED: &str = "weir_connections_closed_total";
+const REQUESTS_REFUSED: &str = "weir_requests_rejected_total";
 const RELOADS: &str = "weir_tls_reloads_total";
 const EXPIRY: &str = "weir_tls_certificate_expiry_timestamp_seconds";
 const FAILURES: &str = "weir_tls_handshake_failures_total";

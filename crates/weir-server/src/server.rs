@@ -166,9 +166,9 @@ impl Drop for OpenGauge {
 async fn accept(listener: &Listener) -> io::Result<Accepted> {
     match listener {
         Listener::Tcp(listener) => {
-            let (stream, _) = listener.accept().await?;
+            let (stream, peer) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            stream.into_std().map(Accepted::Tcp)
+            Ok(Accepted::Tcp(stream.into_std()?, peer))
         }
         Listener::Unix(listener, _) => listener.accept().await?.0.into_std().map(Accepted::Unix),
     }

@@ -1,6 +1,6 @@
 //! YAML (and so JSON) as a tree whose nodes know where they stand.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, hash_map};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
@@ -17,6 +17,8 @@ pub struct Most {
 
 /// The bounds of an operator's file.
 const MOST: Most = Most { nodes: 4_000_000, repeated_bytes: 64 << 20 };
+/// Longest text that an error message quotes, in bytes.
+const MAX_SHOWN_BYTES: usize = 64;
 /// Deepest nesting of a document.
 const MAX_DEPTH: usize = 128;
 
@@ -65,6 +67,14 @@ impl Node {
             Value::Map(_) => "a map",
         }
     }
+
+    /// Its text in backquotes, as far as that is short, or else its kind, for error messages.
+    pub fn shown(&self) -> String {
+        match &self.value {
+            Value::Scalar(text) if text.len() <= MAX_SHOWN_BYTES => format!("`{}`", text.escape_debug()),
+            _ => self.kind().to_owned(),
+        }
+    }
 }
 
 /// Reads the one document of a YAML text; `None` when it holds none.
@@ -86,7 +96,10 @@ pub fn parse_within(text: &str, most: Most) -> Result<Option<Node>, Problems> {
             Ok((event, span)) => builder.event(event, span),
             Err(error) => {
                 let at = error.marker();
-                Err((Mark { line: at.line(), column: at.col() + 1 }, format!("not valid YAML: {}", error.info())))
+                let mark = Mark { line: at.line(), column: at.col() + 1 };
+                let is_star = text.lines().nth(mark.line.saturating_sub(1)).and_then(|line| line.chars().nth(at.col()));
+                let hint = if is_star == Some('*') { "; write a name of `*` in quotes: \"*\"" } else { "" };
+                Err((mark, format!("not valid YAML: {}{hint}", error.info())))
             }
         };
         if let Err((mark, message)) = step {
@@ -130,7 +143,7 @@ struct Open {
     anchor: usize,
     inside: Size,
     key: Option<(Mark, String)>,
-    keys: HashSet<String>,
+    keys: HashMap<String, Mark>,
 }
 
 impl Builder {
@@ -172,7 +185,7 @@ impl Builder {
             anchor,
             inside: Size::default(),
             key: None,
-            keys: HashSet::new(),
+            keys: HashMap::new(),
         });
         Ok(())
     }
@@ -224,9 +237,15 @@ impl Builder {
                             return Err((node.mark, "a key must be a single value".to_owned()));
                         }
                     };
-                    if !open.keys.insert(key.clone()) {
-                        return Err((node.mark, format!("duplicate key `{key}`")));
-                    }
+                    match open.keys.entry(key.clone()) {
+                        hash_map::Entry::Vacant(place) => place.insert(node.mark),
+                        hash_map::Entry::Occupied(first) => {
+                            let Mark { line, column } = first.get();
+                            let message =
+                                format!("duplicate key `{key}`; the first one is at line {line}, column {column}");
+                            return Err((node.mark, message));
+                        }
+                    };
                     open.inside.bytes += key.len();
                     open.key = Some((node.mark, key));
                 }
@@ -285,7 +304,9 @@ mod tests {
 
     #[test]
     fn broken_texts_are_told_with_their_place() {
-        assert_eq!(error("a: 1\na: 2").0, 2);
+        let twice = "duplicate key `a`; the first one is at line 1, column 3";
+        assert_eq!(error("{ a: 1,\n  a: 2 }"), (2, 3, twice.to_owned()));
+        assert!(error("*:\n  a: 1").2.ends_with("write a name of `*` in quotes: \"*\""));
         assert!(error("a: [1").2.starts_with("not valid YAML"));
         assert_eq!(error("a: 1\n---\nb: 2").0, 2);
         assert_eq!(error("? [1]\n: 2").2, "a key must be a single value");

@@ -1,15 +1,74 @@
-//! "Did you mean": the known word nearest to an unknown one.
+//! "Did you mean": what was probably meant by an unknown word.
+
+/// Most typing errors that are taken for such.
+const MAX_ERRORS: usize = 3;
+/// Most words that are suggested at once.
+const MAX_WORDS: usize = 3;
 
 /// ``unknown key `x`; did you mean `y`?``, or else the list of what is known.
 pub fn unknown(what: &str, word: &str, known: &[&str]) -> String {
-    match nearest(word, known) {
-        Some(near) => format!("unknown {what} `{word}`; did you mean `{near}`?"),
-        None => format!("unknown {what} `{word}`; known are {}", known.join(", ")),
+    unknown_or(what, word, &meant(word, known), known)
+}
+
+/// The same where the caller knows which words may have been `meant`.
+pub fn unknown_or(what: &str, word: &str, meant: &[&str], known: &[&str]) -> String {
+    match meant {
+        [] => format!("unknown {what} `{word}`; known are {}", known.join(", ")),
+        meant => format!("unknown {what} `{word}`; did you mean {}?", either(meant)),
     }
 }
 
-/// The known word that is few typing errors away, if any.
-fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+/// ``charge is `a` or `b`, not `c` ``, `found` being written as it is shown.
+pub fn not_one_of(key: &str, known: &[&str], found: &str) -> String {
+    format!("{key} is {}, not {found}", either(known))
+}
+
+/// The known word that is few typing errors away, or else those of which the word is a part, as `window` is of
+/// `fixed_window`.
+pub fn meant<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
     let distance = |near: &&str| strsim::damerau_levenshtein(word, near);
-    known.iter().copied().min_by_key(distance).filter(|near| distance(near) <= near.len().max(3) / 2)
+    // With more errors `window` would be taken for `shadow`.
+    let is_near = |near: &&str| distance(near) <= (near.len().max(3) / 3).min(MAX_ERRORS);
+    if let Some(near) = known.iter().copied().min_by_key(distance).filter(is_near) {
+        return vec![near];
+    }
+    let has_part = |near: &&str| near.split('_').any(|part| part == word);
+    let whole: Vec<_> = known.iter().copied().filter(has_part).collect();
+    if whole.len() <= MAX_WORDS { whole } else { Vec::new() }
+}
+
+fn either(words: &[&str]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, first)) => format!("{} or {last}", first.join(", ")),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_near_is_suggested() {
+        let known = ["gcra", "fixed_window", "sliding_window", "name", "shadow"];
+        for (word, expected) in [
+            ("gcrra", &["gcra"][..]),
+            ("shadwo", &["shadow"]),
+            ("fixed-window", &["fixed_window"]),
+            ("window", &["fixed_window", "sliding_window"]),
+            ("rate", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(meant(word, &known), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn words_are_listed_as_in_a_sentence() {
+        assert_eq!(not_one_of("a", &["x", "y"], "`z`"), "a is `x` or `y`, not `z`");
+        assert_eq!(unknown_or("key", "z", &["a", "b", "c"], &[]), "unknown key `z`; did you mean `a`, `b` or `c`?");
+        assert_eq!(unknown("key", "z", &["aaaa", "bbbb"]), "unknown key `z`; known are aaaa, bbbb");
+    }
 }

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use thiserror::Error;
 
 use weir_core::{
-    domain::{Key, Micros},
+    domain::{Key, Micros, OnStoreFailure},
     plan::{Decisions, Plan},
 };
 
@@ -68,6 +68,14 @@ pub struct Verdict {
     pub degraded: bool,
     /// The moment of the decision, by the clock of who decided.
     pub at: Micros,
+}
+
+impl Verdict {
+    /// The units that each level has charged, in their order; refunds count as none.
+    pub fn charged<'v>(&'v self, plan: &'v Plan<'_>) -> impl Iterator<Item = u64> + 'v {
+        let is_charged = !self.degraded || plan.on_store_failure == OnStoreFailure::Local;
+        plan.charged(&self.decisions).map(move |units| if is_charged { units } else { 0 })
+    }
 }
 
 /// The outcome of a reset.

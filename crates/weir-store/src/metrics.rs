@@ -1,12 +1,16 @@
 //! Metrics of a shared store.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use metrics::Counter;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use weir_telemetry::{
     Histogram, Registry, Render,
@@ -22,7 +26,7 @@ const NEAR_FULL: &str = "weir_near_cache_full_total";
 const SERVER_UP: &str = "weir_store_server_up";
 const CONNECTIONS: &str = "weir_store_connections";
 const IDLE: &str = "weir_store_connections_idle";
-const WAITING: &str = "weir_store_waiting";
+const WAITING: &str = "weir_store_waiting_checks";
 const UNDO_FAILURES: &str = "weir_store_undo_failures_total";
 const REPLICATION_TIMEOUTS: &str = "weir_store_replication_timeouts_total";
 
@@ -57,12 +61,12 @@ pub struct StoreMeter {
 }
 
 /// How a server of the store is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ServerStatus {
     /// Its address, or by whom it is found.
     pub server: String,
-    /// Whether it is asked.
-    pub up: bool,
+    /// Why it is not asked, while its circuit breaker is open.
+    pub outage: Option<Outage>,
     /// Connections to it.
     pub open: usize,
     /// The idle ones among them.
@@ -71,11 +75,13 @@ pub struct ServerStatus {
     pub waiting: usize,
 }
 
-impl ServerStatus {
-    /// Of a server that is not asked and to which no connections are kept.
-    pub(crate) fn down(server: String) -> Self {
-        Self { server, up: false, open: 0, idle: 0, waiting: 0 }
-    }
+/// Why a server is not asked, and since when.
+#[derive(Clone, Debug)]
+pub struct Outage {
+    /// The failure that opened the circuit breaker last.
+    pub cause: Arc<str>,
+    /// When it opened first.
+    pub since: Instant,
 }
 
 impl Default for StoreMeter {
@@ -115,6 +121,11 @@ impl StoreMeter {
         self.replication_timeouts.fetch_add(checks, Ordering::Relaxed);
     }
 
+    /// The round trips that decided checks.
+    pub fn round_trips(&self) -> &Histogram {
+        &self.decide
+    }
+
     /// How its servers are now; those that are gone have no series any more.
     pub fn servers(&self, servers: Vec<ServerStatus>) {
         *self.servers.lock() = servers;
@@ -129,7 +140,7 @@ impl StoreMeter {
             }
         };
         gauge(SERVER_UP, "Whether a server of the shared store is asked; 0 while its breaker is open.", |status| {
-            usize::from(status.up)
+            usize::from(status.outage.is_none())
         });
         gauge(CONNECTIONS, "Connections to a server of the shared store.", |status| status.open);
         gauge(IDLE, "Idle connections to a server of the shared store.", |status| status.idle);

@@ -1,6 +1,12 @@
 //! The shared store with what answers while it does not.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use futures_util::future::BoxFuture;
 use metrics::Counter;
@@ -28,6 +34,8 @@ pub struct SharedStore {
     near: Option<Near>,
     registry: Arc<Registry>,
     warnings: LogLimit,
+    /// Checks that this store did not answer, by the rule of their domain.
+    degraded: [AtomicU64; OnStoreFailure::ALL.len()],
 }
 
 /// The near cache, where it is wanted, with what it counts.
@@ -50,7 +58,7 @@ impl SharedStore {
             let (hits, full) = near_cache_counters(&registry);
             Near { cache: NearCache::new(near, SystemClock::new()), hits, full }
         });
-        Self { redis, local, near, registry, warnings: LogLimit::default() }
+        Self { redis, local, near, registry, warnings: LogLimit::default(), degraded: Default::default() }
     }
 
     /// The store that replicas share.
@@ -61,6 +69,11 @@ impl SharedStore {
     /// This replica's own. It keeps what it counted until that expires.
     pub fn local(&self) -> &MemoryStore<SystemClock> {
         &self.local
+    }
+
+    /// How many checks it did not answer, by the rule of their domain: see [`OnStoreFailure::ALL`].
+    pub fn degraded(&self) -> [u64; OnStoreFailure::ALL.len()] {
+        self.degraded.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// The failure, counted.
@@ -88,6 +101,7 @@ impl SharedStore {
     }
 
     fn instead(&self, plan: &Plan<'_>, failure: Failure) -> Result<Verdict, StoreError> {
+        self.degraded[plan.on_store_failure as usize].fetch_add(1, Ordering::Relaxed);
         let decisions = match plan.on_store_failure {
             OnStoreFailure::Local => return Ok(Verdict { degraded: true, ..self.local.verdict(plan) }),
             OnStoreFailure::Allow => plan.levels().iter().map(unseen).collect(),

@@ -37,9 +37,15 @@ impl ShardedCounters {
     /// Adds one to the counter at `index`. One that is not there is not counted.
     #[inline]
     pub fn add(&self, index: usize) {
+        self.add_many(index, 1);
+    }
+
+    /// Adds `count` likewise.
+    #[inline]
+    pub fn add_many(&self, index: usize, count: u64) {
         let shard = self.shards[thread_shard::mine()].get_or_init(|| self.shard());
         if let Some(line) = shard.get(index / LINE) {
-            line.0[index % LINE].fetch_add(1, Ordering::Relaxed);
+            line.0[index % LINE].fetch_add(count, Ordering::Relaxed);
         }
     }
 
@@ -99,7 +105,7 @@ mod tests {
             });
             let counting = || {
                 (0..TIMES).for_each(|_| sharded.add(19));
-                sharded.add(3);
+                sharded.add_many(3, 7);
                 sharded.add(20);
             };
             let threads: Vec<_> = (0..3).map(|_| scope.spawn(counting)).collect();
@@ -110,8 +116,8 @@ mod tests {
         let totals = sharded.totals();
         drop(sharded);
         let told: Vec<_> = targets.iter().map(|target| target.load(Ordering::Relaxed)).collect();
-        assert_eq!((told[19], told[3]), (3 * TIMES, 3));
-        assert_eq!(told.iter().sum::<u64>(), 3 * TIMES + 3);
+        assert_eq!((told[19], told[3]), (3 * TIMES, 3 * 7));
+        assert_eq!(told.iter().sum::<u64>(), 3 * TIMES + 3 * 7);
         assert_eq!(totals, told);
     }
 }

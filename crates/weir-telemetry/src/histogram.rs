@@ -9,47 +9,54 @@ use std::{
 
 use crate::thread_shard::{self, SHARDS};
 
-/// How many bounds a histogram has; one more bucket holds what is above them all.
-const BOUNDS: usize = 19;
+/// Most bounds of a histogram; one more bucket holds what is above them all.
+const MAX_BOUNDS: usize = 24;
 
 /// Unit and buckets of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// Upper bounds of the buckets.
-    bounds: [u64; BOUNDS],
+    bounds: &'static [u64],
     /// Recorded units per exported unit.
     unit: f64,
 }
 
-/// Recorded in nanoseconds, exported in seconds: from 10 µs to 10 s.
-pub const DURATIONS: Scale = Scale {
-    bounds: [
-        10_000,
-        25_000,
-        50_000,
-        100_000,
-        250_000,
-        500_000,
-        1_000_000,
-        2_500_000,
-        5_000_000,
-        10_000_000,
-        25_000_000,
-        50_000_000,
-        100_000_000,
-        250_000_000,
-        500_000_000,
-        1_000_000_000,
-        2_500_000_000,
-        5_000_000_000,
-        10_000_000_000,
-    ],
-    unit: 1e9,
-};
+/// Recorded in nanoseconds, exported in seconds, for what memory does: from 250 ns to 10 s.
+pub const SHORT_DURATIONS: Scale = Scale { bounds: &NANOSECONDS, unit: 1e9 };
+
+/// The same for what goes over a network: from 10 µs to 10 s.
+pub const DURATIONS: Scale = Scale { bounds: NANOSECONDS.split_at(5).1, unit: 1e9 };
+
+const NANOSECONDS: [u64; MAX_BOUNDS] = [
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
 
 /// Whole numbers from 1 to 1,024.
 pub const SIZES: Scale =
-    Scale { bounds: [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1_024], unit: 1.0 };
+    Scale { bounds: &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1_024], unit: 1.0 };
 
 /// A histogram.
 #[derive(Debug)]
@@ -61,7 +68,7 @@ pub struct Histogram {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
-    buckets: [AtomicU64; BOUNDS + 1],
+    buckets: [AtomicU64; MAX_BOUNDS + 1],
     sum: AtomicU64,
 }
 
@@ -78,25 +85,34 @@ impl Histogram {
 
     /// Counts one number.
     pub fn record_number(&self, number: u64) {
-        let bucket = self.scale.bounds.iter().position(|bound| number <= *bound).unwrap_or(BOUNDS);
+        let bucket = self.scale.bounds.iter().position(|bound| number <= *bound).unwrap_or(self.scale.bounds.len());
         let shard = &self.shards[thread_shard::mine()];
         shard.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         shard.sum.fetch_add(number, Ordering::Relaxed);
     }
 
+    /// The upper bounds of the buckets, in the exported unit; one more bucket holds what is above them all.
+    pub fn bounds(&self) -> impl ExactSizeIterator<Item = f64> {
+        self.scale.bounds.iter().map(|bound| *bound as f64 / self.scale.unit)
+    }
+
+    /// What each bucket has counted.
+    pub fn counts(&self) -> Vec<u64> {
+        let count = |index: usize| self.shards.iter().map(|shard| shard.buckets[index].load(Ordering::Relaxed)).sum();
+        (0..=self.scale.bounds.len()).map(count).collect()
+    }
+
     /// Writes the series of `name{labels}` in Prometheus text.
     pub fn render(&self, name: &str, labels: &str, out: &mut String) {
-        let total = |of: &dyn Fn(&Shard) -> &AtomicU64| -> u64 {
-            self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
-        };
+        let counts = self.counts();
         let mut count = 0;
-        for (index, bound) in self.scale.bounds.iter().enumerate() {
-            count += total(&|shard| &shard.buckets[index]);
-            let bound = *bound as f64 / self.scale.unit;
+        for (bound, of_bucket) in self.bounds().zip(&counts) {
+            count += of_bucket;
             let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
         }
-        count += total(&|shard| &shard.buckets[BOUNDS]);
-        let sum = total(&|shard| &shard.sum) as f64 / self.scale.unit;
+        count += counts[self.scale.bounds.len()];
+        let sum: u64 = self.shards.iter().map(|shard| shard.sum.load(Ordering::Relaxed)).sum();
+        let sum = sum as f64 / self.scale.unit;
         let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
         let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {count}");
     }
@@ -123,5 +139,13 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
+        let short = Histogram::new(SHORT_DURATIONS);
+        short.record(Duration::from_nanos(251));
+        let mut text = String::new();
+        short.render("d", "t=\"x\"", &mut text);
+        assert!(
+            text.starts_with("d_bucket{t=\"x\",le=\"0.00000025\"} 0\nd_bucket{t=\"x\",le=\"0.0000005\"} 1\n"),
+            "{text}"
+        );
     }
 }

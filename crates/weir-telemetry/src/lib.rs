@@ -7,6 +7,7 @@ mod log_limit;
 mod registry;
 mod reloads;
 pub mod request;
+pub mod text;
 mod thread_shard;
 
 pub use counters::ShardedCounters;

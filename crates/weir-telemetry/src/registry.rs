@@ -9,7 +9,7 @@ use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use parking_lot::Mutex;
 
-use crate::ShardedCounters;
+use crate::{ShardedCounters, text::sorted};
 
 /// Names of metrics with their HELP texts.
 pub(crate) type Help = [(&'static str, &'static str)];
@@ -65,18 +65,18 @@ impl Registry {
         sharded
     }
 
-    /// Renders this behind all else from now on.
+    /// Renders this too from now on.
     pub fn add(&self, series: Arc<dyn Render>) {
         self.rendered.lock().push(series);
     }
 
-    /// All of it in Prometheus text.
+    /// All of it in Prometheus text, the families by name and the series of each in order.
     pub fn render(&self) -> String {
         self.sharded.lock().iter().filter_map(Weak::upgrade).for_each(|counters| counters.settle());
         self.handle.run_upkeep();
         let mut text = self.handle.render();
         self.rendered.lock().iter().for_each(|series| series.render(&mut text));
-        text
+        sorted(&text)
     }
 }
 

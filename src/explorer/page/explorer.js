@@ -1,61 +1,91 @@
 // The explorer: reads /ui/api, draws what it says. Whatever comes from the service is shown as text, never as markup.
 
-import { bar, element, rate } from "./draw.js";
-import { $, ask, may, page, report, written } from "./page.js";
-import { forgetKey, look } from "./state.js";
+import { element, number, rate } from "./draw.js";
+import {
+  answered,
+  asking,
+  forgetEpisode,
+  report,
+  showDegraded,
+  showServers,
+  unanswered,
+} from "./health.js";
+import { forgetHistory, keep, quantile, showStoreCharts } from "./history.js";
+import { showKeys } from "./keys.js";
+import { $, ask, calmly, may, page } from "./page.js";
+import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
+import { inspect, inspectRoute } from "./state.js";
+import { beginTree, loadTree, showRates } from "./tree.js";
 
 const POLL_MS = 2000;
-const OPEN_NODES = 80;
+/** Of so many polls, one is made while the page is not visible, so that its charts go on. */
+const HIDDEN_POLLS = 5;
 
-// ---- who calls
+/** The role that each part takes. */
+const PARTS = [
+  ["policy", "metrics"],
+  ["overview", "metrics"],
+  ["hot", "metrics"],
+  ["simulation", "metrics"],
+  ["state", "check"],
+];
+
+let timer = 0;
+let ticks = 0;
+let polling = false;
+/** The last poll: counters, and when. */
+let before = null;
+
+// ---- who uses it
 
 async function begin() {
-  clearInterval(page.timer);
+  clearInterval(timer);
   try {
     const session = await ask("ui/api/session");
     page.roles = session.roles;
     $("version").textContent = session.weir;
   } catch (error) {
-    return error.status === 401 ? signIn(error.message) : report(`the service does not answer: ${error.message}`, true);
+    if (error.status === 401) return signIn(error.message);
+    unanswered(problemOf(error));
+    timer = setTimeout(begin, POLL_MS);
+    return;
   }
   $("forget").hidden = !page.token;
   $("no-reset").hidden = may("reset");
-  for (const [id, role] of [
-    ["policy", "metrics"],
-    ["keys", "metrics"],
-    ["simulation", "metrics"],
-    ["state", "check"],
-  ]) {
-    deny($(id), may(role) ? null : role);
-  }
+  for (const [id, role] of PARTS) deny($(id), may(role) ? null : role);
+  showView();
   if (may("metrics")) await loadPolicy();
   else withoutPolicy();
+  await inspectRoute().catch(failed);
   // Another beginning may have come in between.
-  clearInterval(page.timer);
-  page.timer = setInterval(poll, POLL_MS);
+  clearInterval(timer);
+  timer = setInterval(poll, POLL_MS);
 }
 
-/** For who may not read which domains there are: their name is typed. */
+/** A client without the role that lists domains types their name. */
 function withoutPolicy() {
+  page.domain = route().domain ?? "";
   if ($("domain").tagName === "SELECT")
     $("domain").replaceWith(element("input", { id: "domain", placeholder: "(default)", onchange: changeDomain }));
+  $("domain").value = page.domain;
   report("");
 }
 
-/** Closes a part of the page to who lacks a role for it. */
-function deny(section, role) {
-  section.querySelector(".denied")?.remove();
-  section.querySelectorAll("button, input, textarea").forEach((field) => {
+/** Closes a part of the page to a client without the role for it. */
+function deny(part, role) {
+  part.querySelector(".denied")?.remove();
+  part.querySelectorAll("button, input, textarea").forEach((field) => {
     field.disabled = role !== null;
   });
-  if (role)
-    section.querySelector("h2").after(element("p", { className: "denied", text: `This takes the role “${role}”.` }));
+  if (!role) return;
+  const told = element("p", { className: "denied", text: `This requires the role “${role}”.` });
+  part.querySelector("h2").after(told);
 }
 
 function signIn(why) {
-  report("waiting for a token");
-  $("sign-in-why").textContent = page.token ? `The service says: ${why}.` : "Its pages need a bearer token.";
+  report("not signed in");
+  $("sign-in-why").textContent = page.token ? `The service rejected the token: ${why}.` : "Data requires a bearer token.";
   $("token").value = "";
   if (!$("sign-in").open) $("sign-in").showModal();
 }
@@ -63,217 +93,161 @@ function signIn(why) {
 // ---- the policy
 
 async function loadPolicy() {
-  let answer;
+  const isFirst = page.version === null;
+  page.domain = isFirst ? route().domain : page.domain;
+  before = null;
   try {
-    answer = await ask("ui/api/policy", { domain: page.version === null ? null : page.domain });
+    await loadTree();
   } catch (error) {
-    if (error.status !== 404 || page.version === null) return failed(error);
-    page.version = null;
-    return loadPolicy();
+    if (error.status !== 404 || page.domain === null) return failed(error);
+    // The domain is not defined, or not any more: the first is shown.
+    page.domain = null;
+    await loadTree().catch(failed);
   }
-  page.version = answer.version;
-  page.domain = answer.domain.name;
-  page.before = null;
-  const options = answer.domains.map(
-    (name) => new Option(name === "" ? "(default)" : name, name, false, name === page.domain),
-  );
-  $("domain").replaceChildren(...options);
-  const { format, charge, on_store_failure, limit_spec, anchor, is_empty } = answer.domain;
-  const more = answer.domains_hidden ? `; ${answer.domains_hidden} more domains are not listed` : "";
-  $("policy-about").textContent = is_empty
-    ? "No limits are configured: everything passes."
-    : `${format}; charge ${charge}; when the store fails: ${on_store_failure}; limits of requests: ${limit_spec}; anchor ${anchor}${more}`;
-  page.rows.clear();
-  $("tree").replaceChildren(...branch(answer.nodes, null));
+  if (route().domain !== page.domain) correct({ domain: page.domain });
   await poll();
 }
 
-/** The items of a tree's nodes below one. */
-function branch(nodes, below) {
-  const byParent = Map.groupBy(nodes, (node) => node.parent);
-  const item = (node, depth) => {
-    const children = byParent.get(node.id) ?? [];
-    const head = element("span", { className: "segment", text: node.segment });
-    const marks = node.marks.map((mark) => element("span", { className: "mark", text: mark }));
-    const limits = element("div", {}, ...node.limits.map(limitRow));
-    const list = element("ul", {}, ...children.map((child) => item(child, depth + 1)));
-    if (node.hidden) list.append(element("li", {}, moreButton(node, list)));
-    if (!list.children.length) return element("li", {}, head, ...marks, limits);
-    const isOpen = nodes.length <= OPEN_NODES || depth < 1;
-    return element(
-      "li",
-      {},
-      element("details", { open: isOpen }, element("summary", {}, head, ...marks), limits, list),
-    );
-  };
-  return (byParent.get(below) ?? []).map((node) => item(node, 0));
-}
-
-function moreButton(node, list) {
-  const button = element("button", {
-    type: "button",
-    className: "link",
-    text: `${node.hidden.toLocaleString("en")} more`,
-  });
-  button.onclick = async () => {
-    try {
-      const answer = await ask("ui/api/policy", { domain: page.domain, below: [node.id, page.version] });
-      list.replaceChildren(...branch(answer.nodes, null));
-      if (list.children.length < node.hidden) list.append(element("li", { className: "about", text: "… and others" }));
-    } catch (error) {
-      failed(error);
-    }
-  };
-  return button;
-}
-
-function limitRow(limit) {
-  const rates = element("span", { className: "rates", text: "–" });
-  const shares = [element("span", { className: "share-good" }), element("span", { className: "share-bad" })];
-  const name = element("span", { className: "name", text: limit.name, title: `counted as ${limit.counted_as}` });
-  if (limit.shadow) name.append(element("span", { className: "mark", text: "shadow" }));
-  if (limit.counts_apart) page.rows.set(limit.index, { rates, shares });
-  else rates.textContent = "counted with others (metrics.max_limit_series)";
-  const rule = element("code", { text: `${limit.algorithm} ${limit.parameters}` });
-  return element(
-    "div",
-    { className: "limit" },
-    name,
-    rates,
-    rule,
-    element("span"),
-    element("span", { className: "bar" }, ...shares),
-  );
+async function changeDomain() {
+  go({ domain: $("domain").value, key: null, cost: null, filter: null, search: null });
 }
 
 // ---- what changes
 
 async function poll() {
-  if (document.hidden || page.polling) return;
-  page.polling = true;
+  ticks += 1;
+  if (polling || (document.hidden && ticks % HIDDEN_POLLS)) return;
+  polling = true;
+  asking();
   try {
     if (page.version !== null) await pollLive();
-    if (page.looked) await look(page.looked);
+    await inspect();
+    answered();
   } catch (error) {
     failed(error);
   }
-  page.polling = false;
+  polling = false;
 }
 
 async function pollLive() {
-  const now = await ask("ui/api/live", { domain: page.domain }).catch((error) => {
-    // A domain that is gone is told by the policy.
+  const now = await ask("ui/api/live", { domain: page.domain, search: $("search").value }).catch((error) => {
+    // The policy tells of a domain that is gone.
     if (error.status !== 404) throw error;
     return { version: null };
   });
-  if (now.version !== page.version) return loadPolicy();
-  showLive(now);
-  report(`live, every ${POLL_MS / 1000} s`);
+  const isRestarted = before && now.at_ms < before.at_ms;
+  if (now.version === page.version && !isRestarted) return showLive(now);
+  // Once this poll is over.
+  setTimeout(loadPolicy);
+}
+
+function problemOf(error) {
+  return error.status ? error.message : "the service does not answer";
 }
 
 function failed(error) {
   if (error.status === 401) return begin();
-  report(error.status ? error.message : "the service does not answer", true);
+  unanswered(problemOf(error));
+}
+
+/** What counters have counted a second since the last poll. */
+function rates(now, seconds) {
+  const since = (value, earlier) => (seconds > 0 && value !== null ? (value - (earlier ?? 0)) / seconds : null);
+  const checks = [0, 1, 2].map((at) => since(now.checks?.[at] ?? null, before?.checks?.[at]));
+  const sum = (counts) => Object.values(counts ?? {}).reduce((total, count) => total + count, 0);
+  return {
+    since,
+    allowed: checks[0],
+    refused: checks[1],
+    failed: checks[2],
+    decisions: checks[0] === null ? null : checks[0] + checks[1],
+    unmatched: since(now.unmatched ?? null, before?.unmatched),
+    degraded: now.degraded ? since(sum(now.degraded), sum(before?.degraded)) : null,
+  };
 }
 
 function showLive(now) {
   const counts = new Map(now.limits.map(([index, ...row]) => [index, row]));
-  const { before } = page;
-  page.before = { at: now.at_ms, counts, checks: now.checks };
-  const seconds = before ? (now.at_ms - before.at) / 1000 : 0;
-  const since = (value, earlier) => (seconds > 0 ? (value - (earlier ?? 0)) / seconds : null);
-  for (const [index, row] of page.rows) {
-    const count = counts.get(index) ?? [0, 0, 0];
-    const earlier = before?.counts.get(index);
-    showRates(row, since(count[0], earlier?.[0]), since(count[1] + count[2], earlier && earlier[1] + earlier[2]));
-  }
-  ["passed", "refused", "failed"].forEach((id, at) => {
-    const value = now.checks ? since(now.checks[at], before?.checks?.[at]) : null;
-    $(id).textContent = rate(value);
-    $(id).className = value > 0 ? (at ? "bad" : "good") : "";
+  const seconds = before ? (now.at_ms - before.at_ms) / 1000 : 0;
+  const { since, ...seen } = rates(now, seconds);
+  showRates((index) => {
+    const [count, earlier] = [counts.get(index) ?? [0, 0, 0], before?.counts.get(index) ?? [0, 0, 0]];
+    return [since(count[0], earlier[0]), since(count[1] + count[2], earlier[1] + earlier[2])];
   });
-  $("states").textContent = now.states.toLocaleString("en");
-  $("states-title").textContent = now.shared_store
-    ? "states in memory (the rest is in the shared store)"
-    : "states in memory";
-  showKeys("near", now.near);
-  showKeys("busy", now.busy);
-}
-
-function showRates({ rates, shares }, allowed, refused) {
-  const parts = [
-    element("span", { text: `${rate(allowed)} passed/s` }),
-    element("span", { className: refused > 0 ? "bad" : "", text: `${rate(refused)} refused/s` }),
-  ];
-  rates.replaceChildren(parts[0], " ", parts[1]);
-  const all = allowed + refused;
-  shares[0].style.width = `${all ? (allowed / all) * 100 : 0}%`;
-  shares[1].style.width = `${all ? (refused / all) * 100 : 0}%`;
-}
-
-function showKeys(id, keys) {
-  // What has the focus keeps it, though the rows are made anew.
-  const focused = $(id).contains(document.activeElement) ? document.activeElement.textContent : null;
-  $(id).replaceChildren(...keys.map(keyRow));
-  if (!keys.length)
-    $(id).append(element("tr", {}, element("td", { className: "about", colSpan: 5, text: "none of late" })));
-  if (focused !== null) [...$(id).querySelectorAll("button")].find((button) => button.textContent === focused)?.focus();
-}
-
-function keyRow(key) {
-  const button = element("button", {
-    type: "button",
-    className: "link",
-    text: written(key.key),
-    disabled: !may("check"),
-  });
-  button.onclick = () => {
-    $("key").value = $("sim-key").value = written(key.key);
-    $("look").requestSubmit();
-    $("state").scrollIntoView({ behavior: "smooth", block: "nearest" });
-  };
-  const left = element("td", { text: `${key.remaining} of ${key.of}` }, bar(key.remaining, key.of));
-  const asked = element("td", { className: "number", text: rate(key.per_second) });
-  if (key.error_per_second > key.per_second / 10) {
-    Object.assign(asked, {
-      textContent: `≤ ${rate(key.per_second)}`,
-      title: `at least ${rate(key.per_second - key.error_per_second)}`,
+  const affected = (seen.degraded ?? 0) + (now.store && page.mode === "error" ? (seen.failed ?? 0) : 0);
+  const isDegraded = showDegraded(now.store, Math.round(affected * seconds), affected);
+  if (seconds > 0) {
+    const trips = (of) => of?.round_trips.counts.reduce((total, count) => total + count, 0) ?? null;
+    keep({
+      ...seen,
+      at: Date.now(),
+      isDegraded,
+      latency50: quantile(0.5, now.latency, before.latency),
+      latency99: quantile(0.99, now.latency, before.latency),
+      trips: now.store ? since(trips(now.store), trips(before.store)) : null,
+      trip50: now.store && quantile(0.5, now.store.round_trips, before.store?.round_trips),
+      trip99: now.store && quantile(0.99, now.store.round_trips, before.store?.round_trips),
     });
   }
-  const refused = element("td", {
-    className: key.refused_per_second > 0 ? "number bad" : "number",
-    text: rate(key.refused_per_second),
-  });
-  return element(
-    "tr",
-    {},
-    element("td", {}, button),
-    element("td", { text: key.limit + (key.shadow ? " (shadow)" : "") }),
-    asked,
-    refused,
-    left,
-  );
+  before = { ...now, counts };
+  showFigures(now, seen);
+  showStoreCharts(now.store !== null);
+  showServers(now.store);
+  showKeys(now);
+}
+
+function showFigures(now, seen) {
+  for (const [id, kind] of [
+    ["allowed", "good"],
+    ["refused", "bad"],
+    ["failed", "bad"],
+    ["unmatched", "warn"],
+  ]) {
+    $(id).textContent = rate(seen[id]);
+    $(id).className = seen[id] > 0 ? kind : "";
+  }
+  $("unmatched-about").hidden = !(seen.unmatched > 0);
+  $("states").textContent = number(now.states);
 }
 
 // ---- wiring
 
-function changeDomain() {
-  page.domain = $("domain").value;
-  forgetKey();
-  if (page.version !== null) loadPolicy();
+async function onRoute() {
+  const { domain, filter, search } = route();
+  showView();
+  if ((domain ?? page.domain) !== page.domain) {
+    page.domain = domain;
+    forgetHistory();
+    forgetEpisode();
+    if (page.version !== null) await loadPolicy();
+  } else if (page.version !== null && (filter ?? "") !== $("filter").value) {
+    $("filter").value = filter ?? "";
+    await loadTree().catch(failed);
+  }
+  if ((search ?? "") !== $("search").value) $("search").value = search ?? "";
+  await inspectRoute().catch(failed);
 }
 
+$("search").oninput = calmly(() => {
+  correct({ search: $("search").value || null });
+  poll();
+});
+$("search").value = route().search ?? "";
+$("find-key").onsubmit = (event) => event.preventDefault();
 $("domain").onchange = changeDomain;
 $("token-form").onsubmit = () => {
   page.token = $("token").value.trim();
   begin();
 };
 $("sign-in").oncancel = (event) => event.preventDefault();
-$("forget").onclick = () => {
-  page.token = "";
-  page.version = null;
-  forgetKey();
-  location.reload();
+$("forget").onclick = () => location.reload();
+document.addEventListener("visibilitychange", () => document.hidden || poll());
+addEventListener("hashchange", onRoute);
+// The fragment is the route, so the link to the content cannot be one.
+$("skip").onclick = (event) => {
+  event.preventDefault();
+  $("main").focus();
 };
-document.addEventListener("visibilitychange", poll);
+showView();
+beginTree(failed);
 begin();

@@ -1,21 +1,14 @@
-// What all parts of the page share: what it knows, how it asks the service, what it says.
+// What all parts of the page share: what it knows, how it asks the service, how it writes keys.
 
 export const $ = (id) => document.getElementById(id);
 
-/** What the page knows. The token is nowhere else. */
-export const page = {
-  token: "",
-  roles: [],
-  domain: "",
-  version: null,
-  before: null,
-  looked: null,
-  rows: new Map(),
-  timer: 0,
-  polling: false,
-};
+/** Longest wait for an answer. */
+const PATIENCE_MS = 10_000;
 
-class Refused extends Error {
+/** What the page knows. The token is nowhere else. */
+export const page = { token: "", roles: [], domain: "", mode: "local", version: null };
+
+class Rejected extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -25,14 +18,14 @@ class Refused extends Error {
 /** Asks the service; without a body it is a GET. */
 export async function ask(path, body) {
   const headers = page.token ? { authorization: `Bearer ${page.token}` } : {};
-  const how = { headers, cache: "no-store", redirect: "error" };
+  const how = { headers, cache: "no-store", redirect: "error", signal: AbortSignal.timeout(PATIENCE_MS) };
   if (body !== undefined) {
     headers["content-type"] = "application/json";
     Object.assign(how, { method: "POST", body: JSON.stringify(body) });
   }
   const response = await fetch(path, how);
   const answer = await response.json();
-  if (!response.ok) throw new Refused(response.status, answer.error?.message || answer.detail || response.statusText);
+  if (!response.ok) throw new Rejected(response.status, answer.error?.message || answer.detail || response.statusText);
   return answer;
 }
 
@@ -51,14 +44,17 @@ export function segmentsOf(text) {
   return segments;
 }
 
-/** Says what came of a question. */
+/** Shows the outcome of a request. */
 export function say(id, text, kind = "") {
   $(id).textContent = text;
   $(id).className = `verdict ${kind}`;
 }
 
-/** Says how the page as a whole stands. */
-export function report(text, isWrong = false) {
-  $("status").textContent = text;
-  $("status").classList.toggle("wrong", isWrong);
+/** Runs `work` once no call has come for so long. */
+export function calmly(work, millis = 200) {
+  let timer = 0;
+  return (...values) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => work(...values), millis);
+  };
 }

@@ -1,88 +1,111 @@
 // The state of one key.
 
-import { bar, element, time } from "./draw.js";
-import { $, ask, may, page, report, say, segmentsOf, written } from "./page.js";
+import { bar, element, number, time } from "./draw.js";
+import { $, ask, may, page, say, segmentsOf, written } from "./page.js";
+import { confirmReset } from "./reset.js";
+import { go, route } from "./route.js";
 
-/** Shows what a request would be answered now. */
-export async function look(wanted) {
-  const seen = await ask("ui/api/key", wanted);
-  if (page.looked !== wanted) return;
-  showState(wanted, seen);
-}
+/** What is inspected, and the last answer. */
+let wanted = null;
+let seen = null;
 
-function showState(wanted, seen) {
-  const degraded = seen.degraded ? " (the shared store does not answer)" : "";
-  const binding = seen.binding === null ? null : seen.levels[seen.binding];
-  if (!binding) say("verdict", "No limit applies: it passes.", "good");
-  else if (seen.allowed) say("verdict", `A cost of ${wanted.cost} passes${degraded}.`, "good");
-  else
-    say(
-      "verdict",
-      `A cost of ${wanted.cost} is refused by ${binding.name}${seen.never ? " for ever" : `; it passes after ${time(seen.retry_after_us)}`}${degraded}.`,
-      "bad",
-    );
-  $("levels").hidden = !seen.levels.length;
-  $("levels").tBodies[0].replaceChildren(
-    ...seen.levels.map((level, at) => levelRow(wanted, level, at === seen.binding)),
-  );
-  $("resets").hidden = !may("reset");
-}
-
-function levelRow(wanted, level, isBinding) {
-  const wait = level.never ? "never passes" : `passes after ${time(level.retry_after_us)}`;
-  const passes = level.wait_us > 0 ? `passes, to start in ${time(level.wait_us)}` : "passes";
-  const name = element(
-    "td",
-    { text: level.name + (level.shadow ? " (shadow)" : "") },
-    element("br"),
-    element("code", { text: `${level.algorithm} ${level.parameters}` }),
-  );
-  return element(
-    "tr",
-    { className: isBinding ? "binding" : "" },
-    name,
-    element("td", { text: written(wanted.key.slice(0, level.depth)) }),
-    element("td", { text: `${level.remaining} of ${level.limit}` }, bar(level.remaining, level.limit)),
-    element("td", { className: level.allowed ? "good" : "bad", text: level.allowed ? passes : wait }),
-    element("td", { text: time(level.reset_after_us) }),
-  );
-}
-
-async function onLook(event) {
-  event.preventDefault();
-  page.looked = { domain: page.domain, key: segmentsOf($("key").value), cost: Number($("cost").value) };
+/** Inspects the key of the URL, if there is one. */
+export async function inspectRoute() {
+  const { key, cost } = route();
+  const typed = document.activeElement === $("key");
+  if (!typed) $("key").value = key ?? "";
+  if (key) $("sim-key").value = key;
+  $("cost").value = cost ?? "1";
+  $("reset-done").textContent = "";
+  hide();
+  if (!key || !may("check")) return;
+  wanted = { domain: page.domain, key: segmentsOf(key), cost: Number(cost ?? 1) };
   try {
-    await look(page.looked);
+    await inspect();
   } catch (error) {
-    forgetKey();
+    if (error.status === 401) throw error;
+    hide();
     say("verdict", error.message, "bad");
   }
 }
 
-/** Shows no key any more. */
-export function forgetKey() {
-  page.looked = null;
+/** Shows again how the key stands that is inspected. */
+export async function inspect() {
+  if (!wanted) return;
+  const asked = wanted;
+  const answer = await ask("ui/api/key", asked);
+  if (wanted !== asked) return;
+  seen = answer;
+  say("verdict", ...verdict(answer));
+  $("levels").hidden = !answer.levels.length;
+  $("levels").tBodies[0].replaceChildren(...answer.levels.map((level, at) => levelRow(level, at === answer.binding)));
+  $("resets").hidden = !may("reset");
+}
+
+function hide() {
+  wanted = seen = null;
   say("verdict", "");
   $("levels").hidden = $("resets").hidden = true;
 }
 
+function verdict({ allowed, binding, degraded, levels, never, retry_after_us, unlimited }) {
+  const how = degraded ? " (degraded: decided without the shared store)" : "";
+  if (!levels.length && unlimited) return ["Unlimited: a factor of 0 lifts the limits of this key.", "good"];
+  if (!levels.length) return ["No limit matches this key: every request is allowed.", "warn"];
+  if (allowed) return [`A cost of ${wanted.cost} is allowed${how}.`, "good"];
+  const when = never ? "; no wait will help" : `; allowed again in ${time(retry_after_us)}`;
+  return [`A cost of ${wanted.cost} is refused by ${levels[binding].name}${when}${how}.`, "bad"];
+}
+
+function levelRow(level, isBinding) {
+  const refused = level.never ? "refused; no wait will help" : `refused for ${time(level.retry_after_us)}`;
+  const allowed = level.wait_us > 0 ? `allowed, after a wait of ${time(level.wait_us)}` : "allowed";
+  const name = element(
+    "td",
+    { data: { label: "Limit" } },
+    element("b", { text: level.name }),
+    ...[level.shadow && "shadow", isBinding && "binding"].flatMap((mark) =>
+      mark ? [" ", element("span", { className: "mark", text: mark })] : [],
+    ),
+    element("code", { text: `${level.algorithm} ${level.parameters}` }),
+    element("code", { text: `counts ${written(wanted.key.slice(0, level.depth))}` }),
+  );
+  const left = `${number(level.remaining)} of ${number(level.limit)}`;
+  return element(
+    "tr",
+    { className: isBinding ? "binding" : "" },
+    name,
+    element("td", { data: { label: "Left" } }, left, bar(level.remaining, level.limit)),
+    element("td", {
+      data: { label: "This request" },
+      className: level.allowed ? "good" : "bad",
+      text: level.allowed ? allowed : refused,
+    }),
+    element("td", { data: { label: "Full again in" }, text: time(level.reset_after_us) }),
+  );
+}
+
 async function onReset(subtree) {
-  const { domain, key } = page.looked;
-  $("sure-what").textContent =
-    `All counts of ${written(key)}${subtree ? ", and of every key below it," : ""} are forgotten.`;
-  $("sure").returnValue = "";
-  $("sure").showModal();
-  await new Promise((closed) => $("sure").addEventListener("close", closed, { once: true }));
-  if ($("sure").returnValue !== "yes") return;
+  const asked = wanted;
+  if (!(await confirmReset(asked, subtree, seen.levels))) return;
   try {
-    const done = await ask("v1/reset", { domain, key, subtree });
-    await look(page.looked);
-    report(done.existed ? `${written(key)} is reset` : `${written(key)} had no counts of its own`);
+    const done = await ask("v1/reset", { domain: asked.domain, key: asked.key, subtree });
+    const key = written(asked.key);
+    const what = subtree ? `${key} and all keys below it are reset` : `${key} is reset`;
+    $("reset-done").textContent = done.existed || subtree ? `${what}.` : `${key} had no counts of its own.`;
+    await inspect();
   } catch (error) {
     say("verdict", error.message, "bad");
   }
 }
 
-$("look").onsubmit = onLook;
+$("look").onsubmit = (event) => {
+  event.preventDefault();
+  const cost = $("cost").value;
+  const changes = { view: "keys", key: $("key").value, cost: cost === "1" ? null : cost };
+  const { key, cost: before } = route();
+  if (changes.key === key && changes.cost === before) inspectRoute();
+  else go(changes);
+};
 $("reset").onclick = () => onReset(false);
 $("reset-below").onclick = () => onReset(true);

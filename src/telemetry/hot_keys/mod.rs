@@ -114,12 +114,14 @@ impl HotKeys {
         seen.add(self.origin.elapsed().as_secs_f64(), f64::from(weight), sighting, segments);
     }
 
-    /// The busiest keys of a domain and those most often near their limits, of each at most `most`, the first first.
-    pub fn read(&self, domain: &str, most: usize) -> (Vec<HotKey>, Vec<HotKey>) {
+    /// The busiest keys of a domain and those most often near their limits, of each at most `most` that `wanted` wants, the
+    /// first first.
+    pub fn read(&self, domain: &str, most: usize, wanted: impl Fn(&[Box<str>]) -> bool) -> (Vec<HotKey>, Vec<HotKey>) {
         self.pulse.fetch_add(1, Ordering::Relaxed);
         let now = self.origin.elapsed().as_secs_f64();
         let seen = self.seen.lock();
-        (seen.top(&seen.busy, now, domain, most), seen.top(&seen.near, now, domain, most))
+        let wanted = |facts: &Facts| &*facts.domain == domain && wanted(&facts.segments);
+        (seen.top(&seen.busy, now, most, wanted), seen.top(&seen.near, now, most, wanted))
     }
 }
 
@@ -164,8 +166,8 @@ impl Seen {
         }
     }
 
-    fn top(&self, keys: &SpaceSaving<Facts>, now: f64, domain: &str, most: usize) -> Vec<HotKey> {
-        let mut found: Vec<_> = keys.entries().iter().filter(|entry| &*entry.value.domain == domain).collect();
+    fn top(&self, keys: &SpaceSaving<Facts>, now: f64, most: usize, wanted: impl Fn(&Facts) -> bool) -> Vec<HotKey> {
+        let mut found: Vec<_> = keys.entries().iter().filter(|entry| wanted(&entry.value)).collect();
         found.sort_by(|one, other| other.weight.total_cmp(&one.weight));
         // All weights fade at one pace; early on, the sum is not yet what it will be at this rate.
         let seconds = HALF_LIFE_SECONDS / std::f64::consts::LN_2 * (1.0 - faded(now)).max(f64::EPSILON);
@@ -205,6 +207,10 @@ mod tests {
         seen.add(now, 1.0, &sighting, [key].into_iter());
     }
 
+    fn all(_: &Facts) -> bool {
+        true
+    }
+
     fn keys(top: &[HotKey]) -> Vec<&str> {
         top.iter().map(|key| &*key.segments[0]).collect()
     }
@@ -222,15 +228,15 @@ mod tests {
                 sees(&mut seen, at, "refused", false, 0);
             }
         }
-        let top = seen.top(&seen.busy, at, "d", 9);
+        let top = seen.top(&seen.busy, at, 9, all);
         assert_eq!(keys(&top), ["steady", "refused"]);
         assert!((top[0].per_second - 20.0).abs() < 1.0, "{top:?}");
         assert!((top[1].per_second - 5.0).abs() < 0.5 && (top[1].refused_per_second - 5.0).abs() < 0.5, "{top:?}");
-        let near = seen.top(&seen.near, at, "d", 9);
+        let near = seen.top(&seen.near, at, 9, all);
         assert_eq!(keys(&near), ["refused"]);
-        let later = seen.top(&seen.busy, at + 2.0 * HALF_LIFE_SECONDS, "d", 9);
+        let later = seen.top(&seen.busy, at + 2.0 * HALF_LIFE_SECONDS, 9, all);
         assert!((later[0].per_second - 5.0).abs() < 0.5 && later[0].seconds_ago >= 20.0, "{later:?}");
-        assert!(seen.top(&seen.busy, at, "other", 9).is_empty());
+        assert!(seen.top(&seen.busy, at, 9, |facts| &*facts.segments[0] == "other").is_empty());
     }
 
     #[test]
@@ -240,7 +246,7 @@ mod tests {
         sees(&mut seen, 1.0, "far", true, 10);
         sees(&mut seen, 1.0, "near", true, 9);
         sees(&mut seen, 1.5, "near", true, 8);
-        let near = seen.top(&seen.near, 2.0, "d", 9);
+        let near = seen.top(&seen.near, 2.0, 9, all);
         assert_eq!((keys(&near), near[0].decision.remaining, near[0].seconds_ago), (vec!["near"], 8, 0.5));
     }
 
@@ -253,8 +259,8 @@ mod tests {
         }
         sees(&mut seen, 1.0, &"x".repeat(MAX_NAME_BYTES + 1), true, 0);
         assert_eq!((seen.busy.entries().len(), seen.near.entries().len()), (50, 50));
-        assert!(seen.top(&seen.busy, 1.0, "d", 99).iter().all(|key| key.segments[0].len() < 9));
-        assert_eq!(seen.top(&seen.busy, 1.0, "d", 7).len(), 7);
+        assert!(seen.top(&seen.busy, 1.0, 99, all).iter().all(|key| key.segments[0].len() < 9));
+        assert_eq!(seen.top(&seen.busy, 1.0, 7, all).len(), 7);
     }
 
     #[test]
@@ -275,7 +281,8 @@ mod tests {
                 });
             }
         });
-        let (busy, near) = hot.read("", 5);
+        let (busy, near) = hot.read("", 5, |_| true);
+        assert!(hot.read("other", 5, |_| true).0.is_empty() && hot.read("", 5, |_| false).0.is_empty());
         assert_eq!((&*busy[0].segments[0], near.len()), ("hot", 0));
     }
 }

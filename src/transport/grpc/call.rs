@@ -14,6 +14,7 @@ use crate::{
     proto::ResetResponse,
     telemetry::Transport,
     transport::{
+        audit::Actor,
         check_service::{CheckService, Checked, Message},
         decode::{self, MAX_BATCH},
         message::{self, CheckMessage},
@@ -127,9 +128,9 @@ pub fn in_place<S: Store>(
 ///
 /// # Errors
 /// [`Rejected`] for what is no request, and where the store cannot tell.
-pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
+pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &Actor) -> Result<BytesMut, Rejected> {
     let message = message::reset(&message)?;
-    let done = service.reset(&decode::reset(&message)?, message.subtree).await?;
+    let done = service.reset(&decode::reset(&message)?, message.subtree, actor).await?;
     Ok(encoded(&ResetResponse { existed: done.existed, scanned: done.scanned }))
 }
 

@@ -24,6 +24,8 @@ use weir_store::Store;
 use weir_telemetry::request::Surface;
 
 use super::{
+    audit::Actor,
+    authentication::ClientName,
     check_service::CheckService,
     observer::{given_id, return_id},
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
@@ -62,7 +64,7 @@ pub struct Calls<S> {
 }
 
 /// The calls that have one message and one answer.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Unary {
     Check,
     CheckBatch,
@@ -139,11 +141,12 @@ impl<S: Store> Calls<S> {
 
     /// Serves a call that has one message and one answer. It is not begun once its deadline has passed.
     async fn unary(&self, unary: Unary, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
-        let call = service_fn(|request: tonic::Request<Bytes>| {
+        let call = service_fn(|mut request: tonic::Request<Bytes>| {
+            let client = if unary == Unary::Reset { request.extensions_mut().remove() } else { None };
             let message = request.into_inner();
             async move {
                 deadline.map_or(Ok(()), Deadline::check)?;
-                Ok(tonic::Response::new(self.answer(unary, message).await?))
+                Ok(tonic::Response::new(self.answer(unary, message, client).await?))
             }
         });
         let request = request.map(|body| self.arrivals.body(body, Awaited::Message));
@@ -151,14 +154,18 @@ impl<S: Store> Calls<S> {
     }
 
     /// Answers one message. The futures of all but a check are boxed, so that a check does not carry the room for them around.
-    async fn answer(&self, unary: Unary, message: Bytes) -> Result<BytesMut, Status> {
+    async fn answer(&self, unary: Unary, message: Bytes, client: Option<ClientName>) -> Result<BytesMut, Status> {
         Ok(match unary {
             Unary::Check => call::check(&self.service, message).await?,
             Unary::CheckBatch => Box::pin(call::check_batch(&self.service, message)).await?,
-            Unary::Reset => Box::pin(call::reset(&self.service, message)).await?,
+            Unary::Reset => Box::pin(call::reset(&self.service, message, &self.actor(client))).await?,
             Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
             Unary::Health => Box::pin(self.health.check(message)).await?,
         })
+    }
+
+    fn actor(&self, client: Option<ClientName>) -> Actor {
+        Actor { surface: "grpc", peer: self.connected.peer, client: client.map(|ClientName(name)| name) }
     }
 
     async fn should_rate_limit(&self, message: Bytes) -> Result<BytesMut, Status> {

@@ -23,6 +23,9 @@ use serde::Serialize;
 use weir_store::Store;
 
 use super::{
+    Peer,
+    audit::Actor,
+    authentication::ClientName,
     check_service::CheckService,
     decode::{self, MAX_BATCH},
     grpc::{answer, call},
@@ -114,11 +117,20 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
 }
 
-async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
+async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
+    let actor = actor(&mut request);
     let text = body::read(request, api.max_body_bytes, &api.sites).await?;
     let message = api.schema.read(name::RESET, text.as_bytes()).map_err(Rejected::from)?;
-    let done = call::reset(&api.service, message.into()).await?;
+    let done = call::reset(&api.service, message.into(), &actor).await?;
     Ok(response(StatusCode::OK, JSON, &api.json(name::DONE, &done)))
+}
+
+fn actor(request: &mut Request) -> Actor {
+    // Browsers name the site of the page that asks, and the only pages that may ask are the explorer's.
+    let surface = if request.headers().contains_key(header::ORIGIN) { "explorer" } else { "http" };
+    let extensions = request.extensions_mut();
+    let peer = extensions.remove().and_then(|Peer(peer)| peer);
+    Actor { surface, peer, client: extensions.remove().map(|ClientName(name)| name) }
 }
 
 /// A refusal: a problem with the members of the answer beside its own, so that they are found in the same place whatever

@@ -2,9 +2,27 @@
 //! and defaults, a factor's effect, the Lua half's numbers, and the examples.
 
 use super::{
-    kinds::Kind,
+    kinds::{Form, Kind},
     params::{Bounds, ParamError, Source},
 };
+
+/// A parameter as files have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is written as.
+    pub form: Form,
+    /// Whether it must be there.
+    pub is_required: bool,
+}
+
+impl Parameter {
+    /// The field of this name and kind, with its default.
+    pub(crate) fn of<K: Kind>(name: &'static str, default: Option<K::Value>) -> Self {
+        Self { name, form: K::FORM, is_required: default.or(K::MISSING).is_none() }
+    }
+}
 
 /// Implemented by `fields!`.
 pub trait FieldSet: Copy {
@@ -13,6 +31,9 @@ pub trait FieldSet: Copy {
 
     /// See [`Entry::examples`](super::Entry::examples).
     const EXAMPLES: &'static [&'static [(&'static str, &'static str)]];
+
+    /// The fields as files have them, in the same order.
+    fn parameters() -> Vec<Parameter>;
 
     /// From a file's map.
     ///
@@ -57,6 +78,11 @@ macro_rules! fields {
 
             const EXAMPLES: &'static [&'static [(&'static str, &'static str)]] =
                 &[$(&[$((stringify!($name), stringify!($text))),+]),+];
+
+            fn parameters() -> Vec<$crate::algorithm::Parameter> {
+                use $crate::algorithm::Parameter;
+                vec![$(Parameter::of::<$kind>(stringify!($field), None$(.or(Some($default)))?)),+]
+            }
 
             fn from_source(
                 source: &dyn $crate::algorithm::Source,

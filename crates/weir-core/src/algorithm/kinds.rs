@@ -7,10 +7,31 @@ use crate::domain::{
     time::{format_duration, parse_duration},
 };
 
+/// What a field is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A whole number within these bounds.
+    Whole {
+        /// The least.
+        least: u64,
+        /// The greatest.
+        most: u64,
+    },
+    /// A number, whole or not.
+    Number,
+    /// A duration.
+    Duration,
+    /// `true` or `false`.
+    Switch,
+}
+
 /// The type of a field.
 pub(crate) trait Kind {
     /// A field of this kind in memory.
     type Value: Copy + PartialEq;
+
+    /// What it is written as.
+    const FORM: Form;
 
     /// The value of a field that is missing and whose declaration has no default; `None`: it is required.
     const MISSING: Option<Self::Value> = None;
@@ -41,10 +62,12 @@ pub(crate) enum Units<const LEAST: u64 = 1, const MOST: u64 = MAX_COUNT> {}
 impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
     type Value = u64;
 
+    const FORM: Form = Form::Whole { least: LEAST, most: MOST };
+
     const MISSING: Option<u64> = if LEAST == 0 { Some(0) } else { None };
 
     fn read(text: &str) -> Result<u64, String> {
-        text.parse().map_err(|_| format!(" is a whole number from 0, not `{text}`"))
+        text.parse().map_err(|_| format!(" is a whole number, {}, not `{text}`", Self::range()))
     }
 
     fn write(value: u64) -> String {
@@ -56,8 +79,7 @@ impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
     }
 
     fn beyond(value: u64, _: &Bounds) -> Option<String> {
-        let most = if MOST.is_power_of_two() { format!("2^{}", MOST.ilog2()) } else { MOST.to_string() };
-        (!(LEAST..=MOST).contains(&value)).then(|| format!("{LEAST} to {most}"))
+        (!(LEAST..=MOST).contains(&value)).then(Self::range)
     }
 
     /// A result that is too large saturates, beyond every bound.
@@ -66,11 +88,20 @@ impl<const LEAST: u64, const MOST: u64> Kind for Units<LEAST, MOST> {
     }
 }
 
+impl<const LEAST: u64, const MOST: u64> Units<LEAST, MOST> {
+    fn range() -> String {
+        let most = if MOST.is_power_of_two() { format!("2^{}", MOST.ilog2()) } else { MOST.to_string() };
+        format!("{LEAST} to {most}")
+    }
+}
+
 /// A period or slot: 1 µs to the longest that the service allows.
 pub(crate) enum Period {}
 
 impl Kind for Period {
     type Value = Micros;
+
+    const FORM: Form = Form::Duration;
 
     fn read(text: &str) -> Result<Micros, String> {
         Length::read(text)
@@ -97,6 +128,8 @@ pub(crate) enum Length {}
 impl Kind for Length {
     type Value = Micros;
 
+    const FORM: Form = Form::Duration;
+
     fn read(text: &str) -> Result<Micros, String> {
         parse_duration(text).map_err(|reason| format!(": {reason}"))
     }
@@ -119,6 +152,8 @@ pub(crate) enum Wait {}
 
 impl Kind for Wait {
     type Value = Option<Micros>;
+
+    const FORM: Form = Form::Duration;
 
     fn read(text: &str) -> Result<Option<Micros>, String> {
         Length::read(text).map(Some)
@@ -143,6 +178,8 @@ pub(crate) enum Real {}
 impl Kind for Real {
     type Value = f64;
 
+    const FORM: Form = Form::Number;
+
     fn read(text: &str) -> Result<f64, String> {
         let number = text.parse().ok().filter(|number: &f64| number.is_finite());
         number.ok_or_else(|| format!(" is a number, not `{text}`"))
@@ -166,6 +203,8 @@ pub(crate) enum Flag {}
 
 impl Kind for Flag {
     type Value = bool;
+
+    const FORM: Form = Form::Switch;
 
     fn read(text: &str) -> Result<bool, String> {
         text.parse().map_err(|_| format!(" is true or false, not `{text}`"))

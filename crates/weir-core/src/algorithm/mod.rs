@@ -11,6 +11,7 @@ mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
 pub mod message;
+mod pace;
 pub mod params;
 #[cfg(test)]
 pub(crate) mod properties;
@@ -24,6 +25,9 @@ use crate::domain::{Ask, Decision, Micros};
 #[cfg(feature = "proto")]
 use crate::proto::limit::Algorithm as Message;
 use fields::FieldSet;
+pub use fields::Parameter;
+pub use kinds::Form;
+pub use pace::Pace;
 use params::MAX_PERIOD;
 pub use params::{Bounds, ParamError, Source};
 pub use state::EncodedState;
@@ -98,6 +102,16 @@ pub trait Algorithm: Sized {
     /// sustained rate. Rounded up; at least 1 µs.
     fn window(&self) -> Micros;
 
+    /// The most that it admits in any stretch of time, whatever the requests cost; `None`: that is not told.
+    fn pace(&self) -> Option<Pace> {
+        None
+    }
+
+    /// Whether it admits all that is within its pace. One that also charges what another limit refuses does not.
+    fn admits_its_pace(&self) -> bool {
+        !self.charges_denied()
+    }
+
     /// How exactly one certain charge is taken back, although others were made after it.
     fn takes_back(&self) -> TakesBack {
         TakesBack::WhileItLasts
@@ -156,6 +170,7 @@ macro_rules! algorithms {
             name: stringify!($name),
             lua: include_str!(concat!(stringify!($name), "/", stringify!($name), ".lua")),
             fields: $name::Fields::NAMES,
+            parameters: $name::Fields::parameters,
             examples: $name::Fields::EXAMPLES,
             parse: |source, bounds| checked($name::Fields::from_source(source)?, bounds).map(Params::$variant),
             #[cfg(test)]
@@ -226,6 +241,14 @@ macro_rules! algorithms {
             /// See [`Algorithm::window`].
             pub fn window(&self) -> Micros {
                 match self { $(Self::$variant(params) => params.window(),)+ }
+            }
+
+            /// Whether it never refuses a request that `other` admits, where `other` is charged for all that it is charged for,
+            /// and nothing is charged that either refuses. Refunds apart.
+            pub fn is_idle_beside(&self, other: &Self) -> bool {
+                let (admits, pace) = match self { $(Self::$variant(params) => (params.admits_its_pace(), params.pace()),)+ };
+                let other = match other { $(Self::$variant(params) => params.pace(),)+ };
+                admits && other.zip(pace).is_some_and(|(other, pace)| other.is_within(pace))
             }
 
             /// See [`Algorithm::takes_back`].
@@ -327,6 +350,8 @@ pub struct Entry {
     pub lua: &'static str,
     /// The parameters as files name them, in the order of the message's fields.
     pub fields: &'static [&'static str],
+    /// The parameters in that order, with their forms.
+    pub parameters: fn() -> Vec<Parameter>,
     /// Parameters worth trying, as a file would write them: for the manual, the properties, tests of stores, benches. The first is of
     /// about ten units at once and one a second. Among the others are the bounds of exactness, one whose states are forgotten
     /// after half a second to two, and two of 100 to 700 units of which none comes back for hours (two, as one's windows may end now).

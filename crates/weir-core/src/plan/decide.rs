@@ -152,7 +152,8 @@ fn step(plan: &Plan<'_>, states: &impl States, index: usize, cost: i64, now: Mic
     plan.levels[index].params().step(states.get(plan.state_of(index)), &ask)
 }
 
-fn passes(plan: &Plan<'_>, decisions: &Decisions) -> bool {
+/// Whether no level that counts refuses.
+pub(super) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
     plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }
 

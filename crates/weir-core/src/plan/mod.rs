@@ -1,6 +1,7 @@
 //! The plan of one request: its limits, each with the key it applies to, and the one step that decides
 //! them together. Policies make plans, stores carry them out; neither knows the other.
 
+mod charged;
 mod decide;
 mod limit;
 #[cfg(test)]

@@ -131,7 +131,8 @@ impl Reader {
                 "anchor" => match text.and_then(|text| text.parse().ok()) {
                     Some(segments) if (1..=MAX_SEGMENTS as u8).contains(&segments) => anchor = segments,
                     _ => {
-                        let message = format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}");
+                        let found = entry.value.shown();
+                        let message = format!("anchor is a number of segments, 1 to {MAX_SEGMENTS}, not {found}");
                         self.problem(entry.value.mark, "anchor", message);
                     }
                 },

@@ -65,7 +65,11 @@ pub(crate) fn flag(entry: &Entry, problems: &mut Problems) -> bool {
         (_, Some("true" | "yes" | "on")) => true,
         (Value::Null, _) | (_, Some("false" | "no" | "off")) => false,
         _ => {
-            problems.add(entry.value.mark, &entry.key, format!("{} is true or false", entry.key));
+            problems.add(
+                entry.value.mark,
+                &entry.key,
+                format!("{} is true or false, not {}", entry.key, entry.value.shown()),
+            );
             false
         }
     }
@@ -248,7 +252,8 @@ impl<'a> Reader<'a> {
         let Some(entry) = self.entry("requests_per_unit") else { return Some(None) };
         let count = scalar(&entry.value).and_then(|text| text.replace('_', "").parse().ok());
         if count.is_none() {
-            let message = "requests_per_unit is a whole number from 0 to 4294967295";
+            let found = entry.value.shown();
+            let message = format!("requests_per_unit is a whole number from 0 to 4294967295, not {found}");
             self.problems.add(entry.value.mark, "requests_per_unit", message);
         }
         count.map(Some)

@@ -75,6 +75,18 @@ impl Written {
     }
 }
 
+impl Rule {
+    /// Whether the files of both say the same here, but for the parameters of limits.
+    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
+        let flags = |rule: &Self| {
+            let Self { unlimited, shadow, quota, share_threshold, detailed_metric, value_to_metric, .. } = rule;
+            [*unlimited, *shadow, *quota, *share_threshold, *detailed_metric, *value_to_metric]
+        };
+        let is_written_alike = self.value == other.value && self.limits == other.limits;
+        is_written_alike && flags(self) == flags(other) && self.metadata == other.metadata
+    }
+}
+
 impl Descriptors {
     /// The rule of a node; `None` for nodes between a key and its values.
     pub fn rule(&self, node: NodeId) -> Option<&Rule> {

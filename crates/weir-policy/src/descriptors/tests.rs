@@ -115,11 +115,11 @@ fn what_is_wrong_is_told_with_its_line() {
         (format!("domain: {}\ndescriptors: []", "d".repeat(1_025)), "1: domain is a text of at most 1024 bytes"),
         (
             "domain: d\ncharge: all\ndescriptors: []".to_owned(),
-            "2: unknown value of charge: `all`; known are all_or_nothing",
+            "2: charge is `all_or_nothing` or `independent`, not `all`",
         ),
         (
             "domain: d\non_store_failure: alow\ndescriptors: []".to_owned(),
-            "2: unknown value of on_store_failure: `alow`; did you mean `allow`?",
+            "2: on_store_failure is `local`, `allow`, `deny` or `error`, not `alow`",
         ),
         ("domain: d\nanchor: 33\ndescriptors: []".to_owned(), "2: anchor is a number of segments, 1 to 32"),
         ("domain: d\nschema: {}\ndescriptors: []".to_owned(), "2: unknown key `schema`"),

@@ -1,8 +1,13 @@
 //! PEM files as they are configured: certificates and keys. Every error names the file, and none shows what is in it.
 
-use std::{fmt, path::Path};
+use std::{
+    fmt,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use x509_parser::parse_x509_certificate;
 
 use crate::file;
 
@@ -28,6 +33,19 @@ pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'stati
         none if none.is_empty() => Err(about(path, "it contains no certificate")),
         found => Ok(found),
     }
+}
+
+/// The last second of each certificate of a file.
+///
+/// # Errors
+/// A sentence that names the file.
+pub fn expiries(path: &Path, pem: &[u8]) -> Result<Vec<SystemTime>, String> {
+    let expiry = |certificate: &CertificateDer<'_>| {
+        let (_, parsed) = parse_x509_certificate(certificate).map_err(|error| about(path, error))?;
+        let seconds = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or_default();
+        Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+    };
+    certificates(path, pem)?.iter().map(expiry).collect()
 }
 
 /// The private key of a file.

@@ -1,17 +1,22 @@
 //! The circuit breaker: keeps requests from a server that fails.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU32, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
-use crate::Failure;
+use crate::{Failure, metrics::Outage};
 
 /// Round trips in a row that may fail before the server is not asked any more.
 const MOST_FAILURES: u32 = 5;
+/// A server that fails again so soon after a probe went well goes on failing: the same outage.
+pub const RELAPSE: Duration = Duration::from_secs(5);
 
 /// Open after failures in a row, or at once when a server is slow; closed by whoever has probed the server.
 #[derive(Debug, Default)]
@@ -19,7 +24,14 @@ pub struct Breaker {
     open: AtomicBool,
     failures: AtomicU32,
     opened: Notify,
-    cause: Mutex<Option<Arc<str>>>,
+    last: Mutex<Option<Last>>,
+}
+
+/// The last outage, and when it seemed to be over.
+#[derive(Debug)]
+struct Last {
+    outage: Outage,
+    closed: Option<Instant>,
 }
 
 impl Breaker {
@@ -35,7 +47,12 @@ impl Breaker {
 
     /// The failure that opened it last.
     pub fn cause(&self) -> Arc<str> {
-        self.cause.lock().clone().unwrap_or_default()
+        self.last.lock().as_ref().map(|last| Arc::clone(&last.outage.cause)).unwrap_or_default()
+    }
+
+    /// The outage, while the circuit breaker is open.
+    pub fn outage(&self) -> Option<Outage> {
+        self.last.lock().as_ref().filter(|_| self.is_open()).map(|last| last.outage.clone())
     }
 
     /// A round trip went well.
@@ -58,14 +75,24 @@ impl Breaker {
         if self.is_open() {
             return;
         }
-        *self.cause.lock() = Some(failure.to_string().into());
+        self.note(failure.to_string().into());
         if !self.open.swap(true, Ordering::AcqRel) {
             self.opened.notify_one();
         }
     }
 
+    fn note(&self, cause: Arc<str>) {
+        let (mut last, now) = (self.last.lock(), Instant::now());
+        let goes_on = last.as_ref().filter(|last| last.closed.is_some_and(|closed| now - closed < RELAPSE));
+        let since = goes_on.map_or(now, |last| last.outage.since);
+        *last = Some(Last { outage: Outage { cause, since }, closed: None });
+    }
+
     /// The server answers again.
     pub fn close(&self) {
+        if let Some(last) = self.last.lock().as_mut() {
+            last.closed = Some(Instant::now());
+        }
         self.failures.store(0, Ordering::Relaxed);
         self.open.store(false, Ordering::Release);
     }
@@ -100,5 +127,22 @@ mod tests {
         breaker.trip(&Failure::Late);
         assert_eq!(breaker.instead(), Some(Failure::BreakerOpen(Failure::Late.to_string().into())));
         breaker.wait_until_open().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_goes_on_when_the_server_fails_again_soon() {
+        let (breaker, start) = (Breaker::default(), Instant::now());
+        let outage = || breaker.outage().map(|outage| ((outage.since - start).as_secs(), outage.cause.to_string()));
+        assert_eq!(outage(), None);
+        breaker.trip(&Failure::Late);
+        breaker.close();
+        assert_eq!(outage(), None, "closed");
+        tokio::time::advance(RELAPSE - Duration::from_secs(1)).await;
+        breaker.trip(&Failure::Closed);
+        assert_eq!(outage(), Some((0, Failure::Closed.to_string())));
+        breaker.close();
+        tokio::time::advance(RELAPSE).await;
+        breaker.trip(&Failure::Late);
+        assert_eq!(outage(), Some((9, Failure::Late.to_string())));
     }
 }

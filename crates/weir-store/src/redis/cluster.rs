@@ -20,7 +20,12 @@ use super::{
     retry::Retry,
     slots::{self, SLOTS, SlotMap},
 };
-use crate::{Failure, failure::RefusalCode, url::Address};
+use crate::{
+    Failure,
+    failure::RefusalCode,
+    metrics::{Outage, ServerStatus},
+    url::Address,
+};
 
 /// Times that one request is sent elsewhere.
 const MAX_REDIRECTS: u32 = 8;
@@ -60,10 +65,21 @@ impl Cluster {
     }
 
     /// The seeds that are not known as masters while the slot map is incomplete: no checks go there.
-    pub fn unknown_seeds(&self) -> Vec<Address> {
+    pub fn unknown_seeds(&self) -> Vec<ServerStatus> {
         let map = self.shared.map.load();
-        let unknown = self.shared.seeds.iter().filter(|seed| map.covered() < SLOTS && map.at(seed).is_none());
-        unknown.cloned().collect()
+        if map.covered() == SLOTS {
+            return Vec::new();
+        }
+        // Before the breaker opens, it is not known for long.
+        let outage = self.shared.topology.outage();
+        let outage = Some(outage.unwrap_or_else(|| Outage { cause: UNKNOWN.into(), since: Instant::now() }));
+        let unknown = self.shared.seeds.iter().filter(|seed| map.at(seed).is_none());
+        let status = |seed: &Address| ServerStatus {
+            server: seed.to_string(),
+            outage: outage.clone(),
+            ..ServerStatus::default()
+        };
+        unknown.map(status).collect()
     }
 
     /// Every master, once it is known who serves each slot.

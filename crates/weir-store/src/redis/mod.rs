@@ -52,7 +52,7 @@ use weir_core::{
 };
 use weir_telemetry::request;
 
-use crate::metrics::{StoreMeter, StoreOp};
+use crate::metrics::{ServerStatus, StoreMeter, StoreOp};
 
 /// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
 const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
@@ -99,9 +99,19 @@ impl RedisStore {
         self.servers.is_up()
     }
 
+    /// How its servers are now.
+    pub fn servers(&self) -> Vec<ServerStatus> {
+        self.servers.status()
+    }
+
     /// Lets the metrics know how its servers are now.
     pub fn report_servers(&self) {
-        self.meter.servers(self.servers.status());
+        self.meter.servers(self.servers());
+    }
+
+    /// What it counts.
+    pub fn meter(&self) -> &StoreMeter {
+        &self.meter
     }
 
     /// Decides a plan.

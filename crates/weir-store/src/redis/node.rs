@@ -16,6 +16,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
+    breaker::RELAPSE,
     command::{query, send_all},
     encode::Part,
     pool::Pool,
@@ -30,8 +31,6 @@ use crate::{Failure, metrics::ServerStatus, url::Address};
 /// The pauses between two probes of a server that fails: the first, and the longest.
 const PROBE_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(500);
-/// A server that fails again so soon after a probe went well goes on failing: the pauses go on growing, too.
-const RELAPSE: Duration = Duration::from_secs(5);
 
 /// A server.
 pub struct Node {
@@ -144,7 +143,7 @@ impl Node {
     pub fn status(&self) -> ServerStatus {
         let (open, idle) = self.context.pool.sizes();
         let waiting = self.queues.iter().map(|queue| queue.waiting()).sum();
-        ServerStatus { server: self.context.server.clone(), up: self.is_up(), open, idle, waiting }
+        ServerStatus { server: self.context.server.clone(), outage: self.context.breaker.outage(), open, idle, waiting }
     }
 }
 
@@ -183,7 +182,8 @@ impl Watcher {
                 if timeout(RELAPSE, breaker.wait_until_open()).await.is_err() {
                     break;
                 }
-                // Probes do not see what is wrong, so they must not let requests there at their usual rate.
+                // Probes do not see what is wrong, so they must not let requests there at their usual rate: the pauses go on
+                // growing.
                 relapses += 1;
                 if relapses == 1 {
                     let error = &*breaker.cause();

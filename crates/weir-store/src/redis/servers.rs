@@ -106,7 +106,7 @@ impl Servers {
         match &self.kind {
             Kind::One(node) => vec![node.status()],
             Kind::Cluster(cluster) => {
-                let unknown = cluster.unknown_seeds().into_iter().map(|seed| ServerStatus::down(seed.to_string()));
+                let unknown = cluster.unknown_seeds().into_iter();
                 cluster.masters().iter().map(|node| node.status()).chain(unknown).collect()
             }
         }

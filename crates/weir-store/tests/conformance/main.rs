@@ -8,6 +8,7 @@
 
 mod author;
 mod draw;
+mod layout;
 mod memory;
 mod redis;
 mod scene;

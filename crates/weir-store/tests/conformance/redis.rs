@@ -64,6 +64,26 @@ impl<'s> OnRedis<'s> {
         verdicts.into_iter().map(|verdict| verdict.expect("it answers").decisions).collect()
     }
 
+    /// Every field of every hash: the hash's key behind the prefix, the field and its value.
+    pub fn fields(&self) -> Vec<(Vec<u8>, Vec<u8>, Vec<u8>)> {
+        let mut found = Vec::new();
+        for hash in self.run(DUMP) {
+            let [key, fields] = <[Reply; 2]>::try_from(items(hash)).expect("a key and its fields");
+            let key = bytes(key)[PREFIX.len()..].to_vec();
+            let fields = items(fields).into_iter().map(bytes).collect::<Vec<_>>();
+            found.extend(fields.chunks_exact(2).map(|pair| (key.clone(), pair[0].clone(), pair[1].clone())));
+        }
+        found
+    }
+
+    /// Writes a field, past the store.
+    pub fn put(&self, key: &[u8], field: &[u8], value: &[u8]) {
+        let key = [PREFIX.as_bytes(), key].concat();
+        for server in &self.masters {
+            server.command(&[b"HSET", &key[..], field, value]);
+        }
+    }
+
     fn run(&self, script: &str) -> Vec<Reply> {
         let prefix = PREFIX.replace('[', "\\[").replace('*', "\\*");
         let replies = self.masters.iter().map(|server| server.command(&["EVAL", script, "0", &prefix]));
@@ -94,15 +114,10 @@ impl Told for OnRedis<'_> {
 
     async fn states(&mut self, now: Micros) -> Option<Memories> {
         let mut found = Memories::new();
-        for hash in self.run(DUMP) {
-            let [key, fields] = <[Reply; 2]>::try_from(items(hash)).expect("a key and its fields");
-            let key = bytes(key);
-            for field in items(fields).chunks_exact(2) {
-                let name = [&key[PREFIX.len()..], &bytes(field[0].clone())].concat();
-                let memory = memory(&bytes(field[1].clone()));
-                if memory.expires > now {
-                    found.insert(name, memory);
-                }
+        for (key, field, value) in self.fields() {
+            let memory = memory(&value);
+            if memory.expires > now {
+                found.insert([key, field].concat(), memory);
             }
         }
         Some(found)

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError, TakesBack, aligned, checked,
+    Algorithm, Bounds, Pace, ParamError, TakesBack, aligned, checked,
     fields::{FieldSet as _, fields},
     kinds::{Flag, Period, Units},
     params::MAX_PERIOD,
@@ -119,6 +119,11 @@ impl Algorithm for FixedWindow {
     fn sparing_denied(&self) -> Option<Self> {
         let fields = Fields { charge_denied: false, ..self.fields };
         self.fields.charge_denied.then_some(Self { fields })
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        let Fields { count, period, per_key_phase, .. } = self.fields;
+        Some(Pace::Windowed { count, period, is_on_clock: !per_key_phase })
     }
 
     fn window(&self) -> Micros {

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError,
+    Algorithm, Bounds, Pace, ParamError,
     fields::fields,
     kinds::{Period, Units},
     tat::{Meter, Tat},
@@ -59,6 +59,11 @@ impl Algorithm for Gcra {
 
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        let Fields { burst, count, period } = self.fields;
+        Some(Pace::Metered { burst: burst + 1, count, period })
     }
 
     fn window(&self) -> Micros {

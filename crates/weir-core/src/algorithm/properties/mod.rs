@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 mod examples;
+mod idle;
 mod lua;
 #[cfg(feature = "proto")]
 mod message;

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError, TakesBack,
+    Algorithm, Bounds, Pace, ParamError, TakesBack,
     fields::fields,
     kinds::{Flag, Length, Period, Units},
     runs::Runs,
@@ -88,6 +88,15 @@ impl Algorithm for SlidingLog {
 
     fn marks_max(&self) -> u64 {
         self.fields.count
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        let Fields { count, period, .. } = self.fields;
+        Some(Pace::Sliding { count, period })
+    }
+
+    fn admits_its_pace(&self) -> bool {
+        self.fields.min_interval == 0 && !self.fields.charge_denied
     }
 
     fn window(&self) -> Micros {

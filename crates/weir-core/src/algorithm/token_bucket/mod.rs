@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError,
+    Algorithm, Bounds, Pace, ParamError,
     fields::fields,
     kinds::{Period, Units},
     tat::{Meter, Tat},
@@ -55,6 +55,11 @@ impl Algorithm for TokenBucket {
 
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        let Fields { capacity, count, period } = self.fields;
+        Some(Pace::Metered { burst: capacity, count, period })
     }
 
     fn window(&self) -> Micros {

@@ -31,8 +31,7 @@ pub struct Saved {
 /// # Errors
 /// The system's error; then the file is as it was.
 pub fn save<C: Clock>(store: &MemoryStore<C>, path: &Path) -> io::Result<Saved> {
-    // By a name of its own, so that no two writers write into one file.
-    let beside = with_suffix(path, &format!(".{:016x}{TEMPORARY}", RandomState::new().hash_one(())));
+    let beside = temporary(path);
     let saved = save_beside(store, path, &beside);
     if saved.is_err() {
         // The first error tells more than one from clearing up.
@@ -42,12 +41,34 @@ pub fn save<C: Clock>(store: &MemoryStore<C>, path: &Path) -> io::Result<Saved> 
 }
 
 fn save_beside<C: Clock>(store: &MemoryStore<C>, path: &Path, beside: &Path) -> io::Result<Saved> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
+    let file = create(beside)?;
     let (states, bytes) = write(store, &file)?;
     file.sync_all()?;
     fs::rename(beside, path)?;
     File::open(folder_of(path))?.sync_all()?;
     Ok(Saved { states, bytes })
+}
+
+/// Whether a snapshot can be written at `path`: makes a file beside it, and removes it.
+///
+/// # Errors
+/// The system's error.
+pub fn check_writable(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    let beside = temporary(path);
+    create(&beside)?;
+    fs::remove_file(beside)
+}
+
+/// A path beside it, by a name of its own, so that no two writers write into one file.
+fn temporary(path: &Path) -> PathBuf {
+    with_suffix(path, &format!(".{:016x}{TEMPORARY}", RandomState::new().hash_one(())))
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Renames a file so that it is out of the way, over one that was set aside before; tells the new path. `None`: there is

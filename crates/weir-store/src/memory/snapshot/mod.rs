@@ -27,7 +27,7 @@ use std::{io, ops::RangeInclusive, path::PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use file::{Saved, save, set_aside};
+pub use file::{Saved, check_writable, save, set_aside};
 pub use lock::SnapshotLock;
 pub use read::{Loaded, Snapshot};
 

@@ -1,0 +1,70 @@
+//! What a decided plan has charged.
+
+use super::{Plan, decide::passes};
+use crate::domain::{Charge, Decision};
+
+impl Plan<'_> {
+    /// The units that each level has charged by these decisions, in their order; refunds count as none.
+    pub fn charged<'p>(&'p self, decisions: &'p [Decision]) -> impl Iterator<Item = u64> + 'p {
+        let passes = passes(self, decisions);
+        self.levels.iter().zip(decisions).map(move |(level, decision)| {
+            let alone = self.charge == Charge::Independent && !level.limit.shadow;
+            let is_charged = (decision.allowed && (passes || alone)) || level.params().charges_denied();
+            if is_charged { u64::try_from(level.cost).unwrap_or(0) } else { 0 }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::SmallVec;
+
+    use super::*;
+    use crate::{
+        algorithm::{Bounds, find},
+        domain::Key,
+        plan::{Limit, Origin},
+    };
+
+    /// Allowed or not, shadow, and whether it charges what is denied.
+    type Case = (bool, bool, bool);
+
+    fn charged(charge: Charge, cost: i64, cases: &[Case]) -> Vec<u64> {
+        let key = Key::new("", &["k"]).unwrap();
+        let limit = |(_, shadow, charge_denied): &Case| {
+            let fields =
+                [("count", "9"), ("period", "1s"), ("charge_denied", if *charge_denied { "true" } else { "false" })];
+            let params = (find("fixed_window").unwrap().parse)(&&fields[..], &Bounds::default()).unwrap();
+            Limit::new(Origin::Policy, None, "k", 0, *shadow, params)
+        };
+        let limits: Vec<_> = cases.iter().map(limit).collect();
+        let levels: SmallVec<_> =
+            limits.iter().map(|limit| super::super::Level::new(&key, 1, 1, limit, cost)).collect();
+        let decision = |(allowed, ..): &Case| {
+            if *allowed { Decision::pass(9, 1, 1) } else { Decision::refuse(9, 0, Some(1), 1) }
+        };
+        let decisions: Vec<_> = cases.iter().map(decision).collect();
+        Plan::new(levels, charge, None).charged(&decisions).collect()
+    }
+
+    #[test]
+    fn a_refusal_charges_only_what_charges_what_is_denied() {
+        const ALL: Charge = Charge::AllOrNothing;
+        assert_eq!(charged(ALL, 3, &[(true, false, false), (true, false, false)]), [3, 3]);
+        assert_eq!(charged(ALL, 3, &[(true, false, false), (false, false, false)]), [0, 0]);
+        assert_eq!(charged(ALL, 3, &[(true, false, true), (false, false, false)]), [3, 0]);
+        assert_eq!(charged(ALL, 3, &[(true, false, false), (false, false, true)]), [0, 3]);
+        // A shadow that refuses does not stop the others, and is not charged.
+        assert_eq!(charged(ALL, 3, &[(true, false, false), (false, true, false)]), [3, 0]);
+        for cost in [0, -3] {
+            assert_eq!(charged(ALL, cost, &[(true, false, false), (true, false, true)]), [0, 0]);
+        }
+    }
+
+    #[test]
+    fn independent_levels_charge_for_themselves_and_shadows_with_the_request() {
+        const EACH: Charge = Charge::Independent;
+        assert_eq!(charged(EACH, 2, &[(true, false, false), (false, false, false), (true, true, false)]), [2, 0, 0]);
+        assert_eq!(charged(EACH, 2, &[(true, false, false), (true, true, false), (false, true, false)]), [2, 2, 0]);
+    }
+}

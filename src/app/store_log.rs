@@ -1,0 +1,232 @@
+//! Says in the log what a store that fails or is full means for decisions: when it begins, once a minute while it lasts, and
+//! when it is over.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{info, warn};
+use weir_core::domain::OnStoreFailure;
+use weir_store::AnyStore;
+
+use crate::limiter::Limiter;
+
+/// How often to look.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often to repeat what lasts.
+const REPEAT_EVERY: Duration = Duration::from_secs(60);
+/// How long checks must be answered by the store until an outage is over: one that relapses goes on.
+const OVER_AFTER: Duration = Duration::from_secs(5);
+/// How long checks must have been without the store, second for second, while its circuit breaker is closed, until that is
+/// an outage: single failures have a line of their own.
+const OUTAGE_AFTER: Duration = Duration::from_secs(3);
+
+/// Degraded checks by rule.
+type Counts = [u64; OnStoreFailure::ALL.len()];
+
+/// Looks at the stores until it is dropped.
+pub async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str, max_keys: usize) {
+    let (mut outages, mut full) = (Outages::default(), Full::default());
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let (store, now) = (limiter.store(), Instant::now());
+        if let Some(shared) = store.shared() {
+            let event = outages.look(now, shared.redis().is_up(), shared.degraded());
+            log_outage(event, &limiter);
+        }
+        if let Some(checks) = full.look(now, store.memory().stats().lacked_room) {
+            warn!(checks, when_full, max_keys, "memory store full: {}", effect_of_full(when_full));
+        }
+    }
+}
+
+fn effect_of_full(rule: &str) -> &'static str {
+    match rule {
+        "deny" => "checks of new keys are refused",
+        "allow" => "checks of new keys are allowed and not counted",
+        _ => "checks of new keys evict the counts of others",
+    }
+}
+
+fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>) {
+    let Some(OutageEvent { phase, lasted, counts }) = event else { return };
+    let [local, allow, deny, error] = counts;
+    let seconds = lasted.as_secs();
+    match phase {
+        Phase::Began => {
+            for rule in rules(limiter) {
+                warn!(on_store_failure = rule.name(), "store outage: {}", effect(rule));
+            }
+        }
+        Phase::GoesOn => {
+            let rules = rules(limiter).map(OnStoreFailure::name).collect::<Vec<_>>().join(",");
+            warn!(on_store_failure = rules, seconds, local, allow, deny, error, "store outage goes on");
+        }
+        Phase::Over => info!(seconds, local, allow, deny, error, "store outage over: deciding by the shared store"),
+    }
+}
+
+/// The rules of the policy in force.
+fn rules(limiter: &Limiter<AnyStore>) -> impl Iterator<Item = OnStoreFailure> + use<> {
+    let handle = limiter.policy_handle();
+    OnStoreFailure::ALL
+        .into_iter()
+        .filter(move |rule| handle.policy.domains().any(|domain| domain.on_store_failure == *rule))
+}
+
+fn effect(rule: OnStoreFailure) -> &'static str {
+    match rule {
+        OnStoreFailure::Local => "deciding locally, each replica by its own counts",
+        OnStoreFailure::Allow => "allowing all checks",
+        OnStoreFailure::Deny => "refusing all checks",
+        OnStoreFailure::Error => "failing all checks",
+    }
+}
+
+/// The outages of the shared store, one after the other.
+#[derive(Default)]
+struct Outages {
+    current: Option<Outage>,
+    /// Degraded checks in all at the last look.
+    counts: Counts,
+    /// Since when every look found trouble, and the degraded checks before that.
+    trouble: Option<(Instant, Counts)>,
+}
+
+struct Outage {
+    since: Instant,
+    last_line: Instant,
+    last_trouble: Instant,
+    /// Degraded checks in all before it.
+    before: Counts,
+}
+
+/// What there is to say of an outage: for how long it lasts, and the checks that it has met.
+#[derive(Debug, PartialEq, Eq)]
+struct OutageEvent {
+    phase: Phase,
+    lasted: Duration,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Began,
+    GoesOn,
+    Over,
+}
+
+impl Outages {
+    fn look(&mut self, now: Instant, is_up: bool, counts: Counts) -> Option<OutageEvent> {
+        let before = std::mem::replace(&mut self.counts, counts);
+        let is_trouble = !is_up || counts != before;
+        self.trouble = is_trouble.then(|| self.trouble.unwrap_or((now, before)));
+        let Some(outage) = &mut self.current else {
+            let (since, before) = self.trouble?;
+            if is_up && now - since < OUTAGE_AFTER {
+                return None;
+            }
+            self.current = Some(Outage { since, last_line: now, last_trouble: now, before });
+            return Some(OutageEvent { phase: Phase::Began, lasted: now - since, counts: met(&before, &counts) });
+        };
+        if is_trouble {
+            outage.last_trouble = now;
+        }
+        let event = |phase, until: Instant| OutageEvent {
+            phase,
+            lasted: until - outage.since,
+            counts: met(&outage.before, &counts),
+        };
+        if now - outage.last_trouble >= OVER_AFTER {
+            let over = event(Phase::Over, outage.last_trouble);
+            self.current = None;
+            return Some(over);
+        }
+        let goes_on = (now - outage.last_line >= REPEAT_EVERY).then(|| event(Phase::GoesOn, now));
+        if goes_on.is_some() {
+            outage.last_line = now;
+        }
+        goes_on
+    }
+}
+
+fn met(before: &Counts, counts: &Counts) -> Counts {
+    std::array::from_fn(|rule| counts[rule] - before[rule])
+}
+
+/// The checks that a full memory store has met.
+#[derive(Default)]
+struct Full {
+    logged: usize,
+    last_line: Option<Instant>,
+}
+
+impl Full {
+    /// How many there were since the last line, where it is time for one.
+    fn look(&mut self, now: Instant, checks: usize) -> Option<usize> {
+        let is_due = self.last_line.is_none_or(|last| now - last >= REPEAT_EVERY);
+        if checks == self.logged || !is_due {
+            return None;
+        }
+        self.last_line = Some(now);
+        Some(checks - std::mem::replace(&mut self.logged, checks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks once a second: whether the store was up, and how many checks were decided locally in that second.
+    fn lines(seconds: impl IntoIterator<Item = (bool, u64)>) -> Vec<(u64, Phase, u64, u64)> {
+        let (mut outages, start, mut local) = (Outages::default(), Instant::now(), 0);
+        let looks = seconds.into_iter().enumerate().filter_map(|(second, (is_up, checks))| {
+            local += checks;
+            let second = second as u64;
+            let event = outages.look(start + Duration::from_secs(second), is_up, [local, 0, 0, 0])?;
+            Some((second, event.phase, event.lasted.as_secs(), event.counts[0]))
+        });
+        looks.collect()
+    }
+
+    #[test]
+    fn an_outage_is_told_when_it_begins_every_minute_and_when_it_is_over() {
+        let down = std::iter::repeat_n((false, 10), 130);
+        let seconds = [(true, 0); 3].into_iter().chain(down).chain([(true, 0); 20]);
+        let expected = [
+            (3, Phase::Began, 0, 10),
+            (63, Phase::GoesOn, 60, 610),
+            (123, Phase::GoesOn, 120, 1_210),
+            (137, Phase::Over, 129, 1_300),
+        ];
+        assert_eq!(lines(seconds), expected);
+    }
+
+    #[test]
+    fn a_relapse_goes_on_and_the_next_outage_counts_from_zero() {
+        let once =
+            [(false, 5), (true, 0), (true, 0), (false, 5), (true, 0), (true, 0), (true, 0), (true, 0), (true, 0)];
+        let expected =
+            [(0, Phase::Began, 0, 5), (8, Phase::Over, 3, 10), (9, Phase::Began, 0, 5), (17, Phase::Over, 3, 10)];
+        assert_eq!(lines([once, once].concat()), expected);
+    }
+
+    #[test]
+    fn with_its_circuit_breaker_closed_a_store_that_fails_all_the_time_is_out() {
+        assert_eq!(lines([(true, 1), (true, 0), (true, 1), (true, 1), (true, 0)]), []);
+        let seconds = std::iter::repeat_n((true, 1), 4).chain([(true, 0); 5]);
+        assert_eq!(lines(seconds), [(3, Phase::Began, 3, 4), (8, Phase::Over, 3, 4)]);
+    }
+
+    #[test]
+    fn full_memory_is_told_at_most_once_a_minute() {
+        let (mut full, start) = (Full::default(), Instant::now());
+        let mut look = |second, checks| full.look(start + Duration::from_secs(second), checks);
+        assert_eq!(
+            [look(0, 0), look(1, 3), look(2, 9), look(60, 20), look(61, 20), look(62, 20)],
+            [None, Some(3), None, None, Some(17), None]
+        );
+        assert_eq!(look(500, 20), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! `weir schema`
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::{CommandResult, out::say};
+
+/// Print a JSON Schema (2020-12), for editors that check and complete YAML
+///
+/// Save it beside the file, whose first line then is `# yaml-language-server: $schema=FILE`.
+#[derive(Subcommand)]
+pub enum Schema {
+    /// Of policy files in the native format
+    Policy,
+    /// Of the settings file
+    Settings,
+}
+
+impl Schema {
+    pub fn run(self) -> CommandResult {
+        let text = match self {
+            Self::Policy => include_str!("../../config/policy.schema.json"),
+            Self::Settings => include_str!("../../config/settings.schema.json"),
+        };
+        say(text.trim_end())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

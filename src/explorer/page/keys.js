@@ -1,0 +1,54 @@
+// Hot keys, one row each.
+
+import { bar, element, rate } from "./draw.js";
+import { $, may, written } from "./page.js";
+import { link } from "./route.js";
+
+/** Shows the lists, and offers their keys where one is typed. */
+export function showKeys({ near, busy }) {
+  showList("near", near);
+  showList("busy", busy);
+  const known = new Set([...near, ...busy].map(({ key }) => written(key)));
+  $("known").replaceChildren(...[...known].map((key) => element("option", { value: key })));
+}
+
+function showList(id, keys) {
+  // What has the focus keeps it, though the rows are made anew.
+  const focused = $(id).contains(document.activeElement) ? document.activeElement.textContent : null;
+  $(id).replaceChildren(...keys.map(row));
+  if (!keys.length) {
+    const text = $("search").value ? "no hot key contains this text" : "none of late";
+    $(id).append(element("tr", {}, element("td", { className: "about", colSpan: 3, text })));
+  }
+  if (focused !== null) [...$(id).querySelectorAll("a")].find((anchor) => anchor.textContent === focused)?.focus();
+}
+
+function row({ key, limits }) {
+  const text = written(key);
+  const name = may("check")
+    ? element("a", { className: "key", text, href: link({ view: "keys", key: text, cost: null }) })
+    : element("span", { className: "key", text });
+  const most = (field) => limits.reduce((one, other) => (other[field] > one[field] ? other : one));
+  const asked = most("per_second");
+  const refused = most("refused_per_second").refused_per_second;
+  const cell = element("td", { className: "number", text: rate(asked.per_second) });
+  if (asked.error_per_second > asked.per_second / 10) {
+    cell.textContent = `≤ ${rate(asked.per_second)}`;
+    cell.title = `at least ${rate(asked.per_second - asked.error_per_second)}`;
+  }
+  const refusals = element("td", { className: refused > 0 ? "number bad" : "number", text: rate(refused) });
+  return element("tr", {}, element("td", {}, name, ...limits.map(left)), cell, refusals);
+}
+
+function left(limit) {
+  const name = limit.name + (limit.shadow ? " (shadow)" : "");
+  const text = `${limit.remaining.toLocaleString("en")} of ${limit.of.toLocaleString("en")}`;
+  const title = `${Math.round(limit.seconds_ago)} s ago`;
+  return element(
+    "div",
+    { className: "left", title },
+    element("span", { className: "name", text: name }),
+    bar(limit.remaining, limit.of),
+    element("span", { className: "of", text }),
+  );
+}

@@ -1,0 +1,56 @@
+// The URL's fragment: view, domain, key and filters. A fragment is not sent to the service, so no log has the keys in it.
+
+import { $ } from "./page.js";
+
+const VIEWS = ["overview", "policy", "keys", "simulate"];
+/** The element that shows a view. */
+const ELEMENTS = { overview: "overview", policy: "policy", keys: "keys", simulate: "simulation" };
+const FIELDS = ["domain", "key", "cost", "filter", "search"];
+
+/** What the URL says; a field that it does not have is null. */
+export function route() {
+  const [view, query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  const fields = new URLSearchParams(query);
+  return {
+    view: VIEWS.includes(view) ? view : VIEWS[0],
+    ...Object.fromEntries(FIELDS.map((name) => [name, fields.get(name)])),
+  };
+}
+
+/** A link to the current place with these changes. */
+export function link(changes) {
+  const { view, ...fields } = { ...route(), ...changes };
+  const query = new URLSearchParams(Object.entries(fields).filter(([, value]) => value !== null));
+  return `#/${view}?${query.toString().replaceAll("%2F", "/")}`;
+}
+
+/** Goes there: a new entry of the history. */
+export function go(changes) {
+  location.hash = link(changes);
+}
+
+/** Corrects the URL without a new entry. */
+export function correct(changes) {
+  history.replaceState(null, "", link(changes));
+  showLinks();
+}
+
+/** Shows the view of the URL. */
+export function showView() {
+  const { view, key } = route();
+  for (const one of VIEWS) $(ELEMENTS[one]).hidden = one !== view;
+  document.body.dataset.view = view;
+  showLinks();
+  const name = view[0].toUpperCase() + view.slice(1);
+  document.title = `${view === "keys" && key ? `${key} · ` : ""}${name} · Weir`;
+}
+
+/** The links of the navigation keep domain and key, not the filters of other views. */
+function showLinks() {
+  const { view } = route();
+  for (const anchor of $("views").children) {
+    anchor.href = link({ view: anchor.dataset.view, filter: null, search: null });
+    if (anchor.dataset.view === view) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+}

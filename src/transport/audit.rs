@@ -1,0 +1,61 @@
+//! The audit log: who has reset which key.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use tracing::info;
+use weir_core::domain::Key;
+use weir_store::ResetDone;
+use weir_telemetry::request;
+
+use super::status::Rejected;
+
+/// Under what the log has a line for each reset.
+const AUDIT: &str = "weir::audit";
+
+/// Who makes a call.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    /// The surface by which it came.
+    pub surface: &'static str,
+    /// The client's address; `None` for a unix socket.
+    pub peer: Option<SocketAddr>,
+    /// The client's name in the credentials file, where authentication is enabled.
+    pub client: Option<Arc<str>>,
+}
+
+impl Actor {
+    /// Logs a reset of a key of this domain, and what came of it. Here alone the log shows a key above the level `debug`.
+    pub fn log_reset(&self, domain: &str, key: &Key, subtree: bool, done: Result<&ResetDone, &Rejected>) {
+        info!(
+            target: AUDIT,
+            client = self.client.as_deref(),
+            peer = self.peer.map_or("unix".to_owned(), |peer| peer.to_string()),
+            surface = self.surface,
+            domain,
+            key = written(key),
+            subtree,
+            existed = done.ok().map(|done| done.existed),
+            error = done.err().map(|rejected| rejected.message.as_str()),
+            request_id = request::request_id(),
+            "reset"
+        );
+    }
+}
+
+/// The segments of a key with `/` between them; within a segment `/` and `\` have a `\` before them.
+fn written(key: &Key) -> String {
+    let segment = |segment: &[u8]| String::from_utf8_lossy(segment).replace('\\', r"\\").replace('/', r"\/");
+    key.segments().map(segment).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_written_so_that_no_two_look_alike() {
+        let of = |segments: &[&str]| written(&Key::new("", segments).unwrap());
+        assert_eq!(of(&["user", "alex", "trade"]), "user/alex/trade");
+        assert_eq!(of(&["a/b", r"c\"]), r"a\/b/c\\");
+    }
+}

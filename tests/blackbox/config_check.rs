@@ -1,0 +1,91 @@
+//! `weir config check`.
+
+use std::time::Duration;
+
+use crate::support::{
+    pki::{Authority, Leaf},
+    run,
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[2, 1, 86400]] } } } }";
+
+#[test]
+fn config_check_says_what_would_be_in_force_or_why_nothing_would() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
+    std::fs::write(path("limits.yaml"), POLICY).expect("written");
+    let checked = |settings: &str| {
+        std::fs::write(path("weir.yaml"), settings).expect("written");
+        run(&["config", "check", &path("weir.yaml")])
+    };
+    let good = checked("limits: limits.yaml\nstore: { url: 'redis://:geheim@nowhere', max_keys: 5000000 }");
+    assert_eq!((good.code, good.err.as_str()), (0, ""), "{good:?}");
+    for told in [
+        "policy          1 domains, 1 limits\n",
+        "authentication  off\n",
+        "500 MB  states (store.max_keys): 5000000 of 100 bytes\n",
+        "MB  gRPC decisions that wait (grpc.max_concurrent_requests): 10000 of ",
+        "MB  in all\n",
+    ] {
+        assert!(good.out.contains(told), "{told}: {}", good.out);
+    }
+    assert!(!good.out.contains("geheim"), "{}", good.out);
+    let authority = Authority::new("a CA");
+    let [pair, soon, old] = [
+        Leaf::host("localhost"),
+        Leaf::host("localhost").lasting(Duration::from_secs(10 * 86_400)),
+        Leaf::host("localhost").until(2021),
+    ]
+    .map(|leaf| authority.sign(leaf));
+    for (pair, name) in [(&pair, "good"), (&soon, "soon"), (&old, "old")] {
+        pair.write(dir.path(), name);
+    }
+    std::fs::write(path("ca.pem"), &authority.pem).expect("written");
+    let tls = |name: &str, key: &str| format!("cert: {name}.pem, key: {key}.key");
+    let good = checked(&format!("grpc: {{ tls: {{ {}, client_ca: ca.pem }} }}", tls("good", "good")));
+    for told in [
+        "authentication  on\n".to_owned(),
+        format!("certificate     grpc.tls.cert: {} expires 2100-01-01, in ", path("good.pem")),
+        format!("certificate     grpc.tls.client_ca: {} expires ", path("ca.pem")),
+    ] {
+        assert!(good.out.contains(&told) && !good.out.contains("warning"), "{told}: {good:?}");
+    }
+    for (name, told) in [("soon", "expires soon"), ("old", "has expired")] {
+        let run = checked(&format!("http: {{ tls: {{ {} }} }}", tls(name, name)));
+        let told = format!("warning: http.tls.cert: a certificate in {} {told}\n", path(&format!("{name}.pem")));
+        assert!(run.code == 0 && run.out.contains(&told), "{told}: {run:?}");
+    }
+    let at = |place: &str| format!("{}:{place}: ", path("weir.yaml"));
+    let not_the_key = format!("grpc.tls: {}: not the key of the certificate in {}", path("soon.key"), path("good.pem"));
+    for (settings, told) in [
+        ("grpc: { message_timeout: 1us }", "grpc.message_timeout is 100ms to 1d".to_owned()),
+        ("limits: nowhere.yaml", "nowhere.yaml".to_owned()),
+        ("auth: { file: nowhere.yaml }", format!("{}auth.file: {}", at("1:15"), path("nowhere.yaml"))),
+        (
+            "http: { tls: { cert: nowhere.pem, key: nowhere.pem } }",
+            format!("{}http.tls: {}: No such file", at("1:9"), path("nowhere.pem")),
+        ),
+        ("grpc: { tls: { cert: good.pem, key: soon.key } }", format!("{}{not_the_key}\n", at("1:9"))),
+        (
+            "grpc: { tls: { cert: good.pem, key: good.key, client_ca: weir.yaml } }",
+            format!("{}grpc.tls: {}: it contains no certificate", at("1:9"), path("weir.yaml")),
+        ),
+        (
+            "tracing: { otlp_endpoint: 'https://h:1', ca: weir.yaml }",
+            format!("{}tracing.ca: {}: it contains no certificate", at("1:46"), path("weir.yaml")),
+        ),
+        (
+            "{ limits: nowhere.yaml, grpc: { tls: { cert: nowhere.pem, key: good.key } } }",
+            format!(
+                "{}: No such file or directory (os error 2)\n{}limits: {}: No such",
+                path("nowhere.pem"),
+                at("1:11"),
+                path("nowhere.yaml")
+            ),
+        ),
+    ] {
+        let bad = checked(settings);
+        assert_eq!((bad.code, bad.out.as_str()), (2, ""), "{settings}");
+        assert!(bad.err.contains(&told), "{told}: {}", bad.err);
+    }
+}

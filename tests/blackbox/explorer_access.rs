@@ -1,0 +1,116 @@
+//! Who may read what of the explorer, and from which pages.
+
+use serde_json::{Value, json};
+
+use crate::{
+    explorer::{API, PAGES, POLICY, ask, refused, setup, simulation, told},
+    support::http::Client,
+    tokens::{caller, token},
+};
+
+#[test]
+fn bad_questions_are_told_and_the_service_goes_on() {
+    let server = setup().policy(POLICY).start();
+    for (body, status) in [
+        (json!({ "domain": "", "key": [] }), 400),
+        (json!({ "domain": "", "key": vec!["a"; 33] }), 400),
+        (json!({ "domain": "", "key": ["a"], "cost": -(1_i64 << 40) }), 400),
+        (json!({ "domain": "", "key": ["a"], "cost": -1 }), 400),
+        (json!({ "domain": "", "key": ["a"], "factor": -1 }), 400),
+        (json!({ "domain": "nowhere", "key": ["a"] }), 400),
+        (json!({ "key": "a" }), 400),
+        (json!([1]), 400),
+    ] {
+        let (told, why) = refused(&server, "key", body.clone());
+        assert!(told == status || told == 404, "{body}: {told} {why}");
+    }
+    let mut client = Client::connect(&server.http).expect("it accepts connections");
+    for kind in ["text/plain", "application/x-www-form-urlencoded"] {
+        let answer = client.ask("POST /ui/api/key", &[("content-type", kind)], b"{}").expect("an answer");
+        assert_eq!(answer.status, 415, "another site's page cannot send what is not JSON");
+        client = Client::connect(&server.http).expect("it accepts connections");
+    }
+    let foreign = [("content-type", "application/json"), ("origin", "http://elsewhere.example")];
+    for path in ["POST /ui/api/key", "POST /v1/reset"] {
+        assert_eq!(
+            client.ask(path, &foreign, b"{}").expect("an answer").status,
+            403,
+            "another site's page asks nothing"
+        );
+        client = Client::connect(&server.http).expect("it accepts connections");
+    }
+    assert_eq!(told(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
+}
+
+/// DNS rebinding: a name first leads a browser to somebody's page, and then here.
+#[test]
+fn a_page_by_a_name_that_may_be_anybodys_reads_and_resets_nothing() {
+    let server = setup().policy(POLICY).env("WEIR_HTTP__UI__HOSTS", "weir.example").start();
+    let status = |request: &str, host: &str| {
+        let origin = format!("http://{host}");
+        let headers = [("content-type", "application/json"), ("sec-fetch-site", "same-origin"), ("origin", &origin)];
+        let body = json!({ "domain": "", "key": ["user", "alex"] }).to_string();
+        let mut client = Client::connect(&server.http).expect("it accepts connections");
+        let answer = client.ask(request, &headers, body.as_bytes()).expect("an answer");
+        (answer.status, answer.body)
+    };
+    for request in ["POST /ui/api/key", "POST /v1/check"] {
+        assert_eq!(status(request, "weir.example:8080").0, 200, "{request}");
+        assert_eq!(status(request, "localhost:8080").0, 200, "{request}");
+        let (status, why) = status(request, "rebound.example:8080");
+        assert!(status == 403 && why.contains("name it in http.ui.hosts"), "{request}: {status} {why}");
+    }
+    assert_eq!(status("POST /v1/reset", "rebound.example").0, 403);
+}
+
+#[test]
+fn where_callers_are_known_any_name_leads_to_the_page() {
+    let all = token();
+    let callers = format!("callers:\n{}", caller("all", "check, reset, metrics", &all, ""));
+    let server = setup().policy(POLICY).callers(&callers).start();
+    let authorization = format!("Bearer {}", all.token);
+    let headers = [
+        ("content-type", "application/json"),
+        ("sec-fetch-site", "same-origin"),
+        ("origin", "http://weir.example:8080"),
+        ("authorization", &authorization),
+    ];
+    for request in ["POST /ui/api/key", "POST /v1/reset"] {
+        let mut client = Client::connect(&server.http).expect("it accepts connections");
+        let answer = client.ask(request, &headers, br#"{ "domain": "", "key": ["user", "alex"] }"#);
+        assert_eq!(answer.expect("an answer").status, 200, "{request}");
+    }
+}
+
+#[test]
+fn who_may_read_what_is_for_roles_to_say() {
+    let tokens: Vec<_> = (0..4).map(|_| token()).collect();
+    let [checks, resets, metrics, all] = &tokens[..] else { unreachable!() };
+    let callers = [
+        caller("checks", "check", checks, ""),
+        caller("resets", "reset", resets, ""),
+        caller("metrics", "metrics", metrics, ""),
+        caller("all", "check, reset, metrics", all, ""),
+    ];
+    let server = setup().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start();
+    for path in PAGES {
+        assert_eq!(server.get(path).0, 200, "{path} holds no data");
+    }
+    let bodies = [Value::Null, json!({}), json!({ "domain": "" }), json!({ "domain": "", "key": ["a"] }), simulation()];
+    for (token, expected, roles) in [
+        (Some(checks), [200, 403, 403, 200, 403], json!(["check"])),
+        (Some(resets), [200, 403, 403, 403, 403], json!(["reset"])),
+        (Some(metrics), [200, 200, 200, 403, 200], json!(["metrics"])),
+        (Some(all), [200; 5], json!(["check", "reset", "metrics"])),
+        (None, [401; 5], Value::Null),
+    ] {
+        let token = token.map(|token| token.token.as_str());
+        let answers: Vec<_> =
+            API.iter().zip(&bodies).map(|(request, body)| ask(&server, request, token, body)).collect();
+        let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+        assert_eq!(statuses, expected, "{roles}");
+        assert_eq!(answers[0].json()["roles"], roles);
+    }
+    let open = setup().policy(POLICY).start();
+    assert_eq!(ask(&open, API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics"]));
+}

@@ -1,0 +1,171 @@
+//! What the log says: at the start, of reloads, of resets, of stores that fail or are full; and that its text is logfmt.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use serde_json::{Value, json};
+use tonic::Request;
+use weir::proto::ResetRequest;
+use weir_test_redis::{Options, Server as Redis};
+
+use crate::{
+    support::{
+        Server, eventually_async,
+        http::Client,
+        requests::{check, peek},
+        server::Setup,
+        weir,
+    },
+    tokens::{by, caller, token},
+};
+
+const POLICY: &str = "
+    domain: api
+    schema:
+      user: { limits: [{ gcra: { burst: 1, count: 1, period: 1d } }] }
+      team: { limits: [{ gcra: { burst: 9, count: 1, period: 1d }, name: all }] }";
+
+/// The fields of a line but those that every line has.
+fn fields(mut line: Value) -> Value {
+    let object = line.as_object_mut().expect("a line");
+    for name in ["timestamp", "level", "target", "message", "request_id"] {
+        object.remove(name);
+    }
+    line
+}
+
+#[test]
+fn a_start_and_a_reload_say_what_is_in_force() {
+    let server = Server::with_policy(POLICY);
+    let path = server.dir.path().join("limits.yaml").to_str().expect("a path").to_owned();
+    let started = fields(server.told("starting").remove(0));
+    assert_eq!(started, json!({ "version": env!("CARGO_PKG_VERSION"), "limits": path }));
+    let mut loaded = fields(server.told("policy loaded").remove(0));
+    let hash = loaded["hash"].take();
+    assert_eq!(loaded, json!({ "path": path, "hash": null, "domains": 1, "limits": 2 }));
+    assert!(hash.as_str().is_some_and(|hash| hash.len() == 16), "{hash}");
+
+    server.replace_policy(&POLICY.replace("burst: 9", "burst: 8").replace("user:", "org:"));
+    let mut reloaded = fields(server.wait_for_log("policy reloaded"));
+    assert_ne!(reloaded["hash"].take(), hash);
+    let changes = "+api:org#gcra0 ~api:team#all -api:user#gcra0";
+    let expected =
+        json!({ "hash": null, "domains": 1, "limits": 2, "added": 1, "changed": 1, "removed": 1, "changes": changes });
+    assert_eq!(reloaded, expected);
+}
+
+#[tokio::test]
+async fn every_reset_is_audited() {
+    let (operator, app) = (token(), token());
+    let callers =
+        ["callers:\n", &caller("ops", "reset, check", &operator, ""), &caller("app", "check", &app, "")].concat();
+    let server = Setup::new().policy(POLICY).callers(&callers).start();
+    let mut client = server.client().await;
+    let reset = |key: &[&str]| ResetRequest {
+        domain: "api".to_owned(),
+        key: key.iter().map(|segment| (*segment).to_owned()).collect(),
+        subtree: true,
+    };
+    client.reset(by(Some(&operator.token), reset(&["user", "a/b"]))).await.expect("done");
+    client.reset(by(Some(&app.token), reset(&["user"]))).await.expect_err("it may not");
+    let mut http = Client::connect(&server.http).expect("it accepts connections");
+    let body = json!({ "domain": "api", "key": ["team"] }).to_string();
+    let authorization = format!("Bearer {}", operator.token);
+    let origin = format!("http://{}", server.http);
+    let from_script = [("content-type", "application/json"), ("authorization", authorization.as_str())];
+    let from_page = [from_script[0], from_script[1], ("sec-fetch-site", "same-origin"), ("origin", origin.as_str())];
+    for headers in [&from_script[..], &from_page] {
+        assert_eq!(http.ask("POST /v1/reset", headers, body.as_bytes()).expect("it answers").status, 200);
+    }
+    let lines = server.told("reset");
+    assert!(lines.iter().all(|line| line["level"] == "INFO" && line["target"] == "weir::audit"), "{lines:?}");
+    let lines = lines.into_iter().map(|line| {
+        let mut line = fields(line);
+        let peer = line["peer"].take();
+        assert!(peer.as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")), "{peer}");
+        line
+    });
+    let line = |surface, key, subtree| json!({ "client": "ops", "peer": null, "surface": surface, "domain": "api", "key": key, "subtree": subtree, "existed": false });
+    let expected = [line("grpc", r"user/a\/b", true), line("http", "team", false), line("explorer", "team", false)];
+    assert_eq!(lines.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn an_outage_says_its_effect_and_when_it_is_over() {
+    let redis = Redis::start(Options::socket());
+    let setup = Setup::new().env("WEIR_STORE__URL", &redis.url()).policy("schema: { '*': { limits: [9, 1, 86400] } }");
+    let server = setup.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "200ms").start();
+    let mut client = server.client().await;
+    assert!(!client.check(peek(&["a"])).await.expect("an answer").into_inner().degraded);
+    redis.pause();
+    let began = eventually_async("the outage is told", async || {
+        assert!(client.check(check(&["a"])).await.expect("an answer").into_inner().degraded);
+        server.told("store outage: deciding locally, each replica by its own counts").pop()
+    });
+    let began = fields(began.await);
+    assert_eq!(began, json!({ "on_store_failure": "local" }));
+    redis.resume();
+    let over = fields(server.wait_for_log("store outage over: deciding by the shared store"));
+    assert!(over["local"].as_u64() >= Some(1) && over["seconds"].is_u64(), "{over}");
+    assert_eq!((&over["allow"], &over["deny"], &over["error"]), (&json!(0), &json!(0), &json!(0)));
+}
+
+#[tokio::test]
+async fn full_memory_says_so() {
+    let policy = "schema: { '*': { limits: [9, 1, 86400] } }";
+    let server = Setup::new().env("WEIR_STORE__MAX_KEYS", "1").policy(policy).start();
+    let mut client = server.client().await;
+    for key in ["a", "b"] {
+        client.check(Request::new(check(&[key]))).await.expect("an answer");
+    }
+    let line = fields(server.wait_for_log("memory store full: checks of new keys are refused"));
+    assert_eq!(line, json!({ "checks": 1, "when_full": "deny", "max_keys": 1 }));
+}
+
+/// The names and values of a line of logfmt.
+fn logfmt(line: &str) -> Option<Vec<(String, String)>> {
+    let (mut rest, mut pairs) = (line, Vec::new());
+    loop {
+        let (name, value) = rest.split_once('=')?;
+        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+        let (value, after) = if value.starts_with('"') {
+            let mut values = serde_json::Deserializer::from_str(value).into_iter::<String>();
+            (values.next()?.ok()?, &value[values.byte_offset()..])
+        } else {
+            let end = value.find(' ').unwrap_or(value.len());
+            (value[..end].to_owned(), &value[end..])
+        };
+        pairs.push((is_name.then(|| name.to_owned())?, value));
+        match after.strip_prefix(' ') {
+            Some(more) => rest = more,
+            None => return after.is_empty().then_some(pairs),
+        }
+    }
+}
+
+#[test]
+fn its_text_is_logfmt() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let limits = dir.path().join("li mits.yaml");
+    std::fs::write(&limits, POLICY).expect("a policy is written");
+    let mut command = weir();
+    command.args(["serve", "--limits"]).arg(&limits);
+    command.env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the service starts");
+    let lines = BufReader::new(child.stderr.take().expect("its log")).lines().map_while(Result::ok);
+    let mut messages = Vec::new();
+    for line in lines {
+        let pairs = logfmt(&line).unwrap_or_else(|| panic!("not logfmt: {line}"));
+        let names: Vec<_> = pairs[..4].iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["ts", "level", "target", "msg"], "{line}");
+        messages.push(pairs[3].1.clone());
+        if messages.iter().any(|message| message == "serving") {
+            break;
+        }
+    }
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    assert_eq!(messages, ["starting", "policy loaded", "serving"]);
+}

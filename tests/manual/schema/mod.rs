@@ -1,0 +1,53 @@
+//! JSON Schemas of policies and settings, for editors: made of what their readers declare, described by their documents.
+
+mod policy;
+mod settings;
+mod tests;
+mod validator;
+
+use serde_json::{Value, json};
+
+pub const POLICY: &str = "config/policy.schema.json";
+pub const SETTINGS: &str = "config/settings.schema.json";
+
+/// A duration as files write it.
+const DURATION: &str = "^[0-9]+(us|ms|s|m|h|d)?$";
+
+/// Both schemas, by their files.
+pub fn all() -> [(&'static str, Value); 2] {
+    [(POLICY, policy::schema()), (SETTINGS, settings::schema())]
+}
+
+/// A schema as its file has it.
+pub fn text(schema: &Value) -> String {
+    format!("{schema:#}\n")
+}
+
+/// A schema of this title, with what else it says.
+fn root(title: &str, description: &str, rest: Value) -> Value {
+    let head = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "description": description,
+    });
+    with(head, rest)
+}
+
+/// An object with the fields of another one behind its own.
+fn with(mut first: Value, second: Value) -> Value {
+    if let (Value::Object(first), Value::Object(second)) = (&mut first, second) {
+        first.extend(second);
+    }
+    first
+}
+
+fn described(schema: Value, description: &str) -> Value {
+    with(json!({ "description": description }), schema)
+}
+
+/// The values that an error such as ``charge is `a` or `b`, not `?` `` names for `key`.
+fn choices(error: &str, key: &str) -> Option<Vec<String>> {
+    let (_, rest) = error.split_once(&format!("{key} is `"))?;
+    let (names, _) = rest.split_once("`, not ")?;
+    Some(names.split('`').step_by(2).map(str::to_owned).collect())
+}

@@ -1,0 +1,173 @@
+//! The schema of native policy files.
+
+use serde_json::{Map, Value, json};
+use weir_core::{
+    algorithm::{Bounds, Entry, Form, LIST},
+    domain::key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
+};
+use weir_policy::{
+    file::{FILE_KEYS, NODE_KEYS},
+    limits::{BUCKET_KEYS, LIMIT_KEYS},
+};
+
+use super::{DURATION, choices, described, root, with};
+use crate::readme;
+
+pub fn schema() -> Value {
+    let head = "A policy of Weir in its native format. `weir limits lint` checks what a schema cannot say.";
+    let mut definitions = Map::new();
+    definitions.insert("nodes".to_owned(), nodes());
+    definitions.insert("node".to_owned(), object(properties(NODE_KEYS, of_node), json!(["object", "null"])));
+    definitions.insert("limit".to_owned(), limit());
+    definitions.insert("positional".to_owned(), positional());
+    definitions.insert("duration".to_owned(), duration());
+    definitions.extend(LIST.iter().map(|entry| (entry.name.to_owned(), algorithm(entry))));
+    let file = object(properties(FILE_KEYS, of_file), json!(["object", "null"]));
+    root("Weir policy", head, with(file, json!({ "$defs": definitions })))
+}
+
+fn object(properties: Map<String, Value>, kind: Value) -> Value {
+    json!({ "type": kind, "properties": properties, "additionalProperties": false })
+}
+
+fn properties(keys: &[&str], of: fn(&str) -> Value) -> Map<String, Value> {
+    keys.iter().map(|key| ((*key).to_owned(), of(key))).collect()
+}
+
+fn reference(definition: &str) -> Value {
+    json!({ "$ref": format!("#/$defs/{definition}") })
+}
+
+fn text() -> Value {
+    json!({ "type": ["string", "number"] })
+}
+
+/// One of the values that the reader knows for a key of the file.
+fn choice(key: &str) -> Value {
+    let error = weir_policy::parse(&format!("{key}: '?'"), &Bounds::default()).expect_err("no value").to_string();
+    json!({ "enum": choices(&error, key).unwrap_or_else(|| panic!("{error}")) })
+}
+
+fn of_file(key: &str) -> Value {
+    match key {
+        "domain" => described(text(), "The name by which requests choose this policy. Default: the default domain."),
+        "charge" => described(
+            choice(key),
+            "What a refused request is charged. all_or_nothing (default): nothing. independent: each limit that alone would have \
+             allowed it.",
+        ),
+        "on_store_failure" => {
+            described(choice(key), "What answers while a shared store is unavailable. Default: local.")
+        }
+        "limit_spec" => {
+            described(choice(key), "Whether requests may bring limits of their own. Default: the setting `limit_spec`.")
+        }
+        "anchor" => described(
+            json!({ "type": "integer", "minimum": 1, "maximum": MAX_SEGMENTS }),
+            "How many segments of a key have their states together. Default: 2.",
+        ),
+        "schema" => {
+            described(reference("nodes"), "The first segments of keys. An exact name takes precedence over `*`.")
+        }
+        other => panic!("describe `{other}` here"),
+    }
+}
+
+fn nodes() -> Value {
+    json!({
+        "type": ["object", "null"],
+        "propertyNames": { "minLength": 1, "maxLength": MAX_SEGMENT_BYTES },
+        "additionalProperties": reference("node"),
+    })
+}
+
+fn of_node(key: &str) -> Value {
+    match key {
+        "limits" => {
+            // By what is written, so that an editor tells what is wrong with that form.
+            let item =
+                json!({ "if": { "type": "array" }, "then": reference("positional"), "else": reference("limit") });
+            let is_positional =
+                json!({ "type": "array", "prefixItems": [{ "type": ["number", "string"] }], "minItems": 1 });
+            let list = json!({
+                "type": ["array", "null"],
+                "if": is_positional,
+                "then": reference("positional"),
+                "else": { "items": item },
+            });
+            described(list, "The limits of keys that reach this node.")
+        }
+        "children" => described(reference("nodes"), "The next segments. `*` stands for any name."),
+        "factor" => described(
+            json!({ "type": "number", "minimum": 0 }),
+            "Divides the counts of all limits at and below this node: 0.5 allows twice as much, 0 lifts them.",
+        ),
+        other => panic!("describe `{other}` here"),
+    }
+}
+
+fn positional() -> Value {
+    json!({
+        "description": "[max_burst, count, seconds]: a gcra.",
+        "type": "array",
+        "prefixItems": [{ "type": "integer", "minimum": 0 }, { "type": "integer", "minimum": 1 }, reference("duration")],
+        "minItems": 3,
+        "maxItems": 3,
+    })
+}
+
+fn duration() -> Value {
+    json!({
+        "description": "500us, 250ms, 60s, 5m, 1h, 1d, or whole seconds.",
+        "anyOf": [{ "type": "integer", "minimum": 0 }, { "type": "string", "pattern": DURATION }],
+    })
+}
+
+/// A limit has one algorithm, or it is a bucket of the older form.
+fn limit() -> Value {
+    let mut all = properties(LIMIT_KEYS, of_limit);
+    all.extend(LIST.iter().map(|entry| (entry.name.to_owned(), reference(entry.name))));
+    let number = |name: &str| {
+        described(
+            json!({ "type": "number", "minimum": 0 }),
+            &format!("{name} of a bucket as Sharkey defines it, times in milliseconds."),
+        )
+    };
+    all.extend(BUCKET_KEYS.iter().map(|(spelling, name)| ((*spelling).to_owned(), number(name))));
+    let required = |names: &[&str]| json!({ "required": names });
+    let spellings =
+        |of: &'static str| BUCKET_KEYS.iter().filter(move |(_, name)| *name == of).map(|(spelling, _)| *spelling);
+    let bucket = [required(&["max", "duration"]), required(&["size"])];
+    let bucket: Vec<_> = bucket.into_iter().chain(spellings("min_interval").map(|name| required(&[name]))).collect();
+    let mut forms: Vec<_> = LIST.iter().map(|entry| required(&[entry.name])).collect();
+    forms.push(json!({ "anyOf": bucket }));
+    with(object(all, json!("object")), json!({ "oneOf": forms }))
+}
+
+fn of_limit(key: &str) -> Value {
+    match key {
+        "name" => described(
+            text(),
+            "Its name in answers and metrics. With a name it keeps its counts through any change of its place.",
+        ),
+        "shadow" => described(json!({ "type": "boolean" }), "Whether it is evaluated and counted without refusing."),
+        other => panic!("describe `{other}` here"),
+    }
+}
+
+fn algorithm(entry: &Entry) -> Value {
+    let (readme, parameters) = (readme(entry.name), (entry.parameters)());
+    let schemas = parameters.iter().zip(&readme.meanings).map(|(parameter, meaning)| {
+        let schema = match parameter.form {
+            Form::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Form::Number => json!({ "type": "number" }),
+            Form::Duration => reference("duration"),
+            Form::Switch => json!({ "type": "boolean" }),
+        };
+        (parameter.name.to_owned(), described(schema, meaning))
+    });
+    let required: Vec<_> =
+        parameters.iter().filter(|parameter| parameter.is_required).map(|field| field.name).collect();
+    let schema = with(object(schemas.collect(), json!("object")), json!({ "required": required }));
+    described(schema, &readme.in_short[0])
+}
