@@ -238,11 +238,11 @@ fn checks_are_counted_by_their_transport() {
     client.post("/v1/check_batch", &json!({ "checks": [trade(0), trade(1), { "key": [] }, { "x": 1 }] }));
     let text = server.get("/metrics").1;
     for (domain, transport, outcome, count) in [
-        ("", "http", "allowed", 1.0),
-        ("", "http", "limited", 1.0),
+        ("default", "http", "allowed", 1.0),
+        ("default", "http", "limited", 1.0),
         ("other", "http", "error", 1.0),
-        ("", "http_batch", "allowed", 1.0),
-        ("", "http_batch", "limited", 1.0),
+        ("default", "http_batch", "allowed", 1.0),
+        ("default", "http_batch", "limited", 1.0),
         ("other", "http_batch", "error", 2.0),
     ] {
         let series =

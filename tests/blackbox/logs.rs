@@ -12,7 +12,7 @@ use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
     support::{
-        Server, eventually_async,
+        Server, eventually, eventually_async,
         http::Client,
         requests::{check, peek},
         server::Setup,
@@ -79,7 +79,7 @@ async fn every_reset_is_audited() {
     for headers in [&from_script[..], &from_page] {
         assert_eq!(http.ask("POST /v1/reset", headers, body.as_bytes()).expect("it answers").status, 200);
     }
-    let lines = server.told("reset");
+    let lines = eventually("three lines", || Some(server.told("reset")).filter(|lines| lines.len() >= 3));
     assert!(lines.iter().all(|line| line["level"] == "INFO" && line["target"] == "weir::audit"), "{lines:?}");
     let lines = lines.into_iter().map(|line| {
         let mut line = fields(line);
