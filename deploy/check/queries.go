@@ -21,7 +21,6 @@ import (
 var (
 	scraped   = []string{"job", "instance", "namespace", "pod", "service"}
 	variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$__interval", "1m")
-	prefix    = "weir_"
 )
 
 // What a service shows: the values of each label of each series.
@@ -162,11 +161,8 @@ func (metrics shown) judgeSelector(selector *parser.VectorSelector) error {
 	if selector.Name == "up" {
 		return nil
 	}
-	if !strings.HasPrefix(selector.Name, prefix) {
-		return fmt.Errorf("%q is no metric of this service", selector.Name)
-	}
 	if metrics[selector.Name] == nil {
-		return fmt.Errorf("there is no metric %s", selector.Name)
+		return fmt.Errorf("%q is no metric of this service", selector.Name)
 	}
 	for _, matcher := range selector.LabelMatchers {
 		if matcher.Name == labels.MetricName {

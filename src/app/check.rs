@@ -59,10 +59,10 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
         let wrong = |cause| AppError::SnapshotNotWritable { path: snapshot.display().to_string(), cause };
         errors.extend(snapshot::check_writable(snapshot).err().map(wrong));
     }
-    let policy = if is_set(&settings.limits) {
-        policy::load(settings).map(|loaded| loaded.policy).map_err(AppError::Policy)
-    } else {
-        Ok(Policy::empty())
+    let policy = match policy::is_named(settings) {
+        Ok(true) => policy::load(settings).map(|loaded| loaded.policy).map_err(AppError::Policy),
+        Ok(false) => Ok(Policy::empty()),
+        Err(error) => Err(error),
     };
     match policy {
         Ok(policy) if errors.is_empty() => Ok(Checked {

@@ -11,6 +11,15 @@ use crate::transport::json::Damaged;
 /// Why a service cannot start.
 #[derive(Debug, Error)]
 pub enum AppError {
+    /// There is no policy, and nothing says that there should be none.
+    #[error(
+        "no policy: name its file or directory by --limits PATH, WEIR_LIMITS or the setting `limits`. To serve without one, which \
+         allows every check that brings no limits of its own, use --allow-all, WEIR_ALLOW_ALL=true or the setting `allow_all`"
+    )]
+    NoPolicy,
+    /// There is a policy, and also the setting for having none.
+    #[error("allow_all is set, and so is limits ({0}): unset one of them")]
+    PolicyAndNone(String),
     /// The policy is not valid.
     #[error("{0}")]
     Policy(Problems),

@@ -74,14 +74,14 @@ impl App {
     /// # Errors
     /// [`AppError`] names the cause.
     pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
-        let has_policy = !settings.limits.as_os_str().is_empty();
+        let has_policy = policy::is_named(&settings)?;
         let metrics = Metrics::with_settings(&settings.metrics);
         // Also without a policy, which has no files then: SIGHUP would end a process that does not listen to it.
         let reload = Reload::new("limits", watch(&settings.limits), metrics.read_timeouts("limits"));
         let Loaded { policy, empty, hash, .. } = if has_policy {
             load(&settings).map_err(AppError::Policy)?
         } else {
-            warn!("no limits are configured: everything in the default domain is allowed (set `limits`)");
+            warn!("no policy (allow_all): every check in the default domain that brings no limits is allowed");
             Loaded::nothing(&settings.policy_rules())
         };
         metrics.policy_loaded();

@@ -7,6 +7,7 @@ use weir_policy::{Diff, Loaded, Policy};
 use weir_settings::Problems;
 use weir_store::AnyStore;
 
+use super::AppError;
 use crate::{config::Settings, limiter::Limiter};
 
 /// The policy as it was loaded last.
@@ -14,6 +15,18 @@ pub struct PolicyInForce {
     pub limiter: Arc<Limiter<AnyStore>>,
     /// The files that held nothing then.
     pub empty: Vec<PathBuf>,
+}
+
+/// Whether these settings name a policy.
+///
+/// # Errors
+/// Without one the settings must say that everything is to be allowed; that is no more than a policy forgotten otherwise.
+pub fn is_named(settings: &Settings) -> Result<bool, AppError> {
+    match (settings.limits.as_os_str().is_empty(), settings.allow_all) {
+        (true, false) => Err(AppError::NoPolicy),
+        (false, true) => Err(AppError::PolicyAndNone(settings.limits.display().to_string())),
+        (is_none, _) => Ok(!is_none),
+    }
 }
 
 /// Loads the policy of these settings, and logs what a person should know of it.

@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use weir_core::domain::time::parse_duration;
+use weir_core::domain::{Micros, time::parse_duration};
 
-use super::{CommandResult, Failure, NO, block_on, client::Client, out::say, render::Decided};
+use super::{CommandResult, Failure, NO, block_on, client::Client, hint, out::say, render::Decided};
 use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 
 /// Check whether a request is allowed, and charge it
 ///
-/// The key is a path, root first: `weir check user alex trade`. Exit code 0: allowed; 1: refused; 2: an error. A cost of 0
-/// peeks; a negative cost refunds.
+/// The key is a path, root first: `weir check user alex trade`. A cost of 0 is a preview, which charges nothing; a negative cost
+/// is a refund. Exit code 0: allowed, also where no limit applies, which is a warning; 1: refused; 2: an error.
 #[derive(Args)]
 pub struct Check {
     /// The key's segments, root first
@@ -21,14 +21,14 @@ pub struct Check {
     #[arg(long, default_value = "")]
     domain: String,
     /// Units to charge
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = parse_cost)]
     cost: i64,
     /// Divides the limits: 0.5 allows twice as much, 0 is unlimited
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true, value_parser = parse_factor)]
     factor: Option<f64>,
     /// Longest wait to accept from shaping limits
-    #[arg(long, value_name = "TIME")]
-    max_wait: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    max_wait: Option<Micros>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -38,21 +38,32 @@ pub struct Check {
 
 impl Check {
     pub fn run(self) -> CommandResult {
-        let max_wait = self.max_wait.as_deref().map(parse_duration).transpose().map_err(Failure)?;
+        hint::check_expansion(&self.key)?;
         let request = CheckRequest {
             domain: self.domain,
             key: self.key,
             cost: Some(self.cost),
             factor: self.factor,
-            max_wait: max_wait.map(|micros| prost_types::Duration {
+            max_wait: self.max_wait.map(|micros| prost_types::Duration {
                 seconds: micros / 1_000_000,
                 nanos: (micros % 1_000_000 * 1_000) as i32,
             }),
             ..Default::default()
         };
+        let (domain, key) = (request.domain.clone(), request.key.clone());
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
-            self.client.call(service.check(request)).await
+            let answer = match service.check(request).await {
+                Ok(answer) => answer.into_inner(),
+                Err(status) => {
+                    let hint = hint::after(&status, &mut service, &domain, &key).await;
+                    return Err(Failure(self.client.failure(&status).0 + hint.as_deref().unwrap_or_default()));
+                }
+            };
+            if answer.levels.is_empty() && self.factor != Some(0.0) {
+                hint::warn_of_unlimited(&mut service, &domain, &key).await;
+            }
+            Ok(answer)
         })?;
         let decided = Decided::from(answer);
         if self.json {
@@ -62,4 +73,12 @@ impl Check {
         }
         Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }
+}
+
+fn parse_cost(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a cost; write a whole number from -2^32 to 2^32"))
+}
+
+fn parse_factor(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a factor; write a number from 0, such as 0.5"))
 }

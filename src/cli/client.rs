@@ -1,6 +1,6 @@
 //! The client of the commands that call a service.
 
-use std::future::Future;
+use std::sync::OnceLock;
 
 use clap::Args;
 use hyper::header::HeaderValue;
@@ -12,7 +12,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use weir_server::dial::Options;
+use weir_server::dial::{Destination, Options};
 
 use super::Failure;
 
@@ -20,7 +20,13 @@ use super::Failure;
 pub struct Client {
     #[command(flatten)]
     options: Options,
+    /// The service, once it was connected to.
+    #[arg(skip)]
+    destination: OnceLock<Destination>,
 }
+
+/// How tonic begins what it says of an answer without a gRPC status.
+const NOT_GRPC: &str = "grpc-status header missing";
 
 /// A service to which every call carries the token.
 pub type Service = InterceptedService<Channel, ByToken>;
@@ -45,6 +51,7 @@ impl Client {
     /// A connection to the service.
     pub async fn connect(&self) -> Result<Service, Failure> {
         let (destination, token) = (self.options.destination()?, ByToken(self.options.authorization()?));
+        let destination = self.destination.get_or_init(|| destination);
         // The scheme here is for the library, which leaves encryption to the connector; what calls carry is the origin's.
         let endpoint = Endpoint::try_from(format!("http://{}", destination.authority()))?
             .origin(format!("{}://{}", destination.scheme(), destination.authority()).parse()?)
@@ -62,17 +69,23 @@ impl Client {
         Ok(InterceptedService::new(channel, token))
     }
 
-    /// Waits for a call, as long as was asked for.
-    pub async fn call<T>(&self, call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, Failure> {
-        match call.await {
-            Ok(response) => Ok(response.into_inner()),
-            Err(status) => {
-                let code = status.code();
-                // The cause of a broken connection, such as a rejected certificate, is not in the message.
-                let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);
-                let inner = std::error::Error::source(&status).filter(|_| broken).map(cause);
-                Err(Failure(format!("{} ({code:?})", inner.as_deref().unwrap_or(status.message()))))
-            }
+    /// Why a call failed.
+    pub fn failure(&self, status: &Status) -> Failure {
+        let code = status.code();
+        if let Some(told) = self.destination.get().and_then(Destination::unexpected) {
+            return Failure(told.to_owned());
+        }
+        if status.message().starts_with(NOT_GRPC) {
+            return Failure(
+                "an HTTP server answers there, and not gRPC: by default the gRPC port is 8081, and HTTP is 8080"
+                    .to_owned(),
+            );
+        }
+        // The cause of a broken connection, such as a rejected certificate, is not in the message.
+        let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);
+        match std::error::Error::source(status).filter(|_| broken) {
+            Some(error) => Failure(cause(error)),
+            None => Failure(format!("{} ({code:?})", status.message())),
         }
     }
 }

@@ -12,7 +12,7 @@ use weir_core::{
 };
 use weir_policy::{Domain, Rules, tree::Found};
 
-use super::{CommandResult, Failure, out::say};
+use super::{CommandResult, Failure, hint, out::say};
 
 /// Explain which limits apply to a key, and why
 #[derive(Args)]
@@ -38,17 +38,13 @@ pub struct Explain {
 
 impl Explain {
     pub fn run(self) -> CommandResult {
+        hint::check_expansion(&self.key)?;
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let rules = Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() };
         let policy = weir_policy::load(&self.path, &rules)?.policy;
         let Some(domain) = policy.domain(&self.domain) else {
-            let mut known: Vec<_> = policy.domains().map(|domain| format!("`{}`", domain.name)).collect();
-            known.sort();
-            return Err(Failure(format!(
-                "no file defines the domain `{}`; there are {}",
-                self.domain,
-                known.join(", ")
-            )));
+            let known = hint::domains(&self.domain, &policy.domains_near(&self.domain));
+            return Err(Failure(format!("no file defines the domain `{}`{known}", self.domain)));
         };
         if let Some(descriptors) = &domain.descriptors {
             return descriptors::explain(domain, descriptors, &self.key, self.json);
@@ -59,6 +55,9 @@ impl Explain {
             say(self.as_json(domain, &steps))?;
         } else {
             self.print(domain, &steps)?;
+        }
+        if !domain.is_matched(&key) {
+            eprintln!("weir: warning: {}", hint::unlimited(&self.key, Some(&domain.near(&self.key))));
         }
         Ok(ExitCode::SUCCESS)
     }

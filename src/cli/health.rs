@@ -27,8 +27,9 @@ impl Health {
         let request = HealthCheckRequest { service: self.service };
         let answer = block_on(async {
             let mut service = HealthClient::new(self.client.connect().await?);
-            self.client.call(service.check(request)).await
-        })?;
+            service.check(request).await.map_err(|status| self.client.failure(&status))
+        })?
+        .into_inner();
         let name = answer.status().as_str_name();
         if self.json {
             say(serde_json::json!({ "status": name }))?;

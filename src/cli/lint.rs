@@ -19,6 +19,9 @@ use super::{CommandResult, Failure, NO, out::say};
 pub struct Lint {
     /// A policy file, or a directory of them
     path: PathBuf,
+    /// What a shell makes of an unquoted `*`
+    #[arg(hide = true)]
+    more: Vec<PathBuf>,
     /// Compare with this older policy: print which counts the change would forget, and which limits keep theirs
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
@@ -41,6 +44,12 @@ pub struct Lint {
 
 impl Lint {
     pub fn run(self) -> CommandResult {
+        if let Some(second) = self.more.first() {
+            let (first, second) = (self.path.display(), second.display());
+            return Err(Failure(format!(
+                "lint takes one file or one directory, not `{first}` and `{second}`: name their directory"
+            )));
+        }
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let (merge_domains, require_end_marker) = (self.merge_domains, self.require_end_marker);
         let rules = Rules { bounds, merge_domains, require_end_marker, ..Rules::default() };

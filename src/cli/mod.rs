@@ -2,9 +2,11 @@
 
 mod check;
 mod client;
+mod completions;
 mod config;
 mod explain;
 mod health;
+mod hint;
 mod lint;
 mod migrate;
 mod out;
@@ -18,7 +20,12 @@ mod signals;
 pub mod simulate;
 mod token;
 
-use std::{env, fmt::Display, path::PathBuf, process::ExitCode};
+use std::{
+    env,
+    fmt::Display,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -26,10 +33,13 @@ use crate::config::{ConfigError, Flags, Places, Settings};
 
 /// A rate-limit service: nested limits, decided exactly, over gRPC.
 ///
-/// Without a command: `weir serve`, with the settings in config/weir.yaml where there is such a file.
+/// Without a command: `weir serve`, with the settings in config/weir.yaml if there is such a file.
 #[derive(Parser)]
 #[command(name = "weir", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Cli {
+    #[command(flatten)]
+    serve: serve::Serve,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -53,6 +63,7 @@ enum Command {
     /// Import configuration from another service
     #[command(subcommand)]
     Migrate(Migrate),
+    Completions(completions::Completions),
 }
 
 #[derive(Subcommand)]
@@ -72,7 +83,7 @@ enum Migrate {
 }
 
 /// Where the settings of a service come from: a file, the environment, flags.
-#[derive(Args, Default)]
+#[derive(Args)]
 struct SettingsArgs {
     /// The settings file
     #[arg(long, value_name = "FILE", env = "WEIR_CONFIG")]
@@ -80,6 +91,9 @@ struct SettingsArgs {
     /// The policy: a YAML file or a directory of them
     #[arg(long, value_name = "PATH")]
     limits: Option<PathBuf>,
+    /// Serve without a policy: every check that brings no limits of its own is allowed
+    #[arg(long, conflicts_with = "limits")]
+    allow_all: bool,
     /// The store: memory, redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -87,7 +101,7 @@ struct SettingsArgs {
 
 impl SettingsArgs {
     fn load(self) -> Result<(Settings, Places), ConfigError> {
-        let flags = Flags { limits: self.limits, store: self.store };
+        let flags = Flags { limits: self.limits, allow_all: self.allow_all, store: self.store };
         Settings::load_with_places(self.config.as_deref(), variables(), &flags)
     }
 }
@@ -97,8 +111,9 @@ const QUICK_START: &str = "config/weir.yaml";
 
 /// Runs the command that the arguments name. Exit codes: 0 yes, 1 no (refused, not serving), 2 an error.
 pub fn run() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        None => serve::Serve::quick_start(Some(PathBuf::from(QUICK_START)).filter(|path| path.is_file())).run(),
+    let Cli { serve, command } = Cli::parse();
+    let outcome = match command {
+        None => serve.or_configured_by(Path::new(QUICK_START)).run(),
         Some(Command::Serve(command)) => command.run(),
         Some(Command::Check(command)) => command.run(),
         Some(Command::Reset(command)) => command.run(),
@@ -109,6 +124,7 @@ pub fn run() -> ExitCode {
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
         Some(Command::Schema(command)) => command.run(),
         Some(Command::Simulate(command)) => command.run(),
+        Some(Command::Completions(command)) => command.run(),
         Some(Command::Migrate(Migrate::EnvoyRatelimit(command))) => command.run(),
     };
     match outcome {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, block_on, client::Client, out::say};
+use super::{CommandResult, block_on, client::Client, hint, out::say};
 use crate::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
 
 /// Reset a key: forget its counts
@@ -28,19 +28,29 @@ pub struct Reset {
 
 impl Reset {
     pub fn run(self) -> CommandResult {
-        let path = self.key.join(" / ");
+        hint::check_expansion(&self.key)?;
+        let (domain, key, path) = (self.domain.clone(), self.key.clone(), self.key.join(" / "));
         let request = ResetRequest { domain: self.domain, key: self.key, subtree: self.subtree };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
-            self.client.call(service.reset(request)).await
+            let answer = service.reset(request).await.map_err(|status| self.client.failure(&status))?.into_inner();
+            if !answer.existed && !self.subtree {
+                hint::warn_of_unlimited(&mut service, &domain, &key).await;
+            }
+            Ok(answer)
         })?;
         if self.json {
             say(serde_json::json!({ "existed": answer.existed, "scanned": answer.scanned }))?;
         } else {
-            let below = if self.subtree { " and every key below it" } else { "" };
-            let existed = if answer.existed { "it had state" } else { "it had no state of its own" };
             let scanned = if answer.scanned { "; keys written meanwhile may remain" } else { "" };
-            say(format_args!("reset {path}{below}; {existed}{scanned}"))?;
+            match (answer.existed, self.subtree) {
+                (true, false) => say(format_args!("reset {path}; it had state"))?,
+                (false, false) => say(format_args!("nothing to reset: {path} had no state"))?,
+                (existed, true) => {
+                    let existed = if existed { "it had state" } else { "it had no state of its own" };
+                    say(format_args!("reset {path} and every key below it; {existed}{scanned}"))?;
+                }
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,11 +1,6 @@
 //! `weir serve`
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{path::Path, process::ExitCode, time::Duration};
 
 use clap::Args;
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
@@ -37,10 +32,10 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// The default command.
-    pub fn quick_start(config: Option<PathBuf>) -> Self {
-        let config = env::var_os("WEIR_CONFIG").map(PathBuf::from).or(config);
-        Self { settings: SettingsArgs { config, ..SettingsArgs::default() }, start_empty: false }
+    /// The same, with the settings in this file if none is named and there is such a file.
+    pub fn or_configured_by(mut self, config: &Path) -> Self {
+        self.settings.config = self.settings.config.or_else(|| config.is_file().then(|| config.to_owned()));
+        self
     }
 
     pub fn run(self) -> CommandResult {

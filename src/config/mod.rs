@@ -2,17 +2,13 @@
 //! then flags.
 
 mod bounds;
+mod flags;
 mod source;
 mod store;
 
 use std::path::{Path, PathBuf};
 
-use figment::{
-    Figment, Profile,
-    error::Kind,
-    providers::Serialized,
-    value::{Dict, Value},
-};
+use figment::{Figment, Profile, error::Kind, providers::Serialized, value::Value};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -22,8 +18,7 @@ use weir_server::ShutdownSettings;
 use weir_settings::{Problems, Time, suggest};
 use weir_store::StoreSettings;
 
-pub use self::source::Places;
-use self::source::Values;
+pub use self::{flags::Flags, source::Places};
 use crate::{
     auth::AuthSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
@@ -34,8 +29,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// The policy: a file or a directory. Empty: none, so that everything passes.
+    /// The policy: a file or a directory. Empty: none, which `allow_all` must permit.
     pub limits: PathBuf,
+    /// Serves without a policy.
+    pub allow_all: bool,
     /// How often the policy's files are looked at.
     pub limits_poll: Time,
     /// Whether each policy file must end with a line `...`.
@@ -68,6 +65,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             limits: PathBuf::new(),
+            allow_all: false,
             limits_poll: Time(500_000),
             limits_require_end_marker: false,
             limit_spec: LimitSpecRule::default(),
@@ -94,15 +92,6 @@ pub enum LimitSpecRule {
     Allow,
     /// The request is rejected.
     Deny,
-}
-
-/// Settings from flags, which take precedence over all others.
-#[derive(Clone, Debug, Default)]
-pub struct Flags {
-    /// `--limits`.
-    pub limits: Option<PathBuf>,
-    /// `--store`.
-    pub store: Option<String>,
 }
 
 /// Why there are no settings.
@@ -170,21 +159,6 @@ impl Settings {
             require_end_marker: self.limits_require_end_marker,
             denies_specs: self.limit_spec == LimitSpecRule::Deny,
         }
-    }
-}
-
-impl Flags {
-    fn values(&self, places: &mut Places) -> Values {
-        let mut dict = Dict::new();
-        if let Some(limits) = &self.limits {
-            places.set("limits", "--limits");
-            dict.insert("limits".to_owned(), Value::from(limits.to_string_lossy().into_owned()));
-        }
-        if let Some(store) = &self.store {
-            places.set("store.url", "--store");
-            dict.insert("store".to_owned(), Value::from(Dict::from([("url".to_owned(), Value::from(store.clone()))])));
-        }
-        Values(dict)
     }
 }
 

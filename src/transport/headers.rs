@@ -27,6 +27,8 @@ pub struct Quota<'a> {
     pub window: Micros,
     /// What it decided.
     pub decision: &'a Decision,
+    /// The units that were asked for.
+    pub cost: i64,
 }
 
 impl Quota<'_> {
@@ -36,10 +38,11 @@ impl Quota<'_> {
         match style {
             HeaderStyle::Off => Headers::new(),
             HeaderStyle::Draft11 => {
-                let (name, window, left) = (string(self.name), whole_seconds(self.window).max(1), self.seconds_left());
+                let (name, window) = (string(self.name), whole_seconds(self.window).max(1));
+                let next = self.seconds_to_next_unit().map(|seconds| format!(";t={seconds}")).unwrap_or_default();
                 smallvec![
                     ("ratelimit-policy", format!("{name};q={limit};w={window}")),
-                    ("ratelimit", format!("{name};r={remaining};t={left}")),
+                    ("ratelimit", format!("{name};r={remaining}{next}")),
                 ]
             }
             HeaderStyle::Ratelimit => smallvec![
@@ -56,8 +59,13 @@ impl Quota<'_> {
         self.seconds_to_retry().map(|seconds| ("retry-after", seconds.to_string()))
     }
 
-    /// When it is worth to look again, in whole seconds: on a refusal when the request would pass (the same as `Retry-After`),
-    /// else when the key is as if never seen.
+    /// The time to the next unit where nothing is left, as far as the decision tells it: a refusal of one unit does.
+    fn seconds_to_next_unit(&self) -> Option<u64> {
+        self.seconds_to_retry().filter(|_| self.cost == 1 && self.decision.remaining == 0)
+    }
+
+    /// `RateLimit-Reset` in whole seconds: on a refusal until the request would pass (the same as `Retry-After`), else until the
+    /// key is as if never seen.
     fn seconds_left(&self) -> u64 {
         self.seconds_to_retry().unwrap_or_else(|| whole_seconds(self.decision.reset_after))
     }
@@ -111,7 +119,7 @@ mod tests {
     use super::*;
 
     fn headers_of(style: HeaderStyle, name: &str, window: Micros, decision: Decision) -> String {
-        let quota = Quota { name, window, decision: &decision };
+        let quota = Quota { name, window, decision: &decision, cost: 1 };
         let lines = quota.headers(style).into_iter().chain(quota.retry_after());
         lines.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("\n")
     }
@@ -119,11 +127,14 @@ mod tests {
     #[test]
     fn the_two_fields_of_draft_eleven() {
         let pass = Decision::pass(100, 50, 29_000_001);
-        let expected = "ratelimit-policy: \"api\";q=100;w=60\nratelimit: \"api\";r=50;t=30";
+        let expected = "ratelimit-policy: \"api\";q=100;w=60\nratelimit: \"api\";r=50";
         assert_eq!(headers_of(HeaderStyle::Draft11, "api", 60 * SECOND, pass), expected);
         let refuse = Decision::refuse(100, 0, Some(1), 60 * SECOND);
         let expected = "ratelimit-policy: \"api\";q=100;w=1\nratelimit: \"api\";r=0;t=1\nretry-after: 1";
         assert_eq!(headers_of(HeaderStyle::Draft11, "api", 1, refuse), expected);
+        // When one unit comes is not told by when several do.
+        let quota = Quota { name: "api", window: SECOND, decision: &refuse, cost: 2 };
+        assert_eq!(quota.headers(HeaderStyle::Draft11)[1].1, "\"api\";r=0");
     }
 
     #[test]
@@ -153,7 +164,7 @@ mod tests {
         let never = Decision::refuse(10, 4, None, 6 * SECOND);
         for (style, expected) in [
             (HeaderStyle::Off, ""),
-            (HeaderStyle::Draft11, "ratelimit-policy: \"x\";q=10;w=10\nratelimit: \"x\";r=4;t=6"),
+            (HeaderStyle::Draft11, "ratelimit-policy: \"x\";q=10;w=10\nratelimit: \"x\";r=4"),
             (HeaderStyle::Ratelimit, "ratelimit-limit: 10\nratelimit-remaining: 4\nratelimit-reset: 6"),
             (HeaderStyle::XRatelimit, "x-ratelimit-remaining: 4\nx-ratelimit-clear: 6.000"),
         ] {

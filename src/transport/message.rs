@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::fields::{Fields, Value};
 use crate::{
     limiter::Invalid,
-    proto::{self, LimitSpec, ResetRequest},
+    proto::{self, LimitSpec, ResetRequest, SuggestRequest},
 };
 
 /// Most fields of a check, and of the limits that it brings, on the wire; twice what a valid one can have. Two bytes on
@@ -135,8 +135,20 @@ pub fn batch(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]> + Clone, Invali
 /// # Errors
 /// [`Invalid`] with [`UNREADABLE`].
 pub fn reset(bytes: &[u8]) -> Result<ResetRequest, Invalid> {
+    read(bytes)
+}
+
+/// Reads a `SuggestRequest`.
+///
+/// # Errors
+/// [`Invalid`] with [`UNREADABLE`].
+pub fn suggest(bytes: &[u8]) -> Result<SuggestRequest, Invalid> {
+    read(bytes)
+}
+
+fn read<M: Message + Default>(bytes: &[u8]) -> Result<M, Invalid> {
     let bounded = Fields::new(bytes).count_up_to(MAX_FIELDS).is_some_and(|fields| fields <= MAX_FIELDS);
-    let read = if bounded { ResetRequest::decode(bytes).ok() } else { None };
+    let read = if bounded { M::decode(bytes).ok() } else { None };
     read.ok_or_else(unreadable)
 }
 

@@ -26,6 +26,8 @@ pub mod path {
     pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
     /// Forget a key.
     pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
+    /// What is near to a key.
+    pub const SUGGEST: &str = "/weir.v1.RateLimiter/Suggest";
     /// Envoy's rate limit call.
     pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     /// Health check.
@@ -46,6 +48,7 @@ pub fn access_of_call(called: &str) -> Access {
     match called {
         path::CHECK | path::CHECK_BATCH | path::CHECK_STREAM | path::SHOULD_RATE_LIMIT => Access::Role(Role::Check),
         path::RESET => Access::Role(Role::Reset),
+        path::SUGGEST => Access::Role(Role::Metrics),
         health if health.starts_with(path::HEALTH) => Access::Open,
         _ => Access::Known,
     }

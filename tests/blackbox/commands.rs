@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Server, finish, run, weir};
+use crate::support::{Server, finish, run, server::Setup, weir};
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[2, 1, 86400]] } } } }";
 
@@ -30,7 +30,10 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
     assert_eq!((unlimited.code, unlimited.out.as_str()), (0, "allowed: no limit applies\n"));
 
     for (args, told) in [
-        (&["check", "user", "alex", "--domain", "nowhere"][..], "no policy defines the domain `nowhere` (NotFound)"),
+        (
+            &["check", "user", "alex", "--domain", "nowhere"][..],
+            "no policy defines the domain `nowhere` (NotFound); did you mean the default domain (without --domain)?\n",
+        ),
         (&["check", "user", ""], "segment 1 is empty (InvalidArgument)"),
         (&["check", "user", "--cost", "4294967297"], "a cost is -2^32 to 2^32"),
         (&["check", "user", "--factor=-1"], "a factor is a number from 0"),
@@ -40,6 +43,53 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
         let failed = server.run(args);
         assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{args:?}");
         assert!(failed.err.contains(told), "{args:?}: {}", failed.err);
+    }
+}
+
+#[test]
+fn a_key_that_meets_no_limit_is_a_warning_with_what_may_have_been_meant() {
+    let policy =
+        "schema: { user: { children: { '*': { limits: [2, 1, 9], children: { trade: { limits: [2, 1, 9] } } } } } }";
+    let server = Server::with_policy(policy);
+    let all = "; limits apply to `user *`, `user * trade`\n";
+    for (key, hint) in [
+        (&["usr", "alex", "trade"][..], "`usr alex trade`; did you mean `user alex trade`?\n"),
+        (&["user/alex/trade"], "`user/alex/trade`: each segment is an argument; did you mean `user alex trade`?\n"),
+        (&["user"], &format!("`user`{all}")),
+        (&["every one"], &format!("`'every one'`{all}")),
+    ] {
+        for more in [&[][..], &["--json"]] {
+            let checked = server.run(&[&["check"], key, more].concat());
+            assert_eq!((checked.code, checked.err), (0, format!("weir: warning: no limit applies to {hint}")));
+        }
+        let reset = server.run(&[&["reset"], key].concat());
+        assert_eq!((reset.code, reset.out), (0, format!("nothing to reset: {} had no state\n", key.join(" / "))));
+        assert_eq!(reset.err, format!("weir: warning: no limit applies to {hint}"));
+    }
+    let lifted = server.run(&["check", "user", "alex", "--factor", "0"]);
+    assert_eq!((lifted.code, lifted.err.as_str()), (0, ""));
+    let known = server.run(&["reset", "user", "berta"]);
+    assert_eq!((known.out.as_str(), known.err.as_str()), ("nothing to reset: user / berta had no state\n", ""));
+
+    let unlimited = Server::with_policy("schema: {}").run(&["check", "a"]);
+    assert_eq!(unlimited.err, "weir: warning: no limit applies to `a`: its domain has no limits\n");
+}
+
+#[test]
+fn an_unknown_domain_is_an_error_with_those_that_are_defined() {
+    let setup = Setup::new();
+    for domain in ["shop", "web"] {
+        std::fs::write(setup.path(&format!("{domain}.yaml")), format!("domain: {domain}\nschema: {{}}\n"))
+            .expect("written");
+    }
+    let files = setup.dir.path().to_owned();
+    let server = setup.limits(files).start();
+    for (domain, told) in
+        [("shpo", "; did you mean --domain shop?\n"), ("elsewhere", "; there are --domain shop, --domain web\n")]
+    {
+        let unknown = server.run(&["check", "a", "--domain", domain]);
+        assert_eq!(unknown.code, 2);
+        assert_eq!(unknown.err, format!("weir: no policy defines the domain `{domain}` (NotFound){told}"));
     }
 }
 
@@ -77,11 +127,11 @@ fn check_prints_json_as_simulate_does() {
 fn reset_forgets_a_key_and_tells_whether_it_was_known() {
     let server = Server::with_policy(POLICY);
     for (args, told, existed) in [
-        (&["reset", "user", "alex"][..], "reset user / alex; it had no state of its own\n", false),
+        (&["reset", "user", "alex"][..], "nothing to reset: user / alex had no state\n", false),
         (&["reset", "user", "alex"], "reset user / alex; it had state\n", true),
         (&["reset", "user", "--subtree"], "reset user and every key below it; it had no state of its own\n", false),
     ] {
-        if told != "reset user / alex; it had no state of its own\n" {
+        if told != "nothing to reset: user / alex had no state\n" {
             assert_eq!(server.run(&["check", "user", "alex", "--cost", "3"]).code, 0);
             assert_eq!(server.run(&["check", "user", "alex"]).code, 1);
         }
@@ -121,11 +171,106 @@ fn commands_say_when_no_service_is_there() {
 }
 
 #[test]
+fn without_a_policy_nothing_is_served_unless_that_is_wanted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let policy = dir.path().join("limits.yaml");
+    std::fs::write(&policy, POLICY).expect("written");
+    let tried = |arguments: &[&str], variables: &[(&str, &str)]| {
+        finish(weir().current_dir(&dir).args(arguments).envs(variables.iter().copied()))
+    };
+    for arguments in [&[][..], &["serve"], &["config", "check"], &["--store", "memory"]] {
+        let refused = tried(arguments, &[]);
+        assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{arguments:?}");
+        for told in ["weir: no policy: ", "--limits PATH", "--allow-all"] {
+            assert!(refused.err.contains(told), "{arguments:?}: {told}: {}", refused.err);
+        }
+    }
+    let both = [("WEIR_LIMITS", policy.to_str().expect("a path")), ("WEIR_ALLOW_ALL", "true")];
+    let refused = tried(&["serve"], &both);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("weir: allow_all is set, and so is limits ("), "{}", refused.err);
+    assert_eq!(tried(&["serve", "--allow-all", "--limits", "limits.yaml"], &[]).code, 2);
+    // Flags override both.
+    let allowed = tried(&["config", "check", "--allow-all"], &both[..1]);
+    assert!(allowed.out.contains("policy          1 domains, 0 limits\n"), "{allowed:?}");
+    let limited = tried(&["config", "check", "--limits", "limits.yaml"], &both[1..]);
+    assert!(limited.out.contains("policy          1 domains, 1 limits\n"), "{limited:?}");
+}
+
+#[test]
+fn the_http_port_is_told_apart() {
+    let server = Server::with_policy(POLICY);
+    for command in [&["check", "a"][..], &["reset", "a"], &["health"]] {
+        let failed = run(&[command, &["--addr", &server.http]].concat());
+        assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{command:?}");
+        assert!(failed.err.contains("an HTTP server answers there, and not gRPC"), "{command:?}: {}", failed.err);
+    }
+}
+
+#[test]
+fn a_star_that_a_shell_has_replaced_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["a.yaml", "b.yaml", ".hidden"] {
+        std::fs::write(dir.path().join(name), POLICY).expect("written");
+    }
+    for (command, told) in [
+        (&["check", "user", "a.yaml", "b.yaml"][..], "the shell replaces an unquoted `*`"),
+        (&["reset", "user", "a.yaml", "b.yaml", "trade"], "the shell replaces an unquoted `*`"),
+        (&["limits", "explain", "a.yaml", "user", "a.yaml", "b.yaml"], "the shell replaces an unquoted `*`"),
+        (&["limits", "lint", "a.yaml", "b.yaml"], "lint takes one file or one directory, not `a.yaml` and `b.yaml`"),
+    ] {
+        let refused = finish(weir().current_dir(&dir).args(command));
+        assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{command:?}");
+        assert!(refused.err.contains(told), "{command:?}: {}", refused.err);
+    }
+    let meant = finish(weir().current_dir(&dir).args(["limits", "explain", "a.yaml", "user", "b.yaml"]));
+    assert_eq!(meant.code, 0, "{}", meant.err);
+}
+
+#[test]
+fn an_argument_of_the_wrong_kind_is_told_with_what_would_be_right() {
+    for (arguments, told) in [
+        (&["check", "a", "--cost", "abc"][..], "'--cost <COST>': `abc` is not a cost; write a whole number"),
+        (&["check", "a", "--cost", "1.5"], "`1.5` is not a cost"),
+        (&["check", "a", "--factor", "half"], "'--factor <FACTOR>': `half` is not a factor; write a number from 0"),
+        (&["check", "a", "--max-wait", "soon"], "'--max-wait <TIME>': `soon` is not a duration; write 500us"),
+        (&["check", "a", "--addr", "localhost"], "`localhost` has no port; write localhost:8081"),
+        (&["check", "a", "--addr", "grpc://localhost:8081"], "`grpc://` is not a scheme"),
+        (
+            &["serve", "--allow-all", "--store", "localhost:6379"],
+            "`localhost:6379` has no scheme; for a Redis server write",
+        ),
+    ] {
+        let wrong = run(arguments);
+        assert_eq!((wrong.code, wrong.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(wrong.err.contains(told), "{arguments:?}: {}", wrong.err);
+    }
+}
+
+#[test]
+fn shells_complete_commands_and_options() {
+    for (shell, told) in [
+        ("bash", "complete -F _weir"),
+        ("zsh", "#compdef weir"),
+        ("fish", "complete -c weir"),
+        ("powershell", "Register-ArgumentCompleter"),
+        ("elvish", "edit:completion"),
+    ] {
+        let script = run(&["completions", shell]);
+        assert_eq!((script.code, script.err.as_str()), (0, ""), "{shell}");
+        for told in [told, "explain", "max-wait"] {
+            assert!(script.out.contains(told), "{shell}: {told}");
+        }
+    }
+    assert_eq!(run(&["completions", "nushell"]).code, 2);
+}
+
+#[test]
 fn every_command_helps() {
     let client = ["--addr", "--timeout", "--json"];
     let cases: [(&[&str], &[&str]); 11] = [
         (&[], &["serve", "check", "reset", "health", "limits", "simulate", "migrate"]),
-        (&["serve"], &["--config", "--limits", "--store", "SIGHUP"]),
+        (&["serve"], &["--config", "--limits", "--allow-all", "--store", "SIGHUP"]),
         (&["check"], &["<KEY>...", "--domain", "--cost", "--factor", "--max-wait"]),
         (&["reset"], &["<KEY>...", "--domain", "--subtree"]),
         (&["health"], &["--service"]),

@@ -15,7 +15,8 @@ fn config_check_says_what_would_be_in_force_or_why_nothing_would() {
     let path = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
     std::fs::write(path("limits.yaml"), POLICY).expect("written");
     let checked = |settings: &str| {
-        std::fs::write(path("weir.yaml"), settings).expect("written");
+        let limits = if settings.contains("limits:") { "" } else { "\nlimits: limits.yaml" };
+        std::fs::write(path("weir.yaml"), format!("{settings}{limits}")).expect("written");
         run(&["config", "check", &path("weir.yaml")])
     };
     let good = checked("limits: limits.yaml\nstore: { url: 'redis://:geheim@nowhere', max_keys: 5000000 }");

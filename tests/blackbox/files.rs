@@ -133,7 +133,7 @@ fn no_start_waits_for_a_fifo_and_each_file_has_a_bound() {
     ] {
         let refused = |told: &str| {
             let mut serve = weir();
-            serve.arg("serve").env(name, path).envs(with);
+            serve.arg("serve").env("WEIR_ALLOW_ALL", (name != "WEIR_LIMITS").to_string()).env(name, path).envs(with);
             let run = finish(&mut serve);
             assert_eq!(run.code, 2, "{name}: {run:?}");
             assert!(run.err.contains(path) && run.err.contains(told), "{name}: {told} is not told: {}", run.err);

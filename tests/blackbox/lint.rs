@@ -302,9 +302,10 @@ fn explain_says_what_it_cannot_explain() {
     let free = run(&["limits", "explain", &file, "group", "--domain", "api"]);
     assert_eq!(free.code, 0);
     assert!(free.out.contains("no limit on the path: everything is allowed"), "{}", free.out);
+    assert!(free.err.starts_with("weir: warning: no limit applies to `group`; limits apply to `"), "{}", free.err);
     let unknown = run(&["limits", "explain", &file, "user"]);
     assert_eq!(unknown.code, 2);
-    assert!(unknown.err.contains("no file defines the domain ``; there are `api`"), "{}", unknown.err);
+    assert!(unknown.err.contains("no file defines the domain ``; did you mean --domain api?"), "{}", unknown.err);
     assert_eq!(run(&["limits", "explain", &path(&dir, "bad.yaml"), "user"]).code, 2);
     assert_eq!(run(&["limits", "explain", &file, "", "--domain", "api"]).code, 2);
 }

@@ -183,6 +183,7 @@ async fn no_part_of_a_key_is_ever_told() {
     let _ = client.reset(ResetRequest { domain: "api".to_owned(), key, subtree: true }).await;
     assert!(!server.get("/metrics").1.contains(PRIVATE));
     // The audit line of the reset alone names its key.
+    server.wait_for_log("reset");
     let (audit, log): (Vec<_>, Vec<_>) = server.log().into_iter().partition(|line| line.contains("weir::audit"));
     assert!(!log.is_empty() && !log.iter().any(|line| line.contains(PRIVATE)), "{log:#?}");
     assert!(matches!(&audit[..], [line] if line.contains(PRIVATE)), "{audit:?}");

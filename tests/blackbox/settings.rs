@@ -11,7 +11,7 @@ use crate::support::{Run, finish, server::Setup, weir};
 fn refused(file: Option<&str>, variables: &[(&str, &str)]) -> Run {
     let dir = tempfile::tempdir().expect("a directory");
     let mut serve = weir();
-    serve.arg("serve").envs(variables.iter().copied());
+    serve.args(["serve", "--allow-all"]).envs(variables.iter().copied());
     if let Some(text) = file {
         let path = dir.path().join("weir.yaml");
         fs::write(&path, text).expect("written");
@@ -122,7 +122,7 @@ fn flags_stand_above_variables_and_those_above_the_file() {
     assert_eq!(server.told("policy loaded")[0]["limits"], 3);
 
     let setup = Setup::new();
-    let server = setup.env("WEIR_CONFIG", config).start();
+    let server = setup.env("WEIR_CONFIG", config).env("WEIR_ALLOW_ALL", "false").start();
     assert_eq!(server.told("policy loaded")[0]["limits"], 1, "a path in the file is meant from where the file stands");
 }
 

@@ -69,7 +69,7 @@ impl Place {
     /// Tries to serve, which is expected to be refused.
     fn refused(&self) -> Run {
         let mut serve = weir();
-        serve.arg("serve").env("WEIR_STORE__SNAPSHOT__PATH", self.snapshot());
+        serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", self.snapshot());
         for port in ["WEIR_GRPC__LISTEN", "WEIR_HTTP__LISTEN"] {
             serve.env(port, "127.0.0.1:0");
         }
@@ -251,7 +251,7 @@ fn a_second_service_on_one_snapshot_does_not_start() {
     let first = place.start();
     for argument in [None, Some("--start-empty")] {
         let mut serve = weir();
-        serve.arg("serve").env("WEIR_STORE__SNAPSHOT__PATH", place.snapshot()).args(argument);
+        serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", place.snapshot()).args(argument);
         let run = finish(&mut serve);
         let path = place.snapshot().display().to_string();
         assert_eq!(run.code, 2, "{run:?}");
@@ -290,7 +290,7 @@ fn a_path_that_cannot_be_written_stops_the_start() {
         file.join("weir.snapshot"),
         place.dir.path().to_owned(),
     ] {
-        for command in [&["serve"][..], &["config", "check"]] {
+        for command in [&["serve", "--allow-all"][..], &["config", "check", "--allow-all"]] {
             let run = finish(weir().args(command).env("WEIR_STORE__SNAPSHOT__PATH", &path));
             assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
             assert!(run.err.contains(&format!("the snapshot {} cannot be written: ", path.display())), "{}", run.err);

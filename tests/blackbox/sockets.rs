@@ -48,7 +48,10 @@ fn a_file_that_a_dead_process_left_is_replaced() {
 fn a_socket_on_which_somebody_answers_is_left_alone() {
     let server = on_sockets().start();
     let mut second = weir();
-    second.args(["serve"]).env("WEIR_GRPC__LISTEN", &server.grpc).env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
+    second
+        .args(["serve", "--allow-all"])
+        .env("WEIR_GRPC__LISTEN", &server.grpc)
+        .env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
     let refused = finish(&mut second);
     assert_eq!(refused.code, 2);
     assert!(refused.err.contains("another process answers on this socket"), "{}", refused.err);
@@ -61,7 +64,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     let path = dir.path().join("notes");
     fs::write(&path, "mine").expect("written");
     let mut serve = weir();
-    serve.arg("serve").env("WEIR_GRPC__LISTEN", unix(&path)).env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
+    serve.args(["serve", "--allow-all"]).env("WEIR_GRPC__LISTEN", unix(&path)).env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
     let refused = finish(&mut serve);
     assert_eq!(refused.code, 2);
     assert_eq!(fs::read_to_string(&path).expect("still there"), "mine");
@@ -71,7 +74,10 @@ fn a_file_that_is_no_socket_is_left_alone() {
 fn a_port_that_is_taken_is_told() {
     let server = Setup::new().start();
     let mut second = weir();
-    second.args(["serve"]).env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", &server.http);
+    second
+        .args(["serve", "--allow-all"])
+        .env("WEIR_GRPC__LISTEN", "127.0.0.1:0")
+        .env("WEIR_HTTP__LISTEN", &server.http);
     let refused = finish(&mut second);
     assert_eq!(refused.code, 2);
     assert!(refused.err.contains(&format!("cannot listen on http.listen {}", server.http)), "{}", refused.err);

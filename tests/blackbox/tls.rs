@@ -48,7 +48,7 @@ fn a_service_is_believed_by_its_authority_and_its_name() {
         (&server.grpc, &["--tls-ca", text(&ca)], "not valid for name"),
         (&by_name, &["--tls-ca", "/nowhere.pem"], "/nowhere.pem: No such file"),
         (&format!("http://{}", server.grpc), &["--tls-ca", text(&ca)], "is not encrypted"),
-        (&server.grpc, &[], "weir: "),
+        (&server.grpc, &[], &format!("write https://{} (--tls-ca FILE", server.grpc)),
     ] {
         let run = ask(address, options);
         assert_eq!(run.code, 2, "{address} {options:?}: {}", run.out);
@@ -60,6 +60,8 @@ fn a_service_is_believed_by_its_authority_and_its_name() {
     let run = finish(weir().arg("health").envs(variables));
     assert_eq!((run.code, run.out.as_str()), (0, "SERVING\n"), "{}", run.err);
     let plain = Server::with_policy(POLICY);
+    let run = ask(&format!("https://{}", plain.grpc), &["--tls-ca", text(&ca)]);
+    assert!(run.code == 2 && run.err.contains("the server answers without TLS"), "{}", run.err);
     // An option is about another service than the variables are.
     for other in [format!("http://{}", plain.grpc), by_name.clone()] {
         let run = finish(weir().args(["health", "--addr", &other]).envs(variables));
@@ -252,7 +254,10 @@ fn what_cannot_be_used_stops_the_start_and_is_named() {
         (&dir.path().join("gone.pem"), &key, None, "grpc.tls: ", "gone.pem: No such file"),
     ] {
         let mut command = weir();
-        command.args(["serve"]).env("WEIR_GRPC__LISTEN", "127.0.0.1:0").env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
+        command
+            .args(["serve", "--allow-all"])
+            .env("WEIR_GRPC__LISTEN", "127.0.0.1:0")
+            .env("WEIR_HTTP__LISTEN", "127.0.0.1:0");
         command.env("WEIR_GRPC__TLS__CERT", cert).env("WEIR_GRPC__TLS__KEY", key);
         if let Some(ca) = ca {
             command.env("WEIR_GRPC__TLS__CLIENT_CA", ca);
@@ -262,7 +267,7 @@ fn what_cannot_be_used_stops_the_start_and_is_named() {
         assert!(run.err.contains(setting) && run.err.contains(file), "{file}: {}", run.err);
     }
     let mut command = weir();
-    command.args(["serve"]).env("WEIR_AUTH__FILE", &cert);
+    command.args(["serve", "--allow-all"]).env("WEIR_AUTH__FILE", &cert);
     let run = finish(&mut command);
     assert_eq!(run.code, 2, "{}", run.err);
     assert!(run.err.contains("auth.file: ") && run.err.contains("a.pem:1:"), "{}", run.err);

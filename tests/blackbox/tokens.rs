@@ -4,7 +4,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use serde_json::json;
 use tonic::{Code, Request, Status, metadata::MetadataValue, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use weir::proto::{CheckBatchRequest, ResetRequest, rate_limiter_client::RateLimiterClient};
+use weir::proto::{CheckBatchRequest, ResetRequest, SuggestRequest, rate_limiter_client::RateLimiterClient};
 
 use crate::support::{
     Server, envoy, finish,
@@ -49,7 +49,7 @@ pub fn by<T>(token: Option<&str>, message: T) -> Request<T> {
     request
 }
 
-/// The code of every call by gRPC: those that check, then the reset.
+/// The code of every call by gRPC: those that check, then the reset, then what reads the policy.
 async fn calls(channel: &Channel, token: Option<&str>) -> Vec<Code> {
     let code = |status: Option<Status>| status.map_or(Code::Ok, |status| status.code());
     let mut client = RateLimiterClient::new(channel.clone());
@@ -64,6 +64,8 @@ async fn calls(channel: &Channel, token: Option<&str>) -> Vec<Code> {
     codes.push(code(envoy::ask(channel.clone(), by(token, RateLimitRequest::default())).await.err()));
     let reset = ResetRequest { key: vec!["a".to_owned()], ..Default::default() };
     codes.push(code(client.reset(by(token, reset)).await.err()));
+    let suggest = SuggestRequest { key: vec!["a".to_owned()], ..Default::default() };
+    codes.push(code(client.suggest(by(token, suggest)).await.err()));
     codes
 }
 
@@ -111,18 +113,30 @@ async fn every_surface_asks_who_calls_and_whether_that_is_enough() {
     use Code::{InvalidArgument, Ok, PermissionDenied, Unauthenticated};
     // What Envoy asks for without a domain is not valid, and nobody looks at it before the caller.
     for (token, by_grpc, by_http) in [
-        (Some(checks), [Ok, Ok, Ok, InvalidArgument, PermissionDenied], [200, 200, 400, 403, 403, 404]),
+        (
+            Some(checks),
+            [Ok, Ok, Ok, InvalidArgument, PermissionDenied, PermissionDenied],
+            [200, 200, 400, 403, 403, 404],
+        ),
         (
             Some(resets),
-            [PermissionDenied, PermissionDenied, PermissionDenied, PermissionDenied, Ok],
+            [PermissionDenied, PermissionDenied, PermissionDenied, PermissionDenied, Ok, PermissionDenied],
             [403, 403, 403, 200, 403, 404],
         ),
-        (Some(metrics), [PermissionDenied; 5], [403, 403, 403, 403, 200, 404]),
-        (Some(all), [Ok, Ok, Ok, InvalidArgument, Ok], [200, 200, 400, 200, 200, 404]),
-        (Some(expired), [Unauthenticated; 5], [401; 6]),
-        (Some(unknown), [Unauthenticated; 5], [401; 6]),
-        (None, [Unauthenticated; 5], [401; 6]),
-        (Some(checks), [Ok, Ok, Ok, InvalidArgument, PermissionDenied], [200, 200, 400, 403, 403, 404]),
+        (
+            Some(metrics),
+            [PermissionDenied, PermissionDenied, PermissionDenied, PermissionDenied, PermissionDenied, Ok],
+            [403, 403, 403, 403, 200, 404],
+        ),
+        (Some(all), [Ok, Ok, Ok, InvalidArgument, Ok, Ok], [200, 200, 400, 200, 200, 404]),
+        (Some(expired), [Unauthenticated; 6], [401; 6]),
+        (Some(unknown), [Unauthenticated; 6], [401; 6]),
+        (None, [Unauthenticated; 6], [401; 6]),
+        (
+            Some(checks),
+            [Ok, Ok, Ok, InvalidArgument, PermissionDenied, PermissionDenied],
+            [200, 200, 400, 403, 403, 404],
+        ),
     ] {
         let token = token.map(|token| token.token.as_str());
         assert_eq!(calls(&channel, token).await, by_grpc, "{token:?}");
@@ -146,8 +160,8 @@ async fn every_surface_asks_who_calls_and_whether_that_is_enough() {
         assert!(!told.contains(&token["weir_".len()..]) && !told.contains(sha256.as_str()), "{told}");
     }
     for (series, least) in [
-        ("weir_auth_rejected_total{listener=\"grpc\",reason=\"unauthenticated\"}", 15.0),
-        ("weir_auth_rejected_total{listener=\"grpc\",reason=\"permission_denied\"}", 11.0),
+        ("weir_auth_rejected_total{listener=\"grpc\",reason=\"unauthenticated\"}", 18.0),
+        ("weir_auth_rejected_total{listener=\"grpc\",reason=\"permission_denied\"}", 14.0),
         ("weir_auth_rejected_total{listener=\"http\",reason=\"unauthenticated\"}", 19.0),
         ("weir_auth_rejected_total{listener=\"http\",reason=\"permission_denied\"}", 13.0),
     ] {

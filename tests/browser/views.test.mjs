@@ -118,6 +118,16 @@ test("a factor of 0 is shown as unlimited, a key without a limit as unmatched", 
   await shows(page, "#tree", /internal\s*unlimited: factor 0/);
   await inspect(page, "usr/ada");
   await shows(page, "#verdict", /^No limit matches this key: every request is allowed\.$/);
+  await view(page, "overview");
+  const traffic = setInterval(() => service.check(["usr", "ada"]), 50);
+  try {
+    await until("unmatched checks", async () => Number(await page.innerText("#unmatched")) > 2);
+    assert.equal(await page.locator("#unmatched-about").isVisible(), true);
+  } finally {
+    clearInterval(traffic);
+  }
+  await until("none", async () => (await page.innerText("#unmatched")) === "0.0");
+  assert.equal(await page.locator("#unmatched-about").isVisible(), false);
   assert.deepEqual(wrong, []);
   await context.close();
 });

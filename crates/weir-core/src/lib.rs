@@ -56,5 +56,7 @@ pub mod algorithm;
 
 pub mod plan;
 
+pub mod hold;
+
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

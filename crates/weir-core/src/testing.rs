@@ -13,7 +13,7 @@ pub struct Random(ChaCha8Rng);
 
 impl Random {
     /// The numbers of this seed.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 

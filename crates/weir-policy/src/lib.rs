@@ -2,7 +2,7 @@
 //!
 //! [`mod@file`], [`limits`] and `legacy` give it meaning, [`descriptors`] that of
 //! Envoy's rate-limit service, [`tree`] is what checks use, [`fn@load`] reads a file or a directory, [`watch`] notices changes,
-//! [`lint`] tells what a person should know, [`Spec`] is for limits that a request brings along.
+//! [`lint`] tells what a person should know, `near` finds what an unlimited key may have meant, [`Spec`] is for limits that a request brings along.
 
 pub mod descriptors;
 mod diff;
@@ -11,6 +11,7 @@ mod legacy;
 pub mod limits;
 pub mod lint;
 mod load;
+mod near;
 mod spec;
 pub mod tree;
 pub mod watch;
@@ -20,6 +21,7 @@ use std::collections::HashMap;
 pub use diff::Diff;
 pub use limits::WrittenLimit;
 pub use load::{Loaded, Rules, load, parse};
+pub use near::Near;
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;
 

@@ -45,6 +45,7 @@ struct Node {
     patterns: Vec<(Pattern, NodeId)>,
     any: Option<NodeId>,
     limits: Range<u32>,
+    /// A factor of 0 lifts its limits.
     is_lifted: bool,
 }
 
@@ -230,17 +231,29 @@ impl Domain {
         Ok(levels)
     }
 
-    /// Whether a key meets any limit, also one that a factor of 0 lifts, or a descriptor that says `unlimited`.
+    /// Whether a key meets any limit, also one that a factor of 0 lifts, the policy's or the request's, or a descriptor that
+    /// says `unlimited`.
     pub fn is_matched(&self, key: &Key) -> bool {
-        let Some(descriptors) = &self.descriptors else {
-            return self.walk(key).any(|(_, _, node)| !self.limits_at(node).is_empty());
-        };
-        let is_unlimited = |node| descriptors.rule(node).is_some_and(|rule| rule.unlimited);
-        let last = self.walk(key).last().filter(|(depth, ..)| *depth == key.depth());
-        last.is_some_and(|(_, _, node)| !self.limits_at(node).is_empty() || is_unlimited(node))
+        self.are_matched(key.segments(), key.depth())
     }
 
-    /// The same in a domain of descriptors.
+    /// The same for the segments of a key.
+    pub(crate) fn are_matched<'s>(&self, segments: impl Iterator<Item = &'s [u8]>, depth: usize) -> bool {
+        let mut walk = self.walk_along(segments);
+        match &self.descriptors {
+            None => walk.any(|(.., node)| self.decides_at(node)),
+            Some(_) => walk.last().is_some_and(|(last, _, node)| last == depth && self.decides_at(node)),
+        }
+    }
+
+    /// Whether a node has limits, or says that there are none.
+    fn decides_at(&self, node: NodeId) -> bool {
+        let rule = self.descriptors.as_deref().and_then(|descriptors| descriptors.rule(node));
+        let is_unlimited = rule.is_some_and(|rule| rule.unlimited);
+        is_unlimited || self.is_lifted(node) || !self.limits_at(node).is_empty()
+    }
+
+    /// The limits that a request meets in a domain of descriptors.
     fn levels_of_last<'a>(
         &'a self,
         key: &'a Key,
@@ -307,5 +320,15 @@ mod tests {
         assert_eq!(find("zzz"), Some((Found::Any, any)));
         let key = Key::new("", &["abc", "below"]).unwrap();
         assert_eq!(domain.walk(&key).count(), 1);
+    }
+
+    #[test]
+    fn a_key_is_matched_by_a_limit_or_by_what_lifts_it() {
+        let text = "schema: { user: { limits: [1, 1, 1] }, internal: { factor: 0, limits: [1, 1, 1] }, open: { children: { a: } } }";
+        let policy = crate::parse(text, &weir_core::algorithm::Bounds::default()).unwrap();
+        let domain = policy.domain("").unwrap();
+        let matched = |key: &[&str]| domain.is_matched(&Key::new("", key).unwrap());
+        assert!(matched(&["user"]) && matched(&["user", "alex"]) && matched(&["internal", "any"]));
+        assert!(!matched(&["open"]) && !matched(&["open", "a"]) && !matched(&["usr"]));
     }
 }

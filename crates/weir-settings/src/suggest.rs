@@ -26,15 +26,20 @@ pub fn not_one_of(key: &str, known: &[&str], found: &str) -> String {
 /// The known word that is few typing errors away, or else those of which the word is a part, as `window` is of
 /// `fixed_window`.
 pub fn meant<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
-    let distance = |near: &&str| strsim::damerau_levenshtein(word, near);
-    // With more errors `window` would be taken for `shadow`.
-    let is_near = |near: &&str| distance(near) <= (near.len().max(3) / 3).min(MAX_ERRORS);
-    if let Some(near) = known.iter().copied().min_by_key(distance).filter(is_near) {
+    let near = known.iter().filter_map(|known| Some((distance(word, known)?, *known)));
+    if let Some((_, near)) = near.min_by_key(|(distance, _)| *distance) {
         return vec![near];
     }
     let has_part = |near: &&str| near.split('_').any(|part| part == word);
     let whole: Vec<_> = known.iter().copied().filter(has_part).collect();
     if whole.len() <= MAX_WORDS { whole } else { Vec::new() }
+}
+
+/// How many typing errors are between a word and a known one; `None`: too many for it to be meant.
+pub fn distance(word: &str, known: &str) -> Option<usize> {
+    let distance = strsim::damerau_levenshtein(word, known);
+    // With more errors `window` would be taken for `shadow`.
+    (distance <= (known.len().max(3) / 3).min(MAX_ERRORS)).then_some(distance)
 }
 
 fn either(words: &[&str]) -> String {

@@ -134,10 +134,11 @@ def headers_of(answer):
         return []
     level = answer.levels[answer.binding]
     name = structured_string(level.name)
-    retry = max(1, whole_seconds(level.retry_after)) if level.HasField("retry_after") else None
-    left = retry or whole_seconds(level.reset_after)
-    headers = {"ratelimit-policy": f"{name};q={level.limit}", "ratelimit": f"{name};r={level.remaining};t={left}"}
-    if retry:
+    headers = {"ratelimit-policy": f"{name};q={level.limit}", "ratelimit": f"{name};r={level.remaining}"}
+    if level.HasField("retry_after"):
+        retry = max(1, whole_seconds(level.retry_after))
+        # Of a check for one unit this is the time to the next unit.
+        headers["ratelimit"] += f";t={retry}"
         headers["retry-after"] = str(retry)
     return [(name.encode(), value.encode()) for name, value in headers.items()]
 

@@ -124,7 +124,7 @@ impl Simulate {
 
     fn store_settings(&self) -> Result<StoreSettings, Failure> {
         let of_redis = variables().filter(|(name, _)| name.starts_with("WEIR_STORE__REDIS__"));
-        let flags = Flags { limits: None, store: Some(self.store.clone()) };
+        let flags = Flags { store: Some(self.store.clone()), ..Flags::default() };
         Ok(Settings::load(self.config.as_deref(), of_redis, &flags)?.store)
     }
 

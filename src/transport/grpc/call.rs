@@ -5,13 +5,14 @@ use std::{mem, sync::Arc, time::Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use prost::encoding::encode_varint;
+use weir_policy::Near;
 use weir_server::Overload;
 use weir_store::Store;
 
 use super::answer;
 use crate::{
-    limiter::{Answer, Invalid, PolicyHandle},
-    proto::ResetResponse,
+    limiter::{Answer, Invalid, PolicyHandle, Request},
+    proto::{KeyPattern, ResetResponse, SuggestResponse},
     telemetry::Transport,
     transport::{
         audit::Actor,
@@ -132,6 +133,28 @@ pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &
     let message = message::reset(&message)?;
     let done = service.reset(&decode::reset(&message)?, message.subtree, actor).await?;
     Ok(encoded(&ResetResponse { existed: done.existed, scanned: done.scanned }))
+}
+
+/// `Suggest`.
+///
+/// # Errors
+/// [`Rejected`] for what is no request.
+pub fn suggest<S: Store>(service: &CheckService<S>, message: &[u8]) -> Result<BytesMut, Rejected> {
+    let message = message::suggest(message)?;
+    let (handle, request) = (service.limiter().policy_handle(), Request::new(&message.domain, &message.key)?);
+    let answer = match handle.policy.domain(&request.domain) {
+        None => {
+            let domains = handle.policy.domains_near(&request.domain).into_iter().map(str::to_owned);
+            SuggestResponse { domains: domains.collect(), ..Default::default() }
+        }
+        Some(domain) if domain.is_matched(&request.key) => SuggestResponse { limited: true, ..Default::default() },
+        Some(domain) => {
+            let Near { key, patterns } = domain.near(&message.key);
+            let patterns = patterns.into_iter().map(|segments| KeyPattern { segments });
+            SuggestResponse { key, patterns: patterns.collect(), ..Default::default() }
+        }
+    };
+    Ok(encoded(&answer))
 }
 
 /// The bytes of a message.

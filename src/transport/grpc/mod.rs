@@ -69,6 +69,7 @@ enum Unary {
     Check,
     CheckBatch,
     Reset,
+    Suggest,
     ShouldRateLimit,
     Health,
 }
@@ -159,6 +160,7 @@ impl<S: Store> Calls<S> {
             Unary::Check => call::check(&self.service, message).await?,
             Unary::CheckBatch => Box::pin(call::check_batch(&self.service, message)).await?,
             Unary::Reset => Box::pin(call::reset(&self.service, message, &self.actor(client))).await?,
+            Unary::Suggest => call::suggest(&self.service, &message)?,
             Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
             Unary::Health => Box::pin(self.health.check(message)).await?,
         })
@@ -238,6 +240,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::SHOULD_RATE_LIMIT => Unary::ShouldRateLimit,
                 path::CHECK_BATCH => Unary::CheckBatch,
                 path::RESET => Unary::Reset,
+                path::SUGGEST => Unary::Suggest,
                 path::HEALTH_CHECK => Unary::Health,
                 path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
                 path::CHECK_STREAM => return Box::pin(self.check_stream(request, deadline)).await,

@@ -45,7 +45,8 @@ struct Lines {
 /// A service to be started.
 pub struct Setup {
     command: Command,
-    dir: TempDir,
+    /// Its own directory.
+    pub dir: TempDir,
 }
 
 impl Setup {
@@ -57,6 +58,7 @@ impl Setup {
             ("WEIR_GRPC__LISTEN", "127.0.0.1:0"),
             ("WEIR_HTTP__LISTEN", "127.0.0.1:0"),
             ("WEIR_LOG__FORMAT", "json"),
+            ("WEIR_ALLOW_ALL", "true"),
             ("WEIR_LIMITS_POLL", "10ms"),
             ("WEIR_SHUTDOWN__DELAY", "0s"),
         ] {

@@ -7,6 +7,7 @@
 //! crate have it in their list.
 
 mod aligned;
+mod charges;
 mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
@@ -24,6 +25,7 @@ pub mod tat;
 use crate::domain::{Ask, Decision, Micros};
 #[cfg(feature = "proto")]
 use crate::proto::limit::Algorithm as Message;
+pub use charges::{Held, TakesBack};
 use fields::FieldSet;
 pub use fields::Parameter;
 pub use kinds::Form;
@@ -62,6 +64,21 @@ pub trait Algorithm: Sized {
 
     /// Decides one request: the answer, and the state to keep where it changed. Total: any state, cost and moment.
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>);
+
+    /// Whether units of it can be held ([`crate::hold`]); else why not, in words that follow "cannot be leased: ".
+    ///
+    /// # Errors
+    /// The reason.
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Err("it has no rule for units whose moment of spending is told later")
+    }
+
+    /// The state with `units` charged now, whether they fit or not; `None` where that changes nothing. Only of what is
+    /// [`Algorithm::holdable`], for which it must keep two promises: a charge made later counts for at least as long, and
+    /// what stands at least as high still does so after the same charge or the same time.
+    fn charge(&self, _state: Option<&Self::State>, _units: u64, _now: Micros, _phase: Micros) -> Option<Self::State> {
+        None
+    }
 
     /// The parameters divided by `factor`, above 0; fractions round up.
     ///
@@ -134,20 +151,6 @@ fn checked<A: Algorithm>(fields: A::Fields, bounds: &Bounds) -> Result<A, ParamE
     A::new(fields, bounds)
 }
 
-/// How what was charged is taken back so that a state is as if that had never been charged, others having charged since:
-/// by a refund, for so long, or else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TakesBack {
-    /// As long as what was charged before it has not faded altogether: all charges fade as one.
-    WhileItLasts,
-    /// Until the end of the period in which it was charged; the key's own, where it has a phase.
-    WithinPeriod(Micros),
-    /// A refund takes the newest charges. But each is remembered by its mark, so `runs_without` of `runs.lua` finds it.
-    ByMark,
-    /// Not at all.
-    Never,
-}
-
 macro_rules! algorithms {
     ($($name:ident: $variant:ident),+ $(,)?) => {
         $(pub mod $name;)+
@@ -191,6 +194,24 @@ macro_rules! algorithms {
                         let state = match state { Some(State::$variant(state)) => Some(state), _ => None };
                         let (decision, next) = params.step(state, ask);
                         (decision, next.map(State::$variant))
+                    })+
+                }
+            }
+
+            /// See [`Algorithm::holdable`].
+            ///
+            /// # Errors
+            /// The reason why not.
+            pub fn holdable(&self) -> Result<Held, &'static str> {
+                match self { $(Self::$variant(params) => params.holdable(),)+ }
+            }
+
+            /// See [`Algorithm::charge`]. A state of another algorithm counts as none.
+            pub fn charge(&self, state: Option<&State>, units: u64, now: Micros, phase: Micros) -> Option<State> {
+                match self {
+                    $(Self::$variant(params) => {
+                        let state = match state { Some(State::$variant(state)) => Some(state), _ => None };
+                        params.charge(state, units, now, phase).map(State::$variant)
                     })+
                 }
             }
@@ -346,7 +367,7 @@ list!(messages);
 pub struct Entry {
     /// The name in files, and of the Lua function.
     pub name: &'static str,
-    /// The Lua half: one `local function` of that name.
+    /// The Lua half: a `local function` of that name, and where units of it can be held another one, `<name>_charge`.
     pub lua: &'static str,
     /// The parameters as files name them, in the order of the message's fields.
     pub fields: &'static [&'static str],

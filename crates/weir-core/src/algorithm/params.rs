@@ -14,6 +14,11 @@ pub(crate) const MAX_DEPTH: Micros = 1 << 50;
 /// Bound on units times the denominator of the rate, for the same reason.
 const MAX_PARTS: u128 = 1 << 53;
 
+/// Why units of such a limit cannot be held.
+pub(crate) const CHARGES_DENIED: &str = "it charges refused requests, of which a holder does not tell";
+/// Why units of a limit cannot be held whose requests may pass with a wait.
+pub(crate) const SHAPES: &str = "a request may pass with a wait, and only the store can tell which one";
+
 /// The service's own bounds on limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {

@@ -61,3 +61,9 @@ local function sliding_step(p, s, now, cost)
   local reset = units > 0 and newest * resolution + span - now or 0
   return {allowed and 1 or 0, most, remaining, retry, reset, 0, (not allowed and cost > most) and 1 or 0}, numbers
 end
+
+-- The state with `units` charged now, whether they fit or not.
+local function sliding_charge(p, s, now, units)
+  local _, numbers = sliding_step({p[1], p[2], p[3], 0, 1, p[6]}, s, now, units)
+  return numbers
+end

@@ -61,6 +61,17 @@ impl Window {
         (decision, next)
     }
 
+    /// The state with `units` charged now, whether they fit or not; of more than may pass at once the newest are kept.
+    pub(crate) fn charge<const BITS: u32>(
+        &self,
+        state: Option<&Runs<BITS>>,
+        units: u64,
+        now: Micros,
+    ) -> Option<Runs<BITS>> {
+        let (view, now) = self.in_view(state, now);
+        (units > 0).then(|| view.with(now / self.resolution, units, self.most.max(view.units())))
+    }
+
     /// What still counts, and the moment at which that is judged.
     fn in_view<'a, const BITS: u32>(&self, state: Option<&'a Runs<BITS>>, now: Micros) -> (View<'a, BITS>, Micros) {
         let all = state.map_or(View::EMPTY, Runs::view);

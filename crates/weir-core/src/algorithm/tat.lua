@@ -57,3 +57,19 @@ local function tat_step(p, s, now, cost)
   if cost == 0 then return tat_answer(p, 1, -1, ri, rn, ni, nn, now) end
   return tat_answer(p, 1, -1, ri, rn, ni, nn, now), {ni, nn, p[7]}
 end
+
+-- The state with `units` charged now, whether they fit or not.
+local function tat_charge(p, s, now, units)
+  local den, ti, tn = p[4], now, 0
+  if s then
+    ti, tn = s[1], s[2]
+    if s[3] ~= p[7] or tn >= den then ti, tn = tat_foreign(s, p[7], p[8], p[9], now) end
+    if ti < now then ti, tn = now, 0 end
+  end
+  local si, sn = span_of(min(units, p[1]), p[2], p[3], den)
+  local ni, nn = span_add(ti, tn, si, sn, den)
+  local fi, fn = span_add(p[5], p[6], p[5], p[6], den)
+  if span_less(fi + now, fn, ni, nn) then ni, nn = fi + now, fn end
+  if span_less(ni, nn, ti, tn) then ni, nn = ti, tn end
+  return {ni, nn, p[7]}
+end

@@ -138,6 +138,16 @@ impl Meter {
         (self.pass(next, now), (cost > 0).then(|| self.reach.state(next)))
     }
 
+    /// The state with `units` charged now, whether they fit or not. It tells of at most twice what passes at once, unless it
+    /// did so before, so that a moment plus it stays exact in a double.
+    pub(crate) fn charge(&self, state: Option<&Tat>, units: u64, now: Micros) -> Tat {
+        let (rate, now) = (self.rate, Span::whole(now));
+        let at = state.map_or(now, |tat| self.reach.read(tat, rate, now).0).max(now);
+        let furthest = rate.add(now, rate.add(self.depth, self.depth));
+        let next = rate.add(at, rate.span(units.min(self.most))).min(furthest);
+        self.reach.state(next.max(at))
+    }
+
     fn pass(&self, at: Span, now: Span) -> Decision {
         Decision::pass(self.most, self.remaining(at, now), self.rate.sub(at, now).ceil())
     }

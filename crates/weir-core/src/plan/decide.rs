@@ -2,10 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::Plan;
+use super::{Level, Plan};
 use crate::{
     algorithm::State,
-    domain::{Charge, Decision, Micros, time::SECOND},
+    domain::{Ask, Charge, Decision, Micros, time::SECOND},
+    hold::Outstanding,
 };
 
 /// The decisions of a plan's levels, in their order.
@@ -18,6 +19,11 @@ const RETRY_WHEN_FULL: Micros = SECOND;
 pub trait States {
     /// What is remembered and still means something: its `reset_after` is not over, whatever the limit has become since.
     fn get(&self, index: usize) -> Option<&State>;
+
+    /// What is held of it and not settled yet ([`crate::hold`]). Every decision counts that as charged at its moment.
+    fn outstanding(&self, _index: usize) -> Outstanding {
+        Outstanding::default()
+    }
 
     /// Whether it has a place, also where it means nothing any more.
     fn has_place(&self, index: usize) -> bool;
@@ -148,8 +154,34 @@ fn charges_anyway(plan: &Plan<'_>, index: usize, cost: i64) -> bool {
 }
 
 fn step(plan: &Plan<'_>, states: &impl States, index: usize, cost: i64, now: Micros) -> (Decision, Option<State>) {
-    let ask = plan.ask(index, cost, now);
-    plan.levels[index].params().step(states.get(plan.state_of(index)), &ask)
+    let (ask, place) = (plan.ask(index, cost, now), plan.state_of(index));
+    let (level, state) = (&plan.levels[index], states.get(place));
+    match states.outstanding(place) {
+        Outstanding { units: 0, .. } => level.params().step(state, &ask),
+        held => step_under(level, state, held, &ask),
+    }
+}
+
+/// How a level stands.
+pub(crate) fn peek(plan: &Plan<'_>, states: &impl States, index: usize, now: Micros) -> Decision {
+    step(plan, states, index, 0, now).0
+}
+
+/// The same where units of the level are held: judged as if they were spent now, but remembered without them.
+#[cold]
+fn step_under(level: &Level<'_>, state: Option<&State>, held: Outstanding, ask: &Ask) -> (Decision, Option<State>) {
+    let charge = |units| level.limit.params.charge(state, units, ask.now, ask.phase);
+    let all = charge(held.units);
+    let (mut decision, next) = level.params().step(all.as_ref().or(state), ask);
+    let next = match (next, ask.cost) {
+        (None, _) => None,
+        (Some(_), ..0) => level.params().step(state, ask).1,
+        // A refusal keeps a state that was cut.
+        (Some(_), cost) => charge(if decision.allowed { cost.unsigned_abs() } else { 0 }),
+    };
+    // What is held may count as spent as late as at its deadline, on top of what there was before.
+    decision.reset_after += (held.until - ask.now).max(0);
+    (decision, next)
 }
 
 /// Whether no level that counts refuses.
@@ -157,7 +189,13 @@ pub(super) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
     plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }
 
-fn put_if_room(plan: &Plan<'_>, states: &mut impl States, index: usize, state: State, reset_after: Micros) -> bool {
+pub(crate) fn put_if_room(
+    plan: &Plan<'_>,
+    states: &mut impl States,
+    index: usize,
+    state: State,
+    reset_after: Micros,
+) -> bool {
     let place = plan.state_of(index);
     let room = states.has_place(place) || states.reserve(1);
     if room {

@@ -12,6 +12,7 @@ use std::{collections::HashMap, hash::Hash};
 use smallvec::SmallVec;
 
 pub use decide::{Decisions, States, decide};
+pub(crate) use decide::{peek, put_if_room};
 pub use limit::{Limit, Origin, identify};
 
 use crate::{
@@ -166,6 +167,19 @@ impl<'a> Plan<'a> {
     /// The levels, root first.
     pub fn levels(&self) -> &[Level<'a>] {
         &self.levels
+    }
+
+    /// Whether units may be held of it ([`crate::hold`]): of all its levels, as many of each, which charge all or nothing by
+    /// the policy's own parameters. A shadow level counts every request, so it is asked of the store.
+    pub fn is_holdable(&self) -> bool {
+        let is_holdable = |level: &Level<'_>| {
+            let Level { limit, scaled, cost, .. } = level;
+            !limit.shadow && scaled.is_none() && *cost == self.levels[0].cost && limit.params.holdable().is_ok()
+        };
+        self.charge == Charge::AllOrNothing
+            && !self.levels.is_empty()
+            && !self.has_twins()
+            && self.levels.iter().all(is_holdable)
     }
 
     /// Whether any two levels share a state.

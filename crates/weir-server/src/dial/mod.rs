@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cli")]
 mod options;
+mod unexpected;
 
 use std::{fmt, io, path::Path, str::FromStr, sync::Arc};
 
@@ -22,6 +23,7 @@ use weir_settings::{
 pub use options::Options;
 
 use crate::Listen;
+use unexpected::{Plain, Unexpected, explained};
 
 /// An address as a person gives it: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
 #[derive(Clone, Debug)]
@@ -40,11 +42,30 @@ impl FromStr for Address {
             (_, Some(rest)) => (Some(false), rest.trim_end_matches('/')),
             _ => (None, text),
         };
-        let listen = rest.parse()?;
+        if let Some((scheme, _)) = rest.split_once("://").filter(|(scheme, _)| *scheme != "unix") {
+            return Err(format!(
+                "`{scheme}://` is not a scheme of a service; write host:port, https://host:port or unix:PATH"
+            ));
+        }
+        let listen = rest.parse().map_err(|why| refined(rest).unwrap_or(why))?;
         if encrypted.is_some() && matches!(listen, Listen::Unix(_)) {
             return Err(format!("`{text}`: a unix socket is written unix:PATH"));
         }
         Ok(Self { listen, encrypted })
+    }
+}
+
+/// What is missing in an address, where that is clear.
+fn refined(text: &str) -> Option<String> {
+    let is_host = |text: &str| !text.is_empty() && !text.contains(['/', ':', ' ']);
+    match text.rsplit_once(':') {
+        None if text.parse::<u16>().is_ok() => Some(format!("`{text}` has no host; write localhost:{text}")),
+        None if is_host(text) => Some(format!("`{text}` has no port; write {text}:8081")),
+        Some(("", port)) if port.parse::<u16>().is_ok() => Some(format!("`{text}` has no host; write localhost{text}")),
+        Some((host, port)) if is_host(host) => {
+            Some(format!("`{text}`: the port `{port}` is not a number from 1 to 65535"))
+        }
+        _ => None,
     }
 }
 
@@ -77,6 +98,7 @@ impl Trust<'_> {
 pub struct Destination {
     listen: Listen,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    unexpected: Unexpected,
 }
 
 /// A byte stream.
@@ -95,7 +117,7 @@ impl Destination {
             return if trust.is_set() {
                 Err(format!("http://{listen} is not encrypted; write https:// where --tls-… is to count"))
             } else {
-                Ok(Self { listen, tls: None })
+                Ok(Self { listen, tls: None, unexpected: Unexpected::default() })
             };
         }
         let Listen::Tcp(host) = &listen else { return Err("--tls-…: a unix socket is not encrypted".to_owned()) };
@@ -104,7 +126,7 @@ impl Destination {
         let name = server_name(if trust.server_name.is_empty() { host } else { trust.server_name })?;
         let mut config = trust.paths.read().and_then(|texts| trust.paths.config(&texts))?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self { tls: Some((Arc::new(config).into(), name)), listen })
+        Ok(Self { tls: Some((Arc::new(config).into(), name)), listen, unexpected: Unexpected::default() })
     }
 
     /// A new connection.
@@ -118,9 +140,17 @@ impl Destination {
         };
         stream.set_nodelay(true)?;
         Ok(match &self.tls {
-            Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
-            None => Box::new(stream),
+            Some((connector, name)) => {
+                let connected = connector.connect(name.clone(), stream).await;
+                Box::new(connected.map_err(explained)?)
+            }
+            None => Box::new(Plain::new(stream, self.authority(), Arc::clone(&self.unexpected))),
         })
+    }
+
+    /// Why it cannot be called without TLS, if one of the connections has shown that.
+    pub fn unexpected(&self) -> Option<&str> {
+        self.unexpected.get().map(String::as_str)
     }
 
     /// The scheme of its URIs.
@@ -180,7 +210,12 @@ mod tests {
             ("http://h:1", "n", "http://h:1 is not encrypted"),
             ("unix:/s", "n", "a unix socket is not encrypted"),
             ("https://unix:/s", "", "a unix socket is written unix:PATH"),
-            ("https://h", "", "`h` is not an address"),
+            ("https://h", "", "`h` has no port; write h:8081"),
+            ("8081", "", "`8081` has no host; write localhost:8081"),
+            (":8081", "", "`:8081` has no host; write localhost:8081"),
+            ("h:99999", "", "the port `99999` is not a number"),
+            ("grpc://h:1", "", "`grpc://` is not a scheme"),
+            ("a/b", "", "`a/b` is not an address"),
             ("https://h:1", "a b", "`a b` is not a host name"),
         ] {
             let error = destination(address, name).unwrap_err();

@@ -38,7 +38,12 @@ impl FromStr for StoreUrl {
 fn unknown(text: &str) -> String {
     let scheme = text.split(':').next().unwrap_or_default();
     let is_scheme = scheme.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter));
+    // A host and a port, in which there is no password.
+    let address = text.split_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
     match scheme {
+        _ if is_scheme && address.is_some() => {
+            format!("`{text}` has no scheme; for a Redis server write `redis://{text}`")
+        }
         "" => format!("a store is named by one of {KNOWN}"),
         _ if !is_scheme => format!("this is no store; known are {KNOWN}"),
         _ => format!("there is no store `{scheme}`; known are {KNOWN}"),

@@ -81,6 +81,7 @@ fn what_is_wrong_is_named_without_what_was_written() {
     for (text, told) in [
         ("geheim:geheim@h", "there is no store `geheim`; known are `memory`, `redis://`"),
         ("geheim@h", "this is no store; known are"),
+        ("localhost:6379", "`localhost:6379` has no scheme; for a Redis server write `redis://localhost:6379`"),
         ("", "a store is named by one of"),
         ("rediss-cluster://geheim@h", "there is no store `rediss-cluster`"),
         ("redis://", "a host is missing"),

@@ -59,13 +59,16 @@ func setHeaders(header http.Header, answer *weirv1.CheckResponse) {
 		return
 	}
 	level := answer.Levels[*answer.Binding]
-	name, left := structuredString(level.Name), wholeSeconds(level.ResetAfter)
+	name := structuredString(level.Name)
+	left := fmt.Sprintf("%s;r=%d", name, level.Remaining)
 	if level.RetryAfter != nil {
-		left = max(1, wholeSeconds(level.RetryAfter))
-		header.Set("Retry-After", strconv.FormatInt(left, 10))
+		retry := max(1, wholeSeconds(level.RetryAfter))
+		header.Set("Retry-After", strconv.FormatInt(retry, 10))
+		// Of a check for one unit this is the time to the next unit.
+		left += fmt.Sprintf(";t=%d", retry)
 	}
 	header.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d", name, level.Limit))
-	header.Set("RateLimit", fmt.Sprintf("%s;r=%d;t=%d", name, level.Remaining, left))
+	header.Set("RateLimit", left)
 }
 
 // wholeSeconds rounds up: who comes back then is not early.

@@ -34,7 +34,8 @@ function headersOf(answer: Answer | undefined): [string, string][] {
   const retry = level.retryAfter && Math.max(1, wholeSeconds(level.retryAfter));
   const headers: [string, string][] = [
     ["RateLimit-Policy", `${name};q=${level.limit}`],
-    ["RateLimit", `${name};r=${level.remaining};t=${retry ?? wholeSeconds(level.resetAfter)}`],
+    // Of a check for one unit this is the time to the next unit.
+    ["RateLimit", `${name};r=${level.remaining}${retry ? `;t=${retry}` : ""}`],
   ];
   return retry ? [...headers, ["Retry-After", `${retry}`]] : headers;
 }

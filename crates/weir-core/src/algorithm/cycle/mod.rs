@@ -4,10 +4,10 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError, TakesBack, aligned,
+    Algorithm, Bounds, Held, ParamError, TakesBack, aligned,
     fields::fields,
     kinds::{Period, Units, Wait},
-    params::{MAX_COUNT, patience},
+    params::{MAX_COUNT, SHAPES, patience},
 };
 use crate::domain::{Ask, Decision, Micros};
 
@@ -152,6 +152,10 @@ impl Algorithm for Cycle {
 
     fn takes_back(&self) -> TakesBack {
         TakesBack::WithinPeriod(self.fields.period)
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Err(SHAPES)
     }
 
     fn window(&self) -> Micros {

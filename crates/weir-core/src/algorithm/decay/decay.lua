@@ -22,16 +22,19 @@ local function decay_until(p, slot, amount, most, now)
   return (slot + slots) * p[2] - now
 end
 
+-- The slot at hand and what is left in it, and the slot and amount that it has come down from.
+local function decay_at(p, s, now)
+  local slot = floor(now / p[2])
+  if not (s and s[2] > 0) then return slot, 0 end
+  local known_slot, known_amount = floor(s[1] / p[2]), s[2]
+  local latest = math.max(slot, known_slot)
+  local amount = decay_left(known_amount, p[3], latest - known_slot)
+  return amount > 0 and latest or slot, amount, known_slot, known_amount
+end
+
 local function decay(p, s, now, cost, max_wait, phase)
   local max, resolution = p[1], p[2]
-  local slot, amount = floor(now / resolution), 0
-  local known_slot, known_amount
-  if s and s[2] > 0 then
-    known_slot, known_amount = floor(s[1] / resolution), s[2]
-    local latest = math.max(slot, known_slot)
-    amount = decay_left(known_amount, p[3], latest - known_slot)
-    if amount > 0 then slot = latest end
-  end
+  local slot, amount, known_slot, known_amount = decay_at(p, s, now)
   local room, allowed, retry, never, changed = max - cost, 1, -1, 0, s
   if cost < 0 then
     amount = amount + cost
@@ -49,4 +52,9 @@ local function decay(p, s, now, cost, max_wait, phase)
   if remaining > 0 and amount > max - remaining then remaining = remaining - 1 end
   if amount > 0 then reset = decay_until(p, known_slot, known_amount, 1e-9, now) end
   return {allowed, floor(max), remaining, retry, reset, 0, never}, changed and {slot * resolution, amount}
+end
+
+local function decay_charge(p, s, now, units, phase)
+  local slot, amount = decay_at(p, s, now)
+  return {slot * p[2], math.min(amount + units, 4294967296)}
 end

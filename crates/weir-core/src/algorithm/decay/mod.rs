@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, ParamError, TakesBack, checked,
+    Algorithm, Bounds, EncodedState, Held, ParamError, TakesBack, checked,
     fields::{FieldSet as _, fields},
     kinds::{Period, Real},
     params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
@@ -187,6 +187,15 @@ impl Algorithm for Decay {
         }
         let retry_after = (room >= 0.0).then(|| self.until(room, counter.known, now));
         (Decision::refuse(self.limit(), remaining, retry_after, reset_after), None)
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Ok(Held::WithinBound)
+    }
+
+    fn charge(&self, state: Option<&Counter>, units: u64, now: Micros, _: Micros) -> Option<Counter> {
+        let Now { slot, amount, .. } = self.at(state, now);
+        Some(Counter { start: slot * self.fields.resolution, amount: (amount + units as f64).min(MOST) })
     }
 
     /// Rounded up and at least 1, as whole counts are; but a factor from 1 up never gives more than there was.

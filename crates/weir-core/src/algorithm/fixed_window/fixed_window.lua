@@ -16,3 +16,8 @@ local function fixed_window(p, s, now, cost, max_wait, phase)
   if charged then used = math.min(used + cost, 4503599627370496) end
   return answer(used, allowed, cost > count), charged and {start, used} or nil
 end
+
+local function fixed_window_charge(p, s, now, units, phase)
+  local start, used = aligned_window(s, now, p[2], phase)
+  return {start, math.min(used + units, 4503599627370496)}
+end

@@ -4,10 +4,10 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Pace, ParamError, TakesBack, aligned, checked,
+    Algorithm, Bounds, Held, Pace, ParamError, TakesBack, aligned, checked,
     fields::{FieldSet as _, fields},
     kinds::{Flag, Period, Units},
-    params::MAX_PERIOD,
+    params::{CHARGES_DENIED, MAX_PERIOD},
 };
 use crate::domain::{Ask, Decision, Micros};
 
@@ -90,6 +90,15 @@ impl Algorithm for FixedWindow {
         let charged = ask.cost > 0 && (allowed || charge_denied);
         let used = if charged { used.min(MAX_USED) } else { window.used };
         (answer(used, allowed, ask.cost.unsigned_abs() > count), charged.then_some(Window { used, ..window }))
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(Held::Exactly) }
+    }
+
+    fn charge(&self, state: Option<&Window>, units: u64, now: Micros, phase: Micros) -> Option<Window> {
+        let window = Window::at(state, now, self.fields.period, phase);
+        Some(Window { used: window.used.saturating_add_unsigned(units).min(MAX_USED), ..window })
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Pace, ParamError,
+    Algorithm, Bounds, Held, Pace, ParamError,
     fields::fields,
     kinds::{Period, Units},
     tat::{Meter, Tat},
@@ -55,6 +55,14 @@ impl Algorithm for Gcra {
     #[inline]
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
         self.meter.step(state, ask)
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Ok(Held::Exactly)
+    }
+
+    fn charge(&self, state: Option<&Tat>, units: u64, now: Micros, _: Micros) -> Option<Tat> {
+        Some(self.meter.charge(state, units, now))
     }
 
     fn sibling_period(&self) -> Option<Micros> {

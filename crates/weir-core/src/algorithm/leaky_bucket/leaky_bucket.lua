@@ -10,14 +10,19 @@ local function leaky_bucket_answer(p, at, counter, now, over, never)
   return {allowed, size, math.max(size - counter, 0), retry, reset, 0, never}
 end
 
-local function leaky_bucket(p, s, now, cost, max_wait, phase)
-  local at, counter = now, 0
+-- When the bucket last ticked, and what it holds.
+local function leaky_bucket_ticked(p, s, now)
   if s then
     local held = math.min(s[2], p[4])
     local ticks = floor(math.max(now - s[1], 0) / p[3])
     local dripped = ticks * p[2]
-    if dripped < held then at, counter = s[1] + ticks * p[3], held - dripped end
+    if dripped < held then return s[1] + ticks * p[3], held - dripped end
   end
+  return now, 0
+end
+
+local function leaky_bucket(p, s, now, cost, max_wait, phase)
+  local at, counter = leaky_bucket_ticked(p, s, now)
   if cost < 0 then
     counter = math.max(counter + cost, 0)
     return leaky_bucket_answer(p, at, counter, now, 0, 0), s and {at, counter}
@@ -26,4 +31,9 @@ local function leaky_bucket(p, s, now, cost, max_wait, phase)
   if over > 0 then return leaky_bucket_answer(p, at, counter, now, over, cost > p[1] and 1 or 0) end
   counter = counter + cost
   return leaky_bucket_answer(p, at, counter, now, 0, 0), cost > 0 and {at, counter} or nil
+end
+
+local function leaky_bucket_charge(p, s, now, units, phase)
+  local at, counter = leaky_bucket_ticked(p, s, now)
+  return {at, math.min(counter + units, p[4])}
 end

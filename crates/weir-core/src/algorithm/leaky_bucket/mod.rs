@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, ParamError, checked,
+    Algorithm, Bounds, EncodedState, Held, ParamError, checked,
     fields::{FieldSet as _, fields},
     kinds::{Kind as _, Period, Units},
     params::{MAX_COUNT, MAX_DEPTH},
@@ -117,6 +117,17 @@ impl Algorithm for LeakyBucket {
         }
         bucket.counter += units;
         (self.pass(bucket, now), (units > 0).then_some(bucket))
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        // Where more than one drips at a tick, a bucket that holds a little ticks earlier, and may soon hold less, than one that
+        // was empty when the same came in.
+        if self.fields.drip_size == 1 { Ok(Held::Exactly) } else { Ok(Held::WithinBound) }
+    }
+
+    fn charge(&self, state: Option<&Bucket>, units: u64, now: Micros, _: Micros) -> Option<Bucket> {
+        let bucket = self.ticked(state, now);
+        Some(Bucket { counter: bucket.counter.saturating_add(units).min(self.fullest), ..bucket })
     }
 
     fn scale(&self, factor: f64) -> Result<Self, ParamError> {

@@ -4,9 +4,10 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError,
+    Algorithm, Bounds, Held, ParamError,
     fields::fields,
     kinds::{Period, Units, Wait},
+    params::SHAPES,
     span::Span,
     tat::{Meter, Tat},
 };
@@ -90,6 +91,10 @@ impl Algorithm for LeakyQueue {
 
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Err(SHAPES)
     }
 
     fn window(&self) -> Micros {

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use mlua::{Function, Lua, MultiValue, Value};
+use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use crate::{
     algorithm::{LIST, LUA_PRELUDE, Params, State},
-    domain::{Ask, Decision},
+    domain::{Ask, Decision, Micros},
 };
 
 /// Numbers as the Lua half takes and gives them. A decision's: allowed, limit, remaining, retry (-1 for none), reset, wait,
@@ -19,8 +19,9 @@ type Defined = Vec<(String, Value)>;
 /// The Lua half of every algorithm.
 pub(crate) struct Halves {
     steps: HashMap<&'static str, Function>,
-    runs_without: Function,
-    _lua: Lua,
+    charges: HashMap<&'static str, Function>,
+    shared: Defined,
+    lua: Lua,
 }
 
 /// As in Redis, where globals would outlive the call.
@@ -39,23 +40,50 @@ impl Halves {
             let defined = load(&lua, file, text, &shared).unwrap();
             shared.extend(defined);
         }
-        let step = |name: &str, text| {
-            let defined = load(&lua, &format!("{name}.lua"), text, &shared).unwrap();
+        let (mut steps, mut charges) = (HashMap::new(), HashMap::new());
+        for entry in LIST {
+            let name = entry.name;
+            let defined = load(&lua, &format!("{name}.lua"), entry.lua, &shared).unwrap();
             assert!(defined.iter().all(|(own, _)| own.starts_with(name)), "{name}.lua defines {defined:?}");
-            let step =
-                defined.into_iter().find(|(own, _)| own == name).and_then(|(_, step)| step.as_function().cloned());
-            step.unwrap_or_else(|| panic!("{name}.lua has no `local function {name}`"))
-        };
-        let steps = LIST.iter().map(|entry| (entry.name, step(entry.name, entry.lua))).collect();
-        let runs_without = shared.iter().find(|(name, _)| name == "runs_without").unwrap();
-        Self { steps, runs_without: runs_without.1.as_function().unwrap().clone(), _lua: lua }
+            let function = |wanted: &str| {
+                defined.iter().find(|(own, _)| own == wanted).and_then(|(_, value)| value.as_function().cloned())
+            };
+            let step = function(name).unwrap_or_else(|| panic!("{name}.lua has no `local function {name}`"));
+            steps.insert(name, step);
+            charges.extend(function(&format!("{name}_charge")).map(|charge| (name, charge)));
+        }
+        Self { steps, charges, shared, lua }
+    }
+
+    /// A function of a further file, which sees what the shared ones define.
+    pub(crate) fn extended(&self, file: &str, text: &str, name: &str) -> Function {
+        named(&load(&self.lua, file, text, &self.shared).unwrap(), name)
+    }
+
+    /// A level as `hold.lua` takes it, of which nothing is spent or held.
+    pub(crate) fn level(&self, params: &Params, phase: Micros) -> Table {
+        let level = self.lua.create_table().unwrap();
+        level.set("step", &self.steps[params.name()]).unwrap();
+        level.set("charge", &self.charges[params.name()]).unwrap();
+        level.set("p", params.lua_params()).unwrap();
+        level.set("s", false).unwrap();
+        level.set("ledger", self.lua.create_table().unwrap()).unwrap();
+        level.set("phase", phase as f64).unwrap();
+        level
+    }
+
+    /// A text and numbers behind it.
+    pub(crate) fn list(&self, first: &str, rest: &Numbers) -> Table {
+        let list = self.lua.create_sequence_from(rest.iter().copied()).unwrap();
+        list.raw_insert(1, first).unwrap();
+        list
     }
 
     /// The state without so many of the units that were spent at a mark; see [`TakesBack::ByMark`].
     ///
     /// [`TakesBack::ByMark`]: crate::algorithm::TakesBack::ByMark
     pub(crate) fn without(&self, state: &State, mark: f64, units: i64) -> State {
-        let left: Numbers = self.runs_without.call((state.encode(), mark, units as f64)).unwrap();
+        let left: Numbers = named(&self.shared, "runs_without").call((state.encode(), mark, units as f64)).unwrap();
         State::decode(state.algorithm(), &left).unwrap()
     }
 
@@ -65,6 +93,20 @@ impl Halves {
         let max_wait = ask.max_wait.unwrap_or(-1) as f64;
         let (now, cost, phase) = (ask.now as f64, ask.cost as f64, ask.phase as f64);
         self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
+    }
+
+    /// Panics unless the Lua half of [`Params::charge`] gives the same state.
+    pub(crate) fn assert_same_charge(&self, params: &Params, state: Option<&State>, units: u64, ask: &Ask) {
+        let place = || format!("{units} units charged: {params:?} {state:?} {ask:?}");
+        let rust = params.charge(state, units, ask.now, ask.phase).map(|state| state.encode());
+        let charge = self.charges.get(params.name()).unwrap_or_else(|| panic!("no charge: {}", place()));
+        let arguments = (params.lua_params(), state.map(State::encode), ask.now as f64, units as f64, ask.phase as f64);
+        let lua: Option<Numbers> = charge.call(arguments).unwrap();
+        match (&lua, &rust) {
+            (None, None) => {}
+            (Some(lua), Some(rust)) => assert_bits(lua, rust, &place),
+            _ => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", place()),
+        }
     }
 
     /// Panics unless both halves give the same decision, in whole numbers that a double holds, and the same state.
@@ -86,6 +128,10 @@ impl Halves {
             (lua, rust) => panic!("the new state is {lua:?} in Lua, {rust:?} in Rust: {}", place()),
         }
     }
+}
+
+fn named(defined: &[(String, Value)], name: &str) -> Function {
+    defined.iter().find(|(own, _)| own == name).unwrap().1.as_function().unwrap().clone()
 }
 
 /// Runs a file, which sees what `shared` says: what it defines at its top level.

@@ -1,9 +1,10 @@
 //! The properties that every algorithm has, tested over the whole list with the examples that each names.
 
+mod charge;
 pub(crate) mod check;
 mod examples;
 mod idle;
-mod lua;
+pub(crate) mod lua;
 #[cfg(feature = "proto")]
 mod message;
 mod rate;
@@ -16,7 +17,8 @@ mod window;
 pub(crate) use spec::Spec;
 
 use lua::Halves;
-use trace::{Events, Step, examples, replay};
+pub(crate) use trace::examples;
+use trace::{Events, Step, replay};
 
 use super::{LIST, Params, State};
 use crate::domain::{Ask, Decision, ask::MAX_COST, time::MAX_MOMENT};

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError, TakesBack,
+    Algorithm, Bounds, Held, ParamError, TakesBack,
     fields::fields,
     kinds::{Length, Period, Units},
     runs::Runs,
@@ -73,6 +73,14 @@ impl Algorithm for SlidingBuckets {
 
     fn time_base(&self) -> String {
         format!("{}/{}", self.fields.period, self.fields.resolution)
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Ok(Held::Exactly)
+    }
+
+    fn charge(&self, state: Option<&Self::State>, units: u64, now: Micros, _: Micros) -> Option<Self::State> {
+        self.window.charge(state, units, now)
     }
 
     fn takes_back(&self) -> TakesBack {

@@ -4,9 +4,10 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Pace, ParamError, TakesBack,
+    Algorithm, Bounds, Held, Pace, ParamError, TakesBack,
     fields::fields,
     kinds::{Flag, Length, Period, Units},
+    params::CHARGES_DENIED,
     runs::Runs,
     sliding::Window,
 };
@@ -80,6 +81,18 @@ impl Algorithm for SlidingLog {
     fn sparing_denied(&self) -> Option<Self> {
         let fields = Fields { charge_denied: false, ..self.fields };
         self.fields.charge_denied.then(|| Self { fields, window: self.window.with(fields.min_interval, false) })
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        match self.fields {
+            Fields { charge_denied: true, .. } => Err(CHARGES_DENIED),
+            Fields { min_interval: 1.., .. } => Err("its min_interval is between requests, not units"),
+            _ => Ok(Held::Exactly),
+        }
+    }
+
+    fn charge(&self, state: Option<&Self::State>, units: u64, now: Micros, _: Micros) -> Option<Self::State> {
+        self.window.charge(state, units, now)
     }
 
     fn takes_back(&self) -> TakesBack {

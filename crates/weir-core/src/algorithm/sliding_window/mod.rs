@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, EncodedState, ParamError, TakesBack, aligned,
+    Algorithm, Bounds, EncodedState, Held, ParamError, TakesBack, aligned,
     fields::fields,
     kinds::{Period, Units},
     state::{moment, whole},
@@ -145,6 +145,16 @@ impl Algorithm for SlidingWindow {
 
     fn time_base(&self) -> String {
         self.fields.period.to_string()
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Ok(Held::Exactly)
+    }
+
+    fn charge(&self, state: Option<&Windows>, units: u64, now: Micros, _: Micros) -> Option<Windows> {
+        let windows = self.at(state, now);
+        let used = (u64::from(windows.used) + units.min(MAX_COUNT)).min(MAX_COUNT) as u32;
+        Some(Windows { used, ..windows })
     }
 
     fn takes_back(&self) -> TakesBack {

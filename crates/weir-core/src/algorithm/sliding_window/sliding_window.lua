@@ -19,14 +19,17 @@ local function sliding_window_answer(p, start, before, used, now, allowed, retry
   return {allowed, count, math.max(count - used - weight, 0), retry, reset, 0, never}
 end
 
+-- The window at hand: its start, what was used of the one before it, and of it.
+local function sliding_window_at(s, now, period)
+  local start = aligned_start(now, period, 0)
+  if s and s[2] + s[3] > 0 and s[1] >= start then return s[1], s[2], s[3] end
+  if s and start - s[1] <= period then return start, s[3], 0 end
+  return start, 0, 0
+end
+
 local function sliding_window(p, s, now, cost, max_wait, phase)
   local count, period = p[1], p[2]
-  local start, before, used = aligned_start(now, period, 0), 0, 0
-  if s and s[2] + s[3] > 0 and s[1] >= start then
-    start, before, used = s[1], s[2], s[3]
-  elseif s and start - s[1] <= period then
-    before = s[3]
-  end
+  local start, before, used = sliding_window_at(s, now, period)
   if cost < 0 then
     local left = math.max(used + cost, 0)
     before = math.max(before + cost + used - left, 0)
@@ -44,4 +47,9 @@ local function sliding_window(p, s, now, cost, max_wait, phase)
   end
   used = used + cost
   return sliding_window_answer(p, start, before, used, now, 1, -1, 0), cost > 0 and {start, before, used} or nil
+end
+
+local function sliding_window_charge(p, s, now, units, phase)
+  local start, before, used = sliding_window_at(s, now, p[2])
+  return {start, before, math.min(used + units, 67108864)}
 end

@@ -4,10 +4,10 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, ParamError,
+    Algorithm, Bounds, Held, ParamError,
     fields::fields,
     kinds::{Length, Period, Units, Wait},
-    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, check_span, patience},
+    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, SHAPES, check_span, patience},
     span::{Rate, Span},
     tat::{Reach, Tat},
 };
@@ -111,6 +111,10 @@ impl Algorithm for SmoothBursty {
 
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Err(SHAPES)
     }
 
     fn window(&self) -> Micros {

@@ -7,10 +7,10 @@ pub(crate) mod spec;
 
 use self::{curve::Curve, pace::Pace};
 use super::{
-    Algorithm, Bounds, ParamError, TakesBack,
+    Algorithm, Bounds, Held, ParamError, TakesBack,
     fields::fields,
     kinds::{Kind as _, Period, Real, Units, Wait},
-    params::{MAX_COUNT, MAX_DEPTH, patience},
+    params::{MAX_COUNT, MAX_DEPTH, SHAPES, patience},
     span::Rate,
 };
 use crate::domain::{
@@ -130,6 +130,10 @@ impl Algorithm for WarmingUp {
 
     fn takes_back(&self) -> TakesBack {
         TakesBack::Never
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Err(SHAPES)
     }
 
     fn window(&self) -> Micros {

@@ -69,13 +69,15 @@ public class Guard implements Filter {
         }
         var level = answer.getLevels(answer.getBinding());
         var name = structuredString(level.getName());
-        var left = wholeSeconds(level.getResetAfter());
+        var left = name + ";r=" + level.getRemaining();
         if (level.hasRetryAfter()) {
-            left = Math.max(1, wholeSeconds(level.getRetryAfter()));
-            response.setHeader("Retry-After", Long.toString(left));
+            var retry = Math.max(1, wholeSeconds(level.getRetryAfter()));
+            response.setHeader("Retry-After", Long.toString(retry));
+            // Of a check for one unit this is the time to the next unit.
+            left += ";t=" + retry;
         }
         response.setHeader("RateLimit-Policy", name + ";q=" + level.getLimit());
-        response.setHeader("RateLimit", name + ";r=" + level.getRemaining() + ";t=" + left);
+        response.setHeader("RateLimit", left);
     }
 
     /** Rounded up: who comes back then is not early. */

@@ -1,0 +1,113 @@
+//! Charges in any case, which is how holds are settled: the promises of [`Algorithm::charge`].
+//!
+//! [`Algorithm::charge`]: crate::algorithm::Algorithm::charge
+
+use super::{
+    lua::Halves,
+    trace::{Events, examples, replay},
+};
+use crate::{
+    algorithm::{Held, Params, State},
+    domain::{Ask, Micros},
+    testing::{Random, cases},
+};
+
+#[test]
+fn rust_and_lua_charge_alike() {
+    let halves = Halves::new();
+    replay(10, 60, Events::ANY, |step, random| {
+        if step.params.holdable().is_err() {
+            return;
+        }
+        let limit = step.decision.limit as i64;
+        for units in [0, 1, random.within(0, limit), limit, random.magnitude(1 << 45)] {
+            halves.assert_same_charge(step.params, step.state, units.unsigned_abs(), &step.ask);
+        }
+    });
+}
+
+/// A charge that fits is the charge of a request.
+#[test]
+fn a_charge_that_fits_is_that_of_a_step() {
+    replay(10, 60, Events::ANY, |step, _| {
+        if step.params.holdable().is_ok() && step.decision.allowed && step.ask.cost > 0 {
+            let units = step.ask.cost.unsigned_abs();
+            let charged = step.params.charge(step.state, units, step.ask.now, step.ask.phase);
+            assert_eq!(charged.as_ref(), step.next, "{step:?}");
+        }
+    });
+}
+
+/// A key whose units are charged, whether they fit or not.
+#[derive(Clone)]
+struct Charged<'a> {
+    params: &'a Params,
+    state: Option<State>,
+    phase: Micros,
+}
+
+impl Charged<'_> {
+    fn charge(&mut self, (at, units): (Micros, u64)) {
+        let next = self.params.charge(self.state.as_ref(), units, at, self.phase);
+        self.state = next.or(self.state.take());
+    }
+
+    fn passes(&self, now: Micros, cost: u64) -> bool {
+        let ask = Ask { now, cost: cost as i64, max_wait: None, phase: self.phase };
+        self.params.step(self.state.as_ref(), &ask).0.allowed
+    }
+
+    fn remaining(&self, now: Micros) -> u64 {
+        let ask = Ask { now, cost: 0, max_wait: None, phase: self.phase };
+        self.params.step(self.state.as_ref(), &ask).0.remaining
+    }
+}
+
+/// What is charged later, or in addition, never lets more pass: the reason why leases keep a limit exactly.
+#[test]
+fn a_later_charge_counts_for_at_least_as_long() {
+    cases(60, |seed| {
+        for (index, (_, params)) in examples().enumerate() {
+            if params.holdable() == Ok(Held::Exactly) {
+                assert_later_counts_more(&params, seed.fork(index as u64));
+            }
+        }
+    });
+}
+
+fn assert_later_counts_more(params: &Params, mut random: Random) {
+    let phase = params.phase_period().map_or(0, |period| random.within(0, period - 1));
+    let start = 1_790_000_000_000_000 + random.within(0, 1 << 40);
+    let limit = params.step(None, &Ask { now: start, cost: 0, max_wait: None, phase }).0.limit;
+    let span = params.window().max(4);
+    let mut spent = Vec::new();
+    let mut told = Vec::new();
+    for _ in 0..random.below(8) {
+        let at = start + random.within(0, span);
+        let units = random.magnitude(limit as i64).max(1).unsigned_abs() / 2 + 1;
+        spent.push((at, units));
+        told.push((at + random.pick(&[0, 1, random.clone().within(0, span / 2)]), units));
+        if random.once_in(4) {
+            told.push((at, 1));
+        }
+    }
+    let limit_units: u64 = spent.iter().map(|(_, units)| units).sum();
+    if limit_units > limit {
+        // Beyond the limit the ideal one would not have admitted them.
+        return;
+    }
+    spent.sort_unstable();
+    told.sort_unstable();
+    let key = Charged { params, state: None, phase };
+    let (mut ideal, mut authority) = (key.clone(), key);
+    spent.iter().for_each(|charge| ideal.charge(*charge));
+    told.iter().for_each(|charge| authority.charge(*charge));
+    let last = told.iter().map(|(at, _)| *at).max().unwrap_or(start);
+    for later in [0, 1, random.within(0, span), random.within(0, span), span, 2 * span] {
+        let now = last + later;
+        let place = || format!("{params:?}: {spent:?} spent, {told:?} told, at {now}");
+        let (more, less) = (ideal.remaining(now), authority.remaining(now));
+        assert!(less <= more, "{less} pass, {more} did: {}", place());
+        assert!(less == 0 || ideal.passes(now, less), "{}", place());
+    }
+}

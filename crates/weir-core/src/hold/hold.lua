@@ -1,0 +1,142 @@
+-- Holds, as ledger.rs and authority.rs. A ledger is a list of {id, sequence, spent, units, granted, deadline}, a renewal is {id,
+-- sequence, spent, kept, want, ttl}. A level is a table of step, charge, p, s, ledger, phase: the two functions of its
+-- algorithm, its parameters, its state or false, and its ledger.
+
+-- As MAX_HOLDS and MAX_TTL.
+local HOLDS, TTL = 128, 60000000
+
+-- Units outstanding, and the last deadline of them.
+local function hold_outstanding(ledger)
+  local units, last = 0, 0
+  for index = 1, #ledger do
+    local hold = ledger[index]
+    if hold[4] > 0 then
+      units = units + hold[4]
+      if hold[6] > last then last = hold[6] end
+    end
+  end
+  return units, last
+end
+
+-- One level's step, what is outstanding being charged on top.
+local function hold_step(level, now, cost, max_wait)
+  local step, charge, p, s, phase = level.step, level.charge, level.p, level.s, level.phase
+  local units, last = hold_outstanding(level.ledger)
+  if units == 0 then return step(p, s, now, cost, max_wait, phase) end
+  local decision, state = step(p, charge(p, s, now, units, phase) or s, now, cost, max_wait, phase)
+  if state then
+    if cost > 0 then
+      state = charge(p, s, now, decision[1] == 1 and cost or 0, phase)
+    else
+      _, state = step(p, s, now, cost, max_wait, phase)
+    end
+  end
+  decision[5] = decision[5] + math.max(last - now, 0)
+  return decision, state
+end
+
+local function hold_charge(level, units, at)
+  if units > 0 then level.s = level.charge(level.p, level.s, at, units, level.phase) or level.s end
+end
+
+-- Burns what is held beyond its deadline, the earliest first.
+local function hold_expire(level, now)
+  local ledger = level.ledger
+  while #ledger > 0 do
+    local first = 1
+    for index = 2, #ledger do
+      if ledger[index][6] < ledger[first][6] then first = index end
+    end
+    local hold = ledger[first]
+    if hold[6] > now then return end
+    ledger[first] = ledger[#ledger]
+    ledger[#ledger] = nil
+    hold_charge(level, hold[4], hold[6])
+  end
+end
+
+local function hold_find(ledger, id)
+  for index = 1, #ledger do
+    if ledger[index][1] == id then return ledger[index] end
+  end
+end
+
+local function hold_deadline(renewal, now)
+  return now + math.max(math.min(renewal[6], TTL), 1)
+end
+
+-- Settles a renewal: 'new', 'next' and whether what is kept is held, 'again' and what that was granted, or 'overtaken'.
+local function hold_settle(level, renewal, now)
+  local hold = hold_find(level.ledger, renewal[1])
+  if not hold then return 'new' end
+  if renewal[2] < hold[2] then return 'overtaken' end
+  if renewal[2] == hold[2] then return 'again', hold[5] end
+  local spent = math.max(renewal[3] - hold[3], 0)
+  local is_kept = renewal[4] <= math.max(hold[4] - spent, 0)
+  hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], is_kept and renewal[4] or 0, 0
+  hold[6] = hold_deadline(renewal, now)
+  hold_charge(level, spent, now)
+  return 'next', is_kept
+end
+
+-- Grants a share of what is free on all levels, or nothing.
+local function hold_grant(levels, free, renewal, now)
+  if math.min(free, renewal[5]) == 0 then return 0 end
+  local holders = 1
+  for index = 1, #levels do
+    local ledger, count = levels[index].ledger, 1
+    if #ledger >= HOLDS and not hold_find(ledger, renewal[1]) then return 0 end
+    for at = 1, #ledger do
+      if ledger[at][1] ~= renewal[1] and ledger[at][4] > 0 then count = count + 1 end
+    end
+    holders = math.max(holders, count)
+  end
+  local units = math.min(renewal[5], math.max(math.floor(free / (2 * holders)), 1))
+  for index = 1, #levels do
+    local ledger = levels[index].ledger
+    local hold = hold_find(ledger, renewal[1])
+    if hold then
+      hold[4], hold[5] = hold[4] + units, units
+    else
+      ledger[#ledger + 1] = {renewal[1], renewal[2], renewal[3], units, units, hold_deadline(renewal, now)}
+    end
+  end
+  return units
+end
+
+-- For how long a request that is refused would be refused again, where nobody else holds anything.
+local function hold_refused_for(levels, decisions, renewal)
+  local longest = 0
+  for index = 1, #levels do
+    local others = 0
+    for _, hold in ipairs(levels[index].ledger) do
+      if hold[1] ~= renewal[1] then others = others + hold[4] end
+    end
+    if others == 0 then longest = math.max(longest, math.min(decisions[index][4], renewal[6])) end
+  end
+  return longest
+end
+
+-- Settles a renewal, decides by `decide`, which is given the levels and leaves them charged, and grants: the decisions, and
+-- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused}.
+local function hold_renew(levels, now, renewal, decide)
+  local standing, told
+  for index = 1, #levels do
+    hold_expire(levels[index], now)
+    local own, own_told = hold_settle(levels[index], renewal, now)
+    if index == 1 then standing, told = own, own_told end
+  end
+  local decisions = decide(levels)
+  if standing == 'overtaken' then return decisions, {0, 0, 0, 0, 0} end
+  if standing == 'again' then return decisions, {told, 0, 1, 0, 0} end
+  local free, is_above = decisions[1][3], false
+  for index = 1, #levels do
+    free = math.min(free, decisions[index][3])
+    if decisions[index][1] == 0 then is_above = true end
+  end
+  local units = hold_grant(levels, free, renewal, now)
+  local is_recalled = renewal[4] > 0 and is_above
+  return decisions, {
+    units, free - units, told and 1 or 0, is_recalled and 1 or 0, hold_refused_for(levels, decisions, renewal),
+  }
+end

@@ -1,0 +1,138 @@
+//! The holds of one level.
+
+use super::{HoldId, MAX_TTL, Renewal};
+use crate::domain::Micros;
+
+/// Units of one level that one owner may spend until a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// Whose it is.
+    pub id: HoldId,
+    /// The last renewal that counted.
+    pub sequence: u64,
+    /// Units that the owner had spent by then, all of them settled.
+    pub spent: u64,
+    /// Units outstanding.
+    pub units: u64,
+    /// Units that the last renewal was granted.
+    pub granted: u64,
+    /// When it is burnt, by the authority's clock: what is outstanding counts as spent then.
+    pub deadline: Micros,
+}
+
+/// The holds of one level, in no order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ledger {
+    pub(super) holds: Vec<Hold>,
+}
+
+/// What is granted of a level and not settled yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outstanding {
+    /// Units.
+    pub units: u64,
+    /// The last deadline of them.
+    pub until: Micros,
+}
+
+/// What a renewal is to a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Of a hold that is not there: it begins, or has expired.
+    New,
+    /// The next one of its hold: so many units were spent since the last one, and are to be charged. What is kept was not
+    /// held any more where it is more than was left.
+    Next { spent: u64, is_kept: bool },
+    /// The last one again, which was granted so much.
+    Again { granted: u64 },
+    /// One that a later one has overtaken.
+    Overtaken,
+}
+
+impl Ledger {
+    /// A ledger as it was read back.
+    pub fn of(holds: Vec<Hold>) -> Self {
+        Self { holds }
+    }
+
+    /// Its holds.
+    pub fn holds(&self) -> &[Hold] {
+        &self.holds
+    }
+
+    /// What is granted and not settled yet.
+    pub fn outstanding(&self) -> Outstanding {
+        let held = self.holds.iter().filter(|hold| hold.units > 0);
+        held.fold(Outstanding::default(), |all, hold| Outstanding {
+            units: all.units + hold.units,
+            until: all.until.max(hold.deadline),
+        })
+    }
+
+    /// The first deadline.
+    pub fn next_deadline(&self) -> Option<Micros> {
+        self.holds.iter().map(|hold| hold.deadline).min()
+    }
+
+    /// Takes out the hold that expired first, if one has by `now`.
+    pub(super) fn take_expired(&mut self, now: Micros) -> Option<Hold> {
+        let index = (0..self.holds.len()).min_by_key(|index| self.holds[*index].deadline)?;
+        (self.holds[index].deadline <= now).then(|| self.holds.swap_remove(index))
+    }
+
+    /// Settles a hold and gives back what its owner does not keep. It lives on, even without units, until its deadline: to
+    /// know the renewal should it come again.
+    pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> Standing {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return Standing::New };
+        if renewal.sequence < hold.sequence {
+            return Standing::Overtaken;
+        }
+        if renewal.sequence == hold.sequence {
+            return Standing::Again { granted: hold.granted };
+        }
+        let spent = renewal.spent.saturating_sub(hold.spent);
+        let is_kept = renewal.kept <= hold.units.saturating_sub(spent);
+        let units = if is_kept { renewal.kept } else { 0 };
+        let deadline = deadline(renewal, now);
+        *hold = Hold { sequence: renewal.sequence, spent: renewal.spent, units, granted: 0, deadline, ..*hold };
+        Standing::Next { spent, is_kept }
+    }
+
+    /// Whether a renewal may be granted something.
+    pub(super) fn has_room(&self, id: HoldId, most: usize) -> bool {
+        self.holds.len() < most || self.holds.iter().any(|hold| hold.id == id)
+    }
+
+    /// How many owners share the level, the one that asks included.
+    pub(super) fn holders(&self, id: HoldId) -> u64 {
+        let others = self.holds.iter().filter(|hold| hold.id != id && hold.units > 0).count();
+        others as u64 + 1
+    }
+
+    /// Units that others hold.
+    pub(super) fn outstanding_of_others(&self, id: HoldId) -> u64 {
+        self.holds.iter().filter(|hold| hold.id != id).map(|hold| hold.units).sum()
+    }
+
+    /// Adds units to a hold, which has been settled or begins.
+    pub(super) fn grant(&mut self, renewal: &Renewal, units: u64, now: Micros) {
+        match self.holds.iter_mut().find(|hold| hold.id == renewal.id) {
+            Some(hold) => {
+                hold.units += units;
+                hold.granted = units;
+            }
+            None => self.holds.push(Hold {
+                id: renewal.id,
+                sequence: renewal.sequence,
+                spent: renewal.spent,
+                units,
+                granted: units,
+                deadline: deadline(renewal, now),
+            }),
+        }
+    }
+}
+
+fn deadline(renewal: &Renewal, now: Micros) -> Micros {
+    now + renewal.ttl.clamp(1, MAX_TTL)
+}

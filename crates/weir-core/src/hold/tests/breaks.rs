@@ -1,0 +1,133 @@
+//! Any fault at any time, with every algorithm of which units can be held: never beyond the limit. And the protocol broken on
+//! purpose: found, each time.
+
+use super::{
+    broken::Break,
+    model::{assert_within, find_beyond, run},
+    oracle::Definition,
+    table::{bucket, parse},
+    world::{Case, Faults, Load},
+};
+use crate::{
+    algorithm::Params,
+    domain::time::SECOND,
+    testing::{Random, cases},
+};
+
+/// Everything at once; and holders that are cut off again and again, with messages that take long.
+const FAULTS: [Faults; 2] = [
+    Faults {
+        lose: 10,
+        duplicate: 10,
+        delay: 10,
+        crash_every: 400_000,
+        pause_every: 200_000,
+        cut_every: 130_000,
+        reset_every: 230_000,
+        drift: true,
+    },
+    Faults {
+        lose: 20,
+        duplicate: 0,
+        delay: 3,
+        crash_every: 0,
+        pause_every: 300_000,
+        cut_every: 80_000,
+        reset_every: 0,
+        drift: true,
+    },
+];
+
+/// Limits of a few hundred a second, as their definitions are, so that each is reached within a second.
+fn limits() -> Vec<(Vec<Params>, Vec<Definition>)> {
+    let one = |params, definition| (vec![params], vec![definition]);
+    let (small, small_definition) = bucket(700, 100);
+    let (wide, wide_definition) = bucket(1_000, 300);
+    vec![
+        one(small.clone(), small_definition),
+        (vec![wide, small], vec![wide_definition, small_definition]),
+        one(
+            parse("gcra", &[("burst", "49"), ("count", "700"), ("period", "1s")]),
+            Definition::Bucket { capacity: 50, count: 700, period: SECOND },
+        ),
+        one(
+            parse("leaky_bucket", &[("size", "60"), ("drip_rate", "1ms")]),
+            Definition::Rate { at_once: 61, count: 1_000, period: SECOND },
+        ),
+        one(
+            parse("leaky_bucket", &[("size", "60"), ("drip_size", "7"), ("drip_rate", "10ms")]),
+            Definition::Rate { at_once: 67, count: 700, period: SECOND },
+        ),
+        one(
+            parse("fixed_window", &[("count", "150"), ("period", "200ms")]),
+            Definition::Window { count: 150, period: 200_000 },
+        ),
+        one(
+            parse("sliding_log", &[("count", "150"), ("period", "200ms")]),
+            Definition::AnySpan { count: 150, period: 200_000 },
+        ),
+        one(
+            parse("sliding_buckets", &[("count", "150"), ("period", "200ms"), ("resolution", "20ms")]),
+            Definition::AnySpan { count: 150, period: 200_000 },
+        ),
+        one(
+            parse("sliding_window", &[("count", "150"), ("period", "200ms")]),
+            Definition::Window { count: 150, period: 200_000 },
+        ),
+        one(
+            parse("decay", &[("max", "100"), ("resolution", "50ms"), ("decay", "1.5")]),
+            Definition::Rate { at_once: 134, count: 667, period: SECOND },
+        ),
+    ]
+}
+
+fn case(params: Vec<Params>, broken: Option<Break>, faults: Faults) -> Case {
+    Case { params, holders: 3, load: Load::Wild, length: SECOND, faults, broken }
+}
+
+#[test]
+fn no_fault_lets_more_pass_than_the_limit() {
+    for (params, definitions) in limits() {
+        for faults in FAULTS {
+            let case = case(params.clone(), None, faults);
+            cases(4, |seed: &Random| assert_within(&case, &definitions, &run(&case, seed)));
+        }
+    }
+}
+
+const BREAKS: [Break; 13] = [
+    Break::SpendAfterTheDeadline,
+    Break::CountTheTtlFromTheReply,
+    Break::CompareWallClocks,
+    Break::DrainWhatIsHeld,
+    Break::ResetForgetsWhatIsHeld,
+    Break::ExpiryGivesBack,
+    Break::GiveBackAndKeep,
+    Break::TakeALateReply,
+    Break::KeepWhatIsBurnt,
+    Break::HearAnOvertakenRenewal,
+    Break::GrantMoreThanIsFree,
+    Break::HoldTheLastLevelAlone,
+    Break::ForgetWhatWasSpent,
+];
+
+/// Worlds until a break shows.
+const MOST_WORLDS: u64 = 1_000;
+
+#[test]
+fn every_break_of_the_protocol_is_found() {
+    let mut missed = Vec::new();
+    for broken in BREAKS {
+        let limits = limits();
+        let found = (0..MOST_WORLDS).find_map(|number| {
+            let (params, definitions) = &limits[number as usize % limits.len()];
+            let faults = FAULTS[number as usize / limits.len() % 2];
+            let case = case(params.clone(), Some(broken), faults);
+            let outcome = run(&case, &Random::new(number));
+            find_beyond(&case, definitions, &outcome).map(|(units, _)| (number + 1, units))
+        });
+        println!("{broken:?}: {found:?} (worlds, units before it)");
+        missed.extend(found.is_none().then_some(broken));
+    }
+    assert!(missed.is_empty(), "not found in {MOST_WORLDS} worlds: {missed:?}");
+}

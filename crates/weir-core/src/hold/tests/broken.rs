@@ -1,0 +1,77 @@
+//! The protocol, broken on purpose.
+
+use super::{store::Store, world::World};
+use crate::hold::{Grant, Ledger, Renewal};
+
+/// How.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Break {
+    SpendAfterTheDeadline,
+    CountTheTtlFromTheReply,
+    CompareWallClocks,
+    DrainWhatIsHeld,
+    ResetForgetsWhatIsHeld,
+    ExpiryGivesBack,
+    GiveBackAndKeep,
+    TakeALateReply,
+    KeepWhatIsBurnt,
+    HearAnOvertakenRenewal,
+    GrantMoreThanIsFree,
+    HoldTheLastLevelAlone,
+    ForgetWhatWasSpent,
+}
+
+impl World<'_> {
+    /// Whether a holder that heeds no deadline has something left of what is over.
+    pub(super) fn spends_on(&self, index: usize) -> bool {
+        let purse = &self.replicas[index].purse;
+        self.is(Break::SpendAfterTheDeadline) && purse.units() > 0 && purse.is_over(self.local(index))
+    }
+
+    pub(super) fn break_expiry(&mut self) {
+        if self.is(Break::ExpiryGivesBack) || self.is(Break::DrainWhatIsHeld) {
+            for ledger in &mut self.store.ledgers {
+                let left = ledger.holds.iter().filter(|hold| hold.deadline > self.now).copied().collect();
+                *ledger = Ledger::of(left);
+            }
+        }
+    }
+
+    pub(super) fn break_before(&mut self, renewal: &mut Renewal) {
+        let broken = self.case.broken;
+        for ledger in &mut self.store.ledgers {
+            for hold in ledger.holds.iter_mut().filter(|hold| hold.id == renewal.id) {
+                match broken {
+                    Some(Break::HearAnOvertakenRenewal) => hold.sequence = hold.sequence.min(renewal.sequence - 1),
+                    Some(Break::ForgetWhatWasSpent) => {
+                        let spent = renewal.spent.saturating_sub(hold.spent).min(hold.units);
+                        hold.spent += spent;
+                        hold.units -= spent;
+                    }
+                    Some(Break::DrainWhatIsHeld) => hold.spent = renewal.spent,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    pub(super) fn break_after(&mut self, before: &Store, grant: &Grant, renewal: &Renewal) {
+        match self.case.broken {
+            Some(Break::DrainWhatIsHeld) => self.store.charge_granted(&self.limits, grant.units),
+            Some(Break::HoldTheLastLevelAlone) => {
+                // The first level hears of nothing that is held.
+                self.store.ledgers[0] = before.ledgers[0].clone();
+            }
+            Some(Break::GrantMoreThanIsFree) if grant.units > 0 => {
+                // The store forgets half of what it grants.
+                for ledger in &mut self.store.ledgers {
+                    for hold in ledger.holds.iter_mut().filter(|hold| hold.id == renewal.id) {
+                        let less = grant.units / 2;
+                        hold.units -= less.min(hold.units);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What happens in a world, by its time.
+
+use std::cmp::Ordering;
+
+use crate::{
+    domain::Micros,
+    hold::{Grant, Renewal},
+};
+
+#[derive(Clone)]
+pub(super) enum Event {
+    Check(usize),
+    Tick(usize),
+    Serve(Box<Message>),
+    Reply(Box<Message>),
+    GiveUp(usize, u64, u64),
+    Crash,
+    Pause,
+    Cut,
+    Reset,
+}
+
+#[derive(Clone)]
+pub(super) struct Message {
+    pub(super) holder: usize,
+    pub(super) life: u64,
+    pub(super) cost: i64,
+    /// By the holder's clock.
+    pub(super) sent: Micros,
+    pub(super) renewal: Option<Renewal>,
+    /// And when that was, by the authority's clock.
+    pub(super) grant: Option<(Grant, Micros)>,
+    pub(super) refused: bool,
+    pub(super) is_copy: bool,
+}
+
+/// An event at its time. The earliest is the greatest, so that it comes first out of a heap.
+pub(super) struct Due {
+    pub(super) at: Micros,
+    pub(super) number: u64,
+    pub(super) event: Event,
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Due {}

@@ -1,0 +1,139 @@
+//! The authority in Lua, held equal to the one in Rust.
+
+use mlua::{Function, Table};
+
+use super::{
+    store::{Limits, Store},
+    world::START,
+};
+use crate::{
+    algorithm::{
+        Params,
+        properties::{
+            examples,
+            lua::{Halves, numbers},
+        },
+    },
+    domain::Micros,
+    hold::{Grant, HoldId, LUA, Ledgers as _, MAX_TTL, Renewal},
+    plan::States as _,
+    testing::{OnPanic, Random, cases},
+};
+
+/// The script's part: all or nothing.
+const DECIDE: &str = "
+local function renew_one(levels, now, cost, renewal)
+  return hold_renew(levels, now, renewal, function()
+    local decisions, states, passes = {}, {}, true
+    for index, level in ipairs(levels) do
+      decisions[index], states[index] = hold_step(level, now, cost, -1)
+      if decisions[index][1] == 0 then passes = false end
+    end
+    for index, level in ipairs(levels) do
+      if passes or decisions[index][1] == 0 then
+        level.s = states[index] or level.s
+      else
+        decisions[index] = hold_step(level, now, 0, -1)
+      end
+    end
+    return decisions
+  end)
+end
+";
+
+type Answer = (Vec<Vec<f64>>, [f64; 5]);
+
+struct Both<'a> {
+    halves: &'a Halves,
+    renew: &'a Function,
+    limits: Limits,
+    store: Store,
+    levels: Vec<Table>,
+}
+
+impl<'a> Both<'a> {
+    fn new(halves: &'a Halves, renew: &'a Function, params: &Params) -> Self {
+        let limits = Limits::new(&[params.clone(), params.clone()]);
+        let levels = limits.plan(0).levels().iter().map(|level| halves.level(params, level.phase())).collect();
+        Self { halves, renew, limits, store: Store::new(false), levels }
+    }
+
+    fn renew(&mut self, now: Micros, cost: i64, renewal: &Renewal) -> Grant {
+        let (decisions, grant) = self.store.renew(&self.limits, now, cost, renewal);
+        let Renewal { id, sequence, spent, kept, want, ttl } = *renewal;
+        let told = [sequence, spent, kept, want, ttl.unsigned_abs()].map(|number| number as f64);
+        let told = self.halves.list(&format!("{}/{}", id.owner, id.number), &told.to_vec());
+        let (lua, lua_grant): Answer = self.renew.call((self.levels.clone(), now as f64, cost as f64, told)).unwrap();
+        let rust: Vec<_> = decisions.iter().map(numbers).collect();
+        assert_eq!(lua, rust);
+        let Grant { units, free, is_kept, is_recalled, refused_for, .. } = grant;
+        let flag = |flag| f64::from(u8::from(flag));
+        assert_eq!(lua_grant, [units as f64, free as f64, flag(is_kept), flag(is_recalled), refused_for as f64]);
+        for (index, level) in self.levels.clone().iter().enumerate() {
+            self.assert_same_level(index, level);
+        }
+        grant
+    }
+
+    fn assert_same_level(&mut self, index: usize, level: &Table) {
+        if let Some(state) = self.store.get(index) {
+            assert_eq!(level.get::<Vec<f64>>("s").unwrap(), state.encode());
+        }
+        let ledger = self.store.take_ledger(index);
+        let lua: Vec<Table> = level.get("ledger").unwrap();
+        assert_eq!(lua.len(), ledger.holds().len());
+        for (lua, hold) in lua.iter().zip(ledger.holds()) {
+            let id: String = lua.get(1).unwrap();
+            assert_eq!(id, format!("{}/{}", hold.id.owner, hold.id.number));
+            let of_lua: Vec<f64> = (2..=6).map(|at| lua.get(at).unwrap()).collect();
+            let numbers = [hold.sequence, hold.spent, hold.units, hold.granted, hold.deadline.unsigned_abs()];
+            assert_eq!(of_lua, numbers.map(|number| number as f64));
+        }
+        self.store.put_ledger(index, ledger);
+    }
+}
+
+/// What an owner, who may be out of its mind, tells.
+#[derive(Clone, Copy, Default)]
+struct Owner {
+    sequence: u64,
+    spent: u64,
+    units: u64,
+}
+
+impl Owner {
+    fn renewal(&mut self, owner: u64, limit: i64, random: &mut Random) -> Renewal {
+        self.sequence =
+            (self.sequence + random.pick(&[0, 1, 1, 1, 1, 2])).saturating_sub(random.pick(&[0, 0, 0, 0, 0, 1]));
+        let spent = random.within(0, self.units as i64 + 1).unsigned_abs();
+        self.spent += spent;
+        let left = self.units.saturating_sub(spent);
+        let kept = random.pick(&[0, left, left / 2, left + u64::from(spent == 0)]);
+        let want = random.pick(&[0, 1, random.clone().magnitude(limit).unsigned_abs()]);
+        let ttl = random.pick(&[1_000, 250_000, 250_000, 2 * MAX_TTL]);
+        Renewal { id: HoldId { owner, number: 0 }, sequence: self.sequence, spent: self.spent, kept, want, ttl }
+    }
+}
+
+#[test]
+fn rust_and_lua_renew_alike() {
+    let halves = Halves::new();
+    let renew = halves.extended("hold.lua", &format!("{LUA}{DECIDE}"), "renew_one");
+    cases(5, |seed| {
+        for (index, (_, params)) in examples().enumerate().filter(|(_, (_, params))| params.holdable().is_ok()) {
+            let mut random = seed.fork(index as u64);
+            let mut both = Both::new(&halves, &renew, &params);
+            let (mut owners, mut now) = ([Owner::default(); 3], START);
+            for step in 0..40 {
+                let _place = OnPanic(|| format!("{params:?}, step {step}"));
+                now += random.pick(&[0, 1, random.clone().magnitude(400_000), random.clone().magnitude(1 << 30)]);
+                let owner = random.below(owners.len());
+                let limit = params.window().clamp(1, 1_000);
+                let renewal = owners[owner].renewal(owner as u64, limit, &mut random);
+                let cost = random.pick(&[0, 0, 1, 1, 3]);
+                let grant = both.renew(now, cost, &renewal);
+                owners[owner].units = renewal.kept + grant.units;
+            }
+        }
+    });
+}

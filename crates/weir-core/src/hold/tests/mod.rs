@@ -1,0 +1,13 @@
+//! The protocol: every order of events at small scope, and many holders in virtual time, judged by the limit's own definition
+//! over what was admitted and when.
+
+mod breaks;
+mod broken;
+mod event;
+mod lua;
+mod model;
+mod oracle;
+mod search;
+mod store;
+mod table;
+mod world;

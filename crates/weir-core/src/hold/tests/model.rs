@@ -1,0 +1,51 @@
+//! Runs of a world, judged.
+
+use super::{
+    oracle::{Definition, first_beyond},
+    world::{Case, Outcome, World},
+};
+use crate::{
+    algorithm::{Held, Params, State},
+    domain::{Ask, Micros},
+    testing::Random,
+};
+
+/// Panics if more was admitted than the limits admit, by the definitions and by the limits themselves.
+pub(super) fn assert_within(case: &Case, definitions: &[Definition], outcome: &Outcome) {
+    let beyond = find_beyond(case, definitions, outcome);
+    assert_eq!(beyond, None, "admitted beyond {definitions:?}");
+}
+
+/// The first unit that one of the limits would not have admitted: how many before it, and when.
+pub(super) fn find_beyond(case: &Case, definitions: &[Definition], outcome: &Outcome) -> Option<(usize, Micros)> {
+    let mut from = 0;
+    // A reset forgets what was before.
+    for end in outcome.resets.iter().copied().chain([Micros::MAX]) {
+        let to = outcome.admitted.partition_point(|at| *at < end);
+        let part = &outcome.admitted[from..to];
+        let found = definitions.iter().find_map(|definition| first_beyond(*definition, part));
+        let found = found.or_else(|| case.params.iter().find_map(|params| first_refused(params, part)));
+        if let Some(found) = found {
+            return Some((from + found, part[found]));
+        }
+        from = to;
+    }
+    None
+}
+
+/// The same by the limit itself, where it is held exactly.
+fn first_refused(params: &Params, admitted: &[Micros]) -> Option<usize> {
+    if params.holdable() != Ok(Held::Exactly) {
+        return None;
+    }
+    let mut state: Option<State> = None;
+    admitted.iter().position(|now| {
+        let (decision, next) = params.step(state.as_ref(), &Ask { now: *now, cost: 1, max_wait: None, phase: 0 });
+        state = next.or(state.take());
+        !decision.allowed
+    })
+}
+
+pub(super) fn run(case: &Case, random: &Random) -> Outcome {
+    World::new(case, random).run()
+}

@@ -1,0 +1,247 @@
+//! Every order of events at small scope: two holders of a bucket of a few units, whose checks, renewals and replies are
+//! delivered in any order, lost, served twice, given up too early, while time passes and the key is reset.
+
+use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
+use super::{
+    broken::Break,
+    store::{Limits, Store},
+    table::parse,
+};
+use crate::{
+    algorithm::Params,
+    domain::Micros,
+    hold::{Course, Grant, HoldId, Holder, Ledger, Purse, Renewal, Spend, Terms},
+    testing::Random,
+};
+
+const CAPACITY: i64 = 3;
+/// Time in which a unit flows back.
+const PER_UNIT: i64 = 2;
+const TERMS: Terms = Terms { ttl: 3, horizon: 310_000, hold_off: 1, scarce: 0 };
+
+fn bucket() -> Params {
+    parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2us")])
+}
+
+/// Events that may still happen.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    checks: u8,
+    renewals: u8,
+    time: u8,
+    losses: u8,
+    copies: u8,
+    resets: u8,
+}
+
+#[derive(Clone, Debug)]
+enum Message {
+    Request { holder: usize, cost: i64, renewal: Option<Renewal> },
+    Reply { holder: usize, grant: Grant, refused: bool },
+}
+
+/// A state of the whole.
+#[derive(Clone, Debug)]
+struct Node {
+    now: Micros,
+    store: Store,
+    holders: [(Purse, Holder); 2],
+    network: Vec<Message>,
+    /// The ideal bucket: its level in parts of a unit, `PER_UNIT` to each, at `now`.
+    level: i64,
+    left: Left,
+}
+
+struct Search {
+    limits: Limits,
+    broken: Option<Break>,
+}
+
+/// Whether more was admitted than the bucket lets pass.
+fn is_beyond(node: &Node) -> bool {
+    node.level > CAPACITY * PER_UNIT
+}
+
+impl Search {
+    fn new(broken: Option<Break>) -> Self {
+        Self { limits: Limits::new(&[bucket()]), broken }
+    }
+
+    fn first(&self, left: Left) -> Node {
+        let holder = |owner| (Purse::default(), Holder::new(HoldId { owner, number: 0 }, TERMS, 0));
+        let store = Store::new(self.broken == Some(Break::DrainWhatIsHeld));
+        Node { now: 0, store, holders: [holder(1), holder(2)], network: Vec::new(), level: 0, left }
+    }
+
+    /// Goes through all states, and tells how many there are.
+    fn exhaust(&self, left: Left) -> usize {
+        let (mut seen, mut stack) = (HashSet::new(), vec![self.first(left)]);
+        while let Some(node) = stack.pop() {
+            assert!(!is_beyond(&node), "{node:#?}");
+            for next in self.followers(&node) {
+                let mut hasher = DefaultHasher::new();
+                format!("{next:?}").hash(&mut hasher);
+                if seen.insert(hasher.finish()) {
+                    stack.push(next);
+                }
+            }
+        }
+        seen.len()
+    }
+
+    /// Goes one way at random to its end, and tells whether more was admitted than the bucket lets pass.
+    fn walk(&self, left: Left, random: &mut Random) -> bool {
+        let mut node = self.first(left);
+        loop {
+            let mut followers = self.followers(&node);
+            if is_beyond(&node) || followers.is_empty() {
+                return is_beyond(&node);
+            }
+            node = followers.swap_remove(random.below(followers.len()));
+        }
+    }
+
+    /// All that may happen next.
+    fn followers(&self, node: &Node) -> Vec<Node> {
+        let mut followers = Vec::new();
+        let Left { checks, renewals, time, losses, copies, resets } = node.left;
+        if time > 0 {
+            let mut next = node.clone();
+            next.left.time -= 1;
+            next.now += 1;
+            next.level = (next.level - 1).max(0);
+            followers.push(next);
+        }
+        if resets > 0 {
+            let mut next = node.clone();
+            next.left.resets -= 1;
+            next.level = 0;
+            next.store.reset();
+            if self.broken == Some(Break::ResetForgetsWhatIsHeld) {
+                next.store.ledgers = Default::default();
+            }
+            followers.push(next);
+        }
+        for holder in 0..2 {
+            if checks > 0 {
+                let mut next = node.clone();
+                next.left.checks -= 1;
+                self.check(&mut next, holder);
+                followers.push(next);
+            }
+            if renewals > 0 {
+                let mut next = node.clone();
+                next.left.renewals -= 1;
+                let (purse, state) = &mut next.holders[holder];
+                if let Some(renewal) = state.low(purse, next.now) {
+                    next.network.push(Message::Request { holder, cost: 0, renewal: Some(renewal) });
+                    followers.push(next);
+                }
+            }
+            if let (Some(pending), 1..) = (&node.holders[holder].1.pending, losses) {
+                let sequence = pending.renewal.sequence;
+                let mut next = node.clone();
+                next.left.losses -= 1;
+                let (purse, state) = &mut next.holders[holder];
+                state.lost(purse, sequence);
+                followers.push(next);
+            }
+        }
+        for index in 0..node.network.len() {
+            let mut next = node.clone();
+            let message = next.network.remove(index);
+            if let (Message::Request { holder, renewal, .. }, 1..) = (&message, copies) {
+                let mut twice = node.clone();
+                twice.left.copies -= 1;
+                twice.network.push(Message::Request { holder: *holder, cost: 0, renewal: *renewal });
+                followers.push(twice);
+            }
+            if losses > 0 {
+                let mut lost = next.clone();
+                lost.left.losses -= 1;
+                followers.push(lost);
+            }
+            self.deliver(&mut next, message);
+            followers.push(next);
+        }
+        followers
+    }
+
+    fn check(&self, node: &mut Node, holder: usize) {
+        let read = if self.broken == Some(Break::SpendAfterTheDeadline) { Micros::MIN + 1 } else { node.now };
+        let (purse, state) = &mut node.holders[holder];
+        match purse.spend(1, read) {
+            Spend::Short => match state.short(purse, 1, node.now) {
+                Course::Refuse { .. } => {}
+                Course::Store(renewal) => node.network.push(Message::Request { holder, cost: 1, renewal }),
+            },
+            Spend::Spent | Spend::Low => node.level += PER_UNIT,
+        }
+    }
+
+    fn deliver(&self, node: &mut Node, message: Message) {
+        match message {
+            Message::Request { holder, cost, renewal } => {
+                if self.broken == Some(Break::ExpiryGivesBack) {
+                    let holds = node.store.ledgers[0].holds();
+                    let left = holds.iter().filter(|hold| hold.deadline > node.now).copied().collect();
+                    node.store.ledgers[0] = Ledger::of(left);
+                }
+                let (allowed, grant) = node.store.serve(&self.limits, node.now, cost, renewal.as_ref());
+                if allowed {
+                    node.level += cost * PER_UNIT;
+                }
+                if let Some(grant) = grant {
+                    if self.broken == Some(Break::DrainWhatIsHeld) {
+                        node.store.charge_granted(&self.limits, grant.units);
+                    }
+                    node.network.push(Message::Reply { holder, grant, refused: !allowed });
+                }
+            }
+            Message::Reply { holder, grant, refused } => {
+                let (purse, state) = &mut node.holders[holder];
+                state.answered(purse, &grant, refused);
+            }
+        }
+    }
+}
+
+const SCOPE: Left = Left { checks: 3, renewals: 0, time: 3, losses: 0, copies: 0, resets: 0 };
+
+#[test]
+fn no_order_of_events_lets_more_pass_than_the_limit() {
+    // Each scope leaves something out, so that the rest goes further.
+    for scope in [
+        SCOPE,
+        Left { losses: 1, checks: 2, ..SCOPE },
+        Left { copies: 1, checks: 2, ..SCOPE },
+        Left { renewals: 1, checks: 2, ..SCOPE },
+        Left { resets: 1, ..SCOPE },
+        Left { checks: 4, time: 2, ..SCOPE },
+    ] {
+        println!("{scope:?}: {} states", Search::new(None).exhaust(scope));
+    }
+}
+
+#[test]
+fn breaks_show_at_small_scope() {
+    let scope = Left { checks: 12, renewals: 2, time: 9, losses: 1, copies: 1, resets: 1 };
+    for broken in [
+        None,
+        Some(Break::SpendAfterTheDeadline),
+        Some(Break::ResetForgetsWhatIsHeld),
+        Some(Break::ExpiryGivesBack),
+        Some(Break::DrainWhatIsHeld),
+    ] {
+        let (search, random) = (Search::new(broken), Random::new(1));
+        let found = (0..WALKS).find(|walk| search.walk(scope, &mut random.fork(*walk)));
+        println!("{broken:?}: {found:?} (walks)");
+        assert_eq!(found.is_some(), broken.is_some(), "{broken:?}: {found:?}");
+    }
+}
+
+const WALKS: u64 = 5_000;

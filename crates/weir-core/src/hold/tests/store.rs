@@ -1,0 +1,128 @@
+//! A store of one key: the authority's states and ledgers.
+
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::{Params, State},
+    domain::{Charge, Decision, Key, Micros},
+    hold::{Grant, Ledger, Ledgers, Outstanding, Renewal, expire, renew},
+    plan::{Decisions, Level, Limit, Origin, Plan, States, decide},
+};
+
+/// The limits on one key, root first.
+pub(super) struct Limits {
+    key: Key,
+    limits: Vec<Limit>,
+}
+
+impl Limits {
+    pub(super) fn new(params: &[Params]) -> Self {
+        let segments: Vec<_> = (0..params.len().max(1)).map(|depth| format!("s{depth}")).collect();
+        let key = Key::new("", &segments).unwrap();
+        let limit = |params: &Params| Limit::new(Origin::Policy, None, "p", 0, false, params.clone());
+        Self { key, limits: params.iter().map(limit).collect() }
+    }
+
+    pub(super) fn plan(&self, cost: i64) -> Plan<'_> {
+        let levels: SmallVec<_> = self
+            .limits
+            .iter()
+            .enumerate()
+            .map(|(depth, limit)| Level::new(&self.key, depth as u8 + 1, 2, limit, cost))
+            .collect();
+        Plan::new(levels, Charge::AllOrNothing, None)
+    }
+}
+
+/// The states of that key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Store {
+    states: [Option<(State, Micros)>; 2],
+    pub(super) ledgers: [Ledger; 2],
+    now: Micros,
+    /// A break of the protocol: what is held drains like what is spent.
+    drains_what_is_held: bool,
+}
+
+impl Store {
+    /// An empty one.
+    pub(super) fn new(drains_what_is_held: bool) -> Self {
+        Self { drains_what_is_held, ..Self::default() }
+    }
+
+    /// Decides, and serves the renewal that came with it.
+    pub(super) fn serve(
+        &mut self,
+        limits: &Limits,
+        now: Micros,
+        cost: i64,
+        renewal: Option<&Renewal>,
+    ) -> (bool, Option<Grant>) {
+        let (decisions, grant) = match renewal {
+            Some(renewal) => {
+                let (decisions, grant) = self.renew(limits, now, cost, renewal);
+                (decisions, Some(grant))
+            }
+            None => {
+                self.now = now;
+                let plan = limits.plan(cost);
+                expire(&plan, self, now);
+                (decide(&plan, self, now), None)
+            }
+        };
+        (decisions.iter().all(|decision: &Decision| decision.allowed), grant)
+    }
+
+    pub(super) fn renew(&mut self, limits: &Limits, now: Micros, cost: i64, renewal: &Renewal) -> (Decisions, Grant) {
+        self.now = now;
+        let plan = limits.plan(cost);
+        assert!(plan.is_holdable());
+        renew(&plan, self, now, renewal)
+    }
+
+    /// Charges what was granted, as if it were spent.
+    pub(super) fn charge_granted(&mut self, limits: &Limits, units: u64) {
+        for (index, level) in limits.plan(0).levels().iter().enumerate() {
+            if let Some(state) = level.params().charge(self.get(index), units, self.now, 0) {
+                self.put(index, state, 1 << 40);
+            }
+        }
+    }
+
+    /// Forgets the states, but not what is held.
+    pub(super) fn reset(&mut self) {
+        self.states = Default::default();
+    }
+}
+
+impl States for Store {
+    fn get(&self, index: usize) -> Option<&State> {
+        self.states[index].as_ref().filter(|(_, expires)| *expires > self.now).map(|(state, _)| state)
+    }
+
+    fn outstanding(&self, index: usize) -> Outstanding {
+        if self.drains_what_is_held { Outstanding::default() } else { self.ledgers[index].outstanding() }
+    }
+
+    fn has_place(&self, index: usize) -> bool {
+        self.states[index].is_some()
+    }
+
+    fn reserve(&mut self, _: usize) -> bool {
+        true
+    }
+
+    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
+        self.states[index] = Some((state, self.now + reset_after));
+    }
+}
+
+impl Ledgers for Store {
+    fn take_ledger(&mut self, index: usize) -> Ledger {
+        std::mem::take(&mut self.ledgers[index])
+    }
+
+    fn put_ledger(&mut self, index: usize, ledger: Ledger) {
+        self.ledgers[index] = ledger;
+    }
+}

@@ -1,0 +1,386 @@
+//! Holders over one authority in virtual time: delays, losses, duplicates, crashes, pauses, and clocks that differ.
+
+use std::collections::BinaryHeap;
+
+use super::{
+    broken::Break,
+    event::{Due, Event, Message},
+    store::{Limits, Store},
+};
+use crate::{
+    algorithm::Params,
+    domain::{Ask, Micros},
+    hold::{Course, HoldId, Holder, Purse, Renewal, Spend, Terms},
+    testing::Random,
+};
+
+/// When a world begins; virtual time counts from then.
+pub(super) const START: Micros = 1_790_000_000_000_000;
+
+/// What happens to holders and messages: once in so many times; 0: never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    pub(super) lose: u32,
+    pub(super) duplicate: u32,
+    pub(super) delay: u32,
+    pub(super) crash_every: Micros,
+    pub(super) pause_every: Micros,
+    pub(super) reset_every: Micros,
+    /// A holder is cut off from the authority.
+    pub(super) cut_every: Micros,
+    pub(super) drift: bool,
+}
+
+/// Units a second that a holder is asked for.
+#[derive(Clone, Copy)]
+pub(super) enum Load {
+    /// By the time since the start.
+    Planned(fn(holder: usize, at: Micros) -> u64),
+    /// Anything, for a while.
+    Wild,
+}
+
+pub(super) struct Case {
+    pub(super) params: Vec<Params>,
+    pub(super) holders: usize,
+    pub(super) load: Load,
+    pub(super) length: Micros,
+    pub(super) faults: Faults,
+    pub(super) broken: Option<Break>,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// The moment of each unit that was admitted, by the authority's clock; and where a reset came between, the units before it.
+    pub(super) admitted: Vec<Micros>,
+    pub(super) resets: Vec<Micros>,
+    pub(super) checks: u64,
+    pub(super) calls: u64,
+    /// What one exact limiter would have admitted of the same checks.
+    pub(super) exact: u64,
+}
+
+pub(super) struct Replica {
+    pub(super) purse: Purse,
+    holder: Holder,
+    life: u64,
+    /// Its clock's lead, and by how many millionths it runs faster.
+    lead: Micros,
+    drift: i64,
+    paused_until: Micros,
+    cut_until: Micros,
+    wild_rate: u64,
+}
+
+pub(super) struct World<'a> {
+    pub(super) case: &'a Case,
+    random: Random,
+    pub(super) limits: Limits,
+    pub(super) store: Store,
+    pub(super) replicas: Vec<Replica>,
+    terms: Terms,
+    events: BinaryHeap<Due>,
+    number: u64,
+    pub(super) now: Micros,
+    exact: Vec<Option<crate::algorithm::State>>,
+    pub(super) outcome: Outcome,
+}
+
+const LATENCY: Micros = 300;
+const GIVE_UP: Micros = 300_000;
+
+impl<'a> World<'a> {
+    pub(super) fn new(case: &'a Case, random: &Random) -> Self {
+        let mut random = random.clone();
+        let terms = Terms::of(&case.params);
+        let replicas = (0..case.holders).map(|_| Replica {
+            purse: Purse::default(),
+            holder: Holder::new(HoldId { owner: 0, number: 0 }, terms, 0),
+            life: 0,
+            lead: random.within(-5_000_000, 5_000_000),
+            drift: if case.faults.drift { random.within(-9_900, 9_900) } else { 0 },
+            paused_until: 0,
+            cut_until: 0,
+            wild_rate: 0,
+        });
+        let store = Store::new(case.broken == Some(Break::DrainWhatIsHeld));
+        let mut world = Self {
+            replicas: replicas.collect(),
+            terms,
+            limits: Limits::new(&case.params),
+            exact: vec![None; case.params.len()],
+            case,
+            random,
+            store,
+            events: BinaryHeap::new(),
+            number: 0,
+            now: START,
+            outcome: Outcome::default(),
+        };
+        for index in 0..case.holders {
+            world.start(index);
+            let first = world.random.within(0, 1_000);
+            world.after(first, Event::Check(index));
+            world.after(first, Event::Tick(index));
+        }
+        let Faults { crash_every, pause_every, cut_every, reset_every, .. } = case.faults;
+        for (every, event) in [
+            (crash_every, Event::Crash),
+            (pause_every, Event::Pause),
+            (cut_every, Event::Cut),
+            (reset_every, Event::Reset),
+        ] {
+            if every > 0 {
+                world.after(every, event);
+            }
+        }
+        world
+    }
+
+    /// Runs to the end.
+    pub(super) fn run(mut self) -> Outcome {
+        while let Some(Due { at, event, .. }) = self.events.pop() {
+            if at - START > self.case.length {
+                break;
+            }
+            self.now = at;
+            self.handle(event);
+        }
+        self.outcome
+    }
+
+    fn after(&mut self, delay: Micros, event: Event) {
+        self.number += 1;
+        self.events.push(Due { at: self.now + delay, number: self.number, event });
+    }
+
+    pub(super) fn is(&self, broken: Break) -> bool {
+        self.case.broken == Some(broken)
+    }
+
+    /// Whether a message from or to a holder is lost.
+    fn loses(&mut self, holder: usize) -> bool {
+        self.replicas[holder].cut_until > self.now || self.chance(self.case.faults.lose)
+    }
+
+    fn chance(&mut self, times: u32) -> bool {
+        times > 0 && self.random.once_in(times)
+    }
+
+    /// The clock of a holder.
+    pub(super) fn local(&self, index: usize) -> Micros {
+        let Replica { lead, drift, .. } = self.replicas[index];
+        let since = self.now - START;
+        since + since * drift / 1_000_000 + lead
+    }
+
+    fn start(&mut self, index: usize) {
+        self.number += 1;
+        let (life, now, terms) = (self.number, self.local(index), self.terms);
+        let replica = &mut self.replicas[index];
+        replica.life = life;
+        replica.purse = Purse::default();
+        replica.holder = Holder::new(HoldId { owner: life, number: 1 }, terms, now);
+    }
+
+    fn handle(&mut self, event: Event) {
+        match &event {
+            Event::Check(index) | Event::Tick(index) | Event::GiveUp(index, ..)
+                if self.replicas[*index].paused_until > self.now =>
+            {
+                let wait = self.replicas[*index].paused_until - self.now;
+                return self.after(wait, event);
+            }
+            Event::Reply(message) if self.replicas[message.holder].paused_until > self.now => {
+                let wait = self.replicas[message.holder].paused_until - self.now;
+                return self.after(wait, event);
+            }
+            _ => {}
+        }
+        let faults = self.case.faults;
+        match event {
+            Event::Check(index) => self.check(index),
+            Event::Tick(index) => {
+                self.after(10_000, Event::Tick(index));
+                if self.random.once_in(8) {
+                    self.replicas[index].wild_rate = self.random.pick(&[0, 0, 50, 400, 3_000]);
+                }
+                let local = self.local(index);
+                if self.spends_on(index) {
+                    return;
+                }
+                let replica = &mut self.replicas[index];
+                if let Some(renewal) = replica.holder.due(&replica.purse, local) {
+                    self.send(index, 0, Some(renewal));
+                }
+            }
+            Event::Serve(message) => self.serve(*message),
+            Event::Reply(message) => self.reply(&message),
+            Event::GiveUp(index, life, sequence) => {
+                let replica = &mut self.replicas[index];
+                if replica.life == life {
+                    replica.holder.lost(&replica.purse, sequence);
+                }
+            }
+            Event::Crash => {
+                let index = self.random.below(self.case.holders);
+                self.start(index);
+                self.after(faults.crash_every, Event::Crash);
+            }
+            Event::Pause => {
+                let index = self.random.below(self.case.holders);
+                self.replicas[index].paused_until = self.now + self.random.within(1_000, 600_000);
+                self.after(faults.pause_every, Event::Pause);
+            }
+            Event::Cut => {
+                let index = self.random.below(self.case.holders);
+                self.replicas[index].cut_until = self.now + self.random.within(1_000, 600_000);
+                self.after(faults.cut_every, Event::Cut);
+            }
+            Event::Reset => {
+                self.store.reset();
+                if self.is(Break::ResetForgetsWhatIsHeld) {
+                    self.store.ledgers = Default::default();
+                }
+                self.exact.fill(None);
+                self.outcome.resets.push(self.now);
+                self.after(faults.reset_every, Event::Reset);
+            }
+        }
+    }
+
+    /// A check of one unit, and the next one.
+    fn check(&mut self, index: usize) {
+        let rate = match self.case.load {
+            Load::Planned(load) => load(index, self.now - START),
+            Load::Wild => self.replicas[index].wild_rate,
+        };
+        if rate == 0 {
+            return self.after(5_000, Event::Check(index));
+        }
+        let gap = 2_000_000 / rate as Micros;
+        let gap = self.random.within(0, gap);
+        self.after(gap, Event::Check(index));
+        self.outcome.checks += 1;
+        self.judge_exactly();
+        let local = self.local(index);
+        let spends_on = self.spends_on(index);
+        let read = if spends_on { Micros::MIN + 1 } else { local };
+        let replica = &mut self.replicas[index];
+        match replica.purse.spend(1, read) {
+            Spend::Spent => self.outcome.admitted.push(self.now),
+            Spend::Low if spends_on => self.outcome.admitted.push(self.now),
+            Spend::Low => {
+                self.outcome.admitted.push(self.now);
+                if let Some(mut renewal) = replica.holder.low(&replica.purse, local) {
+                    if self.case.broken == Some(Break::GiveBackAndKeep) {
+                        renewal.kept /= 2;
+                    }
+                    self.send(index, 0, Some(renewal));
+                }
+            }
+            Spend::Short => match replica.holder.short(&replica.purse, 1, local) {
+                Course::Refuse { .. } => {}
+                Course::Store(renewal) => self.send(index, 1, renewal),
+            },
+        }
+    }
+
+    fn send(&mut self, holder: usize, cost: i64, renewal: Option<Renewal>) {
+        self.outcome.calls += 1;
+        let life = self.replicas[holder].life;
+        if let Some(renewal) = renewal {
+            self.after(GIVE_UP, Event::GiveUp(holder, life, renewal.sequence));
+        }
+        let sent = self.local(holder);
+        let message = Message { holder, life, cost, sent, renewal, grant: None, refused: false, is_copy: false };
+        if self.chance(self.case.faults.duplicate) {
+            let delay = self.delay() + self.random.within(0, 30_000);
+            self.after(delay, Event::Serve(Box::new(Message { is_copy: true, ..message.clone() })));
+        }
+        if !self.loses(holder) {
+            let delay = self.delay();
+            self.after(delay, Event::Serve(Box::new(message)));
+        }
+    }
+
+    fn delay(&mut self) -> Micros {
+        let long = self.chance(self.case.faults.delay);
+        if long { self.random.within(LATENCY, 400_000) } else { LATENCY + self.random.within(0, 50) }
+    }
+
+    fn serve(&mut self, mut message: Message) {
+        let (before, now) = (self.store.clone(), self.now);
+        let mut renewal = message.renewal;
+        let mut cost = message.cost;
+        if message.is_copy {
+            cost = 0;
+        }
+        self.break_expiry();
+        if let Some(renewal) = &mut renewal {
+            self.break_before(renewal);
+        }
+        let (allowed, grant) = self.store.serve(&self.limits, now, cost, renewal.as_ref());
+        if let (Some(grant), Some(renewal)) = (&grant, &renewal) {
+            self.break_after(&before, grant, renewal);
+        }
+        if allowed && cost > 0 {
+            self.outcome.admitted.push(now);
+        }
+        message.refused = !allowed;
+        message.grant = grant.map(|grant| (grant, now));
+        if (message.grant.is_some() || message.refused) && !self.loses(message.holder) {
+            let delay = self.delay();
+            self.after(delay, Event::Reply(Box::new(message)));
+        }
+    }
+
+    fn reply(&mut self, message: &Message) {
+        let local = self.local(message.holder);
+        let (late, after_reply, walls, burnt) = (
+            self.is(Break::TakeALateReply),
+            self.is(Break::CountTheTtlFromTheReply),
+            self.is(Break::CompareWallClocks),
+            self.is(Break::KeepWhatIsBurnt),
+        );
+        let replica = &mut self.replicas[message.holder];
+        if replica.life != message.life {
+            return;
+        }
+        let Some((mut grant, served)) = message.grant else {
+            return replica.holder.refused(message.cost, message.sent);
+        };
+        if late && let Some(pending) = &replica.holder.pending {
+            grant.sequence = pending.renewal.sequence;
+        }
+        grant.is_kept |= burnt;
+        let Some(pending) = replica.holder.pending.map(|pending| pending.renewal.sequence) else { return };
+        replica.holder.answered(&replica.purse, &grant, message.refused);
+        if pending != grant.sequence {
+            return;
+        }
+        let ttl = self.terms.ttl;
+        if after_reply {
+            replica.purse.fill(0, local + ttl);
+            replica.purse.watch(replica.purse.units() / 2, local + ttl / 2);
+        } else if walls {
+            let deadline = served - START + ttl;
+            replica.purse.fill(0, deadline);
+            replica.purse.watch(replica.purse.units() / 2, deadline - ttl / 2);
+        }
+    }
+
+    /// What one limiter would say that is asked at once.
+    fn judge_exactly(&mut self) {
+        let ask = Ask { now: self.now, cost: 1, max_wait: None, phase: 0 };
+        let decided: Vec<_> =
+            self.case.params.iter().zip(&self.exact).map(|(params, state)| params.step(state.as_ref(), &ask)).collect();
+        if decided.iter().all(|(decision, _)| decision.allowed) {
+            self.outcome.exact += 1;
+            for (state, (_, next)) in self.exact.iter_mut().zip(decided) {
+                *state = next.or(state.take());
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Says what is wrong where the server speaks another protocol than the client expects.
+
+use std::{
+    io::{self, ErrorKind},
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll, ready},
+};
+
+use rustls::CertificateError;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+/// The content types of TLS records with which a server answers what is not TLS.
+const TLS_ALERT: u8 = 21;
+const TLS_HANDSHAKE: u8 = 22;
+/// How an answer in HTTP/1 begins. HTTP/2 begins with the length of its first frame, which is far below.
+const HTTP_1: u8 = b'H';
+
+/// What was unexpected of a server, once it is known. An HTTP/2 client may hide the error of its connection behind another one.
+pub(super) type Unexpected = Arc<OnceLock<String>>;
+
+/// A connection without TLS, whose first byte shows whether the server speaks HTTP/2.
+pub(super) struct Plain {
+    stream: TcpStream,
+    /// Until the first byte: the server's address.
+    authority: Option<String>,
+    told: Unexpected,
+}
+
+impl Plain {
+    pub(super) fn new(stream: TcpStream, authority: &str, told: Unexpected) -> Self {
+        Self { stream, authority: Some(authority.to_owned()), told }
+    }
+
+    /// What is wrong with a server whose answer begins with this byte, or ends before the first.
+    fn unexpected(&mut self, first: Option<u8>) -> Option<io::Error> {
+        let authority = self.authority.take()?;
+        let https = format!("write https://{authority} (--tls-ca FILE for a CA of your own)");
+        let told = match first {
+            Some(TLS_ALERT | TLS_HANDSHAKE) => format!("{authority} wants TLS: {https}"),
+            Some(HTTP_1) => format!("{authority} answers in HTTP/1, which is not gRPC"),
+            Some(_) => return None,
+            // The last words of a server may be lost with its connection.
+            None => format!("{authority} closed the connection without an answer; if it wants TLS, {https}"),
+        };
+        Some(io::Error::new(ErrorKind::InvalidData, self.told.get_or_init(|| told).as_str()))
+    }
+
+    /// The reason why nothing can be written: a server that has closed the connection may have said why.
+    fn reason(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        // Whatever it comes to, there is a byte or there is none.
+        let _ = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        self.unexpected(buffer.filled().first().copied()).unwrap_or(error)
+    }
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (before, has_room) = (buffer.filled().len(), buffer.remaining() > 0);
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        if self.authority.is_none() || !has_room {
+            return Poll::Ready(read);
+        }
+        let first = buffer.filled().get(before).copied();
+        Poll::Ready(self.unexpected(first).map_or(read, Err))
+    }
+}
+
+impl AsyncWrite for Plain {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        Poll::Ready(written.map_err(|error| self.reason(cx, error)))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices));
+        Poll::Ready(written.map_err(|error| self.reason(cx, error)))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Why a TLS handshake failed, with what to do where that is clear.
+pub(super) fn explained(error: io::Error) -> io::Error {
+    use CertificateError::{Expired, ExpiredContext, NotValidForName, NotValidForNameContext, UnknownIssuer};
+    let hint = match error.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            return io::Error::new(
+                error.kind(),
+                "the server answers without TLS: write http:// and no --tls-… options",
+            );
+        }
+        Some(rustls::Error::InvalidCertificate(cause)) => match cause {
+            UnknownIssuer => "no known CA signed it; --tls-ca FILE (WEIR_TLS_CA) names the CA bundle",
+            NotValidForName | NotValidForNameContext { .. } => "--tls-server-name NAME names one that it has",
+            Expired | ExpiredContext { .. } => "the server needs a new one",
+            CertificateError::Other(_) => "--tls-ca FILE (WEIR_TLS_CA) names it if it is self-signed",
+            _ => return error,
+        },
+        None if error.kind() == ErrorKind::UnexpectedEof => "does this port speak TLS?",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; {hint}"))
+}

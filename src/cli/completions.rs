@@ -1,0 +1,25 @@
+//! `weir completions`
+
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+use super::{Cli, CommandResult, out::Out};
+
+/// Print the completion script of a shell
+///
+/// Bash: source <(weir completions bash). Zsh: weir completions zsh >"${fpath[1]}/_weir". Fish: weir completions fish
+/// >~/.config/fish/completions/weir.fish.
+#[derive(Args)]
+pub struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    pub fn run(self) -> CommandResult {
+        generate(self.shell, &mut Cli::command(), "weir", &mut Out::new());
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,123 @@
+//! Hints for keys and domains that a policy does not know.
+
+use std::fs;
+
+use tonic::{Code, Status};
+use weir_policy::Near;
+use weir_settings::suggest;
+
+use super::{Failure, client::Service};
+use crate::proto::{SuggestRequest, SuggestResponse, rate_limiter_client::RateLimiterClient};
+
+/// Most hidden files of a directory that are looked past.
+const MAX_HIDDEN: usize = 100;
+
+/// Warns on standard error where no limit applies to a key, with what the service has near it. A service that is older, or
+/// that does not tell this client, has no hint.
+pub async fn warn_of_unlimited(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) {
+    let near = suggested(service, domain, key).await;
+    if near.as_ref().is_some_and(|near| near.limited) {
+        return;
+    }
+    let near = near.map(|near| {
+        let patterns = near.patterns.into_iter().map(|pattern| pattern.segments).collect();
+        Near { key: near.key, patterns }
+    });
+    eprintln!("weir: warning: {}", unlimited(key, near.as_ref()));
+}
+
+async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) -> Option<SuggestResponse> {
+    let request = SuggestRequest { domain: domain.to_owned(), key: key.to_vec() };
+    service.suggest(request).await.ok().map(tonic::Response::into_inner)
+}
+
+/// That no limit applies to a key, and what may have been meant.
+pub fn unlimited(key: &[String], near: Option<&Near>) -> String {
+    let told = format!("no limit applies to `{}`", shown(key));
+    match near {
+        None => told,
+        Some(near) if near.key.len() > key.len() => {
+            format!("{told}: each segment is an argument; did you mean `{}`?", shown(&near.key))
+        }
+        Some(near) if !near.key.is_empty() => format!("{told}; did you mean `{}`?", shown(&near.key)),
+        Some(near) if near.patterns.is_empty() => format!("{told}: its domain has no limits"),
+        Some(near) => {
+            let patterns: Vec<_> = near.patterns.iter().map(|pattern| format!("`{}`", pattern.join(" "))).collect();
+            format!("{told}; limits apply to {}", patterns.join(", "))
+        }
+    }
+}
+
+/// What follows the error that a domain is not defined.
+pub async fn after(
+    error: &Status,
+    service: &mut RateLimiterClient<Service>,
+    domain: &str,
+    key: &[String],
+) -> Option<String> {
+    if error.code() != Code::NotFound {
+        return None;
+    }
+    let known = suggested(service, domain, key).await?.domains;
+    Some(domains(domain, &known))
+}
+
+/// The domains that may have been meant, of those that are defined, nearest first.
+pub fn domains<T: AsRef<str>>(domain: &str, known: &[T]) -> String {
+    let name = |known: &T| match known.as_ref() {
+        "" => "the default domain (without --domain)".to_owned(),
+        known => format!("--domain {}", quoted(known)),
+    };
+    match known {
+        [] => String::new(),
+        [only] => format!("; did you mean {}?", name(only)),
+        [near, ..] if suggest::distance(domain, near.as_ref()).is_some() => format!("; did you mean {}?", name(near)),
+        all => format!("; there are {}", all.iter().map(name).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Rejects a key in which a shell seems to have replaced a `*` by the names of files.
+///
+/// # Errors
+/// Where the names of all files of this directory are in the key.
+pub fn check_expansion(key: &[String]) -> Result<(), Failure> {
+    let Ok(files) = fs::read_dir(".") else { return Ok(()) };
+    let names = files.take(key.len() + MAX_HIDDEN).filter_map(|file| file.ok()?.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort_unstable();
+    let is_expanded = names.len() > 1 && names.iter().all(|name| key.contains(name));
+    if !is_expanded {
+        return Ok(());
+    }
+    Err(Failure(format!(
+        "the key has the names of all files in this directory (`{}`, …): the shell replaces an unquoted `*`. A key has the names of \
+         one request; `*` is for policies",
+        names[0]
+    )))
+}
+
+/// A key as its arguments are typed.
+pub fn shown(key: &[String]) -> String {
+    key.iter().map(|segment| quoted(segment)).collect::<Vec<_>>().join(" ")
+}
+
+/// One argument in a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:@%+=,".contains(letter);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_shown_as_it_is_typed() {
+        let key = ["a/b", "", "it's", "x y", "*", "ü"].map(str::to_owned);
+        assert_eq!(shown(&key), r"a/b '' 'it'\''s' 'x y' '*' ü");
+    }
+}
