@@ -48,7 +48,7 @@ fn resolving_a_key_allocates_nothing() {
 }
 
 #[test]
-fn resolving_a_key_among_descriptors_allocates_nothing() {
+fn resolving_descriptors_allocates_nothing() {
     let text = "domain: d\ndescriptors: [{ key: user, value: 'a*', rate_limit: { unit: day, requests_per_unit: 1 } }]";
     let document = document::parse(text).expect("YAML").expect("a document");
     let domain = descriptors::file::read(&document, &Bounds::default()).expect("a policy");
@@ -59,13 +59,13 @@ fn resolving_a_key_among_descriptors_allocates_nothing() {
 }
 
 #[test]
-fn a_key_of_usual_length_is_made_without_allocation() {
+fn a_short_key_is_built_without_allocation() {
     let counted = measure(|| assert_eq!(Key::new("api", &["user", "alex", "trade"]).map(|key| key.depth()), Ok(3)));
     assert_eq!(counted.count_total, 0, "{counted:?}");
 }
 
 #[test]
-fn a_check_over_grpc_allocates_its_answer_alone() {
+fn a_grpc_check_allocates_only_its_response() {
     let store = MemoryStore::new(MemorySettings::default(), SystemClock::new());
     let limiter = Limiter::new(store, Policy::new([domain()]), Metrics::new());
     let checks = CheckService::new(Arc::new(limiter), Bounds::default());
@@ -82,6 +82,6 @@ fn a_check_over_grpc_allocates_its_answer_alone() {
 }
 
 #[test]
-fn this_test_would_notice() {
+fn allocations_are_counted() {
     assert!(measure(|| drop(std::hint::black_box(vec![1_u8]))).count_total > 0);
 }

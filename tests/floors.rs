@@ -144,7 +144,7 @@ fn objection(file: &str, other: &str) -> Option<&'static str> {
 }
 
 #[test]
-fn imports_go_down() {
+fn imports_only_go_to_lower_layers() {
     let mut wrong = Vec::new();
     for (file, code) in sources(&src(), "rs") {
         if matches!(file.as_str(), "lib.rs" | "main.rs") {
@@ -158,7 +158,7 @@ fn imports_go_down() {
 }
 
 #[test]
-fn lib_lists_the_modules_from_the_ground_up() {
+fn lib_lists_the_modules_from_the_lowest_layer_up() {
     let lib = bare(&fs::read_to_string(src().join("lib.rs")).expect("lib.rs"));
     let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
     let floors: Vec<_> = modules.map(|module| (floor(module), module)).collect();
@@ -170,7 +170,7 @@ fn lib_lists_the_modules_from_the_ground_up() {
 }
 
 #[test]
-fn no_code_file_is_too_long() {
+fn source_files_are_at_most_the_maximum_length() {
     let long: Vec<_> = [(src(), "rs"), (root().join("crates"), "rs"), (root().join("crates"), "lua")]
         .into_iter()
         .flat_map(|(top, extension)| sources(&top, extension))
@@ -181,7 +181,7 @@ fn no_code_file_is_too_long() {
 }
 
 #[test]
-fn an_algorithm_is_one_whole_folder_and_one_line_of_the_list() {
+fn every_algorithm_folder_is_listed_and_complete() {
     let listed: BTreeSet<_> = weir_core::algorithm::LIST.iter().map(|entry| entry.name.to_owned()).collect();
     let folder = root().join("crates/weir-core/src/algorithm");
     let entries = fs::read_dir(&folder).expect("a directory").map(|entry| entry.expect("an entry").path());
@@ -201,7 +201,7 @@ fn an_algorithm_is_one_whole_folder_and_one_line_of_the_list() {
 }
 
 #[test]
-fn this_test_reads_imports_as_the_compiler_does() {
+fn imports_are_parsed_from_use_and_paths() {
     let code = r#"
         //! crate::commented
         use crate::{
@@ -217,7 +217,7 @@ fn this_test_reads_imports_as_the_compiler_does() {
 }
 
 #[test]
-fn this_test_objects() {
+fn forbidden_imports_are_detected() {
     for (file, other) in [
         ("limiter/mod.rs", "proto"),
         ("telemetry/metrics.rs", "limiter"),

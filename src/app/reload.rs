@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn a_read_that_hangs_is_given_up_and_what_it_comes_to_later_is_dropped() {
+    async fn a_hanging_read_times_out_and_its_late_result_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "1").unwrap();

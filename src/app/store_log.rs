@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_when_it_begins_every_minute_and_when_it_is_over() {
+    fn an_outage_is_logged_at_its_start_every_minute_and_at_its_end() {
         let down = std::iter::repeat_n((false, 10), 130);
         let seconds = [(true, 0); 3].into_iter().chain(down).chain([(true, 0); 20]);
         let expected = [
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn full_memory_is_told_at_most_once_a_minute() {
+    fn full_memory_is_logged_at_most_once_a_minute() {
         let (mut full, start) = (Full::default(), Instant::now());
         let mut look = |second, checks| full.look(start + Duration::from_secs(second), checks);
         assert_eq!(

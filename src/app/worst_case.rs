@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_is_that_of_its_lines_and_grows_with_each_setting() {
+    fn the_total_is_the_sum_of_its_lines_and_grows_with_each_setting() {
         let bytes = |change: fn(&mut Settings)| {
             let mut settings = Settings::default();
             change(&mut settings);

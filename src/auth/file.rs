@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_has_what_the_file_says_until_it_says_so() {
+    fn clients_have_their_roles_until_they_expire() {
         let text = format!(
             "callers:\n  ops:\n    roles: [reset, metrics]\n    tokens:\n    - sha256: {HASH}\n      expires: 2027-01-31\n    \
              - {{ sha256: {} , expires: '2027-01-31T01:00:00+01:00' }}\n  gone: {{ roles: [check], tokens: [] }}\n",
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_have_their_position() {
         for (text, expected) in [
             ("", "the file holds nothing; to know nobody write `callers: {}`"),
             ("calers: {}", "unknown key `calers`; did you mean `callers`?"),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_token_is_never_shown() {
+    fn errors_never_contain_possible_tokens() {
         for text in [
             "callers: { a: { roles: [check], tokens: [{ sha256: weir_geheim }] } }",
             "callers: { a: { roles: [check], tokens: [{ weir_geheim: a }] } }",

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_what_sha256sum_prints() {
+    fn token_hashes_match_sha256sum() {
         let hash = TokenHash::of(b"abc");
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(hash.to_string(), text);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_tokens_are_the_same_and_none_is_shown() {
+    fn random_tokens_are_unique_and_never_printed() {
         let (one, other) = (random().unwrap(), random().unwrap());
         assert_ne!(one, other);
         assert_eq!(one.reveal().len(), PREFIX.len() + 64);

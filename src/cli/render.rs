@@ -135,7 +135,7 @@ mod tests {
     use super::shown;
 
     #[test]
-    fn times_are_shown_for_people() {
+    fn durations_are_printed_in_readable_units() {
         for (micros, text) in
             [(0, "0s"), (1_500_000, "1.5s"), (7, "0.000007s"), (60_000_000, "1m"), (24_509_609_996, "6h48m30s")]
         {

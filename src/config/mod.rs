@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_stands_above_the_file_and_the_file_above_defaults() {
+    fn the_environment_overrides_the_file_which_overrides_defaults() {
         let settings =
             load("grpc: { listen: '127.0.0.1:1', workers: 3 }", &[("WEIR_GRPC__LISTEN", "unix:/run/w")]).unwrap();
         assert_eq!(settings.grpc.listen.to_string(), "unix:/run/w");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn relative_paths_in_a_file_are_meant_from_where_it_stands() {
+    fn relative_paths_are_resolved_against_the_settings_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("weir.yaml");
         for (limits, snapshot, expected) in [
@@ -214,14 +214,14 @@ mod tests {
     }
 
     #[test]
-    fn digits_in_a_text_stay_a_text() {
+    fn numeric_strings_stay_strings() {
         assert_eq!(load("", &[("WEIR_LIMITS", "0123")]).unwrap().limits, PathBuf::from("0123"));
         assert_eq!(load("", &[("WEIR_SHUTDOWN__TIMEOUT", "5")]).unwrap().shutdown.timeout, Time::seconds(5));
         assert_eq!(load("shutdown: { timeout: 5 }", &[]).unwrap().shutdown.timeout, Time::seconds(5));
     }
 
     #[test]
-    fn numbers_and_switches_are_read_from_texts() {
+    fn variables_are_parsed_as_numbers_and_booleans() {
         let variables =
             [("WEIR_TRACING__SAMPLE_RATIO", "0.25"), ("WEIR_GRPC__WORKERS", "3"), ("WEIR_HTTP__UI__ENABLED", "yes")];
         let settings = load("", &variables).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_is_told_beside_the_answer_is_off_until_it_is_set() {
+    fn envoy_headers_and_metadata_are_off_by_default() {
         let default = load("", &[]).unwrap().envoy;
         assert_eq!((default.headers, default.dynamic_metadata), (Headers::Off, false));
         for (headers, ratelimit, draft11) in
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_written_as_one_or_with_commas() {
+    fn lists_are_accepted_as_yaml_or_comma_separated() {
         let names =
             |settings: Settings| settings.grpc.tls.client_names.iter().map(ToString::to_string).collect::<Vec<_>>();
         let section =
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_injects_and_what_commands_take_is_no_setting() {
+    fn kubernetes_and_command_variables_are_not_settings() {
         let injected = [
             ("WEIR_PORT", "tcp://10.0.0.1:8081"),
             ("WEIR_SERVICE_HOST", "x"),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_key_and_place() {
+    fn errors_name_the_key_and_its_position() {
         for (yaml, environment, text) in [
             ("grcp: {}", &[][..], "weir.yaml:1:1: unknown key `grcp`; did you mean `grpc`?"),
             ("a: [", &[], "weir.yaml:2:1: not valid YAML"),

@@ -50,7 +50,7 @@ impl Places {
 
     /// A message behind the place of the first setting it names that is set, or else of the section of one.
     pub fn locate(&self, message: &str) -> String {
-        let names = || message.split_whitespace().map(|word| word.trim_end_matches([':', ',', ';']));
+        let names = || message.split_whitespace().map(|word| word.trim_matches([':', ',', ';', '(', ')']));
         // A word without a dot is a setting only at the beginning.
         let settings = || names().enumerate().filter(|(at, name)| *at == 0 || name.contains('.')).map(|(_, name)| name);
         let section = |name: &str| self.0.get(name.rsplit_once('.')?.0);
@@ -313,7 +313,7 @@ mod tests {
     use crate::config::{Flags, Settings, tests::load};
 
     #[test]
-    fn a_wrong_value_is_told_with_its_place_and_what_would_be_right() {
+    fn an_invalid_value_is_reported_with_its_place() {
         for (yaml, variable, text) in [
             (
                 "grpc:\n  listen: 8081",

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_survives_each_way_of_setting_it_and_is_never_shown() {
+    fn passwords_are_kept_from_every_source_and_never_printed() {
         let url = "redis://:geheim@h";
         let from_file = load(&format!("store: {{ url: '{url}' }}"), &[]).unwrap();
         let from_variable = load("", &[("WEIR_STORE__URL", url)]).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_meant_from_where_the_file_stands() {
+    fn a_relative_password_file_is_resolved_against_the_settings_file() {
         let error = load("store: { url: 'redis://h', redis: { password_file: nowhere } }", &[]).unwrap_err();
         // The folder of the file is cut off by `load`.
         let why = "store.redis.password_file: password file nowhere: No such file or directory (os error 2)";
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_told() {
+    fn contradictory_settings_are_rejected() {
         for (redis, expected) in [
             ("username: app", "store.redis.username or the user in store.url has no password"),
             ("password: a, password_file: b", "only one of them may be set"),

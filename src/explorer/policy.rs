@@ -217,7 +217,7 @@ mod tests {
     use weir_core::algorithm::Bounds;
 
     #[test]
-    fn near_nodes_come_first_and_what_has_no_room_is_counted() {
+    fn shallow_nodes_are_listed_first_and_hidden_ones_are_counted() {
         let many: String = (0..1_500).map(|n| format!("      k{n:04}: {{ limits: [[1, 1, 1]] }}\n")).collect();
         let text = format!(
             "schema:\n  a:\n    children:\n{many}  b: {{ children: {{ '*': {{ limits: [[1, 1, 1], [2, 2, 2]] }}, c: {{}} }} }}\n"

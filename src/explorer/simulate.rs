@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_of_limits_is_followed_to_the_unit() {
+    fn a_draft_of_limits_is_simulated_exactly() {
         let course = run(&wanted("[{ gcra: { burst: 9, count: 1, period: 1s } }]"));
         assert_eq!((course.step_us, course.steps.len()), (500_000, 120));
         assert_eq!((course.steps[0].allowed, course.steps[0].refused), (10, 11));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_may_be_a_policy_of_either_format() {
+    fn a_draft_can_be_a_policy_of_either_format() {
         for draft in [
             "domain: x\nschema: { a: { children: { '*': { limits: [4, 1, 60] } } } }",
             "domain: x\ndescriptors: [{ key: a, value: b, rate_limit: { unit: hour, requests_per_unit: 5 } }]",
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_at_random_are_as_many_and_the_same_in_every_run() {
+    fn random_arrivals_have_the_same_rate_and_are_reproducible() {
         let wanted = Wanted { rate: 100.0, burst: 0, random: true, ..wanted("") };
         let moments: Vec<_> = wanted.arrivals(60 * SECOND).collect();
         assert!((5_700..=6_300).contains(&moments.len()) && moments.is_sorted(), "{}", moments.len());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_told() {
+    fn invalid_simulations_are_rejected() {
         for wanted in [
             Wanted { seconds: 0.0, ..wanted("") },
             Wanted { seconds: f64::NAN, ..wanted("") },

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_says_what_a_check_would_and_changes_nothing() {
+    async fn a_preview_matches_a_check_and_changes_nothing() {
         let clock = Arc::new(ManualClock::new(0));
         let (previewed, left_alone) = (limiter(&clock), limiter(&clock));
         let handles = (previewed.policy_handle(), left_alone.policy_handle());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_closed_also_where_values_share_one() {
+    fn a_closed_level_is_added_once_per_anchor() {
         let shared = "domain: d\ndescriptors: [{ key: f, value: 'a*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 3 } }]";
         for (text, domain, key, places) in [(POLICY, "", &["a", "x", "b"][..], 2), (shared, "d", &["f", "ab"][..], 1)] {
             let policy = weir_policy::parse(text, &Bounds::default()).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_level_tells_when_it_would_pass_and_an_open_one_how_it_stands() {
+    async fn a_preview_gives_the_retry_or_the_remaining_of_each_level() {
         let clock = Arc::new(ManualClock::new(0));
         let limiter = limiter(&clock);
         let handle = limiter.policy_handle();

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_not_a_level_is_an_error_and_warning_is_warn() {
+    fn invalid_log_levels_are_errors_and_warning_means_warn() {
         assert_eq!(filter("warning"), filter("warn"));
         assert_eq!(filter("INFO").unwrap(), "h2=error,info");
         assert_eq!(filter("info,h2=warn").unwrap(), "h2=warn,info");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bearer_token_is_read() {
+    fn exactly_one_bearer_token_is_accepted() {
         for (values, expected) in [
             (&[][..], Ok(None)),
             (&["Bearer abc"], Ok(Some(&b"abc"[..]))),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_authorization_is_known_again() {
+    fn an_unchanged_authorization_header_is_recognized() {
         let before = HeaderValue::from_static("Bearer abc");
         assert!(is_same(None, &headers(&[])));
         assert!(is_same(Some(&before), &headers(&["Bearer abc"])));

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_read() {
+    fn every_wire_type_is_parsed() {
         let bytes = b"\x08\x96\x01\x11\x01\0\0\0\0\0\0\0\x1a\x02hi\x25\0\0\0\0\x2b\x08\x05\x2c";
         let fields: Vec<_> = Fields::new(bytes).collect::<Option<_>>().unwrap();
         let expected = [Value::Varint(150), Value::Fixed64(1), Value::Bytes(b"hi"), Value::Other, Value::Other];
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_ends_it() {
+    fn a_malformed_field_ends_the_iteration() {
         let long = [&b"\x08"[..], &[0xff; 9], &[2]].concat();
         let nested = b"\xa3\x06".repeat(1_000);
         for broken in

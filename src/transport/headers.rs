@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_fields_of_draft_eleven() {
+    fn the_draft_11_style_has_two_fields() {
         let pass = Decision::pass(100, 50, 29_000_001);
         let expected = "ratelimit-policy: \"api\";q=100;w=60\nratelimit: \"api\";r=50";
         assert_eq!(headers_of(HeaderStyle::Draft11, "api", 60 * SECOND, pass), expected);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_fields_before_it() {
+    fn the_ratelimit_style_has_three_fields() {
         let refuse = Decision::refuse(6, 0, Some(1_457_145), 8_957_145);
         let expected = "ratelimit-limit: 6\nratelimit-remaining: 0\nratelimit-reset: 2\nretry-after: 2";
         assert_eq!(headers_of(HeaderStyle::Ratelimit, "x", SECOND, refuse), expected);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_with_three_decimals() {
+    fn x_ratelimit_headers_have_seconds_with_three_decimals() {
         let pass = Decision::pass(10, 9, 9_876_000);
         assert_eq!(
             headers_of(HeaderStyle::XRatelimit, "x", SECOND, pass),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_pass_is_not_told_to_come_back() {
+    fn a_cost_that_can_never_pass_has_no_retry_after() {
         let never = Decision::refuse(10, 4, None, 6 * SECOND);
         for (style, expected) in [
             (HeaderStyle::Off, ""),
@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_when_to_come_back_whatever_the_style() {
+    fn a_refusal_has_retry_after_in_every_style() {
         let refuse = Decision::refuse(10, 0, Some(3 * SECOND), 6 * SECOND);
         assert_eq!(headers_of(HeaderStyle::Off, "x", SECOND, refuse), "retry-after: 3");
     }
 
     #[test]
-    fn names_are_strings_of_structured_fields() {
+    fn names_are_encoded_as_structured_field_strings() {
         for (name, expected) in [
             ("user/*/trade#gcra0", r#""user/*/trade#gcra0""#),
             (r#"say "hi" \o/"#, r#""say \"hi\" \\o/""#),

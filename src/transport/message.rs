@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_bounded_comes_back_as_it_was() {
+    fn messages_within_the_bounds_round_trip() {
         for message in [check(1, 0), check(33, 17), CheckRequest::default()] {
             assert_eq!(CheckMessage::read(&message.encode_to_vec()).unwrap(), (&message).into());
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_is_told_without_being_made() {
+    fn messages_beyond_the_bounds_are_rejected_before_decoding() {
         assert!(!reads(&check(1_000_000, 0).encode_to_vec()));
         assert!(!reads(&check(1, 1_000_000).encode_to_vec()));
         assert!(!reads(b"\x12\x01\xff"), "a key that is not UTF-8");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_check_of_a_batch_leaves_the_others() {
+    fn one_undecodable_check_of_a_batch_does_not_affect_the_others() {
         let good = check(1, 0);
         let mut bytes = CheckBatchRequest { checks: vec![good.clone()] }.encode_to_vec();
         bytes.extend_from_slice(b"\x0a\x03\x12\x01\xff");
@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_as_prost_reads_them(bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..60), fields()]) {
+        fn any_bytes_are_decoded_like_prost(bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..60), fields()]) {
             let known = CheckRequest::decode(&bytes[..]);
             let read = CheckMessage::read(&bytes);
             prop_assert_eq!(read.is_ok(), known.is_ok());

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_surface_has_no_text_of_the_request() {
+    fn route_names_contain_no_text_of_the_request() {
         assert_eq!(surface_of_call(path::RESET).to_string(), "weir.v1.RateLimiter/Reset");
         assert_eq!(surface_of_call("/weir.v1.RateLimiter/Secret"), Surface::Other);
         assert_eq!(surface_of_page(&Method::POST, "/v1/check").to_string(), "POST /v1/check");

@@ -88,7 +88,7 @@ fn reset_until_closed(address: &str) -> (u32, Option<u32>) {
 }
 
 #[tokio::test]
-async fn who_takes_back_every_call_is_closed() {
+async fn rapid_reset_closes_the_connection() {
     let server = server();
     let ended = others_are_answered(&server, reset_until_closed).await;
     assert!(ended.iter().all(|(_, reason)| matches!(reason, None | Some(ENHANCE_YOUR_CALM))), "{ended:?}");
@@ -97,7 +97,7 @@ async fn who_takes_back_every_call_is_closed() {
 }
 
 #[tokio::test]
-async fn a_client_whose_deadlines_pass_all_at_once_keeps_its_connection() {
+async fn cancelling_200_calls_at_once_keeps_the_connection_open() {
     let server = server();
     let ended = tokio::task::spawn_blocking(move || {
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
@@ -109,7 +109,7 @@ async fn a_client_whose_deadlines_pass_all_at_once_keeps_its_connection() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_ends_its_connection() {
+async fn endless_continuation_frames_close_the_connection() {
     let server = server();
     for size in [0, 1, 126] {
         let ended = others_are_answered(&server, move |address| {
@@ -125,7 +125,7 @@ async fn a_head_that_does_not_end_ends_its_connection() {
 }
 
 #[tokio::test]
-async fn who_pings_without_reading_is_held_back() {
+async fn a_ping_flood_without_reads_is_throttled() {
     const AT_ONCE: usize = 1_000;
     const MOST: usize = 300;
     let server = server();
@@ -144,7 +144,7 @@ async fn who_pings_without_reading_is_held_back() {
 }
 
 #[tokio::test]
-async fn giant_metadata_is_refused_and_the_calls_beside_it_are_not() {
+async fn oversized_metadata_fails_only_its_own_call() {
     let server = server();
     let mut client = server.client().await;
     assert_eq!(short(&client.check(check(&["user", "alex"])).await.expect("an answer").into_inner()), (true, 10, 9));
@@ -159,7 +159,7 @@ async fn giant_metadata_is_refused_and_the_calls_beside_it_are_not() {
 }
 
 #[test]
-fn a_giant_head_over_http_1_is_refused() {
+fn oversized_http_1_headers_are_rejected_with_431() {
     let server = server();
     let mut client = Client::connect(&server.http).expect("a connection");
     let giant = "a".repeat(128 << 10);
@@ -172,7 +172,7 @@ fn a_giant_head_over_http_1_is_refused() {
 }
 
 #[tokio::test]
-async fn many_keys_against_room_for_few_take_no_more_room_and_nothing_from_others() {
+async fn a_key_flood_is_bounded_and_leaves_known_keys_intact() {
     const MOST: usize = 1_000;
     let server = Setup::new().policy(POLICY).env("WEIR_STORE__MAX_KEYS", &MOST.to_string()).start();
     let mut client = server.client().await;

@@ -48,7 +48,7 @@ fn send_and_wait(address: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn what_a_client_does_wrong_fills_no_log() {
+fn protocol_errors_of_clients_are_not_logged_by_default() {
     for (level, told) in [("info", false), ("info,h2=warn", true)] {
         let server = Setup::new().policy(POLICY).env("WEIR_LOG__LEVEL", level).start();
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
@@ -62,7 +62,7 @@ fn what_a_client_does_wrong_fills_no_log() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
+async fn connections_above_the_limit_are_closed_at_once_and_counted() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_CONNECTIONS", "2").start();
     let mut held = Vec::new();
     for _ in 0..2 {
@@ -77,7 +77,7 @@ async fn connections_beyond_the_bound_are_closed_at_once_and_counted() {
 }
 
 #[tokio::test]
-async fn garbage_on_either_port_ends_that_connection_only() {
+async fn garbage_bytes_close_only_their_own_connection() {
     let server = Server::with_policy(POLICY);
     let noise: Vec<u8> = (0..64_u32 << 10).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     for address in [&server.grpc, &server.http] {
@@ -90,7 +90,7 @@ async fn garbage_on_either_port_ends_that_connection_only() {
 }
 
 #[tokio::test]
-async fn half_closed_connections_do_not_stay() {
+async fn half_closed_connections_are_closed() {
     let server = Server::with_policy(POLICY);
     send_and_wait(&server.http, b"GET /metr");
     send_and_wait(&server.http, b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n");
@@ -103,7 +103,7 @@ async fn half_closed_connections_do_not_stay() {
 }
 
 #[tokio::test]
-async fn clients_that_vanish_in_the_middle_of_a_stream_are_forgotten() {
+async fn clients_that_disconnect_mid_stream_are_cleaned_up() {
     let server = Server::with_policy(POLICY);
     for _ in 0..20 {
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
@@ -116,7 +116,7 @@ async fn clients_that_vanish_in_the_middle_of_a_stream_are_forgotten() {
 }
 
 #[test]
-fn a_client_that_sends_and_never_reads_is_held_back_and_holds_up_nobody() {
+fn a_client_that_never_reads_is_throttled_without_blocking_others() {
     const MOST: usize = 1_000_000;
     const ROUND_TRIPS_WITHOUT_PROGRESS: usize = 300;
     // One thread serves both.

@@ -98,7 +98,7 @@ pub fn invalid() -> Vec<(CheckRequest, &'static str)> {
 }
 
 #[tokio::test]
-async fn every_invalid_check_names_its_field_and_the_service_goes_on() {
+async fn errors_of_invalid_checks_name_the_field() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     for (request, field) in invalid() {
@@ -111,7 +111,7 @@ async fn every_invalid_check_names_its_field_and_the_service_goes_on() {
 }
 
 #[tokio::test]
-async fn bounds_themselves_are_valid() {
+async fn values_at_the_bounds_are_valid() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let widest = CheckRequest { domain: "d".repeat(1_024), ..with_limits(key(32), vec![gcra(1, 1, 1); 1]) };
@@ -132,7 +132,7 @@ async fn bounds_themselves_are_valid() {
 }
 
 #[tokio::test]
-async fn bad_checks_in_a_batch_are_answered_in_place() {
+async fn invalid_checks_in_a_batch_are_answered_in_place() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let (bad, fields): (Vec<_>, Vec<_>) = invalid().into_iter().unzip();
@@ -162,7 +162,7 @@ async fn a_batch_has_at_most_a_thousand_checks() {
 }
 
 #[tokio::test]
-async fn a_stream_whose_every_second_check_is_bad_goes_on() {
+async fn invalid_checks_in_a_stream_do_not_end_it() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let (bad, fields): (Vec<_>, Vec<_>) = invalid().into_iter().unzip();
@@ -185,7 +185,7 @@ struct Careless {
 }
 
 #[tokio::test]
-async fn a_check_that_cannot_be_read_is_answered_in_its_place() {
+async fn an_undecodable_check_in_a_stream_is_answered_in_its_place() {
     let server = Server::with_policy(POLICY);
     let mut client = tonic::client::Grpc::new(server.channel().await);
     let good = Careless { key: vec![b"user".to_vec(), b"alex".to_vec()] };
@@ -207,7 +207,7 @@ async fn a_check_that_cannot_be_read_is_answered_in_its_place() {
 }
 
 #[tokio::test]
-async fn an_unknown_domain_needs_limits_of_the_request() {
+async fn an_unknown_domain_requires_limits_in_the_request() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     let elsewhere = CheckRequest { domain: "nowhere".to_owned(), ..check(&["user", "alex"]) };
@@ -218,7 +218,7 @@ async fn an_unknown_domain_needs_limits_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_policy_may_forbid_limits_of_requests() {
+async fn a_policy_can_deny_limits_in_requests() {
     let server = Server::with_policy(&format!("limit_spec: deny\n{POLICY}"));
     let mut client = server.client().await;
     let status = client.check(own(vec![gcra(2, 1, 60)])).await.expect_err("forbidden");
@@ -229,7 +229,7 @@ async fn a_policy_may_forbid_limits_of_requests() {
 
 /// The setting is for all domains, but those whose policy says otherwise.
 #[tokio::test]
-async fn limits_of_requests_may_be_denied_everywhere() {
+async fn limits_in_requests_can_be_denied_for_all_domains() {
     let limits = || vec![gcra(2, 1, 60)];
     let deny = || Setup::new().env("WEIR_LIMIT_SPEC", "deny");
     let of = |domain: &str| CheckRequest { domain: domain.to_owned(), ..own(limits()) };
@@ -256,7 +256,7 @@ async fn limits_of_requests_may_be_denied_everywhere() {
 }
 
 #[tokio::test]
-async fn bad_resets_name_their_field() {
+async fn errors_of_invalid_resets_name_the_field() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
     for (key, field) in [(vec![], "key"), (vec![String::new()], "key[0]"), (vec!["x".repeat(2_048)], "key[0]")] {

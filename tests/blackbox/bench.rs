@@ -96,7 +96,7 @@ fn every_call_is_counted_exactly_in_an_open_loop() {
 }
 
 #[test]
-fn what_is_not_measured_is_told() {
+fn unmeasured_checks_are_reported() {
     let server = Server::with_policy(POLICY);
     let load = ["--rate", "2000", "--warmup", "100ms", "--duration", "200ms", "--format", "json"];
     let checks = ["--domain", "api", "--limit", "1000000/1000000/1s", "--refusals", "0.25", "--keys", "10"];
@@ -109,7 +109,7 @@ fn what_is_not_measured_is_told() {
 }
 
 #[test]
-fn as_many_are_refused_as_was_asked_for() {
+fn the_refused_share_matches_the_refusals_option() {
     for args in [
         &["--limit", "1000000/1000000/1s", "--levels", "3", "--cost", "3"][..],
         &["--limit", "1000000/1000000/1s", "--call", "batch", "--batch", "10"],
@@ -128,7 +128,7 @@ fn as_many_are_refused_as_was_asked_for() {
 }
 
 #[test]
-fn the_json_has_what_the_load_was_and_what_it_came_to() {
+fn the_json_report_has_the_load_and_its_results() {
     let server = Server::with_policy(POLICY);
     let pid = std::process::id().to_string();
     let report = bench(&server, &["--rate", "500", "--seed", "7", "--depth", "4", "--server-pid", &pid]);
@@ -158,7 +158,7 @@ fn the_json_has_what_the_load_was_and_what_it_came_to() {
 }
 
 #[test]
-fn the_text_has_the_same_for_a_person() {
+fn the_text_report_has_the_load_and_its_results() {
     let server = Server::with_policy(POLICY);
     let args = ["--domain", "api", "--limit", "15/30/1m", "--rate", "500", "--live"];
     let run = server.bench(&[&args[..], &["--duration", "1200ms", "--warmup", "0s"]].concat());
@@ -180,7 +180,7 @@ fn the_text_has_the_same_for_a_person() {
 }
 
 #[test]
-fn errors_are_counted_by_their_code_and_where_there_is_nothing_else_the_exit_code_says_so() {
+fn errors_are_counted_by_code_and_only_errors_exit_with_2() {
     let server = Server::with_policy(POLICY);
     for (args, code, checks) in [
         (&["--domain", "nowhere"][..], "NOT_FOUND", 1),
@@ -199,7 +199,7 @@ fn errors_are_counted_by_their_code_and_where_there_is_nothing_else_the_exit_cod
 }
 
 #[test]
-fn a_service_that_does_not_answer_is_not_waited_for_forever() {
+fn calls_to_an_unresponsive_server_time_out() {
     let server = Server::with_policy(POLICY);
     server.signal(Signal::STOP);
     for call in ["unary", "stream"] {
@@ -215,7 +215,7 @@ fn a_service_that_does_not_answer_is_not_waited_for_forever() {
 }
 
 #[test]
-fn who_is_not_there_cannot_be_measured() {
+fn an_unreachable_server_is_an_error() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = format!("unix:{}", dir.path().join("nobody").display());
     for args in [&["--addr", &socket][..], &["--addr", &socket, "--limit", "1/1/1s", "--refusals", "0.5"]] {
@@ -226,7 +226,7 @@ fn who_is_not_there_cannot_be_measured() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_options_are_rejected() {
     for (args, told) in [
         (&["--rate", "0"][..], "a rate must be 0.001 to 100000000"),
         (&["--exponent", "0"], "an exponent must be above 0"),
@@ -252,7 +252,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn limits_cannot_be_used_up_where_there_are_none() {
+fn refusals_require_a_limit_on_the_key() {
     let server = Server::with_policy(POLICY);
     for call in ["unary", "envoy"] {
         let run = server.bench(&["--domain", "api", "--call", call, "--key", "group/{}", "--refusals", "0.5"]);
@@ -297,7 +297,7 @@ fn wait_until_asked(server: &Server) {
 }
 
 #[test]
-fn an_interrupted_load_has_its_report_and_no_call_is_left_behind() {
+fn an_interrupted_run_prints_a_complete_report() {
     for args in [&["--call", "unary"][..], &["--call", "stream"], &["--call", "batch", "--rate", "1000"]] {
         let server = Server::with_policy(POLICY);
         let load = Endless::start(&server.grpc, args);
@@ -309,7 +309,7 @@ fn an_interrupted_load_has_its_report_and_no_call_is_left_behind() {
 }
 
 #[test]
-fn a_service_that_dies_costs_errors_and_is_asked_again_when_it_is_back() {
+fn a_restarted_server_is_reconnected_and_lost_calls_are_errors() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket = format!("unix:{}", dir.path().join("grpc.sock").display());
     let serve = || Setup::new().env("WEIR_GRPC__LISTEN", &socket).policy(POLICY).start();

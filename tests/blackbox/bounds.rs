@@ -59,7 +59,7 @@ fn was_never_taken(status: &Status) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn connections_grow_old_and_no_call_fails() {
+async fn connections_at_their_maximum_age_close_without_failed_calls() {
     const AGES: f64 = 6.0;
     let server = setup(&[("WEIR_GRPC__MAX_CONNECTION_AGE", "100ms")]).start();
     let (mut answered, mut sent_again) = (0_u32, 0_u32);
@@ -88,7 +88,7 @@ async fn end_of_stream(server: &Server) -> Status {
 }
 
 #[tokio::test]
-async fn open_streams_of_an_old_connection_are_told_before_it_is_cut() {
+async fn streams_of_an_aged_connection_end_with_unavailable_after_the_grace() {
     let ages = [("WEIR_GRPC__MAX_CONNECTION_AGE", "100ms"), ("WEIR_GRPC__MAX_CONNECTION_AGE_GRACE", "200ms")];
     let server = setup(&ages).start();
     let since = Instant::now();
@@ -104,7 +104,7 @@ async fn open_streams_of_an_old_connection_are_told_before_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_stream_that_finishes_within_the_grace_is_left_alone() {
+async fn a_stream_that_finishes_within_the_grace_period_is_not_cut() {
     let server = Arc::new(setup(&[("WEIR_GRPC__MAX_CONNECTION_AGE", "100ms")]).start());
     let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
     let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
@@ -120,7 +120,7 @@ async fn a_stream_that_finishes_within_the_grace_is_left_alone() {
 }
 
 #[test]
-fn an_old_connection_over_http_1_ends_with_an_answer_that_says_so() {
+fn an_http_1_connection_at_its_maximum_age_gets_connection_close() {
     let server = setup(&[("WEIR_HTTP__MAX_CONNECTION_AGE", "100ms")]).start();
     for _ in 0..3 {
         let mut client = Client::connect(&server.http).expect("a connection");
@@ -135,7 +135,7 @@ fn an_old_connection_over_http_1_ends_with_an_answer_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn idle_connections_go_and_busy_ones_stay() {
+async fn idle_connections_are_closed_and_busy_ones_are_kept() {
     let server = setup(&[("WEIR_GRPC__IDLE_TIMEOUT", "200ms")]).start();
     let (send, mut requests) = tokio::sync::mpsc::channel::<CheckRequest>(1);
     let requests = futures_util::stream::poll_fn(move |cx| requests.poll_recv(cx));
@@ -154,7 +154,7 @@ async fn idle_connections_go_and_busy_ones_stay() {
 }
 
 #[tokio::test]
-async fn a_connection_that_asks_too_often_is_told_when_to_come_back_and_others_are_not() {
+async fn the_request_rate_limit_is_per_connection_and_gives_a_retry_delay() {
     const RATE: u32 = 5;
     let server = setup(&[("WEIR_GRPC__MAX_REQUESTS_PER_SECOND", "5")]).start();
     let (mut client, mut other) = (server.client().await, server.client().await);
@@ -186,7 +186,7 @@ async fn a_connection_that_asks_too_often_is_told_when_to_come_back_and_others_a
 }
 
 #[test]
-fn over_http_a_connection_that_asks_too_often_gets_429() {
+fn http_requests_above_the_rate_limit_get_429() {
     let server = setup(&[("WEIR_HTTP__MAX_REQUESTS_PER_SECOND", "1")]).start();
     let mut client = Client::connect(&server.http).expect("a connection");
     let mut ask = || client.post("/v1/check", &json!({ "key": ["user", "alex"] }));
@@ -197,7 +197,7 @@ fn over_http_a_connection_that_asks_too_often_gets_429() {
 }
 
 #[tokio::test]
-async fn a_stream_that_sends_too_fast_is_read_later() {
+async fn a_stream_above_the_request_rate_is_throttled() {
     const RATE: u32 = 20;
     const SENT: usize = 50;
     let server = setup(&[("WEIR_GRPC__MAX_REQUESTS_PER_SECOND", "20")]).start();
@@ -261,7 +261,7 @@ fn assert_shed(status: &Status) {
 }
 
 #[tokio::test]
-async fn decisions_beyond_those_that_may_wait_are_refused_at_once() {
+async fn checks_above_the_concurrency_limit_are_shed_immediately() {
     let redis = Redis::start(Options::socket());
     let (server, held) = full(&redis, "WEIR_GRPC__MAX_CONCURRENT_REQUESTS").await;
     let mut client = server.client().await;
@@ -285,7 +285,7 @@ async fn decisions_beyond_those_that_may_wait_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn over_http_decisions_beyond_those_that_may_wait_get_429() {
+async fn http_requests_above_the_concurrency_limit_get_429() {
     let redis = Redis::start(Options::socket());
     let (server, held) = full(&redis, "WEIR_HTTP__MAX_CONCURRENT_REQUESTS").await;
     assert_eq!(shed(&ask_over_http(&server)), expected_shed());

@@ -47,7 +47,7 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
 }
 
 #[test]
-fn a_key_that_meets_no_limit_is_a_warning_with_what_may_have_been_meant() {
+fn an_unmatched_key_is_a_warning_with_a_suggestion() {
     let policy =
         "schema: { user: { children: { '*': { limits: [2, 1, 9], children: { trade: { limits: [2, 1, 9] } } } } } }";
     let server = Server::with_policy(policy);
@@ -76,7 +76,7 @@ fn a_key_that_meets_no_limit_is_a_warning_with_what_may_have_been_meant() {
 }
 
 #[test]
-fn an_unknown_domain_is_an_error_with_those_that_are_defined() {
+fn an_unknown_domain_is_an_error_that_lists_the_known_ones() {
     let setup = Setup::new();
     for domain in ["shop", "web"] {
         std::fs::write(setup.path(&format!("{domain}.yaml")), format!("domain: {domain}\nschema: {{}}\n"))
@@ -94,7 +94,7 @@ fn an_unknown_domain_is_an_error_with_those_that_are_defined() {
 }
 
 #[test]
-fn check_passes_on_all_that_it_is_given() {
+fn check_sends_all_its_options() {
     let server = Server::with_policy(POLICY);
     let look = |args: &[&str]| json_of(&server.run(&[&["check", "user", "alex", "--json"], args].concat()).out);
     assert_eq!(look(&["--cost", "2"])["remaining"], 1);
@@ -107,7 +107,7 @@ fn check_passes_on_all_that_it_is_given() {
 }
 
 #[test]
-fn check_prints_json_as_simulate_does() {
+fn check_prints_the_same_json_as_simulate() {
     let server = Server::with_policy(POLICY);
     let told = server.run(&["check", "user", "alex", "--json", "--cost", "3"]);
     assert_eq!(told.code, 0);
@@ -124,7 +124,7 @@ fn check_prints_json_as_simulate_does() {
 }
 
 #[test]
-fn reset_forgets_a_key_and_tells_whether_it_was_known() {
+fn reset_clears_a_key_and_reports_whether_it_had_state() {
     let server = Server::with_policy(POLICY);
     for (args, told, existed) in [
         (&["reset", "user", "alex"][..], "nothing to reset: user / alex had no state\n", false),
@@ -147,7 +147,7 @@ fn reset_forgets_a_key_and_tells_whether_it_was_known() {
 }
 
 #[test]
-fn a_key_reset_alone_leaves_those_below() {
+fn a_reset_without_subtree_keeps_the_keys_below() {
     let policy = "schema: { '*': { limits: [0, 1, 86400], children: { '*': { limits: [0, 1, 86400] } } } }";
     let server = Server::with_policy(policy);
     assert_eq!(server.run(&["check", "a", "b"]).code, 0);
@@ -160,7 +160,7 @@ fn a_key_reset_alone_leaves_those_below() {
 }
 
 #[test]
-fn commands_say_when_no_service_is_there() {
+fn commands_report_an_unreachable_server() {
     let free =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number").to_string();
     for args in [&["check", "a"][..], &["reset", "a"], &["health"]] {
@@ -171,7 +171,7 @@ fn commands_say_when_no_service_is_there() {
 }
 
 #[test]
-fn without_a_policy_nothing_is_served_unless_that_is_wanted() {
+fn serving_without_a_policy_needs_allow_all() {
     let dir = tempfile::tempdir().expect("a directory");
     let policy = dir.path().join("limits.yaml");
     std::fs::write(&policy, POLICY).expect("written");
@@ -198,7 +198,7 @@ fn without_a_policy_nothing_is_served_unless_that_is_wanted() {
 }
 
 #[test]
-fn the_http_port_is_told_apart() {
+fn an_http_port_is_recognized() {
     let server = Server::with_policy(POLICY);
     for command in [&["check", "a"][..], &["reset", "a"], &["health"]] {
         let failed = run(&[command, &["--addr", &server.http]].concat());
@@ -208,7 +208,7 @@ fn the_http_port_is_told_apart() {
 }
 
 #[test]
-fn a_star_that_a_shell_has_replaced_is_told() {
+fn an_expanded_wildcard_is_rejected() {
     let dir = tempfile::tempdir().expect("a directory");
     for name in ["a.yaml", "b.yaml", ".hidden"] {
         std::fs::write(dir.path().join(name), POLICY).expect("written");
@@ -228,7 +228,7 @@ fn a_star_that_a_shell_has_replaced_is_told() {
 }
 
 #[test]
-fn an_argument_of_the_wrong_kind_is_told_with_what_would_be_right() {
+fn invalid_arguments_are_explained() {
     for (arguments, told) in [
         (&["check", "a", "--cost", "abc"][..], "'--cost <COST>': `abc` is not a cost; write a whole number"),
         (&["check", "a", "--cost", "1.5"], "`1.5` is not a cost"),
@@ -266,7 +266,7 @@ fn shells_complete_commands_and_options() {
 }
 
 #[test]
-fn every_command_helps() {
+fn every_command_has_help() {
     let client = ["--addr", "--timeout", "--json"];
     let cases: [(&[&str], &[&str]); 11] = [
         (&[], &["serve", "check", "reset", "health", "limits", "simulate", "migrate"]),
@@ -294,7 +294,7 @@ fn every_command_helps() {
 }
 
 #[test]
-fn what_is_no_command_is_an_error() {
+fn invalid_command_lines_are_rejected() {
     for args in
         [&["chekc"][..], &["check"], &["reset"], &["limits"], &["check", "a", "--addr", "nowhere"], &["serve", "-x"]]
     {

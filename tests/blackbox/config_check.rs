@@ -10,7 +10,7 @@ use crate::support::{
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[2, 1, 86400]] } } } }";
 
 #[test]
-fn config_check_says_what_would_be_in_force_or_why_nothing_would() {
+fn config_check_prints_the_effective_settings_or_the_error() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
     std::fs::write(path("limits.yaml"), POLICY).expect("written");

@@ -112,7 +112,7 @@ fn time(word: &str) -> Option<Duration> {
 }
 
 #[test]
-fn the_cookbook_prints_what_it_shows() {
+fn the_cookbook_shows_the_actual_output() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE)).expect("the page");
     let recipes = recipes(&page);
     let setup = Setup::new();
@@ -142,7 +142,7 @@ fn the_cookbook_prints_what_it_shows() {
 }
 
 #[test]
-fn what_differs_from_the_page_is_found() {
+fn differing_output_is_detected() {
     let shown = "allowed; 5 of 6 left, full again in 2m\n* a  allowed  5 of 6 left, full again in …\n";
     let printed = |text: &str| is_shown(shown, text, Duration::from_secs(3));
     assert!(printed(shown.replace('…', "1h2m3s").as_str()));

@@ -21,7 +21,7 @@ descriptors:
 ";
 
 #[test]
-fn what_means_nothing_is_told_and_merging_must_be_asked_for() {
+fn lint_reports_ignored_fields_and_merges_domains_only_on_request() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().to_str().expect("a path");
     fs::write(dir.path().join("a.yaml"), FILE).expect("written");
@@ -42,7 +42,7 @@ fn what_means_nothing_is_told_and_merging_must_be_asked_for() {
 }
 
 #[test]
-fn a_descriptor_is_explained_entry_by_entry() {
+fn explain_prints_a_descriptor_entry_by_entry() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("a.yaml");
     fs::write(&file, FILE).expect("written");

@@ -62,7 +62,7 @@ fn assert_bad(answer: &Answer, what: &str) {
 }
 
 #[test]
-fn the_answer_is_proto3_json_without_what_is_zero() {
+fn the_response_is_proto3_json_without_default_values() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
     let limit = json!({ "name": "per-user", "requestsPerUnit": 3, "unit": "YEAR" });
@@ -102,7 +102,7 @@ fn the_answer_is_proto3_json_without_what_is_zero() {
 }
 
 #[test]
-fn headers_and_metadata_stand_in_the_body() {
+fn headers_and_dynamic_metadata_are_in_the_body() {
     let setup = Setup::new().env("WEIR_ENVOY__HEADERS", "ratelimit").env("WEIR_ENVOY__DYNAMIC_METADATA", "true");
     let server = setup.policy(FILE).start();
     let body = json!({ "domain": "shop", "hitsAddend": 2, "descriptors": [
@@ -119,7 +119,7 @@ fn headers_and_metadata_stand_in_the_body() {
 }
 
 #[test]
-fn any_method_asks() {
+fn any_http_method_is_accepted() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
     let body = br#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "alex"}]}]}"#;
@@ -139,7 +139,7 @@ fn any_method_asks() {
 }
 
 #[test]
-fn names_and_numbers_are_read_in_every_form_of_proto3() {
+fn all_proto3_json_forms_of_names_and_numbers_are_accepted() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
     // Each about another user, of whose three requests the rest is left.
@@ -169,7 +169,7 @@ fn names_and_numbers_are_read_in_every_form_of_proto3() {
 }
 
 #[test]
-fn texts_hold_whatever_json_can_say() {
+fn json_strings_accept_every_escape_and_reject_invalid_unicode() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
     let mut ask_bytes = |value: &[u8]| {
@@ -205,7 +205,7 @@ fn texts_hold_whatever_json_can_say() {
 }
 
 #[test]
-fn what_is_no_request_is_a_bad_one() {
+fn invalid_bodies_get_400() {
     let server = Server::with_policy(FILE);
     let mut client = client(&server);
     let bodies = [
@@ -268,7 +268,7 @@ fn what_is_no_request_is_a_bad_one() {
 }
 
 #[test]
-fn what_is_too_large_is_a_bad_one() {
+fn oversized_requests_get_400() {
     let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "200000").policy(FILE).start();
     let mut client = client(&server);
     let of = |descriptors: usize, entries: usize| {
@@ -297,7 +297,7 @@ fn what_is_too_large_is_a_bad_one() {
 }
 
 #[tokio::test]
-async fn over_grpc_a_bad_request_is_an_invalid_argument_of_the_field() {
+async fn invalid_grpc_requests_get_invalid_argument_naming_the_field() {
     let server = Server::with_policy(FILE);
     for (domain, descriptors, expected) in [
         ("", 1, Some("domain")),
@@ -315,7 +315,7 @@ async fn over_grpc_a_bad_request_is_an_invalid_argument_of_the_field() {
 }
 
 #[tokio::test]
-async fn without_a_decision_it_is_an_error_of_the_service() {
+async fn a_failed_store_gets_500_and_unavailable_over_grpc() {
     let mut redis = Redis::start(Options::socket());
     let policy = format!("on_store_failure: error\n{}", FILE.trim_start());
     let server = Setup::new().shared(&redis).policy(&policy).start();

@@ -6,7 +6,7 @@ use crate::support::{Server, crowd, eventually, server::Setup};
 const UNITS: u64 = 700;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sixty_four_clients_are_admitted_exactly_the_limit_by_every_algorithm() {
+async fn every_algorithm_admits_exactly_the_limit_to_64_clients() {
     let server = [Server::with_policy(&crowd::schema(UNITS))];
     for algorithm in weir_core::algorithm::LIST {
         crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
@@ -14,7 +14,7 @@ async fn sixty_four_clients_are_admitted_exactly_the_limit_by_every_algorithm() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn threads_that_share_connections_are_as_exact() {
+async fn the_multi_thread_runtime_admits_exactly_the_limit() {
     let setup = Setup::new().env("WEIR_GRPC__RUNTIME", "multi_thread").env("WEIR_GRPC__WORKERS", "3");
     let server = [setup.policy(&crowd::schema(UNITS)).start()];
     assert_eq!(server[0].told("serving")[0]["workers"], 3);

@@ -77,7 +77,7 @@ fn check_by_http(server: &Server, key: &[&str]) -> u16 {
 }
 
 #[test]
-fn without_the_setting_there_is_nothing() {
+fn the_explorer_is_off_by_default() {
     let server = Server::with_policy(POLICY);
     for path in PAGES.iter().map(|path| format!("GET {path}")).chain(API.map(str::to_owned)) {
         assert_eq!(ask(&server, &path, None, &json!({ "domain": "" })).status, 404, "{path}");
@@ -85,7 +85,7 @@ fn without_the_setting_there_is_nothing() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere_and_lets_nothing_in() {
+fn pages_have_security_headers_and_no_external_resources() {
     let server = setup().policy(POLICY).start();
     for request in PAGES.iter().map(|path| format!("GET {path}")).chain(API.map(str::to_owned)) {
         let answer = ask(&server, &request, None, &json!({ "domain": "", "key": ["user"] }));
@@ -116,7 +116,7 @@ fn the_page_needs_nothing_from_elsewhere_and_lets_nothing_in() {
 }
 
 #[test]
-fn the_policy_is_told_as_a_tree_and_again_when_it_changes() {
+fn the_policy_tree_is_served_and_updated_after_a_reload() {
     let server = setup().policy(POLICY).start();
     let first = told(&server, "policy", json!({}));
     assert_eq!((&first["domains"], &first["limits"]), (&json!([""]), &json!(4)));
@@ -150,7 +150,7 @@ fn the_policy_is_told_as_a_tree_and_again_when_it_changes() {
 }
 
 #[tokio::test]
-async fn counters_and_keys_follow_what_is_asked_by_every_surface() {
+async fn live_counters_and_keys_include_checks_of_every_api() {
     let server = setup().policy(POLICY).start();
     let live = |server: &Server| told(server, "live", json!({ "domain": "" }));
     let quiet = live(&server);
@@ -204,7 +204,7 @@ async fn counters_and_keys_follow_what_is_asked_by_every_surface() {
 }
 
 #[tokio::test]
-async fn the_keys_of_envoy_are_followed_too() {
+async fn live_keys_include_envoy_descriptors() {
     let file = "domain: d\ndescriptors: [{ key: path, value: '/a*', rate_limit: { unit: day, requests_per_unit: 2 } }]";
     let server = setup().policy(file).start();
     let channel = server.channel().await;
@@ -224,7 +224,7 @@ async fn the_keys_of_envoy_are_followed_too() {
 }
 
 #[test]
-fn a_filter_leaves_what_matches_and_a_factor_of_0_is_told() {
+fn the_filter_keeps_matches_and_marks_lifted_limits() {
     let policy = "
         schema:
           user:
@@ -256,7 +256,7 @@ fn a_filter_leaves_what_matches_and_a_factor_of_0_is_told() {
 }
 
 #[test]
-fn an_outage_of_the_store_is_told_with_server_cause_and_time() {
+fn a_store_outage_shows_server_cause_and_start() {
     let mut redis = Redis::start(Options::port());
     let server = setup().shared(&redis).policy(POLICY).start();
     assert_eq!(check_by_http(&server, &["user", "alex"]), 200);
@@ -308,18 +308,18 @@ fn look_and_check(server: &Server) {
 }
 
 #[test]
-fn the_state_of_a_key_is_what_a_check_would_meet_and_is_not_changed_by_looking() {
+fn previewing_a_key_matches_a_check_and_changes_nothing() {
     look_and_check(&setup().policy(POLICY).start());
 }
 
 #[test]
-fn over_a_shared_store_it_is_the_same() {
+fn previewing_a_key_in_redis_matches_a_check() {
     let redis = Redis::start(Options::socket());
     look_and_check(&setup().shared(&redis).policy(POLICY).start());
 }
 
 #[test]
-fn on_a_cluster_it_is_the_same_where_levels_have_several_anchors() {
+fn previewing_a_key_in_a_cluster_matches_a_check() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let server =
         setup().env("WEIR_STORE__URL", &cluster.url()).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s").policy(POLICY);
@@ -327,7 +327,7 @@ fn on_a_cluster_it_is_the_same_where_levels_have_several_anchors() {
 }
 
 #[test]
-fn a_simulation_tells_the_course_of_a_policy_or_a_draft() {
+fn a_simulation_runs_the_policy_or_a_draft() {
     let server = setup().policy(POLICY).start();
     let course = told(&server, "simulate", simulation());
     let first = &course["steps"][0];

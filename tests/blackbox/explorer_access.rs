@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[test]
-fn bad_questions_are_told_and_the_service_goes_on() {
+fn invalid_and_cross_origin_requests_are_rejected() {
     let server = setup().policy(POLICY).start();
     for (body, status) in [
         (json!({ "domain": "", "key": [] }), 400),
@@ -44,7 +44,7 @@ fn bad_questions_are_told_and_the_service_goes_on() {
 
 /// DNS rebinding: a name first leads a browser to somebody's page, and then here.
 #[test]
-fn a_page_by_a_name_that_may_be_anybodys_reads_and_resets_nothing() {
+fn unknown_host_names_are_rejected_against_dns_rebinding() {
     let server = setup().policy(POLICY).env("WEIR_HTTP__UI__HOSTS", "weir.example").start();
     let status = |request: &str, host: &str| {
         let origin = format!("http://{host}");
@@ -64,7 +64,7 @@ fn a_page_by_a_name_that_may_be_anybodys_reads_and_resets_nothing() {
 }
 
 #[test]
-fn where_callers_are_known_any_name_leads_to_the_page() {
+fn any_host_name_is_accepted_with_authentication() {
     let all = token();
     let callers = format!("callers:\n{}", caller("all", "check, reset, metrics", &all, ""));
     let server = setup().policy(POLICY).callers(&callers).start();
@@ -83,7 +83,7 @@ fn where_callers_are_known_any_name_leads_to_the_page() {
 }
 
 #[test]
-fn who_may_read_what_is_for_roles_to_say() {
+fn roles_decide_which_endpoints_a_client_can_read() {
     let tokens: Vec<_> = (0..4).map(|_| token()).collect();
     let [checks, resets, metrics, all] = &tokens[..] else { unreachable!() };
     let callers = [

@@ -51,7 +51,7 @@ async fn limit(server: &Server) -> u64 {
 }
 
 #[tokio::test]
-async fn a_fifo_in_place_of_the_callers_holds_up_neither_a_revocation_nor_the_end() {
+async fn a_fifo_as_credentials_file_blocks_neither_reload_nor_shutdown() {
     let (revoked, metrics) = (token(), token());
     let watcher = caller("m", "metrics", &metrics, "");
     let both = format!("callers:\n{}{watcher}", caller("revoked", "check", &revoked, ""));
@@ -76,7 +76,7 @@ async fn a_fifo_in_place_of_the_callers_holds_up_neither_a_revocation_nor_the_en
 }
 
 #[tokio::test]
-async fn a_policy_that_is_no_file_or_never_ends_changes_nothing() {
+async fn a_special_or_oversized_policy_file_keeps_the_old_policy() {
     let server = Server::with_policy(POLICY);
     let path = server.dir.path().join("limits.yaml");
     let before = server.resident();
@@ -98,7 +98,7 @@ async fn a_policy_that_is_no_file_or_never_ends_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_named_like_a_policy_file_and_is_none_is_an_error() {
+async fn a_fifo_or_broken_link_in_the_policy_directory_is_an_error() {
     let setup = Setup::new();
     let policies = setup.path("policies");
     fs::create_dir(&policies).expect("made");
@@ -116,7 +116,7 @@ async fn what_is_named_like_a_policy_file_and_is_none_is_an_error() {
 }
 
 #[test]
-fn no_start_waits_for_a_fifo_and_each_file_has_a_bound() {
+fn a_fifo_or_an_oversized_file_fails_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let (path, key) = (dir.path().join("file"), dir.path().join("key"));
     put(&key, &Authority::new("ours").sign(Leaf::host("localhost")).key);
@@ -150,7 +150,7 @@ fn no_start_waits_for_a_fifo_and_each_file_has_a_bound() {
 }
 
 #[tokio::test]
-async fn the_beginning_of_a_policy_is_refused_where_files_have_an_end_marker() {
+async fn a_truncated_policy_without_its_end_marker_is_rejected() {
     let whole = |policy: &str| format!("{policy}...\n");
     let setup = Setup::new().env("WEIR_LIMITS_REQUIRE_END_MARKER", "true");
     let server = setup.policy(&whole(POLICY)).start();

@@ -50,7 +50,7 @@ async fn left(plain: &Plain) -> u64 {
 }
 
 #[tokio::test]
-async fn a_call_that_fails_before_its_first_message_is_answered_by_headers_alone() {
+async fn a_call_that_fails_early_gets_a_trailers_only_response() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_MESSAGE_BYTES", "1024").start();
     let plain = Plain::connect(&server.grpc).await;
     let unknown = HealthCheckRequest { service: "other".to_owned() };
@@ -93,7 +93,7 @@ async fn a_call_that_fails_before_its_first_message_is_answered_by_headers_alone
 }
 
 #[tokio::test]
-async fn what_is_past_its_deadline_is_not_begun() {
+async fn a_call_past_its_deadline_is_not_executed() {
     let server = Server::with_policy(POLICY);
     let plain = Plain::connect(&server.grpc).await;
     let _: CheckResponse = plain.call(path::CHECK, &[], message(&alex())).await.message();
@@ -122,7 +122,7 @@ async fn what_is_past_its_deadline_is_not_begun() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_is_not_met_yet_or_that_no_one_can_read_changes_nothing() {
+async fn future_and_malformed_deadlines_do_not_affect_a_call() {
     let server = Server::with_policy(POLICY);
     let plain = Plain::connect(&server.grpc).await;
     let timeouts = ["1H", "99999999H", "600S", "600000m", "", "0", "0x", "000000000n", "-1n"];
@@ -133,7 +133,7 @@ async fn a_deadline_that_is_not_met_yet_or_that_no_one_can_read_changes_nothing(
 }
 
 #[tokio::test]
-async fn a_call_whose_message_does_not_come_ends_with_its_deadline() {
+async fn a_call_without_its_message_ends_at_its_deadline() {
     let server = Server::with_policy(POLICY);
     let plain = Plain::connect(&server.grpc).await;
     for (path, body) in [(path::CHECK, message(&alex())), (path::CHECK, Bytes::new()), (HEALTH_CHECK, Bytes::new())] {
@@ -144,7 +144,7 @@ async fn a_call_whose_message_does_not_come_ends_with_its_deadline() {
 }
 
 #[tokio::test]
-async fn streams_end_with_their_deadline() {
+async fn streams_end_at_their_deadline() {
     let server = Server::with_policy(POLICY);
     let plain = Plain::connect(&server.grpc).await;
     let timeout = [("grpc-timeout", "300m")];
@@ -157,7 +157,7 @@ async fn streams_end_with_their_deadline() {
 }
 
 #[tokio::test]
-async fn a_call_does_not_wait_for_the_store_beyond_its_deadline() {
+async fn a_call_that_waits_for_the_store_ends_at_its_deadline() {
     let redis = Redis::start(Options::port());
     let server = Setup::new().policy(POLICY).shared(&redis).start();
     let plain = Plain::connect(&server.grpc).await;
@@ -174,7 +174,7 @@ async fn a_call_does_not_wait_for_the_store_beyond_its_deadline() {
 }
 
 #[tokio::test]
-async fn compressed_requests_are_read() {
+async fn gzip_requests_are_decompressed() {
     let server = Server::with_policy(POLICY);
     let plain = Plain::connect(&server.grpc).await;
     let encoding = [("grpc-encoding", "gzip"), ("grpc-accept-encoding", "gzip,identity")];
@@ -211,7 +211,7 @@ async fn compressed_requests_are_read() {
 }
 
 #[tokio::test]
-async fn the_bound_of_messages_holds_for_what_they_are_decompressed_to() {
+async fn the_message_size_limit_applies_after_decompression() {
     const MOST: usize = 1_024;
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_MESSAGE_BYTES", &MOST.to_string()).start();
     let plain = Plain::connect(&server.grpc).await;
@@ -224,7 +224,7 @@ async fn the_bound_of_messages_holds_for_what_they_are_decompressed_to() {
 }
 
 #[tokio::test]
-async fn no_more_of_a_message_is_decompressed_than_is_read() {
+async fn a_decompression_bomb_is_not_fully_decompressed() {
     const BOMB: usize = 64 << 20;
     const CALLS: usize = 64;
     let server = Server::with_policy(POLICY);

@@ -52,7 +52,7 @@ async fn begin_call(address: &str, path: &str) -> (HeaderMap, impl Sized) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn who_has_not_authenticated_locks_nobody_out() {
+async fn unauthenticated_half_open_calls_do_not_block_clients() {
     let (redis, known) = (Redis::start(Options::socket()), token());
     let callers = format!("callers:\n{}", caller("shop", "check, metrics", &known, ""));
     let setup = Setup::new().policy(POLICY).shared(&redis).callers(&callers);
@@ -79,7 +79,7 @@ async fn who_has_not_authenticated_locks_nobody_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn without_authentication_the_oldest_half_open_calls_make_room() {
+async fn the_oldest_half_open_calls_are_evicted_without_authentication() {
     let redis = Redis::start(Options::socket());
     let setup = Setup::new().policy(POLICY).shared(&redis);
     let server = setup.env("WEIR_GRPC__MAX_CONCURRENT_REQUESTS", PLACES).start();
@@ -100,7 +100,7 @@ async fn without_authentication_the_oldest_half_open_calls_make_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn watches_by_the_thousand_take_no_memory() {
+async fn thousands_of_health_watches_use_bounded_memory() {
     let server = Server::with_policy(POLICY);
     let resident = server.resident();
     let open = |_| {
@@ -121,7 +121,7 @@ async fn watches_by_the_thousand_take_no_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_message_that_does_not_come_ends_its_call() {
+async fn a_call_without_its_message_times_out() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MESSAGE_TIMEOUT", "100ms").start();
     for (path, ended) in [(CHECK, 1.0), (HEALTH, 2.0), (WATCH, 3.0)] {
         let (headers, _open) = begin_call(&server.grpc, path).await;
@@ -142,7 +142,7 @@ async fn a_message_that_does_not_come_ends_its_call() {
 }
 
 #[tokio::test]
-async fn a_connection_has_a_few_health_watches_and_each_has_its_own() {
+async fn health_watches_are_limited_per_connection() {
     let server = Server::with_policy(POLICY);
     let (channel, mut watches) = (server.channel().await, Vec::new());
     let watch = async |channel| HealthClient::new(channel).watch(HealthCheckRequest::default()).await;
@@ -162,7 +162,7 @@ async fn a_connection_has_a_few_health_watches_and_each_has_its_own() {
 }
 
 #[tokio::test]
-async fn streams_of_checks_are_bounded_for_the_port() {
+async fn open_check_streams_are_limited_per_listener() {
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_OPEN_STREAMS", "1").start();
     let open = async || {
         let (send, mut requests) = tokio::sync::mpsc::channel(1);
@@ -181,7 +181,7 @@ fn silent(address: &str, count: usize) -> Vec<TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn idle_connections_make_room_for_new_ones_and_those_with_a_call_stay() {
+async fn idle_connections_are_evicted_and_those_with_a_call_are_kept() {
     let bounds = [("WEIR_GRPC__MAX_CONNECTIONS", "16"), ("WEIR_HTTP__MAX_CONNECTIONS", "16")];
     let server = bounds.iter().fold(Setup::new().policy(POLICY), |setup, (name, value)| setup.env(name, value)).start();
     let mut health = HealthClient::new(server.channel().await);
@@ -205,7 +205,7 @@ async fn idle_connections_make_room_for_new_ones_and_those_with_a_call_stay() {
 }
 
 #[tokio::test]
-async fn silent_connections_make_room_for_new_ones_and_those_in_use_stay() {
+async fn silent_connections_are_evicted_and_those_in_use_are_kept() {
     let bounds = [("WEIR_GRPC__MAX_CONNECTIONS", "4"), ("WEIR_HTTP__MAX_CONNECTIONS", "4")];
     let server = bounds.iter().fold(Setup::new().policy(POLICY), |setup, (name, value)| setup.env(name, value)).start();
     let mut client = server.client().await;

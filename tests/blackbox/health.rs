@@ -13,7 +13,7 @@ use weir::transport::grpc::MAX_REFLECTIONS;
 use crate::support::{Server, plain::Plain};
 
 #[tokio::test]
-async fn health_is_told_for_the_whole_and_for_the_service() {
+async fn health_is_served_for_the_server_and_the_service() {
     let server = Server::with_policy("");
     let mut health = HealthClient::new(server.channel().await);
     for service in ["", "weir.v1.RateLimiter"] {
@@ -26,7 +26,7 @@ async fn health_is_told_for_the_whole_and_for_the_service() {
 }
 
 #[test]
-fn the_health_command_tells_the_same() {
+fn the_health_command_prints_the_serving_status() {
     let mut server = Server::with_policy("");
     let told = server.run(&["health"]);
     assert_eq!((told.code, told.out.as_str()), (0, "SERVING\n"));
@@ -66,7 +66,7 @@ macro_rules! reflection {
             }
 
             #[tokio::test]
-            async fn lists_the_services_and_gives_every_file_that_they_need() {
+            async fn reflection_lists_services_and_returns_their_files() {
                 let server = Server::with_policy("");
                 let channel = server.channel().await;
                 let MessageResponse::ListServicesResponse(services) =
@@ -104,7 +104,7 @@ reflection!(reflection_v1, v1);
 reflection!(reflection_v1alpha, v1alpha);
 
 #[tokio::test]
-async fn an_unknown_method_is_unimplemented_also_when_no_reflection_stream_is_free() {
+async fn unknown_methods_are_unimplemented_at_the_reflection_limit() {
     use tonic_reflection::pb::v1::{ServerReflectionRequest, server_reflection_client::ServerReflectionClient};
     let server = Server::with_policy("schema: {}");
     let mut client = ServerReflectionClient::new(server.channel().await);

@@ -48,7 +48,7 @@ fn an_allowed_check_is_answered_with_every_field() {
 }
 
 #[test]
-fn a_refusal_is_a_problem_that_holds_the_same_fields() {
+fn a_refusal_is_a_problem_document_with_all_fields() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
     assert_eq!(client.post("/v1/check", &trade(6)).status, 200);
@@ -113,7 +113,7 @@ fn lines(headers: &[(String, String)]) -> Vec<String> {
 }
 
 #[test]
-fn headers_tell_of_the_binding_level_in_the_style_that_is_set() {
+fn rate_limit_headers_have_the_configured_style() {
     let policy = "ratelimit-policy: \"tr\\\"de f%C3%BCr\";q=6;w=600";
     let draft = [
         vec![policy, "ratelimit: \"tr\\\"de f%C3%BCr\";r=0"],
@@ -145,7 +145,7 @@ fn headers_tell_of_the_binding_level_in_the_style_that_is_set() {
 }
 
 #[test]
-fn without_a_limit_there_is_nothing_to_tell() {
+fn without_a_limit_there_are_no_rate_limit_headers() {
     let server = Server::with_policy(POLICY);
     let answer = client(&server).post("/v1/check", &json!({ "key": ["elsewhere"] }));
     assert_eq!((answer.status, answer.header("ratelimit"), answer.header("ratelimit-policy")), (200, None, None));
@@ -155,7 +155,7 @@ fn without_a_limit_there_is_nothing_to_tell() {
 }
 
 #[test]
-fn windows_are_those_under_the_factor_of_the_request() {
+fn the_policy_header_window_includes_the_request_factor() {
     let server = Server::with_policy("schema: { '*': { limits: [{ gcra: { burst: 9, count: 1, period: 1m } }] } }");
     let mut client = client(&server);
     let answer = client.post("/v1/check", &json!({ "key": ["a"], "factor": 2 }));
@@ -163,7 +163,7 @@ fn windows_are_those_under_the_factor_of_the_request() {
 }
 
 #[test]
-fn a_summary_leaves_the_levels_out_and_names_who_refuses_all_the_same() {
+fn a_summary_omits_levels_but_names_the_refusing_limit() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
     let answer =
@@ -175,7 +175,7 @@ fn a_summary_leaves_the_levels_out_and_names_who_refuses_all_the_same() {
 }
 
 #[test]
-fn names_of_both_kinds_and_numbers_as_texts_are_read() {
+fn both_field_name_styles_and_numeric_strings_are_accepted() {
     let server = Server::with_policy("");
     let mut client = client(&server);
     let gcra = |count: Value| json!([{ "gcra": { "burst": 3, "count": count, "period": "1.5s" } }]);
@@ -195,7 +195,7 @@ fn names_of_both_kinds_and_numbers_as_texts_are_read() {
 }
 
 #[test]
-fn a_batch_is_answered_in_its_order_and_each_check_for_itself() {
+fn batch_results_keep_their_order_and_have_their_own_errors() {
     let server = Server::with_policy(POLICY);
     let checks =
         json!([trade(4), { "kee": [] }, { "key": [] }, trade(2), null, trade(1), { "key": ["a"], "cost": "x" }]);
@@ -217,7 +217,7 @@ fn a_batch_is_answered_in_its_order_and_each_check_for_itself() {
 }
 
 #[test]
-fn a_key_is_forgotten() {
+fn reset_clears_a_key() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
     assert_eq!(client.post("/v1/check", &trade(6)).status, 200);

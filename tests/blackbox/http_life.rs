@@ -8,7 +8,7 @@ use crate::support::{Server, eventually, http, http::Client, server::Setup};
 const POLICY: &str = "schema: { '*': { limits: [9, 1, 86400] } }";
 
 #[test]
-fn those_who_probe_envoys_service_are_answered_as_by_it() {
+fn healthcheck_answers_like_envoys_rate_limit_service() {
     let mut server = Setup::new().env("WEIR_SHUTDOWN__DELAY", "60s").policy(POLICY).start();
     assert_eq!(server.get("/healthcheck"), (200, "OK".to_owned()));
     server.signal(Signal::TERM);
@@ -21,7 +21,7 @@ fn those_who_probe_envoys_service_are_answered_as_by_it() {
 }
 
 #[test]
-fn a_check_under_way_is_answered_while_the_service_ends_and_then_the_connection_closes() {
+fn in_flight_checks_are_answered_during_shutdown() {
     let mut server = Server::with_policy(POLICY);
     let mut client = Client::connect(&server.http).expect("a connection");
     assert_eq!(client.post("/v1/check", &json!({ "key": ["a"] })).status, 200);
@@ -41,7 +41,7 @@ fn a_check_under_way_is_answered_while_the_service_ends_and_then_the_connection_
 }
 
 #[test]
-fn checks_come_over_a_unix_socket_too() {
+fn checks_are_served_over_a_unix_socket() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = format!("unix:{}", dir.path().join("http").display());
     let server = Setup::new().env("WEIR_HTTP__LISTEN", &path).env("WEIR_HTTP__WORKERS", "1").policy(POLICY).start();

@@ -33,7 +33,7 @@ fn problem(answer: &Answer, status: u16, field: Option<&str>) -> String {
 }
 
 #[test]
-fn a_path_takes_post_and_nothing_else() {
+fn other_methods_than_post_get_405() {
     let server = Server::with_policy(POLICY);
     for path in PATHS {
         for method in ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW"] {
@@ -48,7 +48,7 @@ fn a_path_takes_post_and_nothing_else() {
 }
 
 #[test]
-fn a_body_is_json_or_of_no_kind() {
+fn a_body_that_is_not_json_gets_415() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
     let body = br#"{"key": ["user", "alex"], "cost": 0}"#;
@@ -74,7 +74,7 @@ fn a_body_is_json_or_of_no_kind() {
 }
 
 #[test]
-fn a_body_is_bounded() {
+fn an_oversized_body_gets_413() {
     let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY).start();
     let check = |length: usize| {
         let body = json!({ "key": ["user", "alex"], "cost": 0 }).to_string();
@@ -103,7 +103,7 @@ fn a_body_is_bounded() {
 }
 
 #[test]
-fn a_client_that_sends_far_too_much_reads_why_it_is_refused() {
+fn a_client_still_sending_an_oversized_body_receives_the_413() {
     let server = Setup::new().env("WEIR_GRPC__MAX_MESSAGE_BYTES", "2048").policy(POLICY).start();
     let (part, parts) = ([b' '; 64 << 10], 16);
     let mut slow = client(&server);
@@ -117,7 +117,7 @@ fn a_client_that_sends_far_too_much_reads_why_it_is_refused() {
 }
 
 #[test]
-fn a_body_that_does_not_come_is_not_waited_for() {
+fn a_body_that_does_not_arrive_times_out_with_408() {
     let server = Server::with_policy(POLICY);
     let mut slow = client(&server);
     slow.send("POST /v1/check", &[JSON], Some(10), b"{").expect("sent");
@@ -128,7 +128,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_wrong_with_json_is_told_with_its_field() {
+fn json_errors_name_the_field() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
     let gcra = r#"{"key":["a"],"limitSpec":{"limits":[{"gcra":{"burst":1,"count":1,"period":"1s"}},{"#;
@@ -211,7 +211,7 @@ fn a_batch_has_at_most_a_thousand_checks() {
 }
 
 #[test]
-fn what_is_made_of_a_body_is_bounded() {
+fn deep_and_large_json_gets_400() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
     let deep = "[".repeat(500_000);
@@ -254,7 +254,7 @@ fn odd(rng: &mut ChaCha8Rng, seed: &str) -> Vec<u8> {
 }
 
 #[test]
-fn odd_bodies_are_answered_and_none_is_the_services_fault() {
+fn mutated_bodies_never_cause_a_server_error() {
     let server = Server::with_policy(POLICY);
     let check = json!({ "domain": "", "key": ["user", "alex"], "cost": "1", "maxWait": "1.5s", "factor": 0.5,
         "limitSpec": { "charge": "CHARGE_INDEPENDENT", "limits": [{ "name": "n", "depth": 1, "shadow": true,
@@ -278,7 +278,7 @@ fn odd_bodies_are_answered_and_none_is_the_services_fault() {
 }
 
 #[test]
-fn while_the_store_does_not_answer_the_policy_says_what_does() {
+fn on_store_failure_decides_while_the_store_is_unreachable() {
     for (rule, status) in [("error", 503), ("local", 200), ("deny", 429)] {
         let policy = format!("on_store_failure: {rule}\n{POLICY}");
         let server = Setup::new().env("WEIR_STORE__URL", "redis://127.0.0.1:1").policy(&policy).start();

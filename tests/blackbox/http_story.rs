@@ -223,7 +223,7 @@ fn story(teller: &str) -> Vec<CheckRequest> {
 }
 
 #[tokio::test]
-async fn one_by_one_over_grpc_and_as_json() {
+async fn single_checks_are_answered_alike_over_grpc_and_json() {
     let server = Server::with_policy(POLICY);
     let (mut grpc, mut http) = (server.client().await, Client::connect(&server.http).expect("a connection"));
     for (ours, theirs) in story("grpc").into_iter().zip(story("json")) {
@@ -242,7 +242,7 @@ async fn one_by_one_over_grpc_and_as_json() {
 }
 
 #[tokio::test]
-async fn in_a_batch_over_grpc_and_as_json() {
+async fn batches_are_answered_alike_over_grpc_and_json() {
     let server = Server::with_policy(POLICY);
     let (mut grpc, mut http) = (server.client().await, Client::connect(&server.http).expect("a connection"));
     let ours = grpc.check_batch(CheckBatchRequest { checks: story("grpc") }).await.expect("answers").into_inner();
@@ -268,7 +268,7 @@ async fn in_a_batch_over_grpc_and_as_json() {
 }
 
 #[tokio::test]
-async fn what_one_surface_charges_the_other_sees_and_forgets() {
+async fn grpc_and_http_share_their_state() {
     let server = Server::with_policy(POLICY);
     let (mut grpc, mut http) = (server.client().await, Client::connect(&server.http).expect("a connection"));
     let body = json!({ "key": ["user", "alex"], "cost": 4 });
@@ -280,7 +280,7 @@ async fn what_one_surface_charges_the_other_sees_and_forgets() {
 }
 
 #[tokio::test]
-async fn limits_of_requests_may_be_forbidden() {
+async fn denied_limits_in_requests_fail_alike_over_grpc_and_json() {
     let server = Server::with_policy(&format!("limit_spec: deny\n{POLICY}"));
     let request = with_limits(check(&["a"]), vec![gcra(1, 1, 1)]);
     let status = server.client().await.check(request.clone()).await.expect_err("forbidden");

@@ -13,7 +13,7 @@ fn explained(limits: &str) -> Run {
 }
 
 #[test]
-fn a_policy_may_have_buckets_of_the_older_forms() {
+fn policies_accept_legacy_buckets() {
     let told = explained(
         "      - { max: 10, duration: 10000 }\n      - { size: 60, dripRate: 250, dripSize: 2 }\n      - max: 300\n        \
          duration: 3600000\n        minInterval: 1500\n        name: posts\n      - { min_interval: 250, shadow: true }\n",
@@ -31,7 +31,7 @@ fn a_policy_may_have_buckets_of_the_older_forms() {
 }
 
 #[test]
-fn a_mistake_in_a_bucket_is_told_with_its_place() {
+fn errors_in_legacy_buckets_have_file_line_and_column() {
     let told = explained("      - max: 10\n        duration: 10s\n");
     assert_eq!(told.code, 2);
     assert!(
@@ -42,7 +42,7 @@ fn a_mistake_in_a_bucket_is_told_with_its_place() {
 }
 
 #[test]
-fn a_trace_may_bring_buckets_too() {
+fn traces_accept_legacy_buckets() {
     let ask = |at_us: i64, limit: Value| json!({ "at_us": at_us, "key": ["a", "b"], "limits": [limit] });
     let bucket = || json!({ "max": 3, "duration": 3000, "minInterval": 0.5, "depth": 1 });
     let trace = [ask(0, bucket()), ask(499, bucket()), ask(500, bucket()), ask(9, json!({ "max": 3 }))];

@@ -32,7 +32,7 @@ async fn open_stream(
 }
 
 #[tokio::test]
-async fn while_it_waits_to_end_health_says_no_and_calls_pass() {
+async fn draining_fails_readiness_and_still_serves_calls() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut server = Setup::new().env("WEIR_SHUTDOWN__DELAY", "1h").policy(POLICY).start();
         assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));
@@ -78,7 +78,7 @@ async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
 
 // The client needs a thread to hang up on while this one waits for the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_client_that_never_pauses_is_told_too() {
+async fn a_continuously_sending_stream_also_ends_with_unavailable() {
     let mut server = Server::with_policy(POLICY);
     let endless = futures_util::stream::iter(std::iter::repeat_with(|| check(&["user", "alex"])));
     let mut answers = server.client().await.check_stream(endless).await.expect("a stream").into_inner();
@@ -95,7 +95,7 @@ async fn a_client_that_never_pauses_is_told_too() {
 }
 
 #[test]
-fn a_client_that_does_not_go_away_is_cut_after_the_timeout() {
+fn a_client_that_does_not_disconnect_is_cut_at_the_shutdown_timeout() {
     let mut server = Setup::new().env("WEIR_SHUTDOWN__TIMEOUT", "100ms").policy(POLICY).start();
     // It opens a window of no bytes, so that not even the end of its stream can be sent.
     let mut raw = Raw::connect(&server.grpc, 0).expect("a connection");
@@ -112,7 +112,7 @@ fn a_client_that_does_not_go_away_is_cut_after_the_timeout() {
 }
 
 #[test]
-fn a_second_signal_need_not_be_the_same() {
+fn a_second_signal_of_another_kind_ends_the_server_at_once() {
     let mut server = Setup::new().env("WEIR_SHUTDOWN__DELAY", "1h").start();
     server.signal(Signal::INT);
     server.wait_for_log(ENDING);
@@ -122,7 +122,7 @@ fn a_second_signal_need_not_be_the_same() {
 }
 
 #[test]
-fn sighup_without_a_policy_ends_nothing() {
+fn sighup_without_a_policy_keeps_the_server_running() {
     let mut server = Setup::new().start();
     server.signal(Signal::HUP);
     server.wait_for_log("no policy to reload");
@@ -133,7 +133,7 @@ fn sighup_without_a_policy_ends_nothing() {
 }
 
 #[test]
-fn while_it_ends_a_new_connection_is_refused() {
+fn new_connections_are_refused_after_shutdown() {
     let mut server = Setup::new().policy(POLICY).start();
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
@@ -142,7 +142,7 @@ fn while_it_ends_a_new_connection_is_refused() {
 }
 
 #[test]
-fn connections_that_never_asked_do_not_hold_up_the_end() {
+fn connections_without_requests_do_not_delay_shutdown() {
     let mut server = Setup::new().policy(POLICY).env("WEIR_SHUTDOWN__TIMEOUT", "1h").start();
     let mut held = Vec::new();
     for (address, bytes) in [(&server.grpc, &b""[..]), (&server.grpc, b"P"), (&server.http, b"G"), (&server.http, b"")]
@@ -158,7 +158,7 @@ fn connections_that_never_asked_do_not_hold_up_the_end() {
 }
 
 #[test]
-fn the_first_call_of_a_connection_passes_that_was_held_up_when_the_service_ended() {
+fn the_first_call_of_a_delayed_connection_is_served_during_shutdown() {
     let mut server = Setup::new().policy(POLICY).start();
     let mut held_up = Raw::connect_silently(&server.grpc).expect("a connection");
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 1.0);
@@ -179,7 +179,7 @@ fn the_first_call_of_a_connection_passes_that_was_held_up_when_the_service_ended
 
 // The clients need a thread to hang up on while this one waits for the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn streams_of_health_and_reflection_end_too() {
+async fn health_and_reflection_streams_end_at_shutdown() {
     use tonic_reflection::pb::v1::{
         ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
         server_reflection_request::MessageRequest,

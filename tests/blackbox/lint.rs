@@ -26,7 +26,7 @@ fn json_of(run: &Run) -> Value {
 }
 
 #[test]
-fn a_valid_policy_is_valid() {
+fn lint_accepts_a_valid_policy() {
     let dir = files(&[
         ("a.yaml", "domain: api\nschema: { a: { limits: [[1, 1, 1]] }, b: { limits: [[2, 1, 1]] } }"),
         ("x.txt", ""),
@@ -43,7 +43,7 @@ fn a_valid_policy_is_valid() {
 }
 
 #[test]
-fn an_invalid_policy_is_told_with_its_places() {
+fn lint_reports_errors_with_line_and_column() {
     let dir = files(&[("a.yaml", "schema:\n  a: { limts: [1, 1, 1] }\n  b: { limits: [1, 0, 1] }\n")]);
     let file = path(&dir, "a.yaml");
     let text = run(&["limits", "lint", &file]);
@@ -62,7 +62,7 @@ fn an_invalid_policy_is_told_with_its_places() {
 }
 
 #[test]
-fn what_may_surprise_is_a_warning() {
+fn surprising_settings_are_warnings() {
     let dir = files(&[
         ("above.yaml", "anchor: 3\nschema: { a: { limits: [1, 1, 1], children: { b: { limits: [0, 1, 1] } } } }"),
         ("star.yaml", "schema: { 'img*': { limits: [1, 1, 1] } }"),
@@ -170,7 +170,7 @@ fn changed_counts_and_rates_forget_nothing() {
 }
 
 #[test]
-fn what_a_change_forgets_is_told() {
+fn lint_against_reports_forgotten_counts() {
     let gone = "schema: { a: { limits: [{ gcra: { burst: 9, count: 1, period: 1s } }] } }";
     for (new, limit, why) in [
         (OLD.replace("1h", "2h"), "hourly", "no limit at `a` goes on with its count"),
@@ -203,7 +203,7 @@ fn changes(old: &str, new: &str) -> [Vec<String>; 2] {
 }
 
 #[test]
-fn what_goes_on_as_what_is_told() {
+fn lint_against_reports_moved_counts() {
     let second = "{ gcra: { burst: 9, count: 10, period: 1s } }";
     let day = "{ gcra: { burst: 4999, count: 5000, period: 1d } }";
     let shown = |limit: &str| limit.replace("{ gcra: ", "").replace(" } }", " }");
@@ -234,7 +234,7 @@ fn what_goes_on_as_what_is_told() {
 }
 
 #[test]
-fn limits_that_only_a_name_keeps_apart_are_a_warning() {
+fn unnamed_limits_of_the_same_kind_are_a_warning() {
     let dir = files(&[(
         "two.yaml",
         "schema: { a: { limits: [[1, 1, 1], [9, 9, 60], { fixed_window: { count: 9, period: 60s } }] } }",
@@ -245,7 +245,7 @@ fn limits_that_only_a_name_keeps_apart_are_a_warning() {
 }
 
 #[test]
-fn a_changed_anchor_forgets_what_lies_beyond_the_lesser_one() {
+fn a_changed_anchor_forgets_counts_below_the_lower_anchor() {
     let deep = |anchor: u8| {
         format!(
             "anchor: {anchor}\nschema: {{ a: {{ limits: [1, 1, 1], children: {{ b: {{ limits: [1, 1, 1] }} }} }} }}"
@@ -267,7 +267,7 @@ const NESTED: &str = "domain: api\nschema:\n  user:\n    children:\n      '*':\n
                       period: 1d }\n                name: daily\n                shadow: true\n";
 
 #[test]
-fn explain_tells_which_limits_apply_and_why() {
+fn explain_prints_which_limits_apply_and_why() {
     let dir = files(&[("limits.yaml", NESTED)]);
     let file = path(&dir, "limits.yaml");
     let text = run(&["limits", "explain", &file, "user", "alex", "trade", "buy", "--domain", "api"]);
@@ -296,7 +296,7 @@ fn explain_tells_which_limits_apply_and_why() {
 }
 
 #[test]
-fn explain_says_what_it_cannot_explain() {
+fn explain_reports_missing_limits_unknown_domains_and_errors() {
     let dir = files(&[("limits.yaml", NESTED), ("bad.yaml", "schema: [")]);
     let file = path(&dir, "limits.yaml");
     let free = run(&["limits", "explain", &file, "group", "--domain", "api"]);

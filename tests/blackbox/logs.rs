@@ -37,7 +37,7 @@ fn fields(mut line: Value) -> Value {
 }
 
 #[test]
-fn a_start_and_a_reload_say_what_is_in_force() {
+fn a_start_and_a_reload_log_what_is_in_force() {
     let server = Server::with_policy(POLICY);
     let path = server.dir.path().join("limits.yaml").to_str().expect("a path").to_owned();
     let started = fields(server.told("starting").remove(0));
@@ -93,7 +93,7 @@ async fn every_reset_is_audited() {
 }
 
 #[tokio::test]
-async fn an_outage_says_its_effect_and_when_it_is_over() {
+async fn an_outage_logs_its_effect_and_its_end() {
     let redis = Redis::start(Options::socket());
     let setup = Setup::new().env("WEIR_STORE__URL", &redis.url()).policy("schema: { '*': { limits: [9, 1, 86400] } }");
     let server = setup.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "200ms").start();
@@ -113,7 +113,7 @@ async fn an_outage_says_its_effect_and_when_it_is_over() {
 }
 
 #[tokio::test]
-async fn full_memory_says_so() {
+async fn full_memory_is_logged() {
     let policy = "schema: { '*': { limits: [9, 1, 86400] } }";
     let server = Setup::new().env("WEIR_STORE__MAX_KEYS", "1").policy(policy).start();
     let mut client = server.client().await;
@@ -146,7 +146,7 @@ fn logfmt(line: &str) -> Option<Vec<(String, String)>> {
 }
 
 #[test]
-fn its_text_is_logfmt() {
+fn text_logs_are_logfmt() {
     let dir = tempfile::tempdir().expect("a directory");
     let limits = dir.path().join("li mits.yaml");
     std::fs::write(&limits, POLICY).expect("a policy is written");

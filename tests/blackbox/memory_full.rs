@@ -43,7 +43,7 @@ fn assert_counts(server: &Server, rule: &str, full: f64, evicted: f64) {
 }
 
 #[tokio::test]
-async fn deny_refuses_new_keys_for_a_second_and_forgets_nothing() {
+async fn deny_refuses_new_keys_for_a_second_and_keeps_known_ones() {
     let server = full("deny").await;
     let answer = ask(&server, "new").await;
     assert_eq!(short(&answer), (false, 10, 0));
@@ -53,7 +53,7 @@ async fn deny_refuses_new_keys_for_a_second_and_forgets_nothing() {
 }
 
 #[tokio::test]
-async fn allow_lets_new_keys_pass_unremembered_and_forgets_nothing() {
+async fn allow_passes_new_keys_without_storing_them() {
     let server = full("allow").await;
     for _ in 0..3 {
         assert_eq!(short(&ask(&server, "new").await), (true, 10, 9));
@@ -63,7 +63,7 @@ async fn allow_lets_new_keys_pass_unremembered_and_forgets_nothing() {
 }
 
 #[tokio::test]
-async fn evict_remembers_new_keys_in_place_of_others() {
+async fn evict_stores_new_keys_in_place_of_others() {
     let server = full("evict").await;
     for left in [9, 8, 7] {
         assert_eq!(short(&ask(&server, "new").await), (true, 10, left));

@@ -42,7 +42,7 @@ async fn known_traffic(server: &Server) {
 }
 
 #[tokio::test]
-async fn known_traffic_has_its_counts() {
+async fn metrics_match_known_traffic() {
     let server = Server::with_policy(POLICY);
     known_traffic(&server).await;
     let text = server.get("/metrics").1;
@@ -110,7 +110,7 @@ fn only_requests_that_pass_charge_their_units() {
 }
 
 #[test]
-fn limits_beyond_the_bound_on_series_count_together() {
+fn limits_above_max_limit_series_count_as_other() {
     let policy = |limits: &str| format!("schema: {{ '*': {{ limits: [{limits}] }} }}");
     let fixed = |name: &str| format!("{{ fixed_window: {{ count: 1, period: 1d }}, name: {name} }}");
     let text = policy(&["a", "b", "c"].map(fixed).join(", "));
@@ -134,7 +134,7 @@ fn limits_beyond_the_bound_on_series_count_together() {
 }
 
 #[test]
-fn expired_keys_leave_and_are_counted() {
+fn expired_keys_are_removed_and_counted() {
     let server = Server::with_policy("schema: { '*': { limits: [{ gcra: { burst: 0, count: 1, period: 1ms } }] } }");
     for key in ["a", "b", "c"] {
         assert_eq!(server.run(&["check", key]).code, 0);
@@ -144,7 +144,7 @@ fn expired_keys_leave_and_are_counted() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_counted() {
+fn checks_against_a_full_store_are_refused_and_counted() {
     let policy = "schema: { '*': { limits: [9, 1, 86400] } }";
     let server = Setup::new().env("WEIR_STORE__MAX_KEYS", "2").policy(policy).start();
     for (key, code) in [("a", 0), ("b", 0), ("c", 1), ("a", 0), ("c", 1)] {
@@ -157,7 +157,7 @@ fn what_does_not_fit_is_refused_and_counted() {
 }
 
 #[tokio::test]
-async fn no_part_of_a_key_is_ever_told() {
+async fn metrics_and_logs_never_contain_keys() {
     const PRIVATE: &str = "joan.d4rc";
     let server = Setup::new().policy(POLICY).env("WEIR_GRPC__WORKERS", "1").start();
     let mut client = server.client().await;
@@ -190,7 +190,7 @@ async fn no_part_of_a_key_is_ever_told() {
 }
 
 #[test]
-fn the_pages_for_operators() {
+fn healthz_and_readyz_are_served() {
     let server = Server::with_policy(POLICY);
     assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));

@@ -195,7 +195,7 @@ fn chapters(text: &str, mark: &str) -> [Vec<String>; 3] {
 }
 
 #[test]
-fn what_is_printed_is_loaded_and_served_and_means_the_same() {
+fn migrated_settings_load_and_mean_the_same() {
     let files = certificates();
     let dir = files.path().to_str().expect("a path");
     let mut remarks = String::new();
@@ -263,7 +263,7 @@ fn every_setting_of_the_guide_is_met(remarks: &str) {
 }
 
 #[test]
-fn the_variables_of_the_process_are_read_where_no_file_is_named() {
+fn environment_variables_are_read_without_an_env_file() {
     let run = finish(weir().args(["migrate", "envoy-ratelimit"]).env("GRPC_PORT", "9").env("COLOUR", "red"));
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert!(run.out.contains("# from GRPC_PORT\n  listen: 0.0.0.0:9\n"), "{}", run.out);
@@ -271,7 +271,7 @@ fn the_variables_of_the_process_are_read_where_no_file_is_named() {
 }
 
 #[test]
-fn a_container_of_kubernetes_is_read() {
+fn a_kubernetes_pod_spec_is_accepted() {
     let pod = "
 spec:
   containers:
@@ -289,7 +289,7 @@ spec:
 }
 
 #[test]
-fn what_that_service_would_not_read_is_told_by_its_name() {
+fn errors_name_the_variable_and_hide_its_value() {
     for (variables, told) in [
         ("PORT=geheim", "PORT is not a port"),
         ("SHADOW_MODE=geheim", "SHADOW_MODE is neither true nor false"),

@@ -34,7 +34,7 @@ fn second(redis: &Redis) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_hardly_reaches_the_store_and_is_admitted_the_limit_of_each_window() {
+async fn a_flood_is_answered_from_the_cache_and_gets_exactly_its_limit() {
     const CLIENTS: usize = 8;
     const LIMIT: u64 = 10;
     const WINDOWS: u64 = 3;
@@ -73,7 +73,7 @@ async fn a_flood_hardly_reaches_the_store_and_is_admitted_the_limit_of_each_wind
 }
 
 #[tokio::test]
-async fn what_is_reset_or_given_back_here_passes_at_once() {
+async fn local_resets_and_refunds_invalidate_the_cache() {
     let redis = Redis::start(Options::socket());
     let server = cached(&redis, "schema: { user: { children: { '*': { limits: [0, 1, 86400] } } } }");
     let mut client = server.client().await;
@@ -103,7 +103,7 @@ async fn what_is_reset_or_given_back_here_passes_at_once() {
 }
 
 #[tokio::test]
-async fn it_is_off_unless_asked_for() {
+async fn the_near_cache_is_off_by_default() {
     let redis = Redis::start(Options::socket());
     let server = setup(&redis, "schema: { '*': { limits: [0, 1, 86400] } }").start();
     let mut client = server.client().await;

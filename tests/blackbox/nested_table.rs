@@ -64,17 +64,17 @@ fn assert_same(ours: &[Row], theirs: &[Row]) {
 }
 
 #[test]
-fn the_table_has_its_hundred_rows() {
+fn the_published_table_has_101_rows() {
     assert_eq!(published().len(), 101);
 }
 
 #[test]
-fn charged_independently_every_row_is_the_published_one() {
+fn independent_charging_reproduces_the_published_table() {
     assert_same(&simulated(LIMITS, Some("independent")), &published());
 }
 
 #[test]
-fn a_policy_may_say_so_itself() {
+fn charge_independent_in_the_policy_reproduces_the_table() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("limits.yaml");
     let verbatim = std::fs::read_to_string(LIMITS).expect("the policy");
@@ -83,7 +83,7 @@ fn a_policy_may_say_so_itself() {
 }
 
 #[test]
-fn by_default_a_refusal_leaves_the_user_its_ten() {
+fn by_default_a_refusal_charges_no_level() {
     let rows = simulated(LIMITS, None);
     assert_same(&rows[..6], &published()[..6]);
     for row in &rows[6..] {

@@ -12,7 +12,7 @@ fn refused(path: &str) -> Run {
 }
 
 #[test]
-fn a_bad_policy_at_start_ends_with_its_place_and_code_two() {
+fn an_invalid_policy_fails_the_start_with_its_location() {
     let deep = format!("schema: {}{{}}{}", "{ a: { children: ".repeat(33), "} }".repeat(33));
     let crowded = format!("schema:\n  a:\n    limits: [{}]\n", vec!["[1, 1, 1]"; 17].join(", "));
     let cases = [
@@ -83,7 +83,7 @@ fn a_bad_policy_at_start_ends_with_its_place_and_code_two() {
 }
 
 #[test]
-fn everything_wrong_is_told_at_once() {
+fn all_policy_errors_are_reported_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("a.yaml"), "domian: a\nschema: { x: { limit: [] } }\n").expect("written");
     fs::write(dir.path().join("b.yaml"), "domain: b\nschema: 7\n").expect("written");
@@ -95,7 +95,7 @@ fn everything_wrong_is_told_at_once() {
 }
 
 #[test]
-fn two_files_of_one_domain_are_refused() {
+fn duplicate_domains_are_rejected() {
     let dir = tempfile::tempdir().expect("a directory");
     for name in ["a.yaml", "b.yml"] {
         fs::write(dir.path().join(name), "domain: api\n").expect("written");
@@ -111,14 +111,14 @@ fn two_files_of_one_domain_are_refused() {
 }
 
 #[test]
-fn a_policy_that_is_not_there_is_an_error() {
+fn a_missing_policy_file_is_an_error() {
     let run = refused("/nowhere/limits.yaml");
     assert_eq!(run.code, 2);
     assert!(run.err.contains("/nowhere/limits.yaml"), "{}", run.err);
 }
 
 #[tokio::test]
-async fn a_directory_is_read_but_for_what_is_no_policy_file() {
+async fn only_yaml_files_of_a_policy_directory_are_loaded() {
     let setup = Setup::new();
     let policies = setup.path("policies");
     fs::create_dir(&policies).expect("made");
@@ -144,14 +144,14 @@ async fn a_directory_is_read_but_for_what_is_no_policy_file() {
 }
 
 #[tokio::test]
-async fn without_a_policy_everything_passes() {
+async fn everything_is_allowed_without_a_policy() {
     let server = Setup::new().start();
     let answer = server.client().await.check(check(&["a"])).await.expect("an answer").into_inner();
     assert_eq!((short(&answer), answer.levels.len(), answer.binding), ((true, 0, 0), 0, None));
 }
 
 #[tokio::test]
-async fn an_exact_name_is_preferred_over_any_and_aliases_are_understood() {
+async fn exact_names_take_precedence_and_yaml_aliases_work() {
     let server = crate::support::Server::with_policy(
         "schema:\n  user:\n    children:\n      '*': &tight\n        limits: [[0, 1, 60]]\n      alex: { limits: [[4, \
          1, 60]] }\n  group: *tight\n",

@@ -40,7 +40,7 @@ async fn wait_for_health(server: &Server, status: ServingStatus) {
 }
 
 #[tokio::test]
-async fn where_the_store_is_required_readiness_follows_it() {
+async fn readiness_follows_a_required_store() {
     let redis = Redis::start(Options::socket());
     let mut server = setup(&redis).env("WEIR_STORE__REDIS__REQUIRED_FOR_READINESS", "true").start();
     eventually("ready", || (server.get("/readyz") == (200, "ready\n".to_owned())).then_some(()));
@@ -59,7 +59,7 @@ async fn where_the_store_is_required_readiness_follows_it() {
 }
 
 #[tokio::test]
-async fn readiness_tells_of_a_store_that_was_never_there_and_fails_where_it_is_required() {
+async fn readiness_reports_a_store_that_was_never_reachable() {
     for (required, status, health) in [("true", 503, ServingStatus::NotServing), ("false", 200, ServingStatus::Serving)]
     {
         let mut redis = Redis::start(Options::socket());
@@ -79,7 +79,7 @@ async fn readiness_tells_of_a_store_that_was_never_there_and_fails_where_it_is_r
 }
 
 #[tokio::test]
-async fn where_it_is_not_required_the_service_stays_ready() {
+async fn an_optional_store_does_not_affect_readiness() {
     let redis = Redis::start(Options::socket());
     let server = setup(&redis).start();
     eventually("ready", || (server.get("/readyz").0 == 200).then_some(()));

@@ -47,7 +47,7 @@ async fn wait_for_limit(server: &Server, most: u64) -> (bool, u64, u64) {
 }
 
 #[tokio::test]
-async fn a_file_renamed_over_the_old_one_is_taken_and_counts_stay() {
+async fn a_renamed_file_is_loaded_and_counts_are_kept() {
     let server = Server::with_policy(&policy(10));
     spend(&server, 4).await;
     server.replace_policy(&policy(20));
@@ -60,7 +60,7 @@ async fn a_file_renamed_over_the_old_one_is_taken_and_counts_stay() {
 }
 
 #[tokio::test]
-async fn a_file_written_in_place_is_taken() {
+async fn a_file_written_in_place_is_loaded() {
     let server = Server::with_policy(&policy(10));
     spend(&server, 1).await;
     fs::write(server.dir.path().join("limits.yaml"), policy(5)).expect("written");
@@ -68,7 +68,7 @@ async fn a_file_written_in_place_is_taken() {
 }
 
 #[tokio::test]
-async fn a_config_map_whose_data_link_is_swapped_is_taken() {
+async fn a_kubernetes_config_map_update_is_loaded() {
     let setup = Setup::new();
     let mount = setup.path("mount");
     let version = |name: &str, most: u64| {
@@ -90,7 +90,7 @@ async fn a_config_map_whose_data_link_is_swapped_is_taken() {
 }
 
 #[tokio::test]
-async fn a_file_added_to_a_directory_is_taken() {
+async fn a_file_added_to_a_policy_directory_is_loaded() {
     let setup = Setup::new();
     let policies = setup.path("policies");
     fs::create_dir(&policies).expect("made");
@@ -103,7 +103,7 @@ async fn a_file_added_to_a_directory_is_taken() {
 }
 
 #[tokio::test]
-async fn sighup_reads_the_policy_at_once() {
+async fn sighup_reloads_the_policy_immediately() {
     let setup = Setup::new().env("WEIR_LIMITS_POLL", "1d").policy(&policy(10));
     let server = setup.start();
     server.replace_policy(&policy(20));
@@ -115,7 +115,7 @@ async fn sighup_reads_the_policy_at_once() {
 }
 
 #[tokio::test]
-async fn a_bad_policy_changes_nothing_is_counted_and_a_good_one_is_taken_after_it() {
+async fn an_invalid_policy_keeps_the_previous_one_and_is_counted() {
     let server = Server::with_policy(&policy(10));
     spend(&server, 4).await;
     let bad = [
@@ -150,7 +150,7 @@ async fn a_bad_policy_changes_nothing_is_counted_and_a_good_one_is_taken_after_i
 }
 
 #[tokio::test]
-async fn a_bad_file_among_good_ones_holds_all_of_them_back() {
+async fn one_invalid_file_in_a_directory_blocks_the_whole_reload() {
     let setup = Setup::new();
     let policies = setup.path("policies");
     fs::create_dir(&policies).expect("made");

@@ -30,7 +30,7 @@ fn line(server: &Server, count: usize) -> Value {
 }
 
 #[tokio::test]
-async fn every_request_has_a_line_at_debug_and_none_has_what_was_asked() {
+async fn debug_access_logs_have_every_request_and_no_keys() {
     let server = Setup::new().policy(POLICY).env("WEIR_LOG__LEVEL", "weir=debug,info").start();
     let mut client = server.client().await;
     client.check(with_id(api(&["user", PRIVATE]), "id-1")).await.expect("an answer");
@@ -71,7 +71,7 @@ async fn every_request_has_a_line_at_debug_and_none_has_what_was_asked() {
 }
 
 #[tokio::test]
-async fn what_fails_bears_the_callers_id_and_what_goes_well_does_not() {
+async fn only_failed_responses_carry_the_request_id() {
     let server = Setup::new().policy(POLICY).start();
     let mut client = server.client().await;
     let answer = client.check(with_id(api(&["a"]), "id-1")).await.expect("an answer");
@@ -100,7 +100,7 @@ async fn what_fails_bears_the_callers_id_and_what_goes_well_does_not() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_store_is_found_by_the_id_of_the_request() {
+async fn store_failures_are_logged_with_the_request_id() {
     let redis = Redis::start(Options::socket());
     let policy = "on_store_failure: error\nschema: { '*': { limits: [9, 1, 1] } }";
     let setup = Setup::new().policy(policy).shared(&redis);
@@ -118,7 +118,7 @@ async fn a_failure_of_the_store_is_found_by_the_id_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_caller_who_is_refused_is_found_by_the_id_of_the_request() {
+async fn authentication_failures_are_logged_with_the_request_id() {
     let setup = Setup::new().policy(POLICY).callers("callers: {}").env("WEIR_LOG__LEVEL", "weir=debug,info");
     let server = setup.start();
     let failed = server.client().await.check(with_id(api(&["a"]), "id-9")).await.expect_err("nobody knows who asks");

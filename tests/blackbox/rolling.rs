@@ -177,13 +177,13 @@ fn is_asked(service: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_replicas_with_one_store_are_replaced_without_a_failed_call_or_a_lost_count() {
+async fn a_rolling_restart_on_redis_loses_no_calls_or_counts() {
     let (redis, place) = (Redis::start(Options::socket()), Place::new());
     replace_each(&place, |number| place.setup(number).shared(&redis), 3, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_service_with_a_snapshot_is_replaced_without_a_lost_count() {
+async fn restarting_with_a_snapshot_loses_no_counts() {
     let place = Place::new();
     let setup = |number| {
         let setup = place.setup(number).env("WEIR_STORE__SNAPSHOT__PATH", &place.path("weir.snapshot"));

@@ -21,7 +21,7 @@ fn refused(file: Option<&str>, variables: &[(&str, &str)]) -> Run {
 }
 
 #[test]
-fn unknown_settings_are_refused_by_name() {
+fn unknown_settings_are_rejected_with_a_suggestion() {
     for (file, variables, told) in [
         (
             None,
@@ -53,7 +53,7 @@ fn unknown_settings_are_refused_by_name() {
 }
 
 #[test]
-fn values_that_make_no_sense_are_refused_with_their_key() {
+fn invalid_values_are_rejected_with_their_key() {
     for (name, value, told) in [
         ("WEIR_GRPC__LISTEN", "nowhere", "grpc.listen"),
         ("WEIR_GRPC__WORKERS", "many", "WEIR_GRPC__WORKERS: grpc.workers is a whole number from 0, not `many`"),
@@ -80,7 +80,7 @@ fn values_that_make_no_sense_are_refused_with_their_key() {
 }
 
 #[test]
-fn a_list_in_a_variable_has_commas_or_is_yaml() {
+fn a_list_in_a_variable_is_comma_separated_or_yaml() {
     let hosts = |text: &str| {
         let variable = [("WEIR_HTTP__UI__HOSTS".to_owned(), text.to_owned())];
         Settings::load(None, variable, &Flags::default()).map(|settings| settings.http.ui.hosts)
@@ -96,7 +96,7 @@ fn a_list_in_a_variable_has_commas_or_is_yaml() {
 }
 
 #[test]
-fn what_kubernetes_injects_for_a_service_is_ignored() {
+fn kubernetes_service_variables_are_ignored() {
     let server = Setup::new()
         .env("WEIR_PORT", "tcp://10.0.0.1:8081")
         .env("WEIR_PORT_8081_TCP_ADDR", "10.0.0.1")
@@ -107,7 +107,7 @@ fn what_kubernetes_injects_for_a_service_is_ignored() {
 }
 
 #[test]
-fn flags_stand_above_variables_and_those_above_the_file() {
+fn flags_override_variables_which_override_the_file() {
     let setup = Setup::new();
     let config = setup.path("weir.yaml");
     fs::write(&config, "limits: file.yaml\nstore: { max_keys: 7 }\ngrpc: { workers: 1 }\n").expect("written");
@@ -167,7 +167,7 @@ fn add_leaves(value: &Value, path: &str, keys: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_settings_file_explains_every_setting_and_shows_its_default() {
+fn the_sample_settings_file_has_every_setting_with_its_default() {
     let file = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/weir.yaml")).expect("a file");
     let text: String = file.lines().map(uncommented).collect();
     let mut settings = BTreeSet::new();

@@ -110,7 +110,7 @@ async fn a_stream_shares_round_trips_and_is_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_store_for_which_too_many_wait_says_when_to_come_back() {
+async fn a_full_store_queue_gives_a_retry_delay() {
     let redis = Redis::start(Options::socket());
     let setup = Setup::new().shared(&redis).policy(&policy()).env("WEIR_STORE__REDIS__POOL_SIZE", "1");
     let server = setup.env("WEIR_STORE__REDIS__MAX_QUEUE", "1").start();
@@ -134,7 +134,7 @@ async fn a_store_for_which_too_many_wait_says_when_to_come_back() {
 }
 
 #[test]
-fn a_reset_above_the_anchor_says_that_servers_were_searched() {
+fn a_reset_above_the_anchor_reports_a_scan() {
     let redis = Redis::start(Options::socket());
     let server = Setup::new().shared(&redis).policy(&policy()).start();
     for user in ["alex", "berta"] {

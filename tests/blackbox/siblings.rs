@@ -55,7 +55,7 @@ fn is_daily_count(remaining: u64) -> bool {
 }
 
 #[tokio::test]
-async fn a_limit_put_before_another_of_its_kind_counts_for_itself() {
+async fn a_limit_inserted_before_a_sibling_starts_its_own_count() {
     for [second, day] in KINDS {
         let server = Server::with_policy(&policy(&[day]));
         spend(&server, 4_000).await;
@@ -67,7 +67,7 @@ async fn a_limit_put_before_another_of_its_kind_counts_for_itself() {
 }
 
 #[tokio::test]
-async fn limits_that_change_places_or_lose_their_neighbour_keep_their_counts() {
+async fn reordered_limits_keep_their_counts() {
     for [second, day] in KINDS {
         let server = Server::with_policy(&policy(&[day]));
         spend(&server, 4_000).await;
@@ -81,7 +81,7 @@ async fn limits_that_change_places_or_lose_their_neighbour_keep_their_counts() {
 }
 
 #[tokio::test]
-async fn a_window_of_the_same_period_is_exhausted_whatever_comes_beside_it() {
+async fn an_exhausted_window_stays_exhausted_when_siblings_change() {
     let [hundred, thousand] =
         ["fixed_window: { count: 100, period: 31d }", "fixed_window: { count: 1000, period: 31d }"];
     let watched = "fixed_window: { count: 50, period: 31d }, shadow: true";
@@ -95,7 +95,7 @@ async fn a_window_of_the_same_period_is_exhausted_whatever_comes_beside_it() {
 }
 
 #[tokio::test]
-async fn a_limit_never_refuses_for_longer_than_it_could_have_made_its_callers_wait() {
+async fn a_shortened_limit_never_refuses_longer_than_its_own_wait() {
     for [second, day] in [KINDS[0], KINDS[1]] {
         let [second, day] = [second, day].map(|limit| format!("{limit}, name: one"));
         let server = Server::with_policy(&policy(&[&day]));

@@ -26,7 +26,7 @@ fn at(at_us: i64) -> Value {
 }
 
 #[test]
-fn a_decision_is_told_in_full() {
+fn a_decision_has_all_its_fields() {
     let told = lines(&story(POLICY, &[at(5)], &[]));
     let level = json!({ "name": "per-user", "depth": 2, "shadow": false, "allowed": true, "limit": 2, "remaining": 1,
         "retry_after_us": null, "reset_after_us": 2_000_000, "wait_us": 0, "never": false });
@@ -38,7 +38,7 @@ fn a_decision_is_told_in_full() {
 }
 
 #[test]
-fn without_a_limit_there_are_no_numbers() {
+fn without_a_limit_the_numbers_are_null() {
     let told = lines(&story(POLICY, &[json!({ "at_us": 0, "key": ["group"] })], &[]));
     assert_eq!(
         told,
@@ -48,7 +48,7 @@ fn without_a_limit_there_are_no_numbers() {
 }
 
 #[test]
-fn retry_is_exact_and_time_may_step_back() {
+fn retry_is_exact_and_time_can_step_back() {
     let told = lines(&story(POLICY, &[at(10), at(10), at(10), at(2_000_009), at(2_000_010), at(0)], &[]));
     let verdicts: Vec<_> =
         told.iter().map(|line| (line["allowed"].as_bool(), line["retry_after_us"].as_i64())).collect();
@@ -66,7 +66,7 @@ fn retry_is_exact_and_time_may_step_back() {
 }
 
 #[test]
-fn resets_in_a_story_tell_whether_there_was_something() {
+fn resets_in_a_trace_report_whether_state_existed() {
     let reset = |at_us: i64, key: &[&str], subtree: bool| json!({ "at_us": at_us, "reset": key, "subtree": subtree });
     let story = story(
         POLICY,
@@ -91,7 +91,7 @@ fn resets_in_a_story_tell_whether_there_was_something() {
 }
 
 #[test]
-fn a_line_may_bring_limits_and_terms_of_its_own() {
+fn a_line_can_set_its_own_limits_and_options() {
     let own = |cost: i64| {
         json!({ "at_us": 0, "domain": "any", "key": ["a", "b"], "cost": cost, "max_wait_us": 0, "factor": 0.5,
             "limits": [{ "gcra": { "burst": 1, "count": 1, "period": "60s" }, "depth": 1 }, [9, 1, 60]],
@@ -106,7 +106,7 @@ fn a_line_may_bring_limits_and_terms_of_its_own() {
 }
 
 #[test]
-fn an_invalid_request_is_told_and_the_story_goes_on() {
+fn an_invalid_request_is_reported_without_ending_the_trace() {
     let bad = |more: Value| {
         let mut line = json!({ "at_us": 9, "key": ["user", "alex"] });
         line.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
@@ -139,7 +139,7 @@ fn an_invalid_request_is_told_and_the_story_goes_on() {
 }
 
 #[test]
-fn a_line_that_is_no_trace_ends_it_with_its_number() {
+fn an_unparseable_line_ends_the_run_with_its_number() {
     let good = r#"{"at_us":0,"key":["a"]}"#;
     for (bad, told) in [
         ("rubbish", "expected value"),
@@ -158,7 +158,7 @@ fn a_line_that_is_no_trace_ends_it_with_its_number() {
 }
 
 #[test]
-fn a_summary_tells_what_each_limit_did() {
+fn the_summary_counts_decisions_per_limit() {
     let trace = [at(0), at(0), at(7), at(8), json!({ "at_us": 9, "key": ["user", "berta"] })];
     let text = story(POLICY, &trace, &["--summary"]);
     assert_eq!((text.code, text.out.as_str()), (0, "per-user: 3 allowed, 2 refused, the first at 0.000007s\n"));
@@ -170,7 +170,7 @@ fn a_summary_tells_what_each_limit_did() {
 }
 
 #[test]
-fn a_trace_may_be_a_file() {
+fn a_trace_can_be_read_from_a_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("trace.jsonl");
     std::fs::write(&path, format!("{}\n\n{}\n", at(0), at(1))).expect("written");

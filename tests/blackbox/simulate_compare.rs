@@ -38,7 +38,7 @@ fn story() -> Vec<Value> {
 }
 
 #[test]
-fn people_read_who_is_treated_differently_and_when() {
+fn the_text_report_lists_differing_keys() {
     let run = compare(TIGHT, LOOSE, &story(), &[]);
     let expected = "\
 A: a.yaml
@@ -58,7 +58,7 @@ keys that are treated differently: 1
 }
 
 #[test]
-fn scripts_read_an_object_a_line() {
+fn the_json_report_has_one_object_per_line() {
     let run = compare(TIGHT, LOOSE, &story(), &["--json"]);
     let how = json!({ "refused_only_by_a": 1, "refused_only_by_b": 1, "invalid_only_under_a": 0,
         "invalid_only_under_b": 0, "waits_longer_under_a": 0, "waits_longer_under_b": 0 });
@@ -90,7 +90,7 @@ fn scripts_read_an_object_a_line() {
 }
 
 #[test]
-fn policies_that_treat_all_alike_exit_with_zero() {
+fn equivalent_policies_exit_with_0() {
     let run = compare(TIGHT, TIGHT, &story(), &[]);
     assert_eq!(run.code, 0);
     assert!(run.out.contains("6 requests, of which none is treated differently\n"), "{}", run.out);
@@ -104,7 +104,7 @@ fn policies_that_treat_all_alike_exit_with_zero() {
 }
 
 #[test]
-fn each_difference_can_be_told_as_it_comes() {
+fn each_difference_can_be_printed_as_it_occurs() {
     let run = compare(TIGHT, LOOSE, &story(), &["--each"]);
     let told: Vec<_> = run.out.lines().take(3).collect();
     assert_eq!(
@@ -126,7 +126,7 @@ fn each_difference_can_be_told_as_it_comes() {
 }
 
 #[test]
-fn what_is_valid_only_under_one_is_a_difference() {
+fn a_request_valid_under_one_policy_is_a_difference() {
     let other = format!("domain: api\n{LOOSE}");
     let lines =
         [at(0, "alex"), json!({ "at_us": 7, "domain": "nowhere", "key": ["a"] }), json!({ "at_us": 8, "key": [] })];
@@ -140,7 +140,7 @@ fn what_is_valid_only_under_one_is_a_difference() {
 }
 
 #[test]
-fn resets_reach_both() {
+fn resets_apply_to_both_policies() {
     let reset = json!({ "at_us": 2_000_000, "reset": ["user", "alex"] });
     let lines = [at(0, "alex"), at(1, "alex"), reset, at(3, "alex")];
     let run = compare(TIGHT, LOOSE, &lines, &["--json"]);
@@ -149,7 +149,7 @@ fn resets_reach_both() {
 }
 
 #[test]
-fn the_keys_that_differ_most_come_first() {
+fn keys_with_the_most_differences_are_listed_first() {
     let users = ["one", "two", "two", "two", "one", "six", "six", "six", "six", "same"];
     let lines: Vec<_> = users.iter().map(|user| at(0, user)).collect();
     let none = "schema: {}";
@@ -163,7 +163,7 @@ fn the_keys_that_differ_most_come_first() {
 }
 
 #[test]
-fn more_keys_than_are_followed_are_told_as_such() {
+fn exceeding_the_tracked_keys_is_reported() {
     let mut trace = String::new();
     for user in 0..100_002 {
         let line = format!("{{\"at_us\":0,\"key\":[\"user\",\"{user}\"],\"cost\":2}}\n");
@@ -190,7 +190,7 @@ fn more_keys_than_are_followed_are_told_as_such() {
 }
 
 #[test]
-fn errors_exit_with_two() {
+fn errors_exit_with_2() {
     let good = at(0, "alex");
     let bad_line = compare(TIGHT, LOOSE, &[good.clone(), json!("rubbish")], &[]);
     assert_eq!((bad_line.code, bad_line.out.as_str()), (2, ""));
@@ -214,7 +214,7 @@ fn errors_exit_with_two() {
 }
 
 #[test]
-fn on_redis_it_is_the_same_and_nothing_of_either_stays() {
+fn comparing_on_redis_matches_memory_and_leaves_no_keys() {
     let redis = Redis::start(Options::socket());
     redis.cli(&["SET", "weir:other", "kept"]);
     let here = compare(TIGHT, LOOSE, &story(), &["--json", "--each"]);

@@ -37,7 +37,7 @@ fn key(line: &str, key_from: &str) -> Vec<String> {
 }
 
 #[test]
-fn text_formats_are_told_line_by_line() {
+fn text_formats_are_detected_line_by_line() {
     let lines = told(&[COMMON, ENVOY, COMBINED], &["--key-from", "ip/{remote_addr}/{method}/{path}"]);
     let expected = [("GET", "/shop/cart", AT), ("GET", "/api/v1", AT + 310_000), ("POST", "/shop", AT)];
     assert_eq!(
@@ -47,7 +47,7 @@ fn text_formats_are_told_line_by_line() {
 }
 
 #[test]
-fn fields_have_the_names_that_are_told() {
+fn fields_have_their_documented_names() {
     assert_eq!(
         key(COMMON, "{remote_user}/{ident}/{status}/{bytes}/{protocol}/{path:1}/{path:2}/{path:3}/{request:path}"),
         ["alex", "-", "200", "2326", "HTTP/1.1", "shop", "cart", "-", "GET /shop/cart"]
@@ -62,7 +62,7 @@ fn fields_have_the_names_that_are_told() {
 }
 
 #[test]
-fn json_lines_have_any_fields_and_times() {
+fn json_lines_can_have_any_fields_and_time_formats() {
     let lines = [
         r#"{"time":"2023-10-10T20:55:36Z","user":{"id":7},"url":"https://h/a/b?c"}"#,
         r#"{"ts":1696971336.25,"user":{"id":"a/b"},"url":"/"}"#,
@@ -80,7 +80,7 @@ fn json_lines_have_any_fields_and_times() {
 }
 
 #[test]
-fn lines_of_one_second_are_spread_unless_they_shall_not() {
+fn lines_of_one_second_are_spread_by_default() {
     let later = COMMON.replace(":36 ", ":37 ");
     let lines = [COMMON, COMMON, COMMON, COMMON, &later, COMMON];
     let times = |args: &[&str]| -> Vec<i64> {
@@ -91,7 +91,7 @@ fn lines_of_one_second_are_spread_unless_they_shall_not() {
 }
 
 #[test]
-fn a_policy_is_tried_on_it() {
+fn a_policy_is_simulated_on_an_access_log() {
     let lines = [COMMON, COMMON, "", COMMON];
     let run = log(&lines, &["--key-from", "ip/{remote_addr}", "--summary"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
@@ -114,7 +114,7 @@ fn a_policy_is_tried_on_it() {
 }
 
 #[test]
-fn policies_are_compared_on_it() {
+fn policies_are_compared_on_an_access_log() {
     let dir = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -130,7 +130,7 @@ fn policies_are_compared_on_it() {
 }
 
 #[test]
-fn what_cannot_be_read_is_passed_over_and_told() {
+fn unparseable_lines_are_skipped_and_reported() {
     let times = COMMON.replace("Oct", "Okt");
     let mut lines = vec![COMMON, "rubbish", &times, "{\"time\":1", "{\"time\":1}", "[x", COMMON];
     let run = log(&lines, &["--key-from", "{remote_addr}", "--summary"]);
@@ -154,7 +154,7 @@ fn what_cannot_be_read_is_passed_over_and_told() {
 }
 
 #[test]
-fn a_log_of_which_nothing_can_be_read_is_an_error() {
+fn a_log_without_a_parseable_line_is_an_error() {
     let run = log(&["rubbish", "rubbish"], &["--key-from", "{remote_addr}", "--summary"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));
     assert!(run.err.ends_with("weir: none of the 2 lines could be parsed\n"), "{}", run.err);
@@ -166,7 +166,7 @@ fn a_log_of_which_nothing_can_be_read_is_an_error() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_passed_over_too() {
+fn lines_that_are_not_utf8_are_skipped() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("access.log");
     std::fs::write(&path, [COMMON.as_bytes(), b"\n\xff\n", COMMON.as_bytes()].concat()).expect("written");
@@ -176,7 +176,7 @@ fn bytes_that_are_no_text_are_passed_over_too() {
 }
 
 #[test]
-fn wrong_arguments_are_refused() {
+fn invalid_arguments_are_rejected() {
     for (args, told) in [
         (&["--access-log", "x"][..], "--key-from"),
         (&["--key-from", "{a}"], "--access-log"),
@@ -195,7 +195,7 @@ fn wrong_arguments_are_refused() {
 }
 
 #[test]
-fn progress_is_told_where_it_is_wanted_and_never_among_the_answers() {
+fn progress_is_printed_on_request_and_only_to_stderr() {
     let lines = vec![COMMON; 2_000];
     let quiet = log(&lines, &["--key-from", "ip/{remote_addr}"]);
     assert_eq!(quiet.err, "");

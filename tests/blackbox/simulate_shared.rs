@@ -44,7 +44,7 @@ fn key_count(redis: &Redis) -> String {
 }
 
 #[test]
-fn the_published_table_is_the_same_on_redis_and_nothing_of_it_stays() {
+fn the_published_table_is_the_same_on_redis_and_leaves_no_keys() {
     let redis = Redis::start(Options::port());
     redis.cli(&["SET", "weir:other", "kept"]);
     for store in [redis.url(), format!("redis+unix://{}", redis.socket().display())] {
@@ -54,7 +54,7 @@ fn the_published_table_is_the_same_on_redis_and_nothing_of_it_stays() {
 }
 
 #[test]
-fn on_a_cluster_it_is_the_same_too() {
+fn the_published_table_is_the_same_on_a_cluster() {
     let cluster = Cluster::start(&ClusterOptions::default());
     same_as_in_memory(&cluster.url());
     let left: Vec<_> = cluster.nodes.iter().map(key_count).collect();
@@ -62,7 +62,7 @@ fn on_a_cluster_it_is_the_same_too() {
 }
 
 #[test]
-fn settings_of_the_store_come_from_file_and_environment() {
+fn store_settings_come_from_file_and_environment() {
     let redis = Redis::start(Options::socket().set("requirepass", "0123"));
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("password"), "0123\n").expect("written");
@@ -80,7 +80,7 @@ fn settings_of_the_store_come_from_file_and_environment() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_told_before_the_first_line() {
+fn an_unreachable_store_fails_before_the_first_line() {
     for store in ["redis+unix:///nowhere/redis.sock", "redis://:secret@127.0.0.1:1", "redis-cluster://127.0.0.1:1"] {
         let run = told(store, &[], LINE);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{store}");
@@ -91,7 +91,7 @@ fn a_store_that_is_not_there_is_told_before_the_first_line() {
 }
 
 #[test]
-fn a_line_that_is_no_trace_leaves_nothing_behind() {
+fn an_unparseable_line_leaves_no_keys() {
     let redis = Redis::start(Options::socket());
     let run = told(&redis.url(), &[], &format!("{LINE}\nrubbish\n{LINE}\n"));
     assert_eq!((run.code, run.out.lines().count()), (2, 1));
@@ -137,7 +137,7 @@ impl Drop for Telling {
 }
 
 #[test]
-fn a_signal_ends_a_story_that_waits_for_its_next_line() {
+fn a_signal_ends_a_waiting_run_and_removes_its_keys() {
     let redis = Redis::start(Options::socket());
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let mut story = Telling::start(&redis);
@@ -150,7 +150,7 @@ fn a_signal_ends_a_story_that_waits_for_its_next_line() {
 }
 
 #[test]
-fn a_store_that_fails_ends_the_story() {
+fn a_store_failure_ends_the_run() {
     let mut redis = Redis::start(Options::socket());
     let mut story = Telling::start(&redis);
     assert_eq!(story.tell(LINE)["remaining"], 5);

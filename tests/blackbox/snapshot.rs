@@ -115,7 +115,7 @@ fn with_own_limit(request: CheckRequest) -> CheckRequest {
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_clean_stop_forgets_nothing() {
+async fn a_graceful_shutdown_keeps_all_counts() {
     let place = Place::new();
     let long = "x".repeat(500);
     let trade = ["user", "alex", "trade"];
@@ -155,7 +155,7 @@ async fn a_clean_stop_forgets_nothing() {
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_kill_loses_what_came_after_the_last_snapshot_and_no_more() {
+async fn a_kill_loses_only_charges_since_the_last_snapshot() {
     let place = Place::new();
     let mut server = place.setup().env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
     for _ in 0..3 {
@@ -177,7 +177,7 @@ async fn a_kill_loses_what_came_after_the_last_snapshot_and_no_more() {
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn what_is_no_good_snapshot_is_refused_and_set_aside_when_asked() {
+async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
     let place = Place::new();
     let server = place.start();
     ask(&server, check(&["user", "alex"])).await;
@@ -214,7 +214,7 @@ async fn what_is_no_good_snapshot_is_refused_and_set_aside_when_asked() {
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn start_empty_sets_a_good_snapshot_aside_too() {
+async fn start_empty_sets_aside_a_valid_snapshot() {
     let place = Place::new();
     let server = place.start();
     server.wait_for_log("there is no snapshot yet: starting empty");
@@ -231,7 +231,7 @@ async fn start_empty_sets_a_good_snapshot_aside_too() {
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn more_states_than_there_is_room_for_are_counted_and_told() {
+async fn snapshot_states_above_max_keys_are_dropped_and_logged() {
     let place = Place::new();
     let server = place.start();
     for user in 0..10 {
@@ -246,7 +246,7 @@ async fn more_states_than_there_is_room_for_are_counted_and_told() {
 }
 
 #[test]
-fn a_second_service_on_one_snapshot_does_not_start() {
+fn a_second_server_with_the_same_snapshot_does_not_start() {
     let place = Place::new();
     let first = place.start();
     for argument in [None, Some("--start-empty")] {
@@ -265,7 +265,7 @@ fn a_second_service_on_one_snapshot_does_not_start() {
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn where_nothing_can_be_written_any_more_the_service_goes_on() {
+async fn a_failing_snapshot_write_does_not_stop_the_server() {
     let place = Place::new();
     let folder = place.dir.path().join("nowhere");
     fs::create_dir(&folder).expect("a directory");

@@ -20,7 +20,7 @@ fn on_sockets() -> Setup {
 }
 
 #[test]
-fn both_ports_may_be_sockets_whose_files_go_with_the_service() {
+fn unix_sockets_serve_both_ports_and_are_removed_at_shutdown() {
     let mut server = on_sockets().start();
     assert!(server.grpc.starts_with("unix:") && server.http.starts_with("unix:"));
     assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
@@ -33,7 +33,7 @@ fn both_ports_may_be_sockets_whose_files_go_with_the_service() {
 }
 
 #[test]
-fn a_file_that_a_dead_process_left_is_replaced() {
+fn a_stale_socket_file_is_replaced() {
     let setup = on_sockets();
     for name in ["grpc.sock", "http.sock"] {
         drop(UnixListener::bind(setup.path(name)).expect("bound"));
@@ -45,7 +45,7 @@ fn a_file_that_a_dead_process_left_is_replaced() {
 }
 
 #[test]
-fn a_socket_on_which_somebody_answers_is_left_alone() {
+fn a_socket_in_use_is_not_replaced() {
     let server = on_sockets().start();
     let mut second = weir();
     second
@@ -59,7 +59,7 @@ fn a_socket_on_which_somebody_answers_is_left_alone() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_is_left_alone() {
+fn a_regular_file_is_not_replaced() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("notes");
     fs::write(&path, "mine").expect("written");
@@ -71,7 +71,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told() {
+fn a_port_in_use_is_reported() {
     let server = Setup::new().start();
     let mut second = weir();
     second

@@ -213,7 +213,7 @@ fn key_of(key: &str, teller: Surface) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_surface_tells_the_same_story() {
+async fn all_apis_return_the_same_outcomes() {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, text) in [("ours.yaml", NATIVE), ("theirs.yaml", DESCRIPTORS)] {
         std::fs::write(dir.path().join(name), text).expect("written");
@@ -251,7 +251,7 @@ async fn every_surface_tells_the_same_story() {
 }
 
 #[tokio::test]
-async fn every_surface_charges_the_same_count() {
+async fn all_apis_charge_the_same_counts() {
     let server = Server::with_policy(NATIVE);
     let mut tellers = Tellers::new(&server).await;
     for (left, surface) in [5, 4, 3, 2, 1].into_iter().zip(SURFACES) {

@@ -29,7 +29,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn a_service_is_believed_by_its_authority_and_its_name() {
+fn the_server_certificate_is_verified_by_ca_and_name() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
     let pair = authority.sign(Leaf::host("localhost"));
     let setup = Setup::new().policy(POLICY).grpc_tls(&pair).http_tls(&pair);
@@ -94,7 +94,7 @@ async fn is_let_in(server: &Server, authority: &Authority, shown: Option<&Pair>)
 }
 
 #[tokio::test]
-async fn a_client_is_let_in_by_its_certificate_and_its_name() {
+async fn clients_are_accepted_by_ca_and_certificate_name() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
     let names = "pay.example, *.shop.example, spiffe://example/ns/*, plain";
     let server = Setup::new()
@@ -131,7 +131,7 @@ async fn a_client_is_let_in_by_its_certificate_and_its_name() {
 }
 
 #[test]
-fn a_self_signed_certificate_is_accepted_where_it_is_itself_the_authority() {
+fn a_self_signed_server_certificate_is_accepted_as_its_own_ca() {
     // As a service's, to the commands; its name and its end still count, and another such one is not it.
     let pair = Leaf::host("localhost").self_signed();
     let ended = Leaf::host("localhost").until(2021).self_signed();
@@ -153,7 +153,7 @@ fn a_self_signed_certificate_is_accepted_where_it_is_itself_the_authority() {
 }
 
 #[tokio::test]
-async fn a_client_may_show_what_is_itself_in_the_file_of_authorities() {
+async fn a_self_signed_client_certificate_in_the_ca_bundle_is_accepted() {
     let authority = Authority::new("ours");
     let leaf = || Leaf::host("pay.example");
     let (good, ended) = (leaf().self_signed(), leaf().until(2021).self_signed());
@@ -174,7 +174,7 @@ async fn a_client_may_show_what_is_itself_in_the_file_of_authorities() {
 }
 
 #[tokio::test]
-async fn where_certificates_are_optional_a_bad_one_is_still_refused() {
+async fn an_invalid_optional_client_certificate_is_rejected() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
     let server = Setup::new()
         .policy(POLICY)
@@ -196,7 +196,7 @@ async fn where_certificates_are_optional_a_bad_one_is_still_refused() {
 }
 
 #[test]
-fn who_connects_and_says_nothing_holds_up_nobody() {
+fn silent_tls_connections_are_evicted_first() {
     let authority = Authority::new("ours");
     let server = Setup::new()
         .policy(POLICY)
@@ -220,7 +220,7 @@ fn who_connects_and_says_nothing_holds_up_nobody() {
 }
 
 #[test]
-fn a_handshake_has_its_time() {
+fn tls_handshakes_time_out() {
     let authority = Authority::new("ours");
     let server = Setup::new()
         .grpc_tls(&authority.sign(Leaf::host("localhost")))
@@ -233,7 +233,7 @@ fn a_handshake_has_its_time() {
 }
 
 #[test]
-fn what_cannot_be_used_stops_the_start_and_is_named() {
+fn unusable_tls_files_fail_the_start_and_are_named() {
     let authority = Authority::new("ours");
     let (pair, other) = (authority.sign(Leaf::host("localhost")), authority.sign(Leaf::host("localhost")));
     let dir = tempfile::tempdir().expect("a directory");
@@ -274,7 +274,7 @@ fn what_cannot_be_used_stops_the_start_and_is_named() {
 }
 
 #[test]
-fn who_listens_to_others_without_protection_is_warned() {
+fn listening_publicly_without_tls_or_authentication_is_a_warning() {
     let authority = Authority::new("ours");
     let warnings = |server: &Server| {
         let about = |line: &String| line.contains("is not loopback").then(|| line.clone());

@@ -35,7 +35,7 @@ async fn is_answered(client: &mut RateLimiterClient<Channel>) -> bool {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_to_who_comes_and_who_is_there_goes_on() {
+async fn new_connections_get_a_new_certificate_and_old_ones_are_kept() {
     let authority = Authority::new("ours");
     let leaf = || Leaf::host("localhost");
     let (first, second, third) = (authority.sign(leaf()), authority.sign(leaf().until(2099)), authority.sign(leaf()));
@@ -59,7 +59,7 @@ async fn a_new_certificate_is_shown_to_who_comes_and_who_is_there_goes_on() {
 }
 
 #[test]
-fn a_swapped_data_link_brings_the_whole_pair_at_once() {
+fn a_swapped_data_link_reloads_certificate_and_key_together() {
     let authority = Authority::new("ours");
     let pairs = [authority.sign(Leaf::host("localhost")), authority.sign(Leaf::host("localhost"))];
     let setup = Setup::new();
@@ -83,7 +83,7 @@ fn a_swapped_data_link_brings_the_whole_pair_at_once() {
 }
 
 #[test]
-fn a_bad_pair_changes_nothing_and_is_told_by_its_file() {
+fn an_invalid_pair_keeps_the_previous_one_and_names_the_file() {
     let authority = Authority::new("ours");
     let leaf = || Leaf::host("localhost");
     let (first, other) = (authority.sign(leaf()), authority.sign(leaf()));
@@ -165,7 +165,7 @@ async fn is_revoked(server: &Server, authority: &Authority, [shown, kept]: [&Pai
 }
 
 #[tokio::test]
-async fn a_connection_ends_when_nobody_vouches_for_its_client_any_more() {
+async fn removing_a_client_ca_closes_its_connections() {
     let (authority, old, new) = (Authority::new("ours"), Authority::new("old"), Authority::new("new"));
     let mut both = Authority::new("unused");
     both.pem = format!("{}{}", old.pem, new.pem);
@@ -180,7 +180,7 @@ async fn a_connection_ends_when_nobody_vouches_for_its_client_any_more() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_with_its_certificate() {
+async fn an_expired_client_certificate_closes_its_connection() {
     let authority = Authority::new("ours");
     let server = guarded(&authority, &authority, "peers: { roles: [check], certificates: ['*'] }");
     // Long enough to connect and ask on a busy machine.
@@ -190,7 +190,7 @@ async fn a_connection_ends_with_its_certificate() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_when_its_name_is_no_callers_any_more() {
+async fn revoking_a_certificate_name_closes_its_connections() {
     let authority = Authority::new("ours");
     let callers = "a: { roles: [check], certificates: [a.example] }, b: { roles: [check], certificates: [b.example] }";
     let server = guarded(&authority, &authority, callers);

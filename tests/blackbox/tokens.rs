@@ -94,7 +94,7 @@ fn pages(server: &Server, token: Option<&str>) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn every_surface_asks_who_calls_and_whether_that_is_enough() {
+async fn every_api_requires_authentication_and_a_role() {
     let tokens: Vec<_> = (0..6).map(|_| token()).collect();
     let [checks, resets, metrics, all, expired, unknown] = &tokens[..] else { unreachable!() };
     let callers = [
@@ -170,7 +170,7 @@ async fn every_surface_asks_who_calls_and_whether_that_is_enough() {
 }
 
 #[test]
-fn commands_say_who_calls() {
+fn commands_authenticate_with_a_token() {
     let token = token();
     let server =
         Setup::new().policy(POLICY).callers(&format!("callers:\n{}", caller("a", "check", &token, ""))).start();
@@ -197,7 +197,7 @@ fn commands_say_who_calls() {
 }
 
 #[test]
-fn what_is_printed_for_the_file_is_what_the_file_takes() {
+fn the_token_command_prints_a_valid_credentials_entry() {
     let made = run(&["token", "pay: 'x'", "--roles", "check,metrics", "--expires", "90d"]);
     assert_eq!(made.code, 0, "{}", made.err);
     let (token, entry) = made.out.split_once('\n').expect("lines");

@@ -41,7 +41,7 @@ async fn open_stream(server: &Server, token: &Token) -> (Sender, Streaming<Check
 }
 
 #[tokio::test]
-async fn what_is_revoked_is_refused_at_once_and_what_is_not_goes_on() {
+async fn revoked_tokens_are_rejected_at_once_and_others_are_kept() {
     let (revoked, kept, metrics) = (token(), token(), token());
     let others = [caller("kept", "check", &kept, ""), caller("m", "metrics", &metrics, "")].concat();
     let server = start(&[caller("revoked", "check", &revoked, ""), others.clone()]);
@@ -78,7 +78,7 @@ async fn what_is_revoked_is_refused_at_once_and_what_is_not_goes_on() {
 }
 
 #[tokio::test]
-async fn a_token_is_replaced_by_another_of_the_same_caller() {
+async fn tokens_are_rotated_without_a_restart() {
     let (old, new) = (token(), token());
     let entry = |tokens: &[&Token]| {
         let tokens: Vec<_> = tokens.iter().map(|token| format!("{{ sha256: {} }}", token.sha256)).collect();
@@ -97,7 +97,7 @@ async fn a_token_is_replaced_by_another_of_the_same_caller() {
 }
 
 #[tokio::test]
-async fn a_token_ends_by_itself() {
+async fn a_token_expires_without_a_reload() {
     let token = token();
     let server = start(&[caller("a", "check", &token, "")]);
     let (_silent, mut answers) = open_stream(&server, &token).await;
@@ -110,7 +110,7 @@ async fn a_token_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn a_bad_file_changes_nothing_and_is_told_without_what_is_in_it() {
+async fn an_invalid_credentials_file_keeps_the_old_one_and_leaks_no_token() {
     let (good, metrics, stray) = (token(), token(), token());
     let entries = [caller("a", "check", &good, ""), caller("m", "metrics", &metrics, "")];
     let server = start(&entries);

@@ -94,7 +94,7 @@ fn assert_in_the_callers_trace(span: &Span) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_surface_has_a_span_in_its_callers_trace_and_no_value_of_a_request() {
+async fn every_api_has_spans_in_the_clients_trace_without_request_values() {
     let collector = Collector::start();
     let server = server(&collector, "0");
     ask_everywhere(&server).await;
@@ -144,7 +144,7 @@ async fn every_surface_has_a_span_in_its_callers_trace_and_no_value_of_a_request
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_says_whether_there_is_a_span_and_the_ratio_is_for_those_who_do_not() {
+async fn the_parent_sampling_decision_overrides_the_ratio() {
     let collector = Collector::start();
     for (ratio, expected) in [("0.0", [PARENT].as_slice()), ("1", &["", PARENT])] {
         let mut server = server(&collector, ratio);
@@ -164,7 +164,7 @@ async fn a_caller_says_whether_there_is_a_span_and_the_ratio_is_for_those_who_do
 }
 
 #[test]
-fn a_collector_that_is_away_costs_spans_and_no_check() {
+fn an_unreachable_collector_loses_spans_but_fails_no_checks() {
     let endpoint = Collector::start().endpoint.clone();
     let setup = Setup::new().policy(POLICY).env("WEIR_TRACING__OTLP_ENDPOINT", &endpoint);
     let mut server = setup.env("WEIR_TRACING__MAX_QUEUE", "4").start();
@@ -185,7 +185,7 @@ fn a_collector_that_is_away_costs_spans_and_no_check() {
 }
 
 #[test]
-fn an_encrypted_collector_is_believed_where_the_authority_vouches_for_it() {
+fn the_collector_certificate_is_verified_by_the_configured_ca() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let collector = Collector::encrypted(&ours.sign(Leaf::host("localhost")));
     let traced = |authority: &Authority| {
@@ -203,7 +203,7 @@ fn an_encrypted_collector_is_believed_where_the_authority_vouches_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_shared_store_took_is_a_span_below() {
+async fn store_calls_are_child_spans() {
     let collector = Collector::start();
     let mut redis = Redis::start(Options::port());
     let policy = "on_store_failure: error\nschema: { '*': { limits: [9, 1, 86400] } }";

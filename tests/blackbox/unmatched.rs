@@ -37,7 +37,7 @@ fn unmatched(server: &Server) -> [f64; 3] {
 }
 
 #[tokio::test]
-async fn every_surface_counts_them() {
+async fn every_surface_counts_unmatched_checks() {
     let server = server();
     let mut client = server.client().await;
     let misspelled = || check(&["usr", "alex"]);

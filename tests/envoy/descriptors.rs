@@ -26,7 +26,7 @@ fn package(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_descriptor_set_is_that_of_the_crate_with_the_messages() {
+fn the_checked_in_descriptor_set_is_up_to_date() {
     let protos = fs::read_dir(package("envoy-types").join("proto")).expect("protos");
     let includes = protos.map(|entry| entry.expect("an entry").path());
     let mut compiler = Compiler::new(includes).expect("a compiler");

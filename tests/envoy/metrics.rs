@@ -61,7 +61,7 @@ impl Asker {
 }
 
 #[test]
-fn limits_are_counted_by_their_pattern_and_with_values_where_the_file_asks() {
+fn limits_are_labelled_by_pattern_or_with_values_on_request() {
     let asker = Asker::new(1_000);
     for _ in 0..2 {
         asker.ask(&[&[("plain", "a")], &[("shadow", "a")], &[("full", "v")], &[("some", "s1"), ("x", "y")]]);
@@ -86,7 +86,7 @@ fn limits_are_counted_by_their_pattern_and_with_values_where_the_file_asks() {
 }
 
 #[test]
-fn series_with_values_are_bounded() {
+fn the_number_of_series_with_values_is_limited() {
     let asker = Asker::new(3);
     for number in 0..10 {
         asker.ask(&[&[("full", &number.to_string())]]);
@@ -99,7 +99,7 @@ fn series_with_values_are_bounded() {
 }
 
 #[test]
-fn long_values_are_shown_in_part() {
+fn long_values_are_truncated() {
     let asker = Asker::new(10);
     asker.ask(&[&[("full", &"é".repeat(100_000))]]);
     let text = asker.0.metrics().render();
@@ -107,7 +107,7 @@ fn long_values_are_shown_in_part() {
 }
 
 #[test]
-fn descriptors_past_the_bound_of_limits_are_counted() {
+fn descriptors_above_the_limit_bound_are_counted() {
     let asker = Asker::new(10);
     // Three limits each.
     asker.ask(&vec![&[("three", "a")][..]; MAX_LIMITS / 3 + 5]);

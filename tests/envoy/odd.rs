@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_asked_is_answered(
+    fn any_descriptors_are_answered(
         domain in prop_oneof![Just("d".to_owned()), Just("n".to_owned()), any::<String>()],
         descriptors in prop::collection::vec(descriptor(), 0..6),
     ) {
@@ -115,7 +115,7 @@ fn many(count: usize, value: impl Fn(usize) -> String) -> DescriptorsRequest {
 }
 
 #[test]
-fn a_thousand_descriptors_are_decided_and_more_are_refused_whole() {
+fn requests_with_over_1000_descriptors_are_rejected() {
     let limiter = limiter();
     let handle = limiter.policy_handle();
     for domain in ["d", "n", "nowhere"] {
@@ -137,7 +137,7 @@ fn a_thousand_descriptors_are_decided_and_more_are_refused_whole() {
 }
 
 #[test]
-fn no_more_limits_are_decided_than_one_plan_may_have() {
+fn a_request_is_decided_up_to_the_maximum_number_of_limits() {
     let limiter = limiter();
     let request = DescriptorsRequest { domain: "n".to_owned(), ..many(MAX_DESCRIPTORS, |number| number.to_string()) };
     let handle = limiter.policy_handle();
@@ -167,13 +167,13 @@ async fn ask_for_many<S: Store>(store: S) {
 }
 
 #[tokio::test]
-async fn as_many_as_may_be_are_asked_of_redis() {
+async fn redis_decides_the_maximum_number_of_descriptors() {
     let server = Server::start(Options::socket());
     ask_for_many(redis(&server.url(), 0, Arc::new(ManualClock::new(START)))).await;
 }
 
 #[tokio::test]
-async fn as_many_as_may_be_are_asked_of_a_cluster() {
+async fn a_cluster_decides_the_maximum_number_of_descriptors() {
     let cluster = Cluster::start(&ClusterOptions::default());
     ask_for_many(redis(&cluster.url(), 0, Arc::new(ManualClock::new(START)))).await;
 }

@@ -31,24 +31,24 @@ pub fn redis(url: &str, number: usize, clock: Arc<ManualClock>) -> RedisStore {
 }
 
 #[tokio::test]
-async fn memory_answers_as_the_tables_say() {
+async fn memory_matches_the_tables() {
     tell_all(|_, clock| memory(clock)).await;
 }
 
 #[tokio::test]
-async fn redis_answers_as_the_tables_say() {
+async fn redis_matches_the_tables() {
     let server = Server::start(Options::socket());
     tell_all(|number, clock| redis(&server.url(), number, clock)).await;
 }
 
 #[tokio::test]
-async fn a_cluster_answers_as_the_tables_say() {
+async fn a_cluster_matches_the_tables() {
     let cluster = Cluster::start(&ClusterOptions::default());
     tell_all(|number, clock| redis(&cluster.url(), number, clock)).await;
 }
 
 #[test]
-fn the_tables_are_as_long_as_they_should_be() {
+fn the_tables_have_enough_cases() {
     let cases = TABLES.concat();
     let lines: usize = cases.iter().map(|case| case.2.lines().filter(|line| !line.trim().is_empty()).count()).sum();
     let stories = cases.len();

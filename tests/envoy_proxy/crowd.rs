@@ -12,7 +12,7 @@ const AT_ONCE: usize = 64;
 const LIMIT: usize = 1_234;
 
 #[tokio::test]
-async fn of_ten_thousand_requests_exactly_the_limit_passes() {
+async fn concurrent_requests_are_admitted_exactly_up_to_the_limit() {
     // Nothing rolls over meanwhile, and what is not decided would be a 500.
     let descriptors = format!(
         "

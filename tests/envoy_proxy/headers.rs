@@ -27,7 +27,7 @@ fn told(answer: &Answer, prefix: &str) -> (String, u64, bool) {
 }
 
 #[tokio::test]
-async fn limit_remaining_and_reset_are_told_with_every_answer() {
+async fn limit_remaining_and_reset_headers_are_in_every_response() {
     let scene = Wish::new(PER_USER, user()).ratelimit_headers().start();
     let mut client = scene.client().await;
     for (status, remaining) in [(200, 1), (200, 0), (429, 0), (429, 0)] {
@@ -43,7 +43,7 @@ async fn limit_remaining_and_reset_are_told_with_every_answer() {
 }
 
 #[tokio::test]
-async fn the_descriptor_nearest_to_its_limit_is_told() {
+async fn headers_describe_the_descriptor_nearest_to_its_limit() {
     let descriptors = "
   - key: user
     rate_limit: { unit: year, requests_per_unit: 5 }
@@ -61,7 +61,7 @@ async fn the_descriptor_nearest_to_its_limit_is_told() {
 }
 
 #[tokio::test]
-async fn headers_have_the_names_that_the_settings_say_and_are_off_by_default() {
+async fn headers_are_off_by_default_and_have_configurable_names() {
     let scene = Wish::new(PER_USER, user()).start();
     let answer = scene.client().await.get(&[("x-user", "alex")]).await;
     assert_eq!(answer.header("ratelimit-limit"), None);
@@ -80,7 +80,7 @@ async fn headers_have_the_names_that_the_settings_say_and_are_off_by_default() {
 }
 
 #[tokio::test]
-async fn the_fields_of_the_draft_are_told_where_they_are_asked_for() {
+async fn draft_11_headers_are_sent_when_enabled() {
     for (setting, both) in [("draft11", false), ("both", true)] {
         let scene = Wish::new(PER_USER, user()).env("WEIR_ENVOY__HEADERS", setting).start();
         let mut client = scene.client().await;
@@ -104,7 +104,7 @@ async fn the_fields_of_the_draft_are_told_where_they_are_asked_for() {
 }
 
 #[tokio::test]
-async fn metadata_are_told_where_they_are_asked_for() {
+async fn dynamic_metadata_is_sent_when_enabled() {
     let descriptors = "
   - key: user
     rate_limit: { unit: year, requests_per_unit: 1 }

@@ -37,7 +37,7 @@ async fn each_descriptor_counts_its_own_hits() {
 }
 
 #[tokio::test]
-async fn what_a_request_has_used_may_be_told_when_it_is_over() {
+async fn hits_can_be_charged_when_the_stream_is_done() {
     let descriptors = "
   - key: tokens
     rate_limit: { unit: year, requests_per_unit: 100 }
@@ -59,7 +59,7 @@ async fn what_a_request_has_used_may_be_told_when_it_is_over() {
 }
 
 #[tokio::test]
-async fn what_a_request_has_not_used_may_be_given_back() {
+async fn unused_hits_can_be_refunded_when_the_stream_is_done() {
     let descriptors = "
   - key: tokens
     rate_limit: { unit: year, requests_per_unit: 10 }

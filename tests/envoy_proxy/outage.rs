@@ -73,7 +73,7 @@ fn through_two_deaths(scene: &mut Scene, tally: &Tally) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_service_the_proxy_lets_through_and_then_it_counts_again() {
+async fn requests_pass_during_an_outage_and_are_limited_after_it() {
     let mut scene = wish(true).start();
     let (tally, goes_on) = (Arc::new(Tally::default()), Arc::new(AtomicBool::new(true)));
     let clients: Vec<_> = (0..CLIENTS)
@@ -94,7 +94,7 @@ async fn without_the_service_the_proxy_lets_through_and_then_it_counts_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxy_may_refuse_what_is_not_decided() {
+async fn failure_mode_deny_rejects_requests_during_an_outage() {
     let mut scene = wish(false).start();
     let mut client = scene.client().await;
     assert_eq!(client.get(&[("x-user", "alex")]).await.status, 200);

@@ -12,7 +12,7 @@ const PER_USER: &str = "
 ";
 
 #[tokio::test]
-async fn as_many_pass_as_the_limit_says() {
+async fn requests_are_admitted_up_to_the_limit() {
     let scene = Wish::new(PER_USER, vec![headers(&[("x-user", "user")])]).start();
     let mut client = scene.client().await;
     assert_eq!(client.statuses(5, &[("x-user", "alex")]).await, [200, 200, 200, 429, 429]);
@@ -24,7 +24,7 @@ async fn as_many_pass_as_the_limit_says() {
 }
 
 #[tokio::test]
-async fn a_limit_recovers_with_its_window() {
+async fn a_limit_resets_with_its_window() {
     let per_second = "
   - key: user
     rate_limit: { unit: second, requests_per_unit: 2 }
@@ -44,7 +44,7 @@ async fn a_limit_recovers_with_its_window() {
 }
 
 #[tokio::test]
-async fn an_unknown_domain_and_unknown_keys_pass() {
+async fn unknown_domains_and_keys_are_allowed() {
     let scene = Wish::with_policy("domain: other\ndescriptors: []\n", vec![fixed("all", "requests")]).start();
     assert_eq!(scene.client().await.statuses(4, &[]).await, [200; 4]);
     assert_eq!((scene.proxy.counted("ok"), scene.proxy.counted("error")), (4, 0));
@@ -55,7 +55,7 @@ async fn an_unknown_domain_and_unknown_keys_pass() {
 }
 
 #[tokio::test]
-async fn all_descriptors_of_a_request_count_and_one_refuses_it() {
+async fn every_descriptor_is_charged_and_one_can_refuse() {
     let descriptors = "
   - key: remote_address
     value: 127.0.0.1
@@ -72,7 +72,7 @@ async fn all_descriptors_of_a_request_count_and_one_refuses_it() {
 }
 
 #[tokio::test]
-async fn a_limit_that_the_proxy_brings_stands_above_the_rule() {
+async fn a_limit_override_from_the_proxy_takes_precedence() {
     let rate_limits = vec![overridden(headers(&[("x-user", "user")]))];
     let limit = serde_json::json!({ "requests_per_unit": 1, "unit": "YEAR" });
     let scene = Wish::new(PER_USER, rate_limits).over(limit).ratelimit_headers().start();
@@ -84,7 +84,7 @@ async fn a_limit_that_the_proxy_brings_stands_above_the_rule() {
 }
 
 #[tokio::test]
-async fn a_policy_of_ours_counts_every_level_of_a_descriptor() {
+async fn a_native_policy_charges_every_level_of_a_descriptor() {
     let policy = "
 domain: shop
 schema:

@@ -18,7 +18,7 @@ async fn start(descriptors: &str, rate_limits: Vec<serde_json::Value>) -> (Scene
 }
 
 #[tokio::test]
-async fn an_exact_value_beats_a_pattern_and_that_beats_the_default() {
+async fn exact_values_override_patterns_which_override_the_default() {
     let descriptors = "
   - key: path
     rate_limit: { unit: year, requests_per_unit: 1 }
@@ -44,7 +44,7 @@ async fn an_exact_value_beats_a_pattern_and_that_beats_the_default() {
 }
 
 #[tokio::test]
-async fn a_pattern_may_have_one_count_for_all_its_values() {
+async fn share_threshold_counts_all_values_of_a_pattern_together() {
     let descriptors = "
   - key: file
     value: /files/*.iso
@@ -64,7 +64,7 @@ async fn a_pattern_may_have_one_count_for_all_its_values() {
 }
 
 #[tokio::test]
-async fn only_the_last_entry_of_a_descriptor_finds_a_limit() {
+async fn only_the_limit_of_the_last_entry_applies() {
     let descriptors = "
   - key: user
     rate_limit: { unit: year, requests_per_unit: 5 }
@@ -97,7 +97,7 @@ async fn only_the_last_entry_of_a_descriptor_finds_a_limit() {
 }
 
 #[tokio::test]
-async fn what_is_in_shadow_refuses_nothing() {
+async fn limits_in_shadow_mode_never_refuse() {
     let descriptors = "
   - key: user
     shadow_mode: true
@@ -118,7 +118,7 @@ async fn what_is_in_shadow_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn quotas_refuse_when_all_of_them_are_used_up() {
+async fn quotas_refuse_when_all_are_exhausted() {
     let descriptors = "
   - key: model
     quota_mode: true
@@ -138,7 +138,7 @@ async fn quotas_refuse_when_all_of_them_are_used_up() {
 }
 
 #[tokio::test]
-async fn every_limit_may_be_a_quota() {
+async fn quota_mode_can_be_set_for_all_limits() {
     let descriptors = "
   - key: model
     rate_limit: { unit: year, requests_per_unit: 1 }
@@ -151,7 +151,7 @@ async fn every_limit_may_be_a_quota() {
 }
 
 #[tokio::test]
-async fn unlimited_is_unlimited() {
+async fn unlimited_values_are_never_refused() {
     let descriptors = "
   - key: user
     rate_limit: { unit: year, requests_per_unit: 1 }
@@ -170,7 +170,7 @@ async fn unlimited_is_unlimited() {
 }
 
 #[tokio::test]
-async fn a_limit_may_replace_another() {
+async fn a_limit_can_replace_another() {
     let descriptors = "
   - key: user
     rate_limit: { unit: year, requests_per_unit: 1, name: basic }
@@ -189,7 +189,7 @@ async fn a_limit_may_replace_another() {
 }
 
 #[tokio::test]
-async fn files_of_one_domain_are_merged_where_the_settings_say_so() {
+async fn files_of_one_domain_are_merged_when_enabled() {
     let more = "domain: shop\ndescriptors:\n  - { key: group, rate_limit: { unit: year, requests_per_unit: 2 } }\n";
     let user = "  - { key: user, rate_limit: { unit: year, requests_per_unit: 1 } }\n";
     let wish = Wish::new(user, each(&["user", "group"])).policy(more);

@@ -102,7 +102,7 @@ targets! {
 }
 
 #[test]
-fn every_target_is_held_here_and_has_a_program_and_a_corpus() {
+fn every_fuzz_target_has_a_test_a_program_and_a_corpus() {
     let known: Vec<_> = fuzz::TARGETS.iter().map(|(name, _)| *name).collect();
     assert_eq!(known, HELD);
     let named = |of: &str| -> Vec<_> {

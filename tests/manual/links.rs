@@ -73,7 +73,7 @@ fn target(document: &Path, path: &str) -> PathBuf {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     let mut wrong = Vec::new();
     for document in documents() {
         for link in links(&prose(&document)) {
@@ -89,7 +89,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn the_indexes_name_every_document() {
+fn the_indexes_list_every_document() {
     for (index, folder) in INDEXES {
         let index = Path::new(index);
         let text = prose(index);

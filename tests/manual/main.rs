@@ -110,7 +110,7 @@ fn a_readme_documents_every_parameter_in_order() {
 }
 
 #[test]
-fn what_is_there_to_be_copied_has_a_readme_of_the_form() {
+fn the_skeleton_has_a_valid_readme() {
     assert_eq!(readme("skeleton").parameters, ["count", "period"]);
 }
 
@@ -125,7 +125,7 @@ fn the_size_of_every_state_is_listed() {
 }
 
 #[test]
-fn what_the_manual_quotes_is_valid() {
+fn quoted_limits_are_valid() {
     for (path, text) in [page::TEMPLATE].map(|path| (path, read(path))) {
         quotes::check(path, &text);
     }
@@ -141,7 +141,7 @@ fn what_the_manual_quotes_is_valid() {
 }
 
 #[test]
-fn pictures_are_small_and_need_nothing_from_outside() {
+fn pictures_are_small_and_self_contained() {
     for (path, svg) in manual().iter().filter(|(path, _)| path.ends_with(".svg")) {
         assert!(svg.len() < 20_000, "{path} has {} bytes", svg.len());
         for outside in ["<script", "<style", "<image", "href", "url(", "@"] {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_shown_asking_and_starting() {
+    fn a_waiting_request_shows_its_arrival_and_its_start() {
         let entry = &weir_core::algorithm::LIST[0];
         let (at_once, later) = (draw(entry, &replay(0)), draw(entry, &replay(SECOND / 2)));
         assert!(at_once.contains(">allowed so far<") && !at_once.contains(">starts<"), "{at_once}");

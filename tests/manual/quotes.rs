@@ -50,7 +50,7 @@ fn has_message(name: &str) -> bool {
 }
 
 #[test]
-fn wrong_quotes_are_found() {
+fn invalid_quotes_are_detected() {
     for wrong in [
         "`gcra: { burst: 1, count: 0, period: 1s }`",
         "`gcra: { burst: 1, cuont: 1, period: 1s }`",

@@ -99,7 +99,7 @@ mod tests {
         **State.** S\n\n**Refund.** R\n";
 
     #[test]
-    fn the_form_is_read() {
+    fn a_valid_readme_is_parsed() {
         let readme = Readme::parse("x", GOOD).expect("of the form");
         assert_eq!(readme.in_short, ["A", "B", "C", "D", "E", "F"]);
         assert_eq!(readme.parameters, ["a"]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn another_form_is_told() {
+    fn a_malformed_readme_is_rejected() {
         for (part, instead) in [
             ("# x\n", "# y\n"),
             ("`x: { a: 1 }`", "`y: { a: 1 }`"),

@@ -44,7 +44,7 @@ fn seed_of_the_day() -> u64 {
 }
 
 #[test]
-fn ten_thousand_random_policies_and_stories_agree_with_the_model() {
+fn random_policies_and_traces_match_the_model() {
     let only = from_environment("WEIR_SEED");
     let first = only.unwrap_or_else(seed_of_the_day);
     let policies = from_environment("WEIR_POLICIES").unwrap_or(if only.is_some() { 1 } else { POLICIES });

@@ -64,7 +64,7 @@ impl Asker {
 }
 
 #[test]
-fn a_refusal_takes_back_what_other_anchors_charged() {
+fn a_refusal_refunds_the_charges_of_other_anchors() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let service = patient(&cluster.url()).start();
     let runtime = runtime();
@@ -102,7 +102,7 @@ fn a_refusal_takes_back_what_other_anchors_charged() {
 }
 
 #[test]
-fn what_others_charged_since_keeps_nothing_charged_to_nobody() {
+fn refunds_stay_exact_when_others_charge_in_between() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let service = patient(&cluster.url()).start();
     let runtime = runtime();

@@ -20,7 +20,7 @@ const KEYS: usize = 10;
 const MOVED: &str = "4";
 
 #[test]
-fn a_node_that_greets_and_falls_silent_does_not_keep_the_others_from_being_asked() {
+fn a_node_silent_after_its_hello_does_not_block_the_others() {
     let (silent, cluster) = (Greeter::start(), Cluster::start(&ClusterOptions::default()));
     let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:{}", silent.port(), cluster.nodes[0].port());
     let service = patient(&url).env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "500ms").policy(POLICY).start();
@@ -33,7 +33,7 @@ fn a_node_that_greets_and_falls_silent_does_not_keep_the_others_from_being_asked
 }
 
 #[test]
-fn a_reset_finds_keys_that_are_on_their_way() {
+fn a_reset_finds_keys_under_migration() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let service = patient(&cluster.url()).policy(POLICY).start();
     let name = |number: usize| [&hash_of(&["user"])[..], format!("{{alex}}{number}").as_bytes()].concat();
@@ -57,7 +57,7 @@ fn a_reset_finds_keys_that_are_on_their_way() {
 }
 
 #[test]
-fn a_node_without_memory_is_not_asked_although_its_first_slot_has_gone() {
+fn a_node_out_of_memory_stays_unhealthy_after_a_slot_moved() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let service = patient(&cluster.url()).policy(POLICY).start();
     let runtime = runtime();

@@ -60,7 +60,7 @@ fn calls(redis: &Server) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn checks_share_calls_of_the_script_and_nothing_else_is_asked() {
+fn checks_share_script_calls_and_send_no_other_commands() {
     let redis = Server::start(Options::socket());
     let service = patient(&redis.url()).policy(POLICY).start();
     let (runtime, checks) = (runtime(), checks());

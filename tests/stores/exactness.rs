@@ -11,7 +11,7 @@ use crate::{
 const UNITS: u64 = 700;
 
 #[test]
-fn four_services_on_one_redis_admit_exactly_the_limit() {
+fn four_replicas_on_one_redis_admit_exactly_the_limit() {
     let redis = Server::start(Options::socket());
     let services = replicas(&redis.url(), &crowd::schema(UNITS));
     runtime().block_on(async {

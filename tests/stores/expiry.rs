@@ -25,7 +25,7 @@ fn short_lived(algorithm: &Entry) -> String {
 }
 
 #[test]
-fn after_the_longest_period_the_store_is_empty() {
+fn all_keys_expire_after_the_longest_period() {
     let redis = Server::start(Options::socket());
     let nodes: String = LIST
         .iter()

@@ -25,7 +25,7 @@ const FRESH: u64 = 700;
 const ASKING: usize = 64;
 
 #[test]
-fn a_failover_costs_what_was_not_replicated_and_what_was_degraded() {
+fn a_failover_loses_only_unreplicated_and_degraded_charges() {
     let mut cluster = Cluster::start(&ClusterOptions { replicas: 1, ..ClusterOptions::default() });
     let fresh = crowd::schema(FRESH).replace("schema:\n", "");
     let policy = format!(

@@ -56,7 +56,7 @@ end
 return #fields / 2";
 
 #[test]
-fn batches_with_limits_of_their_own_leave_others_their_turn() {
+fn a_flood_of_heavy_batches_does_not_starve_other_clients() {
     let redis = Redis::start(Options::socket());
     let service = narrow(&redis);
     let runtime = runtime();
@@ -67,7 +67,7 @@ fn batches_with_limits_of_their_own_leave_others_their_turn() {
 
 /// The calls of a connection are its turns together, however many tasks they are.
 #[test]
-fn calls_of_one_connection_leave_others_their_turn() {
+fn a_flood_of_calls_does_not_starve_other_clients() {
     let redis = Redis::start(Options::socket());
     let service = narrow(&redis);
     let runtime = runtime();
@@ -78,7 +78,7 @@ fn calls_of_one_connection_leave_others_their_turn() {
 }
 
 #[test]
-fn peeks_at_large_logs_leave_others_their_turn() {
+fn a_flood_of_large_log_peeks_does_not_starve_other_clients() {
     let redis = Redis::start(Options::socket());
     let service = setup(&redis.url());
     let runtime = runtime();

@@ -23,7 +23,7 @@ const OTHER_KEYS: u64 = 1_000_000;
 const SWITCHED: &str = "connections lead to the master that Sentinels name now";
 
 #[test]
-fn a_master_that_was_replaced_alive_is_left_at_once() {
+fn a_live_master_is_left_at_once_after_a_failover() {
     let all = Sentinels::start(&SentinelOptions::default());
     let setup = || patient(&all.url()).policy(&policy());
     let (service, runtime) = (setup().start(), runtime());
@@ -75,7 +75,7 @@ fn a_replica_is_followed_once_it_is_promoted() {
 
 /// Sentinels that were cut off, or put in the wrong place, name another master than the rest.
 #[test]
-fn one_sentinel_of_three_leads_nobody_astray() {
+fn one_stale_sentinel_of_three_is_outvoted() {
     let (stale, master) = (Redis::start(Options::port()), Redis::start(Options::port()));
     let sentinels = [&stale, &master, &master].map(watching);
     let service = led_by_the_first(&sentinels);
@@ -92,7 +92,7 @@ fn one_sentinel_of_three_leads_nobody_astray() {
 }
 
 #[test]
-fn a_master_that_takes_no_checks_gets_none() {
+fn a_master_that_rejects_writes_is_not_switched_to() {
     let (master, other) =
         (Redis::start(Options::port()), Redis::start(Options::port().set("min-replicas-to-write", "1")));
     let sentinels = [&master, &other, &other].map(watching);
@@ -103,7 +103,7 @@ fn a_master_that_takes_no_checks_gets_none() {
 }
 
 #[test]
-fn a_key_is_forgotten_by_who_is_the_master_when_that_is_answered() {
+fn a_reset_during_a_failover_applies_to_the_new_master() {
     let (old, new) = (Redis::start(Options::port()), Redis::start(Options::port()));
     let (service, sentinel) = charged_on_both(&old, &new);
     // The connection for resets: to make one would take the master.
@@ -121,7 +121,7 @@ fn a_key_is_forgotten_by_who_is_the_master_when_that_is_answered() {
 }
 
 #[test]
-fn a_scan_begins_anew_on_another_master() {
+fn a_scan_restarts_on_the_new_master() {
     let (old, new) = (Redis::start(Options::port()), Redis::start(Options::port()));
     let (service, sentinel) = charged_on_both(&old, &new);
     // So that the scan is far from its end when the master stops.

@@ -33,7 +33,7 @@ fn waiting(url: &str, command_timeout: &str) -> Server {
 }
 
 #[test]
-fn a_check_is_answered_once_a_replica_has_its_charge() {
+fn wait_replicas_delays_the_response_until_replication() {
     let (master, replica) = replicated();
     // A replica has half of this.
     let service = waiting(&master.url(), "60s");
@@ -55,7 +55,7 @@ fn a_check_is_answered_once_a_replica_has_its_charge() {
 }
 
 #[test]
-fn a_user_who_may_not_wait_gets_no_connection_and_the_log_says_why() {
+fn a_user_without_the_right_to_wait_is_rejected_and_logged() {
     let (master, _replica) = replicated();
     let rights = ["~weir:*", "+@all", "-wait"];
     master.cli(&[&["ACL", "SETUSER", "app", "on", ">pw"], &rights[..]].concat());
@@ -75,7 +75,7 @@ fn a_user_who_may_not_wait_gets_no_connection_and_the_log_says_why() {
 }
 
 #[test]
-fn without_a_replica_checks_are_answered_after_a_while_and_counted() {
+fn wait_replicas_times_out_without_a_replica_and_is_counted() {
     let (master, mut replica) = replicated();
     let service = waiting(&master.url(), "1s");
     replica.kill();

@@ -16,7 +16,7 @@ const LIMITS: usize = 16;
 const MAX_WORK: usize = 2_048;
 
 #[test]
-fn a_large_batch_is_cut_into_several() {
+fn a_large_batch_is_split_into_several_round_trips() {
     let redis = Server::start(Options::socket());
     let service = patient(&redis.url()).start();
     let limits: Vec<_> = (0..LIMITS).map(|number| Limit { name: format!("limit{number}"), ..gcra(9, 9, 1) }).collect();

@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::{finish, weir};
 
 #[test]
-fn settings_that_cannot_be_meant_are_refused_at_start() {
+fn contradictory_store_settings_are_rejected_at_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str, text: &str| {
         let path = dir.path().join(name);

@@ -39,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_found_behind_any_name() {
+    fn cpu_times_are_parsed_behind_any_process_name() {
         let stat = "7 (a) R 1 (b)) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 9 1 2";
         assert_eq!(ticks(stat), Some(300));
         assert_eq!(ticks("7 (a) S 1"), None);
     }
 
     #[test]
-    fn this_process_has_used_some() {
+    fn the_cpu_time_of_this_process_increases() {
         let before = own();
         let mut sum = 0u64;
         while own() == before {
@@ -57,7 +57,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn proc_agrees_with_the_clock() {
+    fn proc_stat_agrees_with_the_cpu_clock() {
         let used = of_process(std::process::id()).unwrap_or_default();
         assert!(used <= own() + TICK * 2, "{used:?}");
         assert!(of_process(u32::MAX).is_err());

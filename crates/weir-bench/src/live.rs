@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_is_one_line() {
+    fn each_second_is_summarized_in_one_line() {
         let mut recorder = Counts::new().unwrap();
         recorder.warm_up = 500;
         assert_eq!(summary(1, &recorder, 0.5), "1s  warm-up  1000 checks/s");

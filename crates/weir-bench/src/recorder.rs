@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_counts_from_when_a_call_was_due() {
+    fn latency_is_measured_from_the_scheduled_start() {
         let recorder = Recorder::new(1_000_000).unwrap();
         let refused = || Answers { refused: 1, ..Answers::default() };
         recorder.record([

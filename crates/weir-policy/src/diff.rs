@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn many_names_are_a_number() {
+    fn many_names_are_shortened_to_a_count() {
         let of = |count: usize| {
             let limit = |number| format!("key{number}: {{ limits: [[9, 1, 60]] }}");
             format!("schema: {{ {} }}", (0..count).map(limit).collect::<Vec<_>>().join(", "))

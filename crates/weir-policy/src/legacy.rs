@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn maximum_and_duration_become_a_bucket() {
+    fn max_and_duration_become_a_leaky_bucket() {
         for (map, expected) in [
             ("max: 10, duration: 10000", "{ size: 10 }"),
             ("max: 10, duration: 5000, min_interval: 1000", "{ size: 10, drip_size: 2 }"),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_the_bucket_loses_is_a_limit_beside_it() {
+    fn a_min_interval_lost_by_the_bucket_becomes_a_gcra() {
         assert_eq!(
             becomes("max: 10, duration: 10000, min_interval: 500"),
             ["leaky_bucket { size: 10 }", "gcra { burst: 0, count: 1, period: 500ms }"]
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_have_milliseconds_and_defaults() {
+    fn bucket_times_are_milliseconds_and_fields_have_defaults() {
         for (map, expected) in [
             ("size: 3", "{ size: 3 }"),
             ("size: 3, dripRate: 1000, dripSize: 1", "{ size: 3 }"),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn name_shadow_and_depth_are_those_of_both_limits_and_the_second_one_stands_behind_the_others() {
+    fn both_limits_inherit_name_shadow_and_depth() {
         let limits = "[{ max: 9, duration: 9000, min_interval: 5, name: posts, shadow: true, depth: 2 }, [0, 1, 60]]";
         let seen: Vec<_> = written(limits)
             .unwrap()
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_place_and_field() {
+    fn errors_have_their_position_and_field() {
         let too_long = format!("max: 9, duration: 9000, min_interval: 5, name: {}", "n".repeat(248));
         // The map, from where on it is at fault, the field, and what is said.
         for (map, place, field, message) in [

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_near_by_is_found_and_else_what_is_limited() {
+    fn a_similar_key_is_suggested_or_else_limited_patterns() {
         let policy = policy(POLICY);
         let domain = policy.domain("").unwrap();
         let all = "group admin, user *, user * trade";
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn of_descriptors_only_the_whole_key_counts() {
+    fn descriptors_are_matched_by_the_whole_key() {
         let policy = policy(
             "domain: d\ndescriptors: [{ key: user, descriptors: [{ key: path, rate_limit: { unit: day, requests_per_unit: 3 } }] },
                { key: plan, value: free, rate_limit: { unlimited: true } }]",
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_policy_takes_no_longer() {
+    fn a_search_of_a_large_policy_is_bounded() {
         let names: String = (0..20_000).map(|n| format!("    {:x<60}{n}: {{ limits: [1, 1, 1] }}\n", "")).collect();
         let policy = policy(&format!("schema:\n  a:\n   children:\n{names}"));
         let domain = policy.domain("").unwrap();

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_beats_pattern_beats_any_and_there_is_no_way_back() {
+    fn exact_beats_pattern_beats_any_without_backtracking() {
         let mut domain = Domain::new("");
         let any = domain.add_child(0, "*");
         let first = domain.add_pattern(0, Pattern::new("a*"));

@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_files_are_looked_at_less_often() {
+    fn many_files_are_polled_less_often() {
         let dir = tempfile::tempdir().unwrap();
         let poll = Duration::from_millis(10);
         assert_eq!(watch(dir.path()).pause(poll), poll);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_loaded_because_somebody_asked_is_no_change_later() {
+    fn an_explicit_reload_is_not_reported_as_a_change() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("limits.yaml");
         let mut watch = super::watch(&file);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_still_being_written_is_left_alone() {
+    fn a_file_still_being_written_is_not_loaded() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("limits.yaml");
         fs::write(&file, "a").unwrap();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_closes_its_own_streams_alone_and_the_drain_all() {
+    async fn a_connection_closes_its_own_streams_and_a_drain_closes_all() {
         let drain = Drain::default();
         let (own, other) = (CloseSignal::new(drain.clone()), CloseSignal::new(drain.clone()));
         assert!(own.closed().is_none() && own.clone().wait().now_or_never().is_none());

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_permit_is_free_again_when_it_is_dropped() {
+    fn a_dropped_permit_is_released() {
         let limit = ConcurrencyLimit::new(1, Overload::Open, Counter::noop());
         let held = limit.acquire();
         assert!(held.is_ok());

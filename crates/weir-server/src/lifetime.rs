@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_differ_by_a_tenth_at_most() {
+    fn maximum_ages_are_jittered_by_up_to_ten_percent() {
         let ages: Vec<_> = (0..1_000).map(|_| jittered(seconds(1_000)).as_millis()).collect();
         let (least, most) = (ages.iter().min().unwrap(), ages.iter().max().unwrap());
         assert!((900_000..=920_000).contains(least) && (1_080_000..=1_100_000).contains(most), "{least} to {most}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_asks_goes_after_half_a_minute() {
+    fn connections_without_a_request_are_closed_after_30_seconds() {
         for idle in [0, 1] {
             let silent = lifetime(0, idle);
             assert_eq!(over(&silent, silent.begun), Some((CloseReason::Silent, FIRST_REQUEST_TIMEOUT)));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_goes_at_its_age_or_never() {
+    fn active_connections_are_closed_only_at_their_maximum_age() {
         let old = lifetime(100, 0);
         assert!(old.requests().note(Version::HTTP_11) && old.requests().are_http1());
         assert!(!old.requests().note(Version::HTTP_2) && !old.requests().are_http1());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_nothing_more_goes_but_nobody_while_something_is_under_way() {
+    fn idle_connections_are_closed_unless_a_request_is_in_flight() {
         let idle = lifetime(0, 10);
         idle.requests().note(Version::HTTP_2);
         let activity = Arc::clone(&idle.activity);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_request_that_comes_late_does_not_hide_that_it_was_the_only_one() {
+    fn a_connection_idle_after_a_late_first_request_is_closed() {
         let idle = lifetime(0, 1);
         let begun = idle.begun;
         assert_eq!(idle.next_end(begun), Some((begun + seconds(1), CloseReason::Idle)), "when to look again");

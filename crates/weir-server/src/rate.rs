@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seconds_worth_passes_at_once_then_one_at_a_time() {
+    fn one_second_of_requests_passes_at_once_then_the_rate_applies() {
         let rate = per_second(4);
         let taken = |at: Micros| (0..10).take_while(|_| rate.take_at(|| at).is_ok()).count();
         assert_eq!(taken(0), 4);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn one_a_second_is_one_and_an_odd_one_is_never_more() {
+    fn low_and_indivisible_rates_are_never_exceeded() {
         let slow = per_second(1);
         assert_eq!((slow.take_at(|| 0), slow.take_at(|| 0)), (Ok(()), Err(ms(1_000))));
         let odd = per_second(3);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_rate_and_a_long_time_do_no_harm() {
+    fn the_highest_rate_and_long_times_do_not_overflow() {
         let highest = per_second(u32::MAX);
         assert_eq!((highest.take_at(|| 0), highest.take_at(|| 100_000 * DAY)), (Ok(()), Ok(())));
     }

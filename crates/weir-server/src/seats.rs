@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_idle_gives_its_seat_up_and_one_that_was_used_has_a_second_chance() {
+    fn idle_connections_are_evicted_and_used_ones_get_a_second_chance() {
         let seats = Seats::new(3);
         seats.ending.store(max_open(3) - 4, Ordering::Relaxed);
         let [busy, used, silent] = [(); 3].map(|()| take(&seats).unwrap());
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_in_use_a_new_one_is_refused() {
+    fn new_connections_are_refused_when_all_are_busy() {
         let seats = Seats::new(2);
         let all = [(); 2].map(|()| take(&seats).unwrap());
         let busy = all.each_ref().map(|(_, activity)| activity.begin());

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_evicted_unless_there_is_room() {
+    fn the_oldest_slot_is_evicted_when_all_are_taken() {
         let slots = Slots::new(2);
         let [first, second] = [(); 2].map(|()| slots.take());
         assert_eq!(evicted(&[&first, &second]), [false, false]);

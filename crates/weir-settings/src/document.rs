@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_a_person_counts() {
+    fn lines_and_columns_start_at_one() {
         let node = parse("a: 1\nb:\n  - c\n").unwrap().unwrap();
         let Value::Map(entries) = node.value else { panic!() };
         assert_eq!(entries[1].mark, Mark { line: 2, column: 1 });
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_texts_are_told_with_their_place() {
+    fn invalid_yaml_is_rejected_with_its_position() {
         let twice = "duplicate key `a`; the first one is at line 1, column 3";
         assert_eq!(error("{ a: 1,\n  a: 2 }"), (2, 3, twice.to_owned()));
         assert!(error("*:\n  a: 1").2.ends_with("write a name of `*` in quotes: \"*\""));
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_cannot_blow_up() {
+    fn aliases_cannot_expand_exponentially() {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..10 {
             let before = format!("*a{}, ", level - 1).repeat(10);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_nothing() {
+    fn an_empty_document_is_none() {
         assert!(parse("").unwrap().is_none());
         assert!(parse("# only a comment\n").unwrap().is_none());
     }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_near_is_suggested() {
+    fn only_similar_words_are_suggested() {
         let known = ["gcra", "fixed_window", "sliding_window", "name", "shadow"];
         for (word, expected) in [
             ("gcrra", &["gcra"][..]),

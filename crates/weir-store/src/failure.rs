@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_servers_are_told_apart() {
+    fn server_errors_are_classified() {
         for (text, kind, again) in [
             ("MOVED 3999 127.0.0.1:6381", "moved", true),
             ("OOM command not allowed when used memory > 'maxmemory'.", "out_of_memory", true),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_from_outside_are_cut() {
+    fn server_error_texts_are_truncated() {
         let long = "€".repeat(1 << 20);
         for text in [format!("MOVED {long}"), format!("ERR {long}"), long.clone()] {
             for failure in [Failure::of_server(&text), Failure::of_script(&text), Failure::of_script_that_wrote(&text)]
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_within_scripts_are_told_apart() {
+    fn script_errors_are_classified() {
         for (text, kind) in [
             ("READONLY You can't write against a read only replica.", "read_only"),
             ("@user_script: 123: -READONLY You can't write against a read only replica.", "read_only"),

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_or_counted_twice_while_others_read() {
+    fn concurrent_reads_neither_lose_nor_double_counts() {
         const TIMES: u64 = 10_000;
         let targets: Vec<_> = (0..20).map(|_| Arc::new(AtomicU64::new(0))).collect();
         let sharded = ShardedCounters::new(targets.iter().map(|target| Counter::from_arc(Arc::clone(target))));

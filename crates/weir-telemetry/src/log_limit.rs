@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_a_second() {
+    fn one_line_per_second_is_allowed() {
         let limit = LogLimit::default();
         let allowed = |millis| limit.allows(limit.start + Duration::from_millis(millis));
         assert_eq!([0, 1, 999, 1_000, 1_001, 5_000].map(allowed), [true, false, false, true, false, true]);

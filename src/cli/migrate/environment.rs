@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_yaml_say_the_same() {
+    fn env_files_and_yaml_give_the_same_variables() {
         let lines = "# a comment\nREDIS_URL=h:1\n\nexport LOG_LEVEL=\"debug\"\n  PORT = 1\n";
         assert_eq!(Environment::of_text(lines).unwrap_err(), "line 5: not NAME=value");
         let pod = "spec:\n  containers:\n    - name: ratelimit\n      env:\n        - name: REDIS_URL\n          value: h:1\n        \
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_values() {
+    fn errors_do_not_contain_values() {
         for (text, expected) in [
             ("a: 1", "neither lines NAME=value nor YAML with a list `env` or `environment`"),
             ("", "neither lines NAME=value nor YAML with a list `env` or `environment`"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_process_only_what_that_service_knows_counts() {
+    fn unknown_variables_of_the_process_are_ignored() {
         let variables = [("HOME", "x"), ("LOG_LEVEL", "debug"), ("REDIS_PERSECOND_URL", "h"), ("SHADOW_MODE", "")];
         let environment = Environment::of_process(variables.map(|(name, text)| (name.to_owned(), text.to_owned())));
         assert_eq!(environment.names().collect::<Vec<_>>(), ["LOG_LEVEL", "REDIS_PERSECOND_URL"]);

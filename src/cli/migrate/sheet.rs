@@ -113,7 +113,7 @@ mod tests {
     use weir_settings::document::{Value, parse};
 
     #[test]
-    fn a_value_survives_its_way_through_the_file() {
+    fn values_round_trip_through_the_file() {
         for text in [
             "plain",
             "",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_stand_in_their_sections() {
+    fn keys_are_written_in_their_sections() {
         let mut sheet = Sheet::default();
         sheet.set("log.level", "warn", "from LOG_LEVEL");
         sheet.set("store.redis.tls.ca", "/ca", "");

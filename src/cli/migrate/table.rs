@@ -287,14 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_shows_this_table() {
+    fn the_guide_contains_this_table() {
         let guide = include_str!("../../../docs/envoy.md");
         let table = rendered();
         assert!(guide.contains(&table), "docs/envoy.md does not have this table:\n{table}");
     }
 
     #[test]
-    fn no_variable_stands_twice() {
+    fn no_variable_is_listed_twice() {
         for (at, variable) in TABLE.iter().enumerate() {
             let first = TABLE.iter().position(|other| other.covers(variable.name));
             let same = variable.name.contains('*') || first == Some(at);

@@ -52,7 +52,7 @@ mod tests {
     use weir_core::domain::time::SECOND;
 
     #[test]
-    fn times_are_read_as_go_writes_them() {
+    fn go_durations_are_parsed() {
         for (text, micros) in [
             ("10s", Some(10 * SECOND)),
             ("1m30s", Some(90 * SECOND)),

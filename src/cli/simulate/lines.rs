@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_and_with_their_numbers() {
+    fn lines_are_complete_and_numbered() {
         let text: String = (1..5_000).map(|length| "x".repeat(length % 97) + "\n").collect();
         let expected = (1..5_000).filter(|length| length % 97 > 0).map(|length| (length, (length % 97).to_string()));
         assert_eq!(entries(text.into_bytes()), expected.collect::<Vec<_>>());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_kept_does_not_disturb_the_next() {
+    fn an_oversized_or_invalid_line_does_not_affect_the_next() {
         let longest = "x".repeat(MAX_LINE - 1);
         let text = format!("{longest}\n{longest}{longest}{longest}\nab\n{longest}xy");
         let long = "longer than 1 MiB".to_owned();

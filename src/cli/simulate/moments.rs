@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_logs_are_read() {
+    fn log_time_formats_are_parsed() {
         let day = 971_211_336_000_000;
         for (text, at, is_whole_second) in [
             ("10/Oct/2000:13:55:36 -0700", day, true),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn other_times_are_refused() {
+    fn invalid_times_are_rejected() {
         for text in [
             "",
             "-",
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_shown_as_dates_where_they_are_some() {
+    fn recent_times_are_printed_as_dates() {
         for (at, text) in [
             (1_500_000, "at 1.5s"),
             (971_211_336_000_000, "at 11240d20h55m36s"),

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_part_is_told_where_the_size_is_known() {
+    fn the_percentage_is_printed_when_the_size_is_known() {
         let second = Duration::from_secs(2);
         assert_eq!(line(1_000, 50, Some(200), second), "1000 lines, 25%, 500 lines/s");
         assert_eq!(line(1_000, 50, None, second), "1000 lines, 500 lines/s");

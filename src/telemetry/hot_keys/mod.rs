@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_stream_and_fade_with_it() {
+    fn rates_follow_the_stream_and_decay() {
         let hot = HotKeys::new(10);
         let mut seen = hot.seen.lock();
         let mut at = 0.0;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_near_below_a_tenth_and_its_last_answer_is_told() {
+    fn keys_below_ten_percent_remaining_are_near_their_limit() {
         let hot = HotKeys::new(10);
         let mut seen = hot.seen.lock();
         sees(&mut seen, 1.0, "far", true, 10);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_bounded_in_number_and_length() {
+    fn tracked_keys_are_bounded_in_number_and_length() {
         let hot = HotKeys::new(50);
         let mut seen = hot.seen.lock();
         for key in 0..10_000 {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_tell_of_what_they_see() {
+    fn samples_of_concurrent_threads_are_merged() {
         let hot = HotKeys::new(50);
         let decision = Decision::pass(100, 50, 1);
         std::thread::scope(|scope| {

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calm_thread_takes_all_and_a_busy_one_a_few_that_stand_for_all() {
+    fn idle_threads_sample_everything_and_busy_ones_a_weighted_few() {
         let (mut sampler, start) = (Sampler::new(), Instant::now());
         assert_eq!(run(&mut sampler, start, 1_000, Duration::from_millis(1)), (1_000, 1_000));
         let (taken, weight) = run(&mut sampler, start + Duration::from_secs(2), 1_000_000, Duration::from_micros(1));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pulse_takes_the_next_request() {
+    fn a_pulse_samples_the_next_request() {
         assert!(take(1).is_some());
         while take(1).is_some() {
             // Until this thread is so busy that it passes some over.

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_is_above_what_is_promised_and_no_heavy_key_is_missed() {
+    fn errors_stay_within_the_bound_and_heavy_keys_are_found() {
         for seed in 1..=20 {
             for most in [1, 7, 50, 400] {
                 let (mut exact, mut sketch) = (HashMap::<u64, f64>::new(), SpaceSaving::new(most));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_keys_as_there_is_room_for_are_counted_exactly() {
+    fn counts_are_exact_up_to_the_capacity() {
         let mut sketch = SpaceSaving::new(100);
         stream(3, 5_000, 100).for_each(|key| *sketch.add(&[key as u8], 1.0, || ()) = ());
         let mut exact = [0.0; 100];

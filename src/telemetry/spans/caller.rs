@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traceparent_is_read() {
+    fn a_valid_traceparent_is_parsed() {
         let read = |version: &str, flags: &str| of(&[(PARENT, &format!("{version}-{TRACE}-{SPAN}-{flags}"))]);
         let caller = read("00", "01").unwrap();
         assert_eq!((caller.trace_id().to_string(), caller.span_id().to_string()), (TRACE.to_owned(), SPAN.to_owned()));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_is_none() {
+    fn an_invalid_traceparent_is_ignored() {
         let zeros = "0".repeat(32);
         for text in [
             String::new(),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tracestate_is_kept_where_it_is_short() {
+    fn a_short_tracestate_is_kept() {
         let with = |states: &[&str]| {
             let parent = format!("00-{TRACE}-{SPAN}-01");
             let headers: Vec<_> =

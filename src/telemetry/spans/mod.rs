@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_caller_says_stands_above_the_ratio() {
+    fn the_parent_sampling_decision_overrides_the_ratio() {
         let of = |flags| SpanContext::new(TraceId::from(7), SpanId::from(9), flags, true, TraceState::NONE);
         let span = spans(0.0).begin(Some(&of(TraceFlags::SAMPLED))).unwrap();
         assert_eq!(span.span_context().trace_id(), TraceId::from(7));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_traces_that_begin_here_a_part_has_spans() {
+    fn the_ratio_samples_new_traces() {
         let part = |ratio| {
             let spans = spans(ratio);
             (0..10_000).filter(|_| spans.begin(None).is_some()).count()

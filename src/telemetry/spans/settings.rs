@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_bounds_is_named() {
+    fn invalid_settings_are_rejected() {
         let default = TracingSettings::default;
         assert_eq!(default().check(), Ok(()));
         for endpoint in ["http://otel:4317", "http://[::1]:4317/", "https://otel:4317"] {

@@ -181,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_bytes_are_those_of_the_message(
+        fn encoded_answers_match_prost(
             decisions in prop::collection::vec((decision(), 0..33_u8, any::<bool>(), 0..300_usize), 0..5),
             degraded: bool,
             summary_only: bool,

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_ends_with_its_deadline_unless_it_is_done() {
+    async fn a_call_ends_at_its_deadline_unless_complete() {
         let (far, passed) = (Deadline::of(&headers("99999999H")).unwrap(), Deadline::of(&headers("0n")).unwrap());
         assert!(far.check().is_ok());
         assert_eq!(passed.check().unwrap_err().code(), Code::DeadlineExceeded);

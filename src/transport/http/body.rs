@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_known_by_its_type() {
+    fn json_is_recognized_by_its_content_type() {
         for kind in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
             assert!(is_json(kind), "{kind}");
         }

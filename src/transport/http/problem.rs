@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_code_has_its_status() {
+    async fn every_grpc_code_has_its_http_status() {
         for (code, status, title) in [
             (Code::InvalidArgument, 400, "Bad Request"),
             (Code::Unauthenticated, 401, "Unauthorized"),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_shed_can_tell_it_from_a_refusal_and_knows_when_to_come_back() {
+    async fn shed_requests_have_their_own_problem_type_and_retry_after() {
         let (status, retry, body) = sent(Code::ResourceExhausted, "").await;
         assert_eq!((status, retry.as_deref()), (429, Some("2")));
         let expected = json!({ "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_ask_nothing() {
+    fn cross_site_requests_are_rejected() {
         let host = ("host", "weir.example:8080");
         assert!(asks(&[host]));
         assert!(asks(&[host, ("origin", "http://weir.example:8080")]));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_anybody_may_point_here_is_not_ours() {
+    fn unknown_host_names_are_rejected() {
         let opened = |host: &str| asks(&[("host", host), ("origin", &format!("http://{host}"))]);
         for own in [
             "127.0.0.1:8080",

@@ -46,7 +46,7 @@ fn assert_written_as_reflected(descriptors: &[u8], message: &str, bytes: &[u8], 
 }
 
 #[test]
-fn a_valid_check_is_far_within_the_bounds() {
+fn the_largest_valid_check_is_within_the_bounds() {
     let limit = json!({ "name": "n", "depth": 1, "shadow": true, "slidingLog": { "count": 1, "period": "1s",
         "minInterval": "1s", "chargeDenied": true } });
     let largest = json!({ "domain": "d", "key": vec!["a"; 32], "limitSpec": { "limits": vec![limit; 16], "charge": 1 },
@@ -57,7 +57,7 @@ fn a_valid_check_is_far_within_the_bounds() {
 }
 
 #[test]
-fn what_is_beyond_the_bounds_is_not_read() {
+fn messages_beyond_the_bounds_are_rejected() {
     let keys = |count| json!({ "key": vec![""; count] }).to_string();
     assert_eq!(check(&schema(), &keys(MAX_VALUES - 1)).map(|check| check.key.len()).ok(), Some(MAX_VALUES - 1));
     assert_eq!(field(check(&schema(), &keys(MAX_VALUES))), "", "the message is at fault");
@@ -68,14 +68,14 @@ fn what_is_beyond_the_bounds_is_not_read() {
 }
 
 #[test]
-fn a_batch_is_kept_to_one_more_than_it_may_have() {
+fn an_oversized_batch_is_read_up_to_one_check_above_the_maximum() {
     let text = json!({ "checks": vec![0; 5_000] }).to_string();
     let checks = schema().read_batch(".weir.v1.CheckBatchRequest", CHECK, text.as_bytes());
     assert_eq!(checks.ok().map(|checks| checks.len()), Some(MAX_BATCH + 1));
 }
 
 #[test]
-fn the_field_at_fault_is_the_innermost() {
+fn errors_name_the_innermost_field() {
     for (text, expected) in [
         (r#"{"key":["a"],"limitSpec":{"limits":[{},{"gcra":{"period":"1"}}]}}"#, "limit_spec.limits[1].gcra.period"),
         (r#"{"key":["a"],"limit_spec":{"limits":[{},7]}}"#, "limit_spec.limits[1]"),
@@ -91,7 +91,7 @@ fn the_field_at_fault_is_the_innermost() {
 }
 
 #[test]
-fn envoys_answers_are_written_as_prost_reflect_writes_them() {
+fn envoy_answers_are_encoded_like_prost_reflect() {
     let value = |kind| Value { kind: Some(kind) };
     let inner =
         Struct { fields: [("z".to_owned(), Value { kind: None }), ("a".to_owned(), value(Kind::NullValue(0)))].into() };
@@ -147,7 +147,7 @@ fn level() -> impl Strategy<Value = LevelResult> {
 
 proptest! {
     #[test]
-    fn answers_are_written_as_prost_reflect_writes_them(
+    fn answers_are_encoded_like_prost_reflect(
         levels in prop::collection::vec(level(), 0..4),
         binding in prop::option::of(0..3_u32),
         error in prop::option::of((any::<i32>(), any::<String>())),
@@ -164,14 +164,14 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in r#"[\PC"{}\[\],:\\]{0,60}"#) {
+    fn any_text_is_parsed_like_prost_reflect_or_rejected(text in r#"[\PC"{}\[\],:\\]{0,60}"#) {
         let schema = schema();
         prop_assert_eq!(check(&schema, &text).ok(), reflected(&text));
         let _ = schema.read_batch(".weir.v1.CheckBatchRequest", CHECK, text.as_bytes());
     }
 
     #[test]
-    fn any_value_of_a_field_is_read_as_prost_reflect_reads_it(
+    fn any_field_value_is_parsed_like_prost_reflect(
         field in prop::sample::select(vec![
             "key", "cost", "maxWait", "max_wait", "factor", "limitSpec", "limits", "gcra", "period", "burst", "charge",
             "summaryOnly", "depth", "decay",

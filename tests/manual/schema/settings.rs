@@ -105,7 +105,7 @@ fn described_by(lines: &[&str]) -> String {
 }
 
 #[test]
-fn comments_are_those_above_a_key() {
+fn descriptions_are_the_comments_above_a_key() {
     let yaml = "# Head: of the file\n\n# One,\n# two.\na:\n  # Three: four\n  # b: 1\n  # c: 2\n\n  # d: 3\n";
     let comments = comments(yaml);
     let of = |key: &str| comments.get(key).map(String::as_str);

@@ -97,7 +97,7 @@ fn examples_of_every_algorithm_are_valid_and_unknown_parameters_are_not() {
 }
 
 #[test]
-fn what_the_reader_of_policies_refuses_for_its_form_the_schema_refuses() {
+fn the_policy_schema_rejects_what_the_parser_rejects() {
     let schema = policy::schema();
     let limit = |limit: &str| format!("schema: {{ a: {{ limits: {limit} }} }}");
     for (text, is_valid) in [
@@ -140,7 +140,7 @@ fn what_the_reader_of_policies_refuses_for_its_form_the_schema_refuses() {
 }
 
 #[test]
-fn what_the_reader_of_settings_refuses_for_its_form_the_schema_refuses() {
+fn the_settings_schema_rejects_what_the_parser_rejects() {
     let schema = settings::schema();
     for (text, is_valid) in [
         ("grpc: { listen: '127.0.0.1:1', workers: 3, max_connection_age: 5, tls: }", true),

@@ -9,7 +9,7 @@ use super::{
 use weir_test_redis::{Options, SentinelOptions, Sentinels, Server, Silent};
 
 #[test]
-fn a_password_that_changes() {
+fn checks_recover_after_a_password_change() {
     let redis = Server::start(Options::socket().set("requirepass", "old-secret"));
     let setup = service(&redis.url());
     let file = setup.path("password");
@@ -35,7 +35,7 @@ const RIGHTS: [&str; 10] =
 const MOST_LOST: f64 = 2.0 * (RULES.len() * CALLERS) as f64;
 
 #[test]
-fn a_right_that_is_lost() {
+fn checks_recover_after_a_lost_acl_permission() {
     let redis = Server::start(Options::socket());
     redis.cli(&[&["ACL", "SETUSER", "app", "on", ">pw", "~weir:*", "-@all"], &RIGHTS[..]].concat());
     let url = redis.url().replace("redis+unix://", "redis+unix://app:pw@");
@@ -54,7 +54,7 @@ fn a_right_that_is_lost() {
 }
 
 #[test]
-fn sentinels_promote_another() {
+fn checks_recover_after_a_sentinel_failover() {
     let mut all = Sentinels::start(&SentinelOptions::default());
     let mut scene = Scene::start_well("Sentinel failover", service(&all.url()));
     all.fail_over();
@@ -64,7 +64,7 @@ fn sentinels_promote_another() {
 }
 
 #[test]
-fn sentinels_change_the_roles() {
+fn checks_recover_after_a_sentinel_switch() {
     let all = Sentinels::start(&SentinelOptions::default());
     let mut scene = Scene::start_well("Sentinel switch", service(&all.url()));
     all.switch();
@@ -74,7 +74,7 @@ fn sentinels_change_the_roles() {
 }
 
 #[test]
-fn a_server_that_is_not_there_yet() {
+fn checks_recover_when_a_late_server_starts() {
     let mut redis = Server::start(Options::port());
     redis.kill();
     let mut scene = Scene::start("connection refused", service(&redis.url()));
@@ -88,7 +88,7 @@ fn a_server_that_is_not_there_yet() {
 }
 
 #[test]
-fn a_server_that_accepts_and_never_answers() {
+fn a_silent_server_opens_the_circuit_breaker() {
     let silent = Silent::start();
     let scene = Scene::start("silence", service(&silent.url()));
     scene.wait_for_the_rules();

@@ -23,7 +23,7 @@ fn ports(cluster: &Cluster) -> Vec<u16> {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_yet() {
+fn checks_recover_when_a_late_cluster_starts() {
     let mut cluster = Cluster::start(&ClusterOptions::default());
     let url = cluster.url();
     cluster.nodes.iter_mut().for_each(Server::kill);
@@ -37,7 +37,7 @@ fn a_cluster_that_is_not_there_yet() {
 }
 
 #[test]
-fn a_cluster_whose_nodes_are_mute() {
+fn checks_recover_when_paused_nodes_resume() {
     let cluster = Cluster::start(&ClusterOptions::default());
     cluster.nodes.iter().for_each(Server::pause);
     let mut scene = start_without("Cluster: SIGSTOP", &cluster.url(), &ports(&cluster));
@@ -50,7 +50,7 @@ fn a_cluster_whose_nodes_are_mute() {
 }
 
 #[test]
-fn a_cluster_whose_slots_are_not_assigned() {
+fn checks_recover_when_all_slots_are_assigned() {
     let node = Server::start(Options::node());
     let url = format!("redis-cluster://127.0.0.1:{}", node.port());
     let mut scene = start_without("Cluster: no slots", &url, &[node.port()]);

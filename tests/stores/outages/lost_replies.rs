@@ -47,7 +47,7 @@ async fn lose_replies(service: &Service, wires: &[Wire]) {
 }
 
 #[test]
-fn a_lost_reply_is_not_asked_for_again() {
+fn a_check_with_a_lost_reply_is_not_retried() {
     let redis = Server::start(Options::socket());
     let wire = Wire::to(&redis, Duration::ZERO);
     // One connection, and time enough on a busy machine that no probe opens another.

@@ -11,7 +11,7 @@ use weir_test_redis::{Options, Server};
 const SHORT: Duration = Duration::ZERO;
 
 #[test]
-fn killed_and_started_again() {
+fn checks_recover_after_a_kill_and_restart() {
     let mut redis = Server::start(Options::socket());
     let mut scene = Scene::start_well("SIGKILL", service(&redis.url()));
     redis.kill();
@@ -26,7 +26,7 @@ fn killed_and_started_again() {
 }
 
 #[test]
-fn stopped_for_a_while() {
+fn checks_recover_after_a_pause() {
     let redis = Server::start(Options::socket());
     let mut scene = Scene::start_well("SIGSTOP", service(&redis.url()));
     redis.pause();
@@ -40,7 +40,7 @@ fn stopped_for_a_while() {
 }
 
 #[test]
-fn asleep() {
+fn checks_recover_after_a_blocked_server() {
     let redis = Server::start(Options::socket());
     let mut scene = Scene::start_well("DEBUG SLEEP", service(&redis.url()));
     std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn asleep() {
 }
 
 #[test]
-fn connections_killed_again_and_again() {
+fn checks_recover_after_repeated_client_kills() {
     let redis = Server::start(Options::socket());
     let mut scene = Scene::start_well("CLIENT KILL", service(&redis.url()));
     let since = Instant::now();
@@ -71,7 +71,7 @@ fn connections_killed_again_and_again() {
 }
 
 #[test]
-fn without_memory() {
+fn checks_recover_after_out_of_memory() {
     let redis = Server::start(Options::socket());
     let mut scene = Scene::start_well("maxmemory", service(&redis.url()));
     redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -85,7 +85,7 @@ fn without_memory() {
 }
 
 #[test]
-fn a_replica_for_a_while() {
+fn checks_recover_after_a_temporary_replica_role() {
     let redis = Server::start(Options::socket());
     let mut scene = Scene::start_well("READONLY", service(&redis.url()));
     // Nothing listens there, so it keeps what it has.

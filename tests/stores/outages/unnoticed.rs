@@ -20,7 +20,7 @@ fn patient_service(url: &str) -> Setup {
 }
 
 #[test]
-fn a_server_that_forgets_the_script() {
+fn a_flushed_script_is_reloaded_without_errors() {
     let redis = Server::start(Options::socket());
     let mut scene = Scene::start_well("SCRIPT FLUSH", patient_service(&redis.url()));
     for _ in 0..20 {
@@ -33,7 +33,7 @@ fn a_server_that_forgets_the_script() {
 }
 
 #[test]
-fn connections_closed_and_servers_started_again_between_two_checks() {
+fn reconnecting_between_two_checks_causes_no_errors() {
     let mut redis = Server::start(Options::port());
     let mut scene = Scene::start_well("between checks", patient_service(&redis.url()));
     scene.quietly(|| {
@@ -48,7 +48,7 @@ fn connections_closed_and_servers_started_again_between_two_checks() {
 }
 
 #[test]
-fn a_hash_that_cannot_be_used_fails_only_its_own_checks() {
+fn an_unusable_hash_fails_only_its_own_checks() {
     let redis = Server::start(Options::socket());
     let service = service(&redis.url()).start();
     let runtime = runtime();
@@ -87,7 +87,7 @@ async fn ask(service: &Service, rule: usize, user: &str) -> Result<CheckResponse
 }
 
 #[test]
-fn a_master_that_stops_concerns_only_its_own_keys() {
+fn a_stopped_master_affects_only_its_own_keys() {
     let options =
         ClusterOptions { settings: vec![("cluster-node-timeout".into(), "60000".into())], ..Default::default() };
     let cluster = Cluster::start(&options);

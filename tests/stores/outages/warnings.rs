@@ -28,7 +28,7 @@ fn is_shared(service: &Service) -> bool {
 }
 
 #[test]
-fn a_round_trip_that_takes_more_than_half_of_a_checks_time() {
+fn slow_round_trips_are_a_warning() {
     let redis = Server::start(Options::socket());
     let near = patient(&redis.url()).policy(POLICY).start();
     let far = Setup::new().env("WEIR_STORE__URL", &Wire::to(&redis, LONG_WAY).url()).policy(POLICY);
@@ -46,7 +46,7 @@ fn a_round_trip_that_takes_more_than_half_of_a_checks_time() {
 }
 
 #[test]
-fn a_server_that_evicts_keys() {
+fn an_evicting_server_is_a_warning() {
     for (policy, bound, warned) in [
         ("volatile-ttl", "100mb", 1),
         ("allkeys-lru", "100mb", 1),
@@ -66,7 +66,7 @@ fn a_server_that_evicts_keys() {
 const TOO_MUCH: u64 = (16 + 64) << 20;
 
 #[test]
-fn a_reply_that_does_not_end() {
+fn endless_replies_are_cut_off() {
     let redis = Endless::start();
     let service = patient(&redis.url()).policy(POLICY).env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "30s").start();
     let sent = eventually("the connection is closed", || match redis.most_sent() {

@@ -203,7 +203,7 @@ const STALLS: Load = Load {
 };
 
 #[test]
-fn a_stall_is_in_the_latencies_of_all_who_would_have_asked_meanwhile() {
+fn an_open_loop_counts_a_stall_in_every_delayed_call() {
     let (recorder, stats) = STALLS.open(1_000.0);
     assert_eq!((recorder.warm_up, recorder.calls, stats.due, stats.unsent), (1_000, 1_050, 1_050, 0));
     assert_about(recorder.latency.value_at_percentile(50.0), 500 * MS);
@@ -215,14 +215,14 @@ fn a_stall_is_in_the_latencies_of_all_who_would_have_asked_meanwhile() {
 }
 
 #[test]
-fn a_closed_loop_hides_the_same_stall() {
+fn a_closed_loop_hides_a_stall() {
     let recorder = STALLS.closed();
     assert_about(recorder.latency.value_at_percentile(50.0), MS);
     assert_about(recorder.latency.max(), 1_001 * MS);
 }
 
 #[test]
-fn a_service_that_keeps_up_has_its_own_latency() {
+fn a_fast_server_has_its_own_latency() {
     let (recorder, stats) = LOAD.open(1_000.0);
     assert_eq!(
         (recorder.calls, recorder.allowed, stats.due, stats.unsent, stats.most_waiting),
@@ -235,7 +235,7 @@ fn a_service_that_keeps_up_has_its_own_latency() {
 }
 
 #[test]
-fn what_a_slow_service_left_no_time_for_is_told() {
+fn calls_unsent_because_of_a_slow_server_are_counted() {
     let (recorder, stats) = Load { callers: 10, answers_at: |sent| sent + 101 * MS, ..LOAD }.open(1_000.0);
     assert_eq!((recorder.calls, stats.due), (100, 1_000));
     assert_eq!(recorder.calls + stats.unsent, stats.due);
@@ -243,13 +243,13 @@ fn what_a_slow_service_left_no_time_for_is_told() {
 }
 
 #[test]
-fn what_could_not_be_sent_is_no_answer() {
+fn calls_to_an_unreachable_server_count_as_unsent() {
     let (recorder, stats) = Load { is_reachable: false, ..LOAD }.open(100.0);
     assert_eq!((recorder.calls, stats.due, stats.unsent), (0, 100, 100));
 }
 
 #[test]
-fn an_interrupted_load_has_what_was_due_by_then() {
+fn an_interrupted_run_counts_the_calls_due_so_far() {
     let (recorder, stats) = Load { interrupted: Some(250 * MS + MS / 2), measured_from: 50 * MS, ..LOAD }.open(1_000.0);
     assert_eq!((recorder.warm_up, recorder.calls, stats.due, stats.unsent), (50, 201, 201, 0));
 }

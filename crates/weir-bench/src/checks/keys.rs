@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_draws_each_rank_as_often_as_it_should() {
+    fn zipf_draws_each_rank_with_its_expected_frequency() {
         for exponent in [0.5, 0.99, 1.0, 1.000_000_1, 1.5, 3.0] {
             for count in [1, 2, 10, 100] {
                 let weights: Vec<_> = (1..=count).map(|rank| (rank as f64).powf(-exponent)).collect();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_reaches_the_last_of_many() {
+    fn zipf_reaches_the_highest_ranks() {
         let (keys, mut rng) = (Keys::new(1_000_000, Distribution::Zipf, 0.1).unwrap(), ChaCha8Rng::seed_from_u64(1));
         let drawn: Vec<_> = (0..10_000).map(|_| keys.draw(&mut rng)).collect();
         assert!(drawn.iter().all(|number| *number < 1_000_000));

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_seeds_ask_the_same() {
+    fn equal_seeds_produce_equal_checks() {
         assert_eq!(writer(Kind::Check, 1, 0.5).messages(100), writer(Kind::Check, 1, 0.5).messages(100));
     }
 }

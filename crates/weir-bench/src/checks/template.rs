@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_patched_in_everywhere() {
+    fn every_occurrence_of_the_number_is_patched() {
         let template = Template::new(1_001, |digits| format!("0 {digits}{digits} {digits} 1").into_bytes());
         assert_eq!(written(&template, 7), "before 0 00070007 0007 1");
         assert_eq!(written(&template, 1_000), "before 0 10001000 1000 1");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_has_one_digit_and_a_message_may_do_without() {
+    fn a_single_key_has_one_digit_and_a_number_is_optional() {
         assert_eq!(written(&Template::new(1, |digits| digits.as_bytes().to_vec()), 0), "before 0");
         let fixed = Template::new(1, |_| b"fixed".to_vec());
         assert_eq!(written(&fixed, 0), "before fixed");

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_timer_is_never_early_and_can_be_used_again() {
+    async fn the_timer_is_reusable_and_never_early() {
         let clock = WallClock::new(Instant::now());
         let mut timer = SystemTimer::new(clock).unwrap();
         for at in [0, 50_000, 60_000, 3_000_000, 3_000_001] {

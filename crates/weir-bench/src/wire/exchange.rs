@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_split_wherever_the_chunks_end() {
+    fn messages_are_split_at_any_chunk_boundary() {
         let stream = b"\0\0\0\0\x03abc\0\0\0\0\0\0\0\0\0\x01z";
         for step in 1..=stream.len() {
             let (mut messages, mut found) = (Messages::default(), Vec::new());
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_read_with_its_message() {
+    fn a_grpc_status_is_parsed_with_its_message() {
         let headers = |code: &'static str| {
             [("grpc-status", code), ("grpc-message", "no%20key")]
                 .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn units_join_the_run_of_their_mark() {
+    fn units_with_the_same_mark_share_a_run() {
         let runs = of(&[(5, 1), (5, 2), (7, 1), (9, 4), (9, 1)]);
         assert_eq!(numbers(&runs), [5.0, -2.0, 2.0, 2.0, -4.0, 9.0, 9.0]);
         let marks: Vec<_> = (1..=10).map(|nth| runs.view().mark_of(nth)).collect();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_is_no_more_in_view_nor_in_what_is_made_of_it() {
+    fn expired_runs_are_removed_from_views_and_new_states() {
         let runs = of(&[(5, 3), (7, 1), (9, 5)]);
         let view = runs.view().without(|mark| mark < 7);
         assert_eq!((view.units(), view.mark_of(1), view.mark_of(2)), (6, Some(7), Some(9)));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_where_there_are_too_many() {
+    fn the_newest_units_are_kept_above_the_maximum() {
         let view = of(&[(5, 3), (7, 1), (9, 5)]);
         assert_eq!(numbers(&view.view().with(9, 2, 9)), [5.0, 2.0, 2.0, -6.0, 9.0, 9.0]);
         assert_eq!(numbers(&view.view().with(10, 4, 9)), [9.0, -4.0, 1.0, -3.0, 10.0, 9.0]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_taken_back_first() {
+    fn the_newest_units_are_refunded_first() {
         let runs = of(&[(5, 3), (7, 1), (9, 5)]);
         assert_eq!(numbers(&runs.without_newest(0)), numbers(&runs));
         assert_eq!(numbers(&runs.without_newest(4)), [5.0, -2.0, 2.0, 2.0, 9.0, 5.0]);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_the_bits_are_no_state() {
+    fn invalid_encoded_runs_are_rejected() {
         let far = (1u64 << 60) as f64;
         for (numbers, good) in [
             (&[0.0, -14.0, 0.0, 15.0][..], true),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn three_per_second_come_out_even() {
+    fn three_per_second_add_up_to_a_whole_second() {
         let rate = Rate::new(3, SECOND);
         assert_eq!(rate.span(3), Span::whole(SECOND));
         assert_eq!(rate.span(1), Span { micros: 333_333, num: 1 });

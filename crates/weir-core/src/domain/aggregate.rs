@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_sixteen_mixes_levels_and_binds_the_refusing_one() {
+    fn the_refusing_level_binds_and_reset_is_the_maximum() {
         let user = Decision::pass(16, 0, 31);
         let trade = Decision::refuse(6, 0, Some(1), 8);
         let Summary { decision: all, binding } = aggregate([(&user, false), (&trade, false)]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn never_comes_first_and_has_no_retry() {
+    fn never_takes_precedence_and_has_no_retry() {
         let never = Decision::refuse(1, 1, None, 0);
         let later = Decision::refuse(9, 0, Some(99), 99);
         let Summary { decision: all, binding } = aggregate([(&never, false), (&later, false)]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_go_to_the_deepest_and_shadow_stands_outside() {
+    fn ties_bind_the_deepest_level_and_shadows_are_excluded() {
         let level = Decision::pass(5, 4, 1);
         let shadow = Decision::refuse(1, 0, Some(5), 9);
         let Summary { decision: all, binding } = aggregate([(&level, false), (&level, false), (&shadow, true)]);

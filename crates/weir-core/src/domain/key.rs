@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_come_back() {
+    fn segments_round_trip() {
         let long = "x".repeat(1_024);
         let key = Key::new("api", &["user", "älex", &long]).unwrap();
         assert_eq!(key.depth(), 3);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn long_segments_are_hashed_in_names_and_whole_for_policies() {
+    fn long_segments_are_hashed_in_names_and_kept_for_policies() {
         let long = "x".repeat(1_024);
         let key = Key::new(&long, &vec![long.clone(); 32]).unwrap();
         assert_eq!(key.prefix(32).len(), 33 * 17);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_walked_part_by_part() {
+    fn parts_end_finds_the_end_of_each_part() {
         for (domain, segments) in
             [("", vec!["a".to_owned(), "b".repeat(64), "c".repeat(65)]), ("api", vec!["é".repeat(500)])]
         {
@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_domain_begin_with_it() {
+    fn names_start_with_their_domain() {
         for domain in ["", "api", &"d".repeat(64), &"d".repeat(65), &"d".repeat(1_024)] {
             assert_eq!(domain_name(domain), Key::new(domain, &["a", &"b".repeat(99)]).unwrap().prefix(0));
         }
     }
 
     #[test]
-    fn any_segments_make_a_key_and_usual_ones_that_of_a_check() {
+    fn of_any_accepts_any_segments_and_matches_valid_keys() {
         let long = "l".repeat(100);
         let usual = ["user", "älex", &long];
         assert_eq!(Key::of_any("api", usual).prefix(9), Key::new("api", &usual).unwrap().prefix(9));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn no_segment_starts_like_the_end_mark() {
+    fn no_encoded_segment_starts_with_the_end_marker() {
         for length in 1..=MAX_SEGMENT_BYTES {
             let key = Key::new("", &["y".repeat(length)]).unwrap();
             assert_ne!(key.prefix(1)[1], END);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_name_the_field() {
+    fn errors_name_the_field() {
         let field = |segments: &[String]| Key::new("", segments).unwrap_err().field();
         assert_eq!(field(&[]), "key");
         assert_eq!(field(&vec!["a".to_owned(); 33]), "key");

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_and_written_back() {
+    fn durations_round_trip() {
         for (text, micros) in [
             ("500us", 500),
             ("250ms", 250_000),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused() {
+    fn invalid_durations_are_rejected() {
         for text in ["", "s", "1.5s", "-1s", "1w", "5 s", "99999999999d", "18446744073709551616"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }

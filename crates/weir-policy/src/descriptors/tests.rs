@@ -37,7 +37,7 @@ fn one(rate_limit: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn errors_have_the_line_number() {
     let minute = "{ unit: minute, requests_per_unit: 1 }";
     let nested = |depth: usize| {
         let open: String = (0..depth)
@@ -177,7 +177,7 @@ fn what_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
-fn windows_are_theirs() {
+fn rate_limits_become_fixed_windows_of_their_unit() {
     for (rate_limit, expected) in [
         ("{ unit: second, requests_per_unit: 7 }", "k/*#fixed_window0 { count: 7, period: 1s, charge_denied: true }"),
         ("{ unit: MINUTE, requests_per_unit: 7 }", "k/*#fixed_window0 { count: 7, period: 1m, charge_denied: true }"),
@@ -235,7 +235,7 @@ fn windows_are_theirs() {
 }
 
 #[test]
-fn several_limits_stand_on_one_descriptor() {
+fn a_descriptor_can_have_several_limits() {
     let domain =
         read(&one("[{ unit: second, requests_per_unit: 1 }, { unit: day, requests_per_unit: 9, name: daily }]"))
             .unwrap();
@@ -251,7 +251,7 @@ fn several_limits_stand_on_one_descriptor() {
 }
 
 #[test]
-fn what_is_said_beside_limits_is_kept() {
+fn options_beside_limits_are_kept() {
     let text = "
 domain: d
 charge: independent
@@ -300,7 +300,7 @@ descriptors:
 }
 
 #[test]
-fn keys_in_wrong_places_mean_nothing_and_are_noted() {
+fn misplaced_keys_are_ignored_and_noted() {
     let domain = read("domain: d\nunit: day\ndescriptors:\n  - key: k*\n    unit: day\n    rate_limit: { unit: day, shadow_mode: true }").unwrap();
     let notes = domain.descriptors.as_ref().unwrap().notes();
     let notes: Vec<_> = notes.iter().map(|note| format!("{}: {}", note.mark.line, note.message)).collect();
@@ -317,7 +317,7 @@ fn keys_in_wrong_places_mean_nothing_and_are_noted() {
 }
 
 #[test]
-fn a_refusal_charges_nothing_where_the_file_says_so() {
+fn all_or_nothing_charges_nothing_on_a_refusal() {
     let text = "domain: d\ncharge: all_or_nothing\ndescriptors:\n  - { key: a, quota_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }\n  - { key: b, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }";
     let domain = read(text).unwrap();
     assert_eq!(limits(&domain, &[("a", "")]), ["a/*#fixed_window0 { count: 1, period: 1d }"]);
@@ -331,7 +331,7 @@ fn a_refusal_charges_nothing_where_the_file_says_so() {
 }
 
 #[test]
-fn files_of_one_domain_are_merged_where_that_is_wanted() {
+fn files_of_one_domain_are_merged_when_enabled() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     let rules = Rules { merge_domains: true, ..Rules::default() };
@@ -368,7 +368,7 @@ fn files_of_one_domain_are_merged_where_that_is_wanted() {
 }
 
 #[test]
-fn limits_among_others_have_the_numbers_of_those_alone() {
+fn limits_keep_their_index_among_others() {
     let dir = tempfile::tempdir().unwrap();
     let text = "domain: d\ndescriptors:\n  - { key: a, rate_limit: { unit: day } }\n  - { key: b, shadow_mode: true, rate_limit: { unit: day } }";
     std::fs::write(dir.path().join("a.yaml"), text).unwrap();

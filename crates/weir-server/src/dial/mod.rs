@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_or_an_option_says_whether_it_is_encrypted() {
+    fn tls_is_enabled_by_the_address_or_an_option() {
         for (address, expected) in
             [("h:1", "h:1"), ("http://h:1/", "h:1"), ("unix:/s", "unix:/s"), ("[::1]:2", "[::1]:2")]
         {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_never_shown() {
+    fn tokens_are_never_printed() {
         let value = authorization(&Secret::from("geheim".to_owned())).unwrap().unwrap();
         assert_eq!((value.as_bytes(), format!("{value:?}").as_str()), (&b"Bearer geheim"[..], "Sensitive"));
         assert_eq!(authorization(&Secret::default()), Ok(None));

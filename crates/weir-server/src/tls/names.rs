@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_name_counts_only_where_there_is_no_other() {
+    fn the_common_name_is_used_only_without_subject_alt_names() {
         let uri = || SanType::URI("spiffe://example.org/pay".try_into().unwrap());
         let dns = || SanType::DnsName("Pay.Example.org".try_into().unwrap());
         let address = || SanType::IpAddress([127, 0, 0, 1].into());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_read_and_written_back() {
+    fn name_patterns_round_trip() {
         for text in ["*", "a.example", "*.example", "spiffe://example/a", "spiffe://example/*"] {
             assert_eq!(pattern(text).to_string(), text);
         }

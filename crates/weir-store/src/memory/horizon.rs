@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_during_a_look_lowers_what_it_found() {
+    fn expiries_reported_during_a_scan_lower_its_result() {
         let horizon = Horizon::default();
         horizon.expects(10);
         assert!(!horizon.is_beyond(10) && horizon.is_beyond(9));

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_any_length_is_both_its_parts() {
+    fn a_name_of_any_length_joins_its_two_parts() {
         for length in 0..2 * INLINE {
             let path = vec![b'k'; length];
             assert_eq!(Name::new(&path, b"ident").bytes(), [&path[..], b"ident"].concat());

@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_is_a_vec(story in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..200)) {
+        fn behaves_like_a_vec(story in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..200)) {
             let (mut row, mut model) = (Row::<[u8; PIECE_BYTES / 3]>::default(), Vec::new());
             for (number, (add, at)) in story.into_iter().enumerate() {
                 if add || model.is_empty() {

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_moves_behind_the_sweep_is_not_forgotten_by_it() {
+    fn the_next_expiry_includes_states_moved_behind_the_sweep() {
         let mut shard = Shard::default();
         for (key, expires) in [100, 200, 300, 5, 50].into_iter().enumerate() {
             shard.insert(key as u32, Name::new(&[key as u8], &[END]), a_state(), expires);
@@ -221,7 +221,7 @@ mod tests {
         /// Against a map of expiries: what is there is found, only what has expired is dropped, and a whole pass drops all
         /// of it.
         #[test]
-        fn a_shard_is_a_map_that_forgets(story in prop::collection::vec((0..7u8, 0..40u8, 0..100i64), 1..300)) {
+        fn behaves_like_a_map_with_expiry(story in prop::collection::vec((0..7u8, 0..40u8, 0..100i64), 1..300)) {
             let (mut shard, mut model) = (Shard::default(), BTreeMap::new());
             for (number, (what, key, time)) in story.into_iter().enumerate() {
                 let (path, hash, now) = ([key / 10, key], u32::from(key % 7), number as Micros);

@@ -35,7 +35,7 @@ fn key(parts: &[&str]) -> Key {
 }
 
 #[test]
-fn a_full_store_forgets_nothing_live_and_takes_what_has_expired() {
+fn a_full_store_keeps_live_states_and_reuses_expired_ones() {
     let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1", "1s"));
     let store = MemoryStore::new(MemorySettings { max_keys: MOST, ..MemorySettings::default() }, Arc::clone(&clock));
     let keys: Vec<_> = (0..MOST).map(|user| key(&["user", &user.to_string()])).collect();
@@ -54,7 +54,7 @@ fn a_full_store_forgets_nothing_live_and_takes_what_has_expired() {
 }
 
 #[test]
-fn resets_reach_the_key_what_is_below_it_and_nothing_else() {
+fn resets_affect_only_the_key_or_its_subtree() {
     let limit = per_second("1", "1h");
     let store = MemoryStore::new(MemorySettings::default(), Arc::new(ManualClock::new(SECOND)));
     let paths = [&["a"][..], &["a", "b"], &["a", "b", "c"], &["a", "bc"], &["ab"], &["a", "d", "e"]].map(key);
@@ -80,7 +80,7 @@ fn resets_reach_the_key_what_is_below_it_and_nothing_else() {
 }
 
 #[test]
-fn plans_over_several_anchors_neither_block_each_other_nor_admit_too_much() {
+fn plans_with_several_anchors_neither_deadlock_nor_over_admit() {
     const THREADS: usize = 4;
     const EACH: usize = 5_000;
     const LIMIT: usize = 7_000;
@@ -108,7 +108,7 @@ fn plans_over_several_anchors_neither_block_each_other_nor_admit_too_much() {
 }
 
 #[test]
-fn many_at_once_find_the_room_of_what_has_expired() {
+fn concurrent_threads_reuse_expired_states() {
     const THREADS: usize = 4;
     const MOST: usize = 40_000;
     let (clock, limit) = (Arc::new(ManualClock::new(5 * SECOND)), per_second("1", "1s"));
@@ -144,7 +144,7 @@ fn full(when_full: WhenFull, clock: &Arc<ManualClock>) -> MemoryStore<Arc<Manual
 }
 
 #[test]
-fn with_allow_what_finds_no_room_passes_unremembered_and_what_is_known_is_held_to_its_limit() {
+fn allow_passes_new_keys_unstored_and_still_limits_known_keys() {
     let clock = Arc::new(ManualClock::new(0));
     let store = full(WhenFull::Allow, &clock);
     let limit = per_second("1", &format!("{MOST}s"));
@@ -170,7 +170,7 @@ fn is_spent(store: &MemoryStore<Arc<ManualClock>>, limit: &Limit, key: &Key) -> 
 }
 
 #[test]
-fn with_evict_what_expires_first_of_a_sample_makes_room() {
+fn evict_removes_the_earliest_expiry_of_a_sample() {
     let clock = Arc::new(ManualClock::new(0));
     let store = full(WhenFull::Evict, &clock);
     let limit = per_second("1", "31d");
@@ -191,7 +191,7 @@ fn with_evict_what_expires_first_of_a_sample_makes_room() {
 }
 
 #[test]
-fn with_evict_a_plan_does_not_displace_its_own_states_and_is_refused_when_there_are_no_others() {
+fn evict_never_displaces_states_of_the_same_plan() {
     let limit = per_second("3", "1h");
     let settings = MemorySettings { max_keys: 2, when_full: WhenFull::Evict };
     let store = MemoryStore::new(settings, Arc::new(ManualClock::new(0)));
@@ -207,7 +207,7 @@ fn with_evict_a_plan_does_not_displace_its_own_states_and_is_refused_when_there_
 }
 
 #[test]
-fn with_evict_many_keys_below_one_anchor_displace_each_other() {
+fn evict_confines_a_flood_below_one_anchor_to_its_shard() {
     let limit = per_second("1", "1h");
     let settings = MemorySettings { max_keys: 2_000, when_full: WhenFull::Evict };
     let store = MemoryStore::new(settings, Arc::new(ManualClock::new(0)));
@@ -226,7 +226,7 @@ fn with_evict_many_keys_below_one_anchor_displace_each_other() {
 }
 
 #[test]
-fn whatever_the_rule_many_at_once_stay_within_bounds() {
+fn concurrent_threads_stay_within_max_keys_for_every_rule() {
     const THREADS: usize = 4;
     const EACH: usize = 5_000;
     let limit = per_second("1", "1h");

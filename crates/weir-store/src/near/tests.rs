@@ -85,7 +85,7 @@ fn refusal(retry: Option<Micros>) -> Decisions {
 }
 
 #[test]
-fn a_refusal_is_known_until_it_is_too_old_and_its_times_run_down() {
+fn a_refusal_is_cached_until_max_age_with_decreasing_times() {
     let scene = Scene::new();
     assert_eq!(scene.refused(USUAL, Some(SECOND)), Learned::Kept);
     let plan = scene.plan(&scene.key, USUAL);
@@ -97,7 +97,7 @@ fn a_refusal_is_known_until_it_is_too_old_and_its_times_run_down() {
 }
 
 #[test]
-fn it_is_not_known_past_the_moment_at_which_the_request_would_pass() {
+fn a_cached_refusal_ends_when_the_request_would_pass() {
     let scene = Scene::new();
     assert_eq!(scene.refused(USUAL, Some(1_000)), Learned::Kept);
     assert!(scene.at(999).knows(USUAL));
@@ -116,7 +116,7 @@ fn it_is_not_known_past_the_moment_at_which_the_request_would_pass() {
 }
 
 #[test]
-fn only_what_would_be_told_the_same_is_answered() {
+fn only_requests_with_the_same_decision_are_answered() {
     let scene = Scene::new();
     scene.refused(USUAL, Some(SECOND));
     for (other, known) in [
@@ -145,7 +145,7 @@ fn only_what_would_be_told_the_same_is_answered() {
 }
 
 #[test]
-fn what_may_charge_or_differ_is_not_remembered() {
+fn decisions_that_can_charge_or_differ_are_not_cached() {
     let mut scene = Scene::new();
     for terms in [
         Terms { cost: 0, ..USUAL },
@@ -173,7 +173,7 @@ fn what_may_charge_or_differ_is_not_remembered() {
 }
 
 #[test]
-fn a_reset_forgets_all_and_what_was_asked_before_it() {
+fn a_reset_clears_the_cache_and_pending_lookups() {
     let scene = Scene::new();
     scene.refused(USUAL, Some(SECOND));
     scene.cache.forget_all();
@@ -189,7 +189,7 @@ fn a_reset_forgets_all_and_what_was_asked_before_it() {
 }
 
 #[test]
-fn no_more_are_remembered_than_may_be_and_what_has_expired_makes_room() {
+fn the_cache_is_bounded_and_replaces_expired_refusals() {
     const MOST: usize = 40;
     let scene = Scene::of(&NearCacheSettings { max_age: Time(AGE), max_entries: MOST, enabled: true });
     let learn = |users: std::ops::Range<usize>| {

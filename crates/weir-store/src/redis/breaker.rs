@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn failures_in_a_row_open_it_and_only_closing_closes_it() {
+    async fn consecutive_failures_open_the_breaker_until_it_is_closed() {
         let breaker = Breaker::default();
         for _ in 0..3 {
             (1..MOST_FAILURES).for_each(|_| breaker.failed(&Failure::Closed));

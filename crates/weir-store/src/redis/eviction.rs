@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_server_with_a_bound_evicts() {
+    fn only_servers_with_maxmemory_and_an_eviction_policy_evict() {
         let info =
             |bound: &str, policy: &str| format!("# Memory\r\nmaxmemory:{bound}\r\nmaxmemory_policy:{policy}\r\n");
         for (bound, policy, expected) in [

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_can_do_it_are_taken() {
+    fn supported_servers_are_accepted() {
         for (server, version) in [("redis", "6.2.0"), ("redis", "7.0.15"), ("valkey", "8.1.0"), ("other", "1.0")] {
             assert_eq!(judged(&told(server, version, "standalone", "master"), ServerMode::Standalone), Ok(()));
             assert_eq!(judged(&told(server, version, "cluster", "master"), ServerMode::Cluster), Ok(()));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_told_apart() {
+    fn unsupported_servers_are_rejected_with_a_reason() {
         for (hello, wanted, expected) in [
             (told("redis", "6.0.16", "standalone", "master"), ServerMode::Standalone, "runs Redis 6.0.16"),
             (told("redis", "7.0.1", "cluster", "master"), ServerMode::Standalone, "use redis-cluster://"),

@@ -88,7 +88,7 @@ mod tests {
     use crate::redis::slots::SLOTS;
 
     #[test]
-    fn every_slot_has_a_key_for_probes() {
+    fn every_slot_has_a_probe_key() {
         let key = ProbeKey::new("weir:", Some(0));
         for slot in (0..SLOTS as u16).step_by(1_489).chain([SLOTS as u16 - 1]) {
             key.put_in(slot);

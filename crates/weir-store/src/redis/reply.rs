@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_no_limit_makes_are_not_believed() {
+    fn replies_with_impossible_times_are_rejected() {
         let decided = read(5, [-1, 7, 3]).unwrap();
         let told = &decided.decisions[0];
         assert_eq!((decided.at, told.retry_after, told.reset_after, told.wait), (5, None, 7, 3));

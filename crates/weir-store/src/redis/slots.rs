@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_name_a_server() {
+    fn redirects_are_parsed_to_an_address() {
         let asked = tcp("10.0.0.1", 1);
         assert_eq!(redirect("MOVED 3999 127.0.0.1:6381", &asked), Some(tcp("127.0.0.1", 6381)));
         assert_eq!(redirect("ASK 3999 ::1:6381", &asked), Some(tcp("::1", 6381)));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_braces_decides_the_slot() {
+    fn hash_tags_decide_the_slot() {
         // What CLUSTER KEYSLOT answers.
         for (key, slot) in [
             ("123456789", 12_739),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_follow_their_master() {
+    fn slots_map_to_their_master() {
         let mut map = SlotMap::default();
         assert_eq!(map.covered(), 0);
         map.give(0..=8_191, &tcp("a", 1), || Arc::new('a'));

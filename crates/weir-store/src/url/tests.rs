@@ -16,7 +16,7 @@ fn as_whom(text: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn every_scheme_is_read() {
+fn every_scheme_is_parsed() {
     let none = RedisUrl { topology: Topology::Single(tcp("h", 6379)), tls: false, credentials: None, database: 0 };
     for (text, topology, tls, database) in [
         ("redis://h", Topology::Single(tcp("h", 6379)), false, 0),
@@ -39,7 +39,7 @@ fn every_scheme_is_read() {
 }
 
 #[test]
-fn credentials_are_decoded_wherever_they_stand() {
+fn credentials_are_decoded_in_every_scheme() {
     let both = |user: &str, password: &str| Some((user.to_owned(), password.to_owned()));
     for (text, expected) in [
         ("redis://h", None),
@@ -56,7 +56,7 @@ fn credentials_are_decoded_wherever_they_stand() {
 }
 
 #[test]
-fn what_is_shown_has_no_password_and_else_means_the_same() {
+fn displayed_urls_hide_the_password_and_parse_back() {
     for (text, shown) in [
         ("memory", "memory"),
         ("redis://user:geheim@host", "redis://user:***@host:6379/0"),
@@ -77,7 +77,7 @@ fn what_is_shown_has_no_password_and_else_means_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_named_without_what_was_written() {
+fn url_errors_do_not_reveal_the_input() {
     for (text, told) in [
         ("geheim:geheim@h", "there is no store `geheim`; known are `memory`, `redis://`"),
         ("geheim@h", "this is no store; known are"),

@@ -111,18 +111,18 @@ async fn tell(seed: u64, plot: Plot, one: &mut impl Told, other: &mut impl Told,
 }
 
 #[tokio::test]
-async fn memory_is_the_step_over_a_map() {
+async fn memory_matches_the_reference_store() {
     tell_stories(2_000, Plot::ANY, &mut InMemory::new()).await;
 }
 
 #[tokio::test]
-async fn redis_is_the_step_over_a_map() {
+async fn redis_matches_the_reference_store() {
     let server = Server::start(Options::socket());
     tell_stories(200, Plot::ANY, &mut OnRedis::new("Redis", &server.url(), vec![&server])).await;
 }
 
 #[tokio::test]
-async fn a_cluster_is_the_step_over_a_map() {
+async fn a_cluster_matches_the_reference_store() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let masters = cluster.nodes.iter().collect();
     tell_stories(200, Plot::ANY, &mut OnRedis::new("a Cluster", &cluster.url(), masters)).await;

@@ -55,7 +55,7 @@ async fn tell(seed: u64, store: &mut OnRedis<'_>) {
 }
 
 #[tokio::test]
-async fn a_crowd_is_decided_one_after_the_other() {
+async fn concurrent_checks_are_decided_as_if_sequential() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
     let only = from_environment("WEIR_SEED");
@@ -77,7 +77,7 @@ async fn a_crowd_is_decided_one_after_the_other() {
 /// As among twins: what was charged first is behind the window when the rest is given back, and within it again when the
 /// clock has stepped back. The first of a crowd goes alone, the others together.
 #[tokio::test]
-async fn a_state_that_a_check_has_emptied_is_nothing_to_the_next() {
+async fn a_state_emptied_by_a_check_is_empty_for_the_next_check() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
     let key = Key::new("", &["user", "alex"]).expect("a key");

@@ -40,7 +40,7 @@ fn examples(algorithm: &Entry) -> Vec<Params> {
 }
 
 #[tokio::test]
-async fn a_state_that_a_limit_has_emptied_is_nothing_to_the_next() {
+async fn a_state_emptied_by_a_limit_is_empty_for_its_duplicate() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
     for algorithm in LIST {
@@ -61,7 +61,7 @@ async fn a_state_that_a_limit_has_emptied_is_nothing_to_the_next() {
 /// Under `independent` a shadow on the state of a level that counts is charged and undone alone, where another anchor
 /// refuses, of every algorithm: also of those whose charges cannot be given back in part.
 #[tokio::test]
-async fn a_shadow_is_undone_and_the_level_on_the_same_state_stays_charged() {
+async fn undoing_a_shadow_keeps_the_charge_of_its_duplicate() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
     let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));
@@ -89,7 +89,7 @@ async fn a_shadow_is_undone_and_the_level_on_the_same_state_stays_charged() {
 /// A shadow that refuses may cut a state that another limit made (here: the burst was greater). The state stays cut where
 /// another anchor refuses, whatever the shadows on the same state asked.
 #[tokio::test]
-async fn a_state_that_a_refusing_shadow_cuts_stays_cut() {
+async fn a_state_reduced_by_a_refusing_shadow_stays_reduced() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
     let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));

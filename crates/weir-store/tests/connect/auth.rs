@@ -28,7 +28,7 @@ async fn a_password_is_taken_from_the_url_or_the_settings() {
 const RIGHTS: [&str; 9] = ["script|load", "evalsha", "time", "hmget", "hset", "hdel", "pttl", "pexpire", "hrandfield"];
 
 #[tokio::test]
-async fn a_user_needs_the_rights_that_are_told_and_to_select_where_a_database_is_named() {
+async fn a_user_needs_the_documented_acl_permissions() {
     let server = Server::unix(&[]);
     let rights: Vec<_> = RIGHTS.iter().map(|right| format!("+{right}")).collect();
     server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {}", rights.join(" ")));
@@ -52,7 +52,7 @@ async fn a_user_needs_the_rights_that_are_told_and_to_select_where_a_database_is
 
 /// `PING` and `UNWATCH` are for connections that are kept for resets: without them each takes a new one.
 #[tokio::test]
-async fn a_user_who_may_not_ping_gets_new_connections() {
+async fn connections_are_not_reused_without_the_ping_permission() {
     let server = Server::unix(&[]);
     let rights: Vec<_> = RIGHTS.iter().map(|right| format!("+{right}")).collect();
     server.run(&format!("ACL SETUSER app on >pw ~weir:* -@all {} +client|id", rights.join(" ")));
@@ -68,7 +68,7 @@ async fn a_user_who_may_not_ping_gets_new_connections() {
 }
 
 #[tokio::test]
-async fn the_database_is_the_one_of_the_url_and_the_connection_has_a_name() {
+async fn connections_select_the_urls_database_and_set_a_client_name() {
     let server = Server::unix(&[]);
     let connection = connect(&format!("{}?db=7", server.url("")), &patient()).await.expect("connected");
     // With RESP3 such texts say in what form they are.

@@ -15,7 +15,7 @@ use weir_store::{
 use crate::server::{PATIENCE, Server, ask, connect, connector, free_port, patient, refused};
 
 #[tokio::test]
-async fn tcp_works_by_name_and_by_number() {
+async fn tcp_connects_by_host_name_and_by_ip_address() {
     let server = Server::tcp(&[]);
     for host in ["127.0.0.1", "localhost"] {
         connect(&format!("redis://{host}:{}", server.port), &patient()).await.expect("connected");
@@ -23,7 +23,7 @@ async fn tcp_works_by_name_and_by_number() {
 }
 
 #[tokio::test]
-async fn a_replica_takes_no_checks() {
+async fn a_replica_is_rejected() {
     let master = Server::tcp(&[]);
     let replica = Server::unix(&[&format!("replicaof 127.0.0.1 {}", master.port)]);
     let failure = refused(&replica.url(""), &patient()).await;
@@ -32,7 +32,7 @@ async fn a_replica_takes_no_checks() {
 }
 
 #[tokio::test]
-async fn a_node_of_a_cluster_is_for_clusters() {
+async fn cluster_nodes_require_a_cluster_url_and_vice_versa() {
     let node = Server::node();
     let alone = Server::tcp(&[]);
     let failure = refused(&format!("redis://127.0.0.1:{}", node.port), &patient()).await;
@@ -51,7 +51,7 @@ async fn a_node_of_a_cluster_is_for_clusters() {
 }
 
 #[tokio::test]
-async fn any_node_tells_of_a_cluster() {
+async fn a_replica_serves_the_cluster_topology() {
     let node = Server::node();
     let master = node.port.to_string();
     let replica = Server::node();
@@ -71,7 +71,7 @@ async fn any_node_tells_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_at_once() {
+async fn an_unreachable_server_fails_immediately() {
     let failure = refused(&format!("redis://127.0.0.1:{}", free_port()), &patient()).await;
     assert_eq!(failure.kind(), "connect");
     assert!(failure.to_string().contains("connecting to 127.0.0.1:"), "{failure}");
@@ -81,7 +81,7 @@ async fn nobody_there_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_given_up_in_time() {
+async fn a_silent_server_times_out() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = silent.local_addr().expect("an address").port();
     let settings = RedisSettings { connect_timeout: Time(2_000_000), ..RedisSettings::default() };
@@ -109,7 +109,7 @@ fn answering(answer: &'static str) -> u16 {
 }
 
 #[tokio::test]
-async fn what_else_answers_is_told_without_the_password() {
+async fn unexpected_replies_are_reported_without_the_password() {
     for (answer, told) in [
         ("-ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `default` `geheim`\r\n", "Redis 6.2 or"),
         ("-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'geheim'\r\n", "Redis 6.2 or"),
@@ -126,7 +126,7 @@ async fn what_else_answers_is_told_without_the_password() {
 }
 
 #[tokio::test]
-async fn a_server_that_reads_its_data_says_so() {
+async fn a_loading_server_is_reported_as_loading() {
     let server = Server::unix(&["loading-process-events-interval-bytes 1024"]);
     server.run("DEBUG POPULATE 10000");
     server.run("CONFIG SET key-load-delay 10000");

@@ -42,7 +42,7 @@ fn commands(server: &Server) -> Vec<(String, usize)> {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_held_sends_nothing_and_an_idle_one_pings() {
+async fn only_reused_connections_are_pinged() {
     let server = Server::unix(&[]);
     server.run("CONFIG RESETSTAT");
     let pool = pool(&server.url(""), &patient(), 1);
@@ -61,7 +61,7 @@ async fn a_connection_that_is_held_sends_nothing_and_an_idle_one_pings() {
 }
 
 #[tokio::test]
-async fn a_killed_connection_is_noticed_before_anything_is_sent() {
+async fn a_killed_connection_is_replaced_before_use() {
     let server = Server::unix(&[]);
     let pool = pool(&server.url(""), &patient(), 1);
     let connection = pool.get().await.expect("a connection");
@@ -77,7 +77,7 @@ async fn a_killed_connection_is_noticed_before_anything_is_sent() {
 
 /// Which one of a pool has ended is not told; those that live are given out again.
 #[tokio::test]
-async fn a_connection_beside_one_that_was_killed_lives_on() {
+async fn a_killed_connection_does_not_affect_the_others() {
     let server = Server::unix(&[]);
     let pool = pool(&server.url(""), &patient(), 2);
     let (killed, other) = (pool.get().await.expect("one"), pool.get().await.expect("another"));
@@ -93,7 +93,7 @@ async fn a_connection_beside_one_that_was_killed_lives_on() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_a_reply_was_given_up_is_closed() {
+async fn a_connection_with_an_abandoned_reply_is_closed() {
     let server = Server::unix(&[]);
     let pool = pool(&server.url(""), &patient(), 1);
     let connection = pool.get().await.expect("a connection");
@@ -109,7 +109,7 @@ async fn a_connection_on_which_a_reply_was_given_up_is_closed() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_not_called_unsent() {
+async fn a_lost_reply_is_not_reported_as_unsent() {
     let server = Server::unix(&[]);
     let connection = pool(&server.url(""), &patient(), 1).get().await.expect("a connection");
     let own = id(&connection).await;
@@ -126,7 +126,7 @@ async fn a_lost_reply_is_not_called_unsent() {
 }
 
 #[tokio::test]
-async fn a_pool_has_an_end_and_a_failure_is_the_connectors() {
+async fn an_exhausted_pool_times_out_and_passes_on_connect_errors() {
     let server = Server::unix(&[]);
     let settings = RedisSettings { connect_timeout: Time(500_000), ..RedisSettings::default() };
     let one = pool(&server.url(""), &settings, 1);

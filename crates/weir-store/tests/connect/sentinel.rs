@@ -27,7 +27,7 @@ async fn port(connection: &MultiplexedConnection) -> u16 {
 }
 
 #[tokio::test]
-async fn sentinels_that_cannot_help_are_passed_over() {
+async fn unusable_sentinels_are_skipped() {
     let (master, other) = (Server::tcp(&[]), Server::tcp(&[]));
     let replica = Server::tcp(&[&format!("replicaof 127.0.0.1 {}", master.port)]);
     let good = Server::sentinel(master.port, &[]);
@@ -45,7 +45,7 @@ async fn sentinels_that_cannot_help_are_passed_over() {
 }
 
 #[tokio::test]
-async fn what_sentinels_cannot_tell_is_told() {
+async fn unknown_masters_and_wrong_servers_are_reported() {
     let master = Server::tcp(&[]);
     let sentinel = Server::sentinel(master.port, &[]);
     let failed = async |url: String| through(&url, &patient()).await.expect_err("no master");
@@ -58,7 +58,7 @@ async fn what_sentinels_cannot_tell_is_told() {
 }
 
 #[tokio::test]
-async fn sentinels_have_users_of_their_own() {
+async fn sentinels_have_their_own_credentials() {
     let master = Server::tcp(&["requirepass servers"]);
     let sentinel = Server::sentinel(
         master.port,

@@ -97,7 +97,7 @@ fn with(tls: TlsSettings) -> RedisSettings {
 }
 
 #[tokio::test]
-async fn a_server_is_believed_by_its_authority_and_its_name() {
+async fn the_server_certificate_is_verified_by_ca_and_name() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = authority.server("localhost", false);
     let by_name = format!("rediss://localhost:{}", server.port);
@@ -125,7 +125,7 @@ async fn a_server_is_believed_by_its_authority_and_its_name() {
 
 /// `openssl req -x509` makes such a certificate: self-signed, with CA:TRUE, and shown by the server itself.
 #[tokio::test]
-async fn a_certificate_that_is_its_own_authority_is_believed_where_it_is_the_configured_one() {
+async fn a_self_signed_certificate_is_accepted_as_its_own_ca() {
     let (own, stranger) = (SelfSigned::new("localhost"), SelfSigned::new("localhost"));
     let server = own.server();
     let by_name = format!("rediss://localhost:{}", server.port);
@@ -145,7 +145,7 @@ async fn a_certificate_that_is_its_own_authority_is_believed_where_it_is_the_con
 }
 
 #[tokio::test]
-async fn an_encrypted_connection_that_is_given_up_is_closed_before_its_reply() {
+async fn a_discarded_tls_connection_is_closed_before_its_reply() {
     let authority = Authority::new();
     let server = authority.server("localhost", false);
     let url = format!("rediss://localhost:{}", server.port);
@@ -159,7 +159,7 @@ async fn an_encrypted_connection_that_is_given_up_is_closed_before_its_reply() {
 }
 
 #[tokio::test]
-async fn certificates_are_shown_and_taken_up_when_they_change() {
+async fn client_certificates_are_sent_and_reloaded() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = authority.server("localhost", true);
     let url = format!("rediss://localhost:{}", server.port);
@@ -183,7 +183,7 @@ async fn certificates_are_shown_and_taken_up_when_they_change() {
 }
 
 #[tokio::test]
-async fn the_end_of_an_encrypted_connection_is_noticed() {
+async fn a_closed_tls_connection_is_detected() {
     let authority = Authority::new();
     let server = authority.server("localhost", false);
     let url = format!("rediss://localhost:{}", server.port);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_ids_of_callers_are_taken() {
+    fn plain_ids_of_clients_are_accepted() {
         let long = "x".repeat(MAX_BYTES);
         for id in ["a", "6f1d2c3e-9a0b-4c5d-8e7f-001122334455", "a/b+c=d_~{}", &long] {
             assert_eq!(RequestId::given(id.as_bytes()).as_ref().map(RequestId::as_str), Some(id));
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn those_made_differ_and_could_be_given() {
+    fn generated_ids_are_unique_and_valid() {
         let (one, other) = (RequestId::make(), RequestId::make());
         assert!(one != other && RequestId::given(one.as_str().as_bytes()) == Some(one));
     }

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_checks_it_is_told_what_they_have_in_common() {
+    fn a_summary_of_many_checks_has_their_common_fields() {
         let mut summary = RequestSummary::default();
         assert_eq!(summary.outcome(), None);
         summary.check(Some("a"), Some("l"), Outcome::Allowed, false);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_id_is_made_once_for_whoever_asks_below() {
+    async fn a_request_id_is_generated_once_per_request() {
         assert_eq!((request_id(), trace_id(), connection(), store_call_began()), (None, None, None, None));
         let surface = Surface::Http { method: "POST", route: "/v1/check" };
         let context = Arc::new(RequestContext::new(surface, 7, None, None, false));

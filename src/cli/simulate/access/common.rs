@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn common_and_combined_lines_are_read() {
+    fn common_and_combined_lines_are_parsed() {
         let common = r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.0" 200 2326"#;
         let who = [("remote_addr", "127.0.0.1"), ("ident", "-"), ("remote_user", "frank")];
         let what = [
@@ -75,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn users_may_have_spaces_and_addresses_colons() {
+    fn users_can_have_spaces_and_addresses_colons() {
         let texts = read(r#"::1 - john r. doe [10/Oct/2000:13:55:36 -0700] "-" 408 -"#).unwrap();
         assert_eq!(texts.values[..3], [("remote_addr", "::1"), ("ident", "-"), ("remote_user", "john r. doe")]);
     }
 
     #[test]
-    fn other_lines_are_not() {
+    fn lines_in_other_formats_are_rejected() {
         for line in [
             "",
             "rubbish",

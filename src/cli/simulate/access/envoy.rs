@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn default_lines_are_read() {
+    fn default_envoy_lines_are_parsed() {
         let names = ["method", "path", "status", "bytes_received", "bytes", "user_agent", "host", "remote_addr"];
         let values = ["POST", "/api/v1/locations", "204", "154", "7", "nsq2http", "locations", "10.0.35.28"];
         assert_eq!(got(DEFAULT, &names), values);
@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn istios_are_too() {
+    fn istio_lines_are_parsed() {
         let names = ["path", "status", "bytes", "duration", "user_agent", "host", "upstream_host", "remote_addr"];
         let values = ["/status/418", "418", "135", "3", "curl/7.73.0-DEV", "httpbin:8000", "127.0.0.1:80", "-"];
         assert_eq!(got(ISTIO_LINE, &names), values);
     }
 
     #[test]
-    fn other_lines_are_not() {
+    fn lines_in_other_formats_are_rejected() {
         for line in
             ["[", "[x] \"GET / HTTP/2\"", "[x] \"GET /", "[x] \"GET / HTTP/2\" 204 - 154 0 226 100 \"a", "[x] y"]
         {

@@ -159,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn values_never_become_more_than_one_segment() {
+    fn a_value_is_always_a_single_segment() {
         let record = r#"{"user":"a/b/{c}","path":"/x/y?z=/w","n":{"m":7}}"#;
         assert_eq!(key("user/{user}/{n.m}", record).unwrap(), ["user", "a/b/{c}", "7"]);
         assert_eq!(key("{path}/{path:1}/{path:2}/{path:3}", record).unwrap(), ["/x/y", "x", "y", "-"]);
     }
 
     #[test]
-    fn what_a_line_lacks_is_told_unless_it_may() {
+    fn missing_fields_are_errors_unless_optional() {
         let record = r#"{"user":"","none":null,"list":[1]}"#;
         assert_eq!(key("{user}/{none}/{gone?}", record).unwrap(), ["-", "-", "-"]);
         assert_eq!(key("{gone}", record).unwrap_err(), "has no `gone`");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_told_from_what_is_around_them() {
+    fn paths_are_extracted_from_urls() {
         for (url, expected) in [
             ("/a/b?c", "/a/b"),
             ("/a#b", "/a"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused_by_segment() {
+    fn invalid_templates_are_rejected_with_the_segment() {
         for (form, expected) in [
             ("", "segment 1 ``: is empty"),
             ("/ip", "segment 1 ``: is empty"),

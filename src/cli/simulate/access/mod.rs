@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_one_second_are_spread_over_it() {
+    fn lines_of_one_second_are_spread_evenly_over_it() {
         let at = |at: &str| format!(r#"{{"at":{at},"user":"a"}}"#);
         let lines = ["5", "5", "5", "6", "5", "6.25", "5"].map(at);
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_second_of_all_is_not_left() {
+    fn arrivals_are_capped_at_the_maximum_time() {
         let last = MAX_MOMENT / SECOND;
         let line = format!(r#"{{"at":{last},"user":"a"}}"#);
         let times = arrivals_of(Arrivals::Spread, &[&line, &line]);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_wait_as_may() {
+    fn lines_buffered_per_second_are_bounded() {
         let line = r#"{"at":5,"user":"a"}"#;
         let arrivals = arrivals_of(Arrivals::Spread, &vec![line; MAX_OF_A_SECOND + 2]);
         assert_eq!(arrivals[MAX_OF_A_SECOND - 1], (MAX_OF_A_SECOND as u64, Ok(5_999_990)));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_whole_numbers_from_zero() {
+    fn costs_must_be_non_negative_integers() {
         let mut log = log(Arrivals::Spread);
         let mut cost = |bytes: &str| {
             let mut entries = Vec::new();

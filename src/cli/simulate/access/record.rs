@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_lead_into_maps() {
+    fn dotted_names_find_nested_fields() {
         let record = Record::parse(r#"{"a":{"b":{"c":1},"b.c":2,"d":true},"e.f":{"g":"h"},"i":1.5}"#).unwrap();
         let got = |name| record.get(name).unwrap().map(Cow::into_owned);
         for (name, value) in [("a.b.c", "2"), ("e.f.g", "h"), ("a.d", "true"), ("i", "1.5")] {

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_behind_backslashes_end_nothing() {
+    fn escaped_quotes_do_not_end_a_string() {
         assert_eq!(quoted(r#"a\"b\\" c"#), Some((r#"a\"b\\"#, " c")));
         assert_eq!(quoted(r#"" c"#), Some(("", " c")));
         for text in ["", "abc", r#"abc\"#, r#"\""#] {
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_none_is_empty() {
+    fn malformed_request_lines_give_empty_fields() {
         for (request, expected) in [
             ("GET /a?b HTTP/1.1", ["GET", "/a?b", "HTTP/1.1"]),
             ("GET /a b HTTP/2.0", ["GET", "/a b", "HTTP/2.0"]),

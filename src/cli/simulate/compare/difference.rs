@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_that_decided_is_told() {
+    fn the_deciding_limit_is_reported() {
         let document = document::parse(POLICY).unwrap().unwrap();
         let domain = &file::read(&document, &Bounds::default()).unwrap();
         let pass = |remaining| Decision::pass(9, remaining, 0);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn treatments_differ_in_one_way() {
+    fn each_pair_of_outcomes_has_one_kind_of_difference() {
         let allowed = |wait_us| Treated::Allowed { wait_us, limit: None };
         let refused = |retry_after_us| Treated::Refused { retry_after_us, limit: "a" };
         let invalid = |error: &str| Treated::Invalid { error: error.to_owned() };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_written_under_the_names_of_differences() {
+    fn counts_are_serialized_under_the_names_of_differences() {
         let mut counts = Counts::default();
         How::ALL.into_iter().for_each(|how| counts.add(how));
         let written = serde_json::to_value(counts).unwrap();

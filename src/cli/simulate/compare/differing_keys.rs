@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_differ_most_come_first_then_those_that_came_first() {
+    fn keys_are_ordered_by_differences_then_by_first_line() {
         let mut differing = DifferingKeys::default();
         for (key, line) in [("a", 1), ("b", 2), ("c", 3), ("b", 4), ("d", 5)] {
             differ(&mut differing, key, line);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_cost_those_that_differ_least() {
+    fn keys_with_the_fewest_differences_are_dropped_at_the_bound() {
         let mut differing = DifferingKeys { max_keys: 4, ..DifferingKeys::default() };
         for (key, line) in [("a", 1), ("a", 2), ("b", 3), ("c", 4), ("c", 5), ("c", 6), ("d", 7)] {
             differ(&mut differing, key, line);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_bounded_too() {
+    fn long_keys_are_bounded_in_bytes() {
         let mut differing = DifferingKeys::default();
         let long = "x".repeat(1 << 20);
         for number in 0..100 {

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn treatments_are_told_in_a_sentence() {
+    fn outcomes_are_printed_as_text() {
         let allowed = |wait_us| Treated::Allowed { wait_us, limit: Some("l") };
         let refused = |retry_after_us| Treated::Refused { retry_after_us, limit: "l" };
         for (treated, text) in [
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_safe_to_show() {
+    fn control_characters_in_keys_are_escaped() {
         let key = ["ip".to_owned(), "a\u{1b}[2Jb\nc".to_owned()];
         assert_eq!(key_text("api", &key), "api: ip / a\\u{1b}[2Jb\\nc");
         assert_eq!(key_text("", &key[..1]), "ip");

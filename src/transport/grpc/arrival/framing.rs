@@ -65,7 +65,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_stands_between_messages_where_they_end(
+        fn message_boundaries_are_tracked_across_chunks(
             lengths in prop::collection::vec(0..40_usize, 1..10),
             cuts in prop::collection::vec(1..30_usize, 1..100),
         ) {

@@ -39,7 +39,7 @@ fn empty() -> Coming {
 }
 
 #[tokio::test]
-async fn what_is_there_at_once_is_not_waited_for() {
+async fn a_message_already_received_does_not_count_as_waiting() {
     let (port, connected) = arrivals();
     let connection = port.of(connected);
     let mut there = connection.body(Coming(vec![Bytes::from_static(b"\0\0\0\0\x01a")]), Awaited::Message);
@@ -50,7 +50,7 @@ async fn what_is_there_at_once_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_connection_that_has_not_authenticated_may_have_a_few() {
+async fn unauthenticated_connections_have_few_waiting_calls() {
     let (port, connected) = arrivals();
     let connection = port.of(connected.clone());
     let mut bodies: Vec<_> =
@@ -63,7 +63,7 @@ async fn a_connection_that_has_not_authenticated_may_have_a_few() {
 }
 
 #[tokio::test]
-async fn a_connection_with_its_share_makes_room_for_others() {
+async fn waiting_calls_of_the_largest_connection_are_evicted_first() {
     let (port, connected) = arrivals();
     let [many, few] = [(); 2].map(|()| authenticated(&port, &connected));
     let open = |of: &Arc<ConnectionArrivals>, calls: usize| -> Vec<_> {
@@ -111,7 +111,7 @@ async fn end(body: &mut ArrivingBody<Coming>) -> Code {
 }
 
 #[tokio::test]
-async fn a_message_has_its_time_and_a_stream_only_once_one_has_begun() {
+async fn messages_time_out_and_streams_only_within_a_message() {
     let (port, connected) = arrivals();
     let connection = port.of(connected);
     let waiting = || connection.waiting.load(Ordering::Relaxed);

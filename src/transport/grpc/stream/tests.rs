@@ -50,7 +50,7 @@ fn endless() -> impl Stream<Item = Result<Bytes, Status>> + Unpin {
 }
 
 #[test]
-fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
+fn answers_keep_their_order_and_in_flight_checks_are_bounded() {
     let begun = Waiting::default();
     let begin = {
         let begun = Rc::clone(&begun);
@@ -85,7 +85,7 @@ fn answers_come_in_order_and_no_more_is_read_than_may_be_under_way() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_its_client_or_with_a_message_that_cannot_be_read() {
+async fn a_stream_ends_with_its_client_or_an_undecodable_message() {
     let two = [Ok(Bytes::from_static(b"a")), Ok(Bytes::from_static(b"b"))];
     let too_long = Err(Status::out_of_range("too long"));
     let read = |all: Vec<_>| {
@@ -105,7 +105,7 @@ async fn a_stream_ends_with_its_client_or_with_a_message_that_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_at_the_close_whether_its_client_pauses_or_not() {
+async fn idle_and_busy_streams_end_when_the_connection_closes() {
     let close = open();
     let mut silent = Answers::new(messages(stream::pending(), close.clone()), echo, None, None);
     let mut busy = Answers::new(messages(endless(), close.clone()), echo, None, None);
@@ -116,7 +116,7 @@ async fn a_stream_ends_at_the_close_whether_its_client_pauses_or_not() {
 }
 
 #[tokio::test]
-async fn checks_under_way_at_the_close_are_answered_before_the_end() {
+async fn in_flight_checks_are_answered_before_the_stream_ends() {
     let close = open();
     let (sender, receiver) = oneshot::channel();
     let mut receiver = Some(receiver);
@@ -134,7 +134,7 @@ async fn checks_under_way_at_the_close_are_answered_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_at_its_deadline_whether_its_client_pauses_or_not() {
+async fn idle_and_busy_streams_end_at_their_deadline() {
     let timeout = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), HeaderValue::from_static("1n"))]);
     let deadline = Deadline::of(&timeout);
     let waiting = |_, _| Begun::Waiting(future::pending().boxed());
@@ -154,7 +154,7 @@ async fn a_stream_ends_at_its_deadline_whether_its_client_pauses_or_not() {
 }
 
 #[tokio::test]
-async fn a_stream_is_held_to_the_rate_of_its_connection_and_ends_while_it_waits() {
+async fn a_stream_throttled_by_the_connection_rate_can_still_be_closed() {
     let (rate, close) = (Rate::new(NonZeroU32::new(2).unwrap(), DAY), open());
     let termination = Termination::new(close.clone(), None, None);
     let messages = Messages::new(endless(), termination, Some(Pace::new(Arc::new(rate))));

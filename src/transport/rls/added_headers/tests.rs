@@ -35,7 +35,7 @@ fn numbers(keys: &[&str], quota_mode: bool) -> String {
 }
 
 #[test]
-fn the_last_that_is_over_is_told_or_else_the_first_of_those_nearest_to_their_limit() {
+fn headers_describe_the_last_exceeded_or_the_nearest_descriptor() {
     for (keys, expected) in [
         (&["ten"][..], "10 9 86400"),
         (&["ten", "nine", "other_ten"], "9 8 86400"),
@@ -55,7 +55,7 @@ fn the_last_that_is_over_is_told_or_else_the_first_of_those_nearest_to_their_lim
 }
 
 #[test]
-fn the_settings_say_which_headers_there_are_and_what_they_are_called() {
+fn the_settings_select_the_headers_and_their_names() {
     let settings = |headers| EnvoySettings {
         headers,
         limit_header: "X-Most".to_owned(),

@@ -46,7 +46,7 @@ fn json_of(kind: Kind) -> Json {
 }
 
 #[test]
-fn the_first_value_of_a_name_stays_and_maps_are_merged() {
+fn the_first_value_of_a_name_is_kept_and_maps_are_merged() {
     assert_eq!(
         metadata_of(&["a", "b"]),
         json!({
@@ -66,7 +66,7 @@ fn the_first_value_of_a_name_stays_and_maps_are_merged() {
 }
 
 #[test]
-fn what_is_over_tells_nothing() {
+fn exceeded_limits_add_no_metadata() {
     let (scene, request) = (Scene::new(FILE), asked(&["a", "b"]));
     for _ in 0..2 {
         assert_eq!(response(&scene, &request)["metadata"]["first"], json!("a"));
@@ -80,7 +80,7 @@ fn what_is_over_tells_nothing() {
 }
 
 #[test]
-fn only_rules_whose_limits_count_tell_anything() {
+fn only_rules_with_a_counting_limit_add_metadata() {
     for silent in ["free", "none", "nobody", "silent"] {
         assert_eq!(metadata_of(&[silent]), Json::Null, "{silent}");
     }
@@ -93,7 +93,7 @@ fn only_rules_whose_limits_count_tell_anything() {
 }
 
 #[test]
-fn what_was_asked_is_told() {
+fn the_request_is_included_in_the_metadata() {
     let mut request = asked(&["nobody", "nobody", "nobody"]);
     request.hits_addend = 4;
     request.own_hits = vec![false, true, true];
@@ -115,7 +115,7 @@ fn what_was_asked_is_told() {
 }
 
 #[test]
-fn a_limit_is_told_in_the_text_format() {
+fn limits_are_encoded_in_the_text_format() {
     let text = |requests_per_unit, unit| limit(Override { requests_per_unit, unit });
     assert_eq!(text(4_294_967_295, Unit::Week), "requests_per_unit:4294967295 unit:WEEK");
     assert_eq!(text(0, Unit::Day), "unit:DAY");

@@ -74,7 +74,7 @@ fn envoys(hits_addend: u32, descriptors: &[Terms]) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_is_read_as_it_is_meant() {
+fn a_request_is_decoded_with_all_its_fields() {
     let bytes = envoys(3, &[(None, false, None), (Some(7), true, Some((5, 2)))]);
     let asked = |hits, over| Descriptor { entries: vec![("k".to_owned(), "v".to_owned())], hits, over };
     let over = Override { requests_per_unit: 5, unit: Unit::Minute };
@@ -88,7 +88,7 @@ fn a_request_is_read_as_it_is_meant() {
 }
 
 #[test]
-fn hits_are_those_of_the_descriptor_or_of_the_request_or_one() {
+fn hits_default_to_those_of_the_request_and_then_to_one() {
     const MOST: i64 = 1 << 32;
     for (of_all, own, is_negative, expected) in [
         (0, None, false, 1),
@@ -117,7 +117,7 @@ fn hits_are_those_of_the_descriptor_or_of_the_request_or_one() {
 }
 
 #[test]
-fn a_limit_of_no_known_unit_is_none() {
+fn a_limit_with_an_unknown_unit_is_ignored() {
     for unit in Unit::ALL {
         let known = (1..=7).filter(|number| {
             let over = only(envoys(0, &[(None, false, Some((4, *number)))])).over;
@@ -133,7 +133,7 @@ fn a_limit_of_no_known_unit_is_none() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_read_as_some() {
+fn invalid_utf8_is_decoded_lossily() {
     for (bytes, expected) in [
         (&b"\xff"[..], "\u{fffd}"),
         (b"a\xc3", "a\u{fffd}"),
@@ -153,7 +153,7 @@ fn bytes_that_are_no_text_are_read_as_some() {
 }
 
 #[test]
-fn no_more_is_made_than_is_looked_at() {
+fn decoding_stops_one_above_the_maximum() {
     for (sent, kept) in [(0, 0), (1, 1), (16, 16), (17, 17), (18, 17), (40, 17), (100_000, 17)] {
         assert_eq!(only(one(entry_of("k", "v").repeat(sent))).entries.len(), kept, "{sent} entries");
     }
@@ -164,7 +164,7 @@ fn no_more_is_made_than_is_looked_at() {
 }
 
 #[test]
-fn of_a_field_that_stands_twice_the_last_one_counts_and_messages_are_merged() {
+fn repeated_fields_take_the_last_value_and_messages_are_merged() {
     let twice = [long(1, "a"), number(3, 2), long(2, []), long(1, "b"), number(3, 4)].concat();
     let request = read(twice);
     assert_eq!((&*request.asked.domain, request.hits_addend, request.asked.descriptors[0].hits), ("b", 4, 4));
@@ -177,7 +177,7 @@ fn of_a_field_that_stands_twice_the_last_one_counts_and_messages_are_merged() {
 }
 
 #[test]
-fn fields_that_nobody_knows_are_passed_over() {
+fn unknown_fields_are_skipped() {
     let group = b"\xa3\x06\x08\x05\xab\x06\xac\x06\xa4\x06".to_vec();
     let unknown = [number(90, u64::MAX), long(91, "?"), b"\xa1\x06\0\0\0\0\0\0\0\0".to_vec(), group];
     for odd in [unknown.concat(), b"\xa5\x06\0\0\0\0".to_vec()] {
@@ -194,7 +194,7 @@ fn fields_that_nobody_knows_are_passed_over() {
 }
 
 #[test]
-fn what_is_cut_off_is_refused() {
+fn truncated_messages_are_rejected() {
     let descriptor =
         [entry_of("key", "value"), long(2, [number(1, 2), number(2, 1)].concat()), long(3, number(1, 300))];
     let fields = [long(1, "domain"), number(3, 70_000), long(2, descriptor.concat()), long(2, entry_of("a", "b"))];
@@ -218,7 +218,7 @@ fn what_is_cut_off_is_refused() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn malformed_messages_are_rejected() {
     for (what, bytes) in [
         ("a length past the end", b"\x0a\x05d".to_vec()),
         ("a length beyond any", [b"\x12".to_vec(), varint(u64::MAX)].concat()),
@@ -237,7 +237,7 @@ fn what_is_no_message_is_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(
+    fn any_bytes_are_decoded_or_rejected(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         fields in prop::collection::vec((1..5_u64, prop::collection::vec(any::<u8>(), 0..20)), 0..20),
     ) {

@@ -40,7 +40,7 @@ pub(crate) const SPEC: Spec = Spec {
 };
 
 #[test]
-fn two_in_a_second_and_who_waits_takes_of_the_next() {
+fn waiting_requests_reserve_permits_of_the_next_cycle() {
     check_waiting(
         "cycle",
         &[("count", "2"), ("period", "1s")],
@@ -64,7 +64,7 @@ fn two_in_a_second_and_who_waits_takes_of_the_next() {
 }
 
 #[test]
-fn who_does_not_wait_gets_what_a_cycle_has() {
+fn non_waiting_requests_get_the_permits_of_the_cycle() {
     check(
         "cycle",
         &[("count", "10"), ("period", "1s")],
@@ -82,7 +82,7 @@ fn who_does_not_wait_gets_what_a_cycle_has() {
 }
 
 #[test]
-fn a_limit_waits_no_longer_than_it_says() {
+fn the_max_wait_of_the_limit_caps_the_wait() {
     check_waiting(
         "cycle",
         &[("count", "10"), ("period", "1s"), ("max_wait", "1500ms")],
@@ -99,7 +99,7 @@ fn a_limit_waits_no_longer_than_it_says() {
 }
 
 #[test]
-fn a_changed_count_keeps_what_was_used() {
+fn a_changed_count_keeps_used_permits() {
     let large = parse("cycle", &[("count", "10"), ("period", "1s")]);
     let small = parse("cycle", &[("count", "2"), ("period", "1s")]);
     let mut key = Key::new();
@@ -116,7 +116,7 @@ fn a_changed_count_keeps_what_was_used() {
 }
 
 #[test]
-fn a_refund_gives_back_the_furthest_reservation_first() {
+fn a_refund_releases_the_furthest_reservation_first() {
     check_waiting(
         "cycle",
         &[("count", "10"), ("period", "1s")],
@@ -142,7 +142,7 @@ fn ask(now: Micros, cost: i64, max_wait: Micros) -> Ask {
 
 /// Without a wait nothing is lent, whatever others have reserved and however the count was changed.
 #[test]
-fn remaining_is_all_that_passes_at_once() {
+fn remaining_is_the_largest_cost_without_a_wait() {
     let limits: [Params; 3] = [
         parse("cycle", &[("count", "10"), ("period", "1s")]),
         parse("cycle", &[("count", "3"), ("period", "1s")]),
@@ -167,7 +167,7 @@ fn remaining_is_all_that_passes_at_once() {
 
 /// The cycle at hand and what is left of it, below 0 where it is owed, as the formulas have them.
 #[test]
-fn it_decides_as_its_formulas_do() {
+fn decisions_match_the_documented_formulas() {
     const L: i64 = 10;
     let limit = parse("cycle", &[("count", "10"), ("period", "1s")]);
     cases(200, |random| {
@@ -202,7 +202,7 @@ fn it_decides_as_its_formulas_do() {
 
 /// In the shortest cycles, and in the largest ones.
 #[test]
-fn what_is_reserved_for_a_whole_day_stays_exact() {
+fn reservations_for_a_whole_day_stay_exact() {
     let bounds = Bounds { max_period: 366 * DAY };
     let mut key = Key { max_wait: Some(MAX_WAIT), ..Key::new() };
     for (count, period) in [(1 << 32, 1), (1, 1), (1 << 32, 83 * MS), (1 << 32, DAY), (1, 366 * DAY)] {
@@ -225,7 +225,7 @@ fn what_is_reserved_for_a_whole_day_stays_exact() {
 }
 
 #[test]
-fn bounds_are_named() {
+fn invalid_parameters_are_rejected() {
     let wrong =
         |count, period, max_wait| error("cycle", &[("count", count), ("period", period), ("max_wait", max_wait)]).field;
     assert_eq!(wrong("0", "1s", "0s"), "count");

@@ -61,7 +61,7 @@ fn a_counter_halves_from_slot_to_slot() {
 }
 
 #[test]
-fn retry_and_reset_are_edges_of_slots() {
+fn retry_and_reset_fall_on_slot_boundaries() {
     check(
         "decay",
         &[("max", "10"), ("resolution", "1s"), ("decay", "2")],
@@ -83,7 +83,7 @@ fn retry_and_reset_are_edges_of_slots() {
 }
 
 #[test]
-fn max_may_be_a_fraction() {
+fn max_can_be_a_fraction() {
     check(
         "decay",
         &[("max", "2.5"), ("resolution", "1s"), ("decay", "4")],
@@ -98,7 +98,7 @@ fn max_may_be_a_fraction() {
 }
 
 #[test]
-fn what_was_spent_stays_spent_above_a_lowered_max() {
+fn a_lowered_max_keeps_spent_units() {
     let large = parse("decay", &[("max", "100"), ("resolution", "1s"), ("decay", "2")]);
     let small = parse("decay", &[("max", "10"), ("resolution", "1s"), ("decay", "2")]);
     let mut key = Key::new();
@@ -109,7 +109,7 @@ fn what_was_spent_stays_spent_above_a_lowered_max() {
 }
 
 #[test]
-fn the_worst_case_is_reached() {
+fn the_documented_worst_case_is_reached() {
     let fields: &[(&str, &str)] = &[("max", "10"), ("resolution", "1s"), ("decay", "2")];
     let (params, from, mut key) = (parse("decay", fields), S - 1, Key::new());
     let mut all = |now: Micros| (0..).take_while(|_| key.ask(&params, now, 1).allowed).count() as u128;
@@ -118,7 +118,7 @@ fn the_worst_case_is_reached() {
 }
 
 #[test]
-fn a_factor_rounds_up_and_never_gives_more_than_it_should() {
+fn a_factor_rounds_max_up() {
     let scaled = |max: f64, factor: f64| second(max, 2.0).scale(factor).map(|scaled| scaled.fields.max);
     for (max, factor, expected) in
         [(10.0, 3.0, 4.0), (10.0, 0.5, 20.0), (10.0, 99.0, 1.0), (2.5, 1.0, 2.5), (2.5, 0.9, 3.0), (0.5, 2.0, 0.5)]
@@ -142,7 +142,7 @@ fn second(max: f64, decay: f64) -> Decay {
 }
 
 #[test]
-fn a_search_ends_where_it_begins_or_next_to_it() {
+fn the_slot_search_ends_within_one_of_its_guess() {
     let exact = |amount: f64, most: f64, decay: f64| {
         let params = second(MOST, decay);
         let slots = params.slots_until(amount, most);
@@ -172,7 +172,7 @@ fn counter(amount: f64) -> Option<State> {
 }
 
 #[test]
-fn a_wait_is_exact_in_both_languages_where_logarithms_are_not() {
+fn retry_after_is_exact_in_rust_and_lua_despite_logarithms() {
     let mut key = Key::new();
     cases(500, |random| {
         let mut random = random.clone();
@@ -191,7 +191,7 @@ fn a_wait_is_exact_in_both_languages_where_logarithms_are_not() {
 }
 
 #[test]
-fn a_sum_is_not_rounded_down_to_max() {
+fn sums_just_above_max_are_refused() {
     let params = Params::Decay(second(MOST, 2.0));
     for (amount, retry) in [(2e-9, S), (1e-7, 7 * S)] {
         let mut key = Key { state: counter(amount), ..Key::new() };
@@ -201,7 +201,7 @@ fn a_sum_is_not_rounded_down_to_max() {
 }
 
 #[test]
-fn more_slots_never_leave_more() {
+fn the_decay_is_monotonic() {
     for decay in [1.001, 1.002, 1.1, 2.0, 1e6] {
         let mut before = f64::INFINITY;
         for slots in (0..50_000).chain((16..53).map(|bit| 1 << bit)) {
@@ -215,7 +215,7 @@ fn more_slots_never_leave_more() {
 
 /// A whole step of the Lua half, whose searches are the same, in a bounded number of its instructions.
 #[test]
-fn the_lua_half_is_bounded_in_time() {
+fn the_lua_step_has_a_bounded_number_of_instructions() {
     let lua = mlua::Lua::new();
     let script = LUA_PRELUDE.map(|(_, text)| text).concat() + find("decay").unwrap().lua + "return decay";
     let step: mlua::Function = lua.load(script).eval().unwrap();
@@ -235,7 +235,7 @@ fn the_lua_half_is_bounded_in_time() {
 }
 
 #[test]
-fn rust_and_lua_are_the_same_at_the_ends_of_every_search() {
+fn rust_and_lua_agree_at_the_ends_of_every_search() {
     for (amount, left, decay) in searches() {
         let params = Params::Decay(second(MOST, decay));
         let mut key = Key::new();
@@ -258,7 +258,7 @@ fn rust_and_lua_are_the_same_at_the_ends_of_every_search() {
 }
 
 #[test]
-fn what_is_out_of_bounds_is_told() {
+fn invalid_parameters_are_rejected() {
     let told = |max: &str, resolution: &str, decay: &str| {
         let error = error("decay", &[("max", max), ("resolution", resolution), ("decay", decay)]);
         (error.field, error.reason)

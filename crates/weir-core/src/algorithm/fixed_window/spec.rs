@@ -48,7 +48,7 @@ fn five_in_a_minute() {
 }
 
 #[test]
-fn what_is_denied_is_charged_where_the_limit_says_so() {
+fn charge_denied_charges_refused_requests() {
     check(
         "fixed_window",
         &[("count", "2"), ("period", "1s"), ("charge_denied", "true")],
@@ -64,7 +64,7 @@ fn what_is_denied_is_charged_where_the_limit_says_so() {
 }
 
 #[test]
-fn what_is_denied_is_counted_up_to_what_a_double_holds() {
+fn charge_denied_saturates_at_two_to_the_52() {
     let params = parse("fixed_window", &[("count", "1"), ("period", "1d"), ("charge_denied", "true")]);
     let ask = Ask { now: 0, cost: MAX_COST, max_wait: None, phase: 0 };
     let mut key = Key::new();
@@ -78,7 +78,7 @@ fn what_is_denied_is_counted_up_to_what_a_double_holds() {
 }
 
 #[test]
-fn none_in_a_unit_lets_nothing_through_but_peeks_and_refunds() {
+fn a_count_of_zero_allows_only_peeks_and_refunds() {
     let params = Params::FixedWindow(FixedWindow::in_unit(0, 60 * S, true));
     let mut key = Key::new();
     assert_eq!(key.ask(&params, 10 * S, 0), pass(0, 0, 0));
@@ -89,6 +89,6 @@ fn none_in_a_unit_lets_nothing_through_but_peeks_and_refunds() {
 }
 
 #[test]
-fn its_window_is_its_period() {
+fn the_window_is_the_period() {
     assert_eq!(parse("fixed_window", &[("count", "5"), ("period", "60s")]).window(), 60 * S);
 }

@@ -35,7 +35,7 @@ fn one_in_two_seconds() {
 }
 
 #[test]
-fn a_rate_that_no_microsecond_divides() {
+fn times_of_indivisible_rates_round_up() {
     check(
         "gcra",
         &[("burst", "2"), ("count", "3"), ("period", "1s")],
@@ -52,7 +52,7 @@ fn a_rate_that_no_microsecond_divides() {
 }
 
 #[test]
-fn its_window_is_the_time_in_which_all_units_come_back() {
+fn the_window_is_the_time_to_refill_all_units() {
     let window = |fields| parse("gcra", fields).window();
     assert_eq!(
         [

@@ -55,7 +55,7 @@ fn three_at_once_then_one_a_second() {
 
 /// 12 in a bucket whose size is now 10: two ticks of 2 make room for one more.
 #[test]
-fn what_was_spent_stays_spent_above_a_lowered_size() {
+fn a_lowered_size_keeps_spent_units() {
     let large = parse("leaky_bucket", &[("size", "20"), ("drip_size", "2"), ("drip_rate", "1s")]);
     let small = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2"), ("drip_rate", "1s")]);
     let mut key = Key::new();
@@ -74,7 +74,7 @@ fn admitted(key: &mut Key, params: &Params, from: Micros, to: Micros) -> usize {
 
 /// A tick moves time by one `drip_rate`, however many units it takes: else 70 would pass where 130 may.
 #[test]
-fn a_tick_moves_time_by_one_drip_rate_whatever_the_drip_size() {
+fn a_tick_advances_by_one_drip_rate_for_any_drip_size() {
     let params = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2")]);
     assert_eq!(admitted(&mut Key::new(), &params, 0, 60 * S), 10 + 2 * 60);
 }
@@ -100,7 +100,7 @@ fn a_tick_drips_once() {
 }
 
 #[test]
-fn the_first_tick_comes_a_whole_drip_rate_after_the_first_unit() {
+fn the_first_tick_is_one_drip_rate_after_the_first_unit() {
     let params = parse("leaky_bucket", &[("size", "2")]);
     let mut key = Key::new();
     assert_eq!(key.ask(&params, 900 * MS, 1), pass(2, 1, S));
@@ -110,7 +110,7 @@ fn the_first_tick_comes_a_whole_drip_rate_after_the_first_unit() {
 }
 
 #[test]
-fn a_factor_reaches_size_and_drip_rate_and_rounds_up() {
+fn a_factor_scales_size_and_drip_rate_rounding_up() {
     let params = parse("leaky_bucket", &[("size", "10"), ("drip_size", "2"), ("drip_rate", "1s")]);
     let scaled = |factor: f64| params.scale(factor).map(|params| params.describe());
     assert_eq!(scaled(2.0).as_deref(), Ok("{ size: 5, drip_size: 2, drip_rate: 2s }"));
@@ -129,7 +129,7 @@ fn a_factor_reaches_size_and_drip_rate_and_rounds_up() {
 
 /// A count that was spent under a limit 2^32 times as generous is forgotten as far as it would take over 35 years.
 #[test]
-fn a_bucket_far_above_its_size_stays_within_what_a_double_holds() {
+fn an_overfull_bucket_stays_within_double_precision() {
     let large = parse("leaky_bucket", &[("size", "4294967296"), ("drip_size", "4294967296"), ("drip_rate", "31d")]);
     let small = parse("leaky_bucket", &[("size", "1"), ("drip_rate", "31d")]);
     let mut key = Key::new();
@@ -140,7 +140,7 @@ fn a_bucket_far_above_its_size_stays_within_what_a_double_holds() {
 }
 
 #[test]
-fn what_is_out_of_bounds_is_told() {
+fn invalid_parameters_are_rejected() {
     let told = |fields: &[(&str, &str)]| {
         let error = error("leaky_bucket", fields);
         (error.field, error.reason)

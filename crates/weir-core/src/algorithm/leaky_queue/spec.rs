@@ -39,7 +39,7 @@ fn delay(example: Example) -> u128 {
 }
 
 #[test]
-fn a_queue_of_five_behind_the_first() {
+fn a_burst_of_five_queues_behind_the_first_request() {
     check(
         "leaky_queue",
         &[("count", "10"), ("period", "1s"), ("burst", "5")],
@@ -66,7 +66,7 @@ fn a_queue_of_five_behind_the_first() {
 }
 
 #[test]
-fn without_delay_nobody_waits_within_the_burst() {
+fn no_request_waits_when_delay_equals_burst() {
     check(
         "leaky_queue",
         &[("count", "10"), ("period", "1s"), ("burst", "5"), ("delay", "5")],
@@ -84,7 +84,7 @@ fn without_delay_nobody_waits_within_the_burst() {
 }
 
 #[test]
-fn those_behind_the_delay_wait() {
+fn requests_beyond_the_delay_wait() {
     check(
         "leaky_queue",
         &[("count", "10"), ("period", "1s"), ("burst", "5"), ("delay", "3")],
@@ -100,7 +100,7 @@ fn those_behind_the_delay_wait() {
 }
 
 #[test]
-fn who_would_have_to_wait_longer_than_he_may_is_refused() {
+fn requests_beyond_the_maximum_wait_are_refused() {
     let limit = &[("count", "10"), ("period", "1s"), ("burst", "5"), ("delay", "1"), ("max_wait", "250ms")];
     check(
         "leaky_queue",
@@ -149,7 +149,7 @@ fn waits_round_up() {
 }
 
 #[test]
-fn a_queue_that_another_limit_filled_is_no_more_than_full() {
+fn a_queue_filled_by_a_larger_limit_is_capped_at_full() {
     let large = parse("leaky_queue", &[("count", "1"), ("period", "1s"), ("burst", "9")]);
     let small = parse("leaky_queue", &[("count", "1"), ("period", "2s"), ("burst", "1"), ("delay", "1")]);
     let mut key = Key::new();
@@ -163,7 +163,7 @@ fn a_queue_that_another_limit_filled_is_no_more_than_full() {
 
 /// Every line of the section on its own, apart from the meter that decides: over exact parts of a microsecond.
 #[test]
-fn it_decides_as_its_formulas_do() {
+fn decisions_match_the_documented_formulas() {
     let limits = [
         parse("leaky_queue", &[("count", "7"), ("period", "1s"), ("burst", "9"), ("delay", "3")]),
         parse("leaky_queue", &[("count", "7"), ("period", "1s"), ("burst", "9"), ("max_wait", "700ms")]),
@@ -198,7 +198,7 @@ fn it_decides_as_its_formulas_do() {
 }
 
 #[test]
-fn bounds_are_named() {
+fn invalid_parameters_are_rejected() {
     let wrong = |burst, delay, max_wait| {
         let limit = [("count", "1"), ("period", "1s"), ("burst", burst), ("delay", delay), ("max_wait", max_wait)];
         error("leaky_queue", &limit)
@@ -213,7 +213,7 @@ fn bounds_are_named() {
 }
 
 #[test]
-fn a_factor_divides_the_delay_too() {
+fn a_factor_also_divides_the_delay() {
     let limit = parse("leaky_queue", &[("count", "10"), ("period", "1s"), ("burst", "5"), ("delay", "3")]);
     assert_eq!(limit.scale(2.0).unwrap().describe(), "{ count: 5, period: 1s, burst: 3, delay: 2 }");
     assert_eq!(limit.scale(1e9).unwrap().describe(), "{ count: 1, period: 1s, burst: 1, delay: 1 }");

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn a_charge_given_back_at_once_leaves_what_was() {
+fn an_immediate_refund_restores_the_previous_decision() {
     for (entry, params) in examples().filter(|(entry, _)| !entry.spec.lends) {
         let mut key = Key { max_wait: Some(0), ..Key::new() };
         let now = 1_790_000_000 * S;
@@ -42,7 +42,7 @@ impl Source for Described {
 }
 
 #[test]
-fn a_description_is_what_a_file_would_write() {
+fn descriptions_parse_back_to_the_same_limit() {
     for (entry, params) in examples() {
         for params in [params.scale(0.5).ok(), params.scale(3.0).ok(), Some(params)].into_iter().flatten() {
             let described = Described::new(&params);
@@ -53,7 +53,7 @@ fn a_description_is_what_a_file_would_write() {
 }
 
 #[test]
-fn a_window_is_a_length_of_time() {
+fn windows_are_within_bounds() {
     for (entry, params) in examples() {
         for params in [params.scale(0.5).ok(), params.scale(3.0).ok(), Some(params)].into_iter().flatten() {
             let window = params.window();
@@ -63,7 +63,7 @@ fn a_window_is_a_length_of_time() {
 }
 
 #[test]
-fn the_examples_are_those_that_others_look_for() {
+fn the_examples_cover_what_other_tests_need() {
     let now = 1_790_000_000 * S;
     let ask = |now: Micros, cost: i64| Ask { now, cost, max_wait: Some(0), phase: 0 };
     for entry in LIST {

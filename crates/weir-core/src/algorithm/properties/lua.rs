@@ -155,7 +155,7 @@ fn defined(line: &str) -> Option<Vec<&str>> {
 }
 
 #[test]
-fn an_error_names_its_file_and_line_and_a_global_is_one() {
+fn lua_errors_name_file_and_line_and_globals_are_errors() {
     let lua = Lua::new();
     lua.load(FORBID_GLOBALS).exec().unwrap();
     let bad = "-- A comment.\nlocal function bad(p)\n  if p then return p.x.y end\n  count = 1\nend\n";
@@ -168,7 +168,7 @@ fn an_error_names_its_file_and_line_and_a_global_is_one() {
 
 /// A store's script is all the files in one, in which Lua allows 200 names.
 #[test]
-fn all_files_are_one_script() {
+fn all_lua_files_load_as_one_script() {
     let files = LUA_PRELUDE.iter().map(|(_, text)| *text).chain(LIST.iter().map(|entry| entry.lua));
     Lua::new().load(files.collect::<String>()).exec().unwrap();
 }

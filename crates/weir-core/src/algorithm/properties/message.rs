@@ -62,7 +62,7 @@ fn a_message_and_a_file_with_the_same_values_make_the_same_limit() {
 }
 
 #[test]
-fn a_missing_field_means_the_same_in_both() {
+fn a_missing_field_means_the_same_in_messages_and_files() {
     for (entry, example) in examples() {
         for field in entry.fields {
             let given = without(example, field);
@@ -76,7 +76,7 @@ fn a_missing_field_means_the_same_in_both() {
 
 /// Else the others would not notice one that is read as its default.
 #[test]
-fn one_example_has_no_field_at_its_default() {
+fn every_algorithm_has_an_example_without_default_values() {
     for entry in list() {
         let sets_all = |example: &Given<'_>| {
             let says = |field: &&str| from_file(entry, &without(example, field)) != from_file(entry, example);

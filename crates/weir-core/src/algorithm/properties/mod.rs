@@ -67,7 +67,7 @@ fn rust_and_lua_agree_at_the_ends_of_every_range() {
 }
 
 #[test]
-fn a_state_is_decoded_from_its_own_numbers_and_no_others() {
+fn encoded_states_round_trip_and_altered_ones_are_rejected() {
     replay(60, 60, Events::ANY, |step, random| {
         let Some(state) = step.next else { return };
         let numbers = state.encode();
@@ -89,7 +89,7 @@ fn a_state_is_decoded_from_its_own_numbers_and_no_others() {
 }
 
 #[test]
-fn numbers_that_no_state_has_are_refused() {
+fn invalid_encoded_states_are_rejected() {
     for entry in LIST {
         assert!(entry.spec.states.iter().any(|(_, good)| !good), "{} says nothing of them", entry.name);
         for (numbers, good) in entry.spec.states {
@@ -100,7 +100,7 @@ fn numbers_that_no_state_has_are_refused() {
 }
 
 #[test]
-fn expiry_is_invisible() {
+fn expired_states_decide_like_unseen_keys() {
     replay(60, 60, Events::ANY, |step, random| {
         if step.next.is_none() && step.may_be_cut() {
             return;
@@ -124,7 +124,7 @@ fn expiry_is_invisible() {
 }
 
 #[test]
-fn a_refusal_charges_nothing_unless_the_limit_says_so() {
+fn a_refusal_charges_nothing_without_charge_denied() {
     replay(60, 60, Events::ANY, |step, _| {
         if step.decision.allowed {
             return;
@@ -153,7 +153,7 @@ fn retry_after_is_exact() {
 }
 
 #[test]
-fn a_cost_of_zero_peeks_by_the_same_inequality() {
+fn a_cost_of_zero_is_a_consistent_peek() {
     replay(60, 60, Events::ANY, |step, _| {
         let peek = step.params.step(step.state, &step.with_cost(0));
         assert_eq!(peek.1, None, "{step:?}");
@@ -188,7 +188,7 @@ fn a_clock_that_steps_back_grants_nothing() {
 }
 
 #[test]
-fn a_changed_limit_is_safe() {
+fn a_changed_limit_is_enforced_with_an_exact_retry() {
     let mut lowered = std::collections::HashSet::new();
     replay(60, 60, Events::ANY, |step, random| {
         let other = &step.others[random.below(step.others.len())];
@@ -238,7 +238,7 @@ fn a_refund_clamps_at_empty() {
 }
 
 #[test]
-fn never_is_what_no_wait_can_make_pass() {
+fn never_means_that_no_wait_makes_the_cost_pass() {
     replay(60, 60, Events::ANY, |step, _| {
         let Step { ask, decision, .. } = step;
         assert_eq!(decision.never, !step.decide(None, ask).allowed, "an unseen key says otherwise: {step:?}");

@@ -54,7 +54,7 @@ fn size(params: &Params) -> [f64; 2] {
 
 /// Where rounding up is a small part of it.
 #[test]
-fn a_factor_divides_what_is_granted_at_once_and_in_the_long_run() {
+fn a_factor_divides_the_burst_and_the_long_run_rate() {
     for (entry, params) in examples() {
         assert_eq!(params.scale(1.0).as_ref(), Ok(&params), "{}", params.describe());
         for factor in [0.25, 0.5, 2.0, 3.0] {

@@ -83,7 +83,7 @@ fn fill(params: &Params, random: &mut Random) -> (State, Micros) {
 }
 
 #[test]
-fn no_state_makes_a_limit_refuse_for_longer_than_it_could_by_itself() {
+fn no_state_prolongs_a_refusal_beyond_the_limits_longest_reset() {
     let mut cut = std::collections::HashSet::new();
     let lies_ahead = |entry: &&'static Entry| !RECORD_WHAT_WAS_SPENT.contains(&entry.name);
     let limits: Vec<_> = LIST

@@ -35,7 +35,7 @@ impl Key {
 }
 
 #[test]
-fn a_refund_takes_back_one_charge_where_it_says_so() {
+fn a_refund_reverses_exactly_one_charge_where_specified() {
     let (mut checked, halves): (HashMap<_, u32>, _) = (HashMap::new(), Halves::new());
     cases(60, |random| {
         for (index, (entry, params)) in examples().enumerate() {

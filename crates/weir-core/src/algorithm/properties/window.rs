@@ -99,7 +99,7 @@ struct Worst {
 
 /// Eighty times as many, by `PROPERTIES_EFFORT=80`, are over 20,000 patterns of every algorithm. `--nocapture` shows the worst.
 #[test]
-fn no_window_has_more_than_the_documented_bound() {
+fn no_window_grants_more_than_the_documented_bound() {
     let mut worst = vec![Worst::default(); examples().count()];
     cases(50, |random| {
         for (index, (entry, params)) in examples().enumerate() {
@@ -132,7 +132,7 @@ fn no_window_has_more_than_the_documented_bound() {
 /// moment of which the first one's key can know, that of a grant. It says nothing where what is lent is dearer after a rest:
 /// there, who was refused has rested less when both come back, and may be granted more for that.
 #[test]
-fn stepping_back_is_never_granted_more_than_standing_still() {
+fn a_clock_stepping_back_grants_no_more_than_a_stopped_one() {
     cases(60, |random| {
         let steady = |spec: &Spec| spec.is_reached || !spec.lends;
         for (index, (_, params)) in examples().enumerate().filter(|(_, (entry, _))| steady(entry.spec)) {

@@ -37,6 +37,6 @@ fn five_in_a_minute() {
 }
 
 #[test]
-fn bounds_are_named() {
+fn invalid_parameters_are_rejected() {
     assert_eq!(error("skeleton", &[("count", "0"), ("period", "1s")]).reason, "count is 1 to 2^32, not 0");
 }

@@ -29,7 +29,7 @@ pub(crate) const SPEC: Spec = Spec {
 const HOURLY: &[(&str, &str)] = &[("count", "3"), ("period", "1h"), ("resolution", "20m")];
 
 #[test]
-fn three_in_any_hour_by_buckets_of_twenty_minutes() {
+fn three_per_hour_in_buckets_of_twenty_minutes() {
     let params = parse("sliding_buckets", HOURLY);
     for start in [0, 497_223 * 3_600 * S] {
         let mut key = Key::new();
@@ -48,7 +48,7 @@ fn three_in_any_hour_by_buckets_of_twenty_minutes() {
 }
 
 #[test]
-fn a_bucket_counts_until_all_of_it_has_left() {
+fn a_bucket_counts_until_it_has_left_the_window_entirely() {
     check(
         "sliding_buckets",
         &[("count", "2"), ("period", "10s"), ("resolution", "4s")],
@@ -77,7 +77,7 @@ fn a_clock_that_steps_back_counts_in_the_newest_bucket() {
 }
 
 #[test]
-fn a_refund_takes_the_newest_first() {
+fn a_refund_removes_the_newest_units_first() {
     check(
         "sliding_buckets",
         &[("count", "9"), ("period", "10s"), ("resolution", "1s")],
@@ -93,7 +93,7 @@ fn a_refund_takes_the_newest_first() {
 }
 
 #[test]
-fn a_count_is_raised_and_lowered_without_forgetting() {
+fn a_changed_count_keeps_recorded_units() {
     let [five, ten, twenty, most] = ["5", "10", "20", "4294967296"].map(|count| {
         let fields = [("count", count), ("period", "10s"), ("resolution", "1s")];
         (find("sliding_buckets").unwrap().parse)(&fields.as_slice(), &Bounds::default()).unwrap()
@@ -108,7 +108,7 @@ fn a_count_is_raised_and_lowered_without_forgetting() {
 }
 
 #[test]
-fn a_mark_of_another_resolution_counts_as_none() {
+fn marks_of_another_resolution_are_ignored() {
     let params = parse("sliding_buckets", HOURLY);
     let far = (1u64 << 52) as f64;
     let state = State::decode("sliding_buckets", &[far, far, 1.0]);
@@ -117,7 +117,7 @@ fn a_mark_of_another_resolution_counts_as_none() {
 }
 
 #[test]
-fn parameters_out_of_bounds_are_named() {
+fn invalid_parameters_are_rejected() {
     let wrong = |count, period, resolution| {
         error("sliding_buckets", &[("count", count), ("period", period), ("resolution", resolution)]).reason
     };

@@ -53,7 +53,7 @@ fn three_in_any_ten_seconds() {
 }
 
 #[test]
-fn hits_of_one_microsecond_are_told_apart() {
+fn hits_in_the_same_microsecond_count_separately() {
     check(
         "sliding_log",
         &[("count", "3"), ("period", "10s")],
@@ -62,7 +62,7 @@ fn hits_of_one_microsecond_are_told_apart() {
 }
 
 #[test]
-fn requests_keep_their_least_interval_whatever_they_cost() {
+fn min_interval_applies_regardless_of_cost() {
     check(
         "sliding_log",
         &[("count", "5"), ("period", "10s"), ("min_interval", "1s")],
@@ -84,7 +84,7 @@ fn requests_keep_their_least_interval_whatever_they_cost() {
 }
 
 #[test]
-fn what_is_denied_is_charged_where_the_limit_says_so() {
+fn charge_denied_charges_refused_requests() {
     check(
         "sliding_log",
         &[("count", "3"), ("period", "10s"), ("charge_denied", "true")],
@@ -103,7 +103,7 @@ fn what_is_denied_is_charged_where_the_limit_says_so() {
 }
 
 #[test]
-fn a_denied_request_begins_the_least_interval_anew() {
+fn a_charged_denial_restarts_the_minimum_interval() {
     check(
         "sliding_log",
         &[("count", "3"), ("period", "10s"), ("min_interval", "1s"), ("charge_denied", "true")],
@@ -117,7 +117,7 @@ fn a_denied_request_begins_the_least_interval_anew() {
 }
 
 #[test]
-fn a_changed_count_forgets_nothing_and_invents_nothing() {
+fn a_changed_count_keeps_recorded_hits() {
     let of_ten = parse("sliding_log", &[("count", "10"), ("period", "10s")]);
     let of_two = parse("sliding_log", &[("count", "2"), ("period", "10s"), ("charge_denied", "true")]);
     let mut key = Key::new();
@@ -147,7 +147,7 @@ fn a_clock_that_steps_back_adds_to_the_newest_hit() {
 }
 
 #[test]
-fn ten_thousand_hits_are_one_number_each() {
+fn ten_thousand_hits_are_stored_as_one_number_each() {
     let params = parse("sliding_log", &[("count", "10000"), ("period", "366d"), ("charge_denied", "true")]);
     let (most, every) = (MAX_COUNT as i64, 3_162_240_000);
     let mut key = Key::new();
@@ -167,7 +167,7 @@ fn ten_thousand_hits_are_one_number_each() {
 }
 
 #[test]
-fn parameters_out_of_bounds_are_named() {
+fn invalid_parameters_are_rejected() {
     let wrong = |count, period, interval| {
         error("sliding_log", &[("count", count), ("period", period), ("min_interval", interval)]).reason
     };

@@ -44,7 +44,7 @@ fn windows(start: Micros, before: u32, used: u32) -> Option<State> {
 }
 
 #[test]
-fn the_window_before_is_weighed_by_what_of_it_is_in_view() {
+fn the_previous_window_is_weighted_by_its_overlap() {
     let params = parse("sliding_window", &[("count", "100"), ("period", "60s")]);
     let at = |seconds: Micros| 60 * S + seconds * S;
     let mut key = Key { state: windows(60 * S, 100, 40), ..Key::new() };
@@ -60,7 +60,7 @@ fn the_window_before_is_weighed_by_what_of_it_is_in_view() {
 }
 
 #[test]
-fn where_this_window_has_no_room_the_next_one_decides() {
+fn retry_after_can_fall_in_the_next_window() {
     let params = parse("sliding_window", &[("count", "10"), ("period", "10s")]);
     let mut key = Key::new();
     assert_eq!(key.ask(&params, 3 * S, 10), pass(10, 0, 17 * S));
@@ -76,7 +76,7 @@ fn where_this_window_has_no_room_the_next_one_decides() {
 }
 
 #[test]
-fn what_was_spent_stays_spent_above_a_lowered_count() {
+fn a_lowered_count_keeps_spent_units() {
     let large = parse("sliding_window", &[("count", "100"), ("period", "60s")]);
     let small = parse("sliding_window", &[("count", "10"), ("period", "60s")]);
     let mut key = Key::new();
@@ -89,7 +89,7 @@ fn what_was_spent_stays_spent_above_a_lowered_count() {
 
 /// The worst there is: 2 * count - 1 within less than one period.
 #[test]
-fn almost_twice_the_count_passes_around_an_edge() {
+fn almost_twice_the_count_passes_around_a_window_boundary() {
     let fields: &[(&str, &str)] = &[("count", "10"), ("period", "10s")];
     let params = parse("sliding_window", fields);
     let (mut key, from) = (Key::new(), 10 * S - 1);
@@ -103,7 +103,7 @@ fn almost_twice_the_count_passes_around_an_edge() {
 
 /// Where the weight is nearest to a whole number, `before * (period - e)` passes 2^53, and its rounding would show.
 #[test]
-fn weights_are_exact_where_products_pass_what_a_double_holds() {
+fn weights_are_exact_beyond_double_precision() {
     let (params, period) = (parse("sliding_window", &[("count", "67108864"), ("period", "366d")]), 366 * DAY);
     let mut key = Key::new();
     for (before, left, weight) in [(43_687_608, 7_905_600 * S, 10_921_902), (20_917_676, period, 20_917_676)] {
@@ -126,7 +126,7 @@ fn weights_are_exact_where_products_pass_what_a_double_holds() {
 }
 
 #[test]
-fn what_is_out_of_bounds_is_told() {
+fn invalid_parameters_are_rejected() {
     let told = |fields: &[(&str, &str)]| error("sliding_window", fields).reason;
     assert_eq!(told(&[("count", "0"), ("period", "1s")]), "count is 1 to 2^26, not 0");
     assert_eq!(told(&[("count", "67108865"), ("period", "1s")]), "count is 1 to 2^26, not 67108865");

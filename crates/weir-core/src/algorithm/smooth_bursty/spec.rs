@@ -33,7 +33,7 @@ fn max_burst(example: Example) -> u128 {
 
 /// Each caller sleeps its wait, so that it asks for the next one when this one may start.
 #[test]
-fn each_pays_for_the_one_before() {
+fn each_request_waits_for_the_debt_of_the_previous_one() {
     check_waiting(
         "smooth_bursty",
         &[("count", "5"), ("period", "1s")],
@@ -49,7 +49,7 @@ fn each_pays_for_the_one_before() {
 }
 
 #[test]
-fn who_does_not_wait_is_refused_until_the_debt_is_paid() {
+fn non_waiting_requests_are_refused_until_the_debt_is_paid() {
     check(
         "smooth_bursty",
         &[("count", "5"), ("period", "1s")],
@@ -69,7 +69,7 @@ fn who_does_not_wait_is_refused_until_the_debt_is_paid() {
 }
 
 #[test]
-fn a_limit_waits_no_longer_than_it_says() {
+fn the_max_wait_of_the_limit_caps_the_wait() {
     let limit = &[("count", "5"), ("period", "1s"), ("max_burst", "2s"), ("max_wait", "500ms")];
     check_waiting(
         "smooth_bursty",
@@ -91,7 +91,7 @@ fn a_limit_waits_no_longer_than_it_says() {
 
 /// Less than a permit can be stored, and one more passes: the first of a burst never pays.
 #[test]
-fn a_store_that_holds_no_whole_permit() {
+fn a_store_below_one_permit_still_admits_one() {
     check(
         "smooth_bursty",
         &[("count", "1"), ("period", "3s")],
@@ -105,7 +105,7 @@ fn a_store_that_holds_no_whole_permit() {
 }
 
 #[test]
-fn times_that_are_no_whole_microseconds_round_up() {
+fn fractional_microseconds_round_up() {
     check(
         "smooth_bursty",
         &[("count", "3"), ("period", "1s")],
@@ -136,7 +136,7 @@ fn a_cost_that_takes_over_35_years_never_passes() {
 }
 
 #[test]
-fn a_changed_limit_keeps_what_was_spent() {
+fn a_changed_limit_keeps_spent_permits() {
     let large = parse("smooth_bursty", &[("count", "5"), ("period", "1s"), ("max_burst", "4s")]);
     let small = parse("smooth_bursty", &[("count", "1"), ("period", "1s"), ("max_burst", "2s")]);
     let mut key = Key::new();
@@ -154,7 +154,7 @@ fn a_changed_limit_keeps_what_was_spent() {
 
 /// The window that the documentation calls the worst: a full store, what comes back, and a large request on top.
 #[test]
-fn the_worst_window_is_as_bad_as_it_says() {
+fn the_worst_window_matches_its_documented_bound() {
     let params = parse("smooth_bursty", &[("count", "5"), ("period", "1s")]);
     let mut key = Key::new();
     for (at, cost) in [(0, 5), (0, 5), (S, 9)] {
@@ -164,7 +164,7 @@ fn the_worst_window_is_as_bad_as_it_says() {
 }
 
 #[test]
-fn bounds_are_named() {
+fn invalid_parameters_are_rejected() {
     let new = |count, period, max_burst| {
         let limit = [("count", count), ("period", period), ("max_burst", max_burst)];
         (find("smooth_bursty").unwrap().parse)(&limit.as_slice(), &Bounds::default())

@@ -37,7 +37,7 @@ fn three_at_once_then_one_in_two_seconds() {
 }
 
 #[test]
-fn a_raised_capacity_frees_the_difference_at_once_and_a_lowered_one_is_used_up() {
+fn a_changed_capacity_applies_at_once() {
     let small = parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]);
     let large = parse("token_bucket", &[("capacity", "10"), ("count", "1"), ("period", "2s")]);
     let mut key = Key::new();
@@ -49,6 +49,6 @@ fn a_raised_capacity_frees_the_difference_at_once_and_a_lowered_one_is_used_up()
 }
 
 #[test]
-fn its_window_is_the_time_in_which_it_fills() {
+fn the_window_is_the_time_to_fill_the_bucket() {
     assert_eq!(parse("token_bucket", &[("capacity", "3"), ("count", "1"), ("period", "2s")]).window(), 6 * S);
 }

@@ -48,7 +48,7 @@ fn waits(key: &mut Key, params: &Params, now: &mut Micros, callers: usize) -> Ve
 
 /// Guava's own tests: cold, then warm; cold again after a long rest, still warm after a shorter one.
 #[test]
-fn a_rest_cools_down() {
+fn idle_time_cools_the_limit_down() {
     let factor_ten: &[_] = &[("count", "5"), ("period", "1s"), ("warm_up", "4s"), ("cold_factor", "10")];
     for (fields, cold, warm, short_rest) in [
         (HALF_SECOND, vec![0, 138, 113, 88, 63, 50, 50, 50], 50, 2 * S),
@@ -67,7 +67,7 @@ fn a_rest_cools_down() {
 }
 
 #[test]
-fn two_a_second_over_four_seconds() {
+fn two_per_second_with_a_warm_up_of_four_seconds() {
     check_waiting(
         "warming_up",
         HALF_SECOND,
@@ -90,7 +90,7 @@ fn two_a_second_over_four_seconds() {
 }
 
 #[test]
-fn a_request_larger_than_the_store_is_paid_by_the_next() {
+fn a_request_larger_than_the_store_delays_the_next() {
     check(
         "warming_up",
         HALF_SECOND,
@@ -104,7 +104,7 @@ fn a_request_larger_than_the_store_is_paid_by_the_next() {
 }
 
 #[test]
-fn a_refund_pays_what_is_owed_and_then_fills_the_store() {
+fn a_refund_pays_the_debt_before_filling_the_store() {
     check(
         "warming_up",
         HALF_SECOND,
@@ -119,7 +119,7 @@ fn a_refund_pays_what_is_owed_and_then_fills_the_store() {
 }
 
 #[test]
-fn what_takes_over_two_to_the_fifty_is_never_served() {
+fn a_cost_beyond_two_to_the_50_microseconds_never_passes() {
     // Half of 2^50 us in a unit, and a store of much less than one.
     let fields: &[_] = &[("count", "1"), ("period", "366d"), ("warm_up", "1us"), ("max_wait", "1d")];
     check("warming_up", fields, &[(0, 35, pass(1, 0, 35 * 366 * DAY + 2)), (0, 36, never(1, 0, 35 * 366 * DAY + 2))]);
@@ -127,7 +127,7 @@ fn what_takes_over_two_to_the_fifty_is_never_served() {
 }
 
 #[test]
-fn rates_that_no_microsecond_divides_store_whole_units_and_do_not_drift() {
+fn indivisible_rates_do_not_drift() {
     let params = parse("warming_up", &[("count", "3"), ("period", "1s"), ("warm_up", "10s")]);
     let mut key = Key { max_wait: Some(DAY), ..Key::new() };
     assert_eq!(key.ask(&params, 0, 0), pass(30, 30, 0));
@@ -143,7 +143,7 @@ fn rates_that_no_microsecond_divides_store_whole_units_and_do_not_drift() {
 }
 
 #[test]
-fn a_changed_cold_factor_keeps_what_is_missing_and_what_is_owed() {
+fn a_changed_cold_factor_keeps_spent_units_and_debt() {
     let slow = parse("warming_up", &[("count", "2"), ("period", "1s"), ("warm_up", "4s"), ("cold_factor", "7")]);
     let usual = parse("warming_up", HALF_SECOND);
     assert_eq!(slow.time_base(), usual.time_base());
@@ -155,7 +155,7 @@ fn a_changed_cold_factor_keeps_what_is_missing_and_what_is_owed() {
 }
 
 #[test]
-fn a_state_larger_than_the_store_is_read_as_all_of_it() {
+fn a_state_larger_than_the_store_is_capped() {
     let params = parse("warming_up", HALF_SECOND);
     let state = State::decode("warming_up", &[1e6, 0.5, 4e9]);
     let mut key = Key { state, ..Key::new() };
@@ -165,7 +165,7 @@ fn a_state_larger_than_the_store_is_read_as_all_of_it() {
 }
 
 #[test]
-fn parameters_out_of_bounds_are_named() {
+fn invalid_parameters_are_rejected() {
     let new = |count, period, warm_up, cold_factor, max_wait| {
         let fields = Fields { count, period, warm_up, cold_factor, max_wait };
         let made = checked::<WarmingUp>(fields, &Bounds::default()).map(Params::WarmingUp);

@@ -40,7 +40,7 @@ fn siblings(random: &mut Random) -> Vec<Written> {
 }
 
 #[test]
-fn limits_of_one_place_have_counts_of_their_own_whatever_their_order() {
+fn sibling_limits_have_distinct_idents_in_any_order() {
     cases(2_000, |random| {
         let mut random = random.clone();
         let mut written = siblings(&mut random);
@@ -61,7 +61,7 @@ fn limits_of_one_place_have_counts_of_their_own_whatever_their_order() {
 }
 
 #[test]
-fn what_goes_moves_no_count_but_that_of_the_next_in_its_place() {
+fn removing_a_limit_moves_only_the_count_of_its_successor() {
     let mut kept = 0;
     cases(2_000, |random| {
         let mut random = random.clone();
@@ -86,7 +86,7 @@ fn what_goes_moves_no_count_but_that_of_the_next_in_its_place() {
 }
 
 #[test]
-fn a_limit_without_others_of_its_kind_is_told_by_no_parameter_but_its_time_base() {
+fn a_single_limit_is_identified_by_algorithm_and_time_base() {
     for entry in LIST {
         let parse = |fields: &&[(&str, &str)]| (None, false, (entry.parse)(fields, &Bounds::default()).unwrap());
         let all: Vec<Written> = entry.examples.iter().map(parse).collect();
@@ -97,7 +97,7 @@ fn a_limit_without_others_of_its_kind_is_told_by_no_parameter_but_its_time_base(
 }
 
 #[test]
-fn the_longest_period_that_refuses_comes_first() {
+fn the_longest_enforced_period_is_numbered_first() {
     let parse = |name: &str, fields: &[(&str, &str)]| {
         (LIST.iter().find(|entry| entry.name == name).unwrap().parse)(&fields, &Bounds::default()).unwrap()
     };

@@ -72,7 +72,7 @@ fn replay(back: bool, mut each: impl FnMut(&Call<'_>, &mut Random, usize) -> Dec
 }
 
 #[test]
-fn decisions_and_states_are_those_of_the_model() {
+fn decisions_and_states_match_the_model() {
     let mut memory = Memory::new();
     let mut store = Store::new(usize::MAX);
     replay(true, |Call { plan, request, .. }, _, number| {
@@ -91,7 +91,7 @@ fn decisions_and_states_are_those_of_the_model() {
 
 /// A store that forgets a state when the step said that it ends gives the answers of one that never forgets.
 #[test]
-fn what_is_put_says_when_it_expires() {
+fn dropping_states_at_their_expiry_changes_no_decision() {
     let mut memory = Memory::new();
     let mut store = Store::new(usize::MAX);
     replay(false, |Call { plan, request, .. }, _, number| {
@@ -108,7 +108,7 @@ fn what_is_put_says_when_it_expires() {
 }
 
 #[test]
-fn without_room_nothing_passes_uncounted_and_nothing_is_half_charged() {
+fn a_full_store_passes_nothing_uncounted_or_half_charged() {
     let (mut store, mut room) = (Store::new(0), 0);
     replay(true, |Call { plan, request, .. }, random, number| {
         if number == 0 {
@@ -140,7 +140,7 @@ fn without_room_nothing_passes_uncounted_and_nothing_is_half_charged() {
 /// A store that lets pass what it cannot remember answers as if it could; only duplicates under independent, which see what the
 /// one before them charged, see nothing of it. What it does remember is true.
 #[test]
-fn a_store_that_lets_pass_without_room_answers_as_one_with_room() {
+fn a_full_store_with_allow_decides_like_an_unbounded_one() {
     let (mut store, mut room, mut forgot) = (Store::new(0), 0, 0);
     replay(true, |Call { plan, request, .. }, random, number| {
         if number == 0 {
@@ -168,7 +168,7 @@ fn a_store_that_lets_pass_without_room_answers_as_one_with_room() {
 /// passes may charge what others deny, as it may be used up when they are ready; and no level may give back while
 /// another one takes, as its answer is then that without the refund.
 #[test]
-fn a_refused_request_passes_exactly_when_it_was_told_to_come_back() {
+fn a_refused_request_passes_exactly_at_its_retry_after() {
     let mut store = Store::new(usize::MAX);
     let mut checked = 0;
     replay(true, |call, _, number| {
@@ -204,7 +204,7 @@ fn a_refused_request_passes_exactly_when_it_was_told_to_come_back() {
 }
 
 #[test]
-fn a_phase_is_the_key_s_own_and_the_same_in_every_run() {
+fn per_key_phases_differ_by_key_and_are_stable() {
     let phase = |user: &str, fields: &[(&str, &str)]| {
         let params = (find("fixed_window").unwrap().parse)(&fields, &Bounds::default()).unwrap();
         let limit = Limit::new(Origin::Policy, None, "user/*", 0, false, params);
@@ -219,7 +219,7 @@ fn a_phase_is_the_key_s_own_and_the_same_in_every_run() {
 }
 
 #[test]
-fn duplicates_among_many_levels_are_found_as_among_few() {
+fn duplicates_are_found_among_many_levels() {
     let gcra = find("gcra").unwrap();
     let params = (gcra.parse)(&gcra.examples[0], &Bounds::default()).unwrap();
     let limits = [0, 1].map(|ordinal| Limit::new(Origin::Policy, None, "*", ordinal, false, params.clone()));

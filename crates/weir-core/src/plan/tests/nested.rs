@@ -74,7 +74,7 @@ const FIRST_SIX: [[Row; 3]; 6] = [
 ];
 
 #[test]
-fn independent_levels_give_the_printed_table() {
+fn independent_charging_matches_the_published_table() {
     let mut table = FIRST_SIX.to_vec();
     for k in 0..9 {
         let reset = 13 + 2 * k;
@@ -88,7 +88,7 @@ fn independent_levels_give_the_printed_table() {
 }
 
 #[test]
-fn all_or_nothing_leaves_the_user_the_rest() {
+fn all_or_nothing_charges_no_level_on_a_refusal() {
     let mut table = FIRST_SIX.to_vec();
     table.resize(101, [[0, 16, 10, -1, 11], [1, 6, 0, 1, 8], [1, 6, 0, 1, 11]]);
     for (number, (ours, printed)) in calls(Charge::AllOrNothing).iter().zip(&table).enumerate() {

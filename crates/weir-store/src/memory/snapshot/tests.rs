@@ -93,7 +93,7 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn a_store_and_the_one_loaded_from_its_snapshot_decide_alike() {
+fn a_store_loaded_from_a_snapshot_decides_like_the_original() {
     let (_dir, path) = place();
     cases(300, |seed| {
         let mut random = seed.clone();
@@ -143,7 +143,7 @@ fn ask_key(store: &Store, limit: &Limit, key: &Key, cost: i64) -> u64 {
 }
 
 #[test]
-fn what_has_expired_stays_behind_and_what_does_not_fit_is_counted() {
+fn expired_states_are_skipped_and_excess_states_are_counted() {
     let (_dir, path) = place();
     let (first, limit) = filled(1_000);
     for (max_keys, now, expired, left_out) in
@@ -162,7 +162,7 @@ fn what_has_expired_stays_behind_and_what_does_not_fit_is_counted() {
 }
 
 #[test]
-fn of_two_states_with_one_name_the_one_that_expires_later_counts() {
+fn of_duplicate_states_the_later_expiry_is_kept() {
     let (_dir, path) = place();
     let (first, limit) = filled(1);
     let (earlier, later) = (path.with_extension("earlier"), path.with_extension("later"));
@@ -179,7 +179,7 @@ fn of_two_states_with_one_name_the_one_that_expires_later_counts() {
 }
 
 #[test]
-fn a_state_that_stays_is_written_whatever_comes_and_goes() {
+fn stable_states_are_saved_despite_concurrent_changes() {
     const STABLE: usize = 5_000;
     let (_dir, path) = place();
     let (first, limit) = filled(0);
@@ -239,7 +239,7 @@ fn first_state(content: &[u8]) -> usize {
 }
 
 #[test]
-fn a_file_with_any_byte_changed_or_missing_is_refused() {
+fn damaged_or_truncated_files_are_rejected() {
     let (_dir, path) = place();
     save(&filled(3).0, &path).unwrap();
     let whole = fs::read(&path).unwrap();
@@ -258,7 +258,7 @@ fn a_file_with_any_byte_changed_or_missing_is_refused() {
 }
 
 #[test]
-fn what_is_no_snapshot_of_this_version_is_refused_by_its_kind() {
+fn foreign_or_newer_files_are_rejected_with_a_reason() {
     let (_dir, path) = place();
     assert!(Snapshot::open(&path).unwrap().is_none());
     fs::write(&path, "schema: { user: {} }").unwrap();
@@ -314,7 +314,7 @@ fn what_is_no_snapshot_of_this_version_is_refused_by_its_kind() {
 }
 
 #[test]
-fn the_file_is_its_owner_s_and_never_half_there() {
+fn the_file_is_private_and_written_atomically() {
     use std::os::unix::fs::PermissionsExt;
     let (dir, path) = place();
     let (first, _) = filled(10);
@@ -332,7 +332,7 @@ fn the_file_is_its_owner_s_and_never_half_there() {
 }
 
 #[test]
-fn the_clock_goes_on_where_the_snapshot_s_stood() {
+fn the_clock_resumes_at_the_time_of_the_snapshot() {
     let ahead = MAX_MOMENT - DAY;
     assert!(weir_core::domain::Clock::now(&SystemClock::resuming_at(ahead)) >= ahead);
     let wall = weir_core::domain::Clock::now(&SystemClock::new());
@@ -341,7 +341,7 @@ fn the_clock_goes_on_where_the_snapshot_s_stood() {
 }
 
 #[test]
-fn a_path_is_locked_and_what_a_killed_writer_left_is_removed() {
+fn the_path_is_locked_and_stale_temporary_files_are_removed() {
     let (dir, path) = place();
     let names = || {
         let mut names: Vec<_> =

@@ -10,7 +10,7 @@ fn later() -> Instant {
 }
 
 #[tokio::test]
-async fn those_whom_nobody_waits_for_make_room() {
+async fn abandoned_requests_free_their_place_in_the_queue() {
     let queue = Queue::new(2);
     let first = queue.push(Part::default(), later(), false).unwrap();
     let second = queue.push(Part::default(), later(), false).unwrap();
@@ -25,7 +25,7 @@ async fn those_whom_nobody_waits_for_make_room() {
 }
 
 #[tokio::test]
-async fn whose_time_is_up_is_told_and_not_sent() {
+async fn expired_requests_fail_without_being_sent() {
     let queue = Queue::new(2);
     let late = queue.push(Part::default(), Instant::now(), false).unwrap();
     let in_time = queue.push(Part::default(), later(), true).unwrap();
@@ -35,7 +35,7 @@ async fn whose_time_is_up_is_told_and_not_sent() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_when_the_time_is_up_is_given() {
+async fn an_answer_received_at_the_deadline_is_returned() {
     let queue = Queue::new(2);
     let late = queue.push(Part::default(), Instant::now(), false).unwrap();
     let in_time = queue.push(Part::default(), later(), false).unwrap();
@@ -53,7 +53,7 @@ async fn submit(queue: &Arc<Queue>, parts: usize, work: u32, deadline: Instant) 
 }
 
 #[tokio::test]
-async fn a_round_trip_is_bounded_by_its_work_and_submitters_take_turns() {
+async fn round_trips_are_bounded_by_work_and_fair_to_submitters() {
     let queue = Arc::new(Queue::new(10_000));
     let heavy = submit(&queue, 1_000, 16, later()).await;
     let light = submit(&queue, 1, 2, later()).await;
@@ -77,7 +77,7 @@ async fn call(queue: &Arc<Queue>, connection: u64, work: u32) -> Pending {
 }
 
 #[tokio::test]
-async fn parts_that_fill_round_trips_leave_others_their_turn() {
+async fn large_parts_do_not_starve_other_submitters() {
     let queue = Arc::new(Queue::new(10_000));
     let mut waiting = Vec::new();
     for _ in 0..3 {
@@ -95,7 +95,7 @@ async fn parts_that_fill_round_trips_leave_others_their_turn() {
 }
 
 #[tokio::test]
-async fn the_calls_of_one_connection_share_its_turns() {
+async fn the_calls_of_one_connection_count_as_one_submitter() {
     let queue = Arc::new(Queue::new(10_000));
     let mut calls = Vec::new();
     for _ in 0..1_000 {
@@ -116,7 +116,7 @@ async fn the_calls_of_one_connection_share_its_turns() {
 }
 
 #[tokio::test]
-async fn what_others_went_before_is_shed_and_what_the_server_kept_waiting_is_late() {
+async fn overtaken_requests_are_shed_and_stalled_ones_are_late() {
     let queue = Arc::new(Queue::new(10_000));
     let mut heavy = submit(&queue, 200, 16, later()).await;
     let taken = queue.take(1_024, ROUND_TRIP);
@@ -129,7 +129,7 @@ async fn what_others_went_before_is_shed_and_what_the_server_kept_waiting_is_lat
 }
 
 #[tokio::test]
-async fn what_others_went_before_is_not_sent_too_late_for_its_answer() {
+async fn overtaken_requests_are_shed_when_too_late_to_be_answered() {
     let queue = Arc::new(Queue::new(10_000));
     let mut heavy = submit(&queue, 200, 16, later()).await;
     let longer = 2 * later().duration_since(Instant::now());
@@ -140,7 +140,7 @@ async fn what_others_went_before_is_not_sent_too_late_for_its_answer() {
 }
 
 #[tokio::test]
-async fn a_full_queue_is_shared_by_its_submitters() {
+async fn a_full_queue_is_shared_fairly_by_its_submitters() {
     let queue = Arc::new(Queue::new(8));
     let many = submit(&queue, 20, 1, later()).await;
     assert_eq!(many.iter().filter(|pushed| pushed.is_ok()).count(), 8);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_half_of_all_must_agree() {
+    fn a_majority_of_all_sentinels_must_agree() {
         for (ports, named) in [
             (&[1][..], 1),
             (&[1, 2], 0),
