@@ -63,6 +63,10 @@ fn config_check_prints_the_effective_settings_or_the_error() {
         ("limits: nowhere.yaml", "nowhere.yaml".to_owned()),
         ("auth: { file: nowhere.yaml }", format!("{}auth.file: {}", at("1:15"), path("nowhere.yaml"))),
         (
+            "store: { snapshot: { path: nowhere/w.snapshot } }",
+            format!("{}the snapshot {} cannot be written: No such file", at("1:28"), path("nowhere/w.snapshot")),
+        ),
+        (
             "http: { tls: { cert: nowhere.pem, key: nowhere.pem } }",
             format!("{}http.tls: {}: No such file", at("1:9"), path("nowhere.pem")),
         ),
