@@ -36,7 +36,7 @@ use snapshots::{Snapshots, open_store};
 
 use crate::{
     admin::Admin,
-    config::Settings,
+    config::{ResetRule, Settings},
     explorer::Explorer,
     limiter::Limiter,
     telemetry::{HotKeys, Metrics},
@@ -115,7 +115,9 @@ impl App {
         let drain = Drain::default();
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
-        let service = CheckService::new(Arc::clone(&limiter), settings.bounds()).observed(observer.is_some());
+        let service = CheckService::new(Arc::clone(&limiter), settings.bounds())
+            .observed(observer.is_some())
+            .reset_needs_client(settings.reset == ResetRule::Authenticated);
         let [grpc_meter, http_meter] = ["grpc", "http"].map(|name| ListenerMeter::new(metrics.registry(), name));
         let with_permits = |setting: usize, meter: &ListenerMeter| {
             service.clone().within(permits(setting, limiter.store().shared().is_some(), meter))

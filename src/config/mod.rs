@@ -39,6 +39,8 @@ pub struct Settings {
     pub limits_require_end_marker: bool,
     /// Whether requests may bring limits of their own, where their domain's policy does not say.
     pub limit_spec: LimitSpecRule,
+    /// Who may reset keys.
+    pub reset: ResetRule,
     /// Longest period of a limit.
     pub max_period: Time,
     /// The gRPC port.
@@ -69,6 +71,7 @@ impl Default for Settings {
             limits_poll: Time(500_000),
             limits_require_end_marker: false,
             limit_spec: LimitSpecRule::default(),
+            reset: ResetRule::default(),
             max_period: Time(Bounds::default().max_period),
             grpc: GrpcSettings::default(),
             http: HttpSettings::default(),
@@ -92,6 +95,17 @@ pub enum LimitSpecRule {
     Allow,
     /// The request is rejected.
     Deny,
+}
+
+/// Who may reset keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResetRule {
+    /// With authentication enabled clients with the role `reset`, else every client.
+    #[default]
+    Allow,
+    /// Authenticated clients with that role only.
+    Authenticated,
 }
 
 /// Why there are no settings.

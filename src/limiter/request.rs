@@ -68,6 +68,9 @@ pub enum CheckError {
     /// Requests of the domain may not bring limits of their own.
     #[error("limit_spec is denied in the domain `{0}`: the limits of the policy apply")]
     SpecDenied(String),
+    /// The client is not authenticated, and resets need that.
+    #[error("only authenticated clients may reset keys (setting `reset`)")]
+    ResetDenied,
     /// The store has no answer.
     #[error("the store failed")]
     Store(#[from] StoreError),

@@ -27,6 +27,7 @@ pub struct CheckService<S> {
     bounds: Bounds,
     permits: ConcurrencyLimit,
     is_observed: bool,
+    reset_needs_client: bool,
 }
 
 /// The answer to a check, as its surface encodes it. A batch awaits it as it is; for the others there is
@@ -55,14 +56,22 @@ impl<'a, T> IntoFuture for Checked<'a, T> {
 impl<S> Clone for CheckService<S> {
     fn clone(&self) -> Self {
         let (limiter, permits) = (Arc::clone(&self.limiter), self.permits.clone());
-        Self { limiter, permits, bounds: self.bounds, is_observed: self.is_observed }
+        let Self { bounds, is_observed, reset_needs_client, .. } = *self;
+        Self { limiter, permits, bounds, is_observed, reset_needs_client }
     }
 }
 
 impl<S: Store> CheckService<S> {
     /// A service over `limiter`; limits that clients bring along stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
-        Self { limiter, bounds, permits: ConcurrencyLimit::unbounded(), is_observed: false }
+        let permits = ConcurrencyLimit::unbounded();
+        Self { limiter, bounds, permits, is_observed: false, reset_needs_client: false }
+    }
+
+    /// The same service, which with `needs_client` rejects resets of clients that are not authenticated.
+    #[must_use]
+    pub fn reset_needs_client(self, needs_client: bool) -> Self {
+        Self { reset_needs_client: needs_client, ..self }
     }
 
     /// The same service, whose decisions take one of these permits while they wait for the store.
@@ -177,12 +186,15 @@ impl<S: Store> CheckService<S> {
     /// Forgets a key for `actor`, with `subtree` all below it too.
     ///
     /// # Errors
-    /// [`Rejected`] when the store cannot tell, and where too many wait.
+    /// [`Rejected`] if the client may not, if the store cannot tell, and if too many checks wait.
     pub async fn reset(&self, request: &Request<'_>, subtree: bool, actor: &Actor) -> Result<ResetDone, Rejected> {
         if self.is_observed {
             let handle = self.limiter.policy_handle();
             let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
             request::summarize(|summary| summary.domain = Some(domain.into()));
+        }
+        if self.reset_needs_client && actor.client.is_none() {
+            return Err(CheckError::ResetDenied.into());
         }
         let _permit = self.permit()?;
         let done = self.limiter.reset(request, subtree).await.map_err(Rejected::from);

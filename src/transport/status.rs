@@ -48,6 +48,7 @@ impl From<CheckError> for Rejected {
             CheckError::SpecDenied(_) => {
                 Self { field: "limit_spec".to_owned(), ..Self::new(Code::PermissionDenied, message) }
             }
+            CheckError::ResetDenied => Self::new(Code::PermissionDenied, message),
             CheckError::Store(cause) => {
                 // The store warns and counts by itself, without a line for every request.
                 debug!(

@@ -210,3 +210,18 @@ fn the_token_command_prints_a_valid_credentials_entry() {
         assert_eq!(run(args).code, 2, "{args:?}");
     }
 }
+
+#[tokio::test]
+async fn resets_may_need_authentication() {
+    let without = Setup::new().policy(POLICY).env("WEIR_RESET", "authenticated").start();
+    let mut client = without.client().await;
+    client.check(check(&["user", "alex"])).await.expect("checks need no authentication");
+    let reset = || ResetRequest { key: vec!["user".to_owned(), "alex".to_owned()], ..ResetRequest::default() };
+    let rejected = client.reset(reset()).await.expect_err("nobody is authenticated");
+    assert_eq!(rejected.code(), tonic::Code::PermissionDenied);
+    assert_eq!(rejected.message(), "only authenticated clients may reset keys (setting `reset`)");
+    let operator = token();
+    let callers = ["callers:\n", &caller("ops", "reset", &operator, "")].concat();
+    let with = Setup::new().policy(POLICY).callers(&callers).env("WEIR_RESET", "authenticated").start();
+    with.client().await.reset(by(Some(&operator.token), reset())).await.expect("done");
+}
