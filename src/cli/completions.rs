@@ -9,8 +9,8 @@ use super::{Cli, CommandResult, out::Out};
 
 /// Print the completion script of a shell
 ///
-/// Bash: source <(weir completions bash). Zsh: weir completions zsh >"${fpath[1]}/_weir". Fish: weir completions fish
-/// >~/.config/fish/completions/weir.fish.
+/// Bash: `source <(weir completions bash)`. Zsh: `weir completions zsh >"${fpath[1]}/_weir"`. Fish: `weir completions
+/// fish >~/.config/fish/completions/weir.fish`.
 #[derive(Args)]
 pub struct Completions {
     /// The shell
