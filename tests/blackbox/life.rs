@@ -177,6 +177,21 @@ fn the_first_call_of_a_delayed_connection_is_served_during_shutdown() {
     assert!(server.told(CUT).is_empty());
 }
 
+#[test]
+fn a_call_that_crosses_the_last_goaway_does_not_break_the_connection() {
+    let server = Setup::new().policy(POLICY).env("WEIR_GRPC__MAX_CONNECTION_AGE", "100ms").start();
+    let mut client = Raw::connect(&server.grpc, 65_535).expect("a connection");
+    client.ask("/weir.v1.RateLimiter/Check", &check(&["user", "alex"])).expect("a call");
+    client.drained().expect("a graceful close");
+    // The second write fails if the first has met a closed socket.
+    for _ in 0..2 {
+        client.ask("/weir.v1.RateLimiter/Check", &check(&["user", "alex"])).expect("still open");
+    }
+    drop(client);
+    server.wait_for_metric("weir_connections{listener=\"grpc\"}", 0.0);
+    assert_eq!(server.metric("weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}"), 1.0);
+}
+
 // The clients need a thread to hang up on while this one waits for the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn health_and_reflection_streams_end_at_shutdown() {

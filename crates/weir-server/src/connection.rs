@@ -26,6 +26,7 @@ use crate::{
     connected::Connected,
     drain::Drain,
     lifetime::{CloseReason, FIRST_REQUEST_TIMEOUT, Lifetime, Requests},
+    linger::Linger,
     metrics::ListenerMeter,
     seats::Seat,
     server::{ConnectionSettings, Serve},
@@ -36,12 +37,12 @@ use crate::{
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Grace period of a connection after GOAWAY.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection that has not requests yet is left open when the service ends: its first call may be on its way from a
+/// How long a connection without a request is left open when the service ends: its first call may be on its way from a
 /// client that was held up, and a client cannot tell that what it sent to a connection that closes was not carried out.
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may let a write wait that its socket has no room for.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a silent HTTP/2 connection is requests whether it lives, and how long it may take to say so.
+/// How often a silent HTTP/2 connection is pinged, and how long it may take to answer.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 /// Largest head of a request over HTTP/2.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
@@ -174,7 +175,7 @@ impl<R: Serve> Connection<R> {
         let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&meter));
         let close = connected.close.clone();
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
-        let mut io = TimeoutStream::new(io);
+        let mut io = TimeoutStream::new(Linger::new(io));
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));

@@ -11,6 +11,7 @@ mod connection;
 pub mod dial;
 mod drain;
 mod lifetime;
+mod linger;
 mod listener;
 pub mod metrics;
 mod rate;

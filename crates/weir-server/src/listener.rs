@@ -6,9 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use socket2::SockRef;
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 
-use crate::Listen;
+use crate::{Listen, connection::Accepted};
 
 /// Backlog of connections that the system accepts before we do.
 const BACKLOG: i32 = 4_096;
@@ -18,7 +19,7 @@ pub enum Listener {
     /// On TCP.
     Tcp(TcpListener),
     /// On a unix socket, whose file goes when this does.
-    Unix(UnixListener, SocketFile),
+    Unix(UnixListener, Option<SocketFile>),
 }
 
 /// The file of a unix socket; removed on drop.
@@ -41,8 +42,47 @@ impl Listener {
             Listen::Tcp(address) => bind_tcp(address).await,
             Listen::Unix(path) => {
                 remove_stale(path)?;
-                Ok(Self::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
+                Ok(Self::Unix(UnixListener::bind(path)?, Some(SocketFile(path.clone()))))
             }
+        }
+    }
+
+    /// Accepts a connection.
+    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Accepted::Tcp(stream.into_std()?, peer))
+            }
+            Self::Unix(listener, _) => listener.accept().await?.0.into_std().map(Accepted::Unix),
+        }
+    }
+
+    /// Removes the file of a unix socket, so that no further client connects.
+    pub(crate) fn close(&mut self) {
+        if let Self::Unix(_, file) = self {
+            // Later there may be a successor's at the same path.
+            *file = None;
+        }
+    }
+
+    /// Accepts a connection of the backlog, if there is one, by asking the system and not what the runtime has noticed.
+    ///
+    /// # Errors
+    /// `WouldBlock` without one, and those of the system.
+    pub(crate) fn accept_now(&self) -> io::Result<Accepted> {
+        let (socket, peer) = match self {
+            Self::Tcp(listener) => SockRef::from(listener).accept()?,
+            Self::Unix(listener, _) => SockRef::from(listener).accept()?,
+        };
+        socket.set_nonblocking(true)?;
+        match peer.as_socket() {
+            Some(peer) => {
+                socket.set_tcp_nodelay(true)?;
+                Ok(Accepted::Tcp(socket.into(), peer))
+            }
+            None => Ok(Accepted::Unix(socket.into())),
         }
     }
 
@@ -50,7 +90,7 @@ impl Listener {
     pub fn address(&self) -> String {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(|address| address.to_string()).unwrap_or_default(),
-            Self::Unix(_, file) => format!("unix:{}", file.0.display()),
+            Self::Unix(_, file) => file.as_ref().map(|file| format!("unix:{}", file.0.display())).unwrap_or_default(),
         }
     }
 }
@@ -79,5 +119,25 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process answers on this socket")),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_closed_listener_still_has_its_backlog() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let mut unix = Listener::bind(&Listen::Unix(path.clone())).await.unwrap();
+        let mut tcp = Listener::bind(&Listen::Tcp("127.0.0.1:0".to_owned())).await.unwrap();
+        let _clients = (StdUnixStream::connect(&path).unwrap(), std::net::TcpStream::connect(tcp.address()).unwrap());
+        for listener in [&mut unix, &mut tcp] {
+            listener.close();
+            assert!(listener.accept_now().is_ok());
+            assert_eq!(listener.accept_now().err().unwrap().kind(), io::ErrorKind::WouldBlock);
+        }
+        assert!(!path.exists(), "a closed socket has no file");
     }
 }

@@ -6,7 +6,7 @@ use hyper::{
     Request, Response,
     body::{Body, Bytes, Incoming},
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use crate::{
@@ -82,13 +82,13 @@ struct Room {
 
 impl<R: Serve> Server<R> {
     /// Accepts until listeners are to close, then who waits already. The connections go on by themselves.
-    pub async fn run(self) {
+    pub async fn run(mut self) {
         let room = Room { seats: Seats::new(self.settings.max_connections), meter: Arc::new(self.meter.clone()) };
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = self.drain.closing() => break,
-                accepted = accept(&self.listener) => accepted,
+                accepted = self.listener.accept() => accepted,
             };
             match accepted {
                 Ok(accepted) => self.take(accepted, &room),
@@ -100,9 +100,13 @@ impl<R: Serve> Server<R> {
                 }
             }
         }
+        self.listener.close();
         for _ in 0..MAX_LAST_CONNECTIONS {
-            let Ok(Ok(accepted)) = timeout(Duration::ZERO, accept(&self.listener)).await else { break };
-            self.take(accepted, &room);
+            match self.listener.accept_now() {
+                Ok(accepted) => self.take(accepted, &room),
+                Err(error) if is_of_one_client(&error) => {}
+                Err(_) => break,
+            }
         }
     }
 
@@ -159,17 +163,5 @@ impl OpenGauge {
 impl Drop for OpenGauge {
     fn drop(&mut self) {
         self.0.decrement(1.0);
-    }
-}
-
-/// Takes the next connection off this runtime, so that a worker can put it on its own.
-async fn accept(listener: &Listener) -> io::Result<Accepted> {
-    match listener {
-        Listener::Tcp(listener) => {
-            let (stream, peer) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            Ok(Accepted::Tcp(stream.into_std()?, peer))
-        }
-        Listener::Unix(listener, _) => listener.accept().await?.0.into_std().map(Accepted::Unix),
     }
 }

@@ -199,6 +199,18 @@ impl Raw {
         }
     }
 
+    /// Reads until the service closes, and answers its PINGs.
+    pub fn drained(&mut self) -> io::Result<()> {
+        loop {
+            match self.read_frame() {
+                Ok((PING, payload)) => self.frame(PING, ACK, 0, &payload)?,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// The type of the next frame, and its payload.
     fn read_frame(&mut self) -> io::Result<(u8, Vec<u8>)> {
         let mut head = [0; 9];

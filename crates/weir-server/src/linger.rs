@@ -1,0 +1,117 @@
+//! Closes a connection without losing what was sent last: writes end at once, reads when the client closes too.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+/// How long a client may take to close its side.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How much is discarded at once.
+const DISCARD_BYTES: usize = 4 << 10;
+
+/// A stream whose shutdown waits until the client has closed its side.
+// A client may send a call in the moment in which it is told that its connection takes no more (GOAWAY). Were the socket
+// closed by then, that write would fail, and the client could not tell that the call was not carried out.
+pub(crate) struct Linger<I> {
+    io: I,
+    timeout: Option<Pin<Box<Sleep>>>,
+}
+
+impl<I> Linger<I> {
+    pub(crate) const fn new(io: I) -> Self {
+        Self { io, timeout: None }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Linger<I> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { io, timeout } = &mut *self;
+        let timeout = match timeout {
+            Some(timeout) => timeout,
+            None => {
+                ready!(Pin::new(&mut *io).poll_shutdown(cx))?;
+                timeout.insert(Box::pin(sleep(LINGER_TIMEOUT)))
+            }
+        };
+        if timeout.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            let mut bytes = [0; DISCARD_BYTES];
+            let mut discarded = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut *io).poll_read(cx, &mut discarded)) {
+                Ok(()) if !discarded.filled().is_empty() => {}
+                // The client has closed its side, or has gone.
+                Ok(()) | Err(_) => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, duplex},
+        time::Instant,
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn shutdown_waits_for_the_client_to_close() {
+        let (server, mut client) = duplex(64);
+        let mut server = Linger::new(server);
+        server.write_all(b"last").await.unwrap();
+        let shutdown = tokio::spawn(async move { server.shutdown().await });
+        let mut seen = Vec::new();
+        client.read_to_end(&mut seen).await.unwrap();
+        assert_eq!(seen, b"last");
+        client.write_all(&[0; 1_000]).await.unwrap();
+        assert!(!shutdown.is_finished());
+        drop(client);
+        shutdown.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shutdown_ends_without_the_client_after_one_second() {
+        let (server, client) = duplex(64);
+        let begun = Instant::now();
+        Linger::new(server).shutdown().await.unwrap();
+        assert!((LINGER_TIMEOUT..LINGER_TIMEOUT * 2).contains(&begun.elapsed()));
+        drop(client);
+    }
+}
