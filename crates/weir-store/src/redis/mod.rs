@@ -1,5 +1,6 @@
 //! States in Redis or Valkey, shared by every replica: one script decides plans where their states are.
 
+mod afterwards;
 mod batch;
 mod bounded;
 mod breaker;
@@ -32,10 +33,13 @@ mod worker;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
+use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::{
-    cross_slot::{Group, Undo, groups, is_undone, merge, undos},
+    afterwards::Afterwards,
+    cross_slot::{Group, Undo, fates, groups, is_undone, merge, undos},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
     io::IoThread,
@@ -46,17 +50,47 @@ use self::{
     settings::RedisSettings,
     slots::slot_of,
 };
-use super::{Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
+use super::{
+    Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, outage_charges::OutageCharges, url::RedisUrl,
+};
 use weir_core::{
     domain::{Clock, Decision, Key, Micros, OnStoreFailure},
     plan::{Decisions, Plan},
 };
 use weir_telemetry::request;
 
+pub(crate) use encode::{rule_of, work};
+
 use crate::metrics::{ServerStatus, StoreMeter, StoreOp};
 
 /// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
 const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
+
+/// Why a plan is not decided, and what became of each of its levels.
+#[derive(Clone, Debug)]
+pub struct Undecided {
+    /// Why.
+    pub failure: Failure,
+    /// Of each level, in their order.
+    pub fates: SmallVec<[Fate; 4]>,
+}
+
+/// What a store that has no answer has done with a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is not charged, for sure.
+    NotCharged,
+    /// It is charged as the level itself decided.
+    Charged,
+    /// It may be charged, or its state cannot be used.
+    Unknown,
+}
+
+impl Fate {
+    fn after(failure: &Failure) -> Self {
+        if failure.is_without_effect() { Self::NotCharged } else { Self::Unknown }
+    }
+}
 
 /// A shared store.
 pub struct RedisStore {
@@ -119,24 +153,31 @@ impl RedisStore {
     ///
     /// # Errors
     /// Why it is not decided, or not known to be.
-    pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+    pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, Undecided> {
         let (decisions, at) = self.decide_plan(plan).await?;
         Ok(Verdict { decisions, degraded: false, at })
     }
 
-    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Failure> {
+    /// Charges what was admitted without this store, whenever it answers, until the handle is dropped.
+    pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
+        let (servers, prefix) = (Arc::clone(&self.servers), Arc::clone(&self.prefix));
+        let charging = Afterwards { charges, servers, prefix, timeout: self.command_timeout };
+        AbortOnDropHandle::new(self.io.handle().spawn(charging.run()))
+    }
+
+    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Undecided> {
         let deadline = Instant::now() + self.command_timeout;
         let groups = if self.servers.decide_all_together() {
             // All anchors are on one server, so they are one step.
-            smallvec::smallvec![(0..plan.levels().len()).collect::<Group>()]
+            smallvec![(0..plan.levels().len()).collect::<Group>()]
         } else {
             groups(plan)
         };
         match &groups[..] {
-            [group] => {
-                let decided = self.ask(plan, group, Mode::Decide, deadline).await?;
-                Ok((decided.decisions, decided.at))
-            }
+            [group] => match self.ask(plan, group, Mode::Decide, deadline).await {
+                Ok(decided) => Ok((decided.decisions, decided.at)),
+                Err(failure) => Err(Undecided { fates: smallvec![Fate::after(&failure); group.len()], failure }),
+            },
             // Boxed, so that the usual case does not carry the room for it around.
             groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
         }
@@ -148,7 +189,7 @@ impl RedisStore {
         plan: &Plan<'_>,
         groups: &[Group],
         deadline: Instant,
-    ) -> Result<(Decisions, Micros), Failure> {
+    ) -> Result<(Decisions, Micros), Undecided> {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let answers = join_all(asked).await;
         let answered = groups.iter().zip(&answers);
@@ -158,7 +199,7 @@ impl RedisStore {
             if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
                 self.take_back(plan, &undos(plan, &decided)).await;
             }
-            return Err(failure.clone());
+            return Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers) });
         }
         let mut decisions = merge(plan, &decided);
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
@@ -242,7 +283,7 @@ impl RedisStore {
 
 impl Remote for RedisStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
-        Box::pin(RedisStore::verdict(self, plan))
+        Box::pin(async move { RedisStore::verdict(self, plan).await.map_err(|undecided| undecided.failure.into()) })
     }
 }
 

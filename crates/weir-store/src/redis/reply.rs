@@ -24,6 +24,8 @@ pub enum Tells {
     Changes,
     /// Whether the charge that was to be taken back stays.
     LeftCharged,
+    /// The units that were charged afterwards.
+    Charged,
 }
 
 /// The answer to one part of a plan.
@@ -37,6 +39,8 @@ pub struct Decided {
     pub changes: Vec<Change>,
     /// Levels whose charge could not be taken back, where that was asked.
     pub left_charged: u64,
+    /// Units that were charged afterwards, where that was asked.
+    pub charged: u64,
 }
 
 /// The value that an undo puts back, and the value that the plan has written; both empty where there is nothing to undo.
@@ -86,7 +90,7 @@ impl<'a> Answers<'a> {
 
     fn decided(&mut self, levels: u32, tells: Tells) -> Result<Decided, Failure> {
         let (decisions, changes) = Default::default();
-        let mut decided = Decided { at: self.at, decisions, changes, left_charged: 0 };
+        let mut decided = Decided { at: self.at, decisions, changes, left_charged: 0, charged: 0 };
         for _ in 0..levels {
             decided.decisions.push(self.decision()?);
             match tells {
@@ -96,6 +100,7 @@ impl<'a> Answers<'a> {
                     decided.changes.push(Change { before, after });
                 }
                 Tells::LeftCharged => decided.left_charged += u64::from(self.int()? == 1),
+                Tells::Charged => decided.charged += u64::try_from(self.int()?).map_err(|_| unreadable())?,
             }
         }
         Ok(decided)
