@@ -32,9 +32,9 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
     for (args, told) in [
         (
             &["check", "user", "alex", "--domain", "nowhere"][..],
-            "no policy defines the domain `nowhere` (NotFound); did you mean the default domain (without --domain)?\n",
+            "no policy defines the domain `nowhere` (NOT_FOUND); did you mean the default domain (without --domain)?\n",
         ),
-        (&["check", "user", ""], "segment 1 is empty (InvalidArgument)"),
+        (&["check", "user", ""], "segment 1 is empty (INVALID_ARGUMENT)"),
         (&["check", "user", "--cost", "4294967297"], "a cost is -2^32 to 2^32"),
         (&["check", "user", "--factor=-1"], "a factor is a number from 0"),
         (&["check", "user", "--max-wait", "2d"], "max_wait is 0 to 1 day"),
@@ -89,7 +89,7 @@ fn an_unknown_domain_is_an_error_that_lists_the_known_ones() {
     {
         let unknown = server.run(&["check", "a", "--domain", domain]);
         assert_eq!(unknown.code, 2);
-        assert_eq!(unknown.err, format!("weir: no policy defines the domain `{domain}` (NotFound){told}"));
+        assert_eq!(unknown.err, format!("weir: no policy defines the domain `{domain}` (NOT_FOUND){told}"));
     }
 }
 
