@@ -92,6 +92,18 @@ async fn every_reset_is_audited() {
     assert_eq!(lines.collect::<Vec<_>>(), expected);
 }
 
+#[test]
+fn the_default_domain_is_default_in_the_log() {
+    let setup = Setup::new().policy(&POLICY.replace("domain: api", ""));
+    let server = setup.env("WEIR_LOG__LEVEL", "weir::access=debug,info").start();
+    assert_eq!(server.run(&["check", "user"]).code, 0);
+    assert_eq!(server.run(&["reset", "user"]).code, 0);
+    let answered = eventually("two calls", || Some(server.told("answered")).filter(|lines| lines.len() == 2));
+    for line in answered.iter().chain(&server.told("reset")) {
+        assert_eq!(line["domain"], "default", "{line}");
+    }
+}
+
 #[tokio::test]
 async fn an_outage_logs_its_effect_and_its_end() {
     let redis = Redis::start(Options::socket());
