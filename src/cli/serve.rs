@@ -5,6 +5,7 @@ use std::{path::Path, process::ExitCode, time::Duration};
 use clap::Args;
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 use tracing::{info, warn};
+use weir_settings::file::is_set;
 
 use super::{CommandResult, Failure, SettingsArgs, signals::StopSignals};
 use crate::{app::App, config::Settings, telemetry};
@@ -42,7 +43,7 @@ impl Serve {
         let file = self.settings.config.clone();
         let (settings, _) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
-        let path = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.display().to_string());
+        let path = |path: &Path| is_set(path).then(|| path.display().to_string());
         info!(
             version = env!("CARGO_PKG_VERSION"),
             settings = file.as_deref().and_then(path),
