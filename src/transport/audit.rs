@@ -35,6 +35,7 @@ impl Actor {
             key = written(key),
             subtree,
             existed = done.ok().map(|done| done.existed),
+            removed = done.ok().map(|done| done.removed),
             error = done.err().map(|rejected| rejected.message.as_str()),
             request_id = request::request_id(),
             "reset"

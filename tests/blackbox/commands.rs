@@ -139,8 +139,12 @@ fn reset_clears_a_key_and_reports_whether_it_had_state() {
         assert_eq!((reset.code, reset.out.as_str()), (0, told));
         assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
         let again = json_of(&server.run(&["reset", "user", "alex", "--json"]).out);
-        assert_eq!(again, json!({ "existed": true, "scanned": false }), "{existed}");
+        assert_eq!(again, json!({ "existed": true, "scanned": false, "removed": true }), "{existed}");
     }
+    assert_eq!(
+        server.run(&["reset", "usr", "--subtree"]).out,
+        "nothing to reset: neither usr nor a key below it had state\n"
+    );
     let bad = server.run(&["reset", "user", ""]);
     assert_eq!(bad.code, 2);
     assert!(bad.err.contains("segment 1 is empty"), "{}", bad.err);

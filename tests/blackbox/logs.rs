@@ -87,7 +87,7 @@ async fn every_reset_is_audited() {
         assert!(peer.as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")), "{peer}");
         line
     });
-    let line = |surface, key, subtree| json!({ "client": "ops", "peer": null, "surface": surface, "domain": "api", "key": key, "subtree": subtree, "existed": false });
+    let line = |surface, key, subtree| json!({ "client": "ops", "peer": null, "surface": surface, "domain": "api", "key": key, "subtree": subtree, "existed": false, "removed": false });
     let expected = [line("grpc", r"user/a\/b", true), line("http", "team", false), line("explorer", "team", false)];
     assert_eq!(lines.collect::<Vec<_>>(), expected);
 }
