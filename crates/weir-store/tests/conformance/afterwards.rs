@@ -30,13 +30,13 @@ impl Model {
     /// Every example of every algorithm.
     fn all(run: usize) -> Vec<Self> {
         let examples = LIST.iter().flat_map(|entry| entry.examples.iter().map(move |example| (entry, example)));
-        let model = |(number, (entry, example)): (usize, (&weir_core::algorithm::Entry, _))| {
+        let models = examples.enumerate().map(|(number, (entry, example))| {
             let params = (entry.parse)(example, &Bounds::default()).expect("an example");
             let key = Key::new("", &[format!("run{run}"), format!("{}{number}", entry.name)]).expect("a key");
             let limit = Limit::new(Origin::Policy, None, "*", 0, false, params);
             Self { key, limit, stored: None, admitted: None, units: 0 }
-        };
-        examples.enumerate().map(model).collect()
+        });
+        models.collect()
     }
 
     fn plan(&self, cost: i64) -> Plan<'_> {
@@ -106,7 +106,8 @@ async fn charges_as_the_library(redis: &mut OnRedis<'_>) {
         }
         let told = Outcome::ALL.map(|outcome| charges.units(outcome));
         assert_eq!(told[0], expected, "run {run}: {told:?}");
-        assert_eq!(told.into_iter().sum::<u64>(), models.iter().map(|model| model.units).sum(), "run {run}: {told:?}");
+        let admitted: u64 = models.iter().map(|model| model.units).sum();
+        assert_eq!(told.into_iter().sum::<u64>(), admitted, "run {run}: {told:?}");
     }
 }
 

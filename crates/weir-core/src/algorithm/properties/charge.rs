@@ -54,7 +54,7 @@ fn what_fits_is_charged_and_leaves_a_limit_full_at_most() {
             if params.holdable().is_ok() && charged > 0 {
                 assert_eq!(next, params.charge(state, charged, now, phase), "{units}: {step:?}");
             }
-            if !step.entry.spec.lends && !step.entry.spec.shapes {
+            if params.holdable() == Ok(Held::Exactly) {
                 assert!(after.remaining <= before.remaining - charged, "{units}: {after:?} {step:?}");
                 let spent = params.spent(next.as_ref().or(state), now, phase);
                 assert_eq!(spent, after.limit - after.remaining, "{units}: {step:?}");
