@@ -28,7 +28,7 @@ local limits = {}
 local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
--- by 4 more that is taken back. Or afterwards: of units that were admitted without the store, what still fits.
+-- by 4 more that is taken back. Or as afterwards.lua does.
 local AFTERWARDS, TELLS, UNDOES = -1, 2, 4
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
 local NEVER, BY_MARK = -1, -2
@@ -53,10 +53,8 @@ local totals = {}
 -- Values as Redis holds them: before the plan, after it, and between, once the levels that count were charged and before
 -- the shadows were. For plans that report their changes.
 local found, written, counted = {}, {}, {}
--- By level, 1 where what it was charged could not be taken back.
+-- By level, 1 where what it was charged could not be taken back; or the units that it is charged afterwards.
 local left_charged = {}
--- By level, the units that were charged afterwards.
-local charged_afterwards = {}
 -- Whether anything of the plan was written, so that an error is no refusal.
 local wrote = false
 local key_count = 0
@@ -339,19 +337,7 @@ local function undo()
   end
 end
 
--- As charge_what_fits of charges.rs.
-local function afterwards()
-  for index = 1, count do
-    local units = math.min(input[costs_at + index], step(index, 0)[3])
-    local decision, state = step(index, units)
-    decisions[index], charged_afterwards[index] = decision, units
-    if units > 0 and state then put(index, state) end
-  end
-end
-
-local charges = {
-  [AFTERWARDS] = afterwards, [0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo,
-}
+local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
 
 -- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
 -- that count keep their charges, so a shadow that shares their state goes back to the value that they left.
@@ -388,12 +374,9 @@ local function run()
     if tells then
       output[length + 1], output[length + 2] = change(index)
       length = length + 2
-    elseif undoes then
+    elseif undoes or charge == AFTERWARDS then
       length = length + 1
       output[length] = left_charged[index]
-    elseif charge == AFTERWARDS then
-      length = length + 1
-      output[length] = charged_afterwards[index]
     end
   end
 end

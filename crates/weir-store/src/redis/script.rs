@@ -14,7 +14,8 @@ pub fn text() -> &'static str {
         let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
         let steps = Cow::from(format!("local steps = {{{}}}\n", names.join(", ")));
         let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
-        let own = [include_str!("driver.lua"), include_str!("tasks.lua")].map(Cow::from);
+        let own =
+            [include_str!("driver.lua"), include_str!("afterwards.lua"), include_str!("tasks.lua")].map(Cow::from);
         parts.chain([steps]).chain(own).collect()
     });
     &TEXT
