@@ -41,9 +41,9 @@ impl Params {
         if fits == 0 { (0, None) } else { (fits, self.step(state, &ask(fits as i64)).1) }
     }
 
-    /// The units that a state holds now, of at most the limit.
+    /// The units that a state still holds: how many fewer pass now than of an unseen key.
     pub fn spent(&self, state: Option<&State>, now: Micros, phase: Micros) -> u64 {
-        let decision = self.step(state, &Ask { now, cost: 0, max_wait: None, phase }).0;
-        decision.limit.saturating_sub(decision.remaining)
+        let remaining = |state| self.step(state, &Ask { now, cost: 0, max_wait: None, phase }).0.remaining;
+        remaining(None).saturating_sub(remaining(state))
     }
 }
