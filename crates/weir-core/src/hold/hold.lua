@@ -3,7 +3,7 @@
 -- algorithm, its parameters, its state or false, and its ledger.
 
 -- As MAX_HOLDS and MAX_TTL.
-local HOLDS, TTL = 128, 60000000
+local HOLDS, HOLD_TTL = 128, 60000000
 
 -- Units outstanding, and the last deadline of them.
 local function hold_outstanding(ledger)
@@ -62,7 +62,7 @@ local function hold_find(ledger, id)
 end
 
 local function hold_deadline(renewal, now)
-  return now + math.max(math.min(renewal[6], TTL), 1)
+  return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
 end
 
 -- Settles a renewal: 'new', 'next' and whether what is kept is held, 'again' and what that was granted, or 'overtaken'.

@@ -1,5 +1,6 @@
 -- Carries out one call over anchors, each of which is one hash: a field for each state, whose value is two MessagePack
--- values in a row, the moment at which the state means nothing any more and the list of its words.
+-- values in a row, the moment at which the state means nothing any more and the list of its words (false: none). Where units
+-- are held of it (hold.lua), its ledger is a third.
 --
 -- ARGV[1] is a MessagePack array, written by encode.rs: the moment (-1: this server's), the least time to live of a key in
 -- milliseconds, what to do, and then what that takes. KEYS are the anchors in the order in which they are used.
@@ -28,14 +29,19 @@ local limits = {}
 local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
--- by 4 more that is taken back.
-local TELLS, UNDOES = 2, 4
+-- by 4 more that is taken back; by 8 more a renewal comes with it.
+local TELLS, UNDOES, RENEWS = 2, 4, 8
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
 local NEVER, BY_MARK = -1, -2
+-- The field of a hash that says until when units may be held of its states.
+local HELD = 'held'
 
 local function read_limit(text)
   local step, flags, params, period = unpack(unpacked(text))
-  local limit = {step = steps[step], params = params, shadow = flags % 2 == 1, charges_denied = flags >= 2, period = period}
+  local limit = {
+    step = steps[step], charge = unit_charges[step], params = params, shadow = flags % 2 == 1, charges_denied = flags >= 2,
+    period = period,
+  }
   limits[text] = limit
   return limit
 end
@@ -46,6 +52,8 @@ local count, charge, max_wait, one_key, twins, charged_at
 local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 -- Of a plan to be taken back: the values from before it, those that it has written, and the units that it was charged.
 local befores_at, afters_at, charged_units_at
+-- The renewal that comes with it; nil: none.
+local renewal
 -- What it finds and what becomes of that, by place, and what each level says. `false`: nothing, which keeps a column whole.
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
 -- By place, what all levels there ask for together: where there are twins.
@@ -53,21 +61,27 @@ local totals = {}
 -- Values as Redis holds them: before the plan, after it, and between, once the levels that count were charged and before
 -- the shadows were. For plans that report their changes.
 local found, written, counted = {}, {}, {}
+-- By place, those levels of which units are held, as hold.lua takes them; false where there are none.
+local levels = false
 -- By level, 1 where what it was charged could not be taken back.
 local left_charged = {}
 -- Whether anything of the plan was written, so that an error is no refusal.
 local wrote = false
 local key_count = 0
 
--- What the hash of the plan before holds, after that plan: its fields and their states in the order of its levels, and for
+-- What the hash of the plan before has, after that plan: its fields and their states in the order of its levels, and for
 -- how many milliseconds it lives on (false: not known). Nobody else writes while a call runs, and checks of a hot key come
 -- together, so that most of them read nothing.
-local held_hash, held_count, held_fields, held_states, held_left = false, 0, {}, {}, false
+local cached_hash, cached_count, cached_fields, cached_states, cached_left = false, 0, {}, {}, false
 
 local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
   at = at + 3
-  if charge >= UNDOES then
+  renewal = nil
+  if charge >= RENEWS then
+    renewal = {unpack(input, at + 1, at + 6)}
+    at, charge = at + 6, charge - RENEWS
+  elseif charge >= UNDOES then
     at = at + 1
     charged_at = input[at]
   end
@@ -97,23 +111,23 @@ local function key_of(index)
   return KEYS[key_count + input[keys_at + index]]
 end
 
--- Whether what this plan finds is held. One that tells or takes back wants the values too.
-local function is_held()
-  if not (held_hash and one_key and KEYS[key_count + 1] == held_hash) then return false end
-  if count ~= held_count or twins or charge >= TELLS then return false end
+-- Whether what this plan finds is cached. One that tells or takes back wants the values too.
+local function is_cached()
+  if not (cached_hash and one_key and KEYS[key_count + 1] == cached_hash) then return false end
+  if count ~= cached_count or twins or charge >= TELLS or renewal then return false end
   for index = 1, count do
-    if input[fields_at + index] ~= held_fields[index] then return false end
+    if input[fields_at + index] ~= cached_fields[index] then return false end
   end
   return true
 end
 
--- Holds what this plan leaves. To be called when it is written, so that of one that fails nothing is held.
-local function hold()
-  held_hash = one_key and not twins and charge < TELLS and KEYS[key_count + 1]
-  if not held_hash then return end
-  held_count = count
+-- Caches what this plan leaves. To be called when it is written, so that of one that fails nothing is cached.
+local function cache()
+  cached_hash = one_key and not twins and not levels and charge < TELLS and KEYS[key_count + 1]
+  if not cached_hash then return end
+  cached_count = count
   for index = 1, count do
-    held_fields[index], held_states[index] = input[fields_at + index], resets[index] ~= 0 and states[index]
+    cached_fields[index], cached_states[index] = input[fields_at + index], resets[index] ~= 0 and states[index]
   end
 end
 
@@ -125,26 +139,55 @@ local function last_of_key(first)
   return last
 end
 
+-- A level of which units are held. What a limit cannot have held any more, since it has become another, is forgotten.
+local function add_level(index, ledger)
+  local rule = rules[index]
+  if type(ledger) ~= 'table' or not rule.charge or input[places_at + index] ~= index then return end
+  levels = levels or {}
+  levels[index] = {
+    step = rule.step, charge = rule.charge, p = rule.params, s = states[index], ledger = ledger,
+    phase = input[phases_at + index],
+  }
+end
+
+-- Has a level's state and ledger written, to last for as long as what is outstanding may matter.
+local function touch(index)
+  states[index], resets[index], changed = levels[index].s, hold_step(levels[index], now, 0, -1)[5], true
+end
+
+-- Burns what is held beyond its deadline.
+local function expire()
+  for index = 1, count do
+    local level = levels[index]
+    local before = level and #level.ledger
+    if level then hold_expire(level, now) end
+    if level and #level.ledger < before then touch(index) end
+  end
+end
+
 -- Finds the states. Of those that have expired a store may drop any at any time, so here they are nothing, whatever their
 -- limits have become since.
 local function load()
-  if is_held() then
-    for index = 1, count do states[index], resets[index] = held_states[index], false end
+  levels = false
+  if is_cached() then
+    for index = 1, count do states[index], resets[index] = cached_states[index], false end
     return
   end
-  held_hash, held_left = false, false
+  cached_hash, cached_left = false, false
   local first = 1
   while first <= count do
     local last = last_of_key(first)
     local values = call('HMGET', key_of(first), unpack(input, fields_at + first, fields_at + last))
     for index = first, last do
-      local value, words, expires = values[index - first + 1], false
-      if value then expires, words = unpacked(value) end
+      local value, words, expires, ledger = values[index - first + 1], false
+      if value then expires, words, ledger = unpacked(value) end
       if type(words) == 'table' and expires <= now then words = false end
       states[index], found[index], resets[index] = words, value, false
+      if ledger then add_level(index, ledger) end
     end
     first = last + 1
   end
+  if levels then expire() end
 end
 
 -- Drops a few fields of a hash that have expired.
@@ -156,32 +199,44 @@ local function sweep(hash, looks)
   end
 end
 
+-- The value of a state, with its ledger where it has one.
+local function value_of(index, reset, state)
+  local ledger = levels and levels[index] and levels[index].ledger
+  if ledger and #ledger > 0 then return pack(now + reset, state, ledger), true end
+  return pack(now + reset, state), false
+end
+
 local arguments = {}
 
 local function save_key(first, last)
-  local length, longest = 0, 0
+  local length, longest, any_held = 0, 0, false
   for index = first, last do
     local reset = resets[index]
     if reset then
-      local value = pack(now + reset, states[index])
+      local value, is_held = value_of(index, reset, states[index])
+      any_held = any_held or is_held
       arguments[length + 1], arguments[length + 2], written[index] = input[fields_at + index], value, value
       length = length + 2
       if reset > longest then longest = reset end
     end
   end
   if length == 0 then return end
+  if any_held then
+    arguments[length + 1], arguments[length + 2] = HELD, pack(now + HOLD_TTL)
+    length = length + 2
+  end
   local hash = key_of(first)
   local added = call('HSET', hash, unpack(arguments, 1, length))
   wrote = true
-  local known = hash == held_hash and held_left
+  local known = hash == cached_hash and cached_left
   local left, ttl = known or call('PTTL', hash), ceil(longest / 1000) + 1000
   if ttl < least_ttl then ttl = least_ttl end
-  held_left = left
+  cached_left = left
   if left < ttl then
     -- An eighth more, so that of a state that lasts longer with each charge not every one moves this. Redis takes longer to
     -- write out a number than Lua does.
-    held_left = ttl + floor(ttl / 8)
-    call('PEXPIRE', hash, format('%d', held_left))
+    cached_left = ttl + floor(ttl / 8)
+    call('PEXPIRE', hash, format('%d', cached_left))
   end
   if left >= 0 and own_clock and (added > 0 or not known and now % UPDATES == 0) then
     sweep(hash, (added > 0 and added or 1) * LOOKS)
@@ -206,6 +261,11 @@ local function step(index, units)
   local rule, place = rules[index], input[places_at + index]
   -- What a level of this plan has emptied is nothing to the next one, as is what has expired.
   local state = resets[place] ~= 0 and states[place]
+  local level = levels and levels[place]
+  if level then
+    level.s = state
+    return hold_step(level, now, units, max_wait)
+  end
   return rule.step(rule.params, state, now, units, max_wait, input[phases_at + index])
 end
 
@@ -251,7 +311,10 @@ local function independent()
       decisions[index], state = step(index, input[costs_at + index])
       if state then
         put(index, state)
-        if charge >= TELLS then counted[input[places_at + index]] = pack(now + decisions[index][5], state) end
+        if charge >= TELLS then
+          local place = input[places_at + index]
+          counted[place] = value_of(place, decisions[index][5], state)
+        end
       end
       allowed = allowed and decisions[index][1] == 1
     end
@@ -273,13 +336,15 @@ local function restore(index)
   local field, before, after = input[fields_at + index], input[befores_at + index], input[afters_at + index]
   if after == '' then return true end
   if found[index] ~= after then return false end
+  if levels then levels[index] = nil end
   if before == '' then
     call('HDEL', key_of(index), field)
     states[index] = false
   else
     call('HSET', key_of(index), field, before)
-    local expires, words = unpacked(before)
+    local expires, words, ledger = unpacked(before)
     states[index] = expires > now and words
+    if ledger then add_level(index, ledger) end
   end
   wrote = true
   return true
@@ -357,6 +422,22 @@ local function tell(index)
   length = length + 7
 end
 
+-- Decides the plan, settles the renewal that came with it and grants what that asks for.
+local function renew()
+  levels = levels or {}
+  for index = 1, count do
+    if not levels[index] then add_level(index, {}) end
+  end
+  local _, granted = hold_renew(levels, now, renewal, function()
+    for index = 1, count do states[index] = levels[index].s end
+    charges[charge]()
+    for index = 1, count do levels[index].s = resets[index] ~= 0 and states[index] end
+    return decisions
+  end)
+  for index = 1, count do touch(index) end
+  return granted
+end
+
 -- Decides one plan as plan/decide.rs does. Of one that fails nothing is written, unless a right is missing for what
 -- follows a write.
 local function run()
@@ -364,9 +445,10 @@ local function run()
   local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
   if tells then written, counted = {}, {} end
   load()
-  charges[charge]()
+  local granted
+  if renewal then granted = renew() else charges[charge]() end
   if changed then save() end
-  hold()
+  cache()
   output[length + 1] = 0
   length = length + 1
   for index = 1, count do
@@ -379,6 +461,10 @@ local function run()
       output[length] = left_charged[index]
     end
   end
+  if granted then
+    for index = 1, #granted do output[length + index] = granted[index] end
+    length = length + #granted
+  end
 end
 
 -- All plans in a row: for each 0 and its decisions, or what is wrong with it behind 1 where nothing of it was written, else 2.
@@ -389,7 +475,7 @@ local function decide_all()
     local done, failure = pcall(run)
     key_count = key_count + key_total
     if not done then
-      held_hash = false
+      cached_hash = false
       output[length + 1], output[length + 2] = wrote and 2 or 1, type(failure) == 'table' and failure.err or tostring(failure)
       length = length + 2
     end
