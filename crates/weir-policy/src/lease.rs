@@ -85,7 +85,7 @@ mod tests {
     fn invalid_leases_are_named() {
         for (text, message) in [
             ("maybe", "lease is true, false or { ttl: TIME }, not `maybe`"),
-            ("{ ttl: 1ms }", "ttl is a time from 50ms to 60s"),
+            ("{ ttl: 1ms }", "ttl is a time from 50ms to 1m"),
             ("{ tll: 1s }", "ttl"),
         ] {
             let error = parse(&format!("lease: {text}"), &Bounds::default()).unwrap_err().to_string();

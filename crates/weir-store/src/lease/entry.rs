@@ -138,20 +138,21 @@ impl Lease {
     /// The answer to a request that this replica refuses by itself: by those levels that refused at the last contact, or else
     /// by those of which least was left.
     pub fn refused(&self, now: Micros, retry_after: Micros) -> Verdict {
-        let least = self.levels.iter().map(|level| level.free.load(Relaxed)).min().unwrap_or_default();
-        let has_refused = |level: &Standing| level.retry_at.load(Relaxed) > 0;
-        let any_has = self.levels.iter().any(has_refused);
-        let decided = |level: &Standing| {
-            let (limit, free) = (level.limit.load(Relaxed), level.free.load(Relaxed));
-            let reset_after = (level.reset_at.load(Relaxed) - now).max(0);
-            if if any_has { has_refused(level) } else { free == least } {
-                let known = level.retry_at.load(Relaxed) - now;
-                Decision::refuse(limit, free, Some(retry_after.max(known)), reset_after)
+        // Read once, since another thread may learn meanwhile: at least one level must refuse.
+        let stands = |level: &Standing| (level.retry_at.load(Relaxed), level.free.load(Relaxed));
+        let standings: SmallVec<[_; 4]> = self.levels.iter().map(stands).collect();
+        let any_has_refused = standings.iter().any(|(retry_at, _)| *retry_at > 0);
+        let least = standings.iter().map(|(_, free)| *free).min().unwrap_or_default();
+        let decided = |(level, (retry_at, free)): (&Standing, &(Micros, u64))| {
+            let (limit, reset_at) = (level.limit.load(Relaxed), level.reset_at.load(Relaxed));
+            let reset_after = (reset_at - now).max(0);
+            if if any_has_refused { *retry_at > 0 } else { *free == least } {
+                Decision::refuse(limit, *free, Some(retry_after.max(retry_at - now)), reset_after)
             } else {
-                Decision::pass(limit, free, reset_after)
+                Decision::pass(limit, *free, reset_after)
             }
         };
-        self.verdict(self.levels.iter().map(decided).collect(), now)
+        self.verdict(self.levels.iter().zip(&standings).map(decided).collect(), now)
     }
 
     fn verdict(&self, decisions: Decisions, now: Micros) -> Verdict {

@@ -1,4 +1,4 @@
-//! The script's arguments: MessagePack, as `driver.lua` reads it.
+//! The script's arguments: MessagePack, as `script/plan.lua` reads it.
 
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::SmallVec;
@@ -211,7 +211,7 @@ pub(crate) fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, 
     body.into_vec()
 }
 
-/// A call that forgets what a hash holds of a key; see `reset` in `tasks.lua`.
+/// A call that forgets what a hash holds of a key; see `reset` in `script/tasks.lua`.
 pub(crate) fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
     text(&mut body, rest);

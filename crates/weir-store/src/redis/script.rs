@@ -19,8 +19,16 @@ pub fn text() -> &'static str {
         let tables =
             format!("local steps = {{{}}}\nlocal unit_charges = {{{}}}\n", names.join(", "), charges.join(", "));
         let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
-        let own = [hold::LUA, include_str!("driver.lua"), include_str!("tasks.lua")].map(Cow::from);
-        parts.chain([tables.into()]).chain(own).collect()
+        let own = [
+            hold::LUA,
+            include_str!("script/plan.lua"),
+            include_str!("script/states.lua"),
+            include_str!("script/charge.lua"),
+            include_str!("script/undo.lua"),
+            include_str!("script/driver.lua"),
+            include_str!("script/tasks.lua"),
+        ];
+        parts.chain([tables.into()]).chain(own.map(Cow::from)).collect()
     });
     &TEXT
 }
