@@ -128,12 +128,12 @@ impl Owner {
     }
 }
 
-async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, random: &mut Random) {
+async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[Owner::default(); 2]; 2];
     store.clear().await.expect("cleared");
     for step in 0..STEPS {
-        let place = || format!("{:?}, step {step}", limits.limits[0].params);
+        let place = || format!("WEIR_SEED={seed}, {:?}, step {step}", limits.limits[0].params);
         now += random.pick(&[0, 1, 1_000, 100_000, 400_000, 30_000_000]);
         clock.set(now);
         let key = random.below(2);
@@ -176,10 +176,10 @@ async fn stories(url: &str) {
     let settings = RedisSettings { command_timeout: Time::seconds(20), ..RedisSettings::default() };
     let store = RedisStore::start(&url, &settings, Some(clock.clone()), Arc::default()).expect("a thread");
     let first = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
-    println!("WEIR_SEED={first} replays this");
     for seed in (0..STORIES).map(|number| first.wrapping_add(number)) {
         for (stream, params) in examples().enumerate() {
-            story(&store, &clock, &Limits::new(&params), &mut Random::new(seed).fork(stream as u64)).await;
+            let mut random = Random::new(seed).fork(stream as u64);
+            story(&store, &clock, &Limits::new(&params), seed, &mut random).await;
         }
     }
 }

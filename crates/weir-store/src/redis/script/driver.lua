@@ -26,13 +26,18 @@ local function renew()
   for index = 1, count do
     if not levels[index] then add_level(index, {}) end
   end
-  local _, granted = hold_renew(levels, now, renewal, function()
-    for index = 1, count do states[index], resets[index] = levels[index].s, false end
+  local _, granted, has_changed = hold_renew(levels, now, renewal, function()
+    for index = 1, count do
+      local settled = levels[index].s
+      if settled ~= states[index] then states[index], resets[index] = settled, false end
+    end
     charges[charge]()
     for index = 1, count do levels[index].s = resets[index] ~= 0 and states[index] end
     return decisions
   end)
-  for index = 1, count do touch(index) end
+  if has_changed then
+    for index = 1, count do touch(index) end
+  end
   return granted
 end
 

@@ -48,9 +48,9 @@ end
 local function expire()
   for index = 1, count do
     local level = levels[index]
-    local before = level and #level.ledger
+    local before = level and level.s
     if level then hold_expire(level, now) end
-    if level and #level.ledger < before then touch(index) end
+    if level and level.s ~= before then touch(index) end
   end
 end
 
