@@ -9,6 +9,7 @@
 mod afterwards;
 mod author;
 mod draw;
+mod holds;
 mod layout;
 mod memory;
 mod redis;

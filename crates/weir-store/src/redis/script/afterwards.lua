@@ -1,5 +1,5 @@
 -- Charges units that were admitted while this server was not asked, as far as they fit: as charge_what_fits of charges.rs.
-charges[AFTERWARDS] = function()
+local function afterwards()
   for index = 1, count do
     local units = math.min(input[costs_at + index], step(index, 0)[3])
     local decision, state = step(index, units)
