@@ -136,7 +136,7 @@ impl RedisStore {
     }
 
     /// Whether the plan is decided in one step, so that units can be held of it.
-    pub(crate) fn decides_in_one_step(&self, plan: &Plan<'_>) -> bool {
+    pub fn decides_in_one_step(&self, plan: &Plan<'_>) -> bool {
         self.servers.decide_all_together() || groups(plan).len() == 1
     }
 
