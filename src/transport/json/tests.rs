@@ -129,8 +129,8 @@ fn level() -> impl Strategy<Value = LevelResult> {
                 .prop_map(|(seconds, micros)| Duration { seconds, nanos: micros * 1_000 }),
         )
     };
-    (any::<String>(), any::<[bool; 3]>(), any::<u32>(), count(), count(), time(), time()).prop_map(
-        |(name, [shadow, allowed, never], depth, limit, remaining, retry_after, reset_after)| LevelResult {
+    (any::<String>(), any::<[bool; 3]>(), any::<u32>(), count(), count(), time(), time(), time()).prop_map(
+        |(name, [shadow, allowed, never], depth, limit, remaining, retry_after, reset_after, next_after)| LevelResult {
             name,
             depth,
             shadow,
@@ -141,6 +141,7 @@ fn level() -> impl Strategy<Value = LevelResult> {
             reset_after,
             wait: None,
             never,
+            next_after,
         },
     )
 }

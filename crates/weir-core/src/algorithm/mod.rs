@@ -65,6 +65,18 @@ pub trait Algorithm: Sized {
     /// Decides one request: the answer, and the state to keep where it changed. Total: any state, cost and moment.
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>);
 
+    /// How long until a unit is left, of which none is in this state after a decision: `None`, no wait helps. By default when
+    /// one unit passes, which is not so where one passes while none is left.
+    fn next_after(&self, state: Option<&Self::State>, ask: &Ask, decided: &Decision) -> Option<Micros> {
+        if ask.cost == 1 && !decided.allowed {
+            return decided.retry_after;
+        }
+        let one = Ask { cost: 1, ..*ask };
+        // A refusal that is charged would come first.
+        let sparing = self.sparing_denied();
+        sparing.as_ref().unwrap_or(self).step(state, &one).0.retry_after
+    }
+
     /// Whether units of it can be held ([`crate::hold`]); else why not, in words that follow "cannot be leased: ".
     ///
     /// # Errors
@@ -186,13 +198,16 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(_) => stringify!($name),)+ }
             }
 
-            /// See [`Algorithm::step`]. A state of another algorithm counts as none.
+            /// See [`Algorithm::step`] and [`Algorithm::next_after`]. A state of another algorithm counts as none.
             #[inline]
             pub fn step(&self, state: Option<&State>, ask: &Ask) -> (Decision, Option<State>) {
                 match self {
                     $(Self::$variant(params) => {
                         let state = match state { Some(State::$variant(state)) => Some(state), _ => None };
-                        let (decision, next) = params.step(state, ask);
+                        let (mut decision, next) = params.step(state, ask);
+                        if decision.remaining == 0 {
+                            decision.next_after = params.next_after(next.as_ref().or(state), ask, &decision);
+                        }
                         (decision, next.map(State::$variant))
                     })+
                 }
@@ -367,7 +382,8 @@ list!(messages);
 pub struct Entry {
     /// The name in files, and of the Lua function.
     pub name: &'static str,
-    /// The Lua half: a `local function` of that name, and where units of it can be held another one, `<name>_charge`.
+    /// The Lua half: a `local function` of that name; where units of it can be held another one, `<name>_charge`; and
+    /// `<name>_next` where [`Algorithm::next_after`] is not that by default.
     pub lua: &'static str,
     /// The parameters as files name them, in the order of the message's fields.
     pub fields: &'static [&'static str],

@@ -205,5 +205,6 @@ pub(crate) fn put_if_room(
 }
 
 fn no_room(decision: &Decision) -> Decision {
-    Decision::refuse(decision.limit, 0, Some(RETRY_WHEN_FULL), 0)
+    let next_after = Some(RETRY_WHEN_FULL);
+    Decision { next_after, ..Decision::refuse(decision.limit, 0, Some(RETRY_WHEN_FULL), 0) }
 }

@@ -36,6 +36,7 @@ local NEVER, BY_MARK = -1, -2
 local function read_limit(text)
   local step, flags, params, period = unpack(unpacked(text))
   local limit = {step = steps[step], params = params, shadow = flags % 2 == 1, charges_denied = flags >= 2, period = period}
+  limit.next = nexts[step]
   limits[text] = limit
   return limit
 end
@@ -202,11 +203,21 @@ local function total_cost(index)
   return twins and totals[input[places_at + index]] or input[costs_at + index]
 end
 
+-- The time until a unit is left in a state, of which none is after this decision: see Algorithm::next_after.
+local function next_after(rule, decision, state, units, phase)
+  if rule.next then return rule.next(rule.params, state, now, max_wait, phase) end
+  if units == 1 and decision[1] == 0 then return decision[4] end
+  return rule.step(rule.params, state, now, 1, max_wait, phase)[4]
+end
+
 local function step(index, units)
   local rule, place = rules[index], input[places_at + index]
   -- What a level of this plan has emptied is nothing to the next one, as is what has expired.
   local state = resets[place] ~= 0 and states[place]
-  return rule.step(rule.params, state, now, units, max_wait, input[phases_at + index])
+  local phase = input[phases_at + index]
+  local decision, next_state = rule.step(rule.params, state, now, units, max_wait, phase)
+  if decision[3] == 0 then decision[8] = next_after(rule, decision, next_state or state, units, phase) end
+  return decision, next_state
 end
 
 local function put(index, state)
@@ -355,6 +366,10 @@ local function tell(index)
   output[length + 1], output[length + 2], output[length + 3], output[length + 4] = said[1], said[2], said[3], said[4]
   output[length + 5], output[length + 6], output[length + 7] = said[5], said[6], said[7]
   length = length + 7
+  if said[3] == 0 then
+    length = length + 1
+    output[length] = said[8]
+  end
 end
 
 -- Decides one plan as plan/decide.rs does. Of one that fails nothing is written, unless a right is missing for what

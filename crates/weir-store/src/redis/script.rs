@@ -5,14 +5,19 @@ use std::{borrow::Cow, sync::LazyLock};
 use deadpool_redis::redis::{RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use super::command::{command, query};
-use weir_core::algorithm::{LIST, LUA_PRELUDE};
+use weir_core::algorithm::{Entry, LIST, LUA_PRELUDE};
 
 /// The script's text, the same on every replica of one version.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let halves = LIST.iter().map(|entry| Cow::from(entry.lua));
         let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
-        let steps = Cow::from(format!("local steps = {{{}}}\n", names.join(", ")));
+        let own_next = |entry: &Entry| {
+            let next = format!("{}_next", entry.name);
+            if entry.lua.contains(&format!("local function {next}(")) { next } else { "false".to_owned() }
+        };
+        let nexts: Vec<_> = LIST.iter().map(own_next).collect();
+        let steps = Cow::from(format!("local steps, nexts = {{{}}}, {{{}}}\n", names.join(", "), nexts.join(", ")));
         let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
         let own = [include_str!("driver.lua"), include_str!("tasks.lua")].map(Cow::from);
         parts.chain([steps]).chain(own).collect()
