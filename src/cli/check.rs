@@ -11,7 +11,7 @@ use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 /// Check whether a request is allowed, and charge it
 ///
 /// The key is a path, root first: `weir check user alex trade`. A cost of 0 is a preview, which charges nothing; a negative cost
-/// is a refund. Exit code 0: allowed, also where no limit applies, which is a warning; 1: refused; 2: an error.
+/// is a refund. `--dry-run` tells what the check would be answered, and charges nothing. Exit code 0: allowed, also where no limit applies, which is a warning; 1: refused; 2: an error.
 #[derive(Args)]
 pub struct Check {
     /// The key's segments, root first
@@ -29,6 +29,9 @@ pub struct Check {
     /// Longest wait to accept from shaping limits
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_wait: Option<Micros>,
+    /// Decide as always, but charge nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -44,6 +47,7 @@ impl Check {
             key: self.key,
             cost: Some(self.cost),
             factor: self.factor,
+            dry_run: self.dry_run,
             max_wait: self.max_wait.map(|micros| prost_types::Duration {
                 seconds: micros / 1_000_000,
                 nanos: (micros % 1_000_000 * 1_000) as i32,
@@ -69,7 +73,8 @@ impl Check {
         if self.json {
             say(serde_json::to_string(&decided)?)?;
         } else {
-            say(decided.text().trim_end())?;
+            let dry_run = if self.dry_run { "dry run: " } else { "" };
+            say(format!("{dry_run}{}", decided.text().trim_end()))?;
         }
         Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }

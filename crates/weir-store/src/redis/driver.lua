@@ -28,8 +28,8 @@ local limits = {}
 local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
--- by 4 more that is taken back.
-local TELLS, UNDOES = 2, 4
+-- by 4 more that is taken back; by 8 more nothing is written.
+local TELLS, UNDOES, DRY_RUN = 2, 4, 8
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
 local NEVER, BY_MARK = -1, -2
 
@@ -43,7 +43,7 @@ end
 
 -- The plan at hand. The fields of its levels stay where they are in the input, column after column: the item of a level
 -- is behind the column's start by the level's number. Copies, tables and calls are what takes most time here.
-local count, charge, max_wait, one_key, twins, charged_at
+local count, charge, dry_run, max_wait, one_key, twins, charged_at
 local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 -- Of a plan to be taken back: the values from before it, those that it has written, and the units that it was charged.
 local befores_at, afters_at, charged_units_at
@@ -68,6 +68,8 @@ local held_hash, held_count, held_fields, held_states, held_left = false, 0, {},
 local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
   at = at + 3
+  dry_run = charge >= DRY_RUN
+  if dry_run then charge = charge - DRY_RUN end
   if charge >= UNDOES then
     at = at + 1
     charged_at = input[at]
@@ -254,8 +256,8 @@ local function all_or_nothing()
   end
 end
 
--- The levels that count go first: whether the shadows are charged is known only then.
-local function independent()
+-- Charges those levels that count and pass: whether all do.
+local function charge_counting()
   local allowed, state = true
   for index = 1, count do
     if not rules[index].shadow then
@@ -267,6 +269,12 @@ local function independent()
       allowed = allowed and decisions[index][1] == 1
     end
   end
+  return allowed
+end
+
+-- The levels that count go first: whether the shadows are charged is known only then.
+local function independent()
+  local allowed, state = charge_counting()
   for index = 1, count do
     if rules[index].shadow then
       decisions[index], state = step(index, input[costs_at + index])
@@ -337,6 +345,8 @@ local function undo()
     local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
     left_charged[index] = stays and 1 or 0
   end
+  -- Those that count keep their charges, which a dry run has not written.
+  if dry_run and charge > UNDOES then charge_counting() end
   for index = 1, count do
     local decision, state = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
     decisions[index] = decision
@@ -380,8 +390,10 @@ local function run()
   if tells then written, counted = {}, {} end
   load()
   charges[charge]()
-  if changed then save() end
-  hold()
+  if not dry_run then
+    if changed then save() end
+    hold()
+  end
   output[length + 1] = 0
   length = length + 1
   for index = 1, count do

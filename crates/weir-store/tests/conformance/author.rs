@@ -151,6 +151,7 @@ impl Author {
                 _ => None,
             },
             factor: if self.rng.random_ratio(1, 10) { self.rng.pick(&[0.5, 2.0, 3.0, 0.1]) } else { 1.0 },
+            dry_run: self.rng.random_ratio(1, 6),
         }
     }
 
