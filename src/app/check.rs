@@ -1,17 +1,17 @@
 //! What `weir config check` validates.
 
-use std::{
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::{path::PathBuf, time::SystemTime};
 
 use weir_policy::Policy;
 use weir_server::tls::Loaded;
-use weir_settings::tls::pem;
+use weir_settings::{file::is_set, tls::pem};
 use weir_store::memory::snapshot;
 
 use super::{AppError, export, policy, worst_case::WorstCase};
-use crate::{auth::file as credentials, config::Settings};
+use crate::{
+    auth::file as credentials,
+    config::{PATHS, PathSetting, Settings},
+};
 
 /// The configuration that would be in force.
 pub struct Checked {
@@ -79,26 +79,13 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
     }
 }
 
-fn is_set(path: &Path) -> bool {
-    !path.as_os_str().is_empty()
-}
-
 /// Those that can be read: whether they serve their purpose is checked elsewhere.
 fn certificates(settings: &Settings) -> Vec<Certificates> {
-    let (grpc, http, redis) = (&settings.grpc.tls, &settings.http.tls, &settings.store.redis.tls);
-    let files = [
-        ("grpc.tls.cert", &grpc.cert),
-        ("grpc.tls.client_ca", &grpc.client_ca),
-        ("http.tls.cert", &http.cert),
-        ("http.tls.client_ca", &http.client_ca),
-        ("store.redis.tls.ca", &redis.ca),
-        ("store.redis.tls.cert", &redis.cert),
-        ("tracing.ca", &settings.tracing.ca),
-    ];
-    let read = |(setting, path): (&'static str, &PathBuf)| {
+    let read = |PathSetting { key, certificates }: &PathSetting| {
+        let path = certificates.as_ref()?(settings);
         let expiries = pem::expiries(path, &pem::read(path).ok()??).ok()?;
         let expires = expiries.iter().min().copied()?;
-        Some(Certificates { setting, path: path.clone(), count: expiries.len(), expires })
+        Some(Certificates { setting: key, path: path.clone(), count: expiries.len(), expires })
     };
-    files.into_iter().filter_map(read).collect()
+    PATHS.iter().filter_map(read).collect()
 }

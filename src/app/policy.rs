@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use tracing::{error, info, warn};
 use weir_policy::{Diff, Loaded, Policy};
-use weir_settings::Problems;
+use weir_settings::{Problems, file::is_set};
 use weir_store::AnyStore;
 
 use super::AppError;
@@ -22,10 +22,10 @@ pub struct PolicyInForce {
 /// # Errors
 /// Without one the settings must say that everything is to be allowed; that is no more than a policy forgotten otherwise.
 pub fn is_named(settings: &Settings) -> Result<bool, AppError> {
-    match (settings.limits.as_os_str().is_empty(), settings.allow_all) {
-        (true, false) => Err(AppError::NoPolicy),
-        (false, true) => Err(AppError::PolicyAndNone(settings.limits.display().to_string())),
-        (is_none, _) => Ok(!is_none),
+    match (is_set(&settings.limits), settings.allow_all) {
+        (false, false) => Err(AppError::NoPolicy),
+        (true, true) => Err(AppError::PolicyAndNone(settings.limits.display().to_string())),
+        (is_named, _) => Ok(is_named),
     }
 }
 

@@ -8,7 +8,7 @@ use weir_server::{
     metrics::TlsMeter,
     tls::{Clients, ListenerTls, Loaded, Tls},
 };
-use weir_settings::{FileWatch, Problems};
+use weir_settings::{FileWatch, Problems, file::is_set};
 
 use super::{error::AppError, reload::Reload};
 use crate::{
@@ -49,7 +49,7 @@ impl Security {
         security.grpc = security.tls("grpc", &settings.grpc.tls, GRPC)?;
         security.http = security.tls("http", &settings.http.tls, HTTP)?;
         let path = &settings.auth.file;
-        if !path.as_os_str().is_empty() {
+        if is_set(path) {
             security.auth = Some(security.callers(path.clone())?);
         } else if settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients() {
             info!(

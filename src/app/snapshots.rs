@@ -12,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::{error, info, warn};
 use weir_core::domain::{Micros, key::domain_name, time::SECOND};
 use weir_policy::{Policy, tree::DEFAULT_ANCHOR};
+use weir_settings::file::is_set;
 use weir_store::{
     AnyStore, MemoryStore, StoreSettings, SystemClock,
     memory::snapshot::{self, Snapshot, SnapshotLock, SnapshotSettings},
@@ -31,7 +32,7 @@ pub fn open_store(
     start_empty: bool,
 ) -> Result<(MemoryStore<SystemClock>, Option<SnapshotLock>), AppError> {
     let path = &settings.snapshot.path;
-    if path.as_os_str().is_empty() {
+    if !is_set(path) {
         return Ok((MemoryStore::new(settings.memory(), SystemClock::new()), None));
     }
     let not_writable = |cause| AppError::SnapshotNotWritable { path: path.display().to_string(), cause };
@@ -113,7 +114,7 @@ pub struct Snapshots {
 impl Snapshots {
     /// Writes one at each interval, for ever.
     pub async fn run(self: Arc<Self>) {
-        if self.settings.path.as_os_str().is_empty() {
+        if !is_set(&self.settings.path) {
             return;
         }
         let every = self.settings.every.duration();
@@ -127,7 +128,7 @@ impl Snapshots {
 
     /// Writes one, after the one that is under way; `true` also where none is configured. A failure is logged and counted.
     pub async fn write(self: Arc<Self>) -> bool {
-        if self.settings.path.as_os_str().is_empty() {
+        if !is_set(&self.settings.path) {
             return true;
         }
         let written = tokio::task::spawn_blocking(move || self.write_now()).await;

@@ -11,7 +11,10 @@ use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 /// Check whether a request is allowed, and charge it
 ///
 /// The key is a path, root first: `weir check user alex trade`. A cost of 0 is a preview, which charges nothing; a negative cost
-/// is a refund. `--dry-run` tells what the check would be answered, and charges nothing. Exit code 0: allowed, also where no limit applies, which is a warning; 1: refused; 2: an error.
+/// is a refund. `--dry-run` prints what the check would be answered, and charges nothing. A check that no limit applies to is
+/// allowed, with a warning on standard error.
+///
+/// Exit codes: 0: allowed; 1: refused; 2: an error.
 #[derive(Args)]
 pub struct Check {
     /// The key's segments, root first

@@ -15,6 +15,7 @@ use tonic::{
 use weir_server::dial::{Destination, Options};
 
 use super::Failure;
+use crate::proto::code_name;
 
 #[derive(Args)]
 pub struct Client {
@@ -85,7 +86,7 @@ impl Client {
         let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);
         match std::error::Error::source(status).filter(|_| broken) {
             Some(error) => Failure(cause(error)),
-            None => Failure(format!("{} ({code:?})", status.message())),
+            None => Failure(format!("{} ({})", status.message(), code_name(code as i32))),
         }
     }
 }

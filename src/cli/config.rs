@@ -18,8 +18,9 @@ const SOON: Duration = Duration::from_secs(30 * 86_400);
 
 /// Validate settings, policy, certificates and credentials without serving
 ///
-/// Opens no port and no connection to the store. Prints when certificates expire, with a warning 30 days before, and an upper
-/// bound on memory within the settings, without HTTP request bodies and HTTP/2 send buffers of slow readers.
+/// Opens no port and no connection to the store. Prints when certificates expire, with a warning if that is within 30 days.
+/// Prints the most memory that these settings allow; HTTP request bodies and HTTP/2 send buffers of slow clients are not
+/// included.
 ///
 /// Exit codes: 0: valid; 2: not valid. Standard error has a line for each problem, with file, line and column.
 #[derive(Args)]

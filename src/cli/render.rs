@@ -98,8 +98,8 @@ impl Decided {
 impl Level {
     fn standing(&self) -> String {
         let Decision { limit, remaining, retry_after, next_after, reset_after, never, .. } = self.decision;
-        // The retry of one unit says it as well.
-        let next = next_after.filter(|_| next_after != retry_after);
+        // The other times often say it as well.
+        let next = next_after.filter(|next| *next != reset_after && next_after != retry_after);
         let next = next.map(|next| format!(", the next in {}", shown(next))).unwrap_or_default();
         let left = format!("{remaining} of {limit} left{next}");
         let new = format!("full again in {}", shown(reset_after));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{CommandResult, block_on, client::Client, hint, out::say};
-use crate::proto::{ResetRequest, rate_limiter_client::RateLimiterClient};
+use crate::proto::{ResetRequest, ResetResponse, rate_limiter_client::RateLimiterClient};
 
 /// Reset a key: forget its counts
 #[derive(Args)]
@@ -40,18 +40,24 @@ impl Reset {
             Ok(answer)
         })?;
         if self.json {
-            say(serde_json::json!({ "existed": answer.existed, "scanned": answer.scanned }))?;
+            let ResetResponse { existed, scanned, removed } = answer;
+            say(serde_json::json!({ "existed": existed, "scanned": scanned, "removed": removed }))?;
         } else {
-            let scanned = if answer.scanned { "; keys written meanwhile may remain" } else { "" };
-            match (answer.existed, self.subtree) {
-                (true, false) => say(format_args!("reset {path}; it had state"))?,
-                (false, false) => say(format_args!("nothing to reset: {path} had no state"))?,
-                (existed, true) => {
-                    let existed = if existed { "it had state" } else { "it had no state of its own" };
-                    say(format_args!("reset {path} and every key below it; {existed}{scanned}"))?;
-                }
-            }
+            say(told(&path, self.subtree, answer))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What a reset has done, in a sentence.
+fn told(path: &str, subtree: bool, ResetResponse { existed, scanned, removed }: ResetResponse) -> String {
+    let scanned = if scanned { "; keys written meanwhile may remain" } else { "" };
+    match (subtree, existed, removed) {
+        (false, true, _) => format!("reset {path}; it had state"),
+        (false, false, _) => format!("nothing to reset: {path} had no state"),
+        (true, true, _) => format!("reset {path} and every key below it; it had state{scanned}"),
+        (true, false, Some(false)) => format!("nothing to reset: neither {path} nor a key below it had state{scanned}"),
+        // Older servers do not say whether a key below had state.
+        (true, false, _) => format!("reset {path} and every key below it; it had no state of its own{scanned}"),
     }
 }

@@ -8,12 +8,12 @@ use super::{CommandResult, out::say};
 
 /// Print a JSON Schema (2020-12), for editors that check and complete YAML
 ///
-/// Save it beside the file, whose first line then is `# yaml-language-server: $schema=FILE`.
+/// Save it beside the YAML file, and begin that file with the line `# yaml-language-server: $schema=FILE`.
 #[derive(Subcommand)]
 pub enum Schema {
-    /// Of policy files in the native format
+    /// The schema of policy files in the native format
     Policy,
-    /// Of the settings file
+    /// The schema of the settings file
     Settings,
 }
 

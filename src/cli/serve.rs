@@ -5,6 +5,7 @@ use std::{path::Path, process::ExitCode, time::Duration};
 use clap::Args;
 use tokio::{runtime::Handle, task::spawn_blocking, time::sleep};
 use tracing::{info, warn};
+use weir_settings::file::is_set;
 
 use super::{CommandResult, Failure, SettingsArgs, signals::StopSignals};
 use crate::{app::App, config::Settings, telemetry};
@@ -17,7 +18,7 @@ const NOT_SAVED: u8 = 3;
 /// Serve checks until SIGTERM or SIGINT
 ///
 /// Settings come from a file, then the environment (WEIR_GRPC__LISTEN for grpc.listen), then flags; config/weir.yaml
-/// explains each. Ports: gRPC 127.0.0.1:8081; HTTP 127.0.0.1:8080 with the same as JSON, /metrics, /healthz and /readyz.
+/// explains each. Ports: gRPC 127.0.0.1:8081; HTTP 127.0.0.1:8080 (the same API as JSON, /metrics, /healthz, /readyz).
 /// SIGHUP reloads the policy; changed files are reloaded automatically. A second SIGTERM or SIGINT ends at once.
 ///
 /// Exit codes: 0 after SIGTERM or SIGINT; 2 when it cannot start; 3 when the last snapshot could not be written; 4 after a
@@ -42,7 +43,7 @@ impl Serve {
         let file = self.settings.config.clone();
         let (settings, _) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
-        let path = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.display().to_string());
+        let path = |path: &Path| is_set(path).then(|| path.display().to_string());
         info!(
             version = env!("CARGO_PKG_VERSION"),
             settings = file.as_deref().and_then(path),

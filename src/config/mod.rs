@@ -3,6 +3,7 @@
 
 mod bounds;
 mod flags;
+mod paths;
 mod source;
 mod store;
 
@@ -18,7 +19,11 @@ use weir_server::ShutdownSettings;
 use weir_settings::{Problems, Time, suggest};
 use weir_store::StoreSettings;
 
-pub use self::{flags::Flags, source::Places};
+pub use self::{
+    flags::Flags,
+    paths::{PATHS, PathSetting},
+    source::Places,
+};
 use crate::{
     auth::AuthSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},

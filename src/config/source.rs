@@ -15,6 +15,8 @@ use weir_settings::{
     suggest,
 };
 
+use super::PATHS;
+
 /// Longest file of settings in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The prefix of every variable.
@@ -61,25 +63,6 @@ impl Places {
     }
 }
 
-/// The settings that are paths. A relative one in a file is meant from where that file stands; an empty one is not set.
-const PATHS: [&[&str]; 15] = [
-    &["limits"],
-    &["auth", "file"],
-    &["grpc", "tls", "cert"],
-    &["grpc", "tls", "key"],
-    &["grpc", "tls", "client_ca"],
-    &["http", "tls", "cert"],
-    &["http", "tls", "key"],
-    &["http", "tls", "client_ca"],
-    &["store", "snapshot", "path"],
-    &["store", "redis", "password_file"],
-    &["store", "redis", "tls", "ca"],
-    &["store", "redis", "tls", "cert"],
-    &["store", "redis", "tls", "key"],
-    &["store", "redis", "sentinel", "password_file"],
-    &["tracing", "ca"],
-];
-
 /// The values of a YAML file.
 pub fn file(path: &Path, defaults: &Dict, places: &mut Places) -> Result<Values, Problems> {
     let text =
@@ -95,16 +78,16 @@ pub fn file(path: &Path, defaults: &Dict, places: &mut Places) -> Result<Values,
         return Err(reader.problems.in_file(path));
     }
     if let Some(folder) = path.parent() {
-        for keys in PATHS {
-            from_folder(&mut values, keys, folder);
+        for setting in &PATHS {
+            from_folder(&mut values, setting.key, folder);
         }
     }
     Ok(Values(values))
 }
 
-fn from_folder(values: &mut Dict, keys: &[&str], folder: &Path) {
-    let [key, below @ ..] = keys else { return };
-    match values.get_mut(*key) {
+fn from_folder(values: &mut Dict, key: &str, folder: &Path) {
+    let (key, below) = key.split_once('.').unwrap_or((key, ""));
+    match values.get_mut(key) {
         Some(Value::Dict(_, values)) => from_folder(values, below, folder),
         Some(Value::String(_, path)) if !path.is_empty() => *path = folder.join(&*path).to_string_lossy().into_owned(),
         _ => {}

@@ -1,8 +1,7 @@
 //! Validates the settings of the store.
 
-use std::path::Path;
-
 use weir_core::domain::{Micros, time::SECOND};
+use weir_settings::file::is_set;
 use weir_store::{
     StoreSettings, StoreUrl,
     memory::snapshot::SnapshotSettings,
@@ -43,10 +42,6 @@ fn holds(condition: bool, otherwise: &str) -> Result<(), String> {
     if condition { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
-fn set(path: &Path) -> bool {
-    !path.as_os_str().is_empty()
-}
-
 fn bounds(redis: &RedisSettings) -> Result<(), String> {
     let times = MILLISECOND..=60 * SECOND;
     holds(redis.key_prefix.len() <= MAX_PREFIX_BYTES, "store.redis.key_prefix is at most 128 bytes")?;
@@ -65,7 +60,7 @@ fn passwords(redis: &RedisSettings) -> Result<(), String> {
         ("store.redis", &redis.password, &redis.password_file),
         ("store.redis.sentinel", &redis.sentinel.password, &redis.sentinel.password_file),
     ] {
-        let one = password.is_empty() || !set(file);
+        let one = password.is_empty() || !is_set(file);
         holds(one, &format!("{section}.password and {section}.password_file: only one of them may be set"))?;
     }
     Ok(())
@@ -86,7 +81,7 @@ fn redis(url: &RedisUrl, redis: &RedisSettings) -> Result<(), String> {
 fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
     let TlsSettings { ca, cert, key, server_name, enabled } = tls;
     if !url.tls && !enabled {
-        let nothing = !(set(ca) || set(cert) || set(key) || !server_name.is_empty());
+        let nothing = !(is_set(ca) || is_set(cert) || is_set(key) || !server_name.is_empty());
         return holds(
             nothing,
             "store.redis.tls is set but not enabled: use rediss:// or store.redis.tls.enabled: true",
@@ -94,7 +89,7 @@ fn tls(url: &RedisUrl, tls: &TlsSettings) -> Result<(), String> {
     }
     let unix = matches!(url.topology, Topology::Single(Address::Unix(_)));
     holds(!unix, "store.redis.tls.enabled: a unix socket is not encrypted")?;
-    holds(set(cert) == set(key), "store.redis.tls.cert and store.redis.tls.key: either both are set or none")?;
+    holds(is_set(cert) == is_set(key), "store.redis.tls.cert and store.redis.tls.key: either both are set or none")?;
     store_tls::check(tls).map_err(|error| format!("store.redis.tls: {error}"))
 }
 

@@ -9,6 +9,7 @@ use std::{
 use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use weir_core::domain::key::domain_label;
 use weir_telemetry::{Histogram, Registry, Reloads, Render, histogram::SHORT_DURATIONS, request::OTHER, text::heading};
 
 use super::{
@@ -117,7 +118,11 @@ impl Metrics {
         let mut named = self.named.lock();
         let name = (domain.into(), limit.map(Box::from));
         if named.len() >= self.max_named && !named.contains(&name) {
-            tracing::debug!(domain, limit, "counted as `other`: metrics.max_limit_series reached");
+            tracing::debug!(
+                domain = domain_label(domain),
+                limit,
+                "counted as `other`: metrics.max_limit_series reached"
+            );
             return false;
         }
         named.insert(name);

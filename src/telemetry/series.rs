@@ -3,7 +3,7 @@
 use std::iter;
 
 use metrics::Counter;
-use weir_core::domain::{Decision, OnStoreFailure};
+use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, UNMATCHED};
@@ -71,13 +71,8 @@ pub(super) fn counters_of(decision: &Decision, shadow: bool) -> impl Iterator<It
     iter::once(outcome).chain(is_near.then_some(NEAR))
 }
 
-/// The label of a domain; the default one, whose name is empty, is `default`.
-fn label(domain: &str) -> &str {
-    if domain.is_empty() { "default" } else { domain }
-}
-
 pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Counter; OF_LIMIT] {
-    let domain = label(domain);
+    let domain = domain_label(domain);
     let decisions =
         |outcome| registry.counter(DECISIONS, &[("domain", domain), ("limit", limit), ("outcome", outcome)]);
     let near = registry.counter(NEAR_LIMIT, &[("domain", domain), ("limit", limit)]);
@@ -86,7 +81,7 @@ pub(super) fn of_limit(registry: &Registry, domain: &str, limit: &str) -> [Count
 }
 
 pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item = Counter> {
-    let domain = label(domain);
+    let domain = domain_label(domain);
     let each = Transport::ALL.into_iter().flat_map(|transport| Outcome::ALL.map(|outcome| (transport, outcome)));
     let checks = each.map(move |(transport, outcome)| {
         registry.counter(CHECKS, &[("domain", domain), ("transport", transport.name()), ("outcome", outcome.name())])

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use tracing::info;
-use weir_core::domain::Key;
+use weir_core::domain::{Key, key::domain_label};
 use weir_store::ResetDone;
 use weir_telemetry::request;
 
@@ -31,10 +31,11 @@ impl Actor {
             client = self.client.as_deref(),
             peer = self.peer.map_or("unix".to_owned(), |peer| peer.to_string()),
             surface = self.surface,
-            domain,
+            domain = domain_label(domain),
             key = written(key),
             subtree,
             existed = done.ok().map(|done| done.existed),
+            removed = done.ok().map(|done| done.removed),
             error = done.err().map(|rejected| rejected.message.as_str()),
             request_id = request::request_id(),
             "reset"

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, Either};
-use weir_core::algorithm::Bounds;
+use weir_core::{algorithm::Bounds, domain::key::domain_label};
 use weir_server::{ConcurrencyLimit, Overload, Permit};
 use weir_store::{ResetDone, Store};
 use weir_telemetry::request::{self, OTHER, Outcome};
@@ -190,7 +190,7 @@ impl<S: Store> CheckService<S> {
     pub async fn reset(&self, request: &Request<'_>, subtree: bool, actor: &Actor) -> Result<ResetDone, Rejected> {
         if self.is_observed {
             let handle = self.limiter.policy_handle();
-            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| &domain.name);
+            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
             request::summarize(|summary| summary.domain = Some(domain.into()));
         }
         if self.reset_needs_client && actor.client.is_none() {
@@ -223,7 +223,7 @@ fn count(handle: &PolicyHandle, transport: Transport, request: &Request<'_>, ans
 /// Reports a check by the policy's own names, with nothing that the client sent.
 #[inline(never)]
 fn tell(handle: &PolicyHandle, request: &Request<'_>, answer: Option<&Answer<'_>>) {
-    let domain = handle.policy.domain(&request.domain).map(|domain| &*domain.name);
+    let domain = handle.policy.domain(&request.domain).map(|domain| domain_label(&domain.name));
     let (outcome, degraded) = match answer {
         None => (Outcome::Error, false),
         Some(answer) if answer.summary.decision.allowed => (Outcome::Allowed, answer.degraded),

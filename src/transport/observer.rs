@@ -12,14 +12,15 @@ use hyper::{
     header::{HeaderName, HeaderValue},
 };
 use opentelemetry::trace::Span as _;
-use tonic::Code;
 use tracing::{Level, debug, enabled, level_filters::LevelFilter};
 use weir_telemetry::request::{self, RequestContext, RequestEnd, RequestId, RequestSummary, Surface};
 
-use super::status::code_name;
-use crate::telemetry::{
-    Spans,
-    spans::{Span, caller},
+use crate::{
+    proto::code_name,
+    telemetry::{
+        Spans,
+        spans::{Span, caller},
+    },
 };
 
 /// Under what the log has a line for each request.
@@ -165,7 +166,7 @@ impl Drop for ObservedRequest {
 fn status(end: RequestEnd) -> String {
     match end {
         RequestEnd::Abandoned => "abandoned".to_owned(),
-        RequestEnd::Grpc(code) => code_name(Code::from(code)).to_owned(),
+        RequestEnd::Grpc(code) => code_name(code).to_owned(),
         RequestEnd::Http(status) => status.to_string(),
     }
 }

@@ -127,33 +127,30 @@ impl Rejected {
     }
 }
 
-/// The name of a code, as gRPC's documentation has it.
-pub fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
-}
-
 /// The status of a stream whose connection closes for this reason.
 pub fn closed(reason: CloseReason) -> Status {
     Status::unavailable(match reason {
         CloseReason::Drain => "the service is shutting down",
         _ => "the connection has lasted as long as it may: open the stream again on another",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_their_documented_names() {
+        for number in -1..=17 {
+            // `NotFound` is NOT_FOUND.
+            let mut name = String::new();
+            for letter in format!("{:?}", Code::from_i32(number)).chars() {
+                if letter.is_uppercase() && !name.is_empty() {
+                    name.push('_');
+                }
+                name.push(letter.to_ascii_uppercase());
+            }
+            assert_eq!(proto::code_name(number), name);
+        }
+    }
 }

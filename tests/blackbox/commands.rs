@@ -32,9 +32,9 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
     for (args, told) in [
         (
             &["check", "user", "alex", "--domain", "nowhere"][..],
-            "no policy defines the domain `nowhere` (NotFound); did you mean the default domain (without --domain)?\n",
+            "no policy defines the domain `nowhere` (NOT_FOUND); did you mean the default domain (without --domain)?\n",
         ),
-        (&["check", "user", ""], "segment 1 is empty (InvalidArgument)"),
+        (&["check", "user", ""], "segment 1 is empty (INVALID_ARGUMENT)"),
         (&["check", "user", "--cost", "4294967297"], "a cost is -2^32 to 2^32"),
         (&["check", "user", "--factor=-1"], "a factor is a number from 0"),
         (&["check", "user", "--max-wait", "2d"], "max_wait is 0 to 1 day"),
@@ -89,7 +89,7 @@ fn an_unknown_domain_is_an_error_that_lists_the_known_ones() {
     {
         let unknown = server.run(&["check", "a", "--domain", domain]);
         assert_eq!(unknown.code, 2);
-        assert_eq!(unknown.err, format!("weir: no policy defines the domain `{domain}` (NotFound){told}"));
+        assert_eq!(unknown.err, format!("weir: no policy defines the domain `{domain}` (NOT_FOUND){told}"));
     }
 }
 
@@ -112,6 +112,7 @@ fn check_prints_the_same_json_as_simulate() {
     let told = server.run(&["check", "user", "alex", "--json", "--cost", "3"]);
     assert_eq!(told.code, 0);
     let fresh = json!({ "allowed": true, "limit": 3, "remaining": 0, "retry_after_us": null,
+        "next_after_us": 86_400_000_000_i64,
         "reset_after_us": 259_200_000_000_i64, "wait_us": 0, "never": false });
     let mut summary = fresh.clone();
     summary["binding"] = json!(0);
@@ -139,8 +140,12 @@ fn reset_clears_a_key_and_reports_whether_it_had_state() {
         assert_eq!((reset.code, reset.out.as_str()), (0, told));
         assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
         let again = json_of(&server.run(&["reset", "user", "alex", "--json"]).out);
-        assert_eq!(again, json!({ "existed": true, "scanned": false }), "{existed}");
+        assert_eq!(again, json!({ "existed": true, "scanned": false, "removed": true }), "{existed}");
     }
+    assert_eq!(
+        server.run(&["reset", "usr", "--subtree"]).out,
+        "nothing to reset: neither usr nor a key below it had state\n"
+    );
     let bad = server.run(&["reset", "user", ""]);
     assert_eq!(bad.code, 2);
     assert!(bad.err.contains("segment 1 is empty"), "{}", bad.err);

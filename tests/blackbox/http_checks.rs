@@ -222,10 +222,10 @@ fn reset_clears_a_key() {
     let mut client = client(&server);
     assert_eq!(client.post("/v1/check", &trade(6)).status, 200);
     let reset = client.post("/v1/reset", &json!({ "key": ["user", "alex"], "subtree": true }));
-    assert_eq!((reset.status, reset.json()), (200, json!({ "existed": true, "scanned": false })));
+    assert_eq!((reset.status, reset.json()), (200, json!({ "existed": true, "scanned": false, "removed": true })));
     assert_eq!(client.post("/v1/check", &trade(6)).status, 200);
     let reset = client.post("/v1/reset", &json!({ "key": ["user", "joan"] }));
-    assert_eq!(reset.json(), json!({ "existed": false, "scanned": false }));
+    assert_eq!(reset.json(), json!({ "existed": false, "scanned": false, "removed": false }));
 }
 
 #[test]

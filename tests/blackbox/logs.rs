@@ -87,9 +87,21 @@ async fn every_reset_is_audited() {
         assert!(peer.as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")), "{peer}");
         line
     });
-    let line = |surface, key, subtree| json!({ "client": "ops", "peer": null, "surface": surface, "domain": "api", "key": key, "subtree": subtree, "existed": false });
+    let line = |surface, key, subtree| json!({ "client": "ops", "peer": null, "surface": surface, "domain": "api", "key": key, "subtree": subtree, "existed": false, "removed": false });
     let expected = [line("grpc", r"user/a\/b", true), line("http", "team", false), line("explorer", "team", false)];
     assert_eq!(lines.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_default_domain_is_default_in_the_log() {
+    let setup = Setup::new().policy(&POLICY.replace("domain: api", ""));
+    let server = setup.env("WEIR_LOG__LEVEL", "weir::access=debug,info").start();
+    assert_eq!(server.run(&["check", "user"]).code, 0);
+    assert_eq!(server.run(&["reset", "user"]).code, 0);
+    let answered = eventually("two calls", || Some(server.told("answered")).filter(|lines| lines.len() == 2));
+    for line in answered.iter().chain(&server.told("reset")) {
+        assert_eq!(line["domain"], "default", "{line}");
+    }
 }
 
 #[tokio::test]

@@ -144,12 +144,14 @@ fn a_reset_above_the_anchor_reports_a_scan() {
     let key = server.run(&["reset", "user", "alex"]);
     assert_eq!((key.code, key.out.as_str()), (0, "reset user / alex; it had state\n"));
     let anchor = server.run(&["reset", "user", "alex", "--subtree", "--json"]);
-    assert_eq!((anchor.code, anchor.out.as_str()), (0, "{\"existed\":false,\"scanned\":false}\n"));
+    assert_eq!((anchor.code, anchor.out.as_str()), (0, "{\"existed\":false,\"scanned\":false,\"removed\":true}\n"));
+    let anchor = server.run(&["reset", "user", "alex", "--subtree"]);
+    assert_eq!(anchor.out, "nothing to reset: neither user / alex nor a key below it had state\n");
     let above = server.run(&["reset", "user", "--subtree"]);
     let told = "reset user and every key below it; it had no state of its own; keys written meanwhile may remain\n";
     assert_eq!((above.code, above.out.as_str()), (0, told));
     assert_eq!(redis.cli(&["DBSIZE"]), "0");
     let above = server.run(&["reset", "user", "--subtree", "--json"]);
-    assert_eq!(above.out, "{\"existed\":false,\"scanned\":true}\n");
-    assert_eq!(server.metric("weir_store_duration_seconds_count{store=\"redis\",op=\"reset\"}"), 4.0);
+    assert_eq!(above.out, "{\"existed\":false,\"scanned\":true,\"removed\":false}\n");
+    assert_eq!(server.metric("weir_store_duration_seconds_count{store=\"redis\",op=\"reset\"}"), 5.0);
 }

@@ -184,10 +184,10 @@ fn commands_authenticate_with_a_token() {
     let bench = |token: &str| finish(weir_bench().args(load).env("WEIR_TOKEN", token));
     assert_eq!((bench(&token.token).code, bench("geheim").code), (0, 2));
     for (run, told) in [
-        (server.run(&["check", "a"]), "this needs a bearer token, or the certificate of a caller (Unauthenticated)"),
-        (variable("WEIR_TOKEN", "geheim", &["check", "a"]), "the bearer token is not known (Unauthenticated)"),
+        (server.run(&["check", "a"]), "this needs a bearer token, or the certificate of a caller (UNAUTHENTICATED)"),
+        (variable("WEIR_TOKEN", "geheim", &["check", "a"]), "the bearer token is not known (UNAUTHENTICATED)"),
         (variable("WEIR_TOKEN", "ge\nheim", &["check", "a"]), "the token has characters that no header can hold"),
-        (variable("WEIR_TOKEN", &token.token, &["reset", "a"]), "this needs the role `reset` (PermissionDenied)"),
+        (variable("WEIR_TOKEN", &token.token, &["reset", "a"]), "this needs the role `reset` (PERMISSION_DENIED)"),
     ] {
         assert_eq!(run.code, 2, "{}", run.out);
         assert!(run.err.contains(told) && !run.err.contains("geheim"), "{}", run.err);

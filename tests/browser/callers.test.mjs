@@ -1,26 +1,16 @@
 // A service with authentication.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { Service, browser, caller, inspect, open, shows, until, view } from "./service.mjs";
+import { test } from "node:test";
+import { Service, browserAndService, caller, inspect, open, shows, until, view } from "./service.mjs";
 
 const POLICY =
   "schema: { user: { children: { '*': { limits: [{ gcra: { burst: 1, count: 1, period: 1h }, name: per-user }] } } } }";
 
-let chromium;
-let service;
-let callers;
-before(async () => {
-  chromium = await browser();
-  const names = { all: "check, reset, metrics", reads: "check, metrics", metrics: "metrics", checks: "check" };
-  callers = Object.fromEntries(Object.entries(names).map(([name, roles]) => [name, caller(name, roles)]));
-  const lines = Object.values(callers).map((one) => one.lines);
-  service = await Service.start(POLICY, { callers: `callers:\n${lines.join("")}` });
-});
-after(async () => {
-  await service?.stop();
-  await chromium?.close();
-});
+const names = { all: "check, reset, metrics", reads: "check, metrics", metrics: "metrics", checks: "check" };
+const callers = Object.fromEntries(Object.entries(names).map(([name, roles]) => [name, caller(name, roles)]));
+const lines = Object.values(callers).map((one) => one.lines);
+const { chromium, service } = await browserAndService(POLICY, { callers: `callers:\n${lines.join("")}` });
 
 async function signedIn(name) {
   const opened = await open(chromium, service);

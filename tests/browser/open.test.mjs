@@ -1,8 +1,8 @@
 // A service without authentication: rates, one key, simulation, and what the page must never do.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { REBOUND, Service, browser, inspect, open, picture, shows, until, view } from "./service.mjs";
+import { test } from "node:test";
+import { REBOUND, Service, browserAndService, inspect, open, picture, shows, until, view } from "./service.mjs";
 
 const POLICY = `
 schema:
@@ -16,16 +16,7 @@ schema:
 `;
 const EVIL = '<img src=x onerror="window.harmed = true">';
 
-let chromium;
-let service;
-before(async () => {
-  chromium = await browser();
-  service = await Service.start(POLICY);
-});
-after(async () => {
-  await service?.stop();
-  await chromium?.close();
-});
+const { chromium, service } = await browserAndService(POLICY);
 
 /** The rates beside a limit: allowed and refused. */
 async function rates(page, limit) {

@@ -1,7 +1,7 @@
 // What the page shows during an outage, and its charts.
 
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { Redis, Service, browser, open, picture, shows, until, view } from "./service.mjs";
 
 const POLICY = `
@@ -13,13 +13,7 @@ schema:
         limits: [{ gcra: { burst: 19, count: 10, period: 1s }, name: per-user }]
 `;
 
-let chromium;
-before(async () => {
-  chromium = await browser();
-});
-after(async () => {
-  await chromium?.close();
-});
+const chromium = await browser();
 
 async function withRedis(work) {
   const redis = await Redis.start();

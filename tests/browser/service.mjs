@@ -7,6 +7,7 @@ import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { after } from "node:test";
 import { chromium } from "playwright-core";
 
 const WEIR = process.env.WEIR;
@@ -119,9 +120,20 @@ export function caller(name, roles) {
 /** A foreign host name, which the browser resolves to this machine. */
 export const REBOUND = "rebound.example";
 
-export function browser() {
+/** A browser for the tests of one file. */
+export async function browser() {
   const args = ["--no-sandbox", "--disable-gpu", `--host-resolver-rules=MAP ${REBOUND} 127.0.0.1`];
-  return chromium.launch({ executablePath: CHROMIUM, args });
+  const launched = await chromium.launch({ executablePath: CHROMIUM, args });
+  after(() => launched.close());
+  return launched;
+}
+
+/** A browser, and a service with this policy, for the tests of one file. */
+export async function browserAndService(policy, options) {
+  const launched = await browser();
+  const service = await Service.start(policy, options);
+  after(() => service.stop());
+  return { chromium: launched, service };
 }
 
 /** A page of the explorer, and what it has done that it must not. `place` is the URL's fragment, `prepare` runs before it loads. */

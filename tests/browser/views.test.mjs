@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { after, before, test } from "node:test";
-import { Service, browser, inspect, open, picture, shows, until, view } from "./service.mjs";
+import { test } from "node:test";
+import { Service, browserAndService, inspect, open, picture, shows, until, view } from "./service.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const LIMIT = "limits: [{ gcra: { burst: 9, count: 1, period: 1h }, name: per-user }]";
@@ -21,16 +21,7 @@ schema:
 `;
 const OTHER = "domain: other\nschema: { place: { limits: [{ gcra: { burst: 1, count: 1, period: 1s }, name: fresh }] } }\n";
 
-let chromium;
-let service;
-before(async () => {
-  chromium = await browser();
-  service = await Service.start(POLICY);
-});
-after(async () => {
-  await service?.stop();
-  await chromium?.close();
-});
+const { chromium, service } = await browserAndService(POLICY);
 
 const place = (page) => decodeURIComponent(new URL(page.url()).hash);
 

@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::{
 use prost::Message;
 use tokio::time::Instant;
 use tonic::Code;
-use weir_core::proto::{CheckRequest, CheckResponse};
+use weir_core::proto::{CheckRequest, CheckResponse, code_name};
 
 use super::{
     checks::{CheckSpec, exhausted_keys, framed},
@@ -39,7 +39,9 @@ pub async fn exhaust(target: &Target, head: &Head, spec: &CheckSpec, kind: Kind,
             Kind::Envoy => client.envoy(head, spec.envoy(&number, true)).await,
             Kind::Check | Kind::Batch => client.native(head, spec.native(&number, true), spec.units()).await,
         };
-        spent.map_err(|Fault { code, message }| Failure(format!("cannot exhaust a limit: {message} ({code:?})")))?;
+        spent.map_err(|Fault { code, message }| {
+            Failure(format!("cannot exhaust a limit: {message} ({})", code_name(code as i32)))
+        })?;
     }
     connection.abort();
     Ok(client.checks)

@@ -48,6 +48,33 @@ pub mod proto {
 
     /// The encoded file descriptors, for reflection.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/weir_descriptor.bin"));
+
+    /// The names of gRPC's status codes, by number.
+    const CODE_NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+
+    /// The name of a gRPC status code (google.rpc.Code); `UNKNOWN` for a number that is none.
+    pub fn code_name(code: i32) -> &'static str {
+        let name = usize::try_from(code).ok().and_then(|code| CODE_NAMES.get(code));
+        name.copied().unwrap_or("UNKNOWN")
+    }
 }
 
 pub mod domain;

@@ -8,7 +8,7 @@ use crate::{
     lint::{Place, places},
     tree::Domain,
 };
-use weir_core::plan::Limit;
+use weir_core::{domain::key::domain_label, plan::Limit};
 
 /// Most bytes of names in the text of a difference; the rest is a number.
 const MAX_NAME_BYTES: usize = 1_000;
@@ -70,7 +70,7 @@ impl fmt::Display for Diff {
 fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
     let mut items = BTreeMap::<_, Vec<_>>::new();
     for domain in policy.domains() {
-        let shown = if domain.name.is_empty() { "default" } else { &domain.name };
+        let shown = domain_label(&domain.name);
         items.entry(shown.to_owned()).or_default().push(Item::Domain(domain));
         for place in places(domain) {
             let rule = domain.descriptors.as_ref().and_then(|all| all.rule(place.node));

@@ -9,6 +9,11 @@ use std::{
     path::Path,
 };
 
+/// Whether a setting names a file: an empty path is none.
+pub fn is_set(path: &Path) -> bool {
+    !path.as_os_str().is_empty()
+}
+
 /// Opens a regular file, or one that symbolic links lead to.
 ///
 /// # Errors

@@ -81,8 +81,10 @@ impl Verdict {
 /// The outcome of a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResetDone {
-    /// The key itself had a state that still meant something.
+    /// The key itself had a state that had not expired.
     pub existed: bool,
+    /// The key, or with `subtree` a key below it, had a state that had not expired. After a scan expired ones count too.
+    pub removed: bool,
     /// The key is above the anchor, so every server was searched for what is below it, which is not one step: keys that
     /// were written meanwhile may remain.
     pub scanned: bool,

@@ -28,12 +28,12 @@ pub struct Source {
     /// Envoy's default format, or JSON lines. Lines that cannot be parsed are skipped; the first few are reported
     #[arg(long, value_name = "FILE", requires = "key_from")]
     access_log: Option<PathBuf>,
-    /// Template that turns a log line into a key, as in 'ip/{remote_addr}/{method}': texts and {field}s between slashes, each one
-    /// segment whatever is in it
+    /// The key of a log line: segments between slashes, each a text or a {field}, as in 'ip/{remote_addr}/{method}'. The value of
+    /// a field is one segment, also if it has slashes
     ///
     /// Fields: remote_addr, remote_user, ident, request, method, path (without its query), protocol, status, bytes, referer,
-    /// user_agent, host; of Envoy also x_forwarded_for, request_id, bytes_received, duration, response_flags, upstream_host;
-    /// of JSON any, with dots into maps. {path:2} is the second segment of a path, {url:path} the path of any URL. An empty
+    /// user_agent, host; Envoy also has x_forwarded_for, request_id, bytes_received, duration, response_flags, upstream_host;
+    /// JSON lines have any, with dots for nested maps. {path:2} is the second segment of a path, {url:path} the path of any URL. An empty
     /// value is `-`. A line without the field is skipped; with {field?} its value is `-`.
     #[arg(long, value_name = "SPEC", requires = "access_log", value_parser = KeyFrom::parse)]
     key_from: Option<KeyFrom>,

@@ -91,8 +91,9 @@ async function onReset(subtree) {
   try {
     const done = await ask("v1/reset", { domain: asked.domain, key: asked.key, subtree });
     const key = written(asked.key);
-    const what = subtree ? `${key} and all keys below it are reset` : `${key} is reset`;
-    $("reset-done").textContent = done.existed || subtree ? `${what}.` : `${key} had no counts of its own.`;
+    const reset = subtree ? `${key} and all keys below it are reset.` : `${key} is reset.`;
+    const nothing = subtree ? `Neither ${key} nor a key below it had counts.` : `${key} had no counts of its own.`;
+    $("reset-done").textContent = done.removed ? reset : nothing;
     await inspect();
   } catch (error) {
     say("verdict", error.message, "bad");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use hyper::Uri;
 use serde::{Deserialize, Serialize};
-use weir_settings::Time;
+use weir_settings::{Time, file::is_set};
 
 /// Whether requests have spans, and where those go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ impl TracingSettings {
             return Err("tracing.otlp_endpoint is http:// or https://host:port, without a path, a user or a password"
                 .to_owned());
         }
-        if !self.ca.as_os_str().is_empty() && !self.otlp_endpoint.starts_with("https://") {
+        if is_set(&self.ca) && !self.otlp_endpoint.starts_with("https://") {
             return Err("tracing.ca is set, but tracing.otlp_endpoint is not https://".to_owned());
         }
         if !(0.0..=1.0).contains(&self.sample_ratio) {

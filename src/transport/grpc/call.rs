@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream::FuturesOrdered};
 use prost::encoding::encode_varint;
 use weir_policy::Near;
 use weir_server::Overload;
-use weir_store::Store;
+use weir_store::{ResetDone, Store};
 
 use super::answer;
 use crate::{
@@ -132,7 +132,8 @@ pub fn in_place<S: Store>(
 pub async fn reset<S: Store>(service: &CheckService<S>, message: Bytes, actor: &Actor) -> Result<BytesMut, Rejected> {
     let message = message::reset(&message)?;
     let done = service.reset(&decode::reset(&message)?, message.subtree, actor).await?;
-    Ok(encoded(&ResetResponse { existed: done.existed, scanned: done.scanned }))
+    let ResetDone { existed, removed, scanned } = done;
+    Ok(encoded(&ResetResponse { existed, scanned, removed: Some(removed) }))
 }
 
 /// `Suggest`.

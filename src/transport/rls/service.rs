@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use weir_core::domain::key::domain_label;
 use weir_store::Store;
 use weir_telemetry::request::{self, OTHER, Outcome};
 
@@ -52,7 +53,7 @@ impl<S: Store> Rls<S> {
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Rejected> {
         let handle = self.service.limiter().policy_handle();
         let domain = handle.policy.domain(&request.asked.domain);
-        let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| &*domain.name));
+        let (index, name) = (domain.map(|domain| domain.index), domain.map(|domain| domain_label(&domain.name)));
         let count = |outcome| handle.meters.check(index, Transport::Envoy, outcome);
         let failed = |rejected: Rejected| {
             count(Outcome::Error);

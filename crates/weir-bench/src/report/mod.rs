@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use tonic::Code;
+use weir_core::proto::code_name;
 
 use super::{pacing::ScheduleStats, recorder::Counts, wire::connection::Lost};
 
@@ -191,9 +191,10 @@ impl Report {
         let Measured { recorder, elapsed, .. } = measured;
         let (answered, failed) = (recorder.answered(), recorder.failed());
         let per_second = |count: u64| (count as f64 / elapsed.as_secs_f64().max(1e-9) * 10.0).round() / 10.0;
-        let by_code = recorder.errors.iter().map(|(code, errors)| {
-            (code_name(Code::from_i32(*code)), OfCode { count: errors.count, first: errors.first.clone() })
-        });
+        let by_code = recorder
+            .errors
+            .iter()
+            .map(|(code, errors)| (code_name(*code), OfCode { count: errors.count, first: errors.first.clone() }));
         let open_loop = measured.schedule.as_ref().map(|schedule| OpenLoop {
             calls_due: schedule.due,
             calls_unsent: schedule.unsent,
@@ -273,28 +274,5 @@ impl Report {
             ));
         }
         warnings
-    }
-}
-
-/// The name of a status code.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }

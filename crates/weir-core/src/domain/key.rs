@@ -158,6 +158,11 @@ pub fn parts_end(name: &[u8], parts: usize) -> Option<usize> {
     (end <= name.len()).then_some(end)
 }
 
+/// A domain as metrics, logs and spans show it: the default one, whose name is empty, is `default`.
+pub fn domain_label(domain: &str) -> &str {
+    if domain.is_empty() { "default" } else { domain }
+}
+
 /// The prefix of all state names of a domain: [`Key::prefix`] without segments.
 pub fn domain_name(domain: &str) -> Vec<u8> {
     let mut written = Encoding::default();

@@ -12,7 +12,7 @@ use super::{Address, Destination, Trust, authorization};
 /// A service, and how to get there.
 #[derive(Args)]
 pub struct Options {
-    /// The service: host:port, https://host:port or unix:PATH; without it WEIR_ADDR, or 127.0.0.1:8081
+    /// The service: host:port, https://host:port or unix:PATH; default: WEIR_ADDR, else 127.0.0.1:8081
     #[arg(long, value_name = "ADDRESS")]
     addr: Option<Address>,
     /// How long to wait for an answer
@@ -21,17 +21,17 @@ pub struct Options {
     /// CA bundle (PEM) that verifies the server; default: WEIR_TLS_CA, else the system's. Enables TLS, as https:// does
     #[arg(long, value_name = "FILE", help_heading = SECURITY)]
     tls_ca: Option<PathBuf>,
-    /// The certificate to show, in PEM
+    /// The client certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = SECURITY)]
     tls_cert: Option<PathBuf>,
-    /// Its private key, in PEM
+    /// The private key of the client certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = SECURITY)]
     tls_key: Option<PathBuf>,
-    /// The name that the service's certificate must bear, where it is not the host in --addr; without --addr,
+    /// The name that the server's certificate must have; default: the host in --addr, or without --addr
     /// WEIR_TLS_SERVER_NAME
     #[arg(long, value_name = "NAME", help_heading = SECURITY)]
     tls_server_name: Option<String>,
-    /// The bearer token to show. Others on this machine can see an option, but not the variable
+    /// The bearer token. Other users of this machine can see options, but not environment variables
     #[arg(long, env = "WEIR_TOKEN", hide_env_values = true, default_value = "", hide_default_value = true,
         value_parser = parse_token, help_heading = SECURITY)]
     token: Secret,

@@ -1,12 +1,12 @@
 //! How a port is encrypted.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::NamePattern;
 use weir_core::domain::time::SECOND;
-use weir_settings::Time;
+use weir_settings::{Time, file::is_set};
 
 use crate::Listen;
 
@@ -55,24 +55,20 @@ impl Default for ListenerTls {
     }
 }
 
-fn set(path: &Path) -> bool {
-    !path.as_os_str().is_empty()
-}
-
 impl ListenerTls {
     /// Whether the port is encrypted.
     pub fn is_on(&self) -> bool {
-        set(&self.cert)
+        is_set(&self.cert)
     }
 
     /// Whether clients are asked for certificates.
     pub fn asks_clients(&self) -> bool {
-        self.is_on() && set(&self.client_ca)
+        self.is_on() && is_set(&self.client_ca)
     }
 
     /// The files that are named.
     pub fn files(&self) -> Vec<PathBuf> {
-        [&self.cert, &self.key, &self.client_ca].into_iter().filter(|path| set(path)).cloned().collect()
+        [&self.cert, &self.key, &self.client_ca].into_iter().filter(|path| is_set(path)).cloned().collect()
     }
 
     /// Checks bounds, and what contradicts itself, for a port that listens there and has so many connections;
@@ -84,9 +80,9 @@ impl ListenerTls {
         let holds = |condition: bool, otherwise: &str| {
             if condition { Ok(()) } else { Err(format!("{section}.{otherwise}")) }
         };
-        holds(set(&self.cert) == set(&self.key), "cert and key: either both are set or none")?;
+        holds(is_set(&self.cert) == is_set(&self.key), "cert and key: either both are set or none")?;
         holds(
-            self.is_on() || !set(&self.client_ca),
+            self.is_on() || !is_set(&self.client_ca),
             "client_ca is set, but no certificate of the port's own (cert, key)",
         )?;
         let names = self.client_names.is_empty() || self.asks_clients();

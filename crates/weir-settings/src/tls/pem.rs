@@ -19,7 +19,7 @@ const MAX_PEM_BYTES: u64 = 4 << 20;
 /// # Errors
 /// A sentence that names the file.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
-    let named = (!path.as_os_str().is_empty()).then_some(path);
+    let named = file::is_set(path).then_some(path);
     named.map(|path| file::read(path, MAX_PEM_BYTES).map_err(|error| about(path, error))).transpose()
 }
 

@@ -168,21 +168,22 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Forgets states; see [`Store::reset`].
-    pub fn reset_now(&self, key: &Key, anchor: u8, subtree: bool) -> bool {
+    pub fn reset_now(&self, key: &Key, anchor: u8, subtree: bool) -> ResetDone {
         let depth = key.depth();
         let own = hash(&self.hasher, key.prefix(depth.min(usize::from(anchor))));
         let own_shard = locate::shard_of(own, self.shards.len());
         // Keys below one above the anchor have anchors of their own, in any shard.
         let everywhere = subtree && depth < usize::from(anchor);
-        let mut existed = false;
+        let mut done = ResetDone::default();
         for (index, shard) in self.shards.iter().enumerate() {
             if everywhere || index == own_shard {
-                let (removed, live) = shard.lock().reset(key.prefix(depth), subtree, self.clock.now());
-                self.keys.fetch_sub(removed, Ordering::Relaxed);
-                existed |= live;
+                let (states, found) = shard.lock().reset(key.prefix(depth), subtree, self.clock.now());
+                self.keys.fetch_sub(states, Ordering::Relaxed);
+                done.existed |= found.existed;
+                done.removed |= found.removed;
             }
         }
-        existed
+        done
     }
 
     /// Puts back a state of a snapshot. Of two with one name the one that expires later counts. `false`: there is no room.
@@ -215,6 +216,6 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
-        Ok(ResetDone { existed: self.reset_now(key, anchor, subtree), scanned: false })
+        Ok(self.reset_now(key, anchor, subtree))
     }
 }

@@ -3,6 +3,7 @@
 use hashbrown::HashTable;
 
 use super::{name::Name, row::Row};
+use crate::ResetDone;
 use weir_core::{
     algorithm::State,
     domain::{Micros, key::END},
@@ -146,21 +147,24 @@ impl Shard {
         }
     }
 
-    /// Drops every state of exactly the key `path`, and with `subtree` those below it: how many, and whether one of the
-    /// key itself had not expired.
-    pub fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> (usize, bool) {
-        let (before, mut live) = (self.slots.len(), false);
+    /// Drops every state of exactly the key `path`, and with `subtree` those below it: how many, and which of them had not
+    /// expired.
+    pub fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> (usize, ResetDone) {
+        let (before, mut done) = (self.slots.len(), ResetDone::default());
         let mut slot = 0;
         while slot < self.slots.len() {
             let Slot { name, expires, .. } = &self.slots[slot];
+            let is_live = *expires > now;
             match name.bytes().strip_prefix(path).and_then(<[u8]>::first) {
-                Some(&END) => {
-                    live |= *expires > now;
-                    self.remove(slot);
+                Some(&END) => done.existed |= is_live,
+                Some(_) if subtree => {}
+                _ => {
+                    slot += 1;
+                    continue;
                 }
-                Some(_) if subtree => self.remove(slot),
-                _ => slot += 1,
             }
+            done.removed |= is_live;
+            self.remove(slot);
         }
         if self.slots.len() < before {
             // States have moved to where the sweep had passed already.
@@ -168,7 +172,7 @@ impl Shard {
             self.next_expiry = Micros::MIN;
             self.shrink();
         }
-        (before - self.slots.len(), live)
+        (before - self.slots.len(), done)
     }
 
     fn remove(&mut self, slot: usize) {
@@ -241,9 +245,10 @@ mod tests {
                         prop_assert_eq!(before - model.len(), dropped);
                     }
                     4 => {
-                        let (removed, live) = shard.reset(&path, false, now);
                         let expires = model.remove(&path);
-                        prop_assert_eq!((removed, live), (usize::from(expires.is_some()), expires > Some(now)));
+                        let is_live = expires > Some(now);
+                        let done = ResetDone { existed: is_live, removed: is_live, scanned: false };
+                        prop_assert_eq!(shard.reset(&path, false, now), (usize::from(expires.is_some()), done));
                     }
                     5 => {
                         let spared = shard.find(hash, &path, &[END]);
@@ -255,8 +260,10 @@ mod tests {
                     }
                     _ => {
                         let before = model.len();
+                        let removed = model.iter().any(|(path, expires)| path[0] == key / 10 && *expires > now);
                         model.retain(|path, _| path[0] != key / 10);
-                        prop_assert_eq!(shard.reset(&path[..1], true, now), (before - model.len(), false));
+                        let done = ResetDone { existed: false, removed, scanned: false };
+                        prop_assert_eq!(shard.reset(&path[..1], true, now), (before - model.len(), done));
                     }
                 }
                 let alive = model.iter().filter(|(_, expires)| **expires > now);

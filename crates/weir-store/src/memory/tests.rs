@@ -64,16 +64,18 @@ fn resets_affect_only_the_key_or_its_subtree() {
         }
     };
     let live = || paths.iter().filter(|key| !ask(&store, &limit, key, &[key.depth() as u8])).count();
-    for (path, subtree, existed, left) in [
-        (&["a", "b"][..], false, true, 5),
-        (&["a", "b"], true, true, 4),
-        (&["a"], false, true, 5),
-        (&["a"], true, true, 1),
-        (&["a", "d"], true, false, 5),
-        (&["z"], true, false, 6),
+    for (path, subtree, [existed, removed], left) in [
+        (&["a", "b"][..], false, [true, true], 5),
+        (&["a", "b"], true, [true, true], 4),
+        (&["a"], false, [true, true], 5),
+        (&["a"], true, [true, true], 1),
+        (&["a", "d"], false, [false, false], 6),
+        (&["a", "d"], true, [false, true], 5),
+        (&["z"], true, [false, false], 6),
     ] {
         fill();
-        assert_eq!(store.reset_now(&key(path), 2, subtree), existed, "{path:?}");
+        let done = ResetDone { existed, removed, scanned: false };
+        assert_eq!(store.reset_now(&key(path), 2, subtree), done, "{path:?}");
         assert_eq!(store.stats().keys, left, "{path:?}");
         assert_eq!(live(), left, "{path:?}");
     }

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::settings::{RedisSettings, SentinelSettings};
 use crate::url::Credentials;
-use weir_settings::{Secret, file};
+use weir_settings::{
+    Secret,
+    file::{self, is_set},
+};
 
 /// Longest file of a password in bytes.
 const MAX_PASSWORD_BYTES: u64 = 4_096;
@@ -36,7 +39,7 @@ impl CredentialsSource {
 
     /// Whether there is a user without any password.
     pub fn lacks_password(&self) -> bool {
-        !self.credentials.user.is_empty() && self.credentials.password.is_empty() && self.file.as_os_str().is_empty()
+        !self.credentials.user.is_empty() && self.credentials.password.is_empty() && !is_set(&self.file)
     }
 
     /// The credentials as they are now; `None` where there is no password. Blocks while it reads the file.
@@ -45,7 +48,7 @@ impl CredentialsSource {
     /// A sentence with the file's path, when it gives no password.
     pub fn read(&self) -> Result<Option<Credentials>, String> {
         let Credentials { user, password } = &self.credentials;
-        let password = if self.file.as_os_str().is_empty() { password.clone() } else { read_password(&self.file)? };
+        let password = if is_set(&self.file) { read_password(&self.file)? } else { password.clone() };
         Ok((!password.is_empty()).then(|| Credentials { user: user.clone(), password }))
     }
 }

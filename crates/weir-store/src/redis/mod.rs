@@ -257,11 +257,12 @@ impl Store for RedisStore {
         let now = self.clock.as_ref().map(|clock| clock.now());
         let timeout = self.command_timeout;
         let done = self.on_io(move |servers| async move {
-            let existed = reset::own(&servers, now, timeout, &forgotten).await?;
+            let mut done = reset::own(&servers, now, timeout, &forgotten).await?;
             if forgotten.elsewhere {
-                servers.remove(&forgotten.hash).await?;
+                done.scanned = true;
+                done.removed |= servers.remove(&forgotten.hash).await? > 0;
             }
-            Ok(ResetDone { existed, scanned: forgotten.elsewhere })
+            Ok(done)
         });
         let done = done.await?;
         self.meter.took(StoreOp::Reset, since.elapsed());

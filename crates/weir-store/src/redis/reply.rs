@@ -4,7 +4,7 @@ use deadpool_redis::redis::Value;
 use rmp::decode::{read_array_len, read_int, read_str_len};
 
 use super::command::words;
-use crate::Failure;
+use crate::{Failure, ResetDone};
 use weir_core::{
     domain::{Decision, Micros},
     plan::Decisions,
@@ -101,16 +101,17 @@ impl<'a> Answers<'a> {
         Ok(decided)
     }
 
-    /// The page that a reset has looked at: where to go on, if anywhere, and whether the key itself had a state.
+    /// The page that a reset has looked at: where to go on, if anywhere, and what it has found.
     ///
     /// # Errors
     /// The server's error.
-    pub fn reset(reply: &'a Value) -> Result<(Option<Vec<u8>>, bool), Failure> {
+    pub fn reset(reply: &'a Value) -> Result<(Option<Vec<u8>>, ResetDone), Failure> {
         let mut rest = payload(reply)?;
         read_array_len(&mut rest).map_err(|_| unreadable())?;
         let mut answers = Self { rest, at: 0 };
         let cursor = answers.bytes()?.to_vec();
-        Ok(((cursor != b"0").then_some(cursor), answers.int()? == 1))
+        let (existed, removed) = (answers.int()? == 1, answers.int()? == 1);
+        Ok(((cursor != b"0").then_some(cursor), ResetDone { existed, removed, scanned: false }))
     }
 
     fn decision(&mut self) -> Result<Decision, Failure> {

@@ -16,7 +16,7 @@ use super::{
 use weir_core::domain::{Key, Micros};
 use weir_telemetry::request;
 
-use crate::{Failure, failure::RefusalCode};
+use crate::{Failure, ResetDone, failure::RefusalCode};
 
 /// The cursor at which a scan begins, and ends. One in between means nothing to another server.
 const START: &[u8] = b"0";
@@ -53,7 +53,7 @@ impl Forgotten {
     }
 }
 
-/// Forgets what the hash of a key holds of it; tells whether the key itself had a state.
+/// Forgets what the hash of a key holds of it.
 ///
 /// # Errors
 /// Why it is not certain that all is forgotten.
@@ -62,18 +62,19 @@ pub async fn own(
     now: Option<Micros>,
     timeout: Duration,
     forgotten: &Forgotten,
-) -> Result<bool, Failure> {
-    let (mut cursor, mut existed) = (START.to_vec(), false);
+) -> Result<ResetDone, Failure> {
+    let (mut cursor, mut done) = (START.to_vec(), ResetDone::default());
     loop {
         let server = servers.changes();
         let call = reset_call(now, &forgotten.rest, forgotten.subtree, &cursor);
         let reply = servers.script(&forgotten.hash, &call, Instant::now() + timeout).await?;
         let (next, found) = Answers::reset(&reply)?;
-        existed |= found;
+        done.existed |= found.existed;
+        done.removed |= found.removed;
         match next {
             _ if servers.changes() != server => cursor = START.to_vec(),
             Some(next) => cursor = next,
-            None => return Ok(existed),
+            None => return Ok(done),
         }
     }
 }

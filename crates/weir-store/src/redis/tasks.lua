@@ -1,7 +1,8 @@
 -- What a call does: decides plans, or forgets, or tries out.
 
 -- Forgets the fields of a hash that belong to the key named by `rest`, and with `subtree` to those below it, a page at a
--- time: where the next page begins ('0': nowhere), and whether the key itself had a state that still meant something.
+-- time: where the next page begins ('0': nowhere), whether the key itself had a state that had not expired, and whether any
+-- of these fields had.
 local function reset()
   local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
   local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
@@ -10,28 +11,33 @@ local function reset()
     if not string.find(failure, 'WRONGTYPE', 1, true) then error(failure) end
     -- What is no hash is of no use to anyone here.
     call('UNLINK', hash)
-    return {'0', 1}
+    return {'0', 1, 1}
   end
-  local existed, gone = 0, {}
+  local existed, removed, gone = 0, 0, {}
   for index = 1, #page[2], 2 do
     local field = page[2][index]
     if string.sub(field, 1, #rest) == rest then
       local own = string.byte(field, #rest + 1) == 255
-      local read, expires = pcall(unpacked, page[2][index + 1])
-      if own and not (read and type(expires) == 'number' and expires <= now) then existed = 1 end
-      if own or subtree then gone[#gone + 1] = field end
+      if own or subtree then
+        gone[#gone + 1] = field
+        local read, expires = pcall(unpacked, page[2][index + 1])
+        if not (read and type(expires) == 'number' and expires <= now) then
+          removed = 1
+          if own then existed = 1 end
+        end
+      end
     end
   end
   if rest == '' and subtree then
     -- The whole hash goes at once, as soon as the answer is known.
-    if existed == 0 and page[1] ~= '0' then return {page[1], 0} end
+    if existed == 0 and page[1] ~= '0' then return {page[1], 0, removed} end
     call('UNLINK', hash)
-    return {'0', existed}
+    return {'0', existed, removed}
   end
   for first = 1, #gone, 1000 do
     call('HDEL', hash, unpack(gone, first, math.min(first + 999, #gone)))
   end
-  return {page[1], existed}
+  return {page[1], existed, removed}
 end
 
 -- Shows that this server takes writes, and that its user may do all that a check needs.

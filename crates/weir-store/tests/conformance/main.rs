@@ -85,8 +85,9 @@ async fn tell(seed: u64, plot: Plot, one: &mut impl Told, other: &mut impl Told,
                 let anchor = author.scene.anchor;
                 let ours = one.reset(&key.key, anchor, *subtree, now).await;
                 let theirs = other.reset(&key.key, anchor, *subtree, now).await;
-                tally.count_reset(ours);
-                if ours != theirs {
+                tally.count_reset(ours.existed);
+                // A scan also counts what has expired.
+                if ours.existed != theirs.existed || ours.removed != theirs.removed && !theirs.scanned {
                     differ("answers to a reset", &ours, &theirs, &author);
                 }
             }

@@ -6,7 +6,7 @@ use weir_core::{
     domain::{Key, ManualClock, Micros},
     plan::{Decisions, Plan},
 };
-use weir_store::{MemoryStore, memory::MemorySettings};
+use weir_store::{MemoryStore, ResetDone, memory::MemorySettings};
 
 use super::told::{Memories, Told};
 
@@ -37,7 +37,7 @@ impl Told for InMemory {
         self.store.decide_now(plan)
     }
 
-    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> bool {
+    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> ResetDone {
         self.clock.set(now);
         self.store.reset_now(key, anchor, subtree)
     }

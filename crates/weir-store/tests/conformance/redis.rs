@@ -8,7 +8,7 @@ use weir_core::{
 };
 use weir_settings::Time;
 use weir_store::{
-    Store, StoreUrl,
+    ResetDone, Store, StoreUrl,
     redis::{RedisStore, settings::RedisSettings},
 };
 
@@ -107,9 +107,9 @@ impl Told for OnRedis<'_> {
         verdict.decisions
     }
 
-    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> bool {
+    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> ResetDone {
         self.clock.set(now);
-        self.store.reset(key, anchor, subtree).await.expect("it answers").existed
+        self.store.reset(key, anchor, subtree).await.expect("it answers")
     }
 
     async fn states(&mut self, now: Micros) -> Option<Memories> {

@@ -7,6 +7,7 @@ use weir_core::{
     domain::{Key, Micros},
     plan::{Decisions, Plan, States, decide},
 };
+use weir_store::ResetDone;
 
 /// Something that remembers, on a clock that stands where the story has put it.
 pub trait Told {
@@ -19,8 +20,8 @@ pub trait Told {
     /// Decides a request.
     async fn decide(&mut self, plan: &Plan<'_>, now: Micros) -> Decisions;
 
-    /// Resets a key, and tells whether it had a state.
-    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> bool;
+    /// Resets a key.
+    async fn reset(&mut self, key: &Key, anchor: u8, subtree: bool, now: Micros) -> ResetDone;
 
     /// What it remembers that still means something, by name. `None`: it does not show that.
     async fn states(&mut self, now: Micros) -> Option<Memories>;
@@ -56,17 +57,19 @@ impl Told for Reference {
         decide(plan, &mut View { states: &mut self.0, names, now }, now)
     }
 
-    async fn reset(&mut self, key: &Key, _anchor: u8, subtree: bool, now: Micros) -> bool {
-        let mut existed = false;
-        self.0.retain(|name, (_, expires)| match name.strip_prefix(key.prefix(key.depth())) {
-            Some([weir_core::domain::key::END, ..]) => {
-                existed |= *expires > now;
-                false
-            }
-            Some(_) => !subtree,
-            None => true,
+    async fn reset(&mut self, key: &Key, _anchor: u8, subtree: bool, now: Micros) -> ResetDone {
+        let mut done = ResetDone::default();
+        self.0.retain(|name, (_, expires)| {
+            let is_own = match name.strip_prefix(key.prefix(key.depth())) {
+                Some([weir_core::domain::key::END, ..]) => true,
+                Some(_) if subtree => false,
+                _ => return true,
+            };
+            done.existed |= is_own && *expires > now;
+            done.removed |= *expires > now;
+            false
         });
-        existed
+        done
     }
 
     async fn states(&mut self, now: Micros) -> Option<Memories> {
