@@ -175,7 +175,7 @@ proptest! {
     fn any_field_value_is_parsed_like_prost_reflect(
         field in prop::sample::select(vec![
             "key", "cost", "maxWait", "max_wait", "factor", "limitSpec", "limits", "gcra", "period", "burst", "charge",
-            "summaryOnly", "depth", "decay",
+            "summaryOnly", "dryRun", "depth", "decay",
         ]),
         value in r#"([0-9.eE+-]{1,12}s?|"[0-9.eE+-]{0,25}s?"|\[\]|\{\}|null|true|"CHARGE_INDEPENDENT"|\["a"\]|"NaN"|"-Infinity")"#,
     ) {
