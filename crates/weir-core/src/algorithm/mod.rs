@@ -3,8 +3,7 @@
 //! An algorithm's folder holds its parameters, its state and its step in Rust (`mod.rs`), the same step in Lua
 //! (`<name>.lua`), its documentation (`README.md`), and its spec for the properties, with tests of its own
 //! (`spec.rs`). The list below is the only place that names them all: properties, benches, the manual and every surface go
-//! through it. `skeleton` is a folder to copy; the tests of this
-//! crate have it in their list.
+//! through it. `skeleton` is a folder to copy; the tests of this crate have it in their list.
 
 mod aligned;
 mod charges;
@@ -12,6 +11,7 @@ mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
 pub mod message;
+mod next;
 mod pace;
 pub mod params;
 #[cfg(test)]
@@ -68,13 +68,7 @@ pub trait Algorithm: Sized {
     /// How long until a unit is left, of which none is in this state after a decision: `None`, no wait helps. By default when
     /// one unit passes, which is not so where one passes while none is left.
     fn next_after(&self, state: Option<&Self::State>, ask: &Ask, decided: &Decision) -> Option<Micros> {
-        if ask.cost == 1 && !decided.allowed {
-            return decided.retry_after;
-        }
-        let one = Ask { cost: 1, ..*ask };
-        // A refusal that is charged would come first.
-        let sparing = self.sparing_denied();
-        sparing.as_ref().unwrap_or(self).step(state, &one).0.retry_after
+        next::when_one_passes(self, state, ask, decided)
     }
 
     /// Whether units of it can be held ([`crate::hold`]); else why not, in words that follow "cannot be leased: ".
@@ -382,8 +376,7 @@ list!(messages);
 pub struct Entry {
     /// The name in files, and of the Lua function.
     pub name: &'static str,
-    /// The Lua half: a `local function` of that name; where units of it can be held another one, `<name>_charge`; and
-    /// `<name>_next` where [`Algorithm::next_after`] is not that by default.
+    /// The Lua half: a `local function` of that name, and `<name>_charge` and `<name>_next` where the Rust half has their like.
     pub lua: &'static str,
     /// The parameters as files name them, in the order of the message's fields.
     pub fields: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! The script's arguments: MessagePack, as `driver.lua` reads it.
+//! The script's arguments: MessagePack, as `script/plan.lua` reads it.
 
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::SmallVec;
@@ -55,7 +55,7 @@ impl Part {
             Mode::Tell => 2 + how,
             Mode::Undo(_) => 4 + how,
         };
-        let charge = charge + 8 * i64::from(plan.dry_run);
+        let charge = charge + 16 * i64::from(plan.dry_run);
         let firsts_of_anchors = firsts(indexes.iter().map(|index| plan.levels()[*index].anchor_path()));
         let mut numbers: SmallVec<[i64; 4]> = SmallVec::new();
         for (position, first) in firsts_of_anchors.iter().enumerate() {

@@ -19,8 +19,15 @@ pub fn text() -> &'static str {
         let nexts: Vec<_> = LIST.iter().map(own_next).collect();
         let steps = Cow::from(format!("local steps, nexts = {{{}}}, {{{}}}\n", names.join(", "), nexts.join(", ")));
         let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
-        let own = [include_str!("driver.lua"), include_str!("tasks.lua")].map(Cow::from);
-        parts.chain([steps]).chain(own).collect()
+        let own = [
+            include_str!("script/plan.lua"),
+            include_str!("script/states.lua"),
+            include_str!("script/charge.lua"),
+            include_str!("script/undo.lua"),
+            include_str!("script/driver.lua"),
+            include_str!("script/tasks.lua"),
+        ];
+        parts.chain([steps]).chain(own.map(Cow::from)).collect()
     });
     &TEXT
 }

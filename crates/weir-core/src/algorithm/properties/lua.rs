@@ -97,7 +97,7 @@ impl Halves {
         self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
     }
 
-    /// The time until a unit is left in this state, of which none is after a decision (-1: no wait helps), as `driver.lua`
+    /// The time until a unit is left in this state, of which none is after a decision (-1: no wait helps), as `charge.lua`
     /// computes it.
     fn next_after(&self, params: &Params, state: Option<&Numbers>, ask: &Ask, decided: &Numbers) -> f64 {
         let (p, max_wait) = (params.lua_params(), ask.max_wait.unwrap_or(-1) as f64);

@@ -1,0 +1,67 @@
+-- Carries out the plans of one call.
+
+local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
+
+-- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
+-- that count keep their charges, so a shadow that shares their state goes back to the value that they left.
+local function change(index)
+  local own = input[places_at + index]
+  local before, after = counted[own] or found[own] or '', written[own]
+  if not after or after == before or rules[index].charges_denied then return '', '' end
+  return before, after
+end
+
+local output, length = {now}, 1
+
+local function tell(index)
+  local said = decisions[index]
+  output[length + 1], output[length + 2], output[length + 3], output[length + 4] = said[1], said[2], said[3], said[4]
+  output[length + 5], output[length + 6], output[length + 7] = said[5], said[6], said[7]
+  length = length + 7
+  if said[3] == 0 then
+    length = length + 1
+    output[length] = said[8]
+  end
+end
+
+-- Decides one plan as plan/decide.rs does. Of one that fails nothing is written, unless a right is missing for what
+-- follows a write.
+local function run()
+  changed, wrote = false, false
+  local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
+  if tells then written, counted = {}, {} end
+  load()
+  charges[charge]()
+  if not dry_run then
+    if changed then save() end
+    hold()
+  end
+  output[length + 1] = 0
+  length = length + 1
+  for index = 1, count do
+    tell(index)
+    if tells then
+      output[length + 1], output[length + 2] = change(index)
+      length = length + 2
+    elseif undoes then
+      length = length + 1
+      output[length] = left_charged[index]
+    end
+  end
+end
+
+-- All plans in a row: for each 0 and its decisions, or what is wrong with it behind 1 where nothing of it was written, else 2.
+local function decide_all()
+  while input[at] do
+    local key_total = input[at + 2]
+    read_plan()
+    local done, failure = pcall(run)
+    key_count = key_count + key_total
+    if not done then
+      held_hash = false
+      output[length + 1], output[length + 2] = wrote and 2 or 1, type(failure) == 'table' and failure.err or tostring(failure)
+      length = length + 2
+    end
+  end
+  return output
+end
