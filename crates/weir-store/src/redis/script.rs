@@ -5,21 +5,23 @@ use std::{borrow::Cow, sync::LazyLock};
 use deadpool_redis::redis::{RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use super::command::{command, query};
-use weir_core::algorithm::{Entry, LIST, LUA_PRELUDE};
+use weir_core::{
+    algorithm::{Entry, LIST, LUA_PRELUDE},
+    hold,
+};
 
 /// The script's text, the same on every replica of one version.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let halves = LIST.iter().map(|entry| Cow::from(entry.lua));
-        let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
-        let own_next = |entry: &Entry| {
-            let next = format!("{}_next", entry.name);
-            if entry.lua.contains(&format!("local function {next}(")) { next } else { "false".to_owned() }
-        };
-        let nexts: Vec<_> = LIST.iter().map(own_next).collect();
-        let steps = Cow::from(format!("local steps, nexts = {{{}}}, {{{}}}\n", names.join(", "), nexts.join(", ")));
+        let table = |name: &str, values: Vec<String>| format!("local {name} = {{{}}}\n", values.join(", "));
+        let of_all = |what| LIST.iter().map(|entry| function_of(entry, what)).collect();
+        let tables = table("steps", LIST.iter().map(|entry| entry.name.to_owned()).collect())
+            + &table("unit_charges", of_all("charge"))
+            + &table("nexts", of_all("next"));
         let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
         let own = [
+            hold::LUA,
             include_str!("script/plan.lua"),
             include_str!("script/states.lua"),
             include_str!("script/charge.lua"),
@@ -27,9 +29,15 @@ pub fn text() -> &'static str {
             include_str!("script/driver.lua"),
             include_str!("script/tasks.lua"),
         ];
-        parts.chain([steps]).chain(own.map(Cow::from)).collect()
+        parts.chain([tables.into()]).chain(own.map(Cow::from)).collect()
     });
     &TEXT
+}
+
+/// An algorithm's function for this besides its step, or `false`.
+fn function_of(entry: &Entry, what: &str) -> String {
+    let name = format!("{}_{what}", entry.name);
+    if entry.lua.contains(&format!("local function {name}(")) { name } else { "false".to_owned() }
 }
 
 /// The name under which servers have the script: its SHA-1.

@@ -8,6 +8,7 @@
 
 mod author;
 mod draw;
+mod holds;
 mod layout;
 mod memory;
 mod redis;

@@ -16,9 +16,17 @@ local function step(index, units)
   local rule, place = rules[index], input[places_at + index]
   -- What a level of this plan has emptied is nothing to the next one, as is what has expired.
   local state = resets[place] ~= 0 and states[place]
-  local phase = input[phases_at + index]
-  local decision, next_state = rule.step(rule.params, state, now, units, max_wait, phase)
-  if decision[3] == 0 then decision[8] = next_after(rule, decision, next_state or state, units, phase) end
+  local level, phase = levels and levels[place], input[phases_at + index]
+  local decision, next_state, stands
+  if level then
+    level.s = state
+    decision, next_state, stands = hold_step(level, now, units, max_wait)
+  else
+    decision, next_state = rule.step(rule.params, state, now, units, max_wait, phase)
+  end
+  if decision[3] == 0 then
+    decision[8] = next_after(rule, decision, stands or next_state or state, units, phase)
+  end
   return decision, next_state
 end
 
@@ -64,7 +72,10 @@ local function charge_counting()
       decisions[index], state = step(index, input[costs_at + index])
       if state then
         put(index, state)
-        if charge >= TELLS then counted[input[places_at + index]] = pack(now + decisions[index][5], state) end
+        if charge >= TELLS then
+          local place = input[places_at + index]
+          counted[place] = value_of(place, decisions[index][5], state)
+        end
       end
       allowed = allowed and decisions[index][1] == 1
     end

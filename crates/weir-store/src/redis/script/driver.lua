@@ -24,6 +24,27 @@ local function tell(index)
   end
 end
 
+-- Decides the plan, settles the renewal that came with it and grants what that asks for.
+local function renew()
+  levels = levels or {}
+  for index = 1, count do
+    if not levels[index] then add_level(index, {}) end
+  end
+  local _, granted, has_changed = hold_renew(levels, now, renewal, function()
+    for index = 1, count do
+      local settled = levels[index].s
+      if settled ~= states[index] then states[index], resets[index] = settled, false end
+    end
+    charges[charge]()
+    for index = 1, count do levels[index].s = resets[index] ~= 0 and states[index] end
+    return decisions
+  end)
+  if has_changed then
+    for index = 1, count do touch(index) end
+  end
+  return granted
+end
+
 -- Decides one plan as plan/decide.rs does. Of one that fails nothing is written, unless a right is missing for what
 -- follows a write.
 local function run()
@@ -31,10 +52,11 @@ local function run()
   local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
   if tells then written, counted = {}, {} end
   load()
-  charges[charge]()
+  local granted
+  if renewal then granted = renew() else charges[charge]() end
   if not dry_run then
     if changed then save() end
-    hold()
+    cache()
   end
   output[length + 1] = 0
   length = length + 1
@@ -48,6 +70,10 @@ local function run()
       output[length] = left_charged[index]
     end
   end
+  if granted then
+    for index = 1, #granted do output[length + index] = granted[index] end
+    length = length + #granted
+  end
 end
 
 -- All plans in a row: for each 0 and its decisions, or what is wrong with it behind 1 where nothing of it was written, else 2.
@@ -58,7 +84,7 @@ local function decide_all()
     local done, failure = pcall(run)
     key_count = key_count + key_total
     if not done then
-      held_hash = false
+      cached_hash = false
       output[length + 1], output[length + 2] = wrote and 2 or 1, type(failure) == 'table' and failure.err or tostring(failure)
       length = length + 2
     end

@@ -1,5 +1,6 @@
 -- Carries out one call over anchors, each of which is one hash: a field for each state, whose value is two MessagePack
--- values in a row, the moment at which the state means nothing any more and the list of its words.
+-- values in a row, the moment at which the state means nothing any more and the list of its words (false: none). Where units
+-- are held of it (hold.lua), its ledger is a third.
 --
 -- ARGV[1] is a MessagePack array, written by encode.rs: the moment (-1: this server's), the least time to live of a key in
 -- milliseconds, what to do, and then what that takes. KEYS are the anchors in the order in which they are used.
@@ -28,15 +29,19 @@ local limits = {}
 local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
--- by 4 more that is taken back; by 16 more nothing is written.
-local TELLS, UNDOES, DRY_RUN = 2, 4, 16
+-- by 4 more that is taken back; by 8 more a renewal comes with it; by 16 more nothing is written.
+local TELLS, UNDOES, RENEWS, DRY_RUN = 2, 4, 8, 16
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
 local NEVER, BY_MARK = -1, -2
+-- The field of a hash that says until when units may be held of its states.
+local HELD = 'held'
 
 local function read_limit(text)
   local step, flags, params, period = unpack(unpacked(text))
-  local limit = {step = steps[step], params = params, shadow = flags % 2 == 1, charges_denied = flags >= 2, period = period}
-  limit.next = nexts[step]
+  local limit = {
+    step = steps[step], next = nexts[step], charge = unit_charges[step], params = params, period = period,
+    shadow = flags % 2 == 1, charges_denied = flags >= 2,
+  }
   limits[text] = limit
   return limit
 end
@@ -47,6 +52,8 @@ local count, charge, dry_run, max_wait, one_key, twins, charged_at
 local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 -- Of a plan to be taken back: the values from before it, those that it has written, and the units that it was charged.
 local befores_at, afters_at, charged_units_at
+-- The renewal that comes with it; nil: none.
+local renewal
 -- What it finds and what becomes of that, by place, and what each level says. `false`: nothing, which keeps a column whole.
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
 -- By place, what all levels there ask for together: where there are twins.
@@ -54,23 +61,28 @@ local totals = {}
 -- Values as Redis holds them: before the plan, after it, and between, once the levels that count were charged and before
 -- the shadows were. For plans that report their changes.
 local found, written, counted = {}, {}, {}
+-- By place, those levels of which units are held, as hold.lua takes them; false where there are none.
+local levels = false
 -- By level, 1 where what it was charged could not be taken back.
 local left_charged = {}
 -- Whether anything of the plan was written, so that an error is no refusal.
 local wrote = false
 local key_count = 0
 
--- What the hash of the plan before holds, after that plan: its fields and their states in the order of its levels, and for
+-- What the hash of the plan before has, after that plan: its fields and their states in the order of its levels, and for
 -- how many milliseconds it lives on (false: not known). Nobody else writes while a call runs, and checks of a hot key come
 -- together, so that most of them read nothing.
-local held_hash, held_count, held_fields, held_states, held_left = false, 0, {}, {}, false
+local cached_hash, cached_count, cached_fields, cached_states, cached_left = false, 0, {}, {}, false
 
 local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
   at = at + 3
-  dry_run = charge >= DRY_RUN
+  renewal, dry_run = nil, charge >= DRY_RUN
   if dry_run then charge = charge - DRY_RUN end
-  if charge >= UNDOES then
+  if charge >= RENEWS then
+    renewal = {unpack(input, at + 1, at + 6)}
+    at, charge = at + 6, charge - RENEWS
+  elseif charge >= UNDOES then
     at = at + 1
     charged_at = input[at]
   end

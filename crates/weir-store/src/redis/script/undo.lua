@@ -5,13 +5,15 @@ local function restore(index)
   local field, before, after = input[fields_at + index], input[befores_at + index], input[afters_at + index]
   if after == '' then return true end
   if found[index] ~= after then return false end
+  if levels then levels[index] = nil end
   if before == '' then
     call('HDEL', key_of(index), field)
     states[index] = false
   else
     call('HSET', key_of(index), field, before)
-    local expires, words = unpacked(before)
+    local expires, words, ledger = unpacked(before)
     states[index] = expires > now and words
+    if ledger then add_level(index, ledger) end
   end
   wrote = true
   return true
