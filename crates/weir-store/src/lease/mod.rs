@@ -99,6 +99,7 @@ pub struct Asked {
 }
 
 /// How a request is decided that no lease pays for.
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated for each refusal")]
 pub enum Short {
     /// The store has refused this key to this replica shortly before.
     Refused(Verdict),
