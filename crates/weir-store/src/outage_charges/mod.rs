@@ -95,7 +95,7 @@ impl OutageCharges {
 
     /// Notes what a plan has charged by decisions that were made without the store, `fates` being what the store has done.
     pub fn record(&self, plan: &Plan<'_>, decisions: &[Decision], fates: &[Fate]) {
-        if plan.is_preview {
+        if plan.is_preview || plan.dry_run {
             return;
         }
         for (index, (units, fate)) in plan.charged(decisions).zip(fates).enumerate() {

@@ -84,12 +84,14 @@ fn units_are_summed_by_level() {
 }
 
 #[test]
-fn a_preview_admits_nothing() {
+fn previews_and_dry_runs_admit_nothing() {
     let scene = Scene::new(PLENTY);
     let (key, limit) = (key(&["user", "alex"]), bucket("per-user"));
     let mut plan = Plan::new([Level::new(&key, 2, 2, &limit, 1)].into_iter().collect(), Charge::AllOrNothing, None);
-    plan.is_preview = true;
-    scene.charges.record(&plan, &[Decision::pass(10, 9, 1)], &[Fate::NotCharged]);
+    for (is_preview, dry_run) in [(true, false), (false, true)] {
+        (plan.is_preview, plan.dry_run) = (is_preview, dry_run);
+        scene.charges.record(&plan, &[Decision::pass(10, 9, 1)], &[Fate::NotCharged]);
+    }
     assert_eq!(scene.charges.keys(), 0);
 }
 

@@ -1,5 +1,5 @@
 //! The same random stories, told to every store, give the same decisions and leave the same states, microsecond for
-//! microsecond: with limits of every algorithm on nested keys, peeks, refunds, waits, resets, limits that change, and a
+//! microsecond: with limits of every algorithm on nested keys, peeks, refunds, dry runs, waits, resets, limits that change, and a
 //! clock that steps back.
 //!
 //! `WEIR_SEED=… cargo test --test conformance` replays one story; `WEIR_STORIES=…` says how many each store hears.
