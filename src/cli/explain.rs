@@ -8,7 +8,10 @@ use clap::Args;
 use serde_json::json;
 use weir_core::{
     algorithm::Bounds,
-    domain::{Charge, Key, time::parse_duration},
+    domain::{
+        Charge, Key,
+        time::{format_duration, parse_duration},
+    },
 };
 use weir_policy::{Domain, Rules, tree::Found};
 
@@ -83,8 +86,13 @@ impl Explain {
             for limit in domain.limits_at(*node) {
                 let shadow = if limit.shadow { ", shadow" } else { "" };
                 let (algorithm, parameters) = (limit.params.name(), limit.params.describe());
+                let leased = match (limit.lease, limit.leasable()) {
+                    (None, _) => String::new(),
+                    (Some(ttl), Ok(())) => format!(", leased for {}", format_duration(ttl)),
+                    (Some(_), Err(reason)) => format!(", cannot be leased ({reason})"),
+                };
                 say(format_args!(
-                    "    {}: {algorithm} {parameters}{shadow}; counted as `{}`",
+                    "    {}: {algorithm} {parameters}{shadow}{leased}; counted as `{}`",
                     limit.name,
                     limit.ident_text()
                 ))?;
@@ -101,7 +109,8 @@ impl Explain {
         let steps = steps.iter().map(|(depth, found, node)| {
             let limits = domain.limits_at(*node).iter().map(|limit| {
                 json!({ "name": limit.name, "algorithm": limit.params.name(), "parameters": limit.params.describe(),
-                    "shadow": limit.shadow, "counted_as": limit.ident_text() })
+                    "shadow": limit.shadow, "leased": limit.lease.is_some() && limit.leasable().is_ok(),
+                    "counted_as": limit.ident_text() })
             });
             json!({ "segment": self.key[depth - 1], "depth": depth, "found": format!("{found:?}").to_lowercase(),
                 "limits": limits.collect::<Vec<_>>() })

@@ -10,6 +10,8 @@ pub struct Decided {
     pub summary: Summary,
     /// Printed only where true.
     degraded: bool,
+    /// Printed only where true.
+    leased: bool,
     levels: Vec<Level>,
 }
 
@@ -29,7 +31,8 @@ impl From<&Answer<'_>> for Decided {
             shadow: level.limit.shadow,
             decision: level.decision,
         });
-        Self { summary: answer.summary, degraded: answer.degraded, levels: levels.collect() }
+        let Answer { summary, degraded, leased, .. } = *answer;
+        Self { summary, degraded, leased, levels: levels.collect() }
     }
 }
 
@@ -43,7 +46,8 @@ impl From<proto::CheckResponse> for Decided {
             depth: level.depth,
             shadow: level.shadow,
         };
-        Self { summary, degraded: answer.degraded, levels: answer.levels.into_iter().map(level).collect() }
+        let levels = answer.levels.into_iter().map(level).collect();
+        Self { summary, degraded: answer.degraded, leased: answer.leased, levels }
     }
 }
 
@@ -53,6 +57,9 @@ impl Serialize for Decided {
         decision_json::serialize(&mut members, &self.summary.decision, self.summary.binding.is_some())?;
         if self.degraded {
             members.serialize_entry("degraded", &true)?;
+        }
+        if self.leased {
+            members.serialize_entry("leased", &true)?;
         }
         members.serialize_entry("binding", &self.summary.binding)?;
         members.serialize_entry("levels", &self.levels)?;
@@ -82,6 +89,9 @@ impl Decided {
         };
         if self.degraded {
             text.push_str("  (degraded: decided without the shared store, which did not answer)\n");
+        }
+        if self.leased {
+            text.push_str("  (leased: decided from units that the replica holds of the shared store)\n");
         }
         let width = self.levels.iter().map(|level| level.name.chars().count()).max().unwrap_or(0);
         for (index, level) in self.levels.iter().enumerate() {

@@ -16,6 +16,8 @@ pub struct Answer<'a> {
     pub levels: SmallVec<[LevelAnswer<'a>; 4]>,
     /// Decided without the shared store.
     pub degraded: bool,
+    /// Decided from units that this replica leases of the shared store.
+    pub leased: bool,
     /// The number of the domain in its policy, where that defines it.
     pub domain: Option<u32>,
 }
@@ -40,7 +42,7 @@ impl<'a> Answer<'a> {
         let decided = levels.iter().zip(&verdict.decisions);
         self.levels.extend(decided.map(|(level, decision)| LevelAnswer::new(level, decision)));
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
-        (self.domain, self.degraded) = (plan.domain, verdict.degraded);
+        (self.domain, self.degraded, self.leased) = (plan.domain, verdict.degraded, verdict.leased);
     }
 }
 

@@ -84,6 +84,7 @@ impl Metrics {
         registry.describe(auth::COUNTERS, auth::GAUGES);
         registry.describe(weir_server::metrics::COUNTERS, weir_server::metrics::GAUGES);
         registry.describe(weir_store::metrics::COUNTERS, &[]);
+        registry.describe(weir_store::lease::COUNTERS, weir_store::lease::GAUGES);
         registry.describe(spans::COUNTERS, &[]);
         let (check_durations, policy) = (Arc::<CheckDurations>::default(), Arc::<PolicyInfo>::default());
         #[cfg(target_os = "linux")]

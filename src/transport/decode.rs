@@ -75,5 +75,6 @@ fn limit(message: proto::Limit, bounds: &Bounds) -> Result<WrittenLimit, ParamEr
     let proto::Limit { name, depth, shadow, algorithm } = message;
     let algorithm = algorithm.ok_or_else(|| ParamError::new("algorithm", "a limit needs an algorithm"))?;
     let name = Some(name).filter(|name| !name.is_empty());
-    Ok(WrittenLimit { mark: Mark::default(), name, depth, shadow, params: Params::from_proto(&algorithm, bounds)? })
+    let params = Params::from_proto(&algorithm, bounds)?;
+    Ok(WrittenLimit { mark: Mark::default(), name, depth, shadow, lease: None, params })
 }

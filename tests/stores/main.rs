@@ -9,6 +9,7 @@ mod exactness;
 mod expiry;
 mod failover;
 mod floods;
+mod leases;
 mod moving_slots;
 mod outages;
 mod planned_failover;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
+    lease::{self, Lease},
     limits::{read_choice, read_limits, scalar},
     tree::{Domain, NodeId},
 };
@@ -22,7 +23,7 @@ use weir_settings::{
 };
 
 /// The keys of a native policy file.
-pub const FILE_KEYS: &[&str] = &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "schema"];
+pub const FILE_KEYS: &[&str] = &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "lease", "schema"];
 /// The keys of a node.
 pub const NODE_KEYS: &[&str] = &["limits", "children", "factor"];
 
@@ -31,7 +32,7 @@ pub const NODE_KEYS: &[&str] = &["limits", "children", "factor"];
 /// # Errors
 /// All that is wrong with it, each with its place.
 pub fn read(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
-    let mut reader = Reader { domain: Domain::new(""), bounds: *bounds, problems: Problems::default() };
+    let mut reader = Reader { domain: Domain::new(""), bounds: *bounds, lease: None, problems: Problems::default() };
     reader.file(document);
     if reader.problems.0.is_empty() { Ok(reader.domain) } else { Err(reader.problems) }
 }
@@ -39,6 +40,8 @@ pub fn read(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
 struct Reader {
     domain: Domain,
     bounds: Bounds,
+    /// Whether limits are leased that do not say so themselves.
+    lease: Lease,
     problems: Problems,
 }
 
@@ -76,6 +79,7 @@ impl Reader {
                 "limit_spec" => {
                     self.domain.allows_spec = self.choice(entry, &[("allow", Some(true)), ("deny", Some(false))])
                 }
+                "lease" => self.lease = lease::read(&entry.value, "lease", &mut self.problems),
                 "anchor" => match text.and_then(|text| text.parse().ok()) {
                     Some(anchor) if (1..=MAX_SEGMENTS as u8).contains(&anchor) => self.domain.anchor = anchor,
                     _ => {
@@ -149,7 +153,9 @@ impl Reader {
         for written in written {
             let ordinal = ordinals.entry(written.params.name()).or_insert(0);
             let name = written.name.as_deref();
-            let limit = Limit::new(Origin::Policy, name, inherited.pattern, *ordinal, written.shadow, written.params);
+            let mut limit =
+                Limit::new(Origin::Policy, name, inherited.pattern, *ordinal, written.shadow, written.params);
+            limit.lease = written.lease.unwrap_or(self.lease);
             *ordinal += 1;
             if !seen.insert(limit.name.clone()) {
                 self.problem(written.mark, "name", format!("two limits of one node are named `{}`", limit.name));

@@ -7,6 +7,7 @@
 pub mod descriptors;
 mod diff;
 pub mod file;
+pub mod lease;
 mod legacy;
 pub mod limits;
 pub mod lint;

@@ -1,8 +1,11 @@
 //! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`; or a bucket of the
 //! older form that `legacy` knows.
 
-use super::legacy;
 pub use super::legacy::KEYS as BUCKET_KEYS;
+use super::{
+    lease::{self, Lease},
+    legacy,
+};
 use weir_core::algorithm::{self, Bounds, Params, Source};
 use weir_settings::{
     document::{Entry, Node, Value},
@@ -13,7 +16,7 @@ use weir_settings::{
 /// Longest name of a limit, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 /// The keys of a limit beside its algorithm.
-pub const LIMIT_KEYS: &[&str] = &["name", "shadow"];
+pub const LIMIT_KEYS: &[&str] = &["name", "shadow", "lease"];
 /// The name suffix of the second limit that a legacy bucket becomes.
 const INTERVAL: &str = "-interval";
 
@@ -28,6 +31,8 @@ pub struct WrittenLimit {
     pub depth: u32,
     /// Whether it only watches.
     pub shadow: bool,
+    /// Whether units of it are leased, where it says so; else as its domain does.
+    pub lease: Option<Lease>,
     /// The rule.
     pub params: Params,
 }
@@ -96,7 +101,7 @@ fn read_triple(
     let source: &[(&str, &str)] = &[("burst", burst), ("count", count), ("period", period)];
     let entry = algorithm::find("gcra")?;
     match (entry.parse)(&source, bounds) {
-        Ok(params) => Some(WrittenLimit { mark: node.mark, name: None, depth: 0, shadow: false, params }),
+        Ok(params) => Some(WrittenLimit { mark: node.mark, name: None, depth: 0, shadow: false, lease: None, params }),
         Err(error) => {
             let place = entry.fields.iter().position(|name| *name == error.field).and_then(|index| items.get(index));
             problems.add(place.unwrap_or(node).mark, format!("{field}.{}", error.field), error.reason);
@@ -123,13 +128,15 @@ fn read_map(
     problems: &mut Problems,
 ) -> Vec<WrittenLimit> {
     let before = problems.0.len();
-    let (mut name, mut depth, mut shadow) = (None, 0, false);
+    let (mut name, mut depth, mut shadow, mut leased) = (None, 0, false, None);
     let mut keys = Keys::default();
     for entry in entries {
         let field = format!("{field}.{}", entry.key);
         match entry.key.as_str() {
             "name" => name = read_name(entry, &field, problems),
             "shadow" => shadow = read_flag(&entry.value, &field, problems),
+            // Requests may bring the limits of one call. A lease is for many.
+            "lease" if !with_depth => leased = Some(lease::read(&entry.value, &field, problems)),
             "depth" if with_depth => depth = read_depth(&entry.value, &field, problems),
             key => match algorithm::find(key) {
                 Some(algorithm) => keys.rules.push((entry, algorithm)),
@@ -148,7 +155,7 @@ fn read_map(
         problems.add(place, format!("{field}.name"), message);
     }
     let Some((first, second)) = rules.filter(|_| problems.0.len() == before) else { return Vec::new() };
-    let written = |name, params| WrittenLimit { mark: node.mark, name, depth, shadow, params };
+    let written = |name, params| WrittenLimit { mark: node.mark, name, depth, shadow, lease: leased, params };
     let second = second.map(|params| written(second_name, params));
     [written(name, first)].into_iter().chain(second).collect()
 }
@@ -297,7 +304,7 @@ fn names() -> Vec<&'static str> {
 
 /// `beside`: the algorithm of the same map; without one the key may have been meant as one, or as a key of a bucket.
 fn unknown_key(key: &str, with_depth: bool, beside: Option<&algorithm::Entry>) -> String {
-    let mut known = LIMIT_KEYS.to_vec();
+    let mut known: Vec<_> = LIMIT_KEYS.iter().copied().filter(|key| !with_depth || *key != "lease").collect();
     known.extend(with_depth.then_some("depth"));
     match beside {
         Some(algorithm) if algorithm.fields.contains(&key) => {

@@ -33,8 +33,8 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
 }
 
 /// Warnings: in files of descriptors ignored keys; in others limits above the anchor with others below them, which a store that is spread over
-/// several nodes cannot decide in one step, names with a `*` that is no pattern, limits that only a name keeps apart, and limits
-/// that never refuse beside others.
+/// several nodes cannot decide in one step, names with a `*` that is no pattern, limits that only a name keeps apart, limits that
+/// never refuse beside others, and limits that are to be leased and cannot be.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
@@ -53,6 +53,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
                 warnings.push(format!("{shown}: `{name}` is an exact name here; only a `*` alone stands for any name"));
             }
         }
+        warnings.extend(not_leased(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
         if domain.charge == Charge::AllOrNothing {
             warnings.extend(idle(domain, &nodes).iter().map(|limit| format!("{shown}: {limit}")));
         }
@@ -104,6 +105,19 @@ fn idle(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
         }
     }
     found
+}
+
+/// The limits that are to be leased and cannot be, with the reason. A request is decided from leases only where all its limits
+/// can be.
+fn not_leased<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
+    let limits = nodes.iter().flat_map(|policy_node| domain.limits_at(policy_node.node));
+    limits.filter(|limit| limit.lease.is_some()).filter_map(|limit| {
+        let reason = match domain.charge {
+            Charge::Independent => "charge is independent, so a request may be charged by some of its limits alone",
+            Charge::AllOrNothing => limit.leasable().err()?,
+        };
+        Some(format!("`{}` cannot be leased: {reason}; requests that meet it are decided by the store", limit.name))
+    })
 }
 
 /// Several unnamed limits of one algorithm and time base at a node.

@@ -16,6 +16,8 @@ use tokio::{
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How much is discarded at once.
 const DISCARD_BYTES: usize = 4 << 10;
+/// How much is discarded in all: what a client may have sent before it was told to stop. One that goes on is not waited for.
+const MAX_DISCARDED_BYTES: usize = 64 << 10;
 
 /// A stream whose shutdown waits until the client has closed its side.
 // A client may send a call in the moment in which it is told that its connection takes no more (GOAWAY). Were the socket
@@ -23,11 +25,12 @@ const DISCARD_BYTES: usize = 4 << 10;
 pub(crate) struct Linger<I> {
     io: I,
     timeout: Option<Pin<Box<Sleep>>>,
+    discarded_bytes: usize,
 }
 
 impl<I> Linger<I> {
     pub(crate) const fn new(io: I) -> Self {
-        Self { io, timeout: None }
+        Self { io, timeout: None, discarded_bytes: 0 }
     }
 }
 
@@ -59,7 +62,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { io, timeout } = &mut *self;
+        let Self { io, timeout, discarded_bytes } = &mut *self;
         let timeout = match timeout {
             Some(timeout) => timeout,
             None => {
@@ -70,15 +73,16 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Linger<I> {
         if timeout.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        loop {
+        while *discarded_bytes < MAX_DISCARDED_BYTES {
             let mut bytes = [0; DISCARD_BYTES];
             let mut discarded = ReadBuf::new(&mut bytes);
             match ready!(Pin::new(&mut *io).poll_read(cx, &mut discarded)) {
-                Ok(()) if !discarded.filled().is_empty() => {}
+                Ok(()) if !discarded.filled().is_empty() => *discarded_bytes += discarded.filled().len(),
                 // The client has closed its side, or has gone.
-                Ok(()) | Err(_) => return Poll::Ready(Ok(())),
+                Ok(()) | Err(_) => break,
             }
         }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -104,6 +108,15 @@ mod tests {
         assert!(!shutdown.is_finished());
         drop(client);
         shutdown.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shutdown_does_not_wait_for_a_client_that_goes_on_sending() {
+        let (server, mut client) = duplex(MAX_DISCARDED_BYTES);
+        let begun = Instant::now();
+        client.write_all(&vec![0; MAX_DISCARDED_BYTES]).await.unwrap();
+        Linger::new(server).shutdown().await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

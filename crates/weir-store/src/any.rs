@@ -63,7 +63,7 @@ impl Store for AnyStore {
     fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
         match self {
             Self::Memory(memory) => memory.decide(plan),
-            Self::Shared(shared) => Decide::Waiting(&**shared),
+            Self::Shared(shared) => shared.leased(plan).map_or(Decide::Waiting(&**shared), Decide::Ready),
         }
     }
 

@@ -4,6 +4,7 @@
 mod any;
 mod clock;
 pub mod failure;
+pub mod lease;
 pub mod memory;
 pub mod metrics;
 pub mod near;
@@ -66,6 +67,8 @@ pub struct Verdict {
     pub decisions: Decisions,
     /// Decided without the shared store.
     pub degraded: bool,
+    /// Decided from units that this replica holds of the shared store, without asking it.
+    pub leased: bool,
     /// The moment of the decision, by the clock of who decided.
     pub at: Micros,
 }

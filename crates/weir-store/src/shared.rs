@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures_util::future::BoxFuture;
@@ -14,12 +14,14 @@ use tracing::warn;
 
 use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreError, SystemClock, Verdict,
+    lease::{Leases, Short},
     metrics::{error_counter, near_cache_counters},
     near::{Learned, NearCache, NearCacheSettings},
     redis::RedisStore,
 };
 use weir_core::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
+    hold::{Grant, Renewal},
     plan::{Level, Plan},
 };
 use weir_telemetry::{LogLimit, Registry, request};
@@ -32,6 +34,7 @@ pub struct SharedStore {
     redis: RedisStore,
     local: MemoryStore<SystemClock>,
     near: Option<Near>,
+    leases: Leases,
     registry: Arc<Registry>,
     warnings: LogLimit,
     /// Checks that this store did not answer, by the rule of their domain.
@@ -58,7 +61,14 @@ impl SharedStore {
             let (hits, full) = near_cache_counters(&registry);
             Near { cache: NearCache::new(near, SystemClock::new()), hits, full }
         });
-        Self { redis, local, near, registry, warnings: LogLimit::default(), degraded: Default::default() }
+        let leases = Leases::new(&redis, &registry);
+        Self { redis, local, near, leases, registry, warnings: LogLimit::default(), degraded: Default::default() }
+    }
+
+    /// Decides a plan from what is leased of its key, if that is enough.
+    #[inline]
+    pub fn leased(&self, plan: &Plan<'_>) -> Option<Verdict> {
+        self.leases.decide(plan)
     }
 
     /// The store that replicas share.
@@ -108,29 +118,52 @@ impl SharedStore {
             OnStoreFailure::Deny => plan.levels().iter().map(refused).collect(),
             OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
         };
-        Ok(Verdict { decisions, degraded: true, at: self.local.now() })
+        Ok(Verdict { decisions, degraded: true, leased: false, at: self.local.now() })
     }
 
-    async fn ask(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+    /// The store's answer to a plan, or what is answered instead; and what it granted to the renewal, if it was served.
+    async fn ask(&self, plan: &Plan<'_>, renewal: Option<&Renewal>) -> (Result<Verdict, StoreError>, Option<Grant>) {
         let at = request::store_call_began();
-        let decided = self.redis.verdict(plan).await;
+        let decided = match renewal {
+            None => self.redis.verdict(plan).await.map(|verdict| (verdict, None)),
+            Some(renewal) => self.redis.verdict_and_grant(plan, renewal).await,
+        };
         request::store_call_ended(at, decided.is_err());
         match decided {
-            Ok(verdict) => Ok(verdict),
-            Err(error) => {
-                let failure = self.counted(error)?;
-                self.instead(plan, failure)
-            }
+            Ok((verdict, grant)) => (Ok(verdict), grant),
+            Err(error) => (self.counted(error).and_then(|failure| self.instead(plan, failure)), None),
         }
+    }
+
+    /// Decides a plan of which units may be leased, and that no lease has paid for.
+    async fn ask_with_lease(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        let (asked, renewal) = match self.leases.short(&self.redis, plan) {
+            Short::Cold => return self.ask(plan, None).await.0,
+            Short::Refused(verdict) => return Ok(verdict),
+            Short::Ask(asked, renewal) => (asked, renewal),
+        };
+        let (verdict, grant) = self.ask(plan, renewal.as_ref()).await;
+        match (&verdict, renewal, grant) {
+            (Ok(verdict), Some(renewal), Some(grant)) => self.leases.renewed(&asked, verdict, &renewal, &grant),
+            (_, Some(renewal), _) => self.leases.lost(&asked, &renewal),
+            (Ok(verdict @ Verdict { degraded: false, .. }), None, _) => self.leases.decided(&asked, verdict),
+            _ => {}
+        }
+        verdict
+    }
+
+    /// Gives back what is leased, in so much time at most. To be called when no more checks come.
+    pub async fn close(&self, timeout: Duration) {
+        self.leases.close(self.redis.handle(), timeout).await;
     }
 
     async fn ask_unless_known(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         let lookup = near.cache.lookup();
         if let Some(decisions) = near.cache.refusal(plan, lookup) {
             near.hits.increment(1);
-            return Ok(Verdict { decisions, degraded: false, at: self.local.now() });
+            return Ok(Verdict { decisions, at: self.local.now(), ..Verdict::default() });
         }
-        let verdict = self.ask(plan).await;
+        let verdict = self.ask(plan, None).await.0;
         if plan.levels().iter().any(|level| level.cost < 0) {
             // Even where the answer is lost: what was given back may let others pass.
             near.cache.forget_all();
@@ -165,7 +198,8 @@ impl SharedStore {
 impl Remote for SharedStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
         match &self.near {
-            None => Box::pin(self.ask(plan)),
+            _ if plan.lease_ttl().is_some() => Box::pin(self.ask_with_lease(plan)),
+            None => Box::pin(async { self.ask(plan, None).await.0 }),
             Some(near) => Box::pin(self.ask_unless_known(near, plan)),
         }
     }

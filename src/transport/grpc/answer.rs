@@ -18,6 +18,7 @@ const DECISION: u8 = 4;
 const DEGRADED: u8 = 8;
 const BINDING: u8 = 9;
 const LEVELS: u8 = 10;
+const LEASED: u8 = 13;
 
 /// Those of `LevelResult` before them.
 const NAME: u8 = 1;
@@ -40,6 +41,11 @@ pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
     out.put_slice(fields.bytes());
     if !summary_only {
         answer.levels.iter().for_each(|level| write_level(level, out));
+    }
+    if answer.leased {
+        let mut fields = Short::default();
+        fields.flag(LEASED, true);
+        out.put_slice(fields.bytes());
     }
 }
 
@@ -183,7 +189,7 @@ mod tests {
         #[test]
         fn encoded_answers_match_prost(
             decisions in prop::collection::vec((decision(), 0..33_u8, any::<bool>(), 0..300_usize), 0..5),
-            degraded: bool,
+            [degraded, leased]: [bool; 2],
             summary_only: bool,
         ) {
             let gcra = find("gcra").unwrap();
@@ -201,13 +207,14 @@ mod tests {
                 window: 1,
             });
             let summary = aggregate(decisions.iter().map(|(decision, _, shadow, _)| (decision, *shadow)));
-            let answer = Answer { summary, levels: levels.collect(), degraded, ..Answer::default() };
+            let answer = Answer { summary, levels: levels.collect(), degraded, leased, ..Answer::default() };
             let mut out = BytesMut::new();
             write(&answer, summary_only, &mut out);
             let read = CheckResponse::decode(&out[..]).unwrap();
             prop_assert_eq!(read.encode_to_vec(), &out[..], "as prost writes it");
             prop_assert_eq!(Decision::from(&read), answer.summary.decision);
-            prop_assert_eq!((read.degraded, read.binding), (degraded, answer.summary.binding.map(|index| index as u32)));
+            prop_assert_eq!((read.degraded, read.leased), (degraded, leased));
+            prop_assert_eq!(read.binding, answer.summary.binding.map(|index| index as u32));
             prop_assert_eq!(read.levels.len(), if summary_only { 0 } else { answer.levels.len() });
             for (read, level) in read.levels.iter().zip(&answer.levels) {
                 let read_back = (&*read.name, read.depth, read.shadow, Decision::from(read));

@@ -7,6 +7,7 @@ use weir_core::{
 };
 use weir_policy::{
     file::{FILE_KEYS, NODE_KEYS},
+    lease::LEASE_KEYS,
     limits::{BUCKET_KEYS, LIMIT_KEYS},
 };
 
@@ -66,6 +67,7 @@ fn of_file(key: &str) -> Value {
             json!({ "type": "integer", "minimum": 1, "maximum": MAX_SEGMENTS }),
             "How many segments of a key have their states together. Default: 2.",
         ),
+        "lease" => described(lease(), "Whether replicas lease units of the limits of this file. Default: false."),
         "schema" => {
             described(reference("nodes"), "The first segments of keys. An exact name takes precedence over `*`.")
         }
@@ -151,8 +153,21 @@ fn of_limit(key: &str) -> Value {
             "Its name in answers and metrics. With a name it keeps its counts through any change of its place.",
         ),
         "shadow" => described(json!({ "type": "boolean" }), "Whether it is evaluated and counted without refusing."),
+        "lease" => described(lease(), "Whether replicas lease units of it. Default: as the file says."),
         other => panic!("describe `{other}` here"),
     }
+}
+
+fn lease() -> Value {
+    let ttl = |key: &&str| {
+        assert_eq!(*key, "ttl", "describe `{key}` here");
+        (
+            (*key).to_owned(),
+            described(reference("duration"), "For how long units are leased: 50ms to 60s. Default: 250ms."),
+        )
+    };
+    let map = object(LEASE_KEYS.iter().map(ttl).collect(), json!("object"));
+    json!({ "anyOf": [{ "type": "boolean" }, map] })
 }
 
 fn algorithm(entry: &Entry) -> Value {

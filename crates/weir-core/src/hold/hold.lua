@@ -3,7 +3,7 @@
 -- algorithm, its parameters, its state or false, and its ledger.
 
 -- As MAX_HOLDS and MAX_TTL.
-local HOLDS, TTL = 128, 60000000
+local HOLDS, HOLD_TTL = 128, 60000000
 
 -- Units outstanding, and the last deadline of them.
 local function hold_outstanding(ledger)
@@ -62,7 +62,7 @@ local function hold_find(ledger, id)
 end
 
 local function hold_deadline(renewal, now)
-  return now + math.max(math.min(renewal[6], TTL), 1)
+  return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
 end
 
 -- Settles a renewal: 'new', 'next' and whether what is kept is held, 'again' and what that was granted, or 'overtaken'.
@@ -118,7 +118,8 @@ local function hold_refused_for(levels, decisions, renewal)
 end
 
 -- Settles a renewal, decides by `decide`, which is given the levels and leaves them charged, and grants: the decisions, and
--- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused}.
+-- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused}; and whether
+-- ledgers have changed.
 local function hold_renew(levels, now, renewal, decide)
   local standing, told
   for index = 1, #levels do
@@ -127,8 +128,8 @@ local function hold_renew(levels, now, renewal, decide)
     if index == 1 then standing, told = own, own_told end
   end
   local decisions = decide(levels)
-  if standing == 'overtaken' then return decisions, {0, 0, 0, 0, 0} end
-  if standing == 'again' then return decisions, {told, 0, 1, 0, 0} end
+  if standing == 'overtaken' then return decisions, {0, 0, 0, 0, 0}, false end
+  if standing == 'again' then return decisions, {told, 0, 1, 0, 0}, false end
   local free, is_above = decisions[1][3], false
   for index = 1, #levels do
     free = math.min(free, decisions[index][3])
@@ -138,5 +139,5 @@ local function hold_renew(levels, now, renewal, decide)
   local is_recalled = renewal[4] > 0 and is_above
   return decisions, {
     units, free - units, told and 1 or 0, is_recalled and 1 or 0, hold_refused_for(levels, decisions, renewal),
-  }
+  }, true
 end

@@ -38,6 +38,12 @@ impl Terms {
 }
 
 impl Terms {
+    /// The same for holds that last for `ttl`, and as much longer at the present demand.
+    #[must_use]
+    pub fn lasting(self, ttl: Micros) -> Self {
+        Self { ttl, horizon: 2 * ttl / 5, ..self }
+    }
+
     /// From when a renewal was sent to when what it brought must be spent, by the holder's clock.
     fn usable(&self) -> Micros {
         self.ttl - (self.ttl * DRIFT_PPM + 999_999) / 1_000_000

@@ -83,7 +83,7 @@ impl Purse {
     }
 
     /// Whether it is time for a renewal.
-    pub(super) fn is_due(&self, now: Micros) -> bool {
+    pub fn is_due(&self, now: Micros) -> bool {
         now >= self.renew_at.load(Relaxed)
     }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::{ParamError, Params},
-    domain::key::END,
+    domain::{Micros, key::END},
 };
 
 /// Where a limit was written. Limits of different origin never share a count.
@@ -31,6 +31,8 @@ pub struct Limit {
     pub params: Params,
     /// The limit's index within its policy.
     pub index: u32,
+    /// For how long units of it may be leased ([`crate::hold`]); `None`: they may not.
+    pub lease: Option<Micros>,
     origin: Origin,
     is_named: bool,
     ordinal: usize,
@@ -42,7 +44,7 @@ pub struct Limit {
 
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
-        let parts = |limit: &Self| (limit.name.clone(), limit.shadow, limit.index, limit.ident.clone());
+        let parts = |limit: &Self| (limit.name.clone(), limit.shadow, limit.index, limit.lease, limit.ident.clone());
         parts(self) == parts(other) && self.params == other.params && self.written == other.written
     }
 }
@@ -69,6 +71,7 @@ impl Limit {
             shadow,
             params,
             index: 0,
+            lease: None,
             origin,
             is_named,
             ordinal,
@@ -114,6 +117,17 @@ impl Limit {
     /// state.
     pub fn ident(&self) -> &[u8] {
         &self.ident
+    }
+
+    /// Whether units of it can be leased; else why not, in words that follow "cannot be leased: ".
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn leasable(&self) -> Result<(), &'static str> {
+        if self.shadow {
+            return Err("it is in shadow mode, so the store counts every request");
+        }
+        self.params.holdable().map(drop)
     }
 
     /// Whether it was given a name.

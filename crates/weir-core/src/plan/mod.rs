@@ -170,16 +170,27 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether units may be held of it ([`crate::hold`]): of all its levels, as many of each, which charge all or nothing by
-    /// the policy's own parameters. A shadow level counts every request, so it is asked of the store.
+    /// the policy's own parameters.
     pub fn is_holdable(&self) -> bool {
         let is_holdable = |level: &Level<'_>| {
             let Level { limit, scaled, cost, .. } = level;
-            !limit.shadow && scaled.is_none() && *cost == self.levels[0].cost && limit.params.holdable().is_ok()
+            scaled.is_none() && *cost == self.levels[0].cost && limit.leasable().is_ok()
         };
         self.charge == Charge::AllOrNothing
             && !self.levels.is_empty()
             && !self.has_twins()
             && self.levels.iter().all(is_holdable)
+    }
+
+    /// For how long a replica may lease units of it; `None` where a level may not be leased, or where the path of the deepest
+    /// level does not tell all levels.
+    #[inline]
+    pub fn lease_ttl(&self) -> Option<Micros> {
+        self.levels.first()?.limit.lease?;
+        self.policy_version?;
+        let ttls = self.levels.iter().map(|level| level.limit.lease);
+        let shortest = ttls.min_by_key(|ttl| ttl.unwrap_or_default()).flatten();
+        shortest.filter(|_| self.is_holdable())
     }
 
     /// Whether any two levels share a state.

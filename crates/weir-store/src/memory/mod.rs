@@ -148,7 +148,7 @@ impl<C: Clock> MemoryStore<C> {
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
         let mut at = 0;
         let decisions = self.decide_and_tell(plan, &mut at);
-        Verdict { decisions, degraded: false, at }
+        Verdict { decisions, at, ..Verdict::default() }
     }
 
     /// Decides a plan at the moment that it tells.
@@ -212,7 +212,8 @@ impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
     fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
         let mut at = 0;
-        Decide::Ready(Verdict { decisions: self.decide_and_tell(plan, &mut at), degraded: false, at })
+        let decisions = self.decide_and_tell(plan, &mut at);
+        Decide::Ready(Verdict { decisions, at, ..Verdict::default() })
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {

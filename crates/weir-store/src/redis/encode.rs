@@ -1,4 +1,4 @@
-//! The script's arguments: MessagePack, as `driver.lua` reads it.
+//! The script's arguments: MessagePack, as `script/plan.lua` reads it.
 
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::SmallVec;
@@ -7,6 +7,7 @@ use super::{cross_slot::Undo, reply::Tells, script::Task};
 use weir_core::{
     algorithm::{Params, TakesBack},
     domain::{Charge, Micros},
+    hold::Renewal,
     plan::{Level, Limit, Plan, firsts},
 };
 
@@ -25,6 +26,17 @@ pub enum Mode<'a> {
     Tell,
     /// Takes back what was charged.
     Undo(&'a Undo<'a>),
+    /// As the plan says, and serves the renewal.
+    Renew(&'a Renewal),
+}
+
+/// The levels of a plan without cost, for renewals that come with no request.
+#[derive(Clone, Debug)]
+pub struct Held {
+    keys: SmallVec<[Vec<u8>; 1]>,
+    columns: Vec<u8>,
+    levels: u32,
+    work: u32,
 }
 
 /// Some levels of a plan, as the script takes them: a part of the array that a call is.
@@ -48,52 +60,103 @@ impl Part {
     /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
     /// each field of a level.
     pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode<'_>) -> Self {
-        let (mut keys, mut body) = (SmallVec::new(), ByteBuf::new());
-        let how = i64::from(plan.charge == Charge::Independent);
-        let charge = match mode {
-            Mode::Decide => how,
-            Mode::Tell => 2 + how,
-            Mode::Undo(_) => 4 + how,
-        };
-        let firsts_of_anchors = firsts(indexes.iter().map(|index| plan.levels()[*index].anchor_path()));
-        let mut numbers: SmallVec<[i64; 4]> = SmallVec::new();
-        for (position, first) in firsts_of_anchors.iter().enumerate() {
-            if position == *first {
-                keys.push([prefix, plan.levels()[indexes[position]].anchor_path()].concat());
-                numbers.push(keys.len() as i64);
-            } else {
-                numbers.push(numbers[*first]);
-            }
-        }
-        for number in [charge, plan.max_wait.unwrap_or(-1), keys.len() as i64, indexes.len() as i64] {
-            int(&mut body, number);
-        }
-        if let Mode::Undo(undo) = mode {
-            int(&mut body, undo.charged_at);
-        }
-        let levels = || indexes.iter().map(|index| &plan.levels()[*index]);
-        numbers.iter().for_each(|number| int(&mut body, *number));
-        levels().for_each(|level| field(&mut body, level));
-        levels().for_each(|level| rule(&mut body, level));
-        levels().for_each(|level| int(&mut body, level.cost));
-        levels().for_each(|level| int(&mut body, level.phase()));
-        let places = firsts(indexes.iter().map(|index| plan.state_of(*index)));
-        places.iter().for_each(|place| int(&mut body, *place as i64 + 1));
+        let (keys, numbers) = keys(plan, indexes, prefix);
+        let (levels, mut body) = (indexes.len() as u32, ByteBuf::new());
+        head(&mut body, plan.charge, plan.max_wait, (keys.len(), levels), mode);
+        columns(&mut body, plan, indexes, &numbers, None);
         if let Mode::Undo(undo) = mode {
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.before));
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.after));
             undo.levels.iter().for_each(|(_, charged)| int(&mut body, *charged));
         }
-        let levels = indexes.len() as u32;
-        let values = if let Mode::Undo(_) = mode { 5 + 9 * levels } else { 4 + 6 * levels };
-        let tells = match mode {
-            Mode::Decide => Tells::Decisions,
-            Mode::Tell => Tells::Changes,
-            Mode::Undo(_) => Tells::LeftCharged,
+        let (values, tells) = match mode {
+            Mode::Decide => (4 + 6 * levels, Tells::Decisions),
+            Mode::Tell => (4 + 6 * levels, Tells::Changes),
+            Mode::Undo(_) => (5 + 9 * levels, Tells::LeftCharged),
+            Mode::Renew(_) => (10 + 6 * levels, Tells::Grant),
         };
-        let work = indexes.iter().map(|index| work(plan.levels()[*index].params())).sum();
-        Self { keys, body: body.into_vec(), values, levels, work, tells }
+        Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells }
     }
+
+    /// A renewal that comes with no request.
+    pub fn renewal(held: &Held, renewal: &Renewal) -> Self {
+        let (mut body, levels) = (ByteBuf::new(), held.levels);
+        head(&mut body, Charge::AllOrNothing, None, (held.keys.len(), levels), Mode::Renew(renewal));
+        body.as_mut_vec().extend_from_slice(&held.columns);
+        let (keys, work) = (held.keys.clone(), held.work);
+        Self { keys, body: body.into_vec(), values: 10 + 6 * levels, levels, work, tells: Tells::Grant }
+    }
+}
+
+impl Held {
+    /// All levels of a plan, whose states are under `prefix`.
+    pub fn new(plan: &Plan<'_>, prefix: &[u8]) -> Self {
+        let indexes: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
+        let (keys, numbers) = keys(plan, &indexes, prefix);
+        let mut body = ByteBuf::new();
+        columns(&mut body, plan, &indexes, &numbers, Some(0));
+        Self { keys, columns: body.into_vec(), levels: indexes.len() as u32, work: total_work(plan, &indexes) }
+    }
+
+    /// The key of the first anchor.
+    pub fn key(&self) -> &[u8] {
+        self.keys.first().map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// The keys of the levels' anchors, and the number of each level's among them, from 1.
+fn keys(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8]) -> (SmallVec<[Vec<u8>; 1]>, SmallVec<[i64; 4]>) {
+    let firsts_of_anchors = firsts(indexes.iter().map(|index| plan.levels()[*index].anchor_path()));
+    let (mut keys, mut numbers) = (SmallVec::new(), SmallVec::<[i64; 4]>::new());
+    for (position, first) in firsts_of_anchors.iter().enumerate() {
+        if position == *first {
+            keys.push([prefix, plan.levels()[indexes[position]].anchor_path()].concat());
+            numbers.push(keys.len() as i64);
+        } else {
+            numbers.push(numbers[*first]);
+        }
+    }
+    (keys, numbers)
+}
+
+/// What concerns the plan: how it is charged, and how many keys and levels follow.
+fn head(body: &mut ByteBuf, charge: Charge, max_wait: Option<Micros>, (keys, levels): (usize, u32), mode: Mode<'_>) {
+    let how = i64::from(charge == Charge::Independent);
+    let charge = match mode {
+        Mode::Decide => how,
+        Mode::Tell => 2 + how,
+        Mode::Undo(_) => 4 + how,
+        Mode::Renew(_) => 8 + how,
+    };
+    for number in [charge, max_wait.unwrap_or(-1), keys as i64, i64::from(levels)] {
+        int(body, number);
+    }
+    match mode {
+        Mode::Decide | Mode::Tell => {}
+        Mode::Undo(undo) => int(body, undo.charged_at),
+        Mode::Renew(renewal) => {
+            let Renewal { id, sequence, spent, kept, want, ttl } = *renewal;
+            text(body, &[id.owner.to_be_bytes(), id.number.to_be_bytes()].concat());
+            [sequence, spent, kept, want].into_iter().for_each(|number| int(body, number as i64));
+            int(body, ttl);
+        }
+    }
+}
+
+/// A column for each field of a level. `cost`: of each level, in place of what the plan asks for.
+fn columns(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize], keys: &[i64], cost: Option<i64>) {
+    let levels = || indexes.iter().map(|index| &plan.levels()[*index]);
+    keys.iter().for_each(|number| int(body, *number));
+    levels().for_each(|level| field(body, level));
+    levels().for_each(|level| rule(body, level));
+    levels().for_each(|level| int(body, cost.unwrap_or(level.cost)));
+    levels().for_each(|level| int(body, level.phase()));
+    let places = firsts(indexes.iter().map(|index| plan.state_of(*index)));
+    places.iter().for_each(|place| int(body, *place as i64 + 1));
+}
+
+fn total_work(plan: &Plan<'_>, indexes: &[usize]) -> u32 {
+    indexes.iter().map(|index| work(plan.levels()[*index].params())).sum()
 }
 
 /// The work of a level: a step, and reading and writing what its state may hold.
@@ -148,7 +211,7 @@ pub(crate) fn call_head(now: Option<Micros>, least_ttl_millis: i64, task: Task, 
     body.into_vec()
 }
 
-/// A call that forgets what a hash holds of a key; see `reset` in `tasks.lua`.
+/// A call that forgets what a hash holds of a key; see `reset` in `script/tasks.lua`.
 pub(crate) fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor: &[u8]) -> Vec<u8> {
     let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Reset, 3));
     text(&mut body, rest);

@@ -32,7 +32,7 @@ mod worker;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 
 use self::{
     cross_slot::{Group, Undo, groups, is_undone, merge, undos},
@@ -42,13 +42,14 @@ use self::{
     reply::Decided,
     reset::Forgotten,
     script::Task,
-    servers::Servers,
     settings::RedisSettings,
     slots::slot_of,
 };
+pub(crate) use self::{encode::Held, servers::Servers};
 use super::{Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use weir_core::{
     domain::{Clock, Decision, Key, Micros, OnStoreFailure},
+    hold::{Grant, Renewal},
     plan::{Decisions, Plan},
 };
 use weir_telemetry::request;
@@ -121,7 +122,59 @@ impl RedisStore {
     /// Why it is not decided, or not known to be.
     pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         let (decisions, at) = self.decide_plan(plan).await?;
-        Ok(Verdict { decisions, degraded: false, at })
+        Ok(Verdict { decisions, at, ..Verdict::default() })
+    }
+
+    /// The runtime of its connections.
+    pub(crate) fn handle(&self) -> &Handle {
+        self.io.handle()
+    }
+
+    /// What sends renewals, and how long one may take.
+    pub(crate) fn sender(&self) -> (Arc<Servers>, Duration) {
+        (Arc::clone(&self.servers), self.command_timeout)
+    }
+
+    /// Whether the plan is decided in one step, so that units can be held of it.
+    pub(crate) fn decides_in_one_step(&self, plan: &Plan<'_>) -> bool {
+        self.servers.decide_all_together() || groups(plan).len() == 1
+    }
+
+    /// What stands for a plan in renewals that come with no request.
+    pub(crate) fn held(&self, plan: &Plan<'_>) -> Held {
+        Held::new(plan, &self.prefix)
+    }
+
+    /// Decides a plan that [`Self::decides_in_one_step`], and serves the renewal in the same step.
+    ///
+    /// # Errors
+    /// Why it is not decided, or not known to be; the renewal likewise.
+    pub async fn verdict_and_grant(
+        &self,
+        plan: &Plan<'_>,
+        renewal: &Renewal,
+    ) -> Result<(Verdict, Option<Grant>), StoreError> {
+        let deadline = Instant::now() + self.command_timeout;
+        let all = (0..plan.levels().len()).collect();
+        let decided = self.ask(plan, &all, Mode::Renew(renewal), deadline).await?;
+        let grant = granted(&decided, renewal)?;
+        Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, Some(grant)))
+    }
+
+    /// Sends a renewal that comes with no request; how the levels stand then, and what was granted.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub(crate) async fn renew(
+        servers: &Servers,
+        held: &Held,
+        renewal: &Renewal,
+        timeout: Duration,
+    ) -> Result<(Decisions, Grant), Failure> {
+        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal));
+        let decided = servers.ask(|| slot_of(held.key()), deadline, part).await?;
+        let grant = granted(&decided, renewal)?;
+        Ok((decided.decisions, grant))
     }
 
     async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Failure> {
@@ -238,6 +291,12 @@ impl RedisStore {
         let done = self.io.handle().spawn(request::carried(work(Arc::clone(&self.servers)))).await;
         done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
     }
+}
+
+/// The grant in an answer to this renewal.
+fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
+    let none = || Failure::Lost("the answer has no grant".into());
+    Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(none)? })
 }
 
 impl Remote for RedisStore {

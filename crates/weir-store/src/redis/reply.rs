@@ -7,6 +7,7 @@ use super::command::words;
 use crate::{Failure, ResetDone};
 use weir_core::{
     domain::{Decision, Micros},
+    hold::Grant,
     plan::Decisions,
 };
 
@@ -24,6 +25,8 @@ pub enum Tells {
     Changes,
     /// Whether the charge that was to be taken back stays.
     LeftCharged,
+    /// Behind all levels, what the renewal was granted.
+    Grant,
 }
 
 /// The answer to one part of a plan.
@@ -37,6 +40,8 @@ pub struct Decided {
     pub changes: Vec<Change>,
     /// Levels whose charge could not be taken back, where that was asked.
     pub left_charged: u64,
+    /// What the renewal was granted, where one came with it.
+    pub grant: Option<Grant>,
 }
 
 /// The value that an undo puts back, and the value that the plan has written; both empty where there is nothing to undo.
@@ -86,11 +91,11 @@ impl<'a> Answers<'a> {
 
     fn decided(&mut self, levels: u32, tells: Tells) -> Result<Decided, Failure> {
         let (decisions, changes) = Default::default();
-        let mut decided = Decided { at: self.at, decisions, changes, left_charged: 0 };
+        let mut decided = Decided { at: self.at, decisions, changes, left_charged: 0, grant: None };
         for _ in 0..levels {
             decided.decisions.push(self.decision()?);
             match tells {
-                Tells::Decisions => {}
+                Tells::Decisions | Tells::Grant => {}
                 Tells::Changes => {
                     let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
                     decided.changes.push(Change { before, after });
@@ -98,7 +103,21 @@ impl<'a> Answers<'a> {
                 Tells::LeftCharged => decided.left_charged += u64::from(self.int()? == 1),
             }
         }
+        if tells == Tells::Grant {
+            decided.grant = Some(self.grant()?);
+        }
         Ok(decided)
+    }
+
+    fn grant(&mut self) -> Result<Grant, Failure> {
+        let (units, free) = (self.count()?, self.count()?);
+        let (is_kept, is_recalled) = (self.int()? == 1, self.int()? == 1);
+        // Which renewal it answers knows who sent it.
+        Ok(Grant { sequence: 0, units, free, is_kept, is_recalled, refused_for: self.time()? })
+    }
+
+    fn count(&mut self) -> Result<u64, Failure> {
+        u64::try_from(self.int()?).map_err(|_| unreadable())
     }
 
     /// The page that a reset has looked at: where to go on, if anywhere, and what it has found.

@@ -5,19 +5,38 @@ use std::{borrow::Cow, sync::LazyLock};
 use deadpool_redis::redis::{RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use super::command::{command, query};
-use weir_core::algorithm::{LIST, LUA_PRELUDE};
+use weir_core::{
+    algorithm::{Entry, LIST, LUA_PRELUDE},
+    hold,
+};
 
 /// The script's text, the same on every replica of one version.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let halves = LIST.iter().map(|entry| Cow::from(entry.lua));
         let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
-        let steps = Cow::from(format!("local steps = {{{}}}\n", names.join(", ")));
+        let charges: Vec<_> = LIST.iter().map(charge_of).collect();
+        let tables =
+            format!("local steps = {{{}}}\nlocal unit_charges = {{{}}}\n", names.join(", "), charges.join(", "));
         let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
-        let own = [include_str!("driver.lua"), include_str!("tasks.lua")].map(Cow::from);
-        parts.chain([steps]).chain(own).collect()
+        let own = [
+            hold::LUA,
+            include_str!("script/plan.lua"),
+            include_str!("script/states.lua"),
+            include_str!("script/charge.lua"),
+            include_str!("script/undo.lua"),
+            include_str!("script/driver.lua"),
+            include_str!("script/tasks.lua"),
+        ];
+        parts.chain([tables.into()]).chain(own.map(Cow::from)).collect()
     });
     &TEXT
+}
+
+/// The function that charges units of an algorithm that may be held, or `false`.
+fn charge_of(entry: &Entry) -> String {
+    let name = format!("{}_charge", entry.name);
+    if entry.lua.contains(&format!("local function {name}(")) { name } else { "false".to_owned() }
 }
 
 /// The name under which servers have the script: its SHA-1.

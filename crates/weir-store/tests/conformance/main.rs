@@ -10,6 +10,7 @@ mod draw;
 mod duplicates;
 mod fixture;
 mod generator;
+mod holds;
 mod layout;
 mod memory;
 mod redis;

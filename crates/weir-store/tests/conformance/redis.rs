@@ -139,7 +139,7 @@ fn bytes(reply: Reply) -> Vec<u8> {
     }
 }
 
-/// A state as `driver.lua` writes it: when it expires, and the list of its words.
+/// A state as the script writes it: when it expires, and the list of its words.
 fn memory(mut value: &[u8]) -> Memory {
     let expires = number(&mut value);
     let words = decode::read_array_len(&mut value).expect("a list");

@@ -2,7 +2,7 @@
 
 -- Forgets the fields of a hash that belong to the key named by `rest`, and with `subtree` to those below it, a page at a
 -- time: where the next page begins ('0': nowhere), whether the key itself had a state that had not expired, and whether any
--- of these fields had.
+-- of these fields had. What is held of a state stays: who holds it goes on spending.
 local function reset()
   local hash, rest, subtree, cursor = KEYS[1], input[4], input[5] == 1, input[6]
   local read, page = pcall(call, 'HSCAN', hash, cursor, 'COUNT', 1000)
@@ -13,26 +13,33 @@ local function reset()
     call('UNLINK', hash)
     return {'0', 1, 1}
   end
-  local existed, removed, gone = 0, 0, {}
+  local existed, removed, gone, kept = 0, 0, {}, {}
   for index = 1, #page[2], 2 do
     local field = page[2][index]
     if string.sub(field, 1, #rest) == rest then
       local own = string.byte(field, #rest + 1) == 255
-      if own or subtree then
-        gone[#gone + 1] = field
-        local read, expires = pcall(unpacked, page[2][index + 1])
-        if not (read and type(expires) == 'number' and expires <= now) then
+      if (own or subtree) and field ~= HELD then
+        local read, expires, words, ledger = pcall(unpacked, page[2][index + 1])
+        if not (read and type(expires) == 'number' and (expires <= now or not words)) then
           removed = 1
           if own then existed = 1 end
+        end
+        if read and ledger then
+          kept[#kept + 1], kept[#kept + 2] = field, pack(expires, false, ledger)
+        else
+          gone[#gone + 1] = field
         end
       end
     end
   end
-  if rest == '' and subtree then
+  if rest == '' and subtree and not call('HMGET', hash, HELD)[1] then
     -- The whole hash goes at once, as soon as the answer is known.
     if existed == 0 and page[1] ~= '0' then return {page[1], 0, removed} end
     call('UNLINK', hash)
     return {'0', existed, removed}
+  end
+  for first = 1, #kept, 1000 do
+    call('HSET', hash, unpack(kept, first, math.min(first + 999, #kept)))
   end
   for first = 1, #gone, 1000 do
     call('HDEL', hash, unpack(gone, first, math.min(first + 999, #gone)))

@@ -1,0 +1,95 @@
+//! Whether units of limits are leased: `lease` of a file or of a limit.
+
+use super::limits::scalar;
+use weir_core::{
+    domain::{
+        Micros,
+        time::{SECOND, format_duration, parse_duration},
+    },
+    hold::MAX_TTL,
+};
+use weir_settings::{
+    document::{Node, Value},
+    problem::Problems,
+    suggest,
+};
+
+/// The keys of a lease that is a map.
+pub const LEASE_KEYS: &[&str] = &["ttl"];
+/// For how long units are leased by default.
+pub const DEFAULT_TTL: Micros = SECOND / 4;
+/// Least time of a lease: several round trips to the store.
+pub const MIN_TTL: Micros = SECOND / 20;
+
+/// For how long units are leased; `None`: they are not.
+pub type Lease = Option<Micros>;
+
+/// Reads `true`, `false`, or a map with a `ttl`.
+pub(crate) fn read(node: &Node, field: &str, problems: &mut Problems) -> Lease {
+    match &node.value {
+        Value::Map(entries) => {
+            for entry in entries.iter().filter(|entry| !LEASE_KEYS.contains(&entry.key.as_str())) {
+                let message = suggest::unknown("key of a lease", &entry.key, LEASE_KEYS);
+                problems.add(entry.mark, format!("{field}.{}", entry.key), message);
+            }
+            let ttl = entries.iter().find(|entry| entry.key == "ttl");
+            let Some(ttl) = ttl else { return Some(DEFAULT_TTL) };
+            let read = scalar(&ttl.value).and_then(|text| parse_duration(text).ok());
+            let read = read.filter(|read| (MIN_TTL..=MAX_TTL).contains(read));
+            if read.is_none() {
+                let [least, most] = [MIN_TTL, MAX_TTL].map(format_duration);
+                let message = format!("ttl is a time from {least} to {most}, not {}", ttl.value.shown());
+                problems.add(ttl.value.mark, format!("{field}.ttl"), message);
+            }
+            read
+        }
+        _ => match scalar(node).and_then(|text| text.parse().ok()) {
+            Some(is_leased) => Some(DEFAULT_TTL).filter(|_| is_leased),
+            None => {
+                problems.add(
+                    node.mark,
+                    field,
+                    format!("lease is true, false or {{ ttl: TIME }}, not {}", node.shown()),
+                );
+                None
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+    use weir_core::{algorithm::Bounds, domain::Key};
+
+    /// What the levels of `a/b` say.
+    fn leases(head: &str, own: &str) -> Vec<Option<i64>> {
+        let limit = |own: &str| format!("limits: [{{ gcra: {{ burst: 1, count: 1, period: 1s }}{own} }}]");
+        let schema = format!("schema: {{ a: {{ {}, children: {{ b: {{ {} }} }} }} }}", limit(""), limit(own));
+        let policy = parse(&format!("{head}\n{schema}"), &Bounds::default()).unwrap();
+        let key = Key::new("", &["a", "b"]).unwrap();
+        let levels = policy.domain("").unwrap().levels(&key, 1, 1.0).unwrap();
+        levels.iter().map(|level| level.limit.lease).collect()
+    }
+
+    #[test]
+    fn a_limit_is_leased_as_it_says_or_else_as_its_domain_does() {
+        assert_eq!(leases("", ""), [None, None]);
+        assert_eq!(leases("lease: true", ""), [Some(250_000); 2]);
+        assert_eq!(leases("lease: true", ", lease: false"), [Some(250_000), None]);
+        assert_eq!(leases("lease: { ttl: 1s }", ", lease: { ttl: 100ms }"), [Some(1_000_000), Some(100_000)]);
+        assert_eq!(leases("", ", lease: {}"), [None, Some(250_000)]);
+    }
+
+    #[test]
+    fn invalid_leases_are_named() {
+        for (text, message) in [
+            ("maybe", "lease is true, false or { ttl: TIME }, not `maybe`"),
+            ("{ ttl: 1ms }", "ttl is a time from 50ms to 1m"),
+            ("{ tll: 1s }", "ttl"),
+        ] {
+            let error = parse(&format!("lease: {text}"), &Bounds::default()).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+}

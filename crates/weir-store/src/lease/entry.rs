@@ -1,0 +1,161 @@
+//! The lease of one key: what may be spent, who renews it, and how the levels stood at the last contact with the store.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::{Verdict, redis::Held};
+use weir_core::{
+    domain::{Decision, Micros},
+    hold::{Course, Grant, HoldId, Holder, Purse, Renewal, Spend, Terms},
+    plan::{Decisions, Plan},
+};
+
+/// A lease.
+pub struct Lease {
+    purse: Purse,
+    /// `None`: closed. Units that were still granted to it are burnt at their deadline.
+    holder: Mutex<Option<Holder>>,
+    levels: SmallVec<[Standing; 4]>,
+    /// The store's clock is so far ahead of this replica's.
+    offset: AtomicI64,
+    /// What stands for the key in renewals.
+    pub held: Held,
+}
+
+/// How a level stood at the last contact with the store. Each field by itself: answers tell it, nothing is decided by it.
+#[derive(Default)]
+struct Standing {
+    limit: AtomicU64,
+    /// Units that nobody held.
+    free: AtomicU64,
+    /// When it is as if never seen.
+    reset_at: AtomicI64,
+    /// When what it refused would pass; 0: it did not refuse.
+    retry_at: AtomicI64,
+}
+
+impl Lease {
+    /// A lease of nothing.
+    pub fn new(id: HoldId, plan: &Plan<'_>, held: Held, ttl: Micros, now: Micros) -> Self {
+        let terms = Terms::of(plan.levels().iter().map(|level| level.params())).lasting(ttl);
+        Self {
+            purse: Purse::default(),
+            holder: Mutex::new(Some(Holder::new(id, terms, now))),
+            levels: plan.levels().iter().map(|_| Standing::default()).collect(),
+            offset: AtomicI64::new(0),
+            held,
+        }
+    }
+
+    /// Spends units, if they are there.
+    #[inline]
+    pub fn spend(&self, cost: i64, now: Micros) -> Spend {
+        self.purse.spend(cost, now)
+    }
+
+    /// Units that are left.
+    pub fn units(&self) -> u64 {
+        self.purse.units()
+    }
+
+    /// The renewal that is due since little is left. Whoever comes while another looks after it need not.
+    pub fn low(&self, now: Micros) -> Option<Renewal> {
+        self.holder.try_lock()?.as_mut()?.low(&self.purse, now)
+    }
+
+    /// The renewal that is due since time has passed.
+    pub fn due(&self, now: Micros) -> Option<Renewal> {
+        if self.purse.is_due(now) { self.holder.lock().as_mut()?.due(&self.purse, now) } else { None }
+    }
+
+    /// How a request is decided that the purse cannot pay for; `None`: the lease is closed.
+    pub fn short(&self, cost: i64, now: Micros) -> Option<Course> {
+        Some(self.holder.lock().as_mut()?.short(&self.purse, cost, now))
+    }
+
+    /// The store has answered a request that came with no renewal.
+    pub fn decided(&self, cost: i64, sent: Micros, verdict: &Verdict) {
+        self.offset.store(verdict.at - sent, Relaxed);
+        self.learn(&verdict.decisions, 0, sent);
+        if super::is_refused(verdict)
+            && let Some(holder) = &mut *self.holder.lock()
+        {
+            holder.refused(cost, sent);
+        }
+    }
+
+    /// The store has answered a renewal.
+    pub fn renewed(&self, decisions: &Decisions, grant: &Grant, sent: Micros, is_refused: bool) {
+        self.learn(decisions, grant.units, sent);
+        if let Some(holder) = &mut *self.holder.lock() {
+            holder.answered(&self.purse, grant, is_refused);
+        }
+    }
+
+    /// The store has not answered a renewal.
+    pub fn lost(&self, renewal: &Renewal) {
+        if let Some(holder) = &mut *self.holder.lock() {
+            holder.lost(&self.purse, renewal.sequence);
+        }
+    }
+
+    /// Closes it: the renewal that gives back what is left.
+    pub fn close(&self, now: Micros) -> Option<Renewal> {
+        self.holder.lock().take()?.close(&self.purse, now)
+    }
+
+    /// Closes it if it is idle; whether it is closed.
+    pub fn close_if_idle(&self, now: Micros) -> bool {
+        let mut holder = self.holder.lock();
+        if holder.as_mut().is_some_and(|holder| holder.is_idle(&self.purse, now)) {
+            *holder = None;
+        }
+        holder.is_none()
+    }
+
+    fn learn(&self, decisions: &Decisions, granted: u64, sent: Micros) {
+        for (level, decision) in self.levels.iter().zip(decisions) {
+            level.limit.store(decision.limit, Relaxed);
+            level.free.store(decision.remaining.saturating_sub(granted), Relaxed);
+            level.reset_at.store(sent + decision.reset_after, Relaxed);
+            level.retry_at.store(decision.retry_after.map_or(0, |after| sent + after), Relaxed);
+        }
+    }
+
+    /// The answer to a request that the purse has paid for.
+    pub fn allowed(&self, now: Micros) -> Verdict {
+        let held = self.purse.units();
+        let decided = |level: &Standing| {
+            let free = level.free.load(Relaxed);
+            let limit = level.limit.load(Relaxed);
+            Decision::pass(limit, (held + free).min(limit), (level.reset_at.load(Relaxed) - now).max(0))
+        };
+        self.verdict(self.levels.iter().map(decided).collect(), now)
+    }
+
+    /// The answer to a request that this replica refuses by itself: by those levels that refused at the last contact, or else
+    /// by those of which least was left.
+    pub fn refused(&self, now: Micros, retry_after: Micros) -> Verdict {
+        // Read once, since another thread may learn meanwhile: at least one level must refuse.
+        let stands = |level: &Standing| (level.retry_at.load(Relaxed), level.free.load(Relaxed));
+        let standings: SmallVec<[_; 4]> = self.levels.iter().map(stands).collect();
+        let any_has_refused = standings.iter().any(|(retry_at, _)| *retry_at > 0);
+        let least = standings.iter().map(|(_, free)| *free).min().unwrap_or_default();
+        let decided = |(level, (retry_at, free)): (&Standing, &(Micros, u64))| {
+            let (limit, reset_at) = (level.limit.load(Relaxed), level.reset_at.load(Relaxed));
+            let reset_after = (reset_at - now).max(0);
+            if if any_has_refused { *retry_at > 0 } else { *free == least } {
+                Decision::refuse(limit, *free, Some(retry_after.max(retry_at - now)), reset_after)
+            } else {
+                Decision::pass(limit, *free, reset_after)
+            }
+        };
+        self.verdict(self.levels.iter().zip(&standings).map(decided).collect(), now)
+    }
+
+    fn verdict(&self, decisions: Decisions, now: Micros) -> Verdict {
+        Verdict { decisions, degraded: false, leased: true, at: now + self.offset.load(Relaxed) }
+    }
+}

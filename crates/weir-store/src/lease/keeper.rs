@@ -1,0 +1,72 @@
+//! Renewals that come with no request, sent on the store's thread.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, time::interval};
+
+use super::{Shared, entry::Lease};
+use crate::redis::{RedisStore, Servers};
+use weir_core::{
+    domain::{Clock as _, Micros},
+    hold::Renewal,
+};
+
+/// How often leases are looked after: more often than half of the shortest lasts.
+const TICK: Duration = Duration::from_millis(20);
+/// Every so many ticks those that are idle go.
+const SWEEP: u64 = 50;
+
+/// What renewals are sent by.
+pub struct Sender {
+    servers: Arc<Servers>,
+    timeout: Duration,
+    runtime: Handle,
+}
+
+impl From<&RedisStore> for Sender {
+    fn from(redis: &RedisStore) -> Self {
+        let (servers, timeout) = redis.sender();
+        Self { servers, timeout, runtime: redis.handle().clone() }
+    }
+}
+
+impl Shared {
+    /// Sends a renewal; nobody waits for it.
+    pub fn send(self: &Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
+        self.sender.runtime.spawn(Arc::clone(self).renew(lease, renewal, sent));
+    }
+
+    /// Sends a renewal and has the lease know what became of it.
+    pub async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
+        match RedisStore::renew(&self.sender.servers, &lease.held, &renewal, self.sender.timeout).await {
+            Ok((decisions, grant)) => {
+                self.meter.renewed(&renewal, &grant);
+                lease.renewed(&decisions, &grant, sent, false);
+            }
+            Err(error) => {
+                self.meter.lost();
+                tracing::debug!(error = &error as &dyn std::error::Error, "a lease was not renewed");
+                lease.lost(&renewal);
+            }
+        }
+    }
+}
+
+/// Renews leases that nobody spends from, and drops those that are idle.
+pub async fn run(shared: Arc<Shared>) {
+    let (mut ticks, mut number) = (interval(TICK), 0_u64);
+    loop {
+        ticks.tick().await;
+        number += 1;
+        let now = shared.clock.now();
+        let due = |lease: &Arc<Lease>| Some((Arc::clone(lease), lease.due(now)?));
+        let due: Vec<_> = shared.table.pin().values().filter_map(due).collect();
+        for (lease, renewal) in due {
+            shared.send(lease, renewal, now);
+        }
+        if number.is_multiple_of(SWEEP) {
+            shared.table.pin().retain(|_, lease| !lease.close_if_idle(now));
+        }
+        shared.meter.held(shared.table.len(), shared.table.pin().values().map(|lease| lease.units()).sum());
+    }
+}

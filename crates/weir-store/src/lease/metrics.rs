@@ -1,0 +1,104 @@
+//! Metrics of leases.
+
+use std::sync::Arc;
+
+use metrics::{Counter, Gauge};
+
+use weir_core::hold::{Grant, Renewal};
+use weir_telemetry::{Registry, ShardedCounters};
+
+const DECISIONS: &str = "weir_lease_decisions_total";
+const SPENT: &str = "weir_lease_spent_units_total";
+const GRANTED: &str = "weir_lease_granted_units_total";
+const BURNT: &str = "weir_lease_burnt_units_total";
+const RENEWALS: &str = "weir_lease_renewals_total";
+const FULL: &str = "weir_lease_full_total";
+const LEASES: &str = "weir_leases";
+const HELD: &str = "weir_lease_held_units";
+
+/// The counters, with their HELP texts.
+pub const COUNTERS: &[(&str, &str)] = &[
+    (DECISIONS, "Checks decided from leases, without the shared store, by outcome."),
+    (SPENT, "Units spent from leases."),
+    (GRANTED, "Units that the shared store granted to leases."),
+    (BURNT, "Units of leases that were not renewed by their deadline, so that they count as spent."),
+    (RENEWALS, "Renewals of leases, by result: ok, or lost without an answer."),
+    (FULL, "Keys in demand of which nothing could be leased, since too many others are."),
+];
+/// The gauges, with their HELP texts.
+pub const GAUGES: &[(&str, &str)] =
+    &[(LEASES, "Keys of which this replica leases units."), (HELD, "Units that this replica holds and has not spent.")];
+
+const ALLOWED: usize = 0;
+const REFUSED: usize = 1;
+const UNITS: usize = 2;
+
+/// The meter of a replica's leases.
+pub struct LeaseMeter {
+    /// What each decision adds to.
+    decided: Arc<ShardedCounters>,
+    granted: Counter,
+    burnt: Counter,
+    renewed: Counter,
+    lost: Counter,
+    full: Counter,
+    leases: Gauge,
+    held: Gauge,
+}
+
+impl LeaseMeter {
+    pub fn new(registry: &Registry) -> Self {
+        let counter = |name, labels: &[(&'static str, &str)]| registry.counter(name, labels);
+        let decided = [
+            counter(DECISIONS, &[("outcome", "allowed")]),
+            counter(DECISIONS, &[("outcome", "refused")]),
+            counter(SPENT, &[]),
+        ];
+        Self {
+            decided: registry.sharded(decided.into()),
+            granted: counter(GRANTED, &[]),
+            burnt: counter(BURNT, &[]),
+            renewed: counter(RENEWALS, &[("result", "ok")]),
+            lost: counter(RENEWALS, &[("result", "lost")]),
+            full: counter(FULL, &[]),
+            leases: registry.gauge(LEASES, &[]),
+            held: registry.gauge(HELD, &[]),
+        }
+    }
+
+    /// A lease has paid for a request.
+    pub fn spent(&self, units: u64) {
+        self.decided.add(ALLOWED);
+        self.decided.add_many(UNITS, units);
+    }
+
+    /// A request was refused, as the store has refused no more shortly before.
+    pub fn refused(&self) {
+        self.decided.add(REFUSED);
+    }
+
+    /// A renewal was answered.
+    pub fn renewed(&self, renewal: &Renewal, grant: &Grant) {
+        self.renewed.increment(1);
+        self.granted.increment(grant.units);
+        if !grant.is_kept {
+            self.burnt.increment(renewal.kept);
+        }
+    }
+
+    /// A renewal was not answered.
+    pub fn lost(&self) {
+        self.lost.increment(1);
+    }
+
+    /// There was no room for a lease.
+    pub fn full(&self) {
+        self.full.increment(1);
+    }
+
+    /// What is held now.
+    pub fn held(&self, leases: usize, units: u64) {
+        self.leases.set(leases as f64);
+        self.held.set(units as f64);
+    }
+}

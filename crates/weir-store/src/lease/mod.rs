@@ -1,0 +1,232 @@
+//! Leases: units of hot keys that this replica holds of the shared store, and spends without asking it
+//! ([`weir_core::hold`]).
+
+mod entry;
+mod heat;
+mod keeper;
+mod metrics;
+
+use std::{
+    hash::{BuildHasher, Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use equivalent::Equivalent;
+use foldhash::fast::RandomState;
+use papaya::HashMap;
+use tokio::{runtime::Handle, task::JoinSet};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::{entry::Lease, heat::Heat, metrics::LeaseMeter};
+use super::{SystemClock, Verdict, redis::RedisStore};
+use weir_core::{
+    domain::{Clock as _, Micros},
+    hold::{Course, Grant, HoldId, Renewal, Spend},
+    plan::Plan,
+};
+use weir_telemetry::Registry;
+
+pub use metrics::{COUNTERS, GAUGES};
+
+/// Most keys of which units are leased. Others are decided by the store.
+pub const MAX_LEASES: usize = 65_536;
+
+/// The leases of this replica.
+pub struct Leases {
+    shared: Arc<Shared>,
+    heat: Heat,
+    hasher: RandomState,
+    /// Tells this replica, since it started, from all others.
+    owner: u64,
+    numbers: AtomicU64,
+    _keeper: AbortOnDropHandle<()>,
+}
+
+/// What renewals in the background need as well.
+struct Shared {
+    table: HashMap<Name, Arc<Lease>, RandomState>,
+    clock: SystemClock,
+    meter: LeaseMeter,
+    sender: keeper::Sender,
+}
+
+/// The key of a lease: the path of the deepest level, which within one version of a policy tells all levels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Name {
+    policy_version: u64,
+    path: Box<[u8]>,
+}
+
+/// A [`Name`] that is looked up.
+struct NameRef<'a> {
+    policy_version: u64,
+    path: &'a [u8],
+}
+
+impl<'a> NameRef<'a> {
+    fn of(plan: &'a Plan<'_>) -> Option<Self> {
+        Some(Self { policy_version: plan.policy_version?, path: plan.levels().last()?.path() })
+    }
+}
+
+impl Hash for NameRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.policy_version, self.path).hash(state);
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        NameRef { policy_version: self.policy_version, path: &self.path }.hash(state);
+    }
+}
+
+impl Equivalent<Name> for NameRef<'_> {
+    fn equivalent(&self, name: &Name) -> bool {
+        self.policy_version == name.policy_version && *self.path == *name.path
+    }
+}
+
+/// A request on its way to the store, for a key of which units are leased.
+pub struct Asked {
+    lease: Arc<Lease>,
+    cost: i64,
+    sent: Micros,
+}
+
+/// How a request is decided that no lease pays for.
+pub enum Short {
+    /// The store has refused this key to this replica shortly before.
+    Refused(Verdict),
+    /// By the store, which serves the renewal in the same step, where there is one.
+    Ask(Asked, Option<Renewal>),
+    /// By the store: nothing is leased of this key.
+    Cold,
+}
+
+impl Leases {
+    /// Leases of units of this store.
+    pub fn new(redis: &RedisStore, registry: &Registry) -> Self {
+        let shared = Arc::new(Shared {
+            table: HashMap::with_hasher(RandomState::default()),
+            clock: SystemClock::new(),
+            meter: LeaseMeter::new(registry),
+            sender: redis.into(),
+        });
+        let keeper = redis.handle().spawn(keeper::run(Arc::clone(&shared)));
+        Self {
+            shared,
+            heat: Heat::default(),
+            hasher: RandomState::default(),
+            // Keyed by the system's randomness.
+            owner: std::hash::RandomState::new().build_hasher().finish(),
+            numbers: AtomicU64::new(0),
+            _keeper: AbortOnDropHandle::new(keeper),
+        }
+    }
+
+    /// Decides a plan from what is leased of its key. Takes no lock and allocates nothing, unless a renewal is due.
+    #[inline]
+    pub fn decide(&self, plan: &Plan<'_>) -> Option<Verdict> {
+        plan.lease_ttl()?;
+        self.spend(plan)
+    }
+
+    fn spend(&self, plan: &Plan<'_>) -> Option<Verdict> {
+        let (name, cost, now) = (NameRef::of(plan)?, plan.levels()[0].cost, self.shared.clock.now());
+        let table = self.shared.table.pin();
+        let lease = table.get(&name)?;
+        match lease.spend(cost, now) {
+            Spend::Short => return None,
+            Spend::Spent => {}
+            Spend::Low => {
+                if let Some(renewal) = lease.low(now) {
+                    self.shared.send(Arc::clone(lease), renewal, now);
+                }
+            }
+        }
+        self.shared.meter.spent(cost.unsigned_abs());
+        Some(lease.allowed(now))
+    }
+
+    /// How a plan is decided that [`Self::decide`] has not.
+    pub fn short(&self, redis: &RedisStore, plan: &Plan<'_>) -> Short {
+        let (Some(ttl), Some(name)) = (plan.lease_ttl(), NameRef::of(plan)) else { return Short::Cold };
+        let (cost, now) = (plan.levels()[0].cost, self.shared.clock.now());
+        if cost <= 0 {
+            return Short::Cold;
+        }
+        let found = self.shared.table.pin().get(&name).cloned();
+        let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else { return Short::Cold };
+        match lease.short(cost, now) {
+            None => Short::Cold,
+            Some(Course::Refuse { retry_after }) => {
+                self.shared.meter.refused();
+                Short::Refused(lease.refused(now, retry_after))
+            }
+            Some(Course::Store(renewal)) => Short::Ask(Asked { lease, cost, sent: now }, renewal),
+        }
+    }
+
+    /// A lease for a key that is in demand.
+    fn add(
+        &self,
+        redis: &RedisStore,
+        plan: &Plan<'_>,
+        (name, ttl): (&NameRef<'_>, Micros),
+        now: Micros,
+    ) -> Option<Arc<Lease>> {
+        let hash = self.hasher.hash_one(name);
+        if !self.heat.is_hot(hash, now) || !redis.decides_in_one_step(plan) {
+            return None;
+        }
+        if self.shared.table.len() >= MAX_LEASES {
+            self.shared.meter.full();
+            return None;
+        }
+        let id = HoldId { owner: self.owner, number: self.numbers.fetch_add(1, Ordering::Relaxed) };
+        let lease = Arc::new(Lease::new(id, plan, redis.held(plan), ttl, now));
+        let name = Name { policy_version: name.policy_version, path: name.path.into() };
+        Some(Arc::clone(self.shared.table.pin().get_or_insert(name, lease)))
+    }
+
+    /// The store has answered a request that came with no renewal.
+    pub fn decided(&self, asked: &Asked, verdict: &Verdict) {
+        asked.lease.decided(asked.cost, asked.sent, verdict);
+    }
+
+    /// The store has answered a request and the renewal that came with it.
+    pub fn renewed(&self, asked: &Asked, verdict: &Verdict, renewal: &Renewal, grant: &Grant) {
+        self.shared.meter.renewed(renewal, grant);
+        asked.lease.renewed(&verdict.decisions, grant, asked.sent, is_refused(verdict));
+    }
+
+    /// The store has not answered.
+    pub fn lost(&self, asked: &Asked, renewal: &Renewal) {
+        self.shared.meter.lost();
+        asked.lease.lost(renewal);
+    }
+
+    /// Gives back everything that is leased, in so much time at most. Nothing is leased any more.
+    pub async fn close(&self, runtime: &Handle, timeout: Duration) {
+        let mut renewals = JoinSet::new();
+        let leases: Vec<_> = self.shared.table.pin().values().cloned().collect();
+        for lease in leases {
+            let now = self.shared.clock.now();
+            if let Some(renewal) = lease.close(now) {
+                renewals.spawn_on(Arc::clone(&self.shared).renew(lease, renewal, now), runtime);
+            }
+        }
+        // What is not given back in time is burnt at its deadline.
+        let _ = tokio::time::timeout(timeout, async { while renewals.join_next().await.is_some() {} }).await;
+    }
+}
+
+/// Whether a level refuses; none of them is a shadow.
+fn is_refused(verdict: &Verdict) -> bool {
+    verdict.decisions.iter().any(|decision| !decision.allowed)
+}

@@ -1,0 +1,80 @@
+-- How a plan is charged, as plan/decide.rs does it.
+
+-- What all levels on the state of `index` ask for together.
+local function total_cost(index)
+  return twins and totals[input[places_at + index]] or input[costs_at + index]
+end
+
+local function step(index, units)
+  local rule, place = rules[index], input[places_at + index]
+  -- What a level of this plan has emptied is nothing to the next one, as is what has expired.
+  local state = resets[place] ~= 0 and states[place]
+  local level = levels and levels[place]
+  if level then
+    level.s = state
+    return hold_step(level, now, units, max_wait)
+  end
+  return rule.step(rule.params, state, now, units, max_wait, input[phases_at + index])
+end
+
+local function put(index, state)
+  local place = input[places_at + index]
+  states[place], resets[place], changed = state, decisions[index][5], true
+end
+
+local function charges_anyway(index, units)
+  return units > 0 and rules[index].charges_denied
+end
+
+-- After a refusal only those levels are charged that charge what is denied; the others tell how they stand uncharged. What
+-- refuses may cut a state that another limit made, and that is kept.
+local function settle_refusal()
+  for index = 1, count do
+    if decisions[index][1] == 0 or charges_anyway(index, total_cost(index)) then
+      if next_states[index] then put(index, next_states[index]) end
+    else
+      decisions[index] = step(index, 0)
+    end
+  end
+end
+
+local function all_or_nothing()
+  local passes = true
+  for index = 1, count do
+    local decision, state = step(index, twins and total_cost(index) or input[costs_at + index])
+    decisions[index], next_states[index] = decision, state or false
+    if decision[1] == 0 and not rules[index].shadow then passes = false end
+  end
+  if not passes then return settle_refusal() end
+  for index = 1, count do
+    if next_states[index] then put(index, next_states[index]) end
+  end
+end
+
+-- The levels that count go first: whether the shadows are charged is known only then.
+local function independent()
+  local allowed, state = true
+  for index = 1, count do
+    if not rules[index].shadow then
+      decisions[index], state = step(index, input[costs_at + index])
+      if state then
+        put(index, state)
+        if charge >= TELLS then
+          local place = input[places_at + index]
+          counted[place] = value_of(place, decisions[index][5], state)
+        end
+      end
+      allowed = allowed and decisions[index][1] == 1
+    end
+  end
+  for index = 1, count do
+    if rules[index].shadow then
+      decisions[index], state = step(index, input[costs_at + index])
+      if allowed or decisions[index][1] == 0 or charges_anyway(index, input[costs_at + index]) then
+        if state then put(index, state) end
+      else
+        decisions[index] = step(index, 0)
+      end
+    end
+  end
+end

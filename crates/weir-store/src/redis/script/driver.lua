@@ -1,0 +1,87 @@
+-- Carries out the plans of one call.
+
+local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
+
+-- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
+-- that count keep their charges, so a shadow that shares their state goes back to the value that they left.
+local function change(index)
+  local own = input[places_at + index]
+  local before, after = counted[own] or found[own] or '', written[own]
+  if not after or after == before or rules[index].charges_denied then return '', '' end
+  return before, after
+end
+
+local output, length = {now}, 1
+
+local function tell(index)
+  local said = decisions[index]
+  output[length + 1], output[length + 2], output[length + 3], output[length + 4] = said[1], said[2], said[3], said[4]
+  output[length + 5], output[length + 6], output[length + 7] = said[5], said[6], said[7]
+  length = length + 7
+end
+
+-- Decides the plan, settles the renewal that came with it and grants what that asks for.
+local function renew()
+  levels = levels or {}
+  for index = 1, count do
+    if not levels[index] then add_level(index, {}) end
+  end
+  local _, granted, has_changed = hold_renew(levels, now, renewal, function()
+    for index = 1, count do
+      local settled = levels[index].s
+      if settled ~= states[index] then states[index], resets[index] = settled, false end
+    end
+    charges[charge]()
+    for index = 1, count do levels[index].s = resets[index] ~= 0 and states[index] end
+    return decisions
+  end)
+  if has_changed then
+    for index = 1, count do touch(index) end
+  end
+  return granted
+end
+
+-- Decides one plan as plan/decide.rs does. Of one that fails nothing is written, unless a right is missing for what
+-- follows a write.
+local function run()
+  changed, wrote = false, false
+  local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
+  if tells then written, counted = {}, {} end
+  load()
+  local granted
+  if renewal then granted = renew() else charges[charge]() end
+  if changed then save() end
+  cache()
+  output[length + 1] = 0
+  length = length + 1
+  for index = 1, count do
+    tell(index)
+    if tells then
+      output[length + 1], output[length + 2] = change(index)
+      length = length + 2
+    elseif undoes then
+      length = length + 1
+      output[length] = left_charged[index]
+    end
+  end
+  if granted then
+    for index = 1, #granted do output[length + index] = granted[index] end
+    length = length + #granted
+  end
+end
+
+-- All plans in a row: for each 0 and its decisions, or what is wrong with it behind 1 where nothing of it was written, else 2.
+local function decide_all()
+  while input[at] do
+    local key_total = input[at + 2]
+    read_plan()
+    local done, failure = pcall(run)
+    key_count = key_count + key_total
+    if not done then
+      cached_hash = false
+      output[length + 1], output[length + 2] = wrote and 2 or 1, type(failure) == 'table' and failure.err or tostring(failure)
+      length = length + 2
+    end
+  end
+  return output
+end

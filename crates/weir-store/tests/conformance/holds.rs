@@ -1,0 +1,197 @@
+//! The script's authority of holds on a real server, held equal to the one in Rust: every renewal is granted alike, and every
+//! check beside it is decided alike, on nested limits of each algorithm that units can be held of.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{from_environment, seed_of_the_day};
+use smallvec::smallvec;
+use weir_core::{
+    algorithm::{Bounds, LIST, Params, State},
+    domain::{Charge, Key, ManualClock, Micros},
+    hold::{HoldId, Ledger, Ledgers, Outstanding, Renewal, expire, renew},
+    plan::{Decisions, Level, Limit, Origin, Plan, States, decide},
+    testing::Random,
+};
+use weir_settings::Time;
+use weir_store::{
+    Store, StoreUrl,
+    redis::{RedisStore, settings::RedisSettings},
+};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
+
+/// 2023-11-14, in microseconds.
+const START: Micros = 1_700_000_000_000_000;
+const STEPS: usize = 40;
+const STORIES: u64 = 8;
+
+/// The limits on two keys that share the first level.
+struct Limits {
+    keys: [Key; 2],
+    limits: [Limit; 2],
+}
+
+impl Limits {
+    fn new(params: &Params) -> Self {
+        let keys = ["b", "c"].map(|last| Key::new("holds", &["a", last]).expect("a key"));
+        let limit = |name| Limit::new(Origin::Policy, Some(name), "*", 0, false, params.clone());
+        Self { keys, limits: [limit("parent"), limit("child")] }
+    }
+
+    fn plan(&self, key: usize, cost: i64) -> Plan<'_> {
+        let level = |depth: u8| Level::new(&self.keys[key], depth, 1, &self.limits[usize::from(depth) - 1], cost);
+        Plan::new(smallvec![level(1), level(2)], Charge::AllOrNothing, None)
+    }
+}
+
+/// The states and ledgers of those keys, by the Rust authority.
+#[derive(Default)]
+struct Reference {
+    states: HashMap<Vec<u8>, (State, Micros)>,
+    ledgers: HashMap<Vec<u8>, Ledger>,
+}
+
+/// The same for the levels of one plan.
+struct View<'a> {
+    all: &'a mut Reference,
+    paths: [Vec<u8>; 2],
+    now: Micros,
+}
+
+impl Reference {
+    fn view(&mut self, plan: &Plan<'_>, now: Micros) -> View<'_> {
+        View { all: self, paths: [0, 1].map(|index: usize| plan.levels()[index].path().to_vec()), now }
+    }
+
+    fn reset(&mut self, key: &Key, subtree: bool) {
+        let own = key.prefix(key.depth());
+        self.states.retain(|path, _| if subtree { !path.starts_with(own) } else { path != own });
+    }
+}
+
+impl States for View<'_> {
+    fn get(&self, index: usize) -> Option<&State> {
+        self.all.states.get(&self.paths[index]).filter(|(_, expires)| *expires > self.now).map(|(state, _)| state)
+    }
+
+    fn outstanding(&self, index: usize) -> Outstanding {
+        self.all.ledgers.get(&self.paths[index]).map(Ledger::outstanding).unwrap_or_default()
+    }
+
+    fn has_place(&self, index: usize) -> bool {
+        self.all.states.contains_key(&self.paths[index])
+    }
+
+    fn reserve(&mut self, _: usize) -> bool {
+        true
+    }
+
+    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
+        self.all.states.insert(self.paths[index].clone(), (state, self.now + reset_after));
+    }
+}
+
+impl Ledgers for View<'_> {
+    fn take_ledger(&mut self, index: usize) -> Ledger {
+        self.all.ledgers.remove(&self.paths[index]).unwrap_or_default()
+    }
+
+    fn put_ledger(&mut self, index: usize, ledger: Ledger) {
+        self.all.ledgers.insert(self.paths[index].clone(), ledger);
+    }
+}
+
+/// An owner, who tells the truth or not.
+#[derive(Clone, Copy, Default)]
+struct Owner {
+    sequence: u64,
+    spent: u64,
+    units: u64,
+}
+
+impl Owner {
+    fn renewal(&mut self, owner: u64, random: &mut Random) -> Renewal {
+        self.sequence += random.pick(&[0, 1, 1, 1, 1, 2]);
+        let spent = random.within(0, self.units as i64).unsigned_abs();
+        self.spent += spent;
+        let left = self.units - spent;
+        let kept = random.pick(&[0, left, left, left / 2]);
+        let want = random.magnitude(100).unsigned_abs();
+        let ttl = random.pick(&[1_000, 250_000, 250_000, 10_000_000]);
+        Renewal {
+            id: HoldId { owner, number: u64::MAX - owner },
+            sequence: self.sequence,
+            spent: self.spent,
+            kept,
+            want,
+            ttl,
+        }
+    }
+}
+
+async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u64, random: &mut Random) {
+    let (mut reference, mut now) = (Reference::default(), START);
+    let mut owners = [[Owner::default(); 2]; 2];
+    store.clear().await.expect("cleared");
+    for step in 0..STEPS {
+        let place = || format!("WEIR_SEED={seed}, {:?}, step {step}", limits.limits[0].params);
+        now += random.pick(&[0, 1, 1_000, 100_000, 400_000, 30_000_000]);
+        clock.set(now);
+        let key = random.below(2);
+        if random.once_in(12) {
+            let (subtree, depth) = (random.once_in(2), 1 + random.below(2));
+            let segments = [&["a"][..], &["a", "b"][..]][depth - 1];
+            let reset = Key::new("holds", segments).expect("a key");
+            reference.reset(&reset, subtree);
+            store.reset(&reset, 1, subtree).await.expect("reset");
+            continue;
+        }
+        let plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
+        let mut view = reference.view(&plan, now);
+        let (ours, theirs): (Decisions, Decisions) = if random.once_in(3) {
+            expire(&plan, &mut view, now);
+            (decide(&plan, &mut view, now), store.verdict(&plan).await.expect("a verdict").decisions)
+        } else {
+            let owner = random.below(2);
+            let renewal = owners[key][owner].renewal((2 * key + owner) as u64, random);
+            let (ours, our_grant) = renew(&plan, &mut view, now, &renewal);
+            let (verdict, grant) = store.verdict_and_grant(&plan, &renewal).await.expect("a verdict");
+            assert_eq!(Some(our_grant), grant, "the grant for {renewal:?}: {}", place());
+            owners[key][owner].units = if our_grant.is_kept { renewal.kept } else { 0 } + our_grant.units;
+            (ours, verdict.decisions)
+        };
+        assert_eq!(ours, theirs, "{}", place());
+    }
+}
+
+/// One limit of each algorithm of which units can be held.
+fn examples() -> impl Iterator<Item = Params> {
+    let all = LIST.iter().flat_map(|entry| entry.examples.iter().map(move |example| (entry, *example)));
+    let parsed = all.filter_map(|(entry, example)| (entry.parse)(&example, &Bounds::default()).ok());
+    parsed.filter(|params| params.holdable().is_ok())
+}
+
+async fn stories(url: &str) {
+    let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
+    let clock = Arc::new(ManualClock::default());
+    let settings = RedisSettings { command_timeout: Time::seconds(20), ..RedisSettings::default() };
+    let store = RedisStore::start(&url, &settings, Some(clock.clone()), Arc::default()).expect("a thread");
+    let first = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
+    for seed in (0..STORIES).map(|number| first.wrapping_add(number)) {
+        for (stream, params) in examples().enumerate() {
+            let mut random = Random::new(seed).fork(stream as u64);
+            story(&store, &clock, &Limits::new(&params), seed, &mut random).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn redis_grants_what_the_reference_grants() {
+    let server = Server::start(Options::socket());
+    stories(&server.url()).await;
+}
+
+#[tokio::test]
+async fn a_cluster_grants_what_the_reference_grants() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    stories(&cluster.url()).await;
+}

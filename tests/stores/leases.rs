@@ -1,0 +1,175 @@
+//! Leases: replicas decide hot keys by themselves, and together they admit what the limit does.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use rustix::process::Signal;
+use weir::proto::{CheckRequest, CheckResponse, ResetRequest};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis, eventually};
+
+use crate::{
+    service::{patient, runtime, window},
+    support::{
+        Server,
+        requests::{check, peek},
+    },
+};
+
+/// Callers of each replica.
+const CALLERS: usize = 8;
+/// Most units that a replica of these tests can want: what as many calls in a row would take in 100 ms.
+const MOST_HELD: u64 = 10_000;
+const USER: [&str; 2] = ["user", "alex"];
+const TRADE: [&str; 3] = ["user", "alex", "trade"];
+const SPENT: &str = "weir_lease_decisions_total{outcome=\"allowed\"}";
+const HELD: &str = "weir_lease_held_units";
+
+/// What callers have seen.
+#[derive(Default)]
+struct Seen {
+    admitted: AtomicU64,
+    leased: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// A nested policy under leases: users have plenty, trades this limit.
+fn policy(limit: &str) -> String {
+    format!(
+        "lease: true\nschema: {{ user: {{ children: {{ '*': {{ limits: [{{ {} }}], children: {{ trade: {{ limits: [{{ {limit} }}] \
+         }} }} }} }} }} }}",
+        window(100_000_000)
+    )
+}
+
+fn two(url: &str, policy: &str) -> [Server; 2] {
+    [(); 2].map(|()| patient(url).policy(policy).start())
+}
+
+async fn ask(service: &Server, request: CheckRequest) -> CheckResponse {
+    service.client().await.check(request).await.expect("an answer").into_inner()
+}
+
+/// Checks trades on each service, over and over, until `is_over`.
+async fn flood(services: &[Server], is_over: impl Fn(&Seen) -> bool + Copy) -> Arc<Seen> {
+    let seen = Arc::new(Seen::default());
+    let callers = services.iter().flat_map(|service| (0..CALLERS).map(move |_| service)).map(|service| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let mut client = service.client().await;
+            while !is_over(&seen) {
+                let answer = client.check(check(&TRADE)).await.expect("an answer").into_inner();
+                assert!(!answer.degraded, "{answer:?}");
+                let counted = if answer.allowed { &seen.admitted } else { &seen.refused };
+                counted.fetch_add(1, Relaxed);
+                seen.leased.fetch_add(u64::from(answer.allowed && answer.leased), Relaxed);
+            }
+        }
+    });
+    join_all(callers).await;
+    seen
+}
+
+/// Units of trades that are left, by the store.
+fn left(service: &Server) -> u64 {
+    runtime().block_on(ask(service, peek(&TRADE))).remaining
+}
+
+fn never_over_a_quota(url: &str) {
+    const QUOTA: u64 = 20_000;
+    let services = two(url, &policy(&window(QUOTA)));
+    // Refused for so long that nothing comes back any more.
+    let seen = runtime().block_on(flood(&services, |seen| seen.refused.load(Relaxed) > 2_000));
+    let (admitted, leased) = (seen.admitted.load(Relaxed), seen.leased.load(Relaxed));
+    println!("{admitted} of {QUOTA} admitted, {leased} from leases");
+    assert!(admitted <= QUOTA, "{admitted} of {QUOTA}");
+    assert!(leased > QUOTA / 2, "only {leased} from leases");
+    let counted: f64 = services.iter().map(|service| service.metric(SPENT)).sum();
+    assert_eq!(counted, leased as f64);
+    // All that was not burnt is admitted or left.
+    let burnt: f64 = services.iter().map(|service| service.metric("weir_lease_burnt_units_total")).sum();
+    services.iter().for_each(|service| service.wait_for_metric(HELD, 0.0));
+    eventually("what was held is given back", || {
+        let missing = QUOTA - admitted - left(&services[0]);
+        if missing as f64 <= burnt { Ok(()) } else { Err(format!("{missing} missing, {burnt} burnt")) }
+    });
+}
+
+#[test]
+fn two_replicas_spend_a_quota_from_leases_and_never_exceed_it() {
+    never_over_a_quota(&Redis::start(Options::socket()).url());
+}
+
+#[test]
+fn on_a_cluster_two_replicas_never_exceed_a_quota() {
+    never_over_a_quota(&Cluster::start(&ClusterOptions::default()).url());
+}
+
+#[test]
+fn a_rate_is_never_exceeded_in_any_window() {
+    const BURST: u64 = 200;
+    const RATE: u64 = 2_000;
+    let redis = Redis::start(Options::socket());
+    let limit = format!("token_bucket: {{ capacity: {BURST}, count: {RATE}, period: 1s }}");
+    let services = two(&redis.url(), &policy(&limit));
+    let begun = Instant::now();
+    let seen = runtime().block_on(flood(&services, |_| begun.elapsed() > Duration::from_secs(3)));
+    let most = BURST + (begun.elapsed().as_secs_f64() * RATE as f64).ceil() as u64;
+    let admitted = seen.admitted.load(Relaxed);
+    println!("{admitted} of at most {most} admitted, {} from leases", seen.leased.load(Relaxed));
+    assert!(admitted <= most, "{admitted} of at most {most}");
+    assert!(seen.leased.load(Relaxed) > admitted / 4);
+}
+
+#[test]
+fn a_stopped_replica_gives_back_what_it_holds() {
+    const QUOTA: u64 = 100_000;
+    let redis = Redis::start(Options::socket());
+    let [mut stops, stays] = two(&redis.url(), &policy(&window(QUOTA)));
+    let seen = runtime().block_on(flood(std::slice::from_ref(&stops), |seen| seen.leased.load(Relaxed) > 1_000));
+    let admitted = seen.admitted.load(Relaxed);
+    stops.signal(Signal::TERM);
+    assert_eq!(stops.wait_for_end(), 0);
+    assert_eq!(left(&stays), QUOTA - admitted, "at once, and not when the lease has run out");
+}
+
+#[test]
+fn a_killed_replica_burns_at_most_what_it_held() {
+    const QUOTA: u64 = 100_000;
+    let redis = Redis::start(Options::socket());
+    let [mut dies, stays] = two(&redis.url(), &policy(&window(QUOTA)));
+    let seen = runtime().block_on(flood(std::slice::from_ref(&dies), |seen| seen.leased.load(Relaxed) > 1_000));
+    let admitted = seen.admitted.load(Relaxed);
+    dies.signal(Signal::KILL);
+    eventually("it is dead", || if dies.lives() { Err("not yet".to_owned()) } else { Ok(()) });
+    // While its lease lasts, and when that has run out.
+    let (since, mut least) = (Instant::now(), u64::MAX);
+    while since.elapsed() < Duration::from_millis(600) {
+        let left = left(&stays);
+        assert!(left <= QUOTA - admitted, "{left} left after {admitted}: what it spent and never told is charged");
+        least = least.min(left);
+    }
+    assert!(least >= QUOTA - 2 * admitted - MOST_HELD, "{least} left after {admitted}");
+}
+
+#[test]
+fn a_reset_keeps_what_is_held_charged() {
+    const QUOTA: u64 = 5_000;
+    let redis = Redis::start(Options::socket());
+    let services = two(&redis.url(), &policy(&window(QUOTA)));
+    let runtime = runtime();
+    let before = runtime.block_on(flood(&services, |seen| seen.leased.load(Relaxed) > 500));
+    let key = USER.iter().map(|segment| (*segment).to_owned()).collect();
+    let reset = ResetRequest { key, subtree: true, ..ResetRequest::default() };
+    runtime.block_on(async { services[0].client().await.reset(reset).await }).expect("a reset");
+    let after = runtime.block_on(flood(&services, |seen| seen.refused.load(Relaxed) > 2_000));
+    let (before, after) = (before.admitted.load(Relaxed), after.admitted.load(Relaxed));
+    println!("{before} admitted before the reset, {after} after it");
+    assert!(before + after > QUOTA, "the reset gave nothing");
+    assert!(after <= QUOTA, "{after} of {QUOTA} after the reset");
+}
