@@ -173,3 +173,25 @@ fn a_reset_keeps_what_is_held_charged() {
     assert!(before + after > QUOTA, "the reset gave nothing");
     assert!(after <= QUOTA, "{after} of {QUOTA} after the reset");
 }
+
+#[test]
+fn a_cancelled_check_does_not_keep_its_key_from_being_leased() {
+    let redis = Redis::start(Options::socket());
+    let policy = policy(&window(1_000_000)).replace("lease: true", "lease: { ttl: 1m }");
+    let service = patient(&redis.url()).policy(&policy).start();
+    let runtime = runtime();
+    redis.pause();
+    // All wait for the store, one of them with a renewal, and all give up.
+    let cancelled = (0..CALLERS).map(|_| async {
+        let mut client = service.client().await;
+        let call = client.check(check(&TRADE));
+        tokio::time::timeout(Duration::from_millis(300), call).await.expect_err("nobody answers");
+    });
+    runtime.block_on(join_all(cancelled));
+    redis.resume();
+    let begun = Instant::now();
+    let seen = runtime.block_on(flood(std::slice::from_ref(&service), |seen| {
+        seen.leased.load(Relaxed) > 100 || begun.elapsed() > Duration::from_secs(30)
+    }));
+    assert!(seen.leased.load(Relaxed) > 100, "the renewal of a cancelled check holds up all others");
+}

@@ -17,9 +17,9 @@ use weir_settings::{
 /// The keys of a lease that is a map.
 pub const LEASE_KEYS: &[&str] = &["ttl"];
 /// For how long units are leased by default.
-pub const DEFAULT_TTL: Micros = SECOND / 4;
+const DEFAULT_TTL: Micros = SECOND / 4;
 /// Least time of a lease: several round trips to the store.
-pub const MIN_TTL: Micros = SECOND / 20;
+const MIN_TTL: Micros = SECOND / 20;
 
 /// For how long units are leased; `None`: they are not.
 pub type Lease = Option<Micros>;

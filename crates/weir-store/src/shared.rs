@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::{
     Failure, MemoryStore, Remote, ResetDone, Store, StoreError, SystemClock, Verdict,
-    lease::{Leases, Short},
+    lease::{Leases, Unpaid},
     metrics::{error_counter, near_cache_counters},
     near::{Learned, NearCache, NearCacheSettings},
     redis::RedisStore,
@@ -126,7 +126,9 @@ impl SharedStore {
         let at = request::store_call_began();
         let decided = match renewal {
             None => self.redis.verdict(plan).await.map(|verdict| (verdict, None)),
-            Some(renewal) => self.redis.verdict_and_grant(plan, renewal).await,
+            Some(renewal) => {
+                self.redis.verdict_and_grant(plan, renewal).await.map(|(verdict, grant)| (verdict, Some(grant)))
+            }
         };
         request::store_call_ended(at, decided.is_err());
         match decided {
@@ -135,21 +137,26 @@ impl SharedStore {
         }
     }
 
-    /// Decides a plan of which units may be leased, and that no lease has paid for.
-    async fn ask_with_lease(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
-        let (asked, renewal) = match self.leases.short(&self.redis, plan) {
-            Short::Cold => return self.ask(plan, None).await.0,
-            Short::Refused(verdict) => return Ok(verdict),
-            Short::Ask(asked, renewal) => (asked, renewal),
+    /// Decides a plan that no lease has paid for.
+    async fn ask_unpaid(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        let pending = match self.leases.unpaid(&self.redis, plan) {
+            Unpaid::NotLeased => return self.ask_unless_near(plan).await,
+            Unpaid::Refused(verdict) => return Ok(verdict),
+            Unpaid::Ask(pending) => pending,
         };
-        let (verdict, grant) = self.ask(plan, renewal.as_ref()).await;
-        match (&verdict, renewal, grant) {
-            (Ok(verdict), Some(renewal), Some(grant)) => self.leases.renewed(&asked, verdict, &renewal, &grant),
-            (_, Some(renewal), _) => self.leases.lost(&asked, &renewal),
-            (Ok(verdict @ Verdict { degraded: false, .. }), None, _) => self.leases.decided(&asked, verdict),
-            _ => {}
+        let (verdict, grant) = self.ask(plan, pending.renewal.as_ref()).await;
+        if let Ok(verdict @ Verdict { degraded: false, .. }) = &verdict {
+            pending.decided(verdict, grant);
         }
         verdict
+    }
+
+    /// Decides a plan by the near cache, or else by the store.
+    async fn ask_unless_near(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+        match &self.near {
+            Some(near) => self.ask_unless_known(near, plan).await,
+            None => self.ask(plan, None).await.0,
+        }
     }
 
     /// Gives back what is leased, in so much time at most. To be called when no more checks come.
@@ -198,7 +205,7 @@ impl SharedStore {
 impl Remote for SharedStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
         match &self.near {
-            _ if plan.lease_ttl().is_some() => Box::pin(self.ask_with_lease(plan)),
+            _ if plan.lease_ttl().is_some() => Box::pin(self.ask_unpaid(plan)),
             None => Box::pin(async { self.ask(plan, None).await.0 }),
             Some(near) => Box::pin(self.ask_unless_known(near, plan)),
         }

@@ -49,7 +49,7 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
         Grant { sequence: renewal.sequence, units: 0, free: 0, is_kept: true, is_recalled: false, refused_for: 0 };
     let grant = match standing {
         Standing::Overtaken => Grant { is_kept: false, ..nothing },
-        Standing::Again { granted } => Grant { units: granted, ..nothing },
+        Standing::Again { granted, is_kept } => Grant { units: granted, is_kept, ..nothing },
         Standing::New | Standing::Next { .. } => {
             let free = decisions.iter().map(|decision| decision.remaining).min().unwrap_or(0);
             let units = grant(plan, states, free, now, renewal);
@@ -110,7 +110,7 @@ fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, now: Micro
     }
 }
 
-/// Until time has made room, where nothing else can make it but a reset, which shows within the time of a hold.
+/// Until time has made room, where nothing else can make it but a reset or a refund, which show within the time of a hold.
 fn refused_for(states: &mut impl Ledgers, decisions: &Decisions, renewal: &Renewal) -> Micros {
     let mut longest = 0;
     for (index, decision) in decisions.iter().enumerate() {

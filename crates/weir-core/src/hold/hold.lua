@@ -65,12 +65,13 @@ local function hold_deadline(renewal, now)
   return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
 end
 
--- Settles a renewal: 'new', 'next' and whether what is kept is held, 'again' and what that was granted, or 'overtaken'.
+-- Settles a renewal: 'new', 'next' and whether what is kept is held, 'again', what that was
+-- granted and whether what is kept is held, or 'overtaken'.
 local function hold_settle(level, renewal, now)
   local hold = hold_find(level.ledger, renewal[1])
   if not hold then return 'new' end
   if renewal[2] < hold[2] then return 'overtaken' end
-  if renewal[2] == hold[2] then return 'again', hold[5] end
+  if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4] end
   local spent = math.max(renewal[3] - hold[3], 0)
   local is_kept = renewal[4] <= math.max(hold[4] - spent, 0)
   hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], is_kept and renewal[4] or 0, 0
@@ -121,15 +122,15 @@ end
 -- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused}; and whether
 -- ledgers have changed.
 local function hold_renew(levels, now, renewal, decide)
-  local standing, told
+  local standing, told, is_kept
   for index = 1, #levels do
     hold_expire(levels[index], now)
-    local own, own_told = hold_settle(levels[index], renewal, now)
-    if index == 1 then standing, told = own, own_told end
+    local own, own_told, own_kept = hold_settle(levels[index], renewal, now)
+    if index == 1 then standing, told, is_kept = own, own_told, own_kept end
   end
   local decisions = decide(levels)
   if standing == 'overtaken' then return decisions, {0, 0, 0, 0, 0}, false end
-  if standing == 'again' then return decisions, {told, 0, 1, 0, 0}, false end
+  if standing == 'again' then return decisions, {told, 0, is_kept and 1 or 0, 0, 0}, false end
   local free, is_above = decisions[1][3], false
   for index = 1, #levels do
     free = math.min(free, decisions[index][3])

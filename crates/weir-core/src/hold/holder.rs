@@ -22,10 +22,10 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Holds of 250 ms and 100 ms of demand, under these limits: a holder refuses by itself for at most 10 ms, or a quarter of
-    /// the least [`window`](crate::algorithm::Algorithm::window).
-    pub fn of<'p>(limits: impl IntoIterator<Item = &'p Params>) -> Self {
-        let mut terms = Self { ttl: 250_000, horizon: 100_000, hold_off: HOLD_OFF_MAX, scarce: u64::MAX };
+    /// Holds that last for `ttl`, and for two fifths of it at the present demand, under these limits: a holder refuses by
+    /// itself for at most 10 ms, or a quarter of the least [`window`](crate::algorithm::Algorithm::window).
+    pub fn of<'p>(limits: impl IntoIterator<Item = &'p Params>, ttl: Micros) -> Self {
+        let mut terms = Self { ttl, horizon: 2 * ttl / 5, hold_off: HOLD_OFF_MAX, scarce: u64::MAX };
         let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
         for params in limits {
             let (most, window) = (params.step(None, &peek).0.limit, params.window());
@@ -38,12 +38,6 @@ impl Terms {
 }
 
 impl Terms {
-    /// The same for holds that last for `ttl`, and as much longer at the present demand.
-    #[must_use]
-    pub fn lasting(self, ttl: Micros) -> Self {
-        Self { ttl, horizon: 2 * ttl / 5, ..self }
-    }
-
     /// From when a renewal was sent to when what it brought must be spent, by the holder's clock.
     fn usable(&self) -> Micros {
         self.ttl - (self.ttl * DRIFT_PPM + 999_999) / 1_000_000
@@ -106,7 +100,7 @@ impl Holder {
     /// A request came that the purse cannot pay for.
     pub fn short(&mut self, purse: &Purse, cost: i64, now: Micros) -> Course {
         self.count(purse, cost.max(0).unsigned_abs(), now);
-        let is_pending = self.is_pending(now);
+        let is_pending = self.is_pending(purse, now);
         if let Some(Refused { until, .. }) = self.refused.filter(|refused| cost >= refused.cost) {
             // Then one asks for all, who wait for its answer no longer than as long again.
             let until = if is_pending && now >= until { until + self.terms.hold_off } else { until };
@@ -125,7 +119,7 @@ impl Holder {
 
     /// The purse is low, or time has come to see whether it is: a renewal to send, which nobody waits for.
     pub fn low(&mut self, purse: &Purse, now: Micros) -> Option<Renewal> {
-        if self.is_pending(now) {
+        if self.is_pending(purse, now) {
             return None;
         }
         self.count(purse, 0, now);
@@ -203,20 +197,24 @@ impl Holder {
 
     /// The renewal of this number will not be answered. Whether it was served is not known, and need not be.
     pub fn lost(&mut self, purse: &Purse, sequence: u64) {
-        if self.pending.take_if(|pending| pending.renewal.sequence == sequence).is_some() {
-            purse.watch(u64::MAX >> 1, Micros::MIN);
+        if let Some(pending) = self.pending.take_if(|pending| pending.renewal.sequence == sequence) {
+            // A store that is not asked at all fails at once, again and again.
+            purse.watch(0, pending.sent + self.terms.hold_off);
         }
     }
 
     /// Whether it may be forgotten.
     pub fn is_idle(&mut self, purse: &Purse, now: Micros) -> bool {
         self.count(purse, 0, now);
-        !self.is_pending(now) && purse.units() == 0 && self.demand.within(self.terms.horizon) == 0
+        !self.is_pending(purse, now) && purse.units() == 0 && self.demand.within(self.terms.horizon) == 0
     }
 
     /// Whether a renewal is under way. One that is not answered until what it brings is of no use is lost.
-    fn is_pending(&mut self, now: Micros) -> bool {
-        self.pending = self.pending.filter(|pending| now < pending.sent + self.terms.ttl);
+    fn is_pending(&mut self, purse: &Purse, now: Micros) -> bool {
+        let ttl = self.terms.ttl;
+        if self.pending.take_if(|pending| now >= pending.sent + ttl).is_some() {
+            purse.watch(0, Micros::MIN);
+        }
         self.pending.is_some()
     }
 

@@ -43,8 +43,8 @@ pub(super) enum Standing {
     /// The next one of its hold: so many units were spent since the last one, and are to be charged. What is kept was not
     /// held any more where it is more than was left.
     Next { spent: u64, is_kept: bool },
-    /// The last one again, which was granted so much.
-    Again { granted: u64 },
+    /// The last one again, which was granted so much. What is kept may not be held any more, as the first time.
+    Again { granted: u64, is_kept: bool },
     /// One that a later one has overtaken.
     Overtaken,
 }
@@ -88,7 +88,7 @@ impl Ledger {
             return Standing::Overtaken;
         }
         if renewal.sequence == hold.sequence {
-            return Standing::Again { granted: hold.granted };
+            return Standing::Again { granted: hold.granted, is_kept: renewal.kept + hold.granted <= hold.units };
         }
         let spent = renewal.spent.saturating_sub(hold.spent);
         let is_kept = renewal.kept <= hold.units.saturating_sub(spent);

@@ -1,6 +1,9 @@
 //! What a holder may spend, shared by all threads.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicI64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use crate::domain::Micros;
 
@@ -73,13 +76,14 @@ impl Purse {
 
     /// Adds units, and sets until when all may be spent.
     pub(super) fn fill(&self, units: u64, deadline: Micros) {
-        self.deadline.store(deadline, Relaxed);
+        // Who sees the new deadline sees that units which were burnt have been taken out before.
+        self.deadline.store(deadline, Release);
         self.units.fetch_add(units as i64, Relaxed);
     }
 
     /// Whether the deadline has passed.
     pub(super) fn is_over(&self, now: Micros) -> bool {
-        now >= self.deadline.load(Relaxed)
+        now >= self.deadline.load(Acquire)
     }
 
     /// Whether it is time for a renewal.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::{Verdict, redis::Held};
+use crate::{Verdict, redis::RenewalPlan};
 use weir_core::{
     domain::{Decision, Micros},
     hold::{Course, Grant, HoldId, Holder, Purse, Renewal, Spend, Terms},
@@ -17,16 +17,14 @@ pub struct Lease {
     purse: Purse,
     /// `None`: closed. Units that were still granted to it are burnt at their deadline.
     holder: Mutex<Option<Holder>>,
-    levels: SmallVec<[Standing; 4]>,
-    /// The store's clock is so far ahead of this replica's.
-    offset: AtomicI64,
+    levels: SmallVec<[LevelSnapshot; 4]>,
     /// What stands for the key in renewals.
-    pub held: Held,
+    pub renewal_plan: RenewalPlan,
 }
 
 /// How a level stood at the last contact with the store. Each field by itself: answers tell it, nothing is decided by it.
 #[derive(Default)]
-struct Standing {
+struct LevelSnapshot {
     limit: AtomicU64,
     /// Units that nobody held.
     free: AtomicU64,
@@ -38,14 +36,13 @@ struct Standing {
 
 impl Lease {
     /// A lease of nothing.
-    pub fn new(id: HoldId, plan: &Plan<'_>, held: Held, ttl: Micros, now: Micros) -> Self {
-        let terms = Terms::of(plan.levels().iter().map(|level| level.params())).lasting(ttl);
+    pub fn new(id: HoldId, plan: &Plan<'_>, renewal_plan: RenewalPlan, ttl: Micros, now: Micros) -> Self {
+        let terms = Terms::of(plan.levels().iter().map(|level| level.params()), ttl);
         Self {
             purse: Purse::default(),
             holder: Mutex::new(Some(Holder::new(id, terms, now))),
-            levels: plan.levels().iter().map(|_| Standing::default()).collect(),
-            offset: AtomicI64::new(0),
-            held,
+            levels: plan.levels().iter().map(|_| LevelSnapshot::default()).collect(),
+            renewal_plan,
         }
     }
 
@@ -77,7 +74,6 @@ impl Lease {
 
     /// The store has answered a request that came with no renewal.
     pub fn decided(&self, cost: i64, sent: Micros, verdict: &Verdict) {
-        self.offset.store(verdict.at - sent, Relaxed);
         self.learn(&verdict.decisions, 0, sent);
         if super::is_refused(verdict)
             && let Some(holder) = &mut *self.holder.lock()
@@ -127,7 +123,7 @@ impl Lease {
     /// The answer to a request that the purse has paid for.
     pub fn allowed(&self, now: Micros) -> Verdict {
         let held = self.purse.units();
-        let decided = |level: &Standing| {
+        let decided = |level: &LevelSnapshot| {
             let free = level.free.load(Relaxed);
             let limit = level.limit.load(Relaxed);
             Decision::pass(limit, (held + free).min(limit), (level.reset_at.load(Relaxed) - now).max(0))
@@ -139,11 +135,11 @@ impl Lease {
     /// by those of which least was left.
     pub fn refused(&self, now: Micros, retry_after: Micros) -> Verdict {
         // Read once, since another thread may learn meanwhile: at least one level must refuse.
-        let stands = |level: &Standing| (level.retry_at.load(Relaxed), level.free.load(Relaxed));
-        let standings: SmallVec<[_; 4]> = self.levels.iter().map(stands).collect();
-        let any_has_refused = standings.iter().any(|(retry_at, _)| *retry_at > 0);
-        let least = standings.iter().map(|(_, free)| *free).min().unwrap_or_default();
-        let decided = |(level, (retry_at, free)): (&Standing, &(Micros, u64))| {
+        let stands = |level: &LevelSnapshot| (level.retry_at.load(Relaxed), level.free.load(Relaxed));
+        let snapshots: SmallVec<[_; 4]> = self.levels.iter().map(stands).collect();
+        let any_has_refused = snapshots.iter().any(|(retry_at, _)| *retry_at > 0);
+        let least = snapshots.iter().map(|(_, free)| *free).min().unwrap_or_default();
+        let decided = |(level, (retry_at, free)): (&LevelSnapshot, &(Micros, u64))| {
             let (limit, reset_at) = (level.limit.load(Relaxed), level.reset_at.load(Relaxed));
             let reset_after = (reset_at - now).max(0);
             if if any_has_refused { *retry_at > 0 } else { *free == least } {
@@ -152,10 +148,10 @@ impl Lease {
                 Decision::pass(limit, *free, reset_after)
             }
         };
-        self.verdict(self.levels.iter().zip(&standings).map(decided).collect(), now)
+        self.verdict(self.levels.iter().zip(&snapshots).map(decided).collect(), now)
     }
 
     fn verdict(&self, decisions: Decisions, now: Micros) -> Verdict {
-        Verdict { decisions, degraded: false, leased: true, at: now + self.offset.load(Relaxed) }
+        Verdict { decisions, degraded: false, leased: true, at: now }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, time::interval};
+use tokio::{
+    runtime::Handle,
+    time::{MissedTickBehavior, interval},
+};
 
 use super::{Shared, entry::Lease};
 use crate::redis::{RedisStore, Servers};
@@ -38,7 +41,7 @@ impl Shared {
 
     /// Sends a renewal and has the lease know what became of it.
     pub async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
-        match RedisStore::renew(&self.sender.servers, &lease.held, &renewal, self.sender.timeout).await {
+        match RedisStore::renew(&self.sender.servers, &lease.renewal_plan, &renewal, self.sender.timeout).await {
             Ok((decisions, grant)) => {
                 self.meter.renewed(&renewal, &grant);
                 lease.renewed(&decisions, &grant, sent, false);
@@ -55,18 +58,22 @@ impl Shared {
 /// Renews leases that nobody spends from, and drops those that are idle.
 pub async fn run(shared: Arc<Shared>) {
     let (mut ticks, mut number) = (interval(TICK), 0_u64);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         number += 1;
         let now = shared.clock.now();
-        let due = |lease: &Arc<Lease>| Some((Arc::clone(lease), lease.due(now)?));
-        let due: Vec<_> = shared.table.pin().values().filter_map(due).collect();
+        let (mut due, mut held) = (Vec::new(), 0);
+        for lease in shared.table.pin().values() {
+            held += lease.units();
+            due.extend(lease.due(now).map(|renewal| (Arc::clone(lease), renewal)));
+        }
         for (lease, renewal) in due {
             shared.send(lease, renewal, now);
         }
         if number.is_multiple_of(SWEEP) {
             shared.table.pin().retain(|_, lease| !lease.close_if_idle(now));
         }
-        shared.meter.held(shared.table.len(), shared.table.pin().values().map(|lease| lease.units()).sum());
+        shared.meter.held(shared.table.len(), held);
     }
 }

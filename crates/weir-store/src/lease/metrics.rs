@@ -22,7 +22,7 @@ pub const COUNTERS: &[(&str, &str)] = &[
     (SPENT, "Units spent from leases."),
     (GRANTED, "Units that the shared store granted to leases."),
     (BURNT, "Units of leases that were not renewed by their deadline, so that they count as spent."),
-    (RENEWALS, "Renewals of leases, by result: ok, or lost without an answer."),
+    (RENEWALS, "Renewals of leases, by result: ok, or lost: not answered, or not sent since the store is down."),
     (FULL, "Keys in demand of which nothing could be leased, since too many others are."),
 ];
 /// The gauges, with their HELP texts.

@@ -33,7 +33,7 @@ use weir_telemetry::Registry;
 pub use metrics::{COUNTERS, GAUGES};
 
 /// Most keys of which units are leased. Others are decided by the store.
-pub const MAX_LEASES: usize = 65_536;
+const MAX_LEASES: usize = 65_536;
 
 /// The leases of this replica.
 pub struct Leases {
@@ -91,21 +91,49 @@ impl Equivalent<Name> for NameRef<'_> {
     }
 }
 
-/// A request on its way to the store, for a key of which units are leased.
-pub struct Asked {
+/// A check on its way to the store, for a key of which units are leased.
+pub struct PendingCheck {
+    shared: Arc<Shared>,
     lease: Arc<Lease>,
     cost: i64,
     sent: Micros,
+    /// What the store serves in the same step.
+    pub renewal: Option<Renewal>,
 }
 
-/// How a request is decided that no lease pays for.
-pub enum Short {
-    /// The store has refused this key to this replica shortly before.
+impl Drop for PendingCheck {
+    /// Without an answer the renewal is lost, also where the caller has gone.
+    fn drop(&mut self) {
+        if let Some(renewal) = self.renewal.take() {
+            self.shared.meter.lost();
+            self.lease.lost(&renewal);
+        }
+    }
+}
+
+/// How a check is decided that no lease pays for.
+pub enum Unpaid {
+    /// By this replica: the store has refused the key to it shortly before, or granted it less than it asked for since little
+    /// was left.
     Refused(Verdict),
-    /// By the store, which serves the renewal in the same step, where there is one.
-    Ask(Asked, Option<Renewal>),
+    /// By the store.
+    Ask(PendingCheck),
     /// By the store: nothing is leased of this key.
-    Cold,
+    NotLeased,
+}
+
+impl PendingCheck {
+    /// The store has answered.
+    pub fn decided(mut self, verdict: &Verdict, grant: Option<Grant>) {
+        match (self.renewal, grant) {
+            (Some(renewal), Some(grant)) => {
+                self.renewal = None;
+                self.shared.meter.renewed(&renewal, &grant);
+                self.lease.renewed(&verdict.decisions, &grant, self.sent, is_refused(verdict));
+            }
+            _ => self.lease.decided(self.cost, self.sent, verdict),
+        }
+    }
 }
 
 impl Leases {
@@ -137,9 +165,10 @@ impl Leases {
     }
 
     fn spend(&self, plan: &Plan<'_>) -> Option<Verdict> {
-        let (name, cost, now) = (NameRef::of(plan)?, plan.levels()[0].cost, self.shared.clock.now());
+        let name = NameRef::of(plan)?;
         let table = self.shared.table.pin();
         let lease = table.get(&name)?;
+        let (cost, now) = (plan.levels()[0].cost, self.shared.clock.now());
         match lease.spend(cost, now) {
             Spend::Short => return None,
             Spend::Spent => {}
@@ -154,21 +183,23 @@ impl Leases {
     }
 
     /// How a plan is decided that [`Self::decide`] has not.
-    pub fn short(&self, redis: &RedisStore, plan: &Plan<'_>) -> Short {
-        let (Some(ttl), Some(name)) = (plan.lease_ttl(), NameRef::of(plan)) else { return Short::Cold };
+    pub fn unpaid(&self, redis: &RedisStore, plan: &Plan<'_>) -> Unpaid {
+        let (Some(ttl), Some(name)) = (plan.lease_ttl(), NameRef::of(plan)) else { return Unpaid::NotLeased };
         let (cost, now) = (plan.levels()[0].cost, self.shared.clock.now());
         if cost <= 0 {
-            return Short::Cold;
+            return Unpaid::NotLeased;
         }
         let found = self.shared.table.pin().get(&name).cloned();
-        let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else { return Short::Cold };
+        let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else { return Unpaid::NotLeased };
         match lease.short(cost, now) {
-            None => Short::Cold,
+            None => Unpaid::NotLeased,
             Some(Course::Refuse { retry_after }) => {
                 self.shared.meter.refused();
-                Short::Refused(lease.refused(now, retry_after))
+                Unpaid::Refused(lease.refused(now, retry_after))
             }
-            Some(Course::Store(renewal)) => Short::Ask(Asked { lease, cost, sent: now }, renewal),
+            Some(Course::Store(renewal)) => {
+                Unpaid::Ask(PendingCheck { shared: Arc::clone(&self.shared), lease, cost, sent: now, renewal })
+            }
         }
     }
 
@@ -189,29 +220,12 @@ impl Leases {
             return None;
         }
         let id = HoldId { owner: self.owner, number: self.numbers.fetch_add(1, Ordering::Relaxed) };
-        let lease = Arc::new(Lease::new(id, plan, redis.held(plan), ttl, now));
+        let lease = Arc::new(Lease::new(id, plan, redis.renewal_plan(plan), ttl, now));
         let name = Name { policy_version: name.policy_version, path: name.path.into() };
         Some(Arc::clone(self.shared.table.pin().get_or_insert(name, lease)))
     }
 
-    /// The store has answered a request that came with no renewal.
-    pub fn decided(&self, asked: &Asked, verdict: &Verdict) {
-        asked.lease.decided(asked.cost, asked.sent, verdict);
-    }
-
-    /// The store has answered a request and the renewal that came with it.
-    pub fn renewed(&self, asked: &Asked, verdict: &Verdict, renewal: &Renewal, grant: &Grant) {
-        self.shared.meter.renewed(renewal, grant);
-        asked.lease.renewed(&verdict.decisions, grant, asked.sent, is_refused(verdict));
-    }
-
-    /// The store has not answered.
-    pub fn lost(&self, asked: &Asked, renewal: &Renewal) {
-        self.shared.meter.lost();
-        asked.lease.lost(renewal);
-    }
-
-    /// Gives back everything that is leased, in so much time at most. Nothing is leased any more.
+    /// Gives back everything that is leased, in so much time at most. To be called when no more checks come.
     pub async fn close(&self, runtime: &Handle, timeout: Duration) {
         let mut renewals = JoinSet::new();
         let leases: Vec<_> = self.shared.table.pin().values().cloned().collect();

@@ -32,7 +32,7 @@ pub enum Mode<'a> {
 
 /// The levels of a plan without cost, for renewals that come with no request.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct RenewalPlan {
     keys: SmallVec<[Vec<u8>; 1]>,
     columns: Vec<u8>,
     levels: u32,
@@ -79,7 +79,7 @@ impl Part {
     }
 
     /// A renewal that comes with no request.
-    pub fn renewal(held: &Held, renewal: &Renewal) -> Self {
+    pub fn renewal(held: &RenewalPlan, renewal: &Renewal) -> Self {
         let (mut body, levels) = (ByteBuf::new(), held.levels);
         head(&mut body, Charge::AllOrNothing, None, (held.keys.len(), levels), Mode::Renew(renewal));
         body.as_mut_vec().extend_from_slice(&held.columns);
@@ -88,7 +88,7 @@ impl Part {
     }
 }
 
-impl Held {
+impl RenewalPlan {
     /// All levels of a plan, whose states are under `prefix`.
     pub fn new(plan: &Plan<'_>, prefix: &[u8]) -> Self {
         let indexes: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();

@@ -45,7 +45,7 @@ use self::{
     settings::RedisSettings,
     slots::slot_of,
 };
-pub(crate) use self::{encode::Held, servers::Servers};
+pub(crate) use self::{encode::RenewalPlan, servers::Servers};
 use super::{Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
 use weir_core::{
     domain::{Clock, Decision, Key, Micros, OnStoreFailure},
@@ -136,29 +136,25 @@ impl RedisStore {
     }
 
     /// Whether the plan is decided in one step, so that units can be held of it.
-    pub(crate) fn decides_in_one_step(&self, plan: &Plan<'_>) -> bool {
+    pub fn decides_in_one_step(&self, plan: &Plan<'_>) -> bool {
         self.servers.decide_all_together() || groups(plan).len() == 1
     }
 
     /// What stands for a plan in renewals that come with no request.
-    pub(crate) fn held(&self, plan: &Plan<'_>) -> Held {
-        Held::new(plan, &self.prefix)
+    pub(crate) fn renewal_plan(&self, plan: &Plan<'_>) -> RenewalPlan {
+        RenewalPlan::new(plan, &self.prefix)
     }
 
     /// Decides a plan that [`Self::decides_in_one_step`], and serves the renewal in the same step.
     ///
     /// # Errors
     /// Why it is not decided, or not known to be; the renewal likewise.
-    pub async fn verdict_and_grant(
-        &self,
-        plan: &Plan<'_>,
-        renewal: &Renewal,
-    ) -> Result<(Verdict, Option<Grant>), StoreError> {
+    pub async fn verdict_and_grant(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<(Verdict, Grant), StoreError> {
         let deadline = Instant::now() + self.command_timeout;
         let all = (0..plan.levels().len()).collect();
         let decided = self.ask(plan, &all, Mode::Renew(renewal), deadline).await?;
         let grant = granted(&decided, renewal)?;
-        Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, Some(grant)))
+        Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, grant))
     }
 
     /// Sends a renewal that comes with no request; how the levels stand then, and what was granted.
@@ -167,7 +163,7 @@ impl RedisStore {
     /// Why that is not known.
     pub(crate) async fn renew(
         servers: &Servers,
-        held: &Held,
+        held: &RenewalPlan,
         renewal: &Renewal,
         timeout: Duration,
     ) -> Result<(Decisions, Grant), Failure> {

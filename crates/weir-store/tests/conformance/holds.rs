@@ -155,7 +155,7 @@ async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
             let renewal = owners[key][owner].renewal((2 * key + owner) as u64, random);
             let (ours, our_grant) = renew(&plan, &mut view, now, &renewal);
             let (verdict, grant) = store.verdict_and_grant(&plan, &renewal).await.expect("a verdict");
-            assert_eq!(Some(our_grant), grant, "the grant for {renewal:?}: {}", place());
+            assert_eq!(our_grant, grant, "the grant for {renewal:?}: {}", place());
             owners[key][owner].units = if our_grant.is_kept { renewal.kept } else { 0 } + our_grant.units;
             (ours, verdict.decisions)
         };

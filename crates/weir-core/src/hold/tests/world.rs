@@ -93,7 +93,7 @@ const GIVE_UP: Micros = 300_000;
 impl<'a> World<'a> {
     pub(super) fn new(case: &'a Case, random: &Random) -> Self {
         let mut random = random.clone();
-        let terms = Terms::of(&case.params);
+        let terms = Terms::of(&case.params, 250_000);
         let replicas = (0..case.holders).map(|_| Replica {
             purse: Purse::default(),
             holder: Holder::new(HoldId { owner: 0, number: 0 }, terms, 0),
