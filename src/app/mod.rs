@@ -253,6 +253,9 @@ impl App {
         }
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
+        if let Some(shared) = self.limiter.store().shared() {
+            shared.finish().await;
+        }
         // Nothing is decided any more, so nothing is lost.
         let saved = self.snapshots.write().await;
         // Last, as it may wait for others.

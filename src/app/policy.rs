@@ -1,11 +1,12 @@
 //! The policy in force: a changed one replaces it, a bad one changes nothing.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use tracing::{error, info, warn};
+use weir_core::domain::key::domain_name;
 use weir_policy::{Diff, Loaded, Policy};
 use weir_settings::{Problems, file::is_set};
-use weir_store::AnyStore;
+use weir_store::{AnyStore, SharedStore};
 
 use super::AppError;
 use crate::{config::Settings, limiter::Limiter};
@@ -58,6 +59,7 @@ impl PolicyInForce {
                     "policy reloaded"
                 );
                 self.limiter.replace_policy(policy);
+                self.forget_charges_of_removed_limits();
                 self.limiter.metrics().policy_reload(true);
                 self.limiter.metrics().policy_in_force(&hash);
             }
@@ -68,6 +70,19 @@ impl PolicyInForce {
                 self.limiter.metrics().policy_reload(false);
             }
         }
+    }
+
+    /// What limits admitted during an outage is charged to the store afterwards only where they are still in force.
+    fn forget_charges_of_removed_limits(&self) {
+        let Some(charges) = self.limiter.store().shared().and_then(SharedStore::outage_charges) else { return };
+        if charges.keys() == 0 {
+            return;
+        }
+        let handle = self.limiter.policy_handle();
+        let limits =
+            handle.policy.limits().map(|(domain, limit)| (domain_name(&domain.name), &*limit.name, limit.ident()));
+        let in_force: HashSet<_> = limits.collect();
+        charges.retain(|domain, name, ident| in_force.contains(&(domain.to_vec(), name, ident)));
     }
 
     /// A file that has become empty is taken for one that is being written.

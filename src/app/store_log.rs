@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{info, warn};
 use weir_core::domain::OnStoreFailure;
-use weir_store::AnyStore;
+use weir_store::{
+    AnyStore, SharedStore,
+    outage_charges::{OutageCharges, Outcome},
+};
 
 use crate::limiter::Limiter;
 
@@ -25,7 +28,7 @@ type Counts = [u64; OnStoreFailure::ALL.len()];
 
 /// Looks at the stores until it is dropped.
 pub async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str, max_keys: usize) {
-    let (mut outages, mut full) = (Outages::default(), Full::default());
+    let (mut outages, mut full, mut before) = (Outages::default(), Full::default(), Charges::default());
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -33,7 +36,11 @@ pub async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str, max_k
         let (store, now) = (limiter.store(), Instant::now());
         if let Some(shared) = store.shared() {
             let event = outages.look(now, shared.redis().is_up(), shared.degraded());
-            log_outage(event, &limiter);
+            let charges = Charges::of(shared);
+            log_outage(event, &limiter, charges.since(&before));
+            if outages.current.is_none() {
+                before = charges;
+            }
         }
         if let Some(checks) = full.look(now, store.memory().stats().lacked_room) {
             warn!(checks, when_full, max_keys, "memory store full: {}", effect_of_full(when_full));
@@ -49,7 +56,26 @@ fn effect_of_full(rule: &str) -> &'static str {
     }
 }
 
-fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>) {
+/// Units that were admitted without the store, and what has become of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Charges {
+    charged: u64,
+    lost: u64,
+}
+
+impl Charges {
+    fn of(shared: &SharedStore) -> Self {
+        let Some(charges) = shared.outage_charges() else { return Self::default() };
+        let units = |outcome| OutageCharges::units(charges, outcome);
+        Self { charged: units(Outcome::Charged), lost: Outcome::LOST.map(units).into_iter().sum() }
+    }
+
+    fn since(self, before: &Self) -> Self {
+        Self { charged: self.charged - before.charged, lost: self.lost - before.lost }
+    }
+}
+
+fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>, charges: Charges) {
     let Some(OutageEvent { phase, lasted, counts }) = event else { return };
     let [local, allow, deny, error] = counts;
     let seconds = lasted.as_secs();
@@ -63,7 +89,19 @@ fn log_outage(event: Option<OutageEvent>, limiter: &Limiter<AnyStore>) {
             let rules = rules(limiter).map(OnStoreFailure::name).collect::<Vec<_>>().join(",");
             warn!(on_store_failure = rules, seconds, local, allow, deny, error, "store outage goes on");
         }
-        Phase::Over => info!(seconds, local, allow, deny, error, "store outage over: deciding by the shared store"),
+        Phase::Over => {
+            let Charges { charged, lost } = charges;
+            info!(
+                seconds,
+                local,
+                allow,
+                deny,
+                error,
+                units_charged_afterwards = charged,
+                units_lost = lost,
+                "store outage over: deciding by the shared store"
+            );
+        }
     }
 }
 

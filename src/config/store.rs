@@ -52,6 +52,8 @@ fn bounds(redis: &RedisSettings) -> Result<(), String> {
     holds(times.contains(&redis.command_timeout.0), "store.redis.command_timeout is 1ms to 60s")?;
     holds((1..=1_000_000).contains(&redis.max_queue), "store.redis.max_queue is 1 to 1000000")?;
     holds((1..=1_024).contains(&redis.max_batch), "store.redis.max_batch is 1 to 1024")?;
+    let keys = redis.charge_after_outage.max_keys;
+    holds((1..=10_000_000).contains(&keys), "store.redis.charge_after_outage.max_keys is 1 to 10000000")?;
     holds(redis.wait_replicas <= MAX_WAIT_REPLICAS, "store.redis.wait_replicas is 0 to 16")
 }
 
@@ -153,6 +155,7 @@ mod tests {
             ("max_queue: 0", "store.redis.max_queue is"),
             ("max_batch: 1025", "store.redis.max_batch is 1 to 1024"),
             ("wait_replicas: 17", "store.redis.wait_replicas is 0 to 16"),
+            ("charge_after_outage: { max_keys: 0 }", "store.redis.charge_after_outage.max_keys is 1 to 10000000"),
             ("pool: 1", "unknown key `store.redis.pool`"),
         ] {
             let loaded = load(&format!("store: {{ url: 'redis://h', redis: {{ {redis} }} }}"), &[]);

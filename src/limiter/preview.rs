@@ -49,7 +49,9 @@ fn plan<'a>(policy: &'a Policy, request: &'a Request<'_>) -> Result<Plan<'a>, Ch
         }
     }
     close(&mut levels);
-    Ok(plan_in(Some(domain), levels, Charge::AllOrNothing, request.max_wait))
+    let mut plan = plan_in(Some(domain), levels, Charge::AllOrNothing, request.max_wait);
+    plan.is_preview = true;
+    Ok(plan)
 }
 
 /// Adds a closed level in each place where states may be decided apart from the others.

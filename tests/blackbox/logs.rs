@@ -122,6 +122,7 @@ async fn an_outage_logs_its_effect_and_its_end() {
     let over = fields(server.wait_for_log("store outage over: deciding by the shared store"));
     assert!(over["local"].as_u64() >= Some(1) && over["seconds"].is_u64(), "{over}");
     assert_eq!((&over["allow"], &over["deny"], &over["error"]), (&json!(0), &json!(0), &json!(0)));
+    assert!(over["units_charged_afterwards"].is_u64() && over["units_lost"].is_u64(), "{over}");
 }
 
 #[tokio::test]

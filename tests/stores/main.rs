@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used)]
 
+mod afterwards;
 mod anchors;
 mod cluster_nodes;
 mod commands;

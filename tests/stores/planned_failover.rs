@@ -160,7 +160,7 @@ fn charged_on_both(old: &Redis, new: &Redis) -> (Server, Redis) {
 }
 
 /// From now on the Sentinel names this master.
-fn lead(sentinel: &Redis, master: &Redis) {
+pub fn lead(sentinel: &Redis, master: &Redis) {
     sentinel.cli(&["SENTINEL", "REMOVE", "mymaster"]);
     sentinel.cli(&["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &master.port().to_string(), "1"]);
 }
@@ -187,11 +187,11 @@ fn led_by_the_first(sentinels: &[Redis]) -> Server {
     patient(&url(sentinels)).policy(&policy()).env("WEIR_STORE__REDIS__CONNECT_TIMEOUT", "30s").start()
 }
 
-fn watching(master: &Redis) -> Redis {
+pub fn watching(master: &Redis) -> Redis {
     Redis::start(Options::sentinel().set("sentinel monitor", &format!("mymaster 127.0.0.1 {} 1", master.port())))
 }
 
-fn url(sentinels: &[Redis]) -> String {
+pub fn url(sentinels: &[Redis]) -> String {
     let hosts: Vec<_> = sentinels.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
     format!("redis-sentinel://{}/mymaster", hosts.join(","))
 }

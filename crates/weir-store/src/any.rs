@@ -35,7 +35,7 @@ impl AnyStore {
                 let meter = Arc::<StoreMeter>::default();
                 registry.add(Arc::clone(&meter) as Arc<dyn Render>);
                 let redis = RedisStore::start(url, &settings.redis, None, meter)?;
-                let shared = SharedStore::new(redis, memory, &settings.near_cache, Arc::clone(registry));
+                let shared = SharedStore::new(redis, memory, settings, Arc::clone(registry));
                 Ok(Self::Shared(Box::new(shared)))
             }
         }

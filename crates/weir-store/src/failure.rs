@@ -162,6 +162,11 @@ impl Failure {
         matches!(self, Self::Connect(_) | Self::Closed | Self::Refused(_))
     }
 
+    /// Whether the request was not carried out, for sure.
+    pub fn is_without_effect(&self) -> bool {
+        self.may_be_sent_again() || matches!(self, Self::BreakerOpen(_) | Self::QueueFull | Self::Late)
+    }
+
     /// Whether there is too much to do: that says nothing of the server.
     pub fn is_overload(&self) -> bool {
         matches!(self, Self::QueueFull | Self::Shed)

@@ -8,6 +8,7 @@ pub mod lease;
 pub mod memory;
 pub mod metrics;
 pub mod near;
+pub mod outage_charges;
 pub mod redis;
 mod settings;
 mod shared;
@@ -26,6 +27,7 @@ pub use clock::SystemClock;
 pub use failure::Failure;
 pub use memory::MemoryStore;
 pub use settings::StoreSettings;
+pub use shared::SharedStore;
 pub use url::StoreUrl;
 
 /// Keeps states and decides plans over them.

@@ -10,27 +10,34 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use metrics::Counter;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::{
-    Failure, MemoryStore, Remote, ResetDone, Store, StoreError, SystemClock, Verdict,
+    Failure, MemoryStore, Remote, ResetDone, Store, StoreError, StoreSettings, SystemClock, Verdict,
     lease::{Leases, Unpaid},
     metrics::{error_counter, near_cache_counters},
-    near::{Learned, NearCache, NearCacheSettings},
-    redis::RedisStore,
+    near::{Learned, NearCache},
+    outage_charges::OutageCharges,
+    redis::{RedisStore, Undecided, settings::RedisSettings},
 };
 use weir_core::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
     hold::{Grant, Renewal},
     plan::{Level, Plan},
 };
-use weir_telemetry::{LogLimit, Registry, request};
+use weir_telemetry::{LogLimit, Registry, Render, request};
 
 /// When to come back to a store that is not asked. An estimate.
 const RETRY_WHEN_DOWN: Micros = SECOND;
+/// How long a store that answers may take at the end to be charged for what it does not know yet, and how often to look.
+const LAST_CHARGES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));
 
 /// A store that replicas share, and this replica's own for when it fails.
 pub struct SharedStore {
+    /// Before the store, so that it is dropped before.
+    outage: Option<(Arc<OutageCharges>, AbortOnDropHandle<()>)>,
     redis: RedisStore,
     local: MemoryStore<SystemClock>,
     near: Option<Near>,
@@ -54,15 +61,22 @@ impl SharedStore {
     pub fn new(
         redis: RedisStore,
         local: MemoryStore<SystemClock>,
-        near: &NearCacheSettings,
+        settings: &StoreSettings,
         registry: Arc<Registry>,
     ) -> Self {
-        let near = near.enabled.then(|| {
+        let StoreSettings { near_cache, redis: RedisSettings { charge_after_outage, .. }, .. } = settings;
+        let near = near_cache.enabled.then(|| {
             let (hits, full) = near_cache_counters(&registry);
-            Near { cache: NearCache::new(near, SystemClock::new()), hits, full }
+            Near { cache: NearCache::new(near_cache, SystemClock::new()), hits, full }
+        });
+        let outage = charge_after_outage.enabled.then(|| {
+            let charges = Arc::new(OutageCharges::new(charge_after_outage, SystemClock::new()));
+            registry.add(Arc::clone(&charges) as Arc<dyn Render>);
+            (Arc::clone(&charges), redis.charge_afterwards(charges))
         });
         let leases = Leases::new(&redis, &registry);
-        Self { redis, local, near, leases, registry, warnings: LogLimit::default(), degraded: Default::default() }
+        let (warnings, degraded) = Default::default();
+        Self { outage, redis, local, near, leases, registry, warnings, degraded }
     }
 
     /// Decides a plan from what is leased of its key, if that is enough.
@@ -84,6 +98,28 @@ impl SharedStore {
     /// How many checks it did not answer, by the rule of their domain: see [`OnStoreFailure::ALL`].
     pub fn degraded(&self) -> [u64; OnStoreFailure::ALL.len()] {
         self.degraded.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Units that were admitted without the shared store, if they are charged to it afterwards.
+    pub fn outage_charges(&self) -> Option<&OutageCharges> {
+        self.outage.as_ref().map(|(charges, _)| &**charges)
+    }
+
+    /// Has the shared store charged for what was admitted without it, if it answers, and gives up the rest. To be called when
+    /// nothing is decided any more.
+    pub async fn finish(&self) {
+        let Some(charges) = self.outage_charges() else { return };
+        let since = Instant::now();
+        while charges.keys() > 0 && self.redis.is_up() && since.elapsed() < LAST_CHARGES.0 {
+            sleep(LAST_CHARGES.1).await;
+        }
+        let units = charges.give_all_up();
+        if units > 0 {
+            warn!(
+                units,
+                "the store is not charged for units that were admitted during its outage: the service ends before it"
+            );
+        }
     }
 
     /// The failure, counted.
@@ -110,15 +146,19 @@ impl SharedStore {
         }
     }
 
-    fn instead(&self, plan: &Plan<'_>, failure: Failure) -> Result<Verdict, StoreError> {
+    fn instead(&self, plan: &Plan<'_>, Undecided { failure, fates }: Undecided) -> Result<Verdict, StoreError> {
         self.degraded[plan.on_store_failure as usize].fetch_add(1, Ordering::Relaxed);
-        let decisions = match plan.on_store_failure {
-            OnStoreFailure::Local => return Ok(Verdict { degraded: true, ..self.local.verdict(plan) }),
-            OnStoreFailure::Allow => plan.levels().iter().map(unseen).collect(),
-            OnStoreFailure::Deny => plan.levels().iter().map(refused).collect(),
+        let told = |decisions| Verdict { decisions, degraded: true, leased: false, at: self.local.now() };
+        let verdict = match plan.on_store_failure {
+            OnStoreFailure::Local => Verdict { degraded: true, ..self.local.verdict(plan) },
+            OnStoreFailure::Allow => told(plan.levels().iter().map(unseen).collect()),
+            OnStoreFailure::Deny => return Ok(told(plan.levels().iter().map(refused).collect())),
             OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
         };
-        Ok(Verdict { decisions, degraded: true, leased: false, at: self.local.now() })
+        if let Some(charges) = self.outage_charges() {
+            charges.record(plan, &verdict.decisions, &fates);
+        }
+        Ok(verdict)
     }
 
     /// The store's answer to a plan, or what is answered instead; and what it granted to the renewal, if it was served.
@@ -133,7 +173,10 @@ impl SharedStore {
         request::store_call_ended(at, decided.is_err());
         match decided {
             Ok((verdict, grant)) => (Ok(verdict), grant),
-            Err(error) => (self.counted(error).and_then(|failure| self.instead(plan, failure)), None),
+            Err(Undecided { failure, fates }) => {
+                let counted = self.counted(failure.into());
+                (counted.and_then(|failure| self.instead(plan, Undecided { failure, fates })), None)
+            }
         }
     }
 
@@ -189,6 +232,9 @@ impl SharedStore {
     pub async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         // Counts made here while the shared store failed would come back at its next failure.
         self.local.reset_now(key, anchor, subtree);
+        if let Some(charges) = self.outage_charges() {
+            charges.reset(key.prefix(key.depth()), subtree);
+        }
         let at = request::store_call_began();
         let done = self.redis.reset(key, anchor, subtree).await;
         request::store_call_ended(at, done.is_err());

@@ -1,6 +1,7 @@
 //! What may become of a charge afterwards: told later than it was spent, or taken back.
 
-use crate::domain::Micros;
+use super::{Params, State};
+use crate::domain::{Ask, Micros};
 
 /// How well a limit is kept when units of it are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,4 +24,26 @@ pub enum TakesBack {
     ByMark,
     /// Not at all.
     Never,
+}
+
+impl Params {
+    /// Charges as many of `units` as still fit: how many, and the state with them, where that is another one. In every
+    /// algorithm the charge of a request, so one that shapes and one that charges refused requests take it too.
+    pub fn charge_what_fits(
+        &self,
+        state: Option<&State>,
+        units: u64,
+        now: Micros,
+        phase: Micros,
+    ) -> (u64, Option<State>) {
+        let ask = |cost| Ask { now, cost, max_wait: None, phase };
+        let fits = units.min(self.step(state, &ask(0)).0.remaining);
+        if fits == 0 { (0, None) } else { (fits, self.step(state, &ask(fits as i64)).1) }
+    }
+
+    /// The units that a state still holds: how many fewer pass now than of an unseen key.
+    pub fn spent(&self, state: Option<&State>, now: Micros, phase: Micros) -> u64 {
+        let remaining = |state| self.step(state, &Ask { now, cost: 0, max_wait: None, phase }).0.remaining;
+        remaining(None).saturating_sub(remaining(state))
+    }
 }

@@ -159,6 +159,11 @@ impl Limit {
         by_shadow.then_with(by_period).then_with(|| by_numbers().unwrap_or(Ordering::Equal))
     }
 
+    /// Whether it stands in a policy.
+    pub fn is_of_policy(&self) -> bool {
+        self.origin == Origin::Policy
+    }
+
     /// Whether it stands in a descriptor of a request.
     pub fn is_override(&self) -> bool {
         self.origin == Origin::Override

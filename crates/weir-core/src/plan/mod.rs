@@ -36,6 +36,8 @@ pub struct Plan<'a> {
     pub policy_version: Option<u64>,
     /// The number of the domain in its policy, where that defines it.
     pub domain: Option<u32>,
+    /// Nothing of it is meant to be charged: a preview.
+    pub is_preview: bool,
 }
 
 /// One limit met on the way down a key.
@@ -161,6 +163,7 @@ impl<'a> Plan<'a> {
             on_store_failure: OnStoreFailure::default(),
             policy_version: None,
             domain: None,
+            is_preview: false,
         }
     }
 

@@ -108,6 +108,20 @@ impl Cluster {
         self.carry(slot, deadline, |node, asking| async move { node.ask(part(), deadline, asking).await }).await
     }
 
+    /// Charges a part afterwards, whose key is in `slot`; see [`Node::charge`].
+    ///
+    /// # Errors
+    /// Why it is not charged, or not known to be.
+    pub async fn charge(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
+        let part = &part;
+        self.carry(slot, deadline, |node, asking| async move { node.charge(part(), deadline, asking).await }).await
+    }
+
+    /// Whether the master of this slot is known and asked.
+    pub(crate) fn serves(&self, slot: u16) -> bool {
+        self.shared.owner(slot).is_some_and(|node| node.is_up())
+    }
+
     /// Runs the script outside the pipelines on the master of a key in `slot`, until `deadline`. On the Cluster's runtime.
     ///
     /// # Errors

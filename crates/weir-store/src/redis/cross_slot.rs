@@ -3,7 +3,11 @@
 
 use smallvec::SmallVec;
 
-use super::reply::{Change, Decided};
+use super::{
+    Fate,
+    reply::{Change, Decided},
+};
+use crate::Failure;
 use weir_core::{
     domain::{Charge, Decision, Micros},
     plan::{Decisions, Level, Plan, firsts},
@@ -67,6 +71,28 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> V
         Undo { group, levels: levels.collect(), charged_at: answer.at }
     };
     answers.iter().filter(unaware).map(undo).collect()
+}
+
+/// What became of each level of a plan of which not every group answered, and whose charges stay.
+pub fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Result<Decided, Failure>]) -> SmallVec<[Fate; 4]> {
+    let mut fates: SmallVec<[Fate; 4]> = plan.levels().iter().map(|_| Fate::Unknown).collect();
+    for (group, answer) in groups.iter().zip(answers) {
+        let decided = match answer {
+            Ok(decided) => decided,
+            Err(failure) => {
+                group.iter().for_each(|index| fates[*index] = Fate::after(failure));
+                continue;
+            }
+        };
+        let refuses = |(index, said): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !said.allowed;
+        let is_refused = group.iter().zip(&decided.decisions).any(refuses);
+        for (index, said) in group.iter().zip(&decided.decisions) {
+            let is_charged = said.allowed && !(is_refused && is_undone(plan, *index));
+            let is_charged = is_charged || plan.levels()[*index].params().charges_denied();
+            fates[*index] = if is_charged { Fate::Charged } else { Fate::NotCharged };
+        }
+    }
+    fates
 }
 
 /// Whether a refusal by another level changes what becomes of this one. What charges refused requests keeps its charge.

@@ -1,9 +1,12 @@
 //! The script's arguments: MessagePack, as `script/plan.lua` reads it.
 
+use std::borrow::Cow;
+
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{cross_slot::Undo, reply::Tells, script::Task};
+use crate::outage_charges::Due;
 use weir_core::{
     algorithm::{Params, TakesBack},
     domain::{Charge, Micros},
@@ -16,6 +19,9 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Marks that a state is read and written with in about the time of a step.
 const MARKS_OF_A_STEP: u64 = 64;
+
+/// How the script charges what was admitted without the store.
+const AFTERWARDS: i64 = -1;
 
 /// How the script charges a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +82,18 @@ impl Part {
             Mode::Renew(_) => (10 + 6 * levels, Tells::Grant),
         };
         Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells }
+    }
+
+    /// So many units of one level, to be charged afterwards as far as they fit.
+    pub fn afterwards(due: &Due, units: u64, prefix: &[u8]) -> Self {
+        let mut body = ByteBuf::new();
+        // No wait is asked for; one key, one level, which is on the first key.
+        [AFTERWARDS, -1, 1, 1, 1].into_iter().for_each(|number| int(&mut body, number));
+        text(&mut body, due.field());
+        text(&mut body, due.rule());
+        [units as i64, due.phase(), 1].into_iter().for_each(|number| int(&mut body, number));
+        let (keys, work) = (smallvec![[prefix, due.anchor()].concat()], work(due.params()));
+        Self { keys, body: body.into_vec(), values: 10, levels: 1, work, tells: Tells::Charged }
     }
 
     /// A renewal that comes with no request.
@@ -160,7 +178,7 @@ fn total_work(plan: &Plan<'_>, indexes: &[usize]) -> u32 {
 }
 
 /// The work of a level: a step, and reading and writing what its state may hold.
-fn work(params: &Params) -> u32 {
+pub(crate) fn work(params: &Params) -> u32 {
     1 + (params.marks_max() / MARKS_OF_A_STEP) as u32
 }
 
@@ -174,9 +192,14 @@ fn field(body: &mut ByteBuf, level: &Level<'_>) {
 }
 
 fn rule(body: &mut ByteBuf, level: &Level<'_>) {
+    text(body, &rule_of(level));
+}
+
+/// What the script must know of a level's limit.
+pub(crate) fn rule_of<'l>(level: &'l Level<'_>) -> Cow<'l, [u8]> {
     match &level.scaled {
-        None => text(body, level.limit.encoded(|| encoded_rule(level, level.limit))),
-        Some(_) => text(body, &encoded_rule(level, level.limit)),
+        None => Cow::Borrowed(level.limit.encoded(|| encoded_rule(level, level.limit))),
+        Some(_) => Cow::Owned(encoded_rule(level, level.limit).into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! States in Redis or Valkey, shared by every replica: one script decides plans where their states are.
 
+mod afterwards;
 mod batch;
 mod bounded;
 mod breaker;
@@ -32,10 +33,13 @@ mod worker;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
+use smallvec::{SmallVec, smallvec};
 use tokio::{runtime::Handle, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
 
 use self::{
-    cross_slot::{Group, Undo, groups, is_undone, merge, undos},
+    afterwards::Afterwards,
+    cross_slot::{Group, Undo, fates, groups, is_undone, merge, undos},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
     io::IoThread,
@@ -46,7 +50,9 @@ use self::{
     slots::slot_of,
 };
 pub(crate) use self::{encode::RenewalPlan, servers::Servers};
-use super::{Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, url::RedisUrl};
+use super::{
+    Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, outage_charges::OutageCharges, url::RedisUrl,
+};
 use weir_core::{
     domain::{Clock, Decision, Key, Micros, OnStoreFailure},
     hold::{Grant, Renewal},
@@ -54,10 +60,45 @@ use weir_core::{
 };
 use weir_telemetry::request;
 
+pub(crate) use encode::{rule_of, work};
+
 use crate::metrics::{ServerStatus, StoreMeter, StoreOp};
 
 /// The least time to live of a key under a clock that is not the server's, in milliseconds: real time runs against it.
 const LEAST_TTL_OF_VIRTUAL_TIME_MILLIS: i64 = 600_000;
+
+/// Why a plan is not decided, and what became of each of its levels.
+#[derive(Clone, Debug)]
+pub struct Undecided {
+    /// Why.
+    pub failure: Failure,
+    /// Of each level, in their order.
+    pub fates: SmallVec<[Fate; 4]>,
+}
+
+impl Undecided {
+    /// All levels have shared one fate.
+    fn all(plan: &Plan<'_>, failure: Failure) -> Self {
+        Self { fates: smallvec![Fate::after(&failure); plan.levels().len()], failure }
+    }
+}
+
+/// What a store that has no answer has done with a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is not charged, for sure.
+    NotCharged,
+    /// It is charged as the level itself decided.
+    Charged,
+    /// It may be charged, or its state cannot be used.
+    Unknown,
+}
+
+impl Fate {
+    fn after(failure: &Failure) -> Self {
+        if failure.is_without_effect() { Self::NotCharged } else { Self::Unknown }
+    }
+}
 
 /// A shared store.
 pub struct RedisStore {
@@ -120,7 +161,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Why it is not decided, or not known to be.
-    pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
+    pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, Undecided> {
         let (decisions, at) = self.decide_plan(plan).await?;
         Ok(Verdict { decisions, at, ..Verdict::default() })
     }
@@ -149,11 +190,12 @@ impl RedisStore {
     ///
     /// # Errors
     /// Why it is not decided, or not known to be; the renewal likewise.
-    pub async fn verdict_and_grant(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<(Verdict, Grant), StoreError> {
+    pub async fn verdict_and_grant(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<(Verdict, Grant), Undecided> {
         let deadline = Instant::now() + self.command_timeout;
-        let all = (0..plan.levels().len()).collect();
-        let decided = self.ask(plan, &all, Mode::Renew(renewal), deadline).await?;
-        let grant = granted(&decided, renewal)?;
+        let all: Group = (0..plan.levels().len()).collect();
+        let decided = self.ask(plan, &all, Mode::Renew(renewal), deadline).await;
+        let granted = decided.and_then(|decided| Ok((granted(&decided, renewal)?, decided)));
+        let (grant, decided) = granted.map_err(|failure| Undecided::all(plan, failure))?;
         Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, grant))
     }
 
@@ -173,19 +215,26 @@ impl RedisStore {
         Ok((decided.decisions, grant))
     }
 
-    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Failure> {
+    /// Charges what was admitted without this store, whenever it answers, until the handle is dropped.
+    pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
+        let (servers, prefix) = (Arc::clone(&self.servers), Arc::clone(&self.prefix));
+        let charging = Afterwards { charges, servers, prefix, timeout: self.command_timeout };
+        AbortOnDropHandle::new(self.io.handle().spawn(charging.run()))
+    }
+
+    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Undecided> {
         let deadline = Instant::now() + self.command_timeout;
         let groups = if self.servers.decide_all_together() {
             // All anchors are on one server, so they are one step.
-            smallvec::smallvec![(0..plan.levels().len()).collect::<Group>()]
+            smallvec![(0..plan.levels().len()).collect::<Group>()]
         } else {
             groups(plan)
         };
         match &groups[..] {
-            [group] => {
-                let decided = self.ask(plan, group, Mode::Decide, deadline).await?;
-                Ok((decided.decisions, decided.at))
-            }
+            [group] => match self.ask(plan, group, Mode::Decide, deadline).await {
+                Ok(decided) => Ok((decided.decisions, decided.at)),
+                Err(failure) => Err(Undecided::all(plan, failure)),
+            },
             // Boxed, so that the usual case does not carry the room for it around.
             groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
         }
@@ -197,7 +246,7 @@ impl RedisStore {
         plan: &Plan<'_>,
         groups: &[Group],
         deadline: Instant,
-    ) -> Result<(Decisions, Micros), Failure> {
+    ) -> Result<(Decisions, Micros), Undecided> {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let answers = join_all(asked).await;
         let answered = groups.iter().zip(&answers);
@@ -207,7 +256,7 @@ impl RedisStore {
             if failure.is_overload() || matches!(plan.on_store_failure, OnStoreFailure::Deny | OnStoreFailure::Error) {
                 self.take_back(plan, &undos(plan, &decided)).await;
             }
-            return Err(failure.clone());
+            return Err(Undecided { failure: failure.clone(), fates: fates(plan, groups, &answers) });
         }
         let mut decisions = merge(plan, &decided);
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
@@ -297,7 +346,7 @@ fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
 
 impl Remote for RedisStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
-        Box::pin(RedisStore::verdict(self, plan))
+        Box::pin(async move { RedisStore::verdict(self, plan).await.map_err(|undecided| undecided.failure.into()) })
     }
 }
 

@@ -89,10 +89,27 @@ impl Node {
     /// Why there is no answer.
     pub async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
         self.context.breaker.instead().map_or(Ok(()), Err)?;
+        let queue = self.queue_of(&part);
+        queue.answer(queue.push(part, deadline, asking)?, deadline).await
+    }
+
+    /// Charges a part afterwards. It never takes the place of a check, and a failure says for sure whether it was sent.
+    ///
+    /// # Errors
+    /// Why it is not charged, or not known to be.
+    pub async fn charge(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
+        self.context.breaker.instead().map_or(Ok(()), Err)?;
+        let queue = self.queue_of(&part);
+        if !queue.has_room() {
+            return Err(Failure::QueueFull);
+        }
+        queue.push(part, deadline, asking)?.outcome().await
+    }
+
+    fn queue_of(&self, part: &Part) -> &Queue {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(part.keys.first().map(Vec::as_slice).unwrap_or_default());
-        let queue = &self.queues[(hasher.finish() % self.queues.len() as u64) as usize];
-        queue.answer(queue.push(part, deadline, asking)?, deadline).await
+        &self.queues[(hasher.finish() % self.queues.len() as u64) as usize]
     }
 
     /// Runs commands outside the pipelines of checks, in one round trip: the reply to each, errors too. On the node's runtime.

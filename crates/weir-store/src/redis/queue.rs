@@ -111,6 +111,17 @@ impl Waiter {
     }
 }
 
+impl Pending {
+    /// The answer, waited for as long as it takes. What fails by [`Failure::Shed`] was not sent then, since nobody gave it up.
+    pub async fn outcome(self) -> Result<Decided, Failure> {
+        match self.answer.await {
+            Ok(Err(Failure::Shed)) => Err(Failure::Late),
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Lost("the server is not asked any more".into())),
+        }
+    }
+}
+
 impl QueuePosition {
     /// Decides what becomes of a part that waits.
     ///
@@ -236,6 +247,11 @@ impl Queue {
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.waiters.lock().waiting.len()
+    }
+
+    /// Whether it is far from full.
+    pub fn has_room(&self) -> bool {
+        2 * self.waiting() < self.max_waiting.max(2)
     }
 
     /// Waits until a part waits. For one task.

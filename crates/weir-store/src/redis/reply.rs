@@ -25,6 +25,8 @@ pub enum Tells {
     Changes,
     /// Whether the charge that was to be taken back stays.
     LeftCharged,
+    /// The units that were charged afterwards.
+    Charged,
     /// Behind all levels, what the renewal was granted.
     Grant,
 }
@@ -40,6 +42,8 @@ pub struct Decided {
     pub changes: Vec<Change>,
     /// Levels whose charge could not be taken back, where that was asked.
     pub left_charged: u64,
+    /// Units that were charged afterwards, where that was asked.
+    pub charged: u64,
     /// What the renewal was granted, where one came with it.
     pub grant: Option<Grant>,
 }
@@ -91,7 +95,7 @@ impl<'a> Answers<'a> {
 
     fn decided(&mut self, levels: u32, tells: Tells) -> Result<Decided, Failure> {
         let (decisions, changes) = Default::default();
-        let mut decided = Decided { at: self.at, decisions, changes, left_charged: 0, grant: None };
+        let mut decided = Decided { at: self.at, decisions, changes, left_charged: 0, charged: 0, grant: None };
         for _ in 0..levels {
             decided.decisions.push(self.decision()?);
             match tells {
@@ -101,6 +105,7 @@ impl<'a> Answers<'a> {
                     decided.changes.push(Change { before, after });
                 }
                 Tells::LeftCharged => decided.left_charged += u64::from(self.int()? == 1),
+                Tells::Charged => decided.charged += u64::try_from(self.int()?).map_err(|_| unreadable())?,
             }
         }
         if tells == Tells::Grant {

@@ -129,6 +129,25 @@ impl Servers {
         }
     }
 
+    /// Charges a part afterwards, whose key is this one; see [`Node::charge`].
+    ///
+    /// # Errors
+    /// Why it is not charged, or not known to be.
+    pub async fn charge(&self, key: &[u8], deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
+        match &self.kind {
+            Kind::One(node) => retried(deadline, || node.charge(part(), deadline, false)).await,
+            Kind::Cluster(cluster) => cluster.charge(slot_of(key), deadline, part).await,
+        }
+    }
+
+    /// Whether the server of this key is asked.
+    pub(crate) fn serves(&self, key: impl Fn() -> Vec<u8>) -> bool {
+        match &self.kind {
+            Kind::One(node) => node.is_up(),
+            Kind::Cluster(cluster) => cluster.serves(slot_of(&key())),
+        }
+    }
+
     /// Runs the script outside the pipelines of checks, with one key. On the store's thread.
     ///
     /// # Errors

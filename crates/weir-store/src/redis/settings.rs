@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::outage_charges::OutageChargesSettings;
 use weir_settings::{Secret, Time};
 
 /// Settings of a shared store. A text or a path that is empty is not set.
@@ -30,6 +31,8 @@ pub struct RedisSettings {
     pub max_batch: usize,
     /// Replicas that must have a charge before its check is answered; 0: none.
     pub wait_replicas: u32,
+    /// Whether units that were admitted without the store are charged to it afterwards.
+    pub charge_after_outage: OutageChargesSettings,
     /// Whether this service says that it is not ready while a server is not asked.
     pub required_for_readiness: bool,
     /// How connections are encrypted.
@@ -51,6 +54,7 @@ impl Default for RedisSettings {
             max_queue: 10_000,
             max_batch: 64,
             wait_replicas: 0,
+            charge_after_outage: OutageChargesSettings::default(),
             required_for_readiness: false,
             tls: TlsSettings::default(),
             sentinel: SentinelSettings::default(),

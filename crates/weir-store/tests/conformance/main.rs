@@ -6,6 +6,7 @@
 
 #![allow(clippy::expect_used)]
 
+mod afterwards;
 mod draw;
 mod duplicates;
 mod fixture;

@@ -9,6 +9,7 @@ use weir_core::{
 use weir_settings::Time;
 use weir_store::{
     ResetDone, Store, StoreUrl,
+    outage_charges::OutageCharges,
     redis::{RedisStore, settings::RedisSettings},
 };
 
@@ -51,6 +52,16 @@ impl<'s> OnRedis<'s> {
         let meter = std::sync::Arc::default();
         let store = RedisStore::start(&url, &settings, Some(clock.clone()), meter).expect("a thread");
         Self { name, masters, clock, store }
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> Arc<ManualClock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// Charges these until what is returned is dropped.
+    pub fn charge_afterwards(&self, charges: &Arc<OutageCharges>) -> impl Drop + use<> {
+        self.store.charge_afterwards(Arc::clone(charges))
     }
 
     /// Decides what comes at once.

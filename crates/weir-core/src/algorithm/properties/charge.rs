@@ -1,4 +1,5 @@
-//! Charges in any case, which is how holds are settled: the promises of [`Algorithm::charge`].
+//! Charges in any case, which is how holds are settled: the promises of [`Algorithm::charge`]. And charges of what fits, which is
+//! how units are charged that were admitted without the store.
 //!
 //! [`Algorithm::charge`]: crate::algorithm::Algorithm::charge
 
@@ -34,6 +35,30 @@ fn a_charge_that_fits_is_that_of_a_step() {
             let units = step.ask.cost.unsigned_abs();
             let charged = step.params.charge(step.state, units, step.ask.now, step.ask.phase);
             assert_eq!(charged.as_ref(), step.next, "{step:?}");
+        }
+    });
+}
+
+/// Of all units what fits is charged, so nothing more passes then, and what did not fit is not there later either.
+#[test]
+fn what_fits_is_charged_and_leaves_a_limit_full_at_most() {
+    replay(10, 60, Events { back: false, changes: false, refunds: true }, |step, random| {
+        let (params, state, Ask { now, phase, .. }) = (step.params, step.state, step.ask);
+        let peek = |state: Option<&State>| step.decide(state, &Ask { now, cost: 0, max_wait: None, phase });
+        let before = peek(state);
+        for units in [0, 1, before.remaining, random.magnitude(1 << 45).unsigned_abs()] {
+            let (charged, next) = params.charge_what_fits(state, units, now, phase);
+            assert_eq!(charged, units.min(before.remaining), "{units}: {step:?}");
+            assert_eq!(next.is_some(), charged > 0, "{units}: {step:?}");
+            let after = peek(next.as_ref().or(state));
+            if params.holdable().is_ok() && charged > 0 {
+                assert_eq!(next, params.charge(state, charged, now, phase), "{units}: {step:?}");
+            }
+            if params.holdable() == Ok(Held::Exactly) {
+                assert!(after.remaining <= before.remaining - charged, "{units}: {after:?} {step:?}");
+                let spent = params.spent(next.as_ref().or(state), now, phase);
+                assert_eq!(spent, after.limit - after.remaining, "{units}: {step:?}");
+            }
         }
     });
 }

@@ -1,6 +1,8 @@
 -- Carries out the plans of one call.
 
-local charges = {[0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo}
+local charges = {
+  [AFTERWARDS] = afterwards, [0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo,
+}
 
 -- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
 -- that count keep their charges, so a shadow that shares their state goes back to the value that they left.
@@ -59,7 +61,7 @@ local function run()
     if tells then
       output[length + 1], output[length + 2] = change(index)
       length = length + 2
-    elseif undoes then
+    elseif undoes or charge == AFTERWARDS then
       length = length + 1
       output[length] = left_charged[index]
     end

@@ -29,8 +29,8 @@ local limits = {}
 local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
--- by 4 more that is taken back; by 8 more a renewal comes with it.
-local TELLS, UNDOES, RENEWS = 2, 4, 8
+-- by 4 more that is taken back; by 8 more a renewal comes with it. Or as afterwards.lua does.
+local AFTERWARDS, TELLS, UNDOES, RENEWS = -1, 2, 4, 8
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
 local NEVER, BY_MARK = -1, -2
 -- The field of a hash that says until when units may be held of its states.
@@ -63,7 +63,7 @@ local totals = {}
 local found, written, counted = {}, {}, {}
 -- By place, those levels of which units are held, as hold.lua takes them; false where there are none.
 local levels = false
--- By level, 1 where what it was charged could not be taken back.
+-- By level, 1 where what it was charged could not be taken back; or the units that it is charged afterwards.
 local left_charged = {}
 -- Whether anything of the plan was written, so that an error is no refusal.
 local wrote = false

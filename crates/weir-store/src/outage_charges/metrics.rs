@@ -1,0 +1,79 @@
+//! What becomes of units that were admitted without the shared store.
+
+use weir_telemetry::Render;
+
+use super::OutageCharges;
+
+const UNITS: &str = "weir_store_outage_units_total";
+const KEYS: &str = "weir_store_outage_keys";
+
+/// What became of units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The store has charged them.
+    Charged,
+    /// They no longer count, or the level is full without them.
+    Drained,
+    /// They were given back by a refund.
+    Returned,
+    /// Lost: too many levels waited.
+    Full,
+    /// Lost: the store may have charged them, or their state cannot be used.
+    Unknown,
+    /// Dropped by a reset.
+    Reset,
+    /// Dropped since their limit is in force no more.
+    Policy,
+    /// Lost: the process has ended before the store answered.
+    Shutdown,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Charged,
+        Self::Drained,
+        Self::Returned,
+        Self::Full,
+        Self::Unknown,
+        Self::Reset,
+        Self::Policy,
+        Self::Shutdown,
+    ];
+
+    /// Those by which the store charges less than was admitted.
+    pub const LOST: [Self; 3] = [Self::Full, Self::Unknown, Self::Shutdown];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Charged => "charged",
+            Self::Drained => "drained",
+            Self::Returned => "returned",
+            Self::Full => "full",
+            Self::Unknown => "unknown",
+            Self::Reset => "reset",
+            Self::Policy => "policy",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+impl Render for OutageCharges {
+    fn render(&self, out: &mut String) {
+        out.push_str(&format!(
+            "# HELP {UNITS} Units that limits admitted without the shared store, by what became of them, one for each level: \
+             charged to it afterwards; drained, that is free again by then or more than the limit; returned by a refund; \
+             lost because too many keys waited (full), the store may have charged them before (unknown) or the process \
+             ended (shutdown); dropped by a reset or a policy change.\n# TYPE {UNITS} counter\n"
+        ));
+        for outcome in Outcome::ALL {
+            let (outcome, units) = (outcome.name(), self.units(outcome));
+            out.push_str(&format!("{UNITS}{{store=\"redis\",outcome=\"{outcome}\"}} {units}\n"));
+        }
+        out.push_str(&format!(
+            "# HELP {KEYS} Limits of keys whose units were admitted without the shared store and are not charged to it yet.\n\
+             # TYPE {KEYS} gauge\n{KEYS}{{store=\"redis\"}} {}\n",
+            self.keys()
+        ));
+    }
+}

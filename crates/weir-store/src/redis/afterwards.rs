@@ -1,0 +1,66 @@
+//! Charges to the servers what was admitted without them, as soon as they answer: beside the checks of their pipelines, a few levels
+//! in each round trip.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, sleep};
+use tracing::debug;
+
+use super::{encode::Part, servers::Servers};
+use crate::{
+    Failure,
+    outage_charges::{Due, OutageCharges, Outcome},
+};
+
+/// How often to look whether a server is asked again.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Levels on their way at once: of the work of one round trip a small part.
+const AT_ONCE: usize = 64;
+
+/// The task that charges.
+pub(super) struct Afterwards {
+    pub charges: Arc<OutageCharges>,
+    pub servers: Arc<Servers>,
+    /// Of every key.
+    pub prefix: Arc<[u8]>,
+    /// How long a charge may wait to be sent.
+    pub timeout: Duration,
+}
+
+impl Afterwards {
+    /// Runs until it is aborted.
+    pub async fn run(self) {
+        loop {
+            self.charges.wait().await;
+            sleep(LOOK_EVERY).await;
+            for shard in self.charges.shards() {
+                let due = self.charges.due(shard, |anchor| self.servers.serves(|| self.key(anchor)));
+                stream::iter(due).for_each_concurrent(AT_ONCE, |name| self.charge(shard, name)).await;
+            }
+        }
+    }
+
+    fn key(&self, anchor: &[u8]) -> Vec<u8> {
+        [&self.prefix[..], anchor].concat()
+    }
+
+    async fn charge(&self, shard: usize, name: Box<[u8]>) {
+        let Some(due) = self.charges.take(shard, name) else { return };
+        let (deadline, units) = (Instant::now() + self.timeout, due.units());
+        let part = || Part::afterwards(&due, units, &self.prefix);
+        match self.servers.charge(&self.key(due.anchor()), deadline, part).await {
+            Ok(decided) => self.charges.charged(&due, decided.charged),
+            Err(failure) => self.failed(due, &failure),
+        }
+    }
+
+    fn failed(&self, due: Due, failure: &Failure) {
+        debug!(error = failure as &dyn std::error::Error, "units admitted during an outage are not charged yet");
+        if failure.is_without_effect() {
+            self.charges.put_back(due);
+        } else {
+            self.charges.give_up(&due, Outcome::Unknown);
+        }
+    }
+}

@@ -1,0 +1,10 @@
+-- Charges units that were admitted while this server was not asked, as far as they fit: as charge_what_fits of charges.rs.
+local function afterwards()
+  for index = 1, count do
+    local units = math.min(input[costs_at + index], step(index, 0)[3])
+    local decision, state = step(index, units)
+    decisions[index], left_charged[index] = decision, units
+    if units > 0 and state then put(index, state) end
+  end
+end
+
