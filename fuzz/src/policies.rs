@@ -42,6 +42,7 @@ pub fn native(bytes: &[u8]) {
             for level in answer.into_iter().flat_map(|answer| answer.levels) {
                 let said = level.decision;
                 assert!(said.reset_after >= 0 && said.wait >= 0 && said.retry_after.is_none_or(|after| after > 0));
+                assert!(said.next_after.is_none_or(|after| after > 0 && said.remaining == 0));
             }
         }
     }

@@ -67,7 +67,8 @@ fn answers(reply: &Value) {
         let Ok(decided) = answers.next(levels, tells) else { continue };
         assert_eq!(decided.decisions.len(), levels as usize);
         let all = aggregate(decided.decisions.iter().map(|decision| (decision, false))).decision;
-        for time in [decided.at, all.reset_after, all.wait, all.retry_after.unwrap_or_default()] {
+        let optional = [all.retry_after, all.next_after].map(Option::unwrap_or_default);
+        for time in [decided.at, all.reset_after, all.wait].into_iter().chain(optional) {
             assert!((0..=MAX_TIME).contains(&time), "{decided:?}");
         }
     }

@@ -11,7 +11,8 @@ use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 /// Check whether a request is allowed, and charge it
 ///
 /// The key is a path, root first: `weir check user alex trade`. A cost of 0 is a preview, which charges nothing; a negative cost
-/// is a refund. A check that no limit applies to is allowed, with a warning on standard error.
+/// is a refund. `--dry-run` prints what the check would be answered, and charges nothing. A check that no limit applies to is
+/// allowed, with a warning on standard error.
 ///
 /// Exit codes: 0: allowed; 1: refused; 2: an error.
 #[derive(Args)]
@@ -31,6 +32,9 @@ pub struct Check {
     /// Longest wait to accept from shaping limits
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_wait: Option<Micros>,
+    /// Decide as always, but charge nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -46,6 +50,7 @@ impl Check {
             key: self.key,
             cost: Some(self.cost),
             factor: self.factor,
+            dry_run: self.dry_run,
             max_wait: self.max_wait.map(|micros| prost_types::Duration {
                 seconds: micros / 1_000_000,
                 nanos: (micros % 1_000_000 * 1_000) as i32,
@@ -71,7 +76,8 @@ impl Check {
         if self.json {
             say(serde_json::to_string(&decided)?)?;
         } else {
-            say(decided.text().trim_end())?;
+            let dry_run = if self.dry_run { "dry run: " } else { "" };
+            say(format!("{dry_run}{}", decided.text().trim_end()))?;
         }
         Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }

@@ -107,8 +107,11 @@ impl Decided {
 
 impl Level {
     fn standing(&self) -> String {
-        let Decision { limit, remaining, retry_after, reset_after, never, .. } = self.decision;
-        let left = format!("{remaining} of {limit} left");
+        let Decision { limit, remaining, retry_after, next_after, reset_after, never, .. } = self.decision;
+        // The other times often say it as well.
+        let next = next_after.filter(|next| *next != reset_after && next_after != retry_after);
+        let next = next.map(|next| format!(", the next in {}", shown(next))).unwrap_or_default();
+        let left = format!("{remaining} of {limit} left{next}");
         let new = format!("full again in {}", shown(reset_after));
         match (retry_after, never) {
             (Some(retry), _) => format!("{left}, retry after {}, {new}", shown(retry)),

@@ -23,7 +23,7 @@ use weir_settings::{
 
 use super::{Explorer, Reply, json_reply, read};
 use crate::{
-    limiter::{self, Answer, CheckError, DryRun, Invalid},
+    limiter::{self, Answer, CheckError, Invalid, Simulation},
     transport::{http::problem::Problem, status::Rejected},
 };
 
@@ -172,9 +172,9 @@ impl Wanted {
         let step_us = (duration as u64).div_ceil(STEPS as u64) as Micros;
         let steps = (duration as u64).div_ceil(step_us as u64) as usize;
         let mut course = Course { step_us, steps: vec![Step::default(); steps], limits: Vec::new(), most_remaining: 0 };
-        let (dry_run, since) = (DryRun::default(), Instant::now());
+        let (simulation, since) = (Simulation::default(), Instant::now());
         for (turn, at) in self.arrivals(duration).enumerate() {
-            let answer = dry_run.check(at, policy, request).map_err(rejected)?;
+            let answer = simulation.check(at, policy, request).map_err(rejected)?;
             course.note(at, &answer);
             if turn % 64 == 0 && since.elapsed() > MAX_TIME {
                 let message = format!("this takes longer than {} s; ask for fewer arrivals", MAX_TIME.as_secs());

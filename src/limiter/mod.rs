@@ -3,11 +3,11 @@
 mod answer;
 mod decide;
 pub mod descriptors;
-pub mod dry_run;
 mod hot_keys;
 mod policy_handle;
 mod preview;
 pub mod request;
+pub mod simulation;
 pub mod status;
 
 use std::sync::Arc;
@@ -22,9 +22,9 @@ pub use answer::{Answer, LevelAnswer};
 use decide::decide;
 pub use decide::{Checking, Fill};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
-pub use dry_run::DryRun;
 pub use policy_handle::PolicyHandle;
 pub use request::{CheckError, Invalid, Request};
+pub use simulation::Simulation;
 pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
 
 /// Decides requests by the policy in force, over one store.
@@ -79,7 +79,7 @@ impl<S: Store> Limiter<S> {
         &self.metrics
     }
 
-    /// Decides a request. A refusal is an answer.
+    /// Decides a request. A refusal is an answer. Of a dry run only its number is counted, by the surface.
     #[inline]
     pub fn check<'l, 'a>(
         &'l self,
@@ -88,6 +88,9 @@ impl<S: Store> Limiter<S> {
     ) -> Checking<'l, 'a, Answer<'a>, impl Fill<'a, Answer<'a>>> {
         let plan = request.plan(&handle.policy, handle.version);
         decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
+            if plan.dry_run {
+                return answer.fill(plan, plan.levels(), verdict);
+            }
             handle.count_degraded(plan, verdict);
             if plan.levels().is_empty() && !request.is_matched(&handle.policy) {
                 handle.meters.unmatched(plan.domain);

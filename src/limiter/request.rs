@@ -29,6 +29,8 @@ pub struct Request<'a> {
     pub spec: Option<Spec>,
     /// What a refusal by one limit does to the others; default: as the policy or the spec says.
     pub charge: Option<Charge>,
+    /// Decide as always, but charge nothing and change no state.
+    pub dry_run: bool,
 }
 
 /// What is wrong with a request.
@@ -102,7 +104,9 @@ impl<'n> Request<'n> {
     #[inline]
     pub fn new<T: AsRef<str>>(domain: &'n str, segments: &[T]) -> Result<Self, Invalid> {
         let key = Key::new(domain, segments)?;
-        Ok(Self { domain: Cow::Borrowed(domain), key, cost: 1, max_wait: None, factor: 1.0, spec: None, charge: None })
+        let (cost, factor) = (1, 1.0);
+        let (max_wait, spec, charge, dry_run) = (None, None, None, false);
+        Ok(Self { domain: Cow::Borrowed(domain), key, cost, max_wait, factor, spec, charge, dry_run })
     }
 
     /// The same, borrowing nothing.
@@ -137,6 +141,7 @@ impl<'n> Request<'n> {
         };
         let mut plan = plan_in(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.policy_version = self.spec.is_none().then_some(version);
+        plan.dry_run = self.dry_run;
         Ok(plan)
     }
 

@@ -9,8 +9,8 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport, UNMATCHED_AT,
-        counters_of, of_domain, of_limit,
+        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport,
+        UNMATCHED_AT, counters_of, of_domain, of_limit,
     },
 };
 
@@ -124,6 +124,11 @@ impl Meters {
     /// Counts one check that met no limit.
     pub fn unmatched(&self, domain: Option<u32>) {
         self.counters.add(self.domain(domain) + UNMATCHED_AT);
+    }
+
+    /// Counts one check that was a dry run.
+    pub fn dry_run(&self, domain: Option<u32>) {
+        self.counters.add(self.domain(domain) + DRY_RUNS_AT);
     }
 
     /// Counts one decision of the limit of this number, and the units that it has charged; without one, of all limits that

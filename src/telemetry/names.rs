@@ -2,6 +2,8 @@
 
 /// Checks answered.
 pub(super) const CHECKS: &str = "weir_checks_total";
+/// Checks that were dry runs.
+pub(super) const DRY_RUNS: &str = "weir_dry_runs_total";
 /// Checks that met no limit.
 pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
 /// Decisions of each limit.
@@ -33,6 +35,10 @@ pub(super) const BUILD_INFO: &str = "weir_build_info";
 
 pub(super) const COUNTERS: &[(&str, &str)] = &[
     (CHECKS, "Checks answered, by domain, transport and outcome (allowed, limited, error)."),
+    (
+        DRY_RUNS,
+        "Checks with `dry_run`, which charge nothing, by domain. They are in no other counter of checks and decisions.",
+    ),
     (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
     (
         DECISIONS,

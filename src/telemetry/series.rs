@@ -6,7 +6,7 @@ use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
 use weir_telemetry::{Registry, request::Outcome};
 
-use super::names::{CHARGED, CHECKS, DECISIONS, DEGRADED, NEAR_LIMIT, UNMATCHED};
+use super::names::{CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, UNMATCHED};
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +51,13 @@ pub(super) const NEAR: usize = 3;
 pub(super) const CHARGED_UNITS: usize = 4;
 const OF_LIMIT: usize = 5;
 
-/// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched ones.
+/// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched
+/// ones, then dry runs.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
+pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
 /// How many counters a domain has.
-pub(super) const OF_DOMAIN: usize = UNMATCHED_AT + 1;
+pub(super) const OF_DOMAIN: usize = DRY_RUNS_AT + 1;
 
 /// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
 #[inline]
@@ -86,7 +88,7 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
     });
     let rules = OnStoreFailure::ALL.into_iter();
     let degraded = rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())]));
-    checks.chain(degraded).chain([registry.counter(UNMATCHED, &[("domain", domain)])])
+    checks.chain(degraded).chain([UNMATCHED, DRY_RUNS].map(|name| registry.counter(name, &[("domain", domain)])))
 }
 
 /// The counters of a limit that is not known when a policy is compiled.

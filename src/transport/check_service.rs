@@ -212,6 +212,7 @@ impl<S: Store> CheckService<S> {
 
 fn count(handle: &PolicyHandle, transport: Transport, request: &Request<'_>, answer: Option<&Answer<'_>>) {
     let (domain, outcome) = match answer {
+        Some(answer) if request.dry_run => return handle.meters.dry_run(answer.domain),
         Some(answer) if answer.summary.decision.allowed => (answer.domain, Outcome::Allowed),
         Some(answer) => (answer.domain, Outcome::Limited),
         None => (handle.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),

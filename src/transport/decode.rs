@@ -36,6 +36,7 @@ pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'
     };
     let mut request = Request::new(message.domain, &message.key)?;
     request.set_terms(message.cost.unwrap_or(1), max_wait, message.factor.unwrap_or(1.0))?;
+    request.dry_run = message.dry_run;
     if let Some(spec) = message.limit_spec {
         request.spec = Some(limit_spec(spec, &request.key, bounds)?);
     }

@@ -27,8 +27,6 @@ pub struct Quota<'a> {
     pub window: Micros,
     /// What it decided.
     pub decision: &'a Decision,
-    /// The units that were asked for.
-    pub cost: i64,
 }
 
 impl Quota<'_> {
@@ -38,8 +36,10 @@ impl Quota<'_> {
         match style {
             HeaderStyle::Off => Headers::new(),
             HeaderStyle::Draft11 => {
-                let (name, window) = (string(self.name), whole_seconds(self.window).max(1));
-                let next = self.seconds_to_next_unit().map(|seconds| format!(";t={seconds}")).unwrap_or_default();
+                let (name, window) = (string(self.name), seconds_from_1(self.window));
+                // The time to the next unit, where nothing is left.
+                let next = self.decision.next_after.map(|after| format!(";t={}", seconds_from_1(after)));
+                let next = next.unwrap_or_default();
                 smallvec![
                     ("ratelimit-policy", format!("{name};q={limit};w={window}")),
                     ("ratelimit", format!("{name};r={remaining}{next}")),
@@ -59,11 +59,6 @@ impl Quota<'_> {
         self.seconds_to_retry().map(|seconds| ("retry-after", seconds.to_string()))
     }
 
-    /// The time to the next unit where nothing is left, as far as the decision tells it: a refusal of one unit does.
-    fn seconds_to_next_unit(&self) -> Option<u64> {
-        self.seconds_to_retry().filter(|_| self.cost == 1 && self.decision.remaining == 0)
-    }
-
     /// `RateLimit-Reset` in whole seconds: on a refusal until the request would pass (the same as `Retry-After`), else until the
     /// key is as if never seen.
     fn seconds_left(&self) -> u64 {
@@ -71,7 +66,7 @@ impl Quota<'_> {
     }
 
     fn seconds_to_retry(&self) -> Option<u64> {
-        self.decision.retry_after.map(|after| whole_seconds(after).max(1))
+        self.decision.retry_after.map(seconds_from_1)
     }
 
     fn x_ratelimit(&self) -> Headers {
@@ -89,6 +84,11 @@ impl Quota<'_> {
 /// Whole seconds, rounded up: who comes back then is not early.
 pub fn whole_seconds(micros: Micros) -> u64 {
     micros.max(0).unsigned_abs().div_ceil(SECOND.unsigned_abs())
+}
+
+/// The same, at least 1.
+fn seconds_from_1(micros: Micros) -> u64 {
+    whole_seconds(micros).max(1)
 }
 
 /// Seconds with three decimals, rounded up.
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn headers_of(style: HeaderStyle, name: &str, window: Micros, decision: Decision) -> String {
-        let quota = Quota { name, window, decision: &decision, cost: 1 };
+        let quota = Quota { name, window, decision: &decision };
         let lines = quota.headers(style).into_iter().chain(quota.retry_after());
         lines.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("\n")
     }
@@ -129,12 +129,13 @@ mod tests {
         let pass = Decision::pass(100, 50, 29_000_001);
         let expected = "ratelimit-policy: \"api\";q=100;w=60\nratelimit: \"api\";r=50";
         assert_eq!(headers_of(HeaderStyle::Draft11, "api", 60 * SECOND, pass), expected);
-        let refuse = Decision::refuse(100, 0, Some(1), 60 * SECOND);
-        let expected = "ratelimit-policy: \"api\";q=100;w=1\nratelimit: \"api\";r=0;t=1\nretry-after: 1";
+        let next_after = Some(2 * SECOND + 1);
+        let empty = Decision { next_after, ..Decision::pass(100, 0, 60 * SECOND) };
+        let expected = "ratelimit-policy: \"api\";q=100;w=60\nratelimit: \"api\";r=0;t=3";
+        assert_eq!(headers_of(HeaderStyle::Draft11, "api", 60 * SECOND, empty), expected);
+        let refuse = Decision { next_after: Some(1), ..Decision::refuse(100, 0, Some(5 * SECOND), 60 * SECOND) };
+        let expected = "ratelimit-policy: \"api\";q=100;w=1\nratelimit: \"api\";r=0;t=1\nretry-after: 5";
         assert_eq!(headers_of(HeaderStyle::Draft11, "api", 1, refuse), expected);
-        // When one unit comes is not told by when several do.
-        let quota = Quota { name: "api", window: SECOND, decision: &refuse, cost: 2 };
-        assert_eq!(quota.headers(HeaderStyle::Draft11)[1].1, "\"api\";r=0");
     }
 
     #[test]

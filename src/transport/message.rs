@@ -24,6 +24,7 @@ mod field {
     pub const MAX_WAIT: u64 = 5;
     pub const FACTOR: u64 = 6;
     pub const SUMMARY_ONLY: u64 = 7;
+    pub const DRY_RUN: u64 = 8;
 }
 
 /// The field of `CheckBatchRequest` that holds checks.
@@ -49,6 +50,8 @@ pub struct CheckMessage<'a> {
     pub factor: Option<f64>,
     /// Leave the levels out of the answer.
     pub summary_only: bool,
+    /// Decide, but charge nothing.
+    pub dry_run: bool,
 }
 
 impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
@@ -61,6 +64,7 @@ impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
             max_wait: message.max_wait,
             factor: message.factor,
             summary_only: message.summary_only,
+            dry_run: message.dry_run,
         }
     }
 }
@@ -99,7 +103,8 @@ impl<'a> CheckMessage<'a> {
                 (field::MAX_WAIT, Value::Bytes(wait)) => self.max_wait.get_or_insert_default().merge(wait).ok()?,
                 (field::FACTOR, Value::Fixed64(bits)) => self.factor = Some(f64::from_bits(bits)),
                 (field::SUMMARY_ONLY, Value::Varint(flag)) => self.summary_only = flag != 0,
-                (field::DOMAIN..=field::SUMMARY_ONLY, _) => return None,
+                (field::DRY_RUN, Value::Varint(flag)) => self.dry_run = flag != 0,
+                (field::DOMAIN..=field::DRY_RUN, _) => return None,
                 _ => {}
             }
         }

@@ -112,6 +112,7 @@ fn check_prints_the_same_json_as_simulate() {
     let output = server.run(&["check", "user", "alex", "--json", "--cost", "3"]);
     assert_eq!(output.code, 0);
     let fresh = json!({ "allowed": true, "limit": 3, "remaining": 0, "retry_after_us": null,
+        "next_after_us": 86_400_000_000_i64,
         "reset_after_us": 259_200_000_000_i64, "wait_us": 0, "never": false });
     let mut summary = fresh.clone();
     summary["binding"] = json!(0);

@@ -116,7 +116,7 @@ fn lines(headers: &[(String, String)]) -> Vec<String> {
 fn rate_limit_headers_have_the_configured_style() {
     let policy = "ratelimit-policy: \"tr\\\"de f%C3%BCr\";q=6;w=600";
     let draft = [
-        vec![policy, "ratelimit: \"tr\\\"de f%C3%BCr\";r=0"],
+        vec![policy, "ratelimit: \"tr\\\"de f%C3%BCr\";r=0;t=N"],
         vec![policy, "ratelimit: \"tr\\\"de f%C3%BCr\";r=0;t=N", "retry-after: N"],
     ];
     let three = ["ratelimit-limit: 6", "ratelimit-remaining: 0", "ratelimit-reset: N"];

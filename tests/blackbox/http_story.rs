@@ -124,6 +124,7 @@ fn level(of: &Value) -> LevelResult {
         reset_after: fields.duration("resetAfter"),
         wait: fields.duration("wait"),
         never: fields.flag("never"),
+        next_after: fields.duration("nextAfter"),
     };
     assert!(fields.0.is_empty(), "{:?}", fields.0);
     level
@@ -156,6 +157,7 @@ fn read(of: &Value) -> CheckResponse {
         binding: fields.0.remove("binding").map(|index| index.as_u64().expect("an index") as u32),
         levels: fields.take("levels").as_array().expect("a list").iter().map(level).collect(),
         error: fields.0.remove("error").as_ref().map(error),
+        next_after: fields.duration("nextAfter"),
     };
     assert!(fields.0.is_empty(), "{:?}", fields.0);
     answer
@@ -165,9 +167,10 @@ type Time = Option<prost_types::Duration>;
 
 /// Takes the lengths of time out of an answer, as they depend on when it was asked.
 fn times(answer: &mut CheckResponse) -> Vec<Time> {
-    let mut times = vec![answer.retry_after.take(), answer.reset_after.take(), answer.wait.take()];
+    let mut times =
+        vec![answer.retry_after.take(), answer.reset_after.take(), answer.wait.take(), answer.next_after.take()];
     for level in &mut answer.levels {
-        times.extend([level.retry_after.take(), level.reset_after.take(), level.wait.take()]);
+        times.extend([level.retry_after.take(), level.reset_after.take(), level.wait.take(), level.next_after.take()]);
     }
     times
 }

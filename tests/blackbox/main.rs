@@ -11,6 +11,7 @@ mod commands;
 mod config_check;
 mod cookbook;
 mod descriptors;
+mod dry_run;
 mod envoy_json;
 mod exactness;
 mod explorer;

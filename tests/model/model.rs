@@ -206,6 +206,11 @@ fn summary(levels: &[AnswerLevel]) -> Summary {
         limit: decisions().map(|decision| decision.limit).min().unwrap_or(0),
         remaining: decisions().map(|decision| decision.remaining).min().unwrap_or(0),
         retry_after: retry.filter(|_| !never),
+        next_after: if decisions().any(|level| level.remaining == 0 && level.next_after.is_none()) {
+            None
+        } else {
+            decisions().filter_map(|level| level.next_after).max()
+        },
         reset_after: decisions().map(|decision| decision.reset_after).max().unwrap_or(0),
         wait: 0,
         never,

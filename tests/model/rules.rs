@@ -62,6 +62,7 @@ fn decision(allowed: bool, limit: i128, remaining: i128, retry: Option<i128>, re
         limit: limit as u64,
         remaining: remaining.max(0) as u64,
         retry_after: retry.map(|retry| retry as i64),
+        next_after: None,
         reset_after: reset.max(0) as i64,
         wait: 0,
         never: !allowed && retry.is_none(),
@@ -70,6 +71,13 @@ fn decision(allowed: bool, limit: i128, remaining: i128, retry: Option<i128>, re
 
 /// One limit asked for `cost` at `now`: its answer, and its state if the answer is put into effect.
 pub fn step(rule: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
+    let (decision, next) = judge(rule, state, now, cost);
+    // Where nothing is left, that is when a refused request for one unit would pass.
+    let next_after = if decision.remaining == 0 { judge(rule, next, now, 1).0.retry_after } else { None };
+    (Decision { next_after, ..decision }, next)
+}
+
+fn judge(rule: &Rule, state: Option<State>, now: i64, cost: i64) -> (Decision, Option<State>) {
     let (now, cost) = (i128::from(now), i128::from(cost));
     match *rule {
         Rule::Gcra { burst, count, period } => arrival(i128::from(burst) + 1, count, period, state, now, cost),

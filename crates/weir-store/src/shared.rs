@@ -269,5 +269,6 @@ fn refused(level: &Level<'_>) -> Decision {
     if level.limit.shadow || level.cost < 0 {
         return unseen;
     }
-    Decision::refuse(unseen.limit, 0, Some(RETRY_WHEN_DOWN), 0)
+    let next_after = Some(RETRY_WHEN_DOWN);
+    Decision { next_after, ..Decision::refuse(unseen.limit, 0, Some(RETRY_WHEN_DOWN), 0) }
 }

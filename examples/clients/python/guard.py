@@ -137,9 +137,9 @@ def headers_of(answer):
     headers = {"ratelimit-policy": f"{name};q={level.limit}", "ratelimit": f"{name};r={level.remaining}"}
     if level.HasField("retry_after"):
         retry = max(1, whole_seconds(level.retry_after))
-        # Of a check for one unit this is the time to the next unit.
-        headers["ratelimit"] += f";t={retry}"
         headers["retry-after"] = str(retry)
+    if level.HasField("next_after"):
+        headers["ratelimit"] += f";t={max(1, whole_seconds(level.next_after))}"
     return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 

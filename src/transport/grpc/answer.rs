@@ -18,12 +18,16 @@ const DECISION: u8 = 4;
 const DEGRADED: u8 = 8;
 const BINDING: u8 = 9;
 const LEVELS: u8 = 10;
+const NEXT_AFTER: u8 = 12;
 const LEASED: u8 = 13;
 
 /// Those of `LevelResult` before them.
 const NAME: u8 = 1;
 const DEPTH: u8 = 2;
 const SHADOW: u8 = 3;
+
+/// That of `LevelResult` behind them.
+const LEVEL_NEXT_AFTER: u8 = 11;
 
 /// The kinds of values.
 const VARINT: u8 = 0;
@@ -42,6 +46,11 @@ pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
     if !summary_only {
         answer.levels.iter().for_each(|level| write_level(level, out));
     }
+    if let Some(after) = decision.next_after {
+        let mut fields = Short::default();
+        fields.duration(NEXT_AFTER, after);
+        out.put_slice(fields.bytes());
+    }
     if answer.leased {
         let mut fields = Short::default();
         fields.flag(LEASED, true);
@@ -55,6 +64,9 @@ fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {
     fields.number(DEPTH, u64::from(*depth));
     fields.flag(SHADOW, limit.shadow);
     fields.decision(DECISION, decision);
+    if let Some(after) = decision.next_after {
+        fields.duration(LEVEL_NEXT_AFTER, after);
+    }
     let mut name = Short::default();
     if !limit.name.is_empty() {
         name.push(NAME << 3 | LENGTH);
@@ -75,7 +87,7 @@ pub fn write_error(rejected: Rejected, out: &mut BytesMut) {
     out.put_slice(&answer.encode_to_vec());
 }
 
-/// The longest that the fields of a decision become: three lengths of time of 19 bytes, four numbers of 11, five flags of 2.
+/// The longest that the fields of a decision become: four lengths of time of 19 bytes, three numbers of 11, five flags of 2.
 const MOST: usize = 128;
 
 /// A few fields on their way. Fields that hold what is their default are left out, as proto3 does.
@@ -172,12 +184,14 @@ mod tests {
     fn decision() -> impl Strategy<Value = Decision> {
         let micros = || prop_oneof![Just(0), 0..2_000_000_i64, Just(i64::MAX)];
         let count = || prop_oneof![Just(0), 0..1_000_u64, Just(u64::MAX)];
-        (any::<bool>(), count(), count(), prop::option::of(micros()), micros(), micros(), any::<bool>()).prop_map(
-            |(allowed, limit, remaining, retry_after, reset_after, wait, never)| Decision {
+        let maybe = || prop::option::of(micros());
+        (any::<bool>(), count(), count(), maybe(), maybe(), micros(), micros(), any::<bool>()).prop_map(
+            |(allowed, limit, remaining, retry_after, next_after, reset_after, wait, never)| Decision {
                 allowed,
                 limit,
                 remaining,
                 retry_after,
+                next_after,
                 reset_after,
                 wait,
                 never,

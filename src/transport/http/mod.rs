@@ -99,8 +99,7 @@ async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Re
         Ok(ref bytes) => CheckMessage::read(bytes),
         Err(invalid) => Err(invalid),
     };
-    let cost = message.as_ref().ok().and_then(|message| message.cost).unwrap_or(1);
-    let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| Ok(api.answer(answer?, cost, summary_only));
+    let encode = |answer: Result<&Answer<'_>, Rejected>, summary_only| Ok(api.answer(answer?, summary_only));
     let answer = api.service.answer(api.service.check(&handle, message, Transport::Http, encode)).await;
     api.service.timed(Transport::Http, since);
     answer.map_err(Rejected::from)?
@@ -154,17 +153,13 @@ impl<S: Store> Api<S> {
         self.schema.json(message, bytes, true)
     }
 
-    fn answer(&self, answer: &Answer<'_>, cost: i64, summary_only: bool) -> Response {
+    fn answer(&self, answer: &Answer<'_>, summary_only: bool) -> Response {
         let mut bytes = BytesMut::new();
         answer::write(answer, summary_only, &mut bytes);
         let message = self.json(name::ANSWER, &bytes);
         let binding = answer.summary.binding.map(|index| &answer.levels[index]);
-        let quota = binding.map(|level| Quota {
-            name: &level.limit.name,
-            window: level.window,
-            decision: &level.decision,
-            cost,
-        });
+        let quota =
+            binding.map(|level| Quota { name: &level.limit.name, window: level.window, decision: &level.decision });
         let mut response = if answer.summary.decision.allowed {
             response(StatusCode::OK, JSON, &message)
         } else {

@@ -129,8 +129,8 @@ fn level() -> impl Strategy<Value = LevelResult> {
                 .prop_map(|(seconds, micros)| Duration { seconds, nanos: micros * 1_000 }),
         )
     };
-    (any::<String>(), any::<[bool; 3]>(), any::<u32>(), count(), count(), time(), time()).prop_map(
-        |(name, [shadow, allowed, never], depth, limit, remaining, retry_after, reset_after)| LevelResult {
+    (any::<String>(), any::<[bool; 3]>(), any::<u32>(), count(), count(), time(), time(), time()).prop_map(
+        |(name, [shadow, allowed, never], depth, limit, remaining, retry_after, reset_after, next_after)| LevelResult {
             name,
             depth,
             shadow,
@@ -141,6 +141,7 @@ fn level() -> impl Strategy<Value = LevelResult> {
             reset_after,
             wait: None,
             never,
+            next_after,
         },
     )
 }
@@ -174,7 +175,7 @@ proptest! {
     fn any_field_value_is_parsed_like_prost_reflect(
         field in prop::sample::select(vec![
             "key", "cost", "maxWait", "max_wait", "factor", "limitSpec", "limits", "gcra", "period", "burst", "charge",
-            "summaryOnly", "depth", "decay",
+            "summaryOnly", "dryRun", "depth", "decay",
         ]),
         value in r#"([0-9.eE+-]{1,12}s?|"[0-9.eE+-]{0,25}s?"|\[\]|\{\}|null|true|"CHARGE_INDEPENDENT"|\["a"\]|"NaN"|"-Infinity")"#,
     ) {

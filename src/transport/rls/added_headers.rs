@@ -24,7 +24,7 @@ pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<Hea
         && let Some(level) = status.summary.binding.map(|index| &status.levels[index])
     {
         let name = if shown.name.is_empty() { &*level.limit.name } else { shown.name };
-        let quota = Quota { name, window: level.window, decision: &level.decision, cost: status.hits };
+        let quota = Quota { name, window: level.window, decision: &level.decision };
         headers.extend(quota.headers(HeaderStyle::Draft11).into_iter().map(|(name, value)| header(name, value)));
     }
     headers

@@ -3,8 +3,7 @@
 //! An algorithm's folder holds its parameters, its state and its step in Rust (`mod.rs`), the same step in Lua
 //! (`<name>.lua`), its documentation (`README.md`), and its spec for the properties, with tests of its own
 //! (`spec.rs`). The list below is the only place that names them all: properties, benches, the manual and every surface go
-//! through it. `skeleton` is a folder to copy; the tests of this
-//! crate have it in their list.
+//! through it. `skeleton` is a folder to copy; the tests of this crate have it in their list.
 
 mod aligned;
 mod charges;
@@ -12,6 +11,7 @@ mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
 pub mod message;
+mod next;
 mod pace;
 pub mod params;
 #[cfg(test)]
@@ -64,6 +64,12 @@ pub trait Algorithm: Sized {
 
     /// Decides one request: the answer, and the state to keep where it changed. Total: any state, cost and moment.
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>);
+
+    /// How long until a unit is left, of which none is in this state after a decision: `None`, no wait helps. By default when
+    /// one unit passes, which is not so where one passes while none is left.
+    fn next_after(&self, state: Option<&Self::State>, ask: &Ask, decided: &Decision) -> Option<Micros> {
+        next::when_one_passes(self, state, ask, decided)
+    }
 
     /// Whether units of it can be held ([`crate::hold`]); else why not, in words that follow "cannot be leased: ".
     ///
@@ -186,13 +192,16 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(_) => stringify!($name),)+ }
             }
 
-            /// See [`Algorithm::step`]. A state of another algorithm counts as none.
+            /// See [`Algorithm::step`] and [`Algorithm::next_after`]. A state of another algorithm counts as none.
             #[inline]
             pub fn step(&self, state: Option<&State>, ask: &Ask) -> (Decision, Option<State>) {
                 match self {
                     $(Self::$variant(params) => {
                         let state = match state { Some(State::$variant(state)) => Some(state), _ => None };
-                        let (decision, next) = params.step(state, ask);
+                        let (mut decision, next) = params.step(state, ask);
+                        if decision.remaining == 0 {
+                            decision.next_after = params.next_after(next.as_ref().or(state), ask, &decision);
+                        }
                         (decision, next.map(State::$variant))
                     })+
                 }
@@ -367,7 +376,7 @@ list!(messages);
 pub struct Entry {
     /// The name in files, and of the Lua function.
     pub name: &'static str,
-    /// The Lua half: a `local function` of that name, and where units of it can be held another one, `<name>_charge`.
+    /// The Lua half: a `local function` of that name, and `<name>_charge` and `<name>_next` where the Rust half has their like.
     pub lua: &'static str,
     /// The parameters as files name them, in the order of the message's fields.
     pub fields: &'static [&'static str],

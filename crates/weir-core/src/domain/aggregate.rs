@@ -6,7 +6,8 @@ use super::decision::Decision;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Allowed where no counting level refuses; the least limit and remaining, 0 without levels; the greatest retry of the
-    /// refusing levels, reset, and wait of what is allowed. These may come from different levels; `binding` names one.
+    /// refusing levels, next unit of those with nothing left, reset, and wait of what is allowed. These may come from
+    /// different levels; `binding` names one.
     pub decision: Decision,
     /// The index of the level that decided: refused, a never first, else the greatest retry; allowed, the least
     /// remaining; ties to the deepest. `None` where no level counts.
@@ -23,7 +24,7 @@ impl Default for Summary {
 /// Combines the decisions of a request's levels, root first. A level marked as shadow stands outside.
 pub fn aggregate<'a>(levels: impl IntoIterator<Item = (&'a Decision, bool)>) -> Summary {
     let Summary { decision: mut all, mut binding } = Summary::default();
-    let mut bound: Option<&Decision> = None;
+    let (mut bound, mut always_empty): (Option<&Decision>, bool) = (None, false);
     for (index, (level, shadow)) in levels.into_iter().enumerate() {
         if shadow {
             continue;
@@ -34,6 +35,10 @@ pub fn aggregate<'a>(levels: impl IntoIterator<Item = (&'a Decision, bool)>) -> 
         all.limit = if first { level.limit } else { all.limit.min(level.limit) };
         all.remaining = if first { level.remaining } else { all.remaining.min(level.remaining) };
         all.retry_after = all.retry_after.max(level.retry_after);
+        if level.remaining == 0 {
+            always_empty |= level.next_after.is_none();
+            all.next_after = all.next_after.max(level.next_after);
+        }
         all.reset_after = all.reset_after.max(level.reset_after);
         all.wait = all.wait.max(level.wait);
         if bound.is_none_or(|before| binds_over(level, before)) {
@@ -43,6 +48,9 @@ pub fn aggregate<'a>(levels: impl IntoIterator<Item = (&'a Decision, bool)>) -> 
     }
     if all.never {
         all.retry_after = None;
+    }
+    if always_empty {
+        all.next_after = None;
     }
     if !all.allowed {
         all.wait = 0;
@@ -78,6 +86,17 @@ mod tests {
         let later = Decision::refuse(9, 0, Some(99), 99);
         let Summary { decision: all, binding } = aggregate([(&never, false), (&later, false)]);
         assert_eq!((all.never, all.retry_after, binding), (true, None, Some(0)));
+    }
+
+    #[test]
+    fn the_next_unit_is_that_of_the_last_level_to_have_one() {
+        let empty = |next_after| Decision { next_after, ..Decision::pass(3, 0, 9) };
+        let (some, soon, later, never) = (Decision::pass(3, 1, 9), empty(Some(2)), empty(Some(5)), empty(None));
+        for (levels, expected) in [(&[some][..], None), (&[later, some, soon], Some(5)), (&[later, never, soon], None)]
+        {
+            let all = aggregate(levels.iter().map(|level| (level, false)));
+            assert_eq!(all.decision.next_after, expected, "{levels:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub struct Decision {
     /// Refused only: the least wait after which the same request would pass if no other request used the key; `None` when
     /// allowed, or when no wait helps (`never`).
     pub retry_after: Option<Micros>,
+    /// Nothing left only: the least wait after which a unit is left if no other request used the key; `None` where something
+    /// is left, or no wait helps.
+    pub next_after: Option<Micros>,
     /// Time until the key is exactly as if never seen; 0 when it is so now.
     pub reset_after: Micros,
     /// Allowed, but to start this much later.
@@ -25,13 +28,14 @@ pub struct Decision {
 impl Decision {
     /// The request passes at once.
     pub fn pass(limit: u64, remaining: u64, reset_after: Micros) -> Self {
-        Self { allowed: true, limit, remaining, retry_after: None, reset_after, wait: 0, never: false }
+        let (retry_after, next_after) = (None, None);
+        Self { allowed: true, limit, remaining, retry_after, next_after, reset_after, wait: 0, never: false }
     }
 
     /// The request is refused; it would pass after `retry_after`, or never where that is `None`.
     pub fn refuse(limit: u64, remaining: u64, retry_after: Option<Micros>, reset_after: Micros) -> Self {
         let never = retry_after.is_none();
-        Self { allowed: false, limit, remaining, retry_after, reset_after, wait: 0, never }
+        Self { allowed: false, limit, remaining, retry_after, next_after: None, reset_after, wait: 0, never }
     }
 }
 
@@ -47,6 +51,7 @@ macro_rules! from_message {
                     limit: message.limit,
                     remaining: message.remaining,
                     retry_after: message.retry_after.as_ref().map(micros),
+                    next_after: message.next_after.as_ref().map(micros),
                     reset_after: message.reset_after.as_ref().map_or(0, micros),
                     wait: message.wait.as_ref().map_or(0, micros),
                     never: message.never,

@@ -18,12 +18,14 @@ local function hold_outstanding(ledger)
   return units, last
 end
 
--- One level's step, what is outstanding being charged on top.
+-- One level's step, what is outstanding being charged on top: the decision, the state without that, and with it.
 local function hold_step(level, now, cost, max_wait)
   local step, charge, p, s, phase = level.step, level.charge, level.p, level.s, level.phase
   local units, last = hold_outstanding(level.ledger)
   if units == 0 then return step(p, s, now, cost, max_wait, phase) end
-  local decision, state = step(p, charge(p, s, now, units, phase) or s, now, cost, max_wait, phase)
+  local all = charge(p, s, now, units, phase) or s
+  local decision, state = step(p, all, now, cost, max_wait, phase)
+  all = state or all
   if state then
     if cost > 0 then
       state = charge(p, s, now, decision[1] == 1 and cost or 0, phase)
@@ -32,7 +34,7 @@ local function hold_step(level, now, cost, max_wait)
     end
   end
   decision[5] = decision[5] + math.max(last - now, 0)
-  return decision, state
+  return decision, state, all
 end
 
 local function hold_charge(level, units, at)

@@ -6,11 +6,11 @@ use crate::domain::{Charge, Decision};
 impl Plan<'_> {
     /// The units that each level has charged by these decisions, in their order; refunds count as none.
     pub fn charged<'p>(&'p self, decisions: &'p [Decision]) -> impl Iterator<Item = u64> + 'p {
-        let passes = passes(self, decisions);
+        let (passes, dry_run) = (passes(self, decisions), self.dry_run);
         self.levels.iter().zip(decisions).map(move |(level, decision)| {
             let alone = self.charge == Charge::Independent && !level.limit.shadow;
             let is_charged = (decision.allowed && (passes || alone)) || level.params().charges_denied();
-            if is_charged { u64::try_from(level.cost).unwrap_or(0) } else { 0 }
+            if is_charged && !dry_run { u64::try_from(level.cost).unwrap_or(0) } else { 0 }
         })
     }
 }

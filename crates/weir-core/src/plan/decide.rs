@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Level, Plan};
+use super::{Level, Plan, dry_run::dry_run};
 use crate::{
     algorithm::State,
     domain::{Ask, Charge, Decision, Micros, time::SECOND},
@@ -28,6 +28,11 @@ pub trait States {
     /// Whether it has a place, also where it means nothing any more.
     fn has_place(&self, index: usize) -> bool;
 
+    /// Whether there is room for `count` states that are not there yet, as far as that can be told without making any.
+    fn has_room(&self, _count: usize) -> bool {
+        true
+    }
+
     /// Makes room for `count` states that are not there yet. `false`: there is none, and what needs it is refused. A store
     /// whose rule is to let it pass says `true`, and remembers of what is put as much as it has room for.
     fn reserve(&mut self, count: usize) -> bool;
@@ -39,6 +44,10 @@ pub trait States {
 
 /// Decides a plan at `now`.
 pub fn decide(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
+    if plan.dry_run { dry_run(plan, states, now) } else { charge(plan, states, now) }
+}
+
+pub(super) fn charge(plan: &Plan<'_>, states: &mut impl States, now: Micros) -> Decisions {
     match plan.charge {
         Charge::AllOrNothing => all_or_nothing(plan, states, now),
         Charge::Independent => independent(plan, states, now),
@@ -205,5 +214,6 @@ pub(crate) fn put_if_room(
 }
 
 fn no_room(decision: &Decision) -> Decision {
-    Decision::refuse(decision.limit, 0, Some(RETRY_WHEN_FULL), 0)
+    let next_after = Some(RETRY_WHEN_FULL);
+    Decision { next_after, ..Decision::refuse(decision.limit, 0, Some(RETRY_WHEN_FULL), 0) }
 }

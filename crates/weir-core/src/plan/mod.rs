@@ -3,6 +3,7 @@
 
 mod charged;
 mod decide;
+mod dry_run;
 mod limit;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,8 @@ pub struct Plan<'a> {
     pub charge: Charge,
     /// The longest wait that the caller accepts; `None`: it did not say.
     pub max_wait: Option<Micros>,
+    /// Decide as always, but keep nothing: no state changes.
+    pub dry_run: bool,
     /// How to decide while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where
@@ -160,6 +163,7 @@ impl<'a> Plan<'a> {
             totals,
             charge,
             max_wait,
+            dry_run: false,
             on_store_failure: OnStoreFailure::default(),
             policy_version: None,
             domain: None,
@@ -173,13 +177,14 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether units may be held of it ([`crate::hold`]): of all its levels, as many of each, which charge all or nothing by
-    /// the policy's own parameters.
+    /// the policy's own parameters. A dry run is not: the store is asked.
     pub fn is_holdable(&self) -> bool {
         let is_holdable = |level: &Level<'_>| {
             let Level { limit, scaled, cost, .. } = level;
             scaled.is_none() && *cost == self.levels[0].cost && limit.leasable().is_ok()
         };
         self.charge == Charge::AllOrNothing
+            && !self.dry_run
             && !self.levels.is_empty()
             && !self.has_twins()
             && self.levels.iter().all(is_holdable)

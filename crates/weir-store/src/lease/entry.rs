@@ -143,7 +143,9 @@ impl Lease {
             let (limit, reset_at) = (level.limit.load(Relaxed), level.reset_at.load(Relaxed));
             let reset_after = (reset_at - now).max(0);
             if if any_has_refused { *retry_at > 0 } else { *free == least } {
-                Decision::refuse(limit, *free, Some(retry_after.max(retry_at - now)), reset_after)
+                let retry_after = Some(retry_after.max(retry_at - now));
+                let next_after = retry_after.filter(|_| *free == 0);
+                Decision { next_after, ..Decision::refuse(limit, *free, retry_after, reset_after) }
             } else {
                 Decision::pass(limit, *free, reset_after)
             }

@@ -112,6 +112,7 @@ impl Drop for PendingCheck {
 }
 
 /// How a check is decided that no lease pays for.
+#[expect(clippy::large_enum_variant, reason = "a box would be allocated for each refusal")]
 pub enum Unpaid {
     /// By this replica: the store has refused the key to it shortly before, or granted it less than it asked for since little
     /// was left.

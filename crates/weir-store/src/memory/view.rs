@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::{
-    MemoryStore, WhenFull,
+    MemorySettings, MemoryStore, WhenFull,
     locate::{StateLocation, locate_all},
     name::Name,
     shard::Shard,
@@ -151,6 +151,11 @@ impl<C: Clock> States for View<'_, '_, C> {
 
     fn has_place(&self, index: usize) -> bool {
         self.found[index].slot.is_some()
+    }
+
+    fn has_room(&self, count: usize) -> bool {
+        let MemorySettings { max_keys, when_full, .. } = self.store.settings;
+        when_full != WhenFull::Deny || self.store.keys.load(Ordering::Relaxed) + count <= max_keys
     }
 
     fn reserve(&mut self, count: usize) -> bool {

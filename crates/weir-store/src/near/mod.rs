@@ -237,6 +237,7 @@ fn aged(decisions: &Decisions, age: Micros) -> Decisions {
     let mut aged = decisions.clone();
     for decision in &mut aged {
         decision.retry_after = decision.retry_after.map(|retry| (retry - age).max(1));
+        decision.next_after = decision.next_after.map(|next| (next - age).max(1));
         decision.reset_after = (decision.reset_after - age).max(0);
     }
     aged

@@ -59,7 +59,7 @@ pub fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
 pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
     let refuses = |(index, decision): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !decision.allowed;
     let charged = |index: usize, decision: &Decision| {
-        if is_undone(plan, index) && decision.allowed { plan.levels()[index].cost.max(0) } else { 0 }
+        if is_undone(plan, index) && decision.allowed && !plan.dry_run { plan.levels()[index].cost.max(0) } else { 0 }
     };
     // A group that refuses has settled that by itself.
     let unaware = |(group, answer): &&(&'a Group, &Decided)| {

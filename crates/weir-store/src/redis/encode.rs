@@ -68,7 +68,8 @@ impl Part {
     pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode<'_>) -> Self {
         let (keys, numbers) = keys(plan, indexes, prefix);
         let (levels, mut body) = (indexes.len() as u32, ByteBuf::new());
-        head(&mut body, plan.charge, plan.max_wait, (keys.len(), levels), mode);
+        let how = i64::from(plan.charge == Charge::Independent) + 16 * i64::from(plan.dry_run);
+        head(&mut body, how, plan.max_wait, (keys.len(), levels), mode);
         columns(&mut body, plan, indexes, &numbers, None);
         if let Mode::Undo(undo) = mode {
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.before));
@@ -99,7 +100,7 @@ impl Part {
     /// A renewal that comes with no request.
     pub fn renewal(held: &RenewalPlan, renewal: &Renewal) -> Self {
         let (mut body, levels) = (ByteBuf::new(), held.levels);
-        head(&mut body, Charge::AllOrNothing, None, (held.keys.len(), levels), Mode::Renew(renewal));
+        head(&mut body, 0, None, (held.keys.len(), levels), Mode::Renew(renewal));
         body.as_mut_vec().extend_from_slice(&held.columns);
         let (keys, work) = (held.keys.clone(), held.work);
         Self { keys, body: body.into_vec(), values: 10 + 6 * levels, levels, work, tells: Tells::Grant }
@@ -137,9 +138,9 @@ fn keys(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8]) -> (SmallVec<[Vec<u8>
     (keys, numbers)
 }
 
-/// What concerns the plan: how it is charged, and how many keys and levels follow.
-fn head(body: &mut ByteBuf, charge: Charge, max_wait: Option<Micros>, (keys, levels): (usize, u32), mode: Mode<'_>) {
-    let how = i64::from(charge == Charge::Independent);
+/// What concerns the plan: how it is charged (0 all or nothing, 1 independent; by 16 more it is a dry run), and how many keys and
+/// levels follow.
+fn head(body: &mut ByteBuf, how: i64, max_wait: Option<Micros>, (keys, levels): (usize, u32), mode: Mode<'_>) {
     let charge = match mode {
         Mode::Decide => how,
         Mode::Tell => 2 + how,

@@ -141,13 +141,13 @@ impl<'a> Answers<'a> {
     fn decision(&mut self) -> Result<Decision, Failure> {
         let allowed = self.int()? == 1;
         let (limit, remaining) = (self.int()?, self.int()?);
-        let retry = self.int()?;
+        let retry_after = self.optional_time()?;
         let (reset_after, wait) = (self.time()?, self.time()?);
         let never = self.int()? == 1;
         let count = |number: i64| u64::try_from(number).map_err(|_| unreadable());
-        let retry_after = if retry < 0 { None } else { Some(time(retry)?) };
         let (limit, remaining) = (count(limit)?, count(remaining)?);
-        Ok(Decision { allowed, limit, remaining, retry_after, reset_after, wait, never })
+        let next_after = if remaining == 0 { self.optional_time()? } else { None };
+        Ok(Decision { allowed, limit, remaining, retry_after, next_after, reset_after, wait, never })
     }
 
     fn int(&mut self) -> Result<i64, Failure> {
@@ -156,6 +156,12 @@ impl<'a> Answers<'a> {
 
     fn time(&mut self) -> Result<Micros, Failure> {
         time(self.int()?)
+    }
+
+    /// A time, below 0 where there is none.
+    fn optional_time(&mut self) -> Result<Option<Micros>, Failure> {
+        let number = self.int()?;
+        if number < 0 { Ok(None) } else { time(number).map(Some) }
     }
 
     fn bytes(&mut self) -> Result<&'a [u8], Failure> {
@@ -186,10 +192,10 @@ fn payload(reply: &Value) -> Result<&[u8], Failure> {
 mod tests {
     use super::*;
 
-    /// A part of one level, decided at `at`, whose lengths of time are these.
-    fn read(at: i64, [retry, reset, wait]: [i64; 3]) -> Result<Decided, Failure> {
+    /// A part of one level with nothing left, decided at `at`, whose lengths of time are these.
+    fn read(at: i64, [retry, next, reset, wait]: [i64; 4]) -> Result<Decided, Failure> {
         let mut bytes = vec![0x91];
-        for number in [at, 0, 1, 9, 8, retry, reset, wait, 0] {
+        for number in [at, 0, 1, 9, 0, retry, reset, wait, 0, next] {
             bytes.push(0xd3);
             bytes.extend(number.to_be_bytes());
         }
@@ -199,17 +205,19 @@ mod tests {
 
     #[test]
     fn replies_with_impossible_times_are_rejected() {
-        let decided = read(5, [-1, 7, 3]).unwrap();
+        let decided = read(5, [-1, 2, 7, 3]).unwrap();
         let told = &decided.decisions[0];
-        assert_eq!((decided.at, told.retry_after, told.reset_after, told.wait), (5, None, 7, 3));
-        assert!(read(MAX_TIME, [MAX_TIME, MAX_TIME, 0]).is_ok());
+        assert_eq!((decided.at, told.retry_after, told.next_after), (5, None, Some(2)));
+        assert_eq!((told.reset_after, told.wait), (7, 3));
+        assert!(read(MAX_TIME, [MAX_TIME, MAX_TIME, MAX_TIME, 0]).is_ok());
         for beyond in [MAX_TIME + 1, i64::MAX, i64::MIN] {
-            assert!(read(beyond, [0; 3]).is_err(), "{beyond}");
-            for place in 0..3 {
-                let mut times = [0; 3];
+            assert!(read(beyond, [0; 4]).is_err(), "{beyond}");
+            for place in 0..4 {
+                let mut times = [0; 4];
                 times[place] = beyond;
-                // A negative time to retry is how the script says that there is none.
-                assert_eq!(read(5, times).is_err(), (place, beyond) != (0, i64::MIN), "{beyond} in place {place}");
+                // A negative time to the retry or the next unit is how the script says that there is none.
+                let is_none = place < 2 && beyond == i64::MIN;
+                assert_eq!(read(5, times).is_err(), !is_none, "{beyond} in place {place}");
             }
         }
     }

@@ -14,10 +14,11 @@ use weir_core::{
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let halves = LIST.iter().map(|entry| Cow::from(entry.lua));
-        let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
-        let charges: Vec<_> = LIST.iter().map(charge_of).collect();
-        let tables =
-            format!("local steps = {{{}}}\nlocal unit_charges = {{{}}}\n", names.join(", "), charges.join(", "));
+        let table = |name: &str, values: Vec<String>| format!("local {name} = {{{}}}\n", values.join(", "));
+        let of_all = |what| LIST.iter().map(|entry| function_of(entry, what)).collect();
+        let tables = table("steps", LIST.iter().map(|entry| entry.name.to_owned()).collect())
+            + &table("unit_charges", of_all("charge"))
+            + &table("nexts", of_all("next"));
         let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
         let own = [
             hold::LUA,
@@ -34,9 +35,9 @@ pub fn text() -> &'static str {
     &TEXT
 }
 
-/// The function that charges units of an algorithm that may be held, or `false`.
-fn charge_of(entry: &Entry) -> String {
-    let name = format!("{}_charge", entry.name);
+/// An algorithm's function for this besides its step, or `false`.
+fn function_of(entry: &Entry, what: &str) -> String {
+    let name = format!("{}_{what}", entry.name);
     if entry.lua.contains(&format!("local function {name}(")) { name } else { "false".to_owned() }
 }
 

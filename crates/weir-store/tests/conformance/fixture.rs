@@ -112,6 +112,7 @@ pub struct Check {
     pub charge: Charge,
     pub max_wait: Option<Micros>,
     pub factor: f64,
+    pub dry_run: bool,
 }
 
 impl Fixture {
@@ -204,7 +205,11 @@ impl Fixture {
             let level = Level::new(&self.keys[*key].key, rule.depth, self.anchor, &rule.limit, *cost);
             levels.extend(level.under_factor(check.factor).ok()?);
         }
-        (!levels.is_empty()).then(|| Plan::new(levels, check.charge, check.max_wait))
+        (!levels.is_empty()).then(|| {
+            let mut plan = Plan::new(levels, check.charge, check.max_wait);
+            plan.dry_run = check.dry_run;
+            plan
+        })
     }
 }
 

@@ -90,7 +90,8 @@ impl Generator {
     pub fn observe(&mut self, check: &Check, decisions: &Decisions) {
         for ((_, rule, _), decision) in check.levels.iter().zip(decisions) {
             self.last[*rule] = Some(*decision);
-            let ends = [decision.retry_after, Some(decision.reset_after), Some(decision.wait)];
+            let Decision { retry_after, next_after, reset_after, wait, .. } = *decision;
+            let ends = [retry_after, next_after, Some(reset_after), Some(wait)];
             self.edges.extend(ends.into_iter().flatten().filter(|end| *end > 0).map(|end| self.now + end));
         }
         let old = self.edges.len().saturating_sub(EDGES);
@@ -150,6 +151,7 @@ impl Generator {
                 _ => None,
             },
             factor: if self.rng.random_ratio(1, 10) { self.rng.pick(&[0.5, 2.0, 3.0, 0.1]) } else { 1.0 },
+            dry_run: self.rng.random_ratio(1, 6),
         }
     }
 

@@ -1,5 +1,5 @@
 //! The same random traces give every store the same decisions and the same states, microsecond for
-//! microsecond: with limits of every algorithm on nested keys, peeks, refunds, waits, resets, limits that change, and a
+//! microsecond: with limits of every algorithm on nested keys, peeks, refunds, dry runs, waits, resets, limits that change, and a
 //! clock that steps back.
 //!
 //! `WEIR_SEED=… cargo test --test conformance` replays one trace; `WEIR_TRACES=…` is the number for each store.

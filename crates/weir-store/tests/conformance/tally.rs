@@ -31,7 +31,7 @@ struct Levels {
     peeked: u64,
 }
 
-const SPECIAL: [&str; 11] = [
+const SPECIAL: [&str; 14] = [
     "the clock steps back",
     "limits change",
     "a reset of something",
@@ -43,6 +43,9 @@ const SPECIAL: [&str; 11] = [
     "charges what is denied",
     "never",
     "a shadow refuses",
+    "a dry run passes",
+    "a dry run is refused",
+    "several anchors, a dry run is refused",
 ];
 
 impl Tally {
@@ -77,10 +80,13 @@ impl Tally {
         self.met("never", decisions.iter().any(|decision| decision.never));
         let shadow_refuses = decisions.iter().enumerate().any(|(index, decision)| !decision.allowed && shadow(index));
         self.met("a shadow refuses", shadow_refuses);
+        self.met("a dry run passes", plan.dry_run && !refused);
+        self.met("a dry run is refused", plan.dry_run && refused);
+        self.met("several anchors, a dry run is refused", plan.dry_run && refused && several);
         for ((_, rule, cost), decision) in check.levels.iter().zip(decisions) {
             let levels = self.levels.entry(fixture.rules[*rule].algorithm()).or_default();
             levels.refused += u64::from(!decision.allowed);
-            levels.charged += u64::from(*cost > 0 && decision.allowed && !refused);
+            levels.charged += u64::from(*cost > 0 && decision.allowed && !refused && !plan.dry_run);
             levels.refunded += u64::from(*cost < 0);
             levels.peeked += u64::from(*cost == 0);
         }

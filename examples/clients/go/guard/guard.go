@@ -64,8 +64,9 @@ func setHeaders(header http.Header, answer *weirv1.CheckResponse) {
 	if level.RetryAfter != nil {
 		retry := max(1, wholeSeconds(level.RetryAfter))
 		header.Set("Retry-After", strconv.FormatInt(retry, 10))
-		// Of a check for one unit this is the time to the next unit.
-		left += fmt.Sprintf(";t=%d", retry)
+	}
+	if level.NextAfter != nil {
+		left += fmt.Sprintf(";t=%d", max(1, wholeSeconds(level.NextAfter)))
 	}
 	header.Set("RateLimit-Policy", fmt.Sprintf("%s;q=%d", name, level.Limit))
 	header.Set("RateLimit", left)

@@ -32,10 +32,10 @@ function headersOf(answer: Answer | undefined): [string, string][] {
   if (!level) return [];
   const name = structuredString(level.name);
   const retry = level.retryAfter && Math.max(1, wholeSeconds(level.retryAfter));
+  const next = level.nextAfter && Math.max(1, wholeSeconds(level.nextAfter));
   const headers: [string, string][] = [
     ["RateLimit-Policy", `${name};q=${level.limit}`],
-    // Of a check for one unit this is the time to the next unit.
-    ["RateLimit", `${name};r=${level.remaining}${retry ? `;t=${retry}` : ""}`],
+    ["RateLimit", `${name};r=${level.remaining}${next ? `;t=${next}` : ""}`],
   ];
   return retry ? [...headers, ["Retry-After", `${retry}`]] : headers;
 }

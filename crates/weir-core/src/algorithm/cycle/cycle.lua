@@ -40,3 +40,8 @@ local function cycle(p, s, now, cost, max_wait, phase)
   end
   return answer(1, -1, wait, 0), {start, begun and used or -used}
 end
+
+local function cycle_next(p, s, now, max_wait, phase)
+  local start, used = aligned_window(s, now, p[2], 0)
+  return (math.abs(used) < p[1] and start or start + p[2]) - now
+end

@@ -146,6 +146,12 @@ impl Algorithm for Cycle {
         (self.pass(next, now, wait), Some(next.state()))
     }
 
+    fn next_after(&self, state: Option<&Used>, ask: &Ask, _: &Decision) -> Option<Micros> {
+        let latest = self.latest(state, ask.now);
+        let begins = if self.left(latest) > 0 { latest.start } else { latest.start + self.fields.period };
+        Some(begins - ask.now)
+    }
+
     fn time_base(&self) -> String {
         self.fields.period.to_string()
     }

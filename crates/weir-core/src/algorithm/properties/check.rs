@@ -27,12 +27,13 @@ impl Key {
         Self { halves: Halves::new(), state: None, max_wait: None }
     }
 
+    /// The answer, without the time until a unit is left, which `next_after_is_exact` tests.
     pub(crate) fn ask(&mut self, params: &Params, now: Micros, cost: i64) -> Decision {
         let ask = Ask { now, cost, max_wait: self.max_wait, phase: 0 };
         let (decision, next) = params.step(self.state.as_ref(), &ask);
         self.halves.assert_same(params, self.state.as_ref(), &ask, (&decision, next.as_ref()));
         self.state = next.or(self.state.take());
-        decision
+        Decision { next_after: None, ..decision }
     }
 }
 
@@ -63,7 +64,8 @@ pub(crate) fn check(name: &str, fields: &'static [(&str, &str)], lines: &[Line])
 }
 
 pub(crate) const fn pass(limit: u64, remaining: u64, reset_after: Micros) -> Decision {
-    Decision { allowed: true, limit, remaining, retry_after: None, reset_after, wait: 0, never: false }
+    let (retry_after, next_after) = (None, None);
+    Decision { allowed: true, limit, remaining, retry_after, next_after, reset_after, wait: 0, never: false }
 }
 
 pub(crate) const fn wait(limit: u64, remaining: u64, wait: Micros, reset_after: Micros) -> Decision {
@@ -71,9 +73,9 @@ pub(crate) const fn wait(limit: u64, remaining: u64, wait: Micros, reset_after: 
 }
 
 pub(crate) const fn refuse(limit: u64, remaining: u64, retry: Micros, reset_after: Micros) -> Decision {
-    Decision { allowed: false, limit, remaining, retry_after: Some(retry), reset_after, wait: 0, never: false }
+    Decision { allowed: false, retry_after: Some(retry), ..pass(limit, remaining, reset_after) }
 }
 
 pub(crate) const fn never(limit: u64, remaining: u64, reset_after: Micros) -> Decision {
-    Decision { allowed: false, limit, remaining, retry_after: None, reset_after, wait: 0, never: true }
+    Decision { allowed: false, never: true, ..pass(limit, remaining, reset_after) }
 }

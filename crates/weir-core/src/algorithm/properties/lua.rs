@@ -20,6 +20,7 @@ type Defined = Vec<(String, Value)>;
 pub(crate) struct Halves {
     steps: HashMap<&'static str, Function>,
     charges: HashMap<&'static str, Function>,
+    nexts: HashMap<&'static str, Function>,
     shared: Defined,
     lua: Lua,
 }
@@ -40,7 +41,7 @@ impl Halves {
             let defined = load(&lua, file, text, &shared).unwrap();
             shared.extend(defined);
         }
-        let (mut steps, mut charges) = (HashMap::new(), HashMap::new());
+        let (mut steps, mut charges, mut nexts) = (HashMap::new(), HashMap::new(), HashMap::new());
         for entry in LIST {
             let name = entry.name;
             let defined = load(&lua, &format!("{name}.lua"), entry.lua, &shared).unwrap();
@@ -51,8 +52,9 @@ impl Halves {
             let step = function(name).unwrap_or_else(|| panic!("{name}.lua has no `local function {name}`"));
             steps.insert(name, step);
             charges.extend(function(&format!("{name}_charge")).map(|charge| (name, charge)));
+            nexts.extend(function(&format!("{name}_next")).map(|next| (name, next)));
         }
-        Self { steps, charges, shared, lua }
+        Self { steps, charges, nexts, shared, lua }
     }
 
     /// A function of a further file, which sees what the shared ones define.
@@ -95,6 +97,22 @@ impl Halves {
         self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
     }
 
+    /// The time until a unit is left in this state, of which none is after a decision (-1: no wait helps), as `charge.lua`
+    /// computes it.
+    fn next_after(&self, params: &Params, state: Option<&Numbers>, ask: &Ask, decided: &Numbers) -> f64 {
+        let (p, max_wait) = (params.lua_params(), ask.max_wait.unwrap_or(-1) as f64);
+        let (now, phase) = (ask.now as f64, ask.phase as f64);
+        if let Some(next) = self.nexts.get(params.name()) {
+            return next.call((p, state.cloned(), now, max_wait, phase)).unwrap();
+        }
+        if ask.cost == 1 && decided[0] == 0.0 {
+            return decided[3];
+        }
+        let step: (Numbers, Option<Numbers>) =
+            self.steps[params.name()].call((p, state.cloned(), now, 1.0, max_wait, phase)).unwrap();
+        step.0[3]
+    }
+
     /// Panics unless the Lua half of [`Params::charge`] gives the same state.
     pub(crate) fn assert_same_charge(&self, params: &Params, state: Option<&State>, units: u64, ask: &Ask) {
         let place = || format!("{units} units charged: {params:?} {state:?} {ask:?}");
@@ -122,6 +140,11 @@ impl Halves {
         assert_bits(&decision, &numbers(rust.0), &place);
         let exact = |number: &f64| number.fract() == 0.0 && number.abs() < (1i64 << 53) as f64;
         assert!(decision.iter().all(exact), "{decision:?} is not exact: {}", place());
+        if rust.0.remaining == 0 {
+            let after = next.clone().or(state.map(State::encode));
+            let told = self.next_after(params, after.as_ref(), ask, &decision);
+            assert_bits(&[told], &[rust.0.next_after.unwrap_or(-1) as f64], &place);
+        }
         match (&next, rust.1.map(State::encode)) {
             (None, None) => {}
             (Some(lua), Some(rust)) => assert_bits(lua, &rust, &place),
@@ -180,10 +203,10 @@ fn assert_bits(lua: &[f64], rust: &[f64], place: &impl Fn() -> String) {
     assert!(lua.iter().all(finite), "{lua:?} is not exact: {}", place());
 }
 
-/// A decision of the Rust half in Lua's form.
+/// A decision of the Rust half in Lua's form, without the time until a unit is left.
 pub(crate) fn numbers(decision: &Decision) -> Numbers {
     let flag = |flag| f64::from(u8::from(flag));
-    let Decision { allowed, limit, remaining, retry_after, reset_after, wait, never } = *decision;
+    let Decision { allowed, limit, remaining, retry_after, reset_after, wait, never, .. } = *decision;
     let retry = retry_after.unwrap_or(-1);
     vec![flag(allowed), limit as f64, remaining as f64, retry as f64, reset_after as f64, wait as f64, flag(never)]
 }

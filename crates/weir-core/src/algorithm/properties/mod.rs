@@ -153,6 +153,38 @@ fn retry_after_is_exact() {
 }
 
 #[test]
+fn next_after_is_exact() {
+    let (mut empty, mut always_empty) = (std::collections::HashMap::new(), std::collections::HashSet::new());
+    replay(60, 60, Events::ANY, |step, random| {
+        let Decision { remaining, next_after, reset_after, .. } = step.decision;
+        assert!(remaining == 0 || next_after.is_none(), "{step:?}");
+        // Until a state that another limit made is written, it may count for less than it says.
+        if remaining > 0 || (step.next.is_none() && step.may_be_cut()) {
+            return;
+        }
+        let left = |later| {
+            let ask = Ask { now: step.ask.now + later, ..step.with_cost(0) };
+            step.decide(step.after(), &ask).remaining
+        };
+        *empty.entry(step.entry.name).or_insert(0) += 1;
+        let Some(next) = next_after else {
+            always_empty.insert(step.entry.name);
+            let later = [1, reset_after, reset_after + random.magnitude(1 << 42)];
+            assert!(later.into_iter().all(|later| left(later) == 0), "a wait helps: {step:?}");
+            return;
+        };
+        assert!(next > 0, "{step:?}");
+        assert!(left(next) > 0, "nothing is left when the time is over: {step:?}");
+        assert_eq!(left(next - 1), 0, "a unit is left before the time is over: {step:?}");
+    });
+    for entry in LIST {
+        assert!(empty.get(entry.name).is_some_and(|times| *times > 1_000), "{}: {empty:?}", entry.name);
+    }
+    let expected = ["decay", "smooth_bursty", "warming_up"];
+    assert!(always_empty.iter().all(|name| expected.contains(name)), "{always_empty:?}");
+}
+
+#[test]
 fn a_cost_of_zero_is_a_consistent_peek() {
     replay(60, 60, Events::ANY, |step, _| {
         let peek = step.params.step(step.state, &step.with_cost(0));

@@ -109,6 +109,13 @@ impl Algorithm for SmoothBursty {
         (self.pass(next, now, wait), Some(self.reach.state(next)))
     }
 
+    fn next_after(&self, state: Option<&Tat>, ask: &Ask, _: &Decision) -> Option<Micros> {
+        let (rate, now, stored) = (self.rate, Span::whole(ask.now), Span::whole(self.fields.max_burst));
+        let at = state.map_or(now, |tat| self.reach.read(tat, rate, now).0).max(now);
+        let permit = rate.span(1);
+        (permit <= stored).then(|| rate.sub(rate.add(at, permit), stored).ceil() - ask.now)
+    }
+
     fn sibling_period(&self) -> Option<Micros> {
         Some(self.fields.period)
     }

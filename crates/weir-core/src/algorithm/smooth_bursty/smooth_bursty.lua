@@ -1,12 +1,16 @@
+-- Where a state stands, not before now, and whether that is less than it says.
+local function smooth_bursty_at(p, s, now)
+  if not s then return now, 0 end
+  local ti, tn, cut = s[1], s[2], nil
+  if s[3] ~= p[7] or tn >= p[3] then ti, tn, cut = tat_foreign(s, p[7], p[8], p[9], now) end
+  if ti < now then return now, 0, cut end
+  return ti, tn, cut
+end
+
 local function smooth_bursty(p, s, now, cost, max_wait, phase)
   local den, max_burst, limit = p[3], p[4], p[5]
-  local ti, tn, cut = now, 0, nil
-  if s then
-    ti, tn = s[1], s[2]
-    if s[3] ~= p[7] or tn >= den then ti, tn, cut = tat_foreign(s, p[7], p[8], p[9], now) end
-    cut = cut and {ti, tn, p[7]} or nil
-    if ti < now then ti, tn = now, 0 end
-  end
+  local ti, tn, cut = smooth_bursty_at(p, s, now)
+  cut = cut and {ti, tn, p[7]} or nil
   local function answer(allowed, retry, wait, never)
     local ri, rn = span_sub(now + max_burst, 0, ti, tn, den)
     local remaining = span_units(ri, rn, p[1], p[2], den, limit)
@@ -26,4 +30,11 @@ local function smooth_bursty(p, s, now, cost, max_wait, phase)
   if wait > accepted then return answer(0, wait - accepted, 0, 0), cut end
   ti, tn = span_add(ti, tn, si, sn, den)
   return answer(1, -1, wait, 0), {ti, tn, p[7]}
+end
+
+local function smooth_bursty_next(p, s, now, max_wait, phase)
+  if span_less(p[4], 0, p[1], p[2]) then return -1 end
+  local ti, tn = smooth_bursty_at(p, s, now)
+  ti, tn = span_add(ti, tn, p[1], p[2], p[3])
+  return span_ceil(ti, tn) - p[4] - now
 end

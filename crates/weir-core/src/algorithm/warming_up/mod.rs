@@ -74,6 +74,15 @@ impl WarmingUp {
     fn remaining(&self, pace: &Pace, now: Micros) -> u64 {
         if pace.starts() <= now { pace.stored(&self.curve) } else { 0 }
     }
+
+    /// The key at `now`, and where it was seen before, the moment from which it is forgotten.
+    fn at(&self, state: Option<&Pace>, now: Micros) -> (Pace, Option<Micros>) {
+        let known = state.map(|pace| (pace, pace.forgotten(&self.curve))).filter(|(_, forgotten)| now < *forgotten);
+        match known {
+            Some((pace, forgotten)) => (pace.at(now, &self.curve), Some(forgotten)),
+            None => (Pace::new(now), None),
+        }
+    }
 }
 
 impl Algorithm for WarmingUp {
@@ -101,14 +110,13 @@ impl Algorithm for WarmingUp {
 
     fn step(&self, state: Option<&Self::State>, ask: &Ask) -> (Decision, Option<Self::State>) {
         let (curve, now, units) = (&self.curve, ask.now, ask.cost.unsigned_abs());
-        let known = state.map(|pace| (pace, pace.forgotten(curve))).filter(|(_, forgotten)| now < *forgotten);
-        let pace = known.map_or(Pace::new(now), |(pace, _)| pace.at(now, curve));
+        let (pace, forgotten) = self.at(state.map(|pace| &**pace), now);
         if ask.cost < 0 {
             let pace = pace.give_back(units, now, curve);
             return (self.pass(&pace, now, pace.forgotten(curve) - now), state.map(|_| Box::new(pace)));
         }
         // Not of the pace brought up to now: rounding might make it forgotten at another moment.
-        let reset = known.map_or(0, |(_, forgotten)| forgotten - now);
+        let reset = forgotten.map_or(0, |forgotten| forgotten - now);
         let wait = (pace.starts() - now).max(0);
         let max_wait = patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if units > self.most || (units > 0 && wait > max_wait) {
@@ -121,6 +129,20 @@ impl Algorithm for WarmingUp {
         let next = pace.spend(units, curve);
         let decision = Decision { wait, ..self.pass(&next, now, next.forgotten(curve) - now) };
         (decision, Some(Box::new(next)))
+    }
+
+    /// A guess, put right against the same numbers by which is decided, which takes a step or two.
+    fn next_after(&self, state: Option<&Self::State>, ask: &Ask, _: &Decision) -> Option<Micros> {
+        let state = state.filter(|_| self.curve.max >= 1.0)?;
+        let is_left = |now| self.remaining(&self.at(Some(state), now).0, now) > 0;
+        let mut at = state.stores_one(&self.curve).max(ask.now + 1);
+        while !is_left(at) {
+            at += 1;
+        }
+        while at > ask.now + 1 && is_left(at - 1) {
+            at -= 1;
+        }
+        Some(at - ask.now)
     }
 
     /// The time that a unit takes, so that 10 per 10s and 1 per 1s are one, and the warm-up.

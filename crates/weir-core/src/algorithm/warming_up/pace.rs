@@ -45,6 +45,12 @@ impl Pace {
         self.whole + Micros::from(self.part > TOLERANCE)
     }
 
+    /// About when an idle key has stored a unit and its next request may start.
+    pub(crate) fn stores_one(&self, curve: &Curve) -> Micros {
+        let spent = if self.spent < curve.max { self.spent } else { curve.max };
+        self.whole + (self.part + positive(spent - (curve.max - 1.0)) * curve.cool).ceil() as Micros
+    }
+
     /// Whole units in the store.
     pub(crate) fn stored(&self, curve: &Curve) -> u64 {
         (curve.max - self.spent).floor() as u64

@@ -33,21 +33,26 @@ local function warming_up_give_back(p, whole, part, spent, units, now)
   return whole, part, spent
 end
 
+-- The next start and what is missing at `now`, and how long until the key is forgotten.
+local function warming_up_at(p, s, now)
+  local max, cool = p[4], p[5]
+  local missing = s and (s[3] < max and s[3] or max)
+  local forgotten = s and s[1] + math.ceil(s[2] + missing * cool) or now
+  if now >= forgotten then return now, 0, 0, 0 end
+  if now <= s[1] then return s[1], s[2], missing, forgotten - now end
+  local spent = missing - (now - s[1] - s[2]) / cool
+  return now, 0, spent > 0 and spent or 0, forgotten - now
+end
+
+-- Whole units in the store, of which none is left before the next start.
+local function warming_up_left(p, whole, part, spent, now)
+  local starts = part > 1e-6 and whole + 1 or whole
+  return starts <= now and math.floor(p[4] - spent) or 0
+end
+
 local function warming_up(p, s, now, cost, max_wait, phase)
   local max, cool, never = p[4], p[5], cost > p[6]
-  local whole, part, spent, reset = now, 0, 0, 0
-  if s then
-    local missing = s[3] < max and s[3] or max
-    local forgotten = s[1] + math.ceil(s[2] + missing * cool)
-    if now < forgotten then
-      whole, part, spent, reset = s[1], s[2], missing, forgotten - now
-      if now > whole then
-        spent = spent - (now - whole - part) / cool
-        if not (spent > 0) then spent = 0 end
-        whole, part = now, 0
-      end
-    end
-  end
+  local whole, part, spent, reset = warming_up_at(p, s, now)
   local starts = part > 1e-6 and whole + 1 or whole
   local wait, longest = math.max(starts - now, 0), math.max(patience(p[7], max_wait), 0)
   local allowed, retry, changes = not never and (cost <= 0 or wait <= longest), -1, false
@@ -67,9 +72,23 @@ local function warming_up(p, s, now, cost, max_wait, phase)
   end
   if changes then
     reset = whole + math.ceil(part + spent * cool) - now
-    starts = part > 1e-6 and whole + 1 or whole
   end
-  local remaining = starts <= now and math.floor(max - spent) or 0
+  local remaining = warming_up_left(p, whole, part, spent, now)
   local decision = {allowed and 1 or 0, math.max(math.floor(max), 1), remaining, retry, reset, wait, never and 1 or 0}
   return decision, changes and (s or cost > 0) and {whole, part, spent} or nil
+end
+
+-- A guess, then put right.
+local function warming_up_next(p, s, now, max_wait, phase)
+  local max = p[4]
+  if not s or max < 1 then return -1 end
+  local function is_left(at)
+    local whole, part, spent = warming_up_at(p, s, at)
+    return warming_up_left(p, whole, part, spent, at) > 0
+  end
+  local missing = (s[3] < max and s[3] or max) - (max - 1)
+  local at = math.max(s[1] + math.ceil(s[2] + math.max(missing, 0) * p[5]), now + 1)
+  while not is_left(at) do at = at + 1 end
+  while at > now + 1 and is_left(at - 1) do at = at - 1 end
+  return at - now
 end

@@ -137,6 +137,31 @@ fn a_full_store_passes_nothing_uncounted_or_half_charged() {
     });
 }
 
+#[test]
+fn a_dry_run_decides_as_a_check_does_and_changes_nothing() {
+    let (mut store, mut room, mut met) = (Store::new(0), 0, [0; 2]);
+    replay(true, |call, random, number| {
+        if number == 0 {
+            room = if random.once_in(2) { random.below(5) } else { usize::MAX };
+            store = Store::new(room);
+        }
+        let Call { plan, request, .. } = call;
+        let (mut dry_run, _) = call.scenario.request(call.levels, request.charge, request.max_wait, request.now);
+        dry_run.dry_run = true;
+        store.hold(request, false);
+        let before = store.memory();
+        let would_be = decide(&dry_run, &mut store, request.now);
+        assert_eq!(store.memory(), before, "a dry run changed a state");
+        assert_eq!(dry_run.charged(&would_be).sum::<u64>(), 0);
+        let decisions = decide(plan, &mut store, request.now);
+        assert_eq!(would_be, decisions, "the dry run, the check; before: {before:?}");
+        let answer = summary(request, &decisions);
+        met[usize::from(answer.allowed)] += usize::from(store.memory() != before);
+        answer
+    });
+    assert!(met.iter().all(|times| *times > TRACES as usize / 4), "too few checks that changed something: {met:?}");
+}
+
 /// A store that lets pass what it cannot remember answers as if it could; only duplicates under independent, which see what the
 /// one before them charged, see nothing of it. What it does remember is true.
 #[test]

@@ -161,8 +161,12 @@ impl States for Store {
         self.states.contains_key(&self.places[index])
     }
 
-    fn reserve(&mut self, count: usize) -> bool {
+    fn has_room(&self, count: usize) -> bool {
         self.lets_pass || self.states.len() + count <= self.room
+    }
+
+    fn reserve(&mut self, count: usize) -> bool {
+        self.has_room(count)
     }
 
     fn put(&mut self, index: usize, state: State, reset_after: Micros) {

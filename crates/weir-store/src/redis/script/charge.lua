@@ -5,16 +5,29 @@ local function total_cost(index)
   return twins and totals[input[places_at + index]] or input[costs_at + index]
 end
 
+-- The time until a unit is left in a state, of which none is after this decision: see Algorithm::next_after.
+local function next_after(rule, decision, state, units, phase)
+  if rule.next then return rule.next(rule.params, state, now, max_wait, phase) end
+  if units == 1 and decision[1] == 0 then return decision[4] end
+  return rule.step(rule.params, state, now, 1, max_wait, phase)[4]
+end
+
 local function step(index, units)
   local rule, place = rules[index], input[places_at + index]
   -- What a level of this plan has emptied is nothing to the next one, as is what has expired.
   local state = resets[place] ~= 0 and states[place]
-  local level = levels and levels[place]
+  local level, phase = levels and levels[place], input[phases_at + index]
+  local decision, next_state, stands
   if level then
     level.s = state
-    return hold_step(level, now, units, max_wait)
+    decision, next_state, stands = hold_step(level, now, units, max_wait)
+  else
+    decision, next_state = rule.step(rule.params, state, now, units, max_wait, phase)
   end
-  return rule.step(rule.params, state, now, units, max_wait, input[phases_at + index])
+  if decision[3] == 0 then
+    decision[8] = next_after(rule, decision, stands or next_state or state, units, phase)
+  end
+  return decision, next_state
 end
 
 local function put(index, state)
@@ -51,8 +64,8 @@ local function all_or_nothing()
   end
 end
 
--- The levels that count go first: whether the shadows are charged is known only then.
-local function independent()
+-- Charges those levels that count and pass: whether all do.
+local function charge_counting()
   local allowed, state = true
   for index = 1, count do
     if not rules[index].shadow then
@@ -67,6 +80,12 @@ local function independent()
       allowed = allowed and decisions[index][1] == 1
     end
   end
+  return allowed
+end
+
+-- The levels that count go first: whether the shadows are charged is known only then.
+local function independent()
+  local allowed, state = charge_counting()
   for index = 1, count do
     if rules[index].shadow then
       decisions[index], state = step(index, input[costs_at + index])

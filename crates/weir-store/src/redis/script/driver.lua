@@ -20,6 +20,10 @@ local function tell(index)
   output[length + 1], output[length + 2], output[length + 3], output[length + 4] = said[1], said[2], said[3], said[4]
   output[length + 5], output[length + 6], output[length + 7] = said[5], said[6], said[7]
   length = length + 7
+  if said[3] == 0 then
+    length = length + 1
+    output[length] = said[8]
+  end
 end
 
 -- Decides the plan, settles the renewal that came with it and grants what that asks for.
@@ -52,8 +56,10 @@ local function run()
   load()
   local granted
   if renewal then granted = renew() else charges[charge]() end
-  if changed then save() end
-  cache()
+  if not dry_run then
+    if changed then save() end
+    cache()
+  end
   output[length + 1] = 0
   length = length + 1
   for index = 1, count do

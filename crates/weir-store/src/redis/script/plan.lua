@@ -29,8 +29,8 @@ local limits = {}
 local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
--- by 4 more that is taken back; by 8 more a renewal comes with it. Or as afterwards.lua does.
-local AFTERWARDS, TELLS, UNDOES, RENEWS = -1, 2, 4, 8
+-- by 4 more that is taken back; by 8 more a renewal comes with it; by 16 more nothing is written. Or as afterwards.lua does.
+local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN = -1, 2, 4, 8, 16
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
 local NEVER, BY_MARK = -1, -2
 -- The field of a hash that says until when units may be held of its states.
@@ -39,8 +39,8 @@ local HELD = 'held'
 local function read_limit(text)
   local step, flags, params, period = unpack(unpacked(text))
   local limit = {
-    step = steps[step], charge = unit_charges[step], params = params, shadow = flags % 2 == 1, charges_denied = flags >= 2,
-    period = period,
+    step = steps[step], next = nexts[step], charge = unit_charges[step], params = params, period = period,
+    shadow = flags % 2 == 1, charges_denied = flags >= 2,
   }
   limits[text] = limit
   return limit
@@ -48,7 +48,7 @@ end
 
 -- The plan at hand. The fields of its levels stay where they are in the input, column after column: the item of a level
 -- is behind the column's start by the level's number. Copies, tables and calls are what takes most time here.
-local count, charge, max_wait, one_key, twins, charged_at
+local count, charge, dry_run, max_wait, one_key, twins, charged_at
 local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 -- Of a plan to be taken back: the values from before it, those that it has written, and the units that it was charged.
 local befores_at, afters_at, charged_units_at
@@ -77,7 +77,8 @@ local cached_hash, cached_count, cached_fields, cached_states, cached_left = fal
 local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
   at = at + 3
-  renewal = nil
+  renewal, dry_run = nil, charge >= DRY_RUN
+  if dry_run then charge = charge - DRY_RUN end
   if charge >= RENEWS then
     renewal = {unpack(input, at + 1, at + 6)}
     at, charge = at + 6, charge - RENEWS

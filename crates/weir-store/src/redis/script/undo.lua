@@ -60,6 +60,8 @@ local function undo()
     local stays = not restored[place] and input[charged_units_at + index] > 0 and not give_back(index)
     left_charged[index] = stays and 1 or 0
   end
+  -- Those that count keep their charges, which a dry run has not written.
+  if dry_run and charge > UNDOES then charge_counting() end
   for index = 1, count do
     local decision, state = step(index, charge == UNDOES and total_cost(index) or input[costs_at + index])
     decisions[index] = decision

@@ -73,8 +73,9 @@ public class Guard implements Filter {
         if (level.hasRetryAfter()) {
             var retry = Math.max(1, wholeSeconds(level.getRetryAfter()));
             response.setHeader("Retry-After", Long.toString(retry));
-            // Of a check for one unit this is the time to the next unit.
-            left += ";t=" + retry;
+        }
+        if (level.hasNextAfter()) {
+            left += ";t=" + Math.max(1, wholeSeconds(level.getNextAfter()));
         }
         response.setHeader("RateLimit-Policy", name + ";q=" + level.getLimit());
         response.setHeader("RateLimit", left);

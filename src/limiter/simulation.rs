@@ -8,16 +8,16 @@ use weir_store::{MemoryStore, memory::MemorySettings};
 
 use super::{Answer, CheckError, Request, decide::filled};
 
-/// Most states of a dry run, which is of a few keys.
+/// Most states of a simulation, which is of a few keys.
 const MAX_STATES: usize = 10_000;
 
 /// A memory in virtual time, empty at first.
-pub struct DryRun {
+pub struct Simulation {
     clock: Arc<ManualClock>,
     store: MemoryStore<Arc<ManualClock>>,
 }
 
-impl Default for DryRun {
+impl Default for Simulation {
     fn default() -> Self {
         let clock = Arc::new(ManualClock::default());
         let settings = MemorySettings { max_keys: MAX_STATES, ..MemorySettings::default() };
@@ -25,8 +25,8 @@ impl Default for DryRun {
     }
 }
 
-impl DryRun {
-    /// Decides a request at this moment by a policy, which is the same for all of a dry run.
+impl Simulation {
+    /// Decides a request at this moment by a policy, which is the same for all of a simulation.
     ///
     /// # Errors
     /// [`CheckError`], but never of a store.

@@ -1,0 +1,57 @@
+//! A plan decided as always, of which nothing is kept.
+
+use smallvec::SmallVec;
+
+use super::{Decisions, Plan, States, decide::charge};
+use crate::{algorithm::State, domain::Micros, hold::Outstanding};
+
+/// Decides a plan at `now` and leaves the states as they are.
+#[cold]
+pub(super) fn dry_run(plan: &Plan<'_>, states: &impl States, now: Micros) -> Decisions {
+    charge(plan, &mut Scratch { states, put: SmallVec::new() }, now)
+}
+
+/// States beside which the plan puts its own: levels that share one see what those before them would have left.
+struct Scratch<'s, S> {
+    states: &'s S,
+    put: SmallVec<[(usize, State, Micros); 4]>,
+}
+
+impl<S> Scratch<'_, S> {
+    fn put_at(&self, index: usize) -> Option<&(usize, State, Micros)> {
+        self.put.iter().find(|(place, ..)| *place == index)
+    }
+}
+
+impl<S: States> States for Scratch<'_, S> {
+    fn get(&self, index: usize) -> Option<&State> {
+        match self.put_at(index) {
+            Some((_, state, reset_after)) => (*reset_after > 0).then_some(state),
+            None => self.states.get(index),
+        }
+    }
+
+    fn outstanding(&self, index: usize) -> Outstanding {
+        self.states.outstanding(index)
+    }
+
+    fn has_place(&self, index: usize) -> bool {
+        self.put_at(index).is_some() || self.states.has_place(index)
+    }
+
+    fn has_room(&self, count: usize) -> bool {
+        let new = self.put.iter().filter(|(place, ..)| !self.states.has_place(*place)).count();
+        self.states.has_room(new + count)
+    }
+
+    fn reserve(&mut self, count: usize) -> bool {
+        self.has_room(count)
+    }
+
+    fn put(&mut self, index: usize, state: State, reset_after: Micros) {
+        match self.put.iter_mut().find(|(place, ..)| *place == index) {
+            Some(put) => *put = (index, state, reset_after),
+            None => self.put.push((index, state, reset_after)),
+        }
+    }
+}
