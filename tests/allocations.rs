@@ -2,7 +2,7 @@
 
 #![allow(clippy::expect_used)]
 
-use std::sync::Arc;
+use std::{future::ready, sync::Arc};
 
 use weir_core::{algorithm::Bounds, domain::Key};
 use weir_policy::{Domain, Policy, descriptors, file};
@@ -10,9 +10,10 @@ use weir_settings::document;
 use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
 
 use allocation_counter::measure;
-use bytes::Bytes;
-use futures_util::FutureExt;
+use bytes::{Bytes, BytesMut};
+use futures_util::{FutureExt, stream};
 use prost::Message;
+use tonic::{Request, Response, Status, Streaming, body::Body};
 use weir::{
     limiter::Limiter,
     proto::CheckRequest,
@@ -79,6 +80,18 @@ fn a_grpc_check_allocates_only_its_response() {
         // The bytes of the answer, grown once where there are many levels, and who holds them.
         assert!(counted.count_total <= 3, "{asked} levels: {counted:?}");
     }
+}
+
+#[test]
+fn a_stream_without_messages_allocates_little() {
+    let answers = tower::service_fn(|_: Request<Streaming<Bytes>>| {
+        ready(Ok::<_, Status>(Response::new(stream::pending::<Result<BytesMut, Status>>())))
+    });
+    let request = hyper::Request::new(Body::empty());
+    let mut open = None;
+    let counted = measure(|| open = grpc::codec::streaming(1 << 20).streaming(answers, request).now_or_never());
+    assert!(open.is_some_and(|response| response.status().is_success()));
+    assert!(counted.bytes_current <= 4 << 10, "{counted:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use weir_core::{algorithm::Bounds, domain::ask::MAX_COST};
 use weir_policy::{
     Domain, Policy, descriptors, file,
-    lint::{self, Changes, Place},
+    lint::{self, Changes, PolicyNode},
 };
 use weir_settings::{
     Problems,
@@ -30,8 +30,10 @@ pub fn native(bytes: &[u8]) {
     let limiter = scene::limiter(scene::store(NOW), policy);
     let handle = limiter.policy_handle();
     for domain in handle.policy.domains() {
-        for (place, (cost, factor)) in places(domain).iter().flat_map(|place| TERMS.map(|terms| (place, terms))) {
-            let mut request = Request::new(&domain.name, &place.pattern).expect("a key");
+        for (policy_node, (cost, factor)) in
+            policy_nodes(domain).iter().flat_map(|policy_node| TERMS.map(|terms| (policy_node, terms)))
+        {
+            let mut request = Request::new(&domain.name, &policy_node.pattern).expect("a key");
             request.set_terms(cost, None, factor).expect("terms");
             // A factor may take a limit beyond its bounds, and nothing else may be wrong.
             let Checking::Ready(answer) = limiter.check(&handle, &request) else { panic!("memory never waits") };
@@ -58,7 +60,8 @@ pub fn descriptors(bytes: &[u8]) {
     let handle = limiter.policy_handle();
     for domain in handle.policy.domains() {
         for (hits, _) in TERMS {
-            let descriptors: Vec<_> = places(domain).iter().map(|place| descriptor(place, hits)).collect();
+            let descriptors: Vec<_> =
+                policy_nodes(domain).iter().map(|policy_node| descriptor(policy_node, hits)).collect();
             let asked = DescriptorsRequest { domain: domain.name.to_string(), descriptors };
             let resolved = asked.resolve(&handle.policy).expect("not too many");
             let statuses = limiter.check_descriptors(&handle, &resolved).outcome().now_or_never();
@@ -68,16 +71,16 @@ pub fn descriptors(bytes: &[u8]) {
     }
 }
 
-fn descriptor(place: &Place<'_>, hits: i64) -> Descriptor {
-    let pairs = place.pattern.chunks(2);
+fn descriptor(policy_node: &PolicyNode<'_>, hits: i64) -> Descriptor {
+    let pairs = policy_node.pattern.chunks(2);
     let entries = pairs.map(|pair| (pair[0].to_owned(), pair.last().copied().unwrap_or_default().to_owned()));
     Descriptor { entries: entries.collect(), hits, over: None }
 }
 
-fn places(domain: &Domain) -> Vec<Place<'_>> {
-    let mut places = lint::places(domain);
-    places.truncate(MAX_PLACES);
-    places
+fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
+    let mut nodes = lint::policy_nodes(domain);
+    nodes.truncate(MAX_PLACES);
+    nodes
 }
 
 fn read(bytes: &[u8], as_domain: impl Fn(&Node, &Bounds) -> Result<Domain, Problems>) -> Option<Domain> {

@@ -36,11 +36,11 @@ impl Readiness {
         self.tell(Some(NEVER_ANSWERED)).await;
     }
 
-    /// Reports ready when the store has answered once, or after `patience`; from then on, where it is required, whether it is
+    /// Reports ready when the store has answered once, or after `timeout`; from then on, where it is required, whether it is
     /// healthy.
-    pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, patience: Duration) {
+    pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, timeout: Duration) {
         let Some(shared) = limiter.store().shared() else { return };
-        reached(shared.redis(), patience).await;
+        reached(shared.redis(), timeout).await;
         self.tell(None).await;
         if !self.requires_store {
             return;
@@ -72,8 +72,8 @@ impl Readiness {
 }
 
 /// A store counts as healthy until it fails, so its health is unknown before the first request.
-async fn reached(store: &RedisStore, patience: Duration) {
-    while store.reach(patience).await.is_err() {
+async fn reached(store: &RedisStore, timeout: Duration) {
+    while store.reach(timeout).await.is_err() {
         sleep(LOOK_EVERY).await;
     }
 }

@@ -73,8 +73,8 @@ impl Client {
     /// Why a call failed.
     pub fn failure(&self, status: &Status) -> Failure {
         let code = status.code();
-        if let Some(told) = self.destination.get().and_then(Destination::unexpected) {
-            return Failure(told.to_owned());
+        if let Some(found) = self.destination.get().and_then(Destination::unexpected) {
+            return Failure(found.to_owned());
         }
         if status.message().starts_with(NOT_GRPC) {
             return Failure(

@@ -33,17 +33,17 @@ async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: 
 
 /// That no limit applies to a key, and what may have been meant.
 pub fn unlimited(key: &[String], near: Option<&Near>) -> String {
-    let told = format!("no limit applies to `{}`", shown(key));
+    let warning = format!("no limit applies to `{}`", shown(key));
     match near {
-        None => told,
+        None => warning,
         Some(near) if near.key.len() > key.len() => {
-            format!("{told}: each segment is an argument; did you mean `{}`?", shown(&near.key))
+            format!("{warning}: each segment is an argument; did you mean `{}`?", shown(&near.key))
         }
-        Some(near) if !near.key.is_empty() => format!("{told}; did you mean `{}`?", shown(&near.key)),
-        Some(near) if near.patterns.is_empty() => format!("{told}: its domain has no limits"),
+        Some(near) if !near.key.is_empty() => format!("{warning}; did you mean `{}`?", shown(&near.key)),
+        Some(near) if near.patterns.is_empty() => format!("{warning}: its domain has no limits"),
         Some(near) => {
             let patterns: Vec<_> = near.patterns.iter().map(|pattern| format!("`{}`", pattern.join(" "))).collect();
-            format!("{told}; limits apply to {}", patterns.join(", "))
+            format!("{warning}; limits apply to {}", patterns.join(", "))
         }
     }
 }

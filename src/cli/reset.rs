@@ -43,14 +43,14 @@ impl Reset {
             let ResetResponse { existed, scanned, removed } = answer;
             say(serde_json::json!({ "existed": existed, "scanned": scanned, "removed": removed }))?;
         } else {
-            say(told(&path, self.subtree, answer))?;
+            say(outcome(&path, self.subtree, answer))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// What a reset has done, in a sentence.
-fn told(path: &str, subtree: bool, ResetResponse { existed, scanned, removed }: ResetResponse) -> String {
+fn outcome(path: &str, subtree: bool, ResetResponse { existed, scanned, removed }: ResetResponse) -> String {
     let scanned = if scanned { "; keys written meanwhile may remain" } else { "" };
     match (subtree, existed, removed) {
         (false, true, _) => format!("reset {path}; it had state"),

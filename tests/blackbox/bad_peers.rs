@@ -49,7 +49,7 @@ fn send_and_wait(address: &str, bytes: &[u8]) {
 
 #[test]
 fn protocol_errors_of_clients_are_not_logged_by_default() {
-    for (level, told) in [("info", false), ("info,h2=warn", true)] {
+    for (level, is_logged) in [("info", false), ("info,h2=warn", true)] {
         let server = Setup::new().policy(POLICY).env("WEIR_LOG__LEVEL", level).start();
         let mut raw = Raw::connect(&server.grpc, 65_535).expect("a connection");
         (0..100).for_each(|_| raw.stray_ack().expect("sent"));
@@ -57,7 +57,7 @@ fn protocol_errors_of_clients_are_not_logged_by_default() {
         raw.only_message(&check(&["free"])).expect("a message");
         assert!(raw.answer::<weir::proto::CheckResponse>().expect("still served").allowed);
         let lines = server.log().iter().filter(|line| line.contains("\"target\":\"h2::")).count();
-        assert_eq!(lines > 0, told, "{level}: {lines} lines");
+        assert_eq!(lines > 0, is_logged, "{level}: {lines} lines");
     }
 }
 

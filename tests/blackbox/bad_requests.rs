@@ -1,4 +1,4 @@
-//! Requests that are not valid: each is told what is wrong with it, and the service goes on.
+//! Requests that are not valid: the error says what is wrong, and the service goes on.
 
 use tonic::Code;
 use weir::proto::{
@@ -248,8 +248,8 @@ async fn limits_in_requests_can_be_denied_for_all_domains() {
             Ok(answer) => assert!(passes && answer.into_inner().allowed, "`{domain}`"),
             Err(status) => {
                 assert_eq!((passes, status.code()), (false, Code::PermissionDenied), "`{domain}`: {status}");
-                let told = format!("limit_spec is denied in the domain `{domain}`: the limits of the policy apply");
-                assert_eq!(status.message(), told);
+                let expected = format!("limit_spec is denied in the domain `{domain}`: the limits of the policy apply");
+                assert_eq!(status.message(), expected);
             }
         }
     }

@@ -227,7 +227,7 @@ fn an_unreachable_server_is_an_error() {
 
 #[test]
 fn invalid_options_are_rejected() {
-    for (args, told) in [
+    for (args, expected) in [
         (&["--rate", "0"][..], "a rate must be 0.001 to 100000000"),
         (&["--exponent", "0"], "an exponent must be above 0"),
         (&["--refusals", "1.5"], "a share must be 0 to 1"),
@@ -247,7 +247,7 @@ fn invalid_options_are_rejected() {
     ] {
         let run = finish(weir_bench().args(args));
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{args:?}");
-        assert!(run.err.contains(told), "{args:?}: {}", run.err);
+        assert!(run.err.contains(expected), "{args:?}: {}", run.err);
     }
 }
 

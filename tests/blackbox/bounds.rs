@@ -49,7 +49,8 @@ fn was_never_taken(status: &Status) -> bool {
     while let Some(error) = cause {
         let is_cancelled = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
         let is_told = error.downcast_ref::<h2::Error>();
-        if is_cancelled || is_told.is_some_and(|told| told.is_go_away() && told.reason() == Some(h2::Reason::NO_ERROR))
+        if is_cancelled
+            || is_told.is_some_and(|ended| ended.is_go_away() && ended.reason() == Some(h2::Reason::NO_ERROR))
         {
             return true;
         }

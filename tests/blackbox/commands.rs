@@ -29,7 +29,7 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
     let unlimited = server.run(&["check", "group"]);
     assert_eq!((unlimited.code, unlimited.out.as_str()), (0, "allowed: no limit applies\n"));
 
-    for (args, told) in [
+    for (args, expected) in [
         (
             &["check", "user", "alex", "--domain", "nowhere"][..],
             "no policy defines the domain `nowhere` (NOT_FOUND); did you mean the default domain (without --domain)?\n",
@@ -42,7 +42,7 @@ fn check_exits_with_0_when_allowed_1_when_refused_and_2_on_an_error() {
     ] {
         let failed = server.run(args);
         assert_eq!((failed.code, failed.out.as_str()), (2, ""), "{args:?}");
-        assert!(failed.err.contains(told), "{args:?}: {}", failed.err);
+        assert!(failed.err.contains(expected), "{args:?}: {}", failed.err);
     }
 }
 
@@ -84,12 +84,12 @@ fn an_unknown_domain_is_an_error_that_lists_the_known_ones() {
     }
     let files = setup.dir.path().to_owned();
     let server = setup.limits(files).start();
-    for (domain, told) in
+    for (domain, expected) in
         [("shpo", "; did you mean --domain shop?\n"), ("elsewhere", "; there are --domain shop, --domain web\n")]
     {
         let unknown = server.run(&["check", "a", "--domain", domain]);
         assert_eq!(unknown.code, 2);
-        assert_eq!(unknown.err, format!("weir: no policy defines the domain `{domain}` (NOT_FOUND){told}"));
+        assert_eq!(unknown.err, format!("weir: no policy defines the domain `{domain}` (NOT_FOUND){expected}"));
     }
 }
 
@@ -109,8 +109,8 @@ fn check_sends_all_its_options() {
 #[test]
 fn check_prints_the_same_json_as_simulate() {
     let server = Server::with_policy(POLICY);
-    let told = server.run(&["check", "user", "alex", "--json", "--cost", "3"]);
-    assert_eq!(told.code, 0);
+    let output = server.run(&["check", "user", "alex", "--json", "--cost", "3"]);
+    assert_eq!(output.code, 0);
     let fresh = json!({ "allowed": true, "limit": 3, "remaining": 0, "retry_after_us": null,
         "next_after_us": 86_400_000_000_i64,
         "reset_after_us": 259_200_000_000_i64, "wait_us": 0, "never": false });
@@ -119,7 +119,7 @@ fn check_prints_the_same_json_as_simulate() {
     let mut level = json!({ "name": "user/*#gcra0", "depth": 2, "shadow": false });
     level.as_object_mut().expect("a map").extend(fresh.as_object().expect("a map").clone());
     summary["levels"] = json!([level]);
-    assert_eq!(json_of(&told.out), summary);
+    assert_eq!(json_of(&output.out), summary);
     let refused = server.run(&["check", "user", "alex", "--json"]);
     assert_eq!((refused.code, &json_of(&refused.out)["allowed"]), (1, &json!(false)));
 }
@@ -127,17 +127,17 @@ fn check_prints_the_same_json_as_simulate() {
 #[test]
 fn reset_clears_a_key_and_reports_whether_it_had_state() {
     let server = Server::with_policy(POLICY);
-    for (args, told, existed) in [
+    for (args, expected, existed) in [
         (&["reset", "user", "alex"][..], "nothing to reset: user / alex had no state\n", false),
         (&["reset", "user", "alex"], "reset user / alex; it had state\n", true),
         (&["reset", "user", "--subtree"], "reset user and every key below it; it had no state of its own\n", false),
     ] {
-        if told != "nothing to reset: user / alex had no state\n" {
+        if expected != "nothing to reset: user / alex had no state\n" {
             assert_eq!(server.run(&["check", "user", "alex", "--cost", "3"]).code, 0);
             assert_eq!(server.run(&["check", "user", "alex"]).code, 1);
         }
         let reset = server.run(args);
-        assert_eq!((reset.code, reset.out.as_str()), (0, told));
+        assert_eq!((reset.code, reset.out.as_str()), (0, expected));
         assert_eq!(server.run(&["check", "user", "alex"]).code, 0);
         let again = json_of(&server.run(&["reset", "user", "alex", "--json"]).out);
         assert_eq!(again, json!({ "existed": true, "scanned": false, "removed": true }), "{existed}");
@@ -186,8 +186,8 @@ fn serving_without_a_policy_needs_allow_all() {
     for arguments in [&[][..], &["serve"], &["config", "check"], &["--store", "memory"]] {
         let refused = tried(arguments, &[]);
         assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{arguments:?}");
-        for told in ["weir: no policy: ", "--limits PATH", "--allow-all"] {
-            assert!(refused.err.contains(told), "{arguments:?}: {told}: {}", refused.err);
+        for expected in ["weir: no policy: ", "--limits PATH", "--allow-all"] {
+            assert!(refused.err.contains(expected), "{arguments:?}: {expected}: {}", refused.err);
         }
     }
     let both = [("WEIR_LIMITS", policy.to_str().expect("a path")), ("WEIR_ALLOW_ALL", "true")];
@@ -218,7 +218,7 @@ fn an_expanded_wildcard_is_rejected() {
     for name in ["a.yaml", "b.yaml", ".hidden"] {
         std::fs::write(dir.path().join(name), POLICY).expect("written");
     }
-    for (command, told) in [
+    for (command, expected) in [
         (&["check", "user", "a.yaml", "b.yaml"][..], "the shell replaces an unquoted `*`"),
         (&["reset", "user", "a.yaml", "b.yaml", "trade"], "the shell replaces an unquoted `*`"),
         (&["limits", "explain", "a.yaml", "user", "a.yaml", "b.yaml"], "the shell replaces an unquoted `*`"),
@@ -226,7 +226,7 @@ fn an_expanded_wildcard_is_rejected() {
     ] {
         let refused = finish(weir().current_dir(&dir).args(command));
         assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{command:?}");
-        assert!(refused.err.contains(told), "{command:?}: {}", refused.err);
+        assert!(refused.err.contains(expected), "{command:?}: {}", refused.err);
     }
     let meant = finish(weir().current_dir(&dir).args(["limits", "explain", "a.yaml", "user", "b.yaml"]));
     assert_eq!(meant.code, 0, "{}", meant.err);
@@ -234,7 +234,7 @@ fn an_expanded_wildcard_is_rejected() {
 
 #[test]
 fn invalid_arguments_are_explained() {
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["check", "a", "--cost", "abc"][..], "'--cost <COST>': `abc` is not a cost; write a whole number"),
         (&["check", "a", "--cost", "1.5"], "`1.5` is not a cost"),
         (&["check", "a", "--factor", "half"], "'--factor <FACTOR>': `half` is not a factor; write a number from 0"),
@@ -248,13 +248,13 @@ fn invalid_arguments_are_explained() {
     ] {
         let wrong = run(arguments);
         assert_eq!((wrong.code, wrong.out.as_str()), (2, ""), "{arguments:?}");
-        assert!(wrong.err.contains(told), "{arguments:?}: {}", wrong.err);
+        assert!(wrong.err.contains(expected), "{arguments:?}: {}", wrong.err);
     }
 }
 
 #[test]
 fn shells_complete_commands_and_options() {
-    for (shell, told) in [
+    for (shell, expected) in [
         ("bash", "complete -F _weir"),
         ("zsh", "#compdef weir"),
         ("fish", "complete -c weir"),
@@ -263,8 +263,8 @@ fn shells_complete_commands_and_options() {
     ] {
         let script = run(&["completions", shell]);
         assert_eq!((script.code, script.err.as_str()), (0, ""), "{shell}");
-        for told in [told, "explain", "max-wait"] {
-            assert!(script.out.contains(told), "{shell}: {told}");
+        for expected in [expected, "explain", "max-wait"] {
+            assert!(script.out.contains(expected), "{shell}: {expected}");
         }
     }
     assert_eq!(run(&["completions", "nushell"]).code, 2);

@@ -21,14 +21,14 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     };
     let good = checked("limits: limits.yaml\nstore: { url: 'redis://:geheim@nowhere', max_keys: 5000000 }");
     assert_eq!((good.code, good.err.as_str()), (0, ""), "{good:?}");
-    for told in [
+    for expected in [
         "policy          1 domains, 1 limits\n",
         "authentication  off\n",
         "500 MB  states (store.max_keys): 5000000 of 100 bytes\n",
         "MB  gRPC decisions that wait (grpc.max_concurrent_requests): 10000 of ",
         "MB  in all\n",
     ] {
-        assert!(good.out.contains(told), "{told}: {}", good.out);
+        assert!(good.out.contains(expected), "{expected}: {}", good.out);
     }
     assert!(!good.out.contains("geheim"), "{}", good.out);
     let authority = Authority::new("a CA");
@@ -44,21 +44,22 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     std::fs::write(path("ca.pem"), &authority.pem).expect("written");
     let tls = |name: &str, key: &str| format!("cert: {name}.pem, key: {key}.key");
     let good = checked(&format!("grpc: {{ tls: {{ {}, client_ca: ca.pem }} }}", tls("good", "good")));
-    for told in [
+    for expected in [
         "authentication  on\n".to_owned(),
         format!("certificate     grpc.tls.cert: {} expires 2100-01-01, in ", path("good.pem")),
         format!("certificate     grpc.tls.client_ca: {} expires ", path("ca.pem")),
     ] {
-        assert!(good.out.contains(&told) && !good.out.contains("warning"), "{told}: {good:?}");
+        assert!(good.out.contains(&expected) && !good.out.contains("warning"), "{expected}: {good:?}");
     }
-    for (name, told) in [("soon", "expires soon"), ("old", "has expired")] {
+    for (name, expected) in [("soon", "expires soon"), ("old", "has expired")] {
         let run = checked(&format!("http: {{ tls: {{ {} }} }}", tls(name, name)));
-        let told = format!("warning: http.tls.cert: a certificate in {} {told}\n", path(&format!("{name}.pem")));
-        assert!(run.code == 0 && run.out.contains(&told), "{told}: {run:?}");
+        let expected =
+            format!("warning: http.tls.cert: a certificate in {} {expected}\n", path(&format!("{name}.pem")));
+        assert!(run.code == 0 && run.out.contains(&expected), "{expected}: {run:?}");
     }
     let at = |place: &str| format!("{}:{place}: ", path("weir.yaml"));
     let not_the_key = format!("grpc.tls: {}: not the key of the certificate in {}", path("soon.key"), path("good.pem"));
-    for (settings, told) in [
+    for (settings, expected) in [
         ("grpc: { message_timeout: 1us }", "grpc.message_timeout is 100ms to 1d".to_owned()),
         ("limits: nowhere.yaml", "nowhere.yaml".to_owned()),
         ("auth: { file: nowhere.yaml }", format!("{}auth.file: {}", at("1:15"), path("nowhere.yaml"))),
@@ -91,6 +92,6 @@ fn config_check_prints_the_effective_settings_or_the_error() {
     ] {
         let bad = checked(settings);
         assert_eq!((bad.code, bad.out.as_str()), (2, ""), "{settings}");
-        assert!(bad.err.contains(&told), "{told}: {}", bad.err);
+        assert!(bad.err.contains(&expected), "{expected}: {}", bad.err);
     }
 }

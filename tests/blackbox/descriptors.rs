@@ -50,8 +50,8 @@ fn explain_prints_a_descriptor_entry_by_entry() {
         let file = file.to_str().expect("a path");
         run(&[&["limits", "explain", file, "--domain", "d"], words].concat())
     };
-    let told = explain(&["user", "alex", "path", "/"]);
-    assert_eq!(told.code, 0, "{told:?}");
+    let explained = explain(&["user", "alex", "path", "/"]);
+    assert_eq!(explained.code, 0, "{explained:?}");
     let expected = "domain `d`, of descriptors: every descriptor is charged for itself (independent); only the last entry's limits count
 user=alex: found by the pattern `a*`, the first that fits
     user/a*#fixed_window0: fixed_window { count: 5, period: 1h, charge_denied: true }; counted as `pfixed_window3600000000#0`, ignored: more entries follow
@@ -62,7 +62,7 @@ path=/: found by the descriptor without a value
     shadow_mode: evaluated, never refuses
     replaces, in the same request: x
 ";
-    assert_eq!(told.out, expected);
+    assert_eq!(explained.out, expected);
     let nothing = explain(&["user", "alex", "elsewhere", ""]);
     assert!(nothing.out.contains("elsewhere=: no descriptor fits; the walk ends here"), "{nothing:?}");
     assert!(nothing.out.ends_with("no limit applies: everything is allowed\n"), "{nothing:?}");
@@ -74,9 +74,9 @@ path=/: found by the descriptor without a value
         "{odd:?}"
     );
 
-    let told: Value = serde_json::from_str(&explain(&["user", "b", "--json"]).out).expect("JSON");
+    let explained: Value = serde_json::from_str(&explain(&["user", "b", "--json"]).out).expect("JSON");
     assert_eq!(
-        told,
+        explained,
         json!({ "domain": "d", "charge": "independent", "anchor": 32, "limited": false, "steps": [{
             "key": "user", "value": "b", "found": "any", "descriptor": "*", "limits": [], "counts": true,
             "unlimited": false, "shadow_mode": false, "quota_mode": false, "share_threshold": false }] })

@@ -53,8 +53,8 @@ fn take_reset(status: &mut Value) {
 }
 
 fn assert_plain(answer: &Answer, status: u16, text: &str, what: &str) {
-    let told = (answer.status, answer.header("content-type"), answer.body.as_str());
-    assert_eq!(told, (status, Some("text/plain; charset=utf-8"), text), "{what}");
+    let answered = (answer.status, answer.header("content-type"), answer.body.as_str());
+    assert_eq!(answered, (status, Some("text/plain; charset=utf-8"), text), "{what}");
 }
 
 fn assert_bad(answer: &Answer, what: &str) {
@@ -69,13 +69,13 @@ fn the_response_is_proto3_json_without_default_values() {
     for (status, code, left) in [(200, "OK", 2), (200, "OK", 1), (200, "OK", 0), (429, "OVER_LIMIT", 0)] {
         let answer = ask_user(&mut client, "alex");
         assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/json")));
-        let mut told = answer.json();
-        take_reset(&mut told["statuses"][0]);
+        let mut answered = answer.json();
+        take_reset(&mut answered["statuses"][0]);
         let mut expected = json!({ "code": code, "currentLimit": limit });
         if left > 0 {
             expected["limitRemaining"] = json!(left);
         }
-        assert_eq!(told, json!({ "overallCode": code, "statuses": [expected] }));
+        assert_eq!(answered, json!({ "overallCode": code, "statuses": [expected] }));
     }
     let body = json!({ "domain": "shop", "descriptors": [
         { "entries": [{ "key": "user", "value": "root" }] },
@@ -85,8 +85,8 @@ fn the_response_is_proto3_json_without_default_values() {
         { "entries": [{ "key": "path", "value": "/" }], "hitsAddend": 2 },
     ] });
     let answer = ask(&mut client, body.to_string());
-    let mut told = answer.json();
-    take_reset(&mut told["statuses"][3]);
+    let mut answered = answer.json();
+    take_reset(&mut answered["statuses"][3]);
     let of_a_bucket =
         json!({ "code": "OK", "currentLimit": { "requestsPerUnit": 2 }, "durationUntilReset": "5356800s" });
     let statuses = json!([
@@ -96,7 +96,7 @@ fn the_response_is_proto3_json_without_default_values() {
         { "code": "OVER_LIMIT", "currentLimit": { "unit": "DAY" } },
         of_a_bucket,
     ]);
-    assert_eq!((answer.status, told), (429, json!({ "overallCode": "OVER_LIMIT", "statuses": statuses })));
+    assert_eq!((answer.status, answered), (429, json!({ "overallCode": "OVER_LIMIT", "statuses": statuses })));
     let nowhere = ask(&mut client, json!({ "domain": "nowhere", "descriptors": [{}] }).to_string());
     assert_eq!((nowhere.status, nowhere.json()), (200, json!({ "overallCode": "OK", "statuses": [{ "code": "OK" }] })));
 }
@@ -109,13 +109,13 @@ fn headers_and_dynamic_metadata_are_in_the_body() {
         { "entries": [{ "key": "path", "value": "/" }] },
         { "entries": [{ "key": "user", "value": "alex" }], "hitsAddend": "1" },
     ] });
-    let told = ask(&mut client(&server), body.to_string()).json();
+    let answered = ask(&mut client(&server), body.to_string()).json();
     let headers = [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "0"), ("RateLimit-Reset", "5356800")];
     let headers = headers.map(|(key, value)| json!({ "key": key, "value": value }));
-    assert_eq!(told["responseHeadersToAdd"], json!(headers));
+    assert_eq!(answered["responseHeadersToAdd"], json!(headers));
     let metadata = json!({ "domain": "shop", "hitsAddend": 2.0, "descriptors": [
         { "entries": ["path=/"] }, { "entries": ["user=alex"], "hitsAddend": 1.0 } ] });
-    assert_eq!(told["dynamicMetadata"], metadata);
+    assert_eq!(answered["dynamicMetadata"], metadata);
 }
 
 #[test]
@@ -286,14 +286,14 @@ fn oversized_requests_get_400() {
     let spaces = |length: usize| format!("{}{}", of(1, 1), " ".repeat(length - of(1, 1).len()));
     assert_eq!(ask(&mut client, spaces(200_000)).status, 429);
     // It is told by its length, and by what comes where there is none.
-    let told = |headers: &[(&str, &str)], length, body: &[u8]| {
+    let answered = |headers: &[(&str, &str)], length, body: &[u8]| {
         let mut client = self::client(&server);
         client.send("POST /json", headers, length, body).expect("sent");
         client.receive().expect("an answer")
     };
-    assert_bad(&told(&[], Some(200_001), b""), "too long");
+    assert_bad(&answered(&[], Some(200_001), b""), "too long");
     let chunk = format!("{:x}\r\n{}\r\n", 200_001, spaces(200_001));
-    assert_bad(&told(&[("transfer-encoding", "chunked")], None, chunk.as_bytes()), "too long, in chunks");
+    assert_bad(&answered(&[("transfer-encoding", "chunked")], None, chunk.as_bytes()), "too long, in chunks");
 }
 
 #[tokio::test]
@@ -309,8 +309,8 @@ async fn invalid_grpc_requests_get_invalid_argument_naming_the_field() {
         let descriptors = vec![descriptor(&["user", "alex"], 0); descriptors];
         let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
         let answer = should_rate_limit(server.channel().await, request).await;
-        let told = answer.as_ref().err().map(refusal);
-        assert_eq!(told, expected.map(|field| (Code::InvalidArgument, Some(field.to_owned()))), "{answer:?}");
+        let answered = answer.as_ref().err().map(refusal);
+        assert_eq!(answered, expected.map(|field| (Code::InvalidArgument, Some(field.to_owned()))), "{answer:?}");
     }
 }
 

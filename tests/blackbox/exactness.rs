@@ -17,7 +17,7 @@ async fn every_algorithm_admits_exactly_the_limit_to_64_clients() {
 async fn the_multi_thread_runtime_admits_exactly_the_limit() {
     let setup = Setup::new().env("WEIR_GRPC__RUNTIME", "multi_thread").env("WEIR_GRPC__WORKERS", "3");
     let server = [setup.policy(&crowd::schema(UNITS)).start()];
-    assert_eq!(server[0].told("serving")[0]["workers"], 3);
+    assert_eq!(server[0].log_lines("serving")[0]["workers"], 3);
     // A thread takes its name when it first runs.
     eventually("three threads of one runtime", || {
         let threads = server[0].threads();

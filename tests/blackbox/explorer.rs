@@ -55,7 +55,7 @@ pub fn ask(server: &Server, request: &str, token: Option<&str>, body: &Value) ->
 }
 
 /// What a path of the explorer tells.
-pub fn told(server: &Server, path: &str, body: Value) -> Value {
+pub fn query(server: &Server, path: &str, body: Value) -> Value {
     let answer = ask(server, &format!("POST /ui/api/{path}"), None, &body);
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
@@ -118,7 +118,7 @@ fn pages_have_security_headers_and_no_external_resources() {
 #[test]
 fn the_policy_tree_is_served_and_updated_after_a_reload() {
     let server = setup().policy(POLICY).start();
-    let first = told(&server, "policy", json!({}));
+    let first = query(&server, "policy", json!({}));
     assert_eq!((&first["domains"], &first["limits"]), (&json!([""]), &json!(4)));
     assert_eq!(first["domain"]["charge"], "all_or_nothing");
     let nodes = first["nodes"].as_array().expect("nodes");
@@ -132,12 +132,12 @@ fn the_policy_tree_is_served_and_updated_after_a_reload() {
     assert_eq!((&limit["name"], &limit["algorithm"]), (&json!("per-user"), &json!("gcra")));
     assert_eq!(limit["parameters"], "{ burst: 3, count: 1, period: 1d }");
 
-    let below = told(&server, "policy", json!({ "domain": "", "below": [nodes[0]["id"], first["version"]] }));
+    let below = query(&server, "policy", json!({ "domain": "", "below": [nodes[0]["id"], first["version"]] }));
     assert_eq!(below["nodes"][0]["segment"], "*");
     fs::write(server.dir.path().join("limits.yaml"), "domain: d\nschema: { a: { limits: [[1, 1, 1]] } }")
         .expect("written");
     let next = eventually("the policy has changed", || {
-        let next = told(&server, "policy", json!({}));
+        let next = query(&server, "policy", json!({}));
         (next["version"] != first["version"]).then_some(next)
     });
     assert_eq!((&next["domains"], &next["nodes"][0]["segment"]), (&json!(["d"]), &json!("a")));
@@ -152,7 +152,7 @@ fn the_policy_tree_is_served_and_updated_after_a_reload() {
 #[tokio::test]
 async fn live_counters_and_keys_include_checks_of_every_api() {
     let server = setup().policy(POLICY).start();
-    let live = |server: &Server| told(server, "live", json!({ "domain": "" }));
+    let live = |server: &Server| query(server, "live", json!({ "domain": "" }));
     let quiet = live(&server);
     assert_eq!((&quiet["limits"], &quiet["busy"], &quiet["near"]), (&json!([]), &json!([]), &json!([])));
     assert_eq!((&quiet["store"], &quiet["degraded"]["local"]), (&Value::Null, &json!(0)));
@@ -171,7 +171,7 @@ async fn live_counters_and_keys_include_checks_of_every_api() {
     assert_eq!(timed.iter().sum::<u64>(), 8, "every check is timed: {live}");
     assert_eq!(timed.len(), live["latency"]["bounds"].as_array().expect("bounds").len() + 1);
     let counted = |name: &str| {
-        let policy = told(&server, "policy", json!({}));
+        let policy = query(&server, "policy", json!({}));
         let mut limits = policy["nodes"]
             .as_array()
             .expect("nodes")
@@ -197,7 +197,7 @@ async fn live_counters_and_keys_include_checks_of_every_api() {
     named.sort_by_key(|(name, _)| *name);
     assert_eq!(named, [(Some("per-user"), &json!(0)), (Some("user/*#token_bucket0"), &json!(0))]);
     assert_eq!(keys("busy").iter().filter(|key| **key == r#"["user","alex"]"#).count(), 1);
-    let found = told(&server, "live", json!({ "domain": "", "search": "B>BOB" }));
+    let found = query(&server, "live", json!({ "domain": "", "search": "B>BOB" }));
     let found = found["busy"].as_array().expect("keys").iter().map(|key| key["key"].to_string()).collect::<Vec<_>>();
     assert!(found.len() == 2 && found.iter().all(|key| key.contains("bob")), "{found:?}");
     assert!(!server.get("/metrics").1.contains("alex"), "no request value in a metric");
@@ -213,13 +213,13 @@ async fn live_keys_include_envoy_descriptors() {
         let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..Default::default() };
         envoy::should_rate_limit(channel.clone(), request).await.expect("an answer");
     }
-    let live = told(&server, "live", json!({ "domain": "d" }));
+    let live = query(&server, "live", json!({ "domain": "d" }));
     assert_eq!(
         (&live["busy"][0]["key"], &live["near"][0]["limits"][0]["allowed"]),
         (&json!(["path", "/abc"]), &json!(false))
     );
-    assert_eq!(told(&server, "policy", json!({}))["domain"]["format"], "descriptors");
-    let state = told(&server, "key", json!({ "domain": "d", "key": ["path", "/abc"] }));
+    assert_eq!(query(&server, "policy", json!({}))["domain"]["format"], "descriptors");
+    let state = query(&server, "key", json!({ "domain": "d", "key": ["path", "/abc"] }));
     assert_eq!((&state["allowed"], &state["levels"][0]["remaining"]), (&json!(false), &json!(0)));
 }
 
@@ -234,7 +234,7 @@ fn the_filter_keeps_matches_and_marks_lifted_limits() {
           site: { limits: [[1, 1, 1]] }";
     let server = setup().policy(policy).start();
     let found = |filter: &str| {
-        let answer = told(&server, "policy", json!({ "filter": filter }));
+        let answer = query(&server, "policy", json!({ "filter": filter }));
         let nodes = answer["nodes"].as_array().expect("nodes").iter();
         (answer["matches"].clone(), nodes.map(|node| node["segment"].to_string()).collect::<Vec<_>>().join(" "))
     };
@@ -242,11 +242,11 @@ fn the_filter_keeps_matches_and_marks_lifted_limits() {
     assert_eq!(found("user/INT"), (json!(1), r#""user" "internal""#.to_owned()));
     assert_eq!(found("per-u"), (json!(1), r#""user" "*""#.to_owned()));
     assert_eq!(
-        told(&server, "policy", json!({ "filter": "intern" }))["nodes"][1]["marks"],
+        query(&server, "policy", json!({ "filter": "intern" }))["nodes"][1]["marks"],
         json!(["unlimited: factor 0"])
     );
     let unlimited = |key: Value| {
-        let state = told(&server, "key", key);
+        let state = query(&server, "key", key);
         (state["unlimited"].clone(), state["levels"].as_array().expect("levels").len())
     };
     assert_eq!(unlimited(json!({ "domain": "", "key": ["user", "internal", "any"] })), (json!(true), 0));
@@ -260,7 +260,7 @@ fn a_store_outage_shows_server_cause_and_start() {
     let mut redis = Redis::start(Options::port());
     let server = setup().shared(&redis).policy(POLICY).start();
     assert_eq!(check_by_http(&server, &["user", "alex"]), 200);
-    let store = || told(&server, "live", json!({ "domain": "" }))["store"].clone();
+    let store = || query(&server, "live", json!({ "domain": "" }))["store"].clone();
     let up = store();
     assert_eq!((&up["servers"][0]["up"], &up["servers"][0]["down_for_ms"]), (&json!(true), &Value::Null), "{up}");
     let trips: Vec<u64> = serde_json::from_value(up["round_trips"]["counts"].clone()).expect("numbers");
@@ -274,18 +274,18 @@ fn a_store_outage_shows_server_cause_and_start() {
     assert_eq!(down["servers"][0]["server"], json!(named));
     assert!(down["servers"][0]["cause"].as_str().is_some_and(|cause| !cause.is_empty()), "{down}");
     assert!(down["servers"][0]["down_for_ms"].as_u64().is_some_and(|millis| millis < 600_000), "{down}");
-    let live = told(&server, "live", json!({ "domain": "" }));
+    let live = query(&server, "live", json!({ "domain": "" }));
     assert!(live["degraded"]["local"].as_u64().is_some_and(|count| count > 0), "{live}");
     redis.restart();
     eventually("it is up again", || Some(store()).filter(|store| store["servers"][0]["up"] == true));
 }
 
-/// The state of the key, then a check of it, until it is refused: what is told is what comes.
+/// The state of the key, then a check of it, until it is refused: what is shown is what comes.
 fn look_and_check(server: &Server) {
     let wanted = json!({ "domain": "", "key": ["user", "alex", "trade"] });
     for turn in 0..5 {
-        let state = told(server, "key", wanted.clone());
-        let again = told(server, "key", wanted.clone());
+        let state = query(server, "key", wanted.clone());
+        let again = query(server, "key", wanted.clone());
         let remaining = |state: &Value| -> Vec<_> {
             state["levels"].as_array().expect("levels").iter().map(|level| level["remaining"].clone()).collect()
         };
@@ -297,13 +297,13 @@ fn look_and_check(server: &Server) {
         assert_eq!(state["allowed"], turn < 4, "{state}");
         assert_eq!(check_by_http(server, &["user", "alex", "trade"]), if turn < 4 { 200 } else { 429 });
     }
-    let state = told(server, "key", wanted);
+    let state = query(server, "key", wanted);
     let level = &state["levels"][1];
     assert_eq!((&state["binding"], &level["name"], &level["allowed"]), (&json!(1), &json!("per-user"), &json!(false)));
     let wait = level["retry_after_us"].as_i64().expect("a time");
     assert!((86_300_000_000..=86_400_000_000).contains(&wait), "{wait}");
     assert_eq!(state["retry_after_us"], level["retry_after_us"]);
-    let whole = told(server, "key", json!({ "domain": "", "key": ["user", "alex"], "cost": 5 }));
+    let whole = query(server, "key", json!({ "domain": "", "key": ["user", "alex"], "cost": 5 }));
     assert_eq!((&whole["never"], &whole["allowed"]), (&json!(true), &json!(false)));
 }
 
@@ -329,7 +329,7 @@ fn previewing_a_key_in_a_cluster_matches_a_check() {
 #[test]
 fn a_simulation_runs_the_policy_or_a_draft() {
     let server = setup().policy(POLICY).start();
-    let course = told(&server, "simulate", simulation());
+    let course = query(&server, "simulate", simulation());
     let first = &course["steps"][0];
     assert_eq!((&first["allowed"], &first["refused"]), (&json!(4), &json!(6)), "{first}");
     let per_user = &course["limits"][1];
@@ -338,9 +338,9 @@ fn a_simulation_runs_the_policy_or_a_draft() {
 
     let mut draft = simulation();
     draft["draft"] = json!("[{ gcra: { burst: 99, count: 1, period: 1d } }]");
-    let course = told(&server, "simulate", draft.clone());
+    let course = query(&server, "simulate", draft.clone());
     assert_eq!((&course["limits"][0]["allowed"], &course["limits"][0]["refused"]), (&json!(19), &json!(0)));
-    assert_eq!(told(&server, "live", json!({ "domain": "" }))["checks"], json!([0, 0, 0]), "nothing of it is counted");
+    assert_eq!(query(&server, "live", json!({ "domain": "" }))["checks"], json!([0, 0, 0]), "nothing of it is counted");
 
     draft["draft"] = json!("schema:\n  user: { limts: [] }\n");
     let (status, why) = refused(&server, "simulate", draft);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    explorer::{API, PAGES, POLICY, ask, refused, setup, simulation, told},
+    explorer::{API, PAGES, POLICY, ask, query, refused, setup, simulation},
     support::http::Client,
     tokens::{caller, token},
 };
@@ -21,8 +21,8 @@ fn invalid_and_cross_origin_requests_are_rejected() {
         (json!({ "key": "a" }), 400),
         (json!([1]), 400),
     ] {
-        let (told, why) = refused(&server, "key", body.clone());
-        assert!(told == status || told == 404, "{body}: {told} {why}");
+        let (found, why) = refused(&server, "key", body.clone());
+        assert!(found == status || found == 404, "{body}: {found} {why}");
     }
     let mut client = Client::connect(&server.http).expect("it accepts connections");
     for kind in ["text/plain", "application/x-www-form-urlencoded"] {
@@ -39,7 +39,7 @@ fn invalid_and_cross_origin_requests_are_rejected() {
         );
         client = Client::connect(&server.http).expect("it accepts connections");
     }
-    assert_eq!(told(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
+    assert_eq!(query(&server, "key", json!({ "domain": "", "key": ["elsewhere"] }))["levels"], json!([]));
 }
 
 /// DNS rebinding: a name first leads a browser to somebody's page, and then here.

@@ -42,7 +42,7 @@ fn replace(path: &Path, make: impl FnOnce(&Path)) {
 
 /// What is wrong with the policy that was not put in force as the one of this number.
 fn problem(server: &Server, index: usize) -> String {
-    let line = eventually("it is logged", || server.told(NOT_VALID).get(index).cloned());
+    let line = eventually("it is logged", || server.log_lines(NOT_VALID).get(index).cloned());
     line["problem"].as_str().expect("a text").to_owned()
 }
 
@@ -84,12 +84,12 @@ async fn a_special_or_oversized_policy_file_keeps_the_old_policy() {
     let long = |path: &Path| File::create(path).expect("created").set_len(1 << 40).expect("a sparse file");
     let kinds: [fn(&Path); 3] = [fifo, endless, long];
     let irregular = "a FIFO, a socket or a device, not a regular file";
-    let told = [irregular, irregular, "with this file the policy is over 67108864 bytes"];
-    for (index, (make, told)) in kinds.into_iter().zip(told).enumerate() {
+    let expected = [irregular, irregular, "with this file the policy is over 67108864 bytes"];
+    for (index, (make, expected)) in kinds.into_iter().zip(expected).enumerate() {
         replace(&path, make);
         server.wait_for_metric(BAD, (index + 1) as f64);
         let problem = problem(&server, index);
-        assert!(problem.contains("limits.yaml") && problem.ends_with(told), "{problem}");
+        assert!(problem.contains("limits.yaml") && problem.ends_with(expected), "{problem}");
         assert_eq!(limit(&server).await, 10);
     }
     assert!(server.resident() < before + (512 << 20), "{} bytes, {before} before", server.resident());
@@ -131,12 +131,12 @@ fn a_fifo_or_an_oversized_file_fails_the_start() {
         ("WEIR_STORE__REDIS__TLS__CA", Some(shared), Some(4 << 20)),
         ("WEIR_STORE__SNAPSHOT__PATH", None, None),
     ] {
-        let refused = |told: &str| {
+        let refused = |expected: &str| {
             let mut serve = weir();
             serve.arg("serve").env("WEIR_ALLOW_ALL", (name != "WEIR_LIMITS").to_string()).env(name, path).envs(with);
             let run = finish(&mut serve);
             assert_eq!(run.code, 2, "{name}: {run:?}");
-            assert!(run.err.contains(path) && run.err.contains(told), "{name}: {told} is not told: {}", run.err);
+            assert!(run.err.contains(path) && run.err.contains(expected), "{name}: {expected} is missing: {}", run.err);
         };
         fifo(Path::new(path));
         refused("a FIFO, a socket or a device, not a regular file");

@@ -148,8 +148,8 @@ async fn health_watches_are_limited_per_connection() {
     let watch = async |channel| HealthClient::new(channel).watch(HealthCheckRequest::default()).await;
     for _ in 0..4 {
         let mut watched = watch(channel.clone()).await.expect("a watch").into_inner();
-        let told: HealthCheckResponse = watched.message().await.expect("open").expect("the status");
-        assert_eq!(told.status, 1);
+        let answer: HealthCheckResponse = watched.message().await.expect("open").expect("the status");
+        assert_eq!(answer.status, 1);
         watches.push(watched);
     }
     let refused = watch(channel.clone()).await.expect_err("too many");

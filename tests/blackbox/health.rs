@@ -28,10 +28,10 @@ async fn health_is_served_for_the_server_and_the_service() {
 #[test]
 fn the_health_command_prints_the_serving_status() {
     let mut server = Server::with_policy("");
-    let told = server.run(&["health"]);
-    assert_eq!((told.code, told.out.as_str()), (0, "SERVING\n"));
-    let told = server.run(&["health", "--service", "weir.v1.RateLimiter", "--json"]);
-    assert_eq!((told.code, told.out.as_str()), (0, "{\"status\":\"SERVING\"}\n"));
+    let output = server.run(&["health"]);
+    assert_eq!((output.code, output.out.as_str()), (0, "SERVING\n"));
+    let output = server.run(&["health", "--service", "weir.v1.RateLimiter", "--json"]);
+    assert_eq!((output.code, output.out.as_str()), (0, "{\"status\":\"SERVING\"}\n"));
     assert_eq!(server.run(&["health", "--service", "other"]).code, 2);
     server.signal(rustix::process::Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);

@@ -97,19 +97,19 @@ fn headers_of(style: Option<&str>) -> [Vec<(String, String)>; 2] {
     })
 }
 
-/// Headers as lines; numbers that depend on how long the test took are told by `N`.
+/// Headers as lines; numbers that depend on how long the test took are shown as `N`.
 fn lines(headers: &[(String, String)]) -> Vec<String> {
     let moving = |text: &str| {
         let number: f64 = text.parse().unwrap_or(0.0);
         (40.0..=100.0).contains(&number) || (540.0..=600.0).contains(&number)
     };
-    let told = |value: &str| match value.rsplit_once(";t=") {
+    let masked = |value: &str| match value.rsplit_once(";t=") {
         Some((before, seconds)) if moving(seconds) => format!("{before};t=N"),
         _ if moving(value) && value.contains('.') => "N.NNN".to_owned(),
         _ if moving(value) => "N".to_owned(),
         _ => value.to_owned(),
     };
-    headers.iter().map(|(name, value)| format!("{name}: {}", told(value))).collect()
+    headers.iter().map(|(name, value)| format!("{name}: {}", masked(value))).collect()
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn batch_results_keep_their_order_and_have_their_own_errors() {
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
     assert_eq!((answer.header("ratelimit"), answer.header("retry-after")), (None, None));
     let answer = answer.json();
-    let told: Vec<_> = answer["results"]
+    let results: Vec<_> = answer["results"]
         .as_array()
         .expect("results")
         .iter()
@@ -212,7 +212,7 @@ fn batch_results_keep_their_order_and_have_their_own_errors() {
             None => format!("{} {}", result["allowed"], result["remaining"].as_str().expect("units")),
         })
         .collect();
-    assert_eq!(told, ["true 2", "3 kee", "3 key", "true 0", "3 ", "false 0", "3 cost"]);
+    assert_eq!(results, ["true 2", "3 kee", "3 key", "true 0", "3 ", "false 0", "3 cost"]);
     assert_eq!(answer["results"][1]["error"]["message"], "unknown field `kee`; did you mean `key`?");
 }
 

@@ -1,4 +1,4 @@
-//! Requests over HTTP that are not as they should be: each is told so, and the service goes on.
+//! Requests over HTTP that are invalid: each gets an error, and the service goes on.
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -85,7 +85,7 @@ fn an_oversized_body_gets_413() {
         let answer = client(&server).ask(&format!("POST {path}"), &[JSON], &check(2_049)).expect("an answer");
         assert_eq!(problem(&answer, 413, None), "a body is at most 2048 bytes");
     }
-    // Of a length that is not told.
+    // Without a length.
     for (length, status) in [(2_000, 200), (2_049, 413)] {
         let mut chunked = client(&server);
         chunked.send("POST /v1/check", &[JSON, ("transfer-encoding", "chunked")], None, b"").expect("sent");
@@ -132,7 +132,7 @@ fn json_errors_name_the_field() {
     let server = Server::with_policy(POLICY);
     let mut client = client(&server);
     let gcra = r#"{"key":["a"],"limitSpec":{"limits":[{"gcra":{"burst":1,"count":1,"period":"1s"}},{"#;
-    for (path, body, field, told) in [
+    for (path, body, field, expected) in [
         ("/v1/check", "", "", "the JSON cannot be read: EOF"),
         ("/v1/check", "{", "", "the JSON cannot be read: EOF"),
         ("/v1/check", r#"{"key": ["a"]} {}"#, "", "the JSON cannot be read: trailing characters"),
@@ -183,7 +183,7 @@ fn json_errors_name_the_field() {
     ] {
         let answer = client.ask(&format!("POST {path}"), &[JSON], body.as_bytes()).expect("an answer");
         let detail = problem(&answer, 400, Some(field));
-        assert!(detail.contains(told), "{detail} for {body}");
+        assert!(detail.contains(expected), "{detail} for {body}");
         assert_eq!(answer.json()["error"]["code"], 3);
     }
     let answer = client.post("/v1/check", &json!({ "key": ["user", "alex"] }));

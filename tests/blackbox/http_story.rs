@@ -1,4 +1,4 @@
-//! One story, told over gRPC and as JSON: the same answers.
+//! One trace over gRPC and as JSON: the same answers.
 
 use weir_core::domain::time::DAY;
 

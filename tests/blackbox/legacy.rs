@@ -14,11 +14,11 @@ fn explained(limits: &str) -> Run {
 
 #[test]
 fn policies_accept_legacy_buckets() {
-    let told = explained(
+    let output = explained(
         "      - { max: 10, duration: 10000 }\n      - { size: 60, dripRate: 250, dripSize: 2 }\n      - max: 300\n        \
          duration: 3600000\n        minInterval: 1500\n        name: posts\n      - { min_interval: 250, shadow: true }\n",
     );
-    assert_eq!((told.code, told.err.as_str()), (0, ""));
+    assert_eq!((output.code, output.err.as_str()), (0, ""));
     for line in [
         "note#leaky_bucket0: leaky_bucket { size: 10 }; counted as `pleaky_bucket1000000#0`",
         "note#leaky_bucket1: leaky_bucket { size: 60, drip_size: 2, drip_rate: 250ms }; counted as",
@@ -26,18 +26,18 @@ fn policies_accept_legacy_buckets() {
         "note#leaky_bucket3: leaky_bucket { size: 1, drip_rate: 250ms }, shadow; counted as",
         "posts-interval: gcra { burst: 0, count: 1, period: 1500ms }; counted as `pgcra=posts-interval`",
     ] {
-        assert!(told.out.contains(line), "{line}\n{}", told.out);
+        assert!(output.out.contains(line), "{line}\n{}", output.out);
     }
 }
 
 #[test]
 fn errors_in_legacy_buckets_have_file_line_and_column() {
-    let told = explained("      - max: 10\n        duration: 10s\n");
-    assert_eq!(told.code, 2);
+    let output = explained("      - max: 10\n        duration: 10s\n");
+    assert_eq!(output.code, 2);
     assert!(
-        told.err.contains("limits.yaml:5:19: duration is a number of milliseconds here, not `10s`"),
+        output.err.contains("limits.yaml:5:19: duration is a number of milliseconds here, not `10s`"),
         "{}",
-        told.err
+        output.err
     );
 }
 
@@ -47,16 +47,16 @@ fn traces_accept_legacy_buckets() {
     let bucket = || json!({ "max": 3, "duration": 3000, "minInterval": 0.5, "depth": 1 });
     let trace = [ask(0, bucket()), ask(499, bucket()), ask(500, bucket()), ask(9, json!({ "max": 3 }))];
     let trace: String = trace.iter().map(|line| format!("{line}\n")).collect();
-    let told = run_with(&["simulate"], &trace);
-    assert_eq!((told.code, told.err.as_str()), (0, ""));
-    let told: Vec<Value> = told.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let told = |line: usize| {
-        let levels = told[line]["levels"].as_array().cloned().unwrap_or_default();
+    let output = run_with(&["simulate"], &trace);
+    assert_eq!((output.code, output.err.as_str()), (0, ""));
+    let output: Vec<Value> = output.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let output = |line: usize| {
+        let levels = output[line]["levels"].as_array().cloned().unwrap_or_default();
         let allowed = levels.iter().map(|level| level["allowed"].as_bool());
-        (allowed.flatten().collect::<Vec<_>>(), told[line]["retry_after_us"].clone(), told[line]["field"].clone())
+        (allowed.flatten().collect::<Vec<_>>(), output[line]["retry_after_us"].clone(), output[line]["field"].clone())
     };
-    assert_eq!(told(0), (vec![true, true], Value::Null, Value::Null));
-    assert_eq!(told(1), (vec![true, false], json!(1), Value::Null));
-    assert_eq!(told(2), (vec![true, true], Value::Null, Value::Null));
-    assert_eq!(told(3), (vec![], Value::Null, json!("limits[0].duration")));
+    assert_eq!(output(0), (vec![true, true], Value::Null, Value::Null));
+    assert_eq!(output(1), (vec![true, false], json!(1), Value::Null));
+    assert_eq!(output(2), (vec![true, true], Value::Null, Value::Null));
+    assert_eq!(output(3), (vec![], Value::Null, json!("limits[0].duration")));
 }

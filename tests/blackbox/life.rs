@@ -72,7 +72,7 @@ async fn open_streams_end_with_unavailable_and_the_exit_code_is_0() {
         drop(answers);
         assert_eq!(server.wait_for_end(), 0);
         server.wait_for_log("stopped");
-        assert!(server.told(CUT).is_empty(), "nothing had to be cut");
+        assert!(server.log_lines(CUT).is_empty(), "nothing had to be cut");
     }
 }
 
@@ -154,7 +154,7 @@ fn connections_without_requests_do_not_delay_shutdown() {
     server.wait_for_metric("weir_connections{listener=\"grpc\"}", 2.0);
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_end(), 0);
-    assert!(server.told(CUT).is_empty());
+    assert!(server.log_lines(CUT).is_empty());
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn the_first_call_of_a_delayed_connection_is_served_during_shutdown() {
     assert!(held_up.answer::<weir::proto::CheckResponse>().expect("an answer").allowed);
     drop(held_up);
     assert_eq!(server.wait_for_end(), 0);
-    assert!(server.told(CUT).is_empty());
+    assert!(server.log_lines(CUT).is_empty());
 }
 
 #[test]
@@ -219,5 +219,5 @@ async fn health_and_reflection_streams_end_at_shutdown() {
     assert_eq!(reflection.message().await.expect_err("the end").code(), Code::Unavailable);
     drop((health, client, watch, reflection));
     assert_eq!(server.wait_for_end(), 0);
-    assert!(server.told(CUT).is_empty());
+    assert!(server.log_lines(CUT).is_empty());
 }

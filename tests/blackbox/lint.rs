@@ -35,9 +35,9 @@ fn lint_accepts_a_valid_policy() {
     assert_eq!(all.code, 0);
     assert!(all.out.contains("valid; domains: 1, limits: 2"), "{}", all.out);
     assert!(all.out.contains("skipped: ") && all.out.contains("x.txt"), "{}", all.out);
-    let told = json_of(&run(&["limits", "lint", &path(&dir, "a.yaml"), "--json"]));
+    let report = json_of(&run(&["limits", "lint", &path(&dir, "a.yaml"), "--json"]));
     assert_eq!(
-        told,
+        report,
         json!({ "valid": true, "domains": 1, "limits": 2, "warnings": [], "skipped": [], "forgotten": null, "moved": null })
     );
 }
@@ -51,12 +51,12 @@ fn lint_reports_errors_with_line_and_column() {
     let first = format!("{file}:2:8: unknown key `limts`; did you mean `limits`?");
     let second = format!("{file}:3:20: count is 1 to 2^32, not 0");
     assert_eq!(text.err.lines().collect::<Vec<_>>(), [first, second]);
-    let told = run(&["limits", "lint", &file, "--json"]);
-    assert_eq!(told.code, 2);
-    let told = json_of(&told);
-    assert_eq!(told["valid"], false);
+    let report = run(&["limits", "lint", &file, "--json"]);
+    assert_eq!(report.code, 2);
+    let report = json_of(&report);
+    assert_eq!(report["valid"], false);
     assert_eq!(
-        told["errors"][1],
+        report["errors"][1],
         json!({ "file": file, "line": 3, "column": 20, "field": "limits.count", "message": "count is 1 to 2^32, not 0" })
     );
 }
@@ -74,8 +74,8 @@ fn surprising_settings_are_warnings() {
         assert_eq!(lenient.code, 0);
         assert!(lenient.out.contains("warning: ") && lenient.out.contains(warning), "{}", lenient.out);
         assert_eq!(run(&["limits", "lint", &path(&dir, name), "--strict"]).code, 1);
-        let told = json_of(&run(&["limits", "lint", &path(&dir, name), "--json"]));
-        assert!(told["warnings"][0].as_str().expect("a warning").contains(warning), "{told}");
+        let report = json_of(&run(&["limits", "lint", &path(&dir, name), "--json"]));
+        assert!(report["warnings"][0].as_str().expect("a warning").contains(warning), "{report}");
     }
 }
 
@@ -133,12 +133,12 @@ fn a_limit_that_never_refuses_is_a_warning() {
         ),
     ] {
         let dir = files(&[("limits.yaml", &policy)]);
-        let told = json_of(&run(&["limits", "lint", &path(&dir, "limits.yaml"), "--json"]));
-        let told: Vec<String> = serde_json::from_value(told["warnings"].clone()).expect("a list");
-        let never: Vec<_> = told.iter().filter(|told| told.contains("never refuses")).collect();
+        let report = json_of(&run(&["limits", "lint", &path(&dir, "limits.yaml"), "--json"]));
+        let report: Vec<String> = serde_json::from_value(report["warnings"].clone()).expect("a list");
+        let never: Vec<_> = report.iter().filter(|line| line.contains("never refuses")).collect();
         match warning {
-            Some(warning) => assert!(never.len() == 1 && never[0].contains(warning), "{policy}: {told:?}"),
-            None => assert!(never.is_empty(), "{policy}: {told:?}"),
+            Some(warning) => assert!(never.len() == 1 && never[0].contains(warning), "{policy}: {report:?}"),
+            None => assert!(never.is_empty(), "{policy}: {report:?}"),
         }
     }
 }
@@ -150,13 +150,13 @@ fn forgotten(new: &str) -> Vec<String> {
     let args = ["limits", "lint", &new, "--against", &old];
     let text = run(&args);
     assert_eq!(text.code, 0, "{text:?}");
-    let told = json_of(&run(&[&args[..], &["--json"]].concat()));
-    let told: Vec<String> = serde_json::from_value(told["forgotten"].clone()).expect("a list");
+    let report = json_of(&run(&[&args[..], &["--json"]].concat()));
+    let report: Vec<String> = serde_json::from_value(report["forgotten"].clone()).expect("a list");
     let lines: Vec<_> = text.out.lines().filter_map(|line| line.strip_prefix("forgets: ")).collect();
-    assert_eq!(lines, told);
-    assert_eq!(told.is_empty(), text.out.contains("forgets nothing"));
-    assert_eq!(run(&[&args[..], &["--strict"]].concat()).code, i32::from(!told.is_empty()));
-    told
+    assert_eq!(lines, report);
+    assert_eq!(report.is_empty(), text.out.contains("forgets nothing"));
+    assert_eq!(run(&[&args[..], &["--strict"]].concat()).code, i32::from(!report.is_empty()));
+    report
 }
 
 #[test]
@@ -178,14 +178,14 @@ fn lint_against_reports_forgotten_counts() {
         (gone.to_owned(), "hourly", "no limit at `a` goes on with its count"),
         (OLD.replace("gcra: { burst: 9,", "token_bucket: { capacity: 9,"), "a#gcra0", "no limit at `a` goes on"),
     ] {
-        let told = forgotten(&new);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with(&format!("default domain: `{limit}`: {why}")), "{told:?}");
+        let report = forgotten(&new);
+        assert_eq!(report.len(), 1, "{report:?}");
+        assert!(report[0].starts_with(&format!("default domain: `{limit}`: {why}")), "{report:?}");
     }
-    let told = forgotten(&OLD.replace("  a:", "  b:"));
-    assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("`a` is gone")), "{told:?}");
-    let told = forgotten(&format!("domain: api\n{OLD}"));
-    assert!(told.len() == 2 && told.iter().all(|line| line.ends_with("its domain was removed")), "{told:?}");
+    let report = forgotten(&OLD.replace("  a:", "  b:"));
+    assert!(report.len() == 2 && report.iter().all(|line| line.ends_with("`a` is gone")), "{report:?}");
+    let report = forgotten(&format!("domain: api\n{OLD}"));
+    assert!(report.len() == 2 && report.iter().all(|line| line.ends_with("its domain was removed")), "{report:?}");
 }
 
 /// What becomes of the counts of limits at `a` when others take their place: moved, forgotten.
@@ -193,12 +193,12 @@ fn changes(old: &str, new: &str) -> [Vec<String>; 2] {
     let node = |limits: &str| format!("schema: {{ a: {{ limits: [{limits}] }} }}");
     let dir = files(&[("old.yaml", &node(old)), ("new.yaml", &node(new))]);
     let args = ["limits", "lint", &path(&dir, "new.yaml"), "--against", &path(&dir, "old.yaml")];
-    let (text, told) = (run(&args), json_of(&run(&[&args[..], &["--json"]].concat())));
+    let (text, report) = (run(&args), json_of(&run(&[&args[..], &["--json"]].concat())));
     ["moved", "forgotten"].map(|kind| {
-        let told: Vec<String> = serde_json::from_value(told[kind].clone()).expect("a list");
+        let report: Vec<String> = serde_json::from_value(report[kind].clone()).expect("a list");
         let prefix = if kind == "moved" { "moves: " } else { "forgets: " };
-        assert!(text.out.lines().filter_map(|line| line.strip_prefix(prefix)).eq(&told), "{}", text.out);
-        told.iter().map(|line| line.replace("default domain: ", "")).collect()
+        assert!(text.out.lines().filter_map(|line| line.strip_prefix(prefix)).eq(&report), "{}", text.out);
+        report.iter().map(|line| line.replace("default domain: ", "")).collect()
     })
 }
 
@@ -239,9 +239,9 @@ fn unnamed_limits_of_the_same_kind_are_a_warning() {
         "two.yaml",
         "schema: { a: { limits: [[1, 1, 1], [9, 9, 60], { fixed_window: { count: 9, period: 60s } }] } }",
     )]);
-    let told = run(&["limits", "lint", &path(&dir, "two.yaml")]);
+    let report = run(&["limits", "lint", &path(&dir, "two.yaml")]);
     let warning = "warning: default domain: `a#gcra0` and `a#gcra1` have no names, so their counts may change hands";
-    assert!(told.code == 0 && told.out.contains(warning), "{told:?}");
+    assert!(report.code == 0 && report.out.contains(warning), "{report:?}");
 }
 
 #[test]
@@ -252,14 +252,14 @@ fn a_changed_anchor_forgets_counts_below_the_lower_anchor() {
         )
     };
     let dir = files(&[("one.yaml", &deep(1)), ("two.yaml", &deep(2)), ("three.yaml", &deep(3))]);
-    let told = |new: &str| {
+    let report = |new: &str| {
         json_of(&run(&["limits", "lint", &path(&dir, new), "--against", &path(&dir, "two.yaml"), "--json"]))["forgotten"].clone()
     };
     assert_eq!(
-        told("one.yaml"),
+        report("one.yaml"),
         json!(["default domain: `a/b#gcra0`: anchor goes from 2 to 1, so its count is kept elsewhere"])
     );
-    assert_eq!(told("three.yaml"), json!([]), "neither path is longer than two segments");
+    assert_eq!(report("three.yaml"), json!([]), "neither path is longer than two segments");
 }
 
 const NESTED: &str = "domain: api\nschema:\n  user:\n    children:\n      '*':\n        limits: [[15, 30, 60]]\n        \
@@ -272,7 +272,7 @@ fn explain_prints_which_limits_apply_and_why() {
     let file = path(&dir, "limits.yaml");
     let text = run(&["limits", "explain", &file, "user", "alex", "trade", "buy", "--domain", "api"]);
     assert_eq!(text.code, 0);
-    for told in [
+    for expected in [
         "domain `api`: a refusal charges nothing (all_or_nothing); anchor 2",
         "user: found by its name",
         "user / alex: found by `*`",
@@ -280,19 +280,19 @@ fn explain_prints_which_limits_apply_and_why() {
         "daily: fixed_window { count: 5, period: 1d }, shadow",
         "user / alex / trade / buy: no node for `buy`; the walk ends here",
     ] {
-        assert!(text.out.contains(told), "{told} is not in\n{}", text.out);
+        assert!(text.out.contains(expected), "{expected} is not in\n{}", text.out);
     }
-    let told = json_of(&run(&["limits", "explain", &file, "user", "alex", "trade", "--domain", "api", "--json"]));
+    let report = json_of(&run(&["limits", "explain", &file, "user", "alex", "trade", "--domain", "api", "--json"]));
     assert_eq!(
-        (&told["domain"], &told["charge"], &told["anchor"]),
+        (&report["domain"], &report["charge"], &report["anchor"]),
         (&json!("api"), &json!("all_or_nothing"), &json!(2))
     );
     let steps: Vec<_> =
-        told["steps"].as_array().expect("steps").iter().map(|step| (&step["segment"], &step["found"])).collect();
+        report["steps"].as_array().expect("steps").iter().map(|step| (&step["segment"], &step["found"])).collect();
     let exact = json!("exact");
     assert_eq!(steps, [(&json!("user"), &exact), (&json!("alex"), &json!("any")), (&json!("trade"), &exact)]);
-    assert_eq!(told["steps"][1]["limits"][0]["name"], "user/*#gcra0");
-    assert_eq!(told["steps"][2]["limits"][0]["shadow"], true);
+    assert_eq!(report["steps"][1]["limits"][0]["name"], "user/*#gcra0");
+    assert_eq!(report["steps"][2]["limits"][0]["shadow"], true);
 }
 
 #[test]

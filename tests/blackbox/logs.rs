@@ -40,9 +40,9 @@ fn fields(mut line: Value) -> Value {
 fn a_start_and_a_reload_log_what_is_in_force() {
     let server = Server::with_policy(POLICY);
     let path = server.dir.path().join("limits.yaml").to_str().expect("a path").to_owned();
-    let started = fields(server.told("starting").remove(0));
+    let started = fields(server.log_lines("starting").remove(0));
     assert_eq!(started, json!({ "version": env!("CARGO_PKG_VERSION"), "limits": path }));
-    let mut loaded = fields(server.told("policy loaded").remove(0));
+    let mut loaded = fields(server.log_lines("policy loaded").remove(0));
     let hash = loaded["hash"].take();
     assert_eq!(loaded, json!({ "path": path, "hash": null, "domains": 1, "limits": 2 }));
     assert!(hash.as_str().is_some_and(|hash| hash.len() == 16), "{hash}");
@@ -79,7 +79,7 @@ async fn every_reset_is_audited() {
     for headers in [&from_script[..], &from_page] {
         assert_eq!(http.ask("POST /v1/reset", headers, body.as_bytes()).expect("it answers").status, 200);
     }
-    let lines = eventually("three lines", || Some(server.told("reset")).filter(|lines| lines.len() >= 3));
+    let lines = eventually("three lines", || Some(server.log_lines("reset")).filter(|lines| lines.len() >= 3));
     assert!(lines.iter().all(|line| line["level"] == "INFO" && line["target"] == "weir::audit"), "{lines:?}");
     let lines = lines.into_iter().map(|line| {
         let mut line = fields(line);
@@ -98,8 +98,8 @@ fn the_default_domain_is_default_in_the_log() {
     let server = setup.env("WEIR_LOG__LEVEL", "weir::access=debug,info").start();
     assert_eq!(server.run(&["check", "user"]).code, 0);
     assert_eq!(server.run(&["reset", "user"]).code, 0);
-    let answered = eventually("two calls", || Some(server.told("answered")).filter(|lines| lines.len() == 2));
-    for line in answered.iter().chain(&server.told("reset")) {
+    let answered = eventually("two calls", || Some(server.log_lines("answered")).filter(|lines| lines.len() == 2));
+    for line in answered.iter().chain(&server.log_lines("reset")) {
         assert_eq!(line["domain"], "default", "{line}");
     }
 }
@@ -112,9 +112,9 @@ async fn an_outage_logs_its_effect_and_its_end() {
     let mut client = server.client().await;
     assert!(!client.check(peek(&["a"])).await.expect("an answer").into_inner().degraded);
     redis.pause();
-    let began = eventually_async("the outage is told", async || {
+    let began = eventually_async("the outage is logged", async || {
         assert!(client.check(check(&["a"])).await.expect("an answer").into_inner().degraded);
-        server.told("store outage: deciding locally, each replica by its own counts").pop()
+        server.log_lines("store outage: deciding locally, each replica by its own counts").pop()
     });
     let began = fields(began.await);
     assert_eq!(began, json!({ "on_store_failure": "local" }));

@@ -128,7 +128,7 @@ fn limits_above_max_limit_series_count_as_other() {
     }
     assert!(!text.contains("limit=\"b\"") && !text.contains("limit=\"c\""), "{text}");
     let warning = "metrics.max_limit_series reached: further domains and limits count as `other`";
-    assert_eq!(server.told(warning)[0]["others"], 2);
+    assert_eq!(server.log_lines(warning)[0]["others"], 2);
     server.replace_policy(&policy(&fixed("a")));
     server.wait_for_metric("weir_limits_without_series", 0.0);
 }

@@ -68,11 +68,11 @@ fn of_one_that_shares() -> Vec<String> {
 fn the_documented_metrics_match_the_exported_ones() {
     let live: BTreeSet<_> = of_one_that_is_alone().into_iter().chain(of_one_that_shares()).collect();
     let tables: Vec<_> = PAGES.iter().flat_map(|page| in_tables_of(page)).collect();
-    let mut told = BTreeSet::new();
-    let twice: Vec<_> = tables.iter().filter(|name| !told.insert((*name).clone())).collect();
+    let mut documented = BTreeSet::new();
+    let twice: Vec<_> = tables.iter().filter(|name| !documented.insert((*name).clone())).collect();
     assert!(twice.is_empty(), "these stand twice in {PAGES:?}: {twice:?}");
-    let missing: Vec<_> = live.difference(&told).collect();
+    let missing: Vec<_> = live.difference(&documented).collect();
     assert!(missing.is_empty(), "these are in no table of {PAGES:?}: {missing:?}");
-    let gone: Vec<_> = told.difference(&live).collect();
-    assert!(gone.is_empty(), "these are told in {PAGES:?}, but no service shows them: {gone:?}");
+    let gone: Vec<_> = documented.difference(&live).collect();
+    assert!(gone.is_empty(), "these are documented in {PAGES:?}, but no service shows them: {gone:?}");
 }

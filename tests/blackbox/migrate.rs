@@ -19,12 +19,12 @@ struct Case {
     variables: &'static str,
     /// The settings that are not the defaults; the ports are said only where they are others than there.
     settings: Value,
-    /// Who is to be told of by hand, as missing, and as not needed.
-    told: [&'static [&'static str]; 3],
+    /// The variables reported as manual steps, as missing, and as not needed.
+    reported: [&'static [&'static str]; 3],
 }
 
-fn case(variables: &'static str, settings: Value, told: [&'static [&'static str]; 3]) -> Case {
-    Case { variables, settings, told }
+fn case(variables: &'static str, settings: Value, reported: [&'static [&'static str]; 3]) -> Case {
+    Case { variables, settings, reported }
 }
 
 fn cases() -> Vec<Case> {
@@ -199,18 +199,22 @@ fn migrated_settings_load_and_mean_the_same() {
     let files = certificates();
     let dir = files.path().to_str().expect("a path");
     let mut remarks = String::new();
-    for Case { variables, settings, told } in cases() {
+    for Case { variables, settings, reported } in cases() {
         let migrated = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], &variables.replace("CERTS", dir));
         assert_eq!(migrated.code, 0, "{variables}: {}", migrated.err);
         let (out, err) = (&migrated.out, &migrated.err);
         assert!(!out.contains(PASSWORD) && !err.contains(PASSWORD), "{out}\n{err}");
 
-        let told = told.map(|names| {
+        let reported = reported.map(|names| {
             let mut names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
             names.sort();
             names
         });
-        assert_eq!((chapters(out, "# "), chapters(err, "")), (told.clone(), told), "{variables}:\n{out}\n{err}");
+        assert_eq!(
+            (chapters(out, "# "), chapters(err, "")),
+            (reported.clone(), reported),
+            "{variables}:\n{out}\n{err}"
+        );
 
         let setup = Setup::new();
         let file = setup.path("weir.yaml");
@@ -290,7 +294,7 @@ spec:
 
 #[test]
 fn errors_name_the_variable_and_hide_its_value() {
-    for (variables, told) in [
+    for (variables, expected) in [
         ("PORT=geheim", "PORT is not a port"),
         ("SHADOW_MODE=geheim", "SHADOW_MODE is neither true nor false"),
         ("REDIS_TYPE=geheim", "REDIS_TYPE is none of"),
@@ -309,7 +313,7 @@ fn errors_name_the_variable_and_hide_its_value() {
     ] {
         let run = run_with(&["migrate", "envoy-ratelimit", "--env-file", "-"], variables);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{variables}");
-        assert!(run.err.contains(told) && !run.err.contains(PASSWORD), "{variables}: {}", run.err);
+        assert!(run.err.contains(expected) && !run.err.contains(PASSWORD), "{variables}: {}", run.err);
     }
     let run = finish(weir().args(["migrate", "envoy-ratelimit", "--env-file", "/nowhere"]));
     assert_eq!(run.code, 2);

@@ -1,4 +1,4 @@
-//! Policies at start: what is wrong is told with its place, and nothing is served.
+//! Policies at start: what is wrong is reported with its position, and nothing is served.
 
 use std::fs;
 
@@ -74,11 +74,11 @@ fn an_invalid_policy_fails_the_start_with_its_location() {
     ];
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("limits.yaml");
-    for (yaml, told) in cases {
+    for (yaml, expected) in cases {
         fs::write(&path, yaml).expect("written");
         let run = refused(path.to_str().expect("a path"));
         assert_eq!(run.code, 2, "{yaml}: {run:?}");
-        assert!(run.err.contains(told), "{told} is not told for\n{yaml}\n{}", run.err);
+        assert!(run.err.contains(expected), "{expected} is missing for\n{yaml}\n{}", run.err);
     }
 }
 
@@ -89,8 +89,8 @@ fn all_policy_errors_are_reported_at_once() {
     fs::write(dir.path().join("b.yaml"), "domain: b\nschema: 7\n").expect("written");
     let run = refused(dir.path().to_str().expect("a path"));
     assert_eq!(run.code, 2);
-    for told in ["a.yaml:1:1", "a.yaml:2:16", "b.yaml:2:9"] {
-        assert!(run.err.contains(told), "{told} is not told in {}", run.err);
+    for expected in ["a.yaml:1:1", "a.yaml:2:16", "b.yaml:2:9"] {
+        assert!(run.err.contains(expected), "{expected} is missing in {}", run.err);
     }
 }
 
@@ -131,7 +131,7 @@ async fn only_yaml_files_of_a_policy_directory_are_loaded() {
         fs::write(policies.join(name), text).expect("written");
     }
     let server = setup.limits(policies).start();
-    let skipped = server.told("not a policy file: skipped");
+    let skipped = server.log_lines("not a policy file: skipped");
     assert_eq!(skipped.len(), 1);
     assert!(skipped[0]["path"].as_str().expect("a path").ends_with("notes.txt"));
     let mut client = server.client().await;
@@ -177,7 +177,7 @@ fn a_policy_of_a_hundred_thousand_nodes_is_served() {
     let took = since.elapsed();
     println!("a policy of 100,000 nodes is served after {took:?}");
     assert!(took.as_secs() < 10, "{took:?}");
-    let loaded = eventually("the policy is told", || server.told("policy loaded").pop());
+    let loaded = eventually("the policy is logged", || server.log_lines("policy loaded").pop());
     assert_eq!(loaded["limits"], 50_000);
     let checked = server.run(&["check", "user", "u49999", "trade", "--json"]);
     assert!(checked.out.contains("user/u49999#gcra0"), "{checked:?}");

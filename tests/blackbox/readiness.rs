@@ -32,8 +32,8 @@ async fn wait_for_health(server: &Server, status: ServingStatus) {
     for service in ["", "weir.v1.RateLimiter"] {
         eventually_async("health", async || {
             let request = HealthCheckRequest { service: service.to_owned() };
-            let told = health.check(request).await.expect("an answer").into_inner().status();
-            (told == status).then_some(())
+            let found = health.check(request).await.expect("an answer").into_inner().status();
+            (found == status).then_some(())
         })
         .await;
     }

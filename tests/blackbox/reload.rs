@@ -131,12 +131,12 @@ async fn an_invalid_policy_keeps_the_previous_one_and_is_counted() {
         server.wait_for_metric(BAD, (index + 1) as f64);
         assert_eq!(short(&look(&server).await), (true, 10, 6), "{yaml}");
     }
-    let told = eventually("all of them are logged", || {
-        let told = server.told("the policy on disk is not valid; the previous one stays in force");
-        (told.len() >= bad.len()).then_some(told)
+    let lines = eventually("all of them are logged", || {
+        let lines = server.log_lines("the policy on disk is not valid; the previous one stays in force");
+        (lines.len() >= bad.len()).then_some(lines)
     });
-    assert_eq!(told.len(), bad.len());
-    assert!(told[1]["problem"].as_str().expect("what").contains("limits.yaml:1:1: unknown key `shcema`"));
+    assert_eq!(lines.len(), bad.len());
+    assert!(lines[1]["problem"].as_str().expect("what").contains("limits.yaml:1:1: unknown key `shcema`"));
     assert_eq!((server.metric(GOOD), server.metric(SUCCESSFUL)), (0.0, 0.0));
 
     fs::remove_file(server.dir.path().join("limits.yaml")).expect("removed");

@@ -26,7 +26,7 @@ fn api<S: ToString>(key: &[S]) -> CheckRequest {
 
 /// The line of the log for the next request.
 fn line(server: &Server, count: usize) -> Value {
-    eventually(&format!("{count} lines"), || server.told("answered").into_iter().nth(count - 1))
+    eventually(&format!("{count} lines"), || server.log_lines("answered").into_iter().nth(count - 1))
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn debug_access_logs_have_every_request_and_no_keys() {
     }
     assert!(first["duration_us"].is_u64(), "{first}");
 
-    // An id that is none is not used: one is made, and the caller of what fails is told it.
+    // An id that is none is not used: one is made, and a call that fails returns it.
     let status = client.check(with_id(api(&[""; 1]), "two words")).await.expect_err("no key");
     let second = line(&server, 2);
     assert_eq!((&second["status"], &second["outcome"]), (&json!("INVALID_ARGUMENT"), &json!("error")), "{second}");
@@ -76,16 +76,16 @@ async fn only_failed_responses_carry_the_request_id() {
     let mut client = server.client().await;
     let answer = client.check(with_id(api(&["a"]), "id-1")).await.expect("an answer");
     assert_eq!(answer.metadata().get("x-request-id"), None);
-    let told = |status: &tonic::Status| {
+    let returned_id = |status: &tonic::Status| {
         status.metadata().get("x-request-id").map(|id| id.to_str().expect("a text").to_owned())
     };
     let failed = client.check(with_id(check(&["a"]), "id-2")).await.expect_err("there is no such domain");
-    assert_eq!((failed.code(), told(&failed).as_deref()), (Code::NotFound, Some("id-2")));
+    assert_eq!((failed.code(), returned_id(&failed).as_deref()), (Code::NotFound, Some("id-2")));
     let failed = client.check(check(&["a"])).await.expect_err("there is no such domain");
-    assert_eq!(told(&failed), None, "no line of the log is about it, so there is nothing to find");
+    assert_eq!(returned_id(&failed), None, "no line of the log is about it, so there is nothing to find");
     let stream = with_id(futures_util::stream::iter([api(&["x".repeat(2 << 20)])]), "id-3");
     let failed = client.check_stream(stream).await.expect("a stream").into_inner().message().await;
-    assert_eq!(told(&failed.expect_err("it is too long")).as_deref(), Some("id-3"));
+    assert_eq!(returned_id(&failed.expect_err("it is too long")).as_deref(), Some("id-3"));
 
     let mut client = http::Client::connect(&server.http).expect("it accepts connections");
     for (request, body, status, id) in [
@@ -113,8 +113,8 @@ async fn store_failures_are_logged_with_the_request_id() {
     assert_eq!(failed.code(), Code::Unavailable);
     assert_eq!(failed.metadata().get("x-request-id").map(|id| id.as_bytes()), Some(&b"id-2"[..]));
     let warning = "the shared store did not answer a request; such warnings come once a second at most";
-    let told = server.wait_for_log(warning);
-    assert_eq!((&told["request_id"], &told["trace_id"]), (&json!("id-2"), &json!(TRACE)), "{told}");
+    let line = server.wait_for_log(warning);
+    assert_eq!((&line["request_id"], &line["trace_id"]), (&json!("id-2"), &json!(TRACE)), "{line}");
 }
 
 #[tokio::test]

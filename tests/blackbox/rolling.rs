@@ -35,9 +35,9 @@ const OTHER: [&str; 3] = ["user", "alex", "other"];
 const PASSED: &str = "weir_checks_total{domain=\"default\",transport=\"grpc\",outcome=\"allowed\"}";
 
 /// The addresses and the policy of services, which outlive each of them.
-struct Place(TempDir);
+struct ReplicaDir(TempDir);
 
-impl Place {
+impl ReplicaDir {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a directory"))
     }
@@ -70,8 +70,8 @@ struct Caller {
 }
 
 impl Caller {
-    fn of(place: &Place, services: usize, turn: usize) -> Self {
-        let address = |number| Endpoint::from_shared(place.address(number)).expect("an address");
+    fn of(dir: &ReplicaDir, services: usize, turn: usize) -> Self {
+        let address = |number| Endpoint::from_shared(dir.address(number)).expect("an address");
         let services = (0..services).map(|number| RateLimiterClient::new(address(number).connect_lazy())).collect();
         Self { services, turn }
     }
@@ -141,18 +141,18 @@ struct Seen {
 
 /// Stops each of these services while callers ask them, starts it again, and looks at what was counted. It blocks between,
 /// so callers need threads of their own.
-async fn replace_each(place: &Place, setup: impl Fn(usize) -> Setup, services: usize, rounds: usize) {
+async fn replace_each(dir: &ReplicaDir, setup: impl Fn(usize) -> Setup, services: usize, rounds: usize) {
     let mut running: Vec<_> = (0..services).map(|number| setup(number).start()).collect();
     let seen = Arc::<Seen>::default();
     let mut callers = JoinSet::new();
     for turn in 0..CALLERS {
-        callers.spawn(Caller::of(place, services, turn).go_on(Arc::clone(&seen)));
+        callers.spawn(Caller::of(dir, services, turn).go_on(Arc::clone(&seen)));
     }
     for number in (0..services).cycle().take(rounds * services) {
         is_asked(&running[number]);
         running[number].signal(Signal::TERM);
         assert_eq!(running[number].wait_for_end(), 0);
-        assert!(running[number].told("shutdown timeout: unfinished calls were closed").is_empty());
+        assert!(running[number].log_lines("shutdown timeout: unfinished calls were closed").is_empty());
         let before = seen.others.load(Relaxed);
         if services > 1 {
             eventually("others answer", || (seen.others.load(Relaxed) >= before + MEANWHILE).then_some(()));
@@ -166,7 +166,7 @@ async fn replace_each(place: &Place, setup: impl Fn(usize) -> Setup, services: u
     let others = seen.others.load(Relaxed);
     println!("{others} other things, {TRADES} trades, {} refused", seen.refused.load(Relaxed));
     assert_eq!(seen.trades.load(Relaxed), TRADES);
-    let answer = Caller::of(place, services, 0).answer(&peek(&TRADE)).await;
+    let answer = Caller::of(dir, services, 0).answer(&peek(&TRADE)).await;
     let left: Vec<_> = answer.levels.iter().map(|level| level.remaining).collect();
     assert_eq!(left, [ALL - TRADES - others, 0]);
 }
@@ -178,16 +178,16 @@ fn is_asked(service: &Server) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_on_redis_loses_no_calls_or_counts() {
-    let (redis, place) = (Redis::start(Options::socket()), Place::new());
-    replace_each(&place, |number| place.setup(number).shared(&redis), 3, 1).await;
+    let (redis, dir) = (Redis::start(Options::socket()), ReplicaDir::new());
+    replace_each(&dir, |number| dir.setup(number).shared(&redis), 3, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarting_with_a_snapshot_loses_no_counts() {
-    let place = Place::new();
+    let dir = ReplicaDir::new();
     let setup = |number| {
-        let setup = place.setup(number).env("WEIR_STORE__SNAPSHOT__PATH", &place.path("weir.snapshot"));
+        let setup = dir.setup(number).env("WEIR_STORE__SNAPSHOT__PATH", &dir.path("weir.snapshot"));
         setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1d")
     };
-    replace_each(&place, setup, 1, 3).await;
+    replace_each(&dir, setup, 1, 3).await;
 }

@@ -22,7 +22,7 @@ fn refused(file: Option<&str>, variables: &[(&str, &str)]) -> Run {
 
 #[test]
 fn unknown_settings_are_rejected_with_a_suggestion() {
-    for (file, variables, told) in [
+    for (file, variables, expected) in [
         (
             None,
             &[("WEIR_GRPC__LISTN", "127.0.0.1:0")][..],
@@ -48,13 +48,13 @@ fn unknown_settings_are_rejected_with_a_suggestion() {
     ] {
         let run = refused(file, variables);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
-        assert!(run.err.contains(told), "{told} is not told: {}", run.err);
+        assert!(run.err.contains(expected), "{expected} is missing: {}", run.err);
     }
 }
 
 #[test]
 fn invalid_values_are_rejected_with_their_key() {
-    for (name, value, told) in [
+    for (name, value, expected) in [
         ("WEIR_GRPC__LISTEN", "nowhere", "grpc.listen"),
         ("WEIR_GRPC__WORKERS", "many", "WEIR_GRPC__WORKERS: grpc.workers is a whole number from 0, not `many`"),
         ("WEIR_GRPC__RUNTIME", "fast", "grpc.runtime"),
@@ -74,7 +74,7 @@ fn invalid_values_are_rejected_with_their_key() {
     ] {
         let run = refused(None, &[(name, value)]);
         assert_eq!(run.code, 2, "{name}={value}: {run:?}");
-        assert!(run.err.contains(told), "{told} is not told: {}", run.err);
+        assert!(run.err.contains(expected), "{expected} is missing: {}", run.err);
         assert!(!run.err.contains("geheim"), "{}", run.err);
     }
 }
@@ -118,12 +118,16 @@ fn flags_override_variables_which_override_the_file() {
     let flag = setup.path("flag.yaml");
     let config = config.to_str().expect("a path");
     let server = setup.env("WEIR_CONFIG", config).env("WEIR_GRPC__WORKERS", "2").limits(flag).start();
-    assert_eq!(server.told("serving")[0]["workers"], 2);
-    assert_eq!(server.told("policy loaded")[0]["limits"], 3);
+    assert_eq!(server.log_lines("serving")[0]["workers"], 2);
+    assert_eq!(server.log_lines("policy loaded")[0]["limits"], 3);
 
     let setup = Setup::new();
     let server = setup.env("WEIR_CONFIG", config).env("WEIR_ALLOW_ALL", "false").start();
-    assert_eq!(server.told("policy loaded")[0]["limits"], 1, "a path in the file is meant from where the file stands");
+    assert_eq!(
+        server.log_lines("policy loaded")[0]["limits"],
+        1,
+        "a path in the file is meant from where the file stands"
+    );
 }
 
 /// A line of the settings file without the sign that makes a comment of a setting.

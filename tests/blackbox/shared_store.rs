@@ -148,8 +148,8 @@ fn a_reset_above_the_anchor_reports_a_scan() {
     let anchor = server.run(&["reset", "user", "alex", "--subtree"]);
     assert_eq!(anchor.out, "nothing to reset: neither user / alex nor a key below it had state\n");
     let above = server.run(&["reset", "user", "--subtree"]);
-    let told = "reset user and every key below it; it had no state of its own; keys written meanwhile may remain\n";
-    assert_eq!((above.code, above.out.as_str()), (0, told));
+    let expected = "reset user and every key below it; it had no state of its own; keys written meanwhile may remain\n";
+    assert_eq!((above.code, above.out.as_str()), (0, expected));
     assert_eq!(redis.cli(&["DBSIZE"]), "0");
     let above = server.run(&["reset", "user", "--subtree", "--json"]);
     assert_eq!(above.out, "{\"existed\":false,\"scanned\":true,\"removed\":false}\n");

@@ -27,11 +27,11 @@ fn at(at_us: i64) -> Value {
 
 #[test]
 fn a_decision_has_all_its_fields() {
-    let told = lines(&story(POLICY, &[at(5)], &[]));
+    let decisions = lines(&story(POLICY, &[at(5)], &[]));
     let level = json!({ "name": "per-user", "depth": 2, "shadow": false, "allowed": true, "limit": 2, "remaining": 1,
         "retry_after_us": null, "reset_after_us": 2_000_000, "wait_us": 0, "never": false });
     assert_eq!(
-        told,
+        decisions,
         [json!({ "at_us": 5, "allowed": true, "limit": 2, "remaining": 1, "retry_after_us": null,
             "reset_after_us": 2_000_000, "wait_us": 0, "never": false, "binding": 0, "levels": [level] })]
     );
@@ -39,9 +39,9 @@ fn a_decision_has_all_its_fields() {
 
 #[test]
 fn without_a_limit_the_numbers_are_null() {
-    let told = lines(&story(POLICY, &[json!({ "at_us": 0, "key": ["group"] })], &[]));
+    let decisions = lines(&story(POLICY, &[json!({ "at_us": 0, "key": ["group"] })], &[]));
     assert_eq!(
-        told,
+        decisions,
         [json!({ "at_us": 0, "allowed": true, "limit": null, "remaining": null, "retry_after_us": null,
             "reset_after_us": 0, "wait_us": 0, "never": false, "binding": null, "levels": [] })]
     );
@@ -49,9 +49,9 @@ fn without_a_limit_the_numbers_are_null() {
 
 #[test]
 fn retry_is_exact_and_time_can_step_back() {
-    let told = lines(&story(POLICY, &[at(10), at(10), at(10), at(2_000_009), at(2_000_010), at(0)], &[]));
+    let decisions = lines(&story(POLICY, &[at(10), at(10), at(10), at(2_000_009), at(2_000_010), at(0)], &[]));
     let verdicts: Vec<_> =
-        told.iter().map(|line| (line["allowed"].as_bool(), line["retry_after_us"].as_i64())).collect();
+        decisions.iter().map(|line| (line["allowed"].as_bool(), line["retry_after_us"].as_i64())).collect();
     assert_eq!(
         verdicts,
         [
@@ -83,10 +83,10 @@ fn resets_in_a_trace_report_whether_state_existed() {
         ],
         &[],
     );
-    let told: Vec<_> =
+    let decisions: Vec<_> =
         lines(&story).iter().map(|line| line.get("existed").or(line.get("remaining")).cloned()).collect();
     let expected = [json!(false), json!(1), json!(false), json!(true), json!(1), json!(false), json!(1), json!(false)];
-    assert_eq!(told, expected.map(Some));
+    assert_eq!(decisions, expected.map(Some));
     assert_eq!(lines(&story)[0], json!({ "at_us": 0, "reset": true, "existed": false }));
 }
 
@@ -97,12 +97,12 @@ fn a_line_can_set_its_own_limits_and_options() {
             "limits": [{ "gcra": { "burst": 1, "count": 1, "period": "60s" }, "depth": 1 }, [9, 1, 60]],
             "charge": "independent" })
     };
-    let told = lines(&story(POLICY, &[own(3), own(1)], &[]));
+    let decisions = lines(&story(POLICY, &[own(3), own(1)], &[]));
     // Under a factor of 0.5 they pass 2 + 1 and 18 + 1 at once.
-    assert_eq!((&told[0]["remaining"], &told[0]["levels"][1]["remaining"]), (&json!(0), &json!(16)));
-    assert_eq!(told[1]["allowed"], false);
-    assert_eq!((&told[1]["binding"], &told[1]["levels"][1]["remaining"]), (&json!(0), &json!(15)));
-    assert_eq!(told[0]["levels"][0]["name"], "*#gcra0");
+    assert_eq!((&decisions[0]["remaining"], &decisions[0]["levels"][1]["remaining"]), (&json!(0), &json!(16)));
+    assert_eq!(decisions[1]["allowed"], false);
+    assert_eq!((&decisions[1]["binding"], &decisions[1]["levels"][1]["remaining"]), (&json!(0), &json!(15)));
+    assert_eq!(decisions[0]["levels"][0]["name"], "*#gcra0");
 }
 
 #[test]
@@ -129,19 +129,19 @@ fn an_invalid_request_is_reported_without_ending_the_trace() {
     ];
     let mut trace: Vec<_> = cases.iter().map(|(line, _)| line.clone()).collect();
     trace.push(at(10));
-    let told = lines(&story(POLICY, &trace, &[]));
-    assert_eq!(told.len(), trace.len());
-    for ((line, field), told) in cases.iter().zip(&told) {
-        assert_eq!((&told["at_us"], told["field"].as_str()), (&json!(9), Some(*field)), "{line}: {told}");
-        assert!(!told["error"].as_str().expect("a sentence").is_empty());
+    let decisions = lines(&story(POLICY, &trace, &[]));
+    assert_eq!(decisions.len(), trace.len());
+    for ((line, field), decision) in cases.iter().zip(&decisions) {
+        assert_eq!((&decision["at_us"], decision["field"].as_str()), (&json!(9), Some(*field)), "{line}: {decision}");
+        assert!(!decision["error"].as_str().expect("a sentence").is_empty());
     }
-    assert_eq!(told[cases.len()]["remaining"], 1);
+    assert_eq!(decisions[cases.len()]["remaining"], 1);
 }
 
 #[test]
 fn an_unparseable_line_ends_the_run_with_its_number() {
     let good = r#"{"at_us":0,"key":["a"]}"#;
-    for (bad, told) in [
+    for (bad, expected) in [
         ("rubbish", "expected value"),
         (r#"{"at_us":0}"#, "missing field `key`"),
         (r#"{"key":["a"]}"#, "missing field `at_us`"),
@@ -152,8 +152,8 @@ fn an_unparseable_line_ends_the_run_with_its_number() {
     ] {
         let run = run_with(&["simulate"], &format!("{good}\n{bad}\n{good}\n"));
         assert_eq!(run.code, 2, "{bad}");
-        assert_eq!(run.out.lines().count(), 1, "what came before is told");
-        assert!(run.err.contains("line 2") && run.err.contains(told), "{bad}: {}", run.err);
+        assert_eq!(run.out.lines().count(), 1, "what came before is answered");
+        assert!(run.err.contains("line 2") && run.err.contains(expected), "{bad}: {}", run.err);
     }
 }
 
@@ -162,9 +162,9 @@ fn the_summary_counts_decisions_per_limit() {
     let trace = [at(0), at(0), at(7), at(8), json!({ "at_us": 9, "key": ["user", "berta"] })];
     let text = story(POLICY, &trace, &["--summary"]);
     assert_eq!((text.code, text.out.as_str()), (0, "per-user: 3 allowed, 2 refused, the first at 0.000007s\n"));
-    let told = lines(&story(POLICY, &trace, &["--summary", "--json"]));
+    let decisions = lines(&story(POLICY, &trace, &["--summary", "--json"]));
     assert_eq!(
-        told,
+        decisions,
         [json!({ "domain": "", "limit": "per-user", "did": { "allowed": 3, "refused": 2, "first_refusal_us": 7 } })]
     );
 }
@@ -174,8 +174,8 @@ fn a_trace_can_be_read_from_a_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("trace.jsonl");
     std::fs::write(&path, format!("{}\n\n{}\n", at(0), at(1))).expect("written");
-    let told = run(&["simulate", "--trace", path.to_str().expect("a path")]);
-    assert_eq!((told.code, told.out.lines().count()), (0, 2));
+    let output = run(&["simulate", "--trace", path.to_str().expect("a path")]);
+    assert_eq!((output.code, output.out.lines().count()), (0, 2));
     let missing = run(&["simulate", "--trace", "/nowhere/trace"]);
     assert_eq!(missing.code, 2);
     assert!(missing.err.contains("/nowhere/trace"), "{}", missing.err);

@@ -106,9 +106,9 @@ fn equivalent_policies_exit_with_0() {
 #[test]
 fn each_difference_can_be_printed_as_it_occurs() {
     let run = compare(TIGHT, LOOSE, &story(), &["--each"]);
-    let told: Vec<_> = run.out.lines().take(3).collect();
+    let printed: Vec<_> = run.out.lines().take(3).collect();
     assert_eq!(
-        told,
+        printed,
         [
             "line 2 at 1s: user / alex: A refuses it (per-user, retry after 9s); B allows it",
             "line 5 at 11s: user / alex: A allows it; B refuses it (per-minute, retry after 49s)",

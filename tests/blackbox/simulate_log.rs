@@ -22,7 +22,7 @@ fn log(lines: &[&str], args: &[&str]) -> Run {
 }
 
 /// The keys and times of lines, which are all read.
-fn told(lines: &[&str], args: &[&str]) -> Vec<(Vec<String>, i64)> {
+fn checks(lines: &[&str], args: &[&str]) -> Vec<(Vec<String>, i64)> {
     let run = log(lines, args);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     let line = |line: &str| {
@@ -33,12 +33,12 @@ fn told(lines: &[&str], args: &[&str]) -> Vec<(Vec<String>, i64)> {
 }
 
 fn key(line: &str, key_from: &str) -> Vec<String> {
-    told(&[line], &["--key-from", key_from]).remove(0).0
+    checks(&[line], &["--key-from", key_from]).remove(0).0
 }
 
 #[test]
 fn text_formats_are_detected_line_by_line() {
-    let lines = told(&[COMMON, ENVOY, COMBINED], &["--key-from", "ip/{remote_addr}/{method}/{path}"]);
+    let lines = checks(&[COMMON, ENVOY, COMBINED], &["--key-from", "ip/{remote_addr}/{method}/{path}"]);
     let expected = [("GET", "/shop/cart", AT), ("GET", "/api/v1", AT + 310_000), ("POST", "/shop", AT)];
     assert_eq!(
         lines,
@@ -73,9 +73,9 @@ fn json_lines_can_have_any_fields_and_time_formats() {
     let keys = [["7", "/a/b"], ["a/b", "/"], ["true", "/x"], ["-", "-"], ["-", "/y"]];
     let times = [AT, AT + 250_000, AT + 500_000, AT + 750_000, AT + 1_000_000];
     let expected: Vec<_> = keys.into_iter().map(|key| key.map(str::to_owned).to_vec()).zip(times).collect();
-    assert_eq!(told(&lines, &["--key-from", "{user.id}/{url:path}"]), expected);
+    assert_eq!(checks(&lines, &["--key-from", "{user.id}/{url:path}"]), expected);
     let named = [r#"{"when":{"ms":"1696971336001"},"time":"rubbish"}"#];
-    let named = told(&named, &["--key-from", "{gone?}", "--time-from", "when.ms"]);
+    let named = checks(&named, &["--key-from", "{gone?}", "--time-from", "when.ms"]);
     assert_eq!(named, [(vec!["-".to_owned()], AT + 1_000)]);
 }
 
@@ -84,7 +84,7 @@ fn lines_of_one_second_are_spread_by_default() {
     let later = COMMON.replace(":36 ", ":37 ");
     let lines = [COMMON, COMMON, COMMON, COMMON, &later, COMMON];
     let times = |args: &[&str]| -> Vec<i64> {
-        told(&lines, &[&["--key-from", "{remote_addr}"], args].concat()).into_iter().map(|(_, at)| at - AT).collect()
+        checks(&lines, &[&["--key-from", "{remote_addr}"], args].concat()).into_iter().map(|(_, at)| at - AT).collect()
     };
     assert_eq!(times(&[]), [0, 250_000, 500_000, 750_000, 1_000_000, 0]);
     assert_eq!(times(&["--arrivals", "together"]), [0, 0, 0, 0, 1_000_000, 0]);
@@ -96,10 +96,10 @@ fn a_policy_is_simulated_on_an_access_log() {
     let run = log(&lines, &["--key-from", "ip/{remote_addr}", "--summary"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert_eq!(run.out, "per-ip: 2 allowed, 1 refused, the first at 2023-10-10T20:55:36.666666Z\n");
-    let told = log(&[COMMON], &["--key-from", "ip/{remote_addr}"]).out;
-    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let output = log(&[COMMON], &["--key-from", "ip/{remote_addr}"]).out;
+    let output: Value = serde_json::from_str(&output).expect("JSON");
     assert_eq!(
-        (&told["line"], &told["allowed"], &told["levels"][0]["name"]),
+        (&output["line"], &output["allowed"], &output["levels"][0]["name"]),
         (&json!(1), &json!(true), &json!("per-ip"))
     );
     let costly = log(&[COMMON, COMBINED], &["--key-from", "ip/{remote_addr}", "--cost-from", "bytes", "--summary"]);
@@ -135,8 +135,8 @@ fn unparseable_lines_are_skipped_and_reported() {
     let mut lines = vec![COMMON, "rubbish", &times, "{\"time\":1", "{\"time\":1}", "[x", COMMON];
     let run = log(&lines, &["--key-from", "{remote_addr}", "--summary"]);
     assert_eq!(run.code, 0);
-    let told: Vec<_> = run.err.lines().collect();
-    for (line, text) in told.iter().zip([
+    let output: Vec<_> = run.err.lines().collect();
+    for (line, text) in output.iter().zip([
         "weir: line 2 is skipped: is not in the common or combined log format",
         "weir: line 3 is skipped: `10/Okt/2023:13:55:36 -0700` is not a time in a known format",
         "weir: line 4 is skipped: begins like JSON, but: EOF",
@@ -146,7 +146,7 @@ fn unparseable_lines_are_skipped_and_reported() {
     ]) {
         assert!(line.starts_with(text), "{line}");
     }
-    assert_eq!(told.len(), 6);
+    assert_eq!(output.len(), 6);
     lines.extend(["rubbish"; 9]);
     let more = log(&lines, &["--key-from", "{remote_addr}", "--summary"]).err;
     assert_eq!(more.lines().count(), 6, "{more}");
@@ -177,7 +177,7 @@ fn lines_that_are_not_utf8_are_skipped() {
 
 #[test]
 fn invalid_arguments_are_rejected() {
-    for (args, told) in [
+    for (args, expected) in [
         (&["--access-log", "x"][..], "--key-from"),
         (&["--key-from", "{a}"], "--access-log"),
         (&["--cost-from", "bytes"], "--access-log"),
@@ -190,7 +190,7 @@ fn invalid_arguments_are_rejected() {
     ] {
         let run = run(&[&["simulate"], args].concat());
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{args:?}");
-        assert!(run.err.contains(told), "{args:?}: {}", run.err);
+        assert!(run.err.contains(expected), "{args:?}: {}", run.err);
     }
 }
 
@@ -199,9 +199,9 @@ fn progress_is_printed_on_request_and_only_to_stderr() {
     let lines = vec![COMMON; 2_000];
     let quiet = log(&lines, &["--key-from", "ip/{remote_addr}"]);
     assert_eq!(quiet.err, "");
-    let told = log(&lines, &["--key-from", "ip/{remote_addr}", "--progress"]);
-    assert_eq!(told.out, quiet.out);
-    let last = told.err.lines().last().expect("a line");
+    let output = log(&lines, &["--key-from", "ip/{remote_addr}", "--progress"]);
+    assert_eq!(output.out, quiet.out);
+    let last = output.err.lines().last().expect("a line");
     assert!(last.starts_with("weir: 2000 lines, 100%, ") && last.ends_with(" lines/s"), "{last}");
-    assert!(!told.err.contains(['\r', '\u{1b}']));
+    assert!(!output.err.contains(['\r', '\u{1b}']));
 }

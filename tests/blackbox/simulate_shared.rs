@@ -26,14 +26,14 @@ fn story() -> String {
     story.iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn told(store: &str, more: &[&str], story: &str) -> Run {
+fn simulated(store: &str, more: &[&str], story: &str) -> Run {
     run_with(&[&["simulate", "--limits", LIMITS, "--store", store], more].concat(), story)
 }
 
-/// Told to this store, a story has the same answers as told to memory.
+/// A trace on this store has the same answers as in memory.
 fn same_as_in_memory(store: &str) {
     for more in [&[][..], &["--summary"], &["--summary", "--json"]] {
-        let (there, here) = (told(store, more, &story()), told("memory", more, &story()));
+        let (there, here) = (simulated(store, more, &story()), simulated("memory", more, &story()));
         assert_eq!((there.code, there.err.as_str()), (0, ""));
         assert_eq!(there.out, here.out);
     }
@@ -69,12 +69,12 @@ fn store_settings_come_from_file_and_environment() {
     let config = dir.path().join("weir.yaml");
     let text = "store: { url: 'redis://nowhere', redis: { password_file: password } }\nlimits: /nowhere\n";
     std::fs::write(&config, text).expect("written");
-    let by_file = told(&redis.url(), &["--config", config.to_str().expect("a path")], &story());
+    let by_file = simulated(&redis.url(), &["--config", config.to_str().expect("a path")], &story());
     assert_eq!((by_file.code, by_file.err.as_str()), (0, ""));
     let mut command = weir();
     command.args(["simulate", "--store", &redis.url()]).env("WEIR_STORE__REDIS__PASSWORD", "0123");
     assert_eq!(crate::support::finish(&mut command).code, 0);
-    let without = told(&redis.url(), &[], &story());
+    let without = simulated(&redis.url(), &[], &story());
     assert_eq!((without.code, without.out.as_str()), (2, ""));
     assert!(without.err.contains("NOAUTH"), "{}", without.err);
 }
@@ -82,7 +82,7 @@ fn store_settings_come_from_file_and_environment() {
 #[test]
 fn an_unreachable_store_fails_before_the_first_line() {
     for store in ["redis+unix:///nowhere/redis.sock", "redis://:secret@127.0.0.1:1", "redis-cluster://127.0.0.1:1"] {
-        let run = told(store, &[], LINE);
+        let run = simulated(store, &[], LINE);
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{store}");
         let scheme = store.split(':').next().expect("a scheme");
         assert!(run.err.starts_with(&format!("weir: cannot use {scheme}://")), "{}", run.err);
@@ -93,13 +93,13 @@ fn an_unreachable_store_fails_before_the_first_line() {
 #[test]
 fn an_unparseable_line_leaves_no_keys() {
     let redis = Redis::start(Options::socket());
-    let run = told(&redis.url(), &[], &format!("{LINE}\nrubbish\n{LINE}\n"));
+    let run = simulated(&redis.url(), &[], &format!("{LINE}\nrubbish\n{LINE}\n"));
     assert_eq!((run.code, run.out.lines().count()), (2, 1));
     assert!(run.err.contains("line 2"), "{}", run.err);
     assert_eq!(key_count(&redis), "0");
 }
 
-/// A story whose lines are told one by one.
+/// A trace whose lines are written one by one.
 struct Telling {
     child: Child,
     answers: BufReader<ChildStdout>,
@@ -157,8 +157,8 @@ fn a_store_failure_ends_the_run() {
     redis.kill();
     assert_eq!(story.tell(LINE), json!({ "at_us": 0, "error": "the store does not answer", "field": "" }));
     assert_eq!(story.code(), Some(2));
-    let mut told = String::new();
-    std::io::Read::read_to_string(story.child.stderr.as_mut().expect("captured"), &mut told).expect("a text");
-    assert!(told.starts_with("weir: line 2: the store does not answer: "), "{told}");
-    assert!(told.contains("may be left in redis+unix://"), "{told}");
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(story.child.stderr.as_mut().expect("captured"), &mut stderr).expect("a text");
+    assert!(stderr.starts_with("weir: line 2: the store does not answer: "), "{stderr}");
+    assert!(stderr.contains("may be left in redis+unix://"), "{stderr}");
 }

@@ -32,12 +32,12 @@ const POLICIES: [(&str, &str); 3] = [
 ];
 const LONG: &str = "a domain whose name has more than sixty-four bytes is named by a hash";
 
-/// Policies and a place for the snapshot that outlive the services.
-struct Place {
+/// The directory of the policies and the snapshot, which outlives the services.
+struct SnapshotDir {
     dir: TempDir,
 }
 
-impl Place {
+impl SnapshotDir {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir(dir.path().join("limits")).expect("a directory");
@@ -116,11 +116,11 @@ fn with_own_limit(request: CheckRequest) -> CheckRequest {
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_graceful_shutdown_keeps_all_counts() {
-    let place = Place::new();
+    let dir = SnapshotDir::new();
     let long = "x".repeat(500);
     let trade = ["user", "alex", "trade"];
     let mut before = Vec::new();
-    let server = place.start();
+    let server = dir.start();
     for _ in 0..3 {
         before.push(ask(&server, check(&trade)).await);
         ask(&server, within("api", check(&["a", &long]))).await;
@@ -130,8 +130,8 @@ async fn a_graceful_shutdown_keeps_all_counts() {
     assert_eq!(server.metric("weir_keys"), 6.0);
     stop(server);
     for restart in 0..2 {
-        let server = place.start();
-        assert_eq!(server.told("snapshot loaded")[0]["states"], 6);
+        let server = dir.start();
+        assert_eq!(server.log_lines("snapshot loaded")[0]["states"], 6);
         assert_eq!(server.metric("weir_keys"), 6.0);
         assert_eq!(left(&server, peek(&trade)).await, [7, 7, 2], "after restart {restart}");
         assert_eq!(left(&server, within("api", peek(&["a", &long]))).await, [7]);
@@ -146,7 +146,7 @@ async fn a_graceful_shutdown_keeps_all_counts() {
         stop(server);
     }
     // Loaded states are at their places: resets reach them, by the anchors of their domains.
-    let server = place.start();
+    let server = dir.start();
     assert_eq!(server.run(&["reset", "user", "--subtree"]).code, 0);
     assert_eq!(server.run(&["reset", "a", "b", "--domain", LONG]).code, 0);
     assert_eq!(server.metric("weir_keys"), 2.0);
@@ -156,8 +156,8 @@ async fn a_graceful_shutdown_keeps_all_counts() {
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_kill_loses_only_charges_since_the_last_snapshot() {
-    let place = Place::new();
-    let mut server = place.setup().env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
+    let dir = SnapshotDir::new();
+    let mut server = dir.setup().env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
     for _ in 0..3 {
         ask(&server, check(&["user", "alex"])).await;
     }
@@ -170,7 +170,7 @@ async fn a_kill_loses_only_charges_since_the_last_snapshot() {
     ask(&server, check(&["user", "alex"])).await;
     server.signal(Signal::KILL);
     eventually("it is gone", || (!server.lives()).then_some(()));
-    let server = place.start();
+    let server = dir.start();
     let left = left(&server, peek(&["user", "alex"])).await[0];
     assert!(left == 7 || left == 6, "{left} of 10 are left, 3 were charged before the snapshot and 1 after");
 }
@@ -178,36 +178,36 @@ async fn a_kill_loses_only_charges_since_the_last_snapshot() {
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
-    let place = Place::new();
-    let server = place.start();
+    let dir = SnapshotDir::new();
+    let server = dir.start();
     ask(&server, check(&["user", "alex"])).await;
     stop(server);
-    let whole = fs::read(place.snapshot()).expect("a snapshot");
+    let whole = fs::read(dir.snapshot()).expect("a snapshot");
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     let mut newer = whole.clone();
     newer[8] = 99;
-    for (content, told) in [
+    for (content, expected) in [
         (damaged, "is damaged or was cut short"),
         (whole[..whole.len() - 1].to_vec(), "is damaged or was cut short"),
         (Vec::new(), "is damaged or was cut short"),
         (newer, "has the form 99, of a later version"),
         (b"limits: weir.yaml, perhaps".to_vec(), "is no snapshot"),
     ] {
-        fs::write(place.snapshot(), &content).expect("written");
-        let run = place.refused();
+        fs::write(dir.snapshot(), &content).expect("written");
+        let run = dir.refused();
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
-        let path = place.snapshot().display().to_string();
+        let path = dir.snapshot().display().to_string();
         let sentence = run.err.lines().last().expect("a line");
-        for told in [&path, told, "`weir serve --start-empty`"] {
-            assert!(sentence.contains(told), "{told} is not told: {}", run.err);
+        for expected in [&path, expected, "`weir serve --start-empty`"] {
+            assert!(sentence.contains(expected), "{expected} is missing: {}", run.err);
         }
-        assert_eq!(fs::read(place.snapshot()).expect("left alone"), content);
+        assert_eq!(fs::read(dir.snapshot()).expect("left alone"), content);
 
-        let server = place.setup().arg("--start-empty").start();
+        let server = dir.setup().arg("--start-empty").start();
         assert_eq!(server.metric("weir_keys"), 0.0);
-        assert_eq!(server.told("starting empty: the snapshot was renamed").len(), 1);
-        assert_eq!(fs::read(place.aside()).expect("set aside"), content);
+        assert_eq!(server.log_lines("starting empty: the snapshot was renamed").len(), 1);
+        assert_eq!(fs::read(dir.aside()).expect("set aside"), content);
         stop(server);
     }
 }
@@ -215,86 +215,84 @@ async fn an_invalid_snapshot_fails_the_start_or_is_set_aside_on_request() {
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn start_empty_sets_aside_a_valid_snapshot() {
-    let place = Place::new();
-    let server = place.start();
+    let dir = SnapshotDir::new();
+    let server = dir.start();
     server.wait_for_log("there is no snapshot yet: starting empty");
     ask(&server, check(&["user", "alex"])).await;
     stop(server);
-    let whole = fs::read(place.snapshot()).expect("a snapshot");
-    let server = place.setup().arg("--start-empty").start();
+    let whole = fs::read(dir.snapshot()).expect("a snapshot");
+    let server = dir.setup().arg("--start-empty").start();
     assert_eq!(left(&server, peek(&["user", "alex"])).await, [10, 10]);
-    assert_eq!(fs::read(place.aside()).expect("set aside"), whole);
+    assert_eq!(fs::read(dir.aside()).expect("set aside"), whole);
     stop(server);
-    fs::rename(place.aside(), place.snapshot()).expect("put back");
-    assert_eq!(left(&place.start(), peek(&["user", "alex"])).await, [9, 9]);
+    fs::rename(dir.aside(), dir.snapshot()).expect("put back");
+    assert_eq!(left(&dir.start(), peek(&["user", "alex"])).await, [9, 9]);
 }
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn snapshot_states_above_max_keys_are_dropped_and_logged() {
-    let place = Place::new();
-    let server = place.start();
+    let dir = SnapshotDir::new();
+    let server = dir.start();
     for user in 0..10 {
         ask(&server, check(&["user", &user.to_string()])).await;
     }
     stop(server);
-    let server = place.setup().env("WEIR_STORE__MAX_KEYS", "15").start();
+    let server = dir.setup().env("WEIR_STORE__MAX_KEYS", "15").start();
     assert_eq!(server.metric("weir_keys"), 15.0);
     assert_eq!(server.metric("weir_evictions_total{reason=\"snapshot\"}"), 5.0);
-    let told = server.told("the snapshot holds more than store.max_keys: the rest is dropped");
-    assert_eq!((told.len(), &told[0]["left_out"]), (1, &5.into()));
+    let lines = server.log_lines("the snapshot holds more than store.max_keys: the rest is dropped");
+    assert_eq!((lines.len(), &lines[0]["left_out"]), (1, &5.into()));
 }
 
 #[test]
 fn a_second_server_with_the_same_snapshot_does_not_start() {
-    let place = Place::new();
-    let first = place.start();
+    let dir = SnapshotDir::new();
+    let first = dir.start();
     for argument in [None, Some("--start-empty")] {
         let mut serve = weir();
-        serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", place.snapshot()).args(argument);
+        serve.args(["serve", "--allow-all"]).env("WEIR_STORE__SNAPSHOT__PATH", dir.snapshot()).args(argument);
         let run = finish(&mut serve);
-        let path = place.snapshot().display().to_string();
+        let path = dir.snapshot().display().to_string();
         assert_eq!(run.code, 2, "{run:?}");
         assert!(run.err.contains(&format!("the snapshot {path} is in use by another process")), "{}", run.err);
     }
     stop(first);
     // A kill gives it up too.
-    place.start().signal(Signal::KILL);
-    stop(place.start());
+    dir.start().signal(Signal::KILL);
+    stop(dir.start());
 }
 
 // Connections need a thread to end on while this one waits for the service to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_failing_snapshot_write_does_not_stop_the_server() {
-    let place = Place::new();
-    let folder = place.dir.path().join("nowhere");
+    let dir = SnapshotDir::new();
+    let folder = dir.dir.path().join("nowhere");
     fs::create_dir(&folder).expect("a directory");
     let nowhere = folder.join("weir.snapshot");
-    let setup = place.setup().env("WEIR_STORE__SNAPSHOT__PATH", nowhere.to_str().expect("a path"));
+    let setup = dir.setup().env("WEIR_STORE__SNAPSHOT__PATH", nowhere.to_str().expect("a path"));
     let server = setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
-    fs::rename(&folder, place.dir.path().join("elsewhere")).expect("renamed");
+    fs::rename(&folder, dir.dir.path().join("elsewhere")).expect("renamed");
     eventually("a failure", || (server.metric("weir_snapshot_failures_total") > 0.0).then_some(()));
     assert!(ask(&server, check(&["user", "alex"])).await.allowed);
     server.wait_for_log("the snapshot cannot be written; the previous one remains");
     stop_with(server, 3);
-    assert!(!nowhere.exists() && !Path::new(&place.snapshot()).exists());
+    assert!(!nowhere.exists() && !Path::new(&dir.snapshot()).exists());
 }
 
 #[test]
 fn a_path_that_cannot_be_written_stops_the_start() {
-    let place = Place::new();
-    let file = place.dir.path().join("file");
+    let dir = SnapshotDir::new();
+    let file = dir.dir.path().join("file");
     fs::write(&file, "").expect("a file is written");
-    for path in [
-        place.dir.path().join("nowhere").join("weir.snapshot"),
-        file.join("weir.snapshot"),
-        place.dir.path().to_owned(),
-    ] {
+    for path in
+        [dir.dir.path().join("nowhere").join("weir.snapshot"), file.join("weir.snapshot"), dir.dir.path().to_owned()]
+    {
         for command in [&["serve", "--allow-all"][..], &["config", "check", "--allow-all"]] {
             let run = finish(weir().args(command).env("WEIR_STORE__SNAPSHOT__PATH", &path));
             assert_eq!((run.code, run.out.as_str()), (2, ""), "{run:?}");
             assert!(run.err.contains(&format!("the snapshot {} cannot be written: ", path.display())), "{}", run.err);
         }
     }
-    assert_eq!(fs::read_dir(place.dir.path()).expect("a directory").count(), 2, "it leaves nothing behind");
+    assert_eq!(fs::read_dir(dir.dir.path()).expect("a directory").count(), 2, "it leaves nothing behind");
 }

@@ -1,4 +1,4 @@
-//! One story, told by every surface on keys of its own: the same outcomes.
+//! One trace, sent through every surface on keys of its own: the same outcomes.
 
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ descriptors:
   - { key: user, value: root, rate_limit: { unlimited: true } }
 ";
 
-/// A line: the domain, the key with the teller's mark for `@`, the cost, and the outcome: whether it passes, what is left of
+/// A line: the domain, the key with the surface's name for `@`, the cost, and the outcome: whether it passes, what is left of
 /// how many, and the whole seconds until the binding limit would let it pass where it refuses and ever would, else until
 /// that is as new. `…` for the seconds: as many as all others say.
 struct Line(&'static str, &'static str, i64, &'static str);
@@ -94,7 +94,7 @@ enum Surface {
 const SURFACES: [Surface; 5] = [Surface::Check, Surface::Http, Surface::Cli, Surface::ShouldRateLimit, Surface::Json];
 
 /// Asks one service by every surface.
-struct Tellers<'s> {
+struct Clients<'s> {
     server: &'s Server,
     channel: Channel,
     http: Client,
@@ -119,7 +119,7 @@ fn unknown() -> Outcome {
     ("unknown".to_owned(), None)
 }
 
-impl<'s> Tellers<'s> {
+impl<'s> Clients<'s> {
     async fn new(server: &'s Server) -> Self {
         let http = Client::connect(&server.http).expect("a connection");
         Self { server, channel: server.channel().await, http }
@@ -153,11 +153,11 @@ impl<'s> Tellers<'s> {
         if answer.status == 404 {
             return unknown();
         }
-        let told = answer.json();
-        let allowed = told["allowed"] == true;
+        let answered = answer.json();
+        let allowed = answered["allowed"] == true;
         assert_eq!(answer.status, if allowed { 200 } else { 429 }, "{answer:?}");
-        let units = |name: &str| told[name].as_str().and_then(|units| units.parse().ok()).expect("units");
-        let binding = told["binding"].as_u64().map(|index| &told["levels"][index as usize]);
+        let units = |name: &str| answered[name].as_str().and_then(|units| units.parse().ok()).expect("units");
+        let binding = answered["binding"].as_u64().map(|index| &answered["levels"][index as usize]);
         let time = binding.and_then(|level| level["retryAfter"].as_str().or(level["resetAfter"].as_str()));
         outcome(allowed, binding.map(|_| (units("remaining"), units("limit"))), seconds(time.unwrap_or("0s")))
     }
@@ -169,12 +169,12 @@ impl<'s> Tellers<'s> {
             assert!(run.err.contains("no policy defines the domain"), "{run:?}");
             return unknown();
         }
-        let told: Value = serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {run:?}"));
-        let allowed = told["allowed"] == true;
+        let answered: Value = serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {run:?}"));
+        let allowed = answered["allowed"] == true;
         assert_eq!(run.code, i32::from(!allowed), "{run:?}");
-        let binding = told["binding"].as_u64().map(|index| &told["levels"][index as usize]);
+        let binding = answered["binding"].as_u64().map(|index| &answered["levels"][index as usize]);
         let micros = binding.and_then(|level| level["retry_after_us"].as_u64().or(level["reset_after_us"].as_u64()));
-        let limited = told["remaining"].as_u64().zip(told["limit"].as_u64());
+        let limited = answered["remaining"].as_u64().zip(answered["limit"].as_u64());
         outcome(allowed, limited, micros.unwrap_or(0).div_ceil(1_000_000))
     }
 
@@ -196,10 +196,10 @@ impl<'s> Tellers<'s> {
         let hits = cost.unsigned_abs().to_string();
         let descriptor = json!({ "entries": entries, "hitsAddend": hits, "isNegativeHits": cost < 0 });
         let answer = self.http.post("/json", &json!({ "domain": domain, "descriptors": [descriptor] }));
-        let (told, allowed) = (answer.json(), answer.status == 200);
-        let status = &told["statuses"][0];
-        assert_eq!(told["overallCode"], if allowed { "OK" } else { "OVER_LIMIT" }, "{answer:?}");
-        // What is zero is not told.
+        let (answered, allowed) = (answer.json(), answer.status == 200);
+        let status = &answered["statuses"][0];
+        assert_eq!(answered["overallCode"], if allowed { "OK" } else { "OVER_LIMIT" }, "{answer:?}");
+        // What is zero is left out.
         let units = |value: &Value| value.as_u64().unwrap_or(0);
         let limit = status.get("currentLimit").map(|limit| units(&limit["requestsPerUnit"]));
         let time = status["durationUntilReset"].as_str().unwrap_or("0s");
@@ -207,9 +207,9 @@ impl<'s> Tellers<'s> {
     }
 }
 
-/// A key, told by somebody.
-fn key_of(key: &str, teller: Surface) -> Vec<String> {
-    key.split('/').map(|segment| segment.replace('@', &format!("{teller:?}-"))).collect()
+/// A key of one surface.
+fn key_of(key: &str, surface: Surface) -> Vec<String> {
+    key.split('/').map(|segment| segment.replace('@', &format!("{surface:?}-"))).collect()
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn all_apis_return_the_same_outcomes() {
         std::fs::write(dir.path().join(name), text).expect("written");
     }
     let server = crate::support::server::Setup::new().limits(dir.path().to_owned()).start();
-    let mut tellers = Tellers::new(&server).await;
+    let mut clients = Clients::new(&server).await;
     let since = Instant::now();
     for Line(domain, key, cost, expected) in STORY {
         let (verdict, expected_seconds) = match expected.rsplit_once(' ') {
@@ -230,21 +230,24 @@ async fn all_apis_return_the_same_outcomes() {
         for surface in SURFACES {
             let key = key_of(key, surface);
             let key: Vec<_> = key.iter().map(String::as_str).collect();
-            let (told, told_seconds) = tellers.ask(surface, domain, &key, *cost).await;
-            let what =
-                format!("{surface:?} of {domain} {key:?} *{cost}: {told} {told_seconds:?}s, expected {expected}");
+            let (answered, answered_seconds) = clients.ask(surface, domain, &key, *cost).await;
+            let what = format!(
+                "{surface:?} of {domain} {key:?} *{cost}: {answered} {answered_seconds:?}s, expected {expected}"
+            );
             // For Envoy a domain that nobody defines has no limit.
             let passes_unknown = matches!(surface, Surface::ShouldRateLimit | Surface::Json) && verdict == "unknown";
-            assert_eq!(told, if passes_unknown { "pass" } else { verdict }, "{what}");
-            assert_eq!(told_seconds.is_some(), expected_seconds.is_some(), "{what}");
-            if let (Some(told), Some(expected)) = (told_seconds, expected_seconds) {
-                // Time goes on while the story is told.
+            assert_eq!(answered, if passes_unknown { "pass" } else { verdict }, "{what}");
+            assert_eq!(answered_seconds.is_some(), expected_seconds.is_some(), "{what}");
+            if let (Some(answered), Some(expected)) = (answered_seconds, expected_seconds) {
+                // Time goes on while the trace is sent.
                 let gone = since.elapsed().as_secs();
                 let (least, most) = match expected {
                     Some(exactly) => (exactly.saturating_sub(gone), exactly),
-                    None => (u64::saturating_sub(*first.get_or_insert(told), gone + 1), *first.get_or_insert(told)),
+                    None => {
+                        (u64::saturating_sub(*first.get_or_insert(answered), gone + 1), *first.get_or_insert(answered))
+                    }
                 };
-                assert!((least..=most).contains(&told), "{what}, {gone} s after the beginning");
+                assert!((least..=most).contains(&answered), "{what}, {gone} s after the beginning");
             }
         }
     }
@@ -253,13 +256,13 @@ async fn all_apis_return_the_same_outcomes() {
 #[tokio::test]
 async fn all_apis_charge_the_same_counts() {
     let server = Server::with_policy(NATIVE);
-    let mut tellers = Tellers::new(&server).await;
+    let mut clients = Clients::new(&server).await;
     for (left, surface) in [5, 4, 3, 2, 1].into_iter().zip(SURFACES) {
-        let (told, _) = tellers.ask(surface, "ours", &["user", "alex"], 1).await;
-        assert_eq!(told, format!("pass {left}/6"), "{surface:?}");
+        let (answered, _) = clients.ask(surface, "ours", &["user", "alex"], 1).await;
+        assert_eq!(answered, format!("pass {left}/6"), "{surface:?}");
     }
-    tellers.ask(Surface::Check, "ours", &["user", "alex"], 1).await;
+    clients.ask(Surface::Check, "ours", &["user", "alex"], 1).await;
     for surface in SURFACES {
-        assert_eq!(tellers.ask(surface, "ours", &["user", "alex"], 1).await.0, "refuse 0/6", "{surface:?}");
+        assert_eq!(clients.ask(surface, "ours", &["user", "alex"], 1).await.0, "refuse 0/6", "{surface:?}");
     }
 }

@@ -43,7 +43,7 @@ fn the_server_certificate_is_verified_by_ca_and_name() {
     assert_eq!(good.code, 0, "{}", good.err);
     let good = ask(&server.grpc, &["--tls-ca", text(&ca), "--tls-server-name", "localhost"]);
     assert_eq!(good.code, 0, "{}", good.err);
-    for (address, options, told) in [
+    for (address, options, expected) in [
         (&by_name, &["--tls-ca", text(&other)][..], "UnknownIssuer"),
         (&server.grpc, &["--tls-ca", text(&ca)], "not valid for name"),
         (&by_name, &["--tls-ca", "/nowhere.pem"], "/nowhere.pem: No such file"),
@@ -52,7 +52,7 @@ fn the_server_certificate_is_verified_by_ca_and_name() {
     ] {
         let run = ask(address, options);
         assert_eq!(run.code, 2, "{address} {options:?}: {}", run.out);
-        assert!(run.err.contains(told), "{address} {options:?}: {}", run.err);
+        assert!(run.err.contains(expected), "{address} {options:?}: {}", run.err);
     }
     let address = format!("https://{}", server.grpc);
     let variables =
@@ -136,7 +136,7 @@ fn a_self_signed_server_certificate_is_accepted_as_its_own_ca() {
     let pair = Leaf::host("localhost").self_signed();
     let ended = Leaf::host("localhost").until(2021).self_signed();
     let other = Leaf::host("localhost").self_signed();
-    for (shown, trusted, name, told) in [
+    for (shown, trusted, name, expected) in [
         (&pair, &pair, "localhost", None),
         (&pair, &pair, "elsewhere", Some("not valid for name")),
         (&ended, &ended, "localhost", Some("Expired")),
@@ -146,9 +146,9 @@ fn a_self_signed_server_certificate_is_accepted_as_its_own_ca() {
         let server = setup.start();
         let ca = server.dir.path().join("ca.pem");
         let run = ask(&server.grpc, &["--tls-ca", text(&ca), "--tls-server-name", name]);
-        assert_eq!(run.code, if told.is_some() { 2 } else { 0 }, "{name} {told:?}: {run:?}");
+        assert_eq!(run.code, if expected.is_some() { 2 } else { 0 }, "{name} {expected:?}: {run:?}");
         let err = run.err.to_lowercase();
-        assert!(told.is_none_or(|told| err.contains(&told.to_lowercase())), "{told:?}: {err}");
+        assert!(expected.is_none_or(|expected| err.contains(&expected.to_lowercase())), "{expected:?}: {err}");
     }
 }
 
@@ -282,9 +282,9 @@ fn listening_publicly_without_tls_or_authentication_is_a_warning() {
     };
     let open = || Setup::new().env("WEIR_GRPC__LISTEN", "0.0.0.0:0");
     let server = open().start();
-    let told = warnings(&server);
-    assert_eq!(told.len(), 2, "{told:#?}");
-    assert!(told[0].contains("set grpc.tls.cert") && told[1].contains("set auth.file"), "{told:#?}");
+    let expected = warnings(&server);
+    assert_eq!(expected.len(), 2, "{expected:#?}");
+    assert!(expected[0].contains("set grpc.tls.cert") && expected[1].contains("set auth.file"), "{expected:#?}");
     let server = open().callers("callers: {}").grpc_tls(&authority.sign(Leaf::host("localhost"))).start();
     assert!(warnings(&server).is_empty(), "{:#?}", server.log());
     let server = Setup::new().start();

@@ -102,8 +102,8 @@ fn an_invalid_pair_keeps_the_previous_one_and_names_the_file() {
         let errors = server.metric(NOT_RELOADED);
         bad.write(server.dir.path(), "grpc");
         eventually(file, || {
-            let told = server.told(KEPT);
-            let problem = told.last().and_then(|line| line["problem"].as_str());
+            let shown = server.log_lines(KEPT);
+            let problem = shown.last().and_then(|line| line["problem"].as_str());
             let is_told = server.metric(NOT_RELOADED) > errors && problem.is_some_and(|problem| problem.contains(file));
             is_told.then_some(())
         });
@@ -113,8 +113,8 @@ fn an_invalid_pair_keeps_the_previous_one_and_names_the_file() {
     good.write(server.dir.path(), "grpc");
     wait_until_shown(&server, &authority, &good);
     let keys = [&first.key, &other.key, &good.key].map(|key| key.lines().nth(1).expect("a line").to_owned());
-    let told = server.log().join("\n") + &server.get("/metrics").1;
-    assert!(!keys.iter().any(|key| told.contains(key.as_str())) && !told.contains("PRIVATE"), "{told}");
+    let shown = server.log().join("\n") + &server.get("/metrics").1;
+    assert!(!keys.iter().any(|key| shown.contains(key.as_str())) && !shown.contains("PRIVATE"), "{shown}");
 }
 
 /// A service that lets in whom `clients` vouches for, by `auth.yaml` as it is told.

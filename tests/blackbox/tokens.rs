@@ -155,9 +155,9 @@ async fn every_api_requires_authentication_and_a_role() {
     let answer = page(&server, "POST /v1/reset", Some(&checks.token), &json!({ "key": ["a"] }));
     assert_eq!(answer.json()["detail"], "this needs the role `reset`");
 
-    let told = server.log().join("\n") + &page(&server, "GET /metrics", Some(&metrics.token), &json!(null)).body;
+    let shown = server.log().join("\n") + &page(&server, "GET /metrics", Some(&metrics.token), &json!(null)).body;
     for Token { token, sha256 } in &tokens {
-        assert!(!told.contains(&token["weir_".len()..]) && !told.contains(sha256.as_str()), "{told}");
+        assert!(!shown.contains(&token["weir_".len()..]) && !shown.contains(sha256.as_str()), "{shown}");
     }
     for (series, least) in [
         ("weir_auth_rejected_total{listener=\"grpc\",reason=\"unauthenticated\"}", 18.0),
@@ -165,7 +165,7 @@ async fn every_api_requires_authentication_and_a_role() {
         ("weir_auth_rejected_total{listener=\"http\",reason=\"unauthenticated\"}", 19.0),
         ("weir_auth_rejected_total{listener=\"http\",reason=\"permission_denied\"}", 13.0),
     ] {
-        assert_eq!(http::metric(&told, series), least, "{series}");
+        assert_eq!(http::metric(&shown, series), least, "{series}");
     }
 }
 
@@ -183,14 +183,14 @@ fn commands_authenticate_with_a_token() {
     let load = ["--duration", "100ms", "--warmup", "0s", "--addr", &server.grpc];
     let bench = |token: &str| finish(weir_bench().args(load).env("WEIR_TOKEN", token));
     assert_eq!((bench(&token.token).code, bench("geheim").code), (0, 2));
-    for (run, told) in [
+    for (run, expected) in [
         (server.run(&["check", "a"]), "this needs a bearer token, or the certificate of a caller (UNAUTHENTICATED)"),
         (variable("WEIR_TOKEN", "geheim", &["check", "a"]), "the bearer token is not known (UNAUTHENTICATED)"),
         (variable("WEIR_TOKEN", "ge\nheim", &["check", "a"]), "the token has characters that no header can hold"),
         (variable("WEIR_TOKEN", &token.token, &["reset", "a"]), "this needs the role `reset` (PERMISSION_DENIED)"),
     ] {
         assert_eq!(run.code, 2, "{}", run.out);
-        assert!(run.err.contains(told) && !run.err.contains("geheim"), "{}", run.err);
+        assert!(run.err.contains(expected) && !run.err.contains("geheim"), "{}", run.err);
     }
     let help = finish(weir().args(["check", "--help"]).env("WEIR_TOKEN", "geheim"));
     assert!(help.out.contains("WEIR_TOKEN") && !help.out.contains("geheim"), "{}", help.out);

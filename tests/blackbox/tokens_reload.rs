@@ -124,12 +124,12 @@ async fn an_invalid_credentials_file_keeps_the_old_one_and_leaks_no_token() {
     eventually_async("the last", async || (server.metric_by(&metrics.token, BAD) == 4.0).then_some(())).await;
     let mut client = server.client().await;
     client.check(by(Some(&good.token), check(&["a"]))).await.expect("the callers before are in force");
-    let told = eventually_async("all of them are told", async || {
-        let told = server.told("auth.file on disk is not valid; the previous credentials stay in force");
-        (told.len() == 4).then_some(told)
+    let lines = eventually_async("all of them are logged", async || {
+        let lines = server.log_lines("auth.file on disk is not valid; the previous credentials stay in force");
+        (lines.len() == 4).then_some(lines)
     })
     .await;
-    assert!(told[2]["problem"].as_str().expect("a text").contains("auth.yaml:1:"), "{told:#?}");
+    assert!(lines[2]["problem"].as_str().expect("a text").contains("auth.yaml:1:"), "{lines:#?}");
     assert!(!server.log().join("\n").contains(&stray.token), "{:#?}", server.log());
     change(&server, &[]);
     change(&server, &entries[1..]);

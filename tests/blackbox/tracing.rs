@@ -47,7 +47,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn told<'a>(expected: &[(&'a str, &str)]) -> BTreeMap<&'a str, String> {
+fn attributes_of<'a>(expected: &[(&'a str, &str)]) -> BTreeMap<&'a str, String> {
     expected.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
 }
 
@@ -129,7 +129,7 @@ async fn every_api_has_spans_in_the_clients_trace_without_request_values() {
         [page, vec![("weir.outcome", "allowed"), ("weir.degraded", "false")]].concat(),
     ];
     for (span, expected) in spans.iter().zip(&expected) {
-        assert_eq!(attributes(&span.attributes), told(expected), "{}", span.name);
+        assert_eq!(attributes(&span.attributes), attributes_of(expected), "{}", span.name);
     }
     let requests = collector.requests();
     let resource = requests[0].resource_spans[0].resource.as_ref().expect("a resource");
@@ -215,7 +215,7 @@ async fn store_calls_are_child_spans() {
     let (request, store) = (&spans[0], &spans[1]);
     assert_eq!((store.name.as_str(), store.kind, &store.status), ("redis", SpanKind::Client as i32, &None));
     assert_eq!((&store.trace_id, &store.parent_span_id), (&request.trace_id, &request.span_id));
-    assert_eq!(attributes(&store.attributes), told(&[("db.system.name", "redis")]));
+    assert_eq!(attributes(&store.attributes), attributes_of(&[("db.system.name", "redis")]));
     assert!(request.start_time_unix_nano <= store.start_time_unix_nano, "{spans:?}");
     assert!(store.end_time_unix_nano <= request.end_time_unix_nano, "{spans:?}");
 

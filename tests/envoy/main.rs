@@ -1,4 +1,4 @@
-//! What Envoy asks, answered: the rules of the file format and of statuses as a table, told to memory, to a Redis and to a
+//! What Envoy asks, answered: the rules of the file format and of statuses as a table, on memory, on Redis and on a
 //! Cluster; what outsiders may put into a descriptor; and what metrics show.
 
 #![allow(clippy::expect_used)]

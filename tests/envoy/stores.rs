@@ -1,4 +1,4 @@
-//! The tables, told to every store.
+//! The tables, on every store.
 
 use std::sync::Arc;
 

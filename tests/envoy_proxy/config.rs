@@ -1,4 +1,4 @@
-//! What Envoy is told: one listener, the rate-limit filter, one route.
+//! Envoy's configuration: one listener, the rate-limit filter, one route.
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What the caller is told beside the status.
+//! What the client gets beside the status.
 
 use crate::{
     client::Answer,
@@ -19,7 +19,7 @@ fn user() -> Vec<serde_json::Value> {
 }
 
 /// Limit, remaining, and whether the reset is within the period, by the headers with this prefix.
-fn told(answer: &Answer, prefix: &str) -> (String, u64, bool) {
+fn rate_limit_headers(answer: &Answer, prefix: &str) -> (String, u64, bool) {
     let name = |what: &str| format!("{prefix}{what}");
     let limit = answer.header(&name("limit")).unwrap_or_else(|| panic!("no limit: {answer:?}"));
     let reset = (1..=YEAR).contains(&answer.number(&name("reset")));
@@ -33,9 +33,9 @@ async fn limit_remaining_and_reset_headers_are_in_every_response() {
     for (status, remaining) in [(200, 1), (200, 0), (429, 0), (429, 0)] {
         let answer = client.get(&[("x-user", "alex")]).await;
         assert_eq!(answer.status, status);
-        assert_eq!(told(&answer, "ratelimit-"), ("2".to_owned(), remaining, true));
+        assert_eq!(rate_limit_headers(&answer, "ratelimit-"), ("2".to_owned(), remaining, true));
         let limit = format!("2, 2;w={YEAR};name=\"per-user\"");
-        assert_eq!(told(&answer, "x-ratelimit-"), (limit, remaining, true));
+        assert_eq!(rate_limit_headers(&answer, "x-ratelimit-"), (limit, remaining, true));
         assert_eq!(answer.header("x-envoy-ratelimited"), (status == 429).then_some("true"));
     }
     let nothing = client.get(&[]).await;
@@ -53,10 +53,10 @@ async fn headers_describe_the_descriptor_nearest_to_its_limit() {
     let scene = Wish::new(descriptors, [user(), vec![fixed("all", "requests")]].concat()).ratelimit_headers().start();
     let mut client = scene.client().await;
     let answer = client.get(&[("x-user", "alex")]).await;
-    assert_eq!(told(&answer, "ratelimit-"), ("5".to_owned(), 4, true));
+    assert_eq!(rate_limit_headers(&answer, "ratelimit-"), ("5".to_owned(), 4, true));
     assert_eq!(client.statuses(3, &[("x-user", "berta")]).await, [200; 3]);
     let answer = client.get(&[("x-user", "carl")]).await;
-    assert_eq!(told(&answer, "ratelimit-"), ("7".to_owned(), 2, true));
+    assert_eq!(rate_limit_headers(&answer, "ratelimit-"), ("7".to_owned(), 2, true));
     assert!(answer.number("ratelimit-reset") <= MONTH);
 }
 
@@ -95,7 +95,7 @@ async fn draft_11_headers_are_sent_when_enabled() {
             let is_right = seconds.map_or(next.is_empty(), |seconds: u64| (1..=YEAR).contains(&seconds));
             assert!(is_right && seconds.is_some() == (remaining == 0), "{left}");
             if both {
-                assert_eq!(told(&answer, "ratelimit-"), ("2".to_owned(), remaining, true));
+                assert_eq!(rate_limit_headers(&answer, "ratelimit-"), ("2".to_owned(), remaining, true));
             } else {
                 assert_eq!(answer.header("ratelimit-limit"), None);
             }

@@ -28,8 +28,8 @@ async fn each_descriptor_counts_its_own_hits() {
         ("alex", "1", 429, 0),
     ] {
         let answer = client.get(&cost(user, hits)).await;
-        let told = (answer.status, answer.number("ratelimit-remaining"));
-        assert_eq!(told, (status, remaining), "{user} {hits}: {answer:?}");
+        let answered = (answer.status, answer.number("ratelimit-remaining"));
+        assert_eq!(answered, (status, remaining), "{user} {hits}: {answer:?}");
     }
     // Five requests so far, whatever they cost.
     assert_eq!(client.get(&cost("carl", "1")).await.status, 200);

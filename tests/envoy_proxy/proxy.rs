@@ -51,8 +51,8 @@ impl Proxy {
             &File::create(&log).expect("a file"),
         );
         let lives = || {
-            let told = || fs::read_to_string(&log).unwrap_or_default();
-            assert!(!process.has_ended(), "Envoy has ended: {}", told());
+            let log_text = || fs::read_to_string(&log).unwrap_or_default();
+            assert!(!process.has_ended(), "Envoy has ended: {}", log_text());
         };
         let admin = eventually("Envoy tells where its pages are", || {
             lives();

@@ -29,7 +29,7 @@ use weir::{
 };
 
 use generate::{Event, Story};
-use model::{Model, Told};
+use model::{Answer, Model};
 
 /// Policies in a run of the quick tests.
 const POLICIES: u64 = 10_000;
@@ -76,12 +76,12 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, told: &Told) {
+    fn count(&mut self, decided: &Answer) {
         self.checks += 1;
-        self.refused += u64::from(!told.summary.decision.allowed);
-        self.never += u64::from(told.summary.decision.never);
-        self.shadow_refused += u64::from(told.levels.iter().any(|level| level.shadow && !level.decision.allowed));
-        self.levels[told.levels.len().min(4)] += 1;
+        self.refused += u64::from(!decided.summary.decision.allowed);
+        self.never += u64::from(decided.summary.decision.never);
+        self.shadow_refused += u64::from(decided.levels.iter().any(|level| level.shadow && !level.decision.allowed));
+        self.levels[decided.levels.len().min(4)] += 1;
     }
 
     fn assert_that_all_was_tried(&self) {
@@ -148,12 +148,13 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
                     check.independent.map(|yes| if yes { Charge::Independent } else { Charge::AllOrNothing });
                 let handle = limiter.policy_handle();
                 let Checking::Ready(answer) = limiter.check(&handle, &request) else { panic!("memory never waits") };
-                let ours = answer
-                    .ok()
-                    .map(|answer| Told { summary: answer.summary, levels: answer.levels.iter().map(told).collect() });
+                let ours = answer.ok().map(|answer| Answer {
+                    summary: answer.summary,
+                    levels: answer.levels.iter().map(decided).collect(),
+                });
                 let theirs = model.check(check, *at);
                 match &ours {
-                    Some(told) => tally.count(told),
+                    Some(decided) => tally.count(decided),
                     None => tally.refused_factors += 1,
                 }
                 tally.independent += u64::from(check.independent == Some(true));
@@ -166,7 +167,7 @@ fn run(story: &Story, metrics: &Arc<Metrics>, tally: &mut Tally) -> Result<(), S
     Ok(())
 }
 
-fn told(level: &weir::limiter::LevelAnswer<'_>) -> model::ToldLevel {
+fn decided(level: &weir::limiter::LevelAnswer<'_>) -> model::AnswerLevel {
     let decision: Decision = level.decision;
-    model::ToldLevel { name: level.limit.name.to_string(), depth: level.depth, shadow: level.limit.shadow, decision }
+    model::AnswerLevel { name: level.limit.name.to_string(), depth: level.depth, shadow: level.limit.shadow, decision }
 }

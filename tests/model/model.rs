@@ -14,7 +14,7 @@ use super::{
 const MOST: u64 = 1 << 32;
 
 #[derive(Debug, PartialEq)]
-pub struct ToldLevel {
+pub struct AnswerLevel {
     pub name: String,
     pub depth: u8,
     pub shadow: bool,
@@ -22,9 +22,9 @@ pub struct ToldLevel {
 }
 
 #[derive(Debug, PartialEq)]
-pub struct Told {
+pub struct Answer {
     pub summary: Summary,
-    pub levels: Vec<ToldLevel>,
+    pub levels: Vec<AnswerLevel>,
 }
 
 /// Whose count it is: the actual path, the name or else the place among the unnamed of its kind, and kind with time base.
@@ -39,7 +39,7 @@ enum Unnamed {
 
 struct Level {
     identity: Identity,
-    told_name: String,
+    shown_name: String,
     depth: u8,
     shadow: bool,
     rule: Rule,
@@ -66,7 +66,7 @@ impl<'p> Model<'p> {
     }
 
     /// `None`: the factor takes a limit beyond its bounds.
-    pub fn check(&mut self, check: &Check, now: i64) -> Option<Told> {
+    pub fn check(&mut self, check: &Check, now: i64) -> Option<Answer> {
         let levels = levels(self.policy, check)?;
         let independent = check.independent.unwrap_or(self.policy.independent);
         // What has ended is nothing, whatever the limit has become.
@@ -76,7 +76,7 @@ impl<'p> Model<'p> {
         let asked = levels.iter().zip(&before);
         let steps: Vec<_> = asked.map(|(level, state)| step(&level.rule, *state, now, check.cost)).collect();
         let allowed = levels.iter().zip(&steps).all(|(level, (decision, _))| level.shadow || decision.allowed);
-        let mut told = Vec::new();
+        let mut decided = Vec::new();
         for ((level, (decision, next)), state) in levels.into_iter().zip(steps).zip(before) {
             let charges_denied = matches!(level.rule, Rule::FixedWindow { charge_denied: true, .. });
             // Whoever refuses keeps nothing but what it has cut.
@@ -86,9 +86,9 @@ impl<'p> Model<'p> {
             if commits && let Some(next) = next {
                 self.states.insert(level.identity, next);
             }
-            told.push(ToldLevel { name: level.told_name, depth: level.depth, shadow: level.shadow, decision });
+            decided.push(AnswerLevel { name: level.shown_name, depth: level.depth, shadow: level.shadow, decision });
         }
-        Some(Told { summary: summary(&told), levels: told })
+        Some(Answer { summary: summary(&decided), levels: decided })
     }
 }
 
@@ -160,8 +160,8 @@ fn level(
     who: Result<String, Unnamed>,
 ) -> Level {
     let kind = kind(&rule);
-    let told_name = limit.name.clone().unwrap_or_else(|| format!("{}#{}{ordinal}", pattern.join("/"), kind.0));
-    Level { identity: (path.to_vec(), who, kind), told_name, depth: path.len() as u8, shadow: limit.shadow, rule }
+    let shown_name = limit.name.clone().unwrap_or_else(|| format!("{}#{}{ordinal}", pattern.join("/"), kind.0));
+    Level { identity: (path.to_vec(), who, kind), shown_name, depth: path.len() as u8, shadow: limit.shadow, rule }
 }
 
 fn within_bounds(rule: &Rule) -> bool {
@@ -187,7 +187,7 @@ fn child<'n>(node: &'n Node, segment: &str) -> Option<(&'n str, &'n Node)> {
 }
 
 /// The least remaining, the greatest retry; and the one level that binds.
-fn summary(levels: &[ToldLevel]) -> Summary {
+fn summary(levels: &[AnswerLevel]) -> Summary {
     let counting: Vec<_> = levels.iter().enumerate().filter(|(_, level)| !level.shadow).collect();
     let decisions = || counting.iter().map(|(_, level)| &level.decision);
     let allowed = decisions().all(|decision| decision.allowed);

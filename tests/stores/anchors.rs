@@ -84,8 +84,8 @@ fn a_refusal_refunds_the_charges_of_other_anchors() {
             assert!(asker.ask(&key, 1).await.allowed, "{case}");
             let second = asker.ask(&key, 1).await;
             assert_eq!(second.allowed, passes, "{case}");
-            let told: Vec<_> = second.levels.iter().map(|level| level.remaining).collect();
-            assert_eq!(told, left, "{case}: as answered");
+            let seen: Vec<_> = second.levels.iter().map(|level| level.remaining).collect();
+            assert_eq!(seen, left, "{case}: as answered");
             assert_eq!(asker.left(&key).await, left, "{case}: as it is afterwards");
         }
     });

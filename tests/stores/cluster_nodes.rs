@@ -78,8 +78,8 @@ fn a_node_out_of_memory_stays_unhealthy_after_a_slot_moved() {
 
     cluster.nodes[node].cli(&["CONFIG", "SET", "maxmemory", "1"]);
     service_is_down(&service, || degraded(&stays));
-    let told = service.told("the store answers again");
-    assert!(told.is_empty(), "{told:?}");
+    let lines = service.log_lines("the store answers again");
+    assert!(lines.is_empty(), "{lines:?}");
     cluster.nodes[node].cli(&["CONFIG", "SET", "maxmemory", "0"]);
     service.wait_for_log("the store answers again");
     eventually("it is asked again", || if degraded(&stays) { Err("degraded") } else { Ok(()) }.map_err(str::to_owned));
@@ -88,7 +88,7 @@ fn a_node_out_of_memory_stays_unhealthy_after_a_slot_moved() {
 
 /// Asks until the breaker has been open for many checks, so that probes have had their time.
 fn service_is_down(service: &Service, mut degraded: impl FnMut() -> bool) {
-    eventually("checks do not go there", || match service.told(DOWN).len() {
+    eventually("checks do not go there", || match service.log_lines(DOWN).len() {
         0 => Err(format!("degraded: {}", degraded())),
         _ => Ok(()),
     });

@@ -31,7 +31,7 @@ fn a_live_master_is_left_at_once_after_a_failover() {
     has_all_of(&all.data[1 - all.master()], &all.data[all.master()]);
 
     let old = all.leave_behind();
-    eventually("the switch is seen", || times_told(&service, SWITCHED, 1));
+    eventually("the switch is seen", || log_count(&service, SWITCHED, 1));
     runtime.block_on(charge_each(&service));
 
     // It has never known the old one.
@@ -61,11 +61,11 @@ fn a_replica_is_followed_once_it_is_promoted() {
         role => Err(role.to_owned()),
     });
     leader.pause();
-    eventually("the switch is seen", || times_told(&service, SWITCHED, 1));
+    eventually("the switch is seen", || log_count(&service, SWITCHED, 1));
     runtime.block_on(charge_each(&service));
     // For some rounds, in which the others go on naming the old one.
     thread::sleep(Duration::from_secs(1));
-    times_told(&service, SWITCHED, 1).expect("nothing goes back and forth");
+    log_count(&service, SWITCHED, 1).expect("nothing goes back and forth");
     let other = patient(&all.data[new].url()).policy(&policy()).start();
     for number in 0..KEYS {
         assert_eq!(runtime.block_on(left(&other, number)), UNITS - 2, "both charges of key {number}");
@@ -79,7 +79,7 @@ fn one_stale_sentinel_of_three_is_outvoted() {
     let (stale, master) = (Redis::start(Options::port()), Redis::start(Options::port()));
     let sentinels = [&stale, &master, &master].map(watching);
     let service = led_by_the_first(&sentinels);
-    eventually("the others are followed", || times_told(&service, SWITCHED, 1));
+    eventually("the others are followed", || log_count(&service, SWITCHED, 1));
     let runtime = runtime();
     // For some rounds, in which the one goes on naming its own.
     for _ in 0..20 {
@@ -88,7 +88,7 @@ fn one_stale_sentinel_of_three_is_outvoted() {
     }
     let other = patient(&url(&sentinels[1..])).policy(&policy()).start();
     assert_eq!(runtime.block_on(left(&other, 7)), UNITS - 20);
-    times_told(&service, SWITCHED, 1).expect("nothing goes back and forth");
+    log_count(&service, SWITCHED, 1).expect("nothing goes back and forth");
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn a_master_that_rejects_writes_is_not_switched_to() {
         (Redis::start(Options::port()), Redis::start(Options::port().set("min-replicas-to-write", "1")));
     let sentinels = [&master, &other, &other].map(watching);
     let service = led_by_the_first(&sentinels);
-    eventually("it is told", || times_told(&service, "which takes no checks", 1));
+    eventually("it is logged", || log_count(&service, "which takes no checks", 1));
     runtime().block_on(charge_each(&service));
-    times_told(&service, SWITCHED, 0).expect("it stays");
+    log_count(&service, SWITCHED, 0).expect("it stays");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_reset_during_a_failover_applies_to_the_new_master() {
         // Whether it comes before the switch or after: nobody is told that it is done while the new master knows better.
         let reset = scope.spawn(|| reset(&service, &["user", "7"], false));
         lead(&sentinel, &new);
-        eventually("the switch is seen", || times_told(&service, SWITCHED, 1));
+        eventually("the switch is seen", || log_count(&service, SWITCHED, 1));
         old.resume();
         reset.join().expect("a reset");
     });
@@ -133,7 +133,7 @@ fn a_scan_restarts_on_the_new_master() {
         eventually("the scan has begun", || if scans(&old)? > 100 { Ok(()) } else { Err("not yet".to_owned()) });
         old.pause();
         lead(&sentinel, &new);
-        eventually("the switch is seen", || times_told(&service, SWITCHED, 1));
+        eventually("the switch is seen", || log_count(&service, SWITCHED, 1));
         old.resume();
         reset.join().expect("a reset");
     });
@@ -173,9 +173,9 @@ fn reset(service: &Server, key: &[&str], subtree: bool) {
 
 /// How many pages of a scan a server was asked for.
 fn scans(server: &Redis) -> Result<u64, String> {
-    let told = server.info("cmdstat_scan")?;
-    let calls = told.strip_prefix("calls=").and_then(|rest| rest.split(',').next()).unwrap_or("0");
-    calls.parse().map_err(|_| told.clone())
+    let found = server.info("cmdstat_scan")?;
+    let calls = found.strip_prefix("calls=").and_then(|rest| rest.split(',').next()).unwrap_or("0");
+    calls.parse().map_err(|_| found.clone())
 }
 
 fn policy() -> String {
@@ -197,10 +197,10 @@ pub fn url(sentinels: &[Redis]) -> String {
 }
 
 /// Whether a line was logged so many times.
-fn times_told(service: &Server, line: &str, times: usize) -> Result<(), String> {
+fn log_count(service: &Server, line: &str, times: usize) -> Result<(), String> {
     let log = service.log();
-    let told = log.iter().filter(|told| told.contains(line)).count();
-    if told == times { Ok(()) } else { Err(format!("{told} times: {log:#?}")) }
+    let found = log.iter().filter(|found| found.contains(line)).count();
+    if found == times { Ok(()) } else { Err(format!("{found} times: {log:#?}")) }
 }
 
 async fn charge_each(service: &Server) {

@@ -1,4 +1,4 @@
-//! Settings of a shared store that cannot be meant are told at once, in one sentence that gives no secret away.
+//! Settings of a shared store that cannot be meant are rejected at once, in one sentence without secrets.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn contradictory_store_settings_are_rejected_at_start() {
     let (secret, empty, junk) = (path("secret", "geheim\n"), path("empty", "\n"), path("junk.pem", "junk"));
     let redis = ("WEIR_STORE__URL", "redis://user:geheim@127.0.0.1:1");
     let tls = ("WEIR_STORE__URL", "rediss://:geheim@127.0.0.1:1");
-    for (variables, told) in [
+    for (variables, expected) in [
         (&[("WEIR_STORE__URL", "rediss//:geheim@h")][..], "store.url"),
         (&[("WEIR_STORE__URL", "redis://:geheim@h:99999")], "store.url"),
         (&[("WEIR_STORE__URL", "redis://:geheim@")], "store.url"),
@@ -40,7 +40,7 @@ fn contradictory_store_settings_are_rejected_at_start() {
     ] {
         let run = finish(weir().arg("serve").envs(variables.iter().copied()));
         assert_eq!((run.code, run.out.as_str()), (2, ""), "{variables:?}: {run:?}");
-        assert!(run.err.contains(told), "{variables:?}: {told} is not told: {}", run.err);
+        assert!(run.err.contains(expected), "{variables:?}: {expected} is missing: {}", run.err);
         assert!(!run.err.contains("geheim"), "{}", run.err);
         assert_eq!(run.err.lines().count(), 1, "{}", run.err);
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use crate::{
     Policy,
     descriptors::Rule,
-    lint::{Place, places},
+    lint::{PolicyNode, policy_nodes},
     tree::Domain,
 };
 use weir_core::{domain::key::domain_label, plan::Limit};
@@ -72,12 +72,12 @@ fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
     for domain in policy.domains() {
         let shown = domain_label(&domain.name);
         items.entry(shown.to_owned()).or_default().push(Item::Domain(domain));
-        for place in places(domain) {
-            let rule = domain.descriptors.as_ref().and_then(|all| all.rule(place.node));
-            let path = format!("{shown}:{}", place.pattern.join("/"));
+        for policy_node in policy_nodes(domain) {
+            let rule = domain.descriptors.as_ref().and_then(|all| all.rule(policy_node.node));
+            let path = format!("{shown}:{}", policy_node.pattern.join("/"));
             items.entry(path).or_default().extend(rule.map(Item::Rule));
-            for limit in domain.limits_at(place.node) {
-                items.entry(name(shown, &place, limit)).or_default().push(Item::Limit(limit));
+            for limit in domain.limits_at(policy_node.node) {
+                items.entry(name(shown, &policy_node, limit)).or_default().push(Item::Limit(limit));
             }
         }
     }
@@ -86,9 +86,9 @@ fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
 }
 
 /// `api:user/*#per-user`, or where a limit has no name `api:user/*#gcra0`.
-fn name(domain: &str, place: &Place<'_>, limit: &Limit) -> String {
+fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
     if limit.is_named() {
-        format!("{domain}:{}#{}", place.pattern.join("/"), limit.name)
+        format!("{domain}:{}#{}", policy_node.pattern.join("/"), limit.name)
     } else {
         format!("{domain}:{}", limit.name)
     }

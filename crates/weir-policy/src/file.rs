@@ -46,7 +46,7 @@ struct Reader {
 }
 
 /// What a node inherits from its ancestors.
-struct Place<'a> {
+struct Inherited<'a> {
     node: NodeId,
     pattern: &'a str,
     depth: usize,
@@ -92,12 +92,12 @@ impl Reader {
             }
         }
         if let Some(schema) = entries.iter().find(|entry| entry.key == "schema") {
-            let root = Place { node: 0, pattern: "", depth: 0, limits: 0, factor: 1.0 };
+            let root = Inherited { node: 0, pattern: "", depth: 0, limits: 0, factor: 1.0 };
             self.children(&schema.value, "schema", &root);
         }
     }
 
-    fn children(&mut self, node: &Node, what: &str, above: &Place<'_>) {
+    fn children(&mut self, node: &Node, what: &str, above: &Inherited<'_>) {
         let entries = match &node.value {
             Value::Null => return,
             Value::Map(entries) => entries,
@@ -117,43 +117,44 @@ impl Reader {
                 let slash = if depth > 1 { "/" } else { "" };
                 let pattern = format!("{}{slash}{}", above.pattern, entry.key);
                 let node = self.domain.add_child(above.node, &entry.key);
-                self.node(&entry.value, &Place { node, pattern: &pattern, depth, ..*above });
+                self.node(&entry.value, &Inherited { node, pattern: &pattern, depth, ..*above });
             }
         }
     }
 
-    fn node(&mut self, node: &Node, place: &Place<'_>) {
+    fn node(&mut self, node: &Node, inherited: &Inherited<'_>) {
         if matches!(node.value, Value::Null) {
             return;
         }
         let Some(entries) = self.map(node, "a node", NODE_KEYS) else { return };
         let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
-        let factor = find("factor").map_or(place.factor, |node| self.factor(node, place.factor));
+        let factor = find("factor").map_or(inherited.factor, |node| self.factor(node, inherited.factor));
         if factor == 0.0 {
-            self.domain.lift(place.node);
+            self.domain.lift(inherited.node);
         }
-        let mut limits = place.limits;
+        let mut limits = inherited.limits;
         if let Some(node) = find("limits") {
-            let compiled = self.limits(node, place, factor);
+            let compiled = self.limits(node, inherited, factor);
             limits += compiled.len();
             if limits > MAX_LEVELS {
                 self.problem(node.mark, "limits", format!("{limits} limits on the way to here; at most {MAX_LEVELS}"));
             }
-            self.domain.set_limits(place.node, compiled);
+            self.domain.set_limits(inherited.node, compiled);
         }
         if let Some(children) = find("children") {
-            self.children(children, "children", &Place { limits, factor, ..*place });
+            self.children(children, "children", &Inherited { limits, factor, ..*inherited });
         }
     }
 
-    fn limits(&mut self, node: &Node, place: &Place<'_>, factor: f64) -> Vec<Limit> {
+    fn limits(&mut self, node: &Node, inherited: &Inherited<'_>, factor: f64) -> Vec<Limit> {
         let written = read_limits(node, "limits", false, &self.bounds, &mut self.problems);
         let (mut ordinals, mut seen) = (HashMap::new(), HashSet::new());
         let mut limits = Vec::with_capacity(written.len());
         for written in written {
             let ordinal = ordinals.entry(written.params.name()).or_insert(0);
             let name = written.name.as_deref();
-            let mut limit = Limit::new(Origin::Policy, name, place.pattern, *ordinal, written.shadow, written.params);
+            let mut limit =
+                Limit::new(Origin::Policy, name, inherited.pattern, *ordinal, written.shadow, written.params);
             limit.lease = written.lease.unwrap_or(self.lease);
             *ordinal += 1;
             if !seen.insert(limit.name.clone()) {

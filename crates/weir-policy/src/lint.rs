@@ -7,7 +7,7 @@ use super::{
 use weir_core::{domain::Charge, plan::Limit};
 
 /// A node of a domain with the pattern that leads to it.
-pub struct Place<'a> {
+pub struct PolicyNode<'a> {
     /// The segments from the root, `*` where any name fits.
     pub pattern: Vec<&'a str>,
     /// The node.
@@ -15,17 +15,17 @@ pub struct Place<'a> {
 }
 
 /// Every node of a domain but the root, in the order of their patterns.
-pub fn places(domain: &Domain) -> Vec<Place<'_>> {
+pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
     let mut found = Vec::new();
-    let mut open = vec![Place { pattern: Vec::new(), node: 0 }];
-    while let Some(place) = open.pop() {
-        for (name, node) in domain.children(place.node) {
-            let mut pattern = place.pattern.clone();
+    let mut open = vec![PolicyNode { pattern: Vec::new(), node: 0 }];
+    while let Some(policy_node) = open.pop() {
+        for (name, node) in domain.children(policy_node.node) {
+            let mut pattern = policy_node.pattern.clone();
             pattern.push(name);
-            open.push(Place { pattern, node });
+            open.push(PolicyNode { pattern, node });
         }
-        if place.node != 0 {
-            found.push(place);
+        if policy_node.node != 0 {
+            found.push(policy_node);
         }
     }
     found.sort_by(|a, b| a.pattern.cmp(&b.pattern));
@@ -39,24 +39,27 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
         let shown = shown(&domain.name);
-        let places = places(domain);
-        warnings.extend(places.iter().filter_map(|place| Some(format!("{shown}: {}", unnamed_kin(domain, place)?))));
+        let nodes = policy_nodes(domain);
+        warnings.extend(
+            nodes.iter().filter_map(|policy_node| Some(format!("{shown}: {}", unnamed_kin(domain, policy_node)?))),
+        );
         if let Some(descriptors) = &domain.descriptors {
             // Their patterns are patterns, and no request meets limits of two nodes on one way.
             warnings.extend(descriptors.notes().iter().map(|note| format!("{shown}: {note}")));
             continue;
         }
-        for place in &places {
-            if let Some(name) = place.pattern.last().filter(|name| name.len() > 1 && name.contains('*')) {
+        for policy_node in &nodes {
+            if let Some(name) = policy_node.pattern.last().filter(|name| name.len() > 1 && name.contains('*')) {
                 warnings.push(format!("{shown}: `{name}` is an exact name here; only a `*` alone stands for any name"));
             }
         }
-        warnings.extend(not_leased(domain, &places).map(|limit| format!("{shown}: {limit}")));
+        warnings.extend(not_leased(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
         if domain.charge == Charge::AllOrNothing {
-            warnings.extend(idle(domain, &places).iter().map(|limit| format!("{shown}: {limit}")));
+            warnings.extend(idle(domain, &nodes).iter().map(|limit| format!("{shown}: {limit}")));
         }
-        // Sorted by pattern, what is below a place comes right behind it.
-        let limited: Vec<_> = places.iter().filter(|place| !domain.limits_at(place.node).is_empty()).collect();
+        // Sorted by pattern, the nodes below a node come right behind it.
+        let limited: Vec<_> =
+            nodes.iter().filter(|policy_node| !domain.limits_at(policy_node.node).is_empty()).collect();
         for pair in limited.windows(2) {
             let (above, below) = (&pair[0].pattern, &pair[1].pattern);
             if above.len() < usize::from(domain.anchor) && below.len() > above.len() && below.starts_with(above) {
@@ -74,16 +77,16 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
 
 /// The limits that never refuse, since every request that they are charged for is also charged to another one, at their place
 /// or above it, which admits no more than they do. One in shadow keeps nothing from others.
-fn idle(domain: &Domain, places: &[Place<'_>]) -> Vec<String> {
+fn idle(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
     let at = |pattern: &[&str]| {
-        let found = places.binary_search_by(|place| place.pattern.as_slice().cmp(pattern));
-        found.ok().map(|index| &places[index])
+        let found = nodes.binary_search_by(|policy_node| policy_node.pattern.as_slice().cmp(pattern));
+        found.ok().map(|index| &nodes[index])
     };
     let mut found = Vec::new();
-    for place in places {
-        let own = domain.limits_at(place.node);
-        let above: Vec<_> = (1..place.pattern.len())
-            .filter_map(|depth| at(&place.pattern[..depth]))
+    for policy_node in nodes {
+        let own = domain.limits_at(policy_node.node);
+        let above: Vec<_> = (1..policy_node.pattern.len())
+            .filter_map(|depth| at(&policy_node.pattern[..depth]))
             .flat_map(|above| domain.limits_at(above.node))
             .collect();
         for (index, limit) in own.iter().enumerate() {
@@ -106,8 +109,8 @@ fn idle(domain: &Domain, places: &[Place<'_>]) -> Vec<String> {
 
 /// The limits that are to be leased and cannot be, with the reason. A request is decided from leases only where all its limits
 /// can be.
-fn not_leased<'d>(domain: &'d Domain, places: &'d [Place<'_>]) -> impl Iterator<Item = String> + 'd {
-    let limits = places.iter().flat_map(|place| domain.limits_at(place.node));
+fn not_leased<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
+    let limits = nodes.iter().flat_map(|policy_node| domain.limits_at(policy_node.node));
     limits.filter(|limit| limit.lease.is_some()).filter_map(|limit| {
         let reason = match domain.charge {
             Charge::Independent => "charge is independent, so a request may be charged by some of its limits alone",
@@ -117,9 +120,9 @@ fn not_leased<'d>(domain: &'d Domain, places: &'d [Place<'_>]) -> impl Iterator<
     })
 }
 
-/// Several unnamed limits of one algorithm and time base at a place.
-fn unnamed_kin(domain: &Domain, place: &Place<'_>) -> Option<String> {
-    let limits = domain.limits_at(place.node);
+/// Several unnamed limits of one algorithm and time base at a node.
+fn unnamed_kin(domain: &Domain, policy_node: &PolicyNode<'_>) -> Option<String> {
+    let limits = domain.limits_at(policy_node.node);
     let kin = |limit: &&Limit| limits.iter().filter(|other| other.is_kin(limit)).count() > 1;
     let kin: Vec<_> = limits.iter().filter(kin).map(|limit| format!("`{}`", limit.name)).collect();
     (!kin.is_empty()).then(|| {
@@ -144,9 +147,9 @@ impl Changes {
     pub fn between(old: &Policy, new: &Policy) -> Self {
         let mut changes = Self::default();
         for before in old.domains() {
-            for place in places(before) {
-                for limit in before.limits_at(place.node) {
-                    changes.of(before, &place, limit, new);
+            for policy_node in policy_nodes(before) {
+                for limit in before.limits_at(policy_node.node) {
+                    changes.of(before, &policy_node, limit, new);
                 }
             }
         }
@@ -157,14 +160,14 @@ impl Changes {
         changes
     }
 
-    fn of(&mut self, before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy) {
+    fn of(&mut self, before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, new: &Policy) {
         let line = |text: String| format!("{}: `{}`: {text}", shown(&before.name), limit.name);
-        if let Some(why) = why_forgotten(before, place, limit, new) {
+        if let Some(why) = why_forgotten(before, policy_node, limit, new) {
             self.forgotten.push(line(why));
             return;
         }
         let Some(after) = new.domain(&before.name) else { return };
-        for (_, node) in reached(before, after, &place.pattern) {
+        for (_, node) in reached(before, after, &policy_node.pattern) {
             let siblings = node.map_or(&[][..], |node| after.limits_at(node));
             let Some(heir) = siblings.iter().find(|other| other.ident() == limit.ident()) else { continue };
             if heir.written() == limit.written() && heir.name == limit.name {
@@ -180,19 +183,19 @@ impl Changes {
     }
 }
 
-fn why_forgotten(before: &Domain, place: &Place<'_>, limit: &Limit, new: &Policy) -> Option<String> {
+fn why_forgotten(before: &Domain, policy_node: &PolicyNode<'_>, limit: &Limit, new: &Policy) -> Option<String> {
     let Some(after) = new.domain(&before.name) else { return Some("its domain was removed".to_owned()) };
-    let depth = place.pattern.len();
+    let depth = policy_node.pattern.len();
     let at = |anchor: u8| depth.min(usize::from(anchor));
     if at(before.anchor) != at(after.anchor) {
         return Some(format!("anchor goes from {} to {}, so its count is kept elsewhere", before.anchor, after.anchor));
     }
     let goes_on = |node: NodeId| after.limits_at(node).iter().any(|other| other.ident() == limit.ident());
-    let reached = reached(before, after, &place.pattern);
+    let reached = reached(before, after, &policy_node.pattern);
     let counted_together = |domain: &Domain, node: NodeId| {
         domain.descriptors.as_ref().and_then(|all| all.rule(node)).is_some_and(|rule| rule.share_threshold)
     };
-    let together = counted_together(before, place.node);
+    let together = counted_together(before, policy_node.node);
     let other_count = |(_, node): &&(String, Option<NodeId>)| {
         node.is_some_and(|node| goes_on(node) && counted_together(after, node) != together)
     };

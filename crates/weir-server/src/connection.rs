@@ -31,6 +31,7 @@ use crate::{
     seats::Seat,
     server::{ConnectionSettings, Serve},
     tls::{Clients, Tls},
+    turns::{InTurns, Turns},
 };
 
 /// How long a client may take for the head of an HTTP/1 request.
@@ -79,6 +80,8 @@ pub(crate) struct Connection<R> {
     pub(crate) activity: Arc<Activity>,
     /// Its place among the open ones.
     pub(crate) seat: Seat,
+    /// When it is read.
+    pub(crate) turns: Turns,
 }
 
 /// An accepted connection, not yet bound to a runtime.
@@ -170,12 +173,12 @@ impl<R: Serve> Connection<R> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { service, settings, drain, meter, activity, seat, .. } = self;
+        let Self { service, settings, drain, meter, activity, seat, turns, .. } = self;
         let lifetime = Lifetime::new(&settings.traffic, Arc::clone(&activity), Some(seat));
         let connected = connected.bounded(&settings.traffic, activity, Arc::clone(&meter));
         let close = connected.close.clone();
         let service = answering(Arc::new(service.on(connected)), Arc::clone(lifetime.requests()));
-        let mut io = TimeoutStream::new(Linger::new(io));
+        let mut io = TimeoutStream::new(InTurns::new(Linger::new(io), turns));
         io.set_write_timeout(Some(WRITE_TIMEOUT));
         let builder = builder(&settings);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(Box::pin(io)), service));

@@ -20,6 +20,7 @@ mod server;
 mod slots;
 pub mod tls;
 mod traffic;
+mod turns;
 mod workers;
 
 pub use address::Listen;

@@ -117,6 +117,7 @@ impl<R: Serve> Server<R> {
             room.meter.refused.increment(1);
             return;
         };
+        let Some(worker) = Worker::least_loaded(&self.workers) else { return };
         let served = Connection {
             service: self.service.clone(),
             settings: self.settings,
@@ -126,17 +127,15 @@ impl<R: Serve> Server<R> {
             meter: Arc::clone(&room.meter),
             activity,
             seat,
+            turns: worker.turns(),
         };
         let gauge = OpenGauge::new(&room.meter);
-        let connection = self.drain.track(async move {
+        worker.serve(self.drain.track(async move {
             let _open = gauge;
             if let Err(error) = served.serve(accepted).await {
                 debug!(%error, "a connection ended");
             }
-        });
-        if let Some(worker) = Worker::least_loaded(&self.workers) {
-            worker.serve(connection);
-        }
+        }));
     }
 }
 

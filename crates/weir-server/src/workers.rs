@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
+use crate::turns::Turns;
+
 /// How long the threads of a runtime over several may take to end; what they run has ended before.
 const END: Duration = Duration::from_secs(1);
 
@@ -45,12 +47,19 @@ enum Running {
 #[derive(Clone, Debug)]
 pub struct Worker {
     runtime: Handle,
+    turns: Turns,
     connections: Arc<AtomicUsize>,
 }
 
 impl Worker {
     fn new(runtime: &Runtime) -> Self {
-        Self { runtime: runtime.handle().clone(), connections: Arc::default() }
+        let runtime = runtime.handle().clone();
+        Self { turns: Turns::start(&runtime), runtime, connections: Arc::default() }
+    }
+
+    /// In which its connections are read.
+    pub(crate) fn turns(&self) -> Turns {
+        self.turns.clone()
     }
 
     /// Runs a connection to its end on this worker.

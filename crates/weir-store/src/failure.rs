@@ -236,8 +236,8 @@ mod tests {
         for text in [format!("MOVED {long}"), format!("ERR {long}"), long.clone()] {
             for failure in [Failure::of_server(&text), Failure::of_script(&text), Failure::of_script_that_wrote(&text)]
             {
-                let told = failure.to_string();
-                assert!(told.len() < MAX_TEXT_BYTES + 100 && told.ends_with(" bytes)"), "{} bytes", told.len());
+                let shown = failure.to_string();
+                assert!(shown.len() < MAX_TEXT_BYTES + 100 && shown.ends_with(" bytes)"), "{} bytes", shown.len());
             }
         }
         assert_eq!(&*cut("ERR short"), "ERR short");

@@ -115,9 +115,9 @@ mod tests {
         });
         let totals = sharded.totals();
         drop(sharded);
-        let told: Vec<_> = targets.iter().map(|target| target.load(Ordering::Relaxed)).collect();
-        assert_eq!((told[19], told[3]), (3 * TIMES, 3 * 7));
-        assert_eq!(told.iter().sum::<u64>(), 3 * TIMES + 3 * 7);
-        assert_eq!(totals, told);
+        let exported: Vec<_> = targets.iter().map(|target| target.load(Ordering::Relaxed)).collect();
+        assert_eq!((exported[19], exported[3]), (3 * TIMES, 3 * 7));
+        assert_eq!(exported.iter().sum::<u64>(), 3 * TIMES + 3 * 7);
+        assert_eq!(totals, exported);
     }
 }

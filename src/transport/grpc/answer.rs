@@ -231,9 +231,9 @@ mod tests {
             prop_assert_eq!(read.binding, answer.summary.binding.map(|index| index as u32));
             prop_assert_eq!(read.levels.len(), if summary_only { 0 } else { answer.levels.len() });
             for (read, level) in read.levels.iter().zip(&answer.levels) {
-                let told = (&*read.name, read.depth, read.shadow, Decision::from(read));
+                let read_back = (&*read.name, read.depth, read.shadow, Decision::from(read));
                 let expected = (&*level.limit.name, level.depth.into(), level.limit.shadow, level.decision);
-                prop_assert_eq!(told, expected);
+                prop_assert_eq!(read_back, expected);
             }
         }
     }

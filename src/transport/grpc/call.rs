@@ -5,6 +5,7 @@ use std::{mem, sync::Arc, time::Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use prost::encoding::encode_varint;
+use tokio::task::yield_now;
 use weir_policy::Near;
 use weir_server::Overload;
 use weir_store::{ResetDone, Store};
@@ -25,6 +26,9 @@ use crate::{
 
 /// Room for an answer of two levels.
 const USUAL_ANSWER: usize = 256;
+
+/// Most checks of a batch that are decided before other calls of the thread have their turn.
+const MAX_IN_A_ROW: usize = 256;
 
 /// The tag before each result of a batch: its field and wire type.
 const RESULT: u8 = 1 << 3 | 2;
@@ -74,7 +78,10 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
     let mut permit = None;
     let (mut out, mut spare) = (BytesMut::new(), BytesMut::new());
     let mut waiting = FuturesOrdered::new();
-    for check in checks {
+    for (number, check) in checks.enumerate() {
+        if number > 0 && number.is_multiple_of(MAX_IN_A_ROW) {
+            yield_now().await;
+        }
         let message = match check {
             Ok(ref bytes) => CheckMessage::read(bytes.as_ref()),
             Err(invalid) => Err(invalid),
@@ -164,4 +171,48 @@ pub fn encoded(message: &impl prost::Message) -> BytesMut {
     // It fails where there is no room, and this makes its own.
     let _ = message.encode(&mut out);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
+    use futures_util::FutureExt;
+    use prost::Message as _;
+    use weir_core::algorithm::Bounds;
+    use weir_policy::Policy;
+    use weir_store::{MemoryStore, SystemClock, memory::MemorySettings};
+
+    use super::*;
+    use crate::{
+        limiter::Limiter,
+        proto::{CheckBatchRequest, CheckBatchResponse, CheckRequest},
+        telemetry::Metrics,
+    };
+
+    #[test]
+    fn a_large_batch_gives_other_calls_their_turn() {
+        let store = MemoryStore::new(MemorySettings::default(), SystemClock::new());
+        let limiter = Limiter::new(store, Policy::new([]), Metrics::new());
+        let service = CheckService::new(Arc::new(limiter), Bounds::default());
+        for (checks, turns) in
+            [(1, 1), (MAX_IN_A_ROW, 1), (MAX_IN_A_ROW + 1, 2), (MAX_BATCH, MAX_BATCH.div_ceil(MAX_IN_A_ROW))]
+        {
+            let check = CheckRequest { key: vec!["user".to_owned()], ..Default::default() };
+            let message = CheckBatchRequest { checks: vec![check; checks] }.encode_to_vec();
+            let mut batch = pin!(check_batch(&service, message.into()));
+            let mut taken = 1;
+            let answer = loop {
+                match batch.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(answer) => break answer.ok().unwrap(),
+                    Poll::Pending => taken += 1,
+                }
+            };
+            assert_eq!(taken, turns, "{checks} checks");
+            assert_eq!(CheckBatchResponse::decode(answer).unwrap().results.len(), checks);
+        }
+    }
 }

@@ -10,7 +10,7 @@ use tonic::{
 
 /// Room for a request of usual length, when its call begins.
 const REQUEST_BYTES: usize = 512;
-/// Room for the answer of a unary call, and for what precedes it on the wire.
+/// Room for the answer of a unary call, and for what precedes it on the wire; for the first answers of a stream.
 const ANSWER_BYTES: usize = 256;
 /// Bytes of answers that a stream sends in one piece, where so many are ready: a DATA frame of HTTP/2.
 pub const FRAME_BYTES: usize = 16 << 10;
@@ -20,12 +20,12 @@ pub const PREFIX_BYTES: usize = 5;
 /// Messages as their bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct BytesCodec {
-    answer_bytes: usize,
+    growth_bytes: usize,
 }
 
 /// Serves one unary call, whose message is at most `max_message_bytes` long, also after it was decompressed.
 pub fn unary(max_message_bytes: usize) -> Grpc<BytesCodec> {
-    serve(ANSWER_BYTES, max_message_bytes)
+    serve(0, max_message_bytes)
 }
 
 /// Serves one stream of such messages.
@@ -33,8 +33,8 @@ pub fn streaming(max_message_bytes: usize) -> Grpc<BytesCodec> {
     serve(FRAME_BYTES, max_message_bytes)
 }
 
-fn serve(answer_bytes: usize, max_message_bytes: usize) -> Grpc<BytesCodec> {
-    Grpc::new(BytesCodec { answer_bytes })
+fn serve(growth_bytes: usize, max_message_bytes: usize) -> Grpc<BytesCodec> {
+    Grpc::new(BytesCodec { growth_bytes })
         .accept_compressed(CompressionEncoding::Gzip)
         .max_decoding_message_size(max_message_bytes)
 }
@@ -46,7 +46,7 @@ impl Codec for BytesCodec {
     type Decoder = BytesDecoder;
 
     fn encoder(&mut self) -> BytesEncoder {
-        BytesEncoder { answer_bytes: self.answer_bytes }
+        BytesEncoder { growth_bytes: self.growth_bytes }
     }
 
     fn decoder(&mut self) -> BytesDecoder {
@@ -57,7 +57,8 @@ impl Codec for BytesCodec {
 /// Writes answers.
 #[derive(Clone, Copy, Debug)]
 pub struct BytesEncoder {
-    answer_bytes: usize,
+    /// Least by which the room for answers grows.
+    growth_bytes: usize,
 }
 
 impl Encoder for BytesEncoder {
@@ -66,12 +67,16 @@ impl Encoder for BytesEncoder {
 
     #[inline]
     fn encode(&mut self, answer: BytesMut, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        // A stream that has not answered yet holds no room for a whole frame.
+        if out.chunk_mut().len() < answer.len() {
+            out.reserve(answer.len().max(self.growth_bytes));
+        }
         out.put_slice(&answer);
         Ok(())
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(self.answer_bytes, FRAME_BYTES)
+        BufferSettings::new(ANSWER_BYTES, FRAME_BYTES)
     }
 }
 

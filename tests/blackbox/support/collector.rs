@@ -104,7 +104,7 @@ impl Drop for Collector {
     fn drop(&mut self) {
         self.end.cancel();
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been told.
+            // A panic in it has been reported.
             let _ = thread.join();
         }
     }

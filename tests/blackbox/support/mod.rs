@@ -40,7 +40,7 @@ pub struct Run {
     pub code: i32,
     /// What it printed.
     pub out: String,
-    /// What it told on standard error.
+    /// What it printed on standard error.
     pub err: String,
 }
 
@@ -62,7 +62,7 @@ pub fn finish(command: &mut Command) -> Run {
         if since.elapsed() > PATIENCE {
             child.kill().expect("killed");
             child.wait().expect("its end");
-            panic!("{command:?} does not end; it printed {:?} and told {:?}", out.join(), err.join());
+            panic!("{command:?} does not end; it printed {:?}, and on standard error {:?}", out.join(), err.join());
         }
         std::thread::sleep(LOOK_EVERY);
     };

@@ -28,7 +28,7 @@ pub struct Server {
     pub dir: TempDir,
 }
 
-/// What a service has told so far.
+/// What a service has logged so far.
 #[derive(Default)]
 struct Log {
     lines: Mutex<Lines>,
@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// The lines of its log so far that say `message`.
-    pub fn told(&self, message: &str) -> Vec<Value> {
+    pub fn log_lines(&self, message: &str) -> Vec<Value> {
         let lines = self.log().into_iter().filter_map(|line| serde_json::from_str::<Value>(&line).ok());
         lines.filter(|line| line["message"] == message).collect()
     }
@@ -175,8 +175,8 @@ impl Server {
         let lines = self.log.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.log.grown.wait_timeout_while(lines, PATIENCE, |lines| !lines.ended && !found(&lines.text));
         drop(waited);
-        let told = self.told(message).into_iter().next();
-        told.unwrap_or_else(|| panic!("no `{message}` in the log: {:#?}", self.log()))
+        let first = self.log_lines(message).into_iter().next();
+        first.unwrap_or_else(|| panic!("no `{message}` in the log: {:#?}", self.log()))
     }
 
     /// A client with a connection of its own.

@@ -1,4 +1,4 @@
-//! Callers in domains of every rule, and what they are told.
+//! Clients in domains of every rule, and their answers.
 
 use std::{
     sync::{
@@ -21,9 +21,9 @@ pub const CALLERS: usize = 4;
 /// Between two calls of one caller, so that what is measured is not the machine.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What a caller was told.
+/// How a check was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum AnsweredBy {
     /// By the shared store.
     Shared,
     /// By the domain's rule: whether it passes.
@@ -35,7 +35,7 @@ pub enum Told {
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub rule: usize,
-    pub told: Told,
+    pub answered_by: AnsweredBy,
     pub took: Duration,
 }
 
@@ -59,8 +59,8 @@ pub async fn call(
     while !over.load(Ordering::Relaxed) {
         let turn = turn.read().await;
         let since = Instant::now();
-        let told = told(&mut client, request.clone()).await;
-        let answer = Answer { rule, told, took: since.elapsed() };
+        let answered_by = answered_by(&mut client, request.clone()).await;
+        let answer = Answer { rule, answered_by, took: since.elapsed() };
         answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
         drop(turn);
         tokio::time::sleep(PAUSE).await;
@@ -81,15 +81,15 @@ pub async fn longest_stall(mut client: RateLimiterClient<Channel>, over: Arc<Ato
     longest
 }
 
-pub async fn told(client: &mut RateLimiterClient<Channel>, request: CheckRequest) -> Told {
+pub async fn answered_by(client: &mut RateLimiterClient<Channel>, request: CheckRequest) -> AnsweredBy {
     match client.check(request).await {
         Ok(answer) => {
             let answer = answer.into_inner();
-            if answer.degraded { Told::Degraded(answer.allowed) } else { Told::Shared }
+            if answer.degraded { AnsweredBy::Degraded(answer.allowed) } else { AnsweredBy::Shared }
         }
         Err(status) => {
             assert_eq!((status.code(), status.message()), (Code::Unavailable, "the store does not answer"));
-            Told::Error
+            AnsweredBy::Error
         }
     }
 }

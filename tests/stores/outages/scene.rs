@@ -1,4 +1,4 @@
-//! A service whose store fails while it is asked, and what its callers are told meanwhile.
+//! A service whose store fails while it is asked, and what its clients get meanwhile.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use weir_test_redis::eventually;
 use tokio::{runtime::Runtime, sync::RwLock, task::JoinHandle};
 use weir::proto::CheckRequest;
 
-use super::callers::{Answer, Answers, CALLERS, RULES, Told, call, longest_stall, of_rule, told};
+use super::callers::{Answer, AnsweredBy, Answers, CALLERS, RULES, answered_by, call, longest_stall, of_rule};
 
 use crate::{
     service::{assert_no_panic, runtime, window},
@@ -102,13 +102,13 @@ impl Scene {
     /// With a store that is well: waits until callers of every rule are answered by it.
     pub fn start_well(name: &'static str, setup: Setup) -> Self {
         let scene = Self::start(name, setup);
-        scene.wait_for("the store answers", |told| told == Told::Shared);
+        scene.wait_for("the store answers", |answered_by| answered_by == AnsweredBy::Shared);
         scene
     }
 
     /// Waits until every rule has answered instead of the store, and readiness is as it was.
     pub fn wait_for_the_rules(&self) {
-        self.wait_for("the rules answer", |told| told != Told::Shared);
+        self.wait_for("the rules answer", |answered_by| answered_by != AnsweredBy::Shared);
         assert_eq!(self.service[0].get("/readyz").0, 200);
     }
 
@@ -150,7 +150,7 @@ impl Scene {
     /// Waits until callers of every rule are answered by the store again.
     pub fn wait_for_recovery(&mut self) {
         let since = self.mended.unwrap_or_else(Instant::now);
-        self.wait_for("the store answers again", |told| told == Told::Shared);
+        self.wait_for("the store answers again", |answered_by| answered_by == AnsweredBy::Shared);
         self.recovery = since.elapsed();
         self.wait_for_up(true);
     }
@@ -158,21 +158,24 @@ impl Scene {
     /// In the domain of rule `local` this replica admits a limit's worth by itself.
     pub fn local_counts(&self) {
         let request = of_rule(0, check(&["few", "alex"]));
-        let told: Vec<_> = (0..8).map(|_| self.ask(request.clone())).collect();
-        assert_eq!(told, [[Told::Degraded(true); 5].as_slice(), &[Told::Degraded(false); 3]].concat());
+        let answered_by: Vec<_> = (0..8).map(|_| self.ask(request.clone())).collect();
+        assert_eq!(
+            answered_by,
+            [[AnsweredBy::Degraded(true); 5].as_slice(), &[AnsweredBy::Degraded(false); 3]].concat()
+        );
     }
 
-    fn ask(&self, request: CheckRequest) -> Told {
-        self.runtime.block_on(async { told(&mut self.service[0].client().await, request).await })
+    fn ask(&self, request: CheckRequest) -> AnsweredBy {
+        self.runtime.block_on(async { answered_by(&mut self.service[0].client().await, request).await })
     }
 
-    /// Waits until callers of every rule have been told so, from now on, [`ENOUGH`] times in a row.
-    fn wait_for(&self, what: &str, is_so: impl Fn(Told) -> bool) {
+    /// Waits until clients of every rule have had such answers, from now on, [`ENOUGH`] times in a row.
+    fn wait_for(&self, what: &str, is_so: impl Fn(AnsweredBy) -> bool) {
         let from = self.lock().len();
         eventually(what, || {
             let answers = self.lock();
             let newest = |rule| answers[from..].iter().rev().filter(move |answer| answer.rule == rule).take(ENOUGH);
-            let counts = [0, 1, 2, 3].map(|rule| newest(rule).take_while(|answer| is_so(answer.told)).count());
+            let counts = [0, 1, 2, 3].map(|rule| newest(rule).take_while(|answer| is_so(answer.answered_by)).count());
             if counts.iter().all(|count| *count == ENOUGH) { Ok(()) } else { Err(format!("{counts:?} in a row")) }
         });
     }
@@ -220,9 +223,12 @@ impl Scene {
         assert_no_panic(&self.service[0]);
     }
 
-    /// No caller was told anything but by the store.
+    /// Every answer came from the store.
     pub fn assert_unnoticed(&self) {
-        assert_eq!(self.lock().iter().find(|answer| answer.told != Told::Shared).map(|answer| answer.told), None);
+        assert_eq!(
+            self.lock().iter().find(|answer| answer.answered_by != AnsweredBy::Shared).map(|answer| answer.answered_by),
+            None
+        );
     }
 
     /// Nobody asks for a while.
@@ -248,14 +254,14 @@ impl Scene {
         let mut times: Vec<_> = answers.iter().map(|answer| answer.took).collect();
         times.sort();
         let quantile = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        let count = |is_so: fn(Told) -> bool| answers.iter().filter(|answer| is_so(answer.told)).count();
+        let count = |is_so: fn(AnsweredBy) -> bool| answers.iter().filter(|answer| is_so(answer.answered_by)).count();
         println!(
             "{}: {} calls, {} by the rules, {} errors; p50 {:?}, p99 {:?}, longest {:?}, {stall:?} without the \
              store; the store answered all {:?} after it was well",
             self.name,
             answers.len(),
-            count(|told| matches!(told, Told::Degraded(_))),
-            count(|told| told == Told::Error),
+            count(|answered_by| matches!(answered_by, AnsweredBy::Degraded(_))),
+            count(|answered_by| answered_by == AnsweredBy::Error),
             quantile(0.5),
             quantile(0.99),
             quantile(1.0),
@@ -268,14 +274,15 @@ impl Scene {
         for answer in answers {
             assert!(answer.took <= LONGEST_CALL + stall, "{answer:?}, {stall:?} without the store");
             let by_rule = match RULES[answer.rule] {
-                "local" | "allow" => Told::Degraded(true),
-                "deny" => Told::Degraded(false),
-                _ => Told::Error,
+                "local" | "allow" => AnsweredBy::Degraded(true),
+                "deny" => AnsweredBy::Degraded(false),
+                _ => AnsweredBy::Error,
             };
-            assert!(answer.told == Told::Shared || answer.told == by_rule, "{answer:?}");
+            assert!(answer.answered_by == AnsweredBy::Shared || answer.answered_by == by_rule, "{answer:?}");
         }
         let by_rules = |rule| {
-            let not_shared = answers.iter().filter(|answer| answer.rule == rule && answer.told != Told::Shared);
+            let not_shared =
+                answers.iter().filter(|answer| answer.rule == rule && answer.answered_by != AnsweredBy::Shared);
             not_shared.count() as f64
         };
         for (rule, name) in RULES.iter().enumerate() {
@@ -292,8 +299,8 @@ impl Scene {
     /// What the store counts is what it answered for and what it was charged with afterwards, and at most the checks whose replies
     /// were lost besides.
     fn nothing_was_charged_twice(&self, answers: &[Answer]) {
-        let count = |told| answers.iter().filter(|answer| answer.told == told).count() as u64;
-        let (shared, admitted) = (count(Told::Shared), count(Told::Degraded(true)));
+        let count = |by| answers.iter().filter(|answer| answer.answered_by == by).count() as u64;
+        let (shared, admitted) = (count(AnsweredBy::Shared), count(AnsweredBy::Degraded(true)));
         let lost = self.service[0].metric("weir_store_errors_total{store=\"redis\",kind=\"lost\"}") as u64;
         self.service[0].wait_for_metric("weir_store_outage_keys{store=\"redis\"}", 0.0);
         let [afterwards, unknown] = ["charged", "unknown"].map(|outcome| {

@@ -36,13 +36,13 @@ fn slow_round_trips_are_a_warning() {
     let far = far.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", COMMAND_TIMEOUT).start();
     eventually("a warning", || {
         is_shared(&far);
-        if far.told(SLOW).is_empty() { Err("none".to_owned()) } else { Ok(()) }
+        if far.log_lines(SLOW).is_empty() { Err("none".to_owned()) } else { Ok(()) }
     });
     for _ in 0..3 {
         is_shared(&far);
         assert!(is_shared(&near));
     }
-    assert_eq!((far.told(SLOW).len(), near.told(SLOW).len()), (1, 0), "once a minute");
+    assert_eq!((far.log_lines(SLOW).len(), near.log_lines(SLOW).len()), (1, 0), "once a minute");
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn an_evicting_server_is_a_warning() {
         let redis = Server::start(Options::socket().set("maxmemory", bound).set("maxmemory-policy", policy));
         let service = patient(&redis.url()).policy(POLICY).start();
         assert!(is_shared(&service), "its connections have been tried");
-        let told = || service.told(EVICTS).len();
-        eventually("the warning", || if told() >= warned { Ok(()) } else { Err(format!("{policy} {bound}")) });
-        assert_eq!(told(), warned, "{policy} {bound}");
+        let count = || service.log_lines(EVICTS).len();
+        eventually("the warning", || if count() >= warned { Ok(()) } else { Err(format!("{policy} {bound}")) });
+        assert_eq!(count(), warned, "{policy} {bound}");
     }
 }
 
@@ -74,9 +74,9 @@ fn endless_replies_are_cut_off() {
         bytes => Ok(bytes),
     });
     assert!(sent < TOO_MUCH, "{sent} bytes");
-    eventually("it is told", || {
+    eventually("it is logged", || {
         let log = service.log();
-        let told = log.iter().any(|line| line.contains("the server sends more than any reply has"));
-        if told { Ok(()) } else { Err(format!("{log:#?}")) }
+        let count = log.iter().any(|line| line.contains("the server sends more than any reply has"));
+        if count { Ok(()) } else { Err(format!("{log:#?}")) }
     });
 }

@@ -11,11 +11,11 @@ use weir_core::{
 use weir_settings::document;
 
 fn read(text: &str) -> Result<Domain, String> {
-    let document = document::parse(text).map_err(|problems| told(&problems))?.expect("a document");
-    file::read(&document, &Bounds::default()).map_err(|problems| told(&problems))
+    let document = document::parse(text).map_err(|problems| text_of(&problems))?.expect("a document");
+    file::read(&document, &Bounds::default()).map_err(|problems| text_of(&problems))
 }
 
-fn told(problems: &weir_settings::Problems) -> String {
+fn text_of(problems: &weir_settings::Problems) -> String {
     let line = |problem: &weir_settings::Problem| format!("{}: {}", problem.mark.line, problem.message);
     problems.0.iter().map(line).collect::<Vec<_>>().join("\n")
 }

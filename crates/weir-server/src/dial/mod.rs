@@ -206,7 +206,7 @@ mod tests {
         {
             assert_eq!(destination(address, "").as_deref(), Ok(expected));
         }
-        for (address, name, told) in [
+        for (address, name, error_text) in [
             ("http://h:1", "n", "http://h:1 is not encrypted"),
             ("unix:/s", "n", "a unix socket is not encrypted"),
             ("https://unix:/s", "", "a unix socket is written unix:PATH"),
@@ -219,7 +219,7 @@ mod tests {
             ("https://h:1", "a b", "`a b` is not a host name"),
         ] {
             let error = destination(address, name).unwrap_err();
-            assert!(error.contains(told), "{address}: {error}");
+            assert!(error.contains(error_text), "{address}: {error}");
         }
     }
 

@@ -27,26 +27,26 @@ pub(super) struct Plain {
     stream: TcpStream,
     /// Until the first byte: the server's address.
     authority: Option<String>,
-    told: Unexpected,
+    found: Unexpected,
 }
 
 impl Plain {
-    pub(super) fn new(stream: TcpStream, authority: &str, told: Unexpected) -> Self {
-        Self { stream, authority: Some(authority.to_owned()), told }
+    pub(super) fn new(stream: TcpStream, authority: &str, found: Unexpected) -> Self {
+        Self { stream, authority: Some(authority.to_owned()), found }
     }
 
     /// What is wrong with a server whose answer begins with this byte, or ends before the first.
     fn unexpected(&mut self, first: Option<u8>) -> Option<io::Error> {
         let authority = self.authority.take()?;
         let https = format!("write https://{authority} (--tls-ca FILE for a CA of your own)");
-        let told = match first {
+        let found = match first {
             Some(TLS_ALERT | TLS_HANDSHAKE) => format!("{authority} wants TLS: {https}"),
             Some(HTTP_1) => format!("{authority} answers in HTTP/1, which is not gRPC"),
             Some(_) => return None,
             // The last words of a server may be lost with its connection.
             None => format!("{authority} closed the connection without an answer; if it wants TLS, {https}"),
         };
-        Some(io::Error::new(ErrorKind::InvalidData, self.told.get_or_init(|| told).as_str()))
+        Some(io::Error::new(ErrorKind::InvalidData, self.found.get_or_init(|| found).as_str()))
     }
 
     /// The reason why nothing can be written: a server that has closed the connection may have said why.

@@ -1,4 +1,4 @@
-//! From a plan to places: each part of a key is hashed once.
+//! From a plan to the locations of its states: each part of a key is hashed once.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -8,7 +8,7 @@ use weir_core::plan::Plan;
 
 /// Where one level's state belongs.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct StateLocation {
     /// Which shard.
     pub shard: usize,
     /// The hash of the state's name within it.
@@ -37,15 +37,15 @@ fn hash_of_state(hasher: &RandomState, anchor: u64, beyond: &[u8], ident: &[u8])
     (state >> 32) as u32 ^ state as u32
 }
 
-/// The place of the state `ident` on the key `path`, whose first `anchor_end` bytes are its anchor.
-pub fn place(hasher: &RandomState, path: &[u8], anchor_end: usize, ident: &[u8], shards: usize) -> Place {
+/// The location of the state `ident` on the key `path`, whose first `anchor_end` bytes are its anchor.
+pub fn locate(hasher: &RandomState, path: &[u8], anchor_end: usize, ident: &[u8], shards: usize) -> StateLocation {
     let (anchor_path, beyond) = path.split_at(anchor_end.min(path.len()));
     let anchor = hash(hasher, anchor_path);
-    Place { shard: shard_of(anchor, shards), state: hash_of_state(hasher, anchor, beyond, ident) }
+    StateLocation { shard: shard_of(anchor, shards), state: hash_of_state(hasher, anchor, beyond, ident) }
 }
 
-/// The places of a plan's states in a store of so many shards, level by level.
-pub fn places(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iterator<Item = Place> {
+/// The locations of a plan's states in a store of so many shards, level by level.
+pub fn locate_all(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iterator<Item = StateLocation> {
     let mut last: Option<(&[u8], u64)> = None;
     plan.levels().iter().map(move |level| {
         let (anchor_path, path) = (level.anchor_path(), level.path());
@@ -55,7 +55,7 @@ pub fn places(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iter
         };
         last = Some((anchor_path, anchor));
         let state = hash_of_state(hasher, anchor, &path[anchor_path.len()..], level.limit.ident());
-        Place { shard: shard_of(anchor, shards), state }
+        StateLocation { shard: shard_of(anchor, shards), state }
     })
 }
 
@@ -81,14 +81,14 @@ mod tests {
             let key = Key::new("", &["user", &user.to_string(), "trade"]).unwrap();
             let levels = limits.iter().flat_map(|limit| [2, 3].map(|depth| Level::new(&key, depth, 2, limit, 1)));
             let plan = Plan::new(levels.collect(), Charge::AllOrNothing, None);
-            let places: Vec<_> = places(&plan, &hasher, shards.len()).collect();
-            assert!(places.iter().all(|place| place.shard == places[0].shard), "one anchor, one shard");
-            for (level, found) in plan.levels().iter().zip(&places) {
-                let alone = place(&hasher, level.path(), level.anchor_path().len(), level.limit.ident(), shards.len());
+            let locations: Vec<_> = locate_all(&plan, &hasher, shards.len()).collect();
+            assert!(locations.iter().all(|location| location.shard == locations[0].shard), "one anchor, one shard");
+            for (level, found) in plan.levels().iter().zip(&locations) {
+                let alone = locate(&hasher, level.path(), level.anchor_path().len(), level.limit.ident(), shards.len());
                 assert_eq!((alone.shard, alone.state), (found.shard, found.state));
             }
-            states.extend(places.iter().map(|place| place.state));
-            shards[places[0].shard] += 1;
+            states.extend(locations.iter().map(|location| location.state));
+            shards[locations[0].shard] += 1;
         }
         // By chance two of 80,000 share 32 bits less than once; shards differ by a few dozen.
         assert!(states.len() > 4 * KEYS - 20, "{} distinct hashes", states.len());

@@ -188,12 +188,12 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Puts back a state of a snapshot. Of two with one name the one that expires later counts. `false`: there is no room.
     fn put_back(&self, path: &[u8], anchor_end: usize, ident: &[u8], state: State, expires: Micros) -> bool {
-        let place = locate::place(&self.hasher, path, anchor_end, ident, self.shards.len());
-        let mut shard = self.shards[place.shard].lock();
-        match shard.find(place.state, path, ident) {
+        let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
+        let mut shard = self.shards[location.shard].lock();
+        match shard.find(location.state, path, ident) {
             Some(slot) if shard.expires(slot) > expires => return true,
             Some(slot) => shard.replace(slot, state, expires),
-            None if self.take_room(1) => drop(shard.insert(place.state, Name::new(path, ident), state, expires)),
+            None if self.take_room(1) => drop(shard.insert(location.state, Name::new(path, ident), state, expires)),
             None => return false,
         }
         self.horizon.expects(expires);

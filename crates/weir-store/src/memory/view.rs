@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     MemorySettings, MemoryStore, WhenFull,
-    locate::{Place, places},
+    locate::{StateLocation, locate_all},
     name::Name,
     shard::Shard,
 };
@@ -37,9 +37,9 @@ pub struct View<'s, 'p, C> {
     now: Micros,
 }
 
-/// Where a level's state is: its place, which guard holds that, and which slot once there is one.
+/// Where a level's state is: its location, which guard holds that, and which slot once there is one.
 pub struct Found {
-    pub place: Place,
+    pub location: StateLocation,
     pub guard: usize,
     pub slot: Option<usize>,
 }
@@ -55,30 +55,30 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
 
     /// Locks the shards of the plan, each once, in the order in which all plans lock.
     pub fn lock(&mut self) {
-        for place in places(self.plan, &self.store.hasher, self.store.shards.len()) {
-            self.found.push(Found { place, guard: 0, slot: None });
+        for location in locate_all(self.plan, &self.store.hasher, self.store.shards.len()) {
+            self.found.push(Found { location, guard: 0, slot: None });
         }
         if self.found.len() > MAX_LEVELS {
             return self.lock_many();
         }
-        let mut next = self.found.iter().map(|found| found.place.shard).min();
+        let mut next = self.found.iter().map(|found| found.location.shard).min();
         while let Some(shard) = next {
-            let here = self.found.iter_mut().filter(|found| found.place.shard == shard);
+            let here = self.found.iter_mut().filter(|found| found.location.shard == shard);
             here.for_each(|found| found.guard = self.guards.len());
             self.guards.push((shard, hold(&self.store.shards[shard])));
-            next = self.found.iter().map(|found| found.place.shard).filter(|other| *other > shard).min();
+            next = self.found.iter().map(|found| found.location.shard).filter(|other| *other > shard).min();
         }
     }
 
     /// The same for more levels than one path has, in time that grows with their number.
     #[cold]
     fn lock_many(&mut self) {
-        let mut shards: Vec<_> = self.found.iter().map(|found| found.place.shard).collect();
+        let mut shards: Vec<_> = self.found.iter().map(|found| found.location.shard).collect();
         shards.sort_unstable();
         shards.dedup();
         self.guards.extend(shards.iter().map(|shard| (*shard, self.store.shards[*shard].lock())));
         for found in &mut self.found {
-            found.guard = shards.partition_point(|shard| *shard < found.place.shard);
+            found.guard = shards.partition_point(|shard| *shard < found.location.shard);
         }
     }
 
@@ -97,7 +97,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     fn find(&mut self) {
         for (level, found) in self.plan.levels().iter().zip(&mut self.found) {
             let shard = &self.guards[found.guard].1;
-            found.slot = shard.find(found.place.state, level.path(), level.limit.ident());
+            found.slot = shard.find(found.location.state, level.path(), level.limit.ident());
         }
     }
 
@@ -186,7 +186,7 @@ impl<C: Clock> States for View<'_, '_, C> {
             self.room -= 1;
             let level = &self.plan.levels()[index];
             let name = Name::new(level.path(), level.limit.ident());
-            found.slot = Some(shard.insert(found.place.state, name, state, expires));
+            found.slot = Some(shard.insert(found.location.state, name, state, expires));
             self.added += 1;
         }
     }

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::redis::command::trouble;
 
-    fn told(server: &str, version: &str, mode: &str, role: &str) -> Hello {
+    fn hello_of(server: &str, version: &str, mode: &str, role: &str) -> Hello {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let fields = [("server", server), ("version", version), ("mode", mode), ("role", role)];
         let mut fields: Vec<_> = fields.into_iter().map(|(name, value)| (text(name), text(value))).collect();
@@ -114,26 +114,26 @@ mod tests {
     #[test]
     fn supported_servers_are_accepted() {
         for (server, version) in [("redis", "6.2.0"), ("redis", "7.0.15"), ("valkey", "8.1.0"), ("other", "1.0")] {
-            assert_eq!(judged(&told(server, version, "standalone", "master"), ServerMode::Standalone), Ok(()));
-            assert_eq!(judged(&told(server, version, "cluster", "master"), ServerMode::Cluster), Ok(()));
-            assert_eq!(judged(&told(server, version, "sentinel", ""), ServerMode::Sentinel), Ok(()));
+            assert_eq!(judged(&hello_of(server, version, "standalone", "master"), ServerMode::Standalone), Ok(()));
+            assert_eq!(judged(&hello_of(server, version, "cluster", "master"), ServerMode::Cluster), Ok(()));
+            assert_eq!(judged(&hello_of(server, version, "sentinel", ""), ServerMode::Sentinel), Ok(()));
         }
     }
 
     #[test]
     fn unsupported_servers_are_rejected_with_a_reason() {
         for (hello, wanted, expected) in [
-            (told("redis", "6.0.16", "standalone", "master"), ServerMode::Standalone, "runs Redis 6.0.16"),
-            (told("redis", "7.0.1", "cluster", "master"), ServerMode::Standalone, "use redis-cluster://"),
-            (told("redis", "7.0.1", "standalone", "master"), ServerMode::Cluster, "use redis://"),
-            (told("redis", "7.0.1", "sentinel", ""), ServerMode::Standalone, "use redis-sentinel://"),
-            (told("redis", "7.0.1", "standalone", "master"), ServerMode::Sentinel, "not a Sentinel"),
-            (told("redis", "7.0.1", "standalone", "replica"), ServerMode::Standalone, "is a replica, not a master"),
+            (hello_of("redis", "6.0.16", "standalone", "master"), ServerMode::Standalone, "runs Redis 6.0.16"),
+            (hello_of("redis", "7.0.1", "cluster", "master"), ServerMode::Standalone, "use redis-cluster://"),
+            (hello_of("redis", "7.0.1", "standalone", "master"), ServerMode::Cluster, "use redis://"),
+            (hello_of("redis", "7.0.1", "sentinel", ""), ServerMode::Standalone, "use redis-sentinel://"),
+            (hello_of("redis", "7.0.1", "standalone", "master"), ServerMode::Sentinel, "not a Sentinel"),
+            (hello_of("redis", "7.0.1", "standalone", "replica"), ServerMode::Standalone, "is a replica, not a master"),
         ] {
             let error = judged(&hello, wanted).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        let replica = told("redis", "7.0.1", "standalone", "replica");
+        let replica = hello_of("redis", "7.0.1", "standalone", "replica");
         assert_eq!(replica.check(ServerMode::Standalone, false), Ok(()));
         assert!(Hello::read(&Value::Okay).is_err());
     }

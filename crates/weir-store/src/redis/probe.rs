@@ -18,11 +18,11 @@ const MOST_PROBE_KEYS: u32 = 1_000_000;
 pub struct ProbeKey {
     /// The key's prefix; no braces.
     prefix: Vec<u8>,
-    place: Mutex<Place>,
+    slot_key: Mutex<SlotKey>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct SlotKey {
     /// The slot, where there are slots.
     slot: Option<u16>,
     /// Looked for when it is wanted first, because that takes a millisecond.
@@ -32,24 +32,24 @@ struct Place {
 impl ProbeKey {
     /// A key of the keys under `prefix`; in this slot, where there are slots.
     pub fn new(prefix: &str, slot: Option<u16>) -> Self {
-        Self { prefix: [prefix.as_bytes(), b"probe"].concat(), place: Mutex::new(Place { slot, key: None }) }
+        Self { prefix: [prefix.as_bytes(), b"probe"].concat(), slot_key: Mutex::new(SlotKey { slot, key: None }) }
     }
 
     /// The slot, where there are slots.
     pub fn slot(&self) -> Option<u16> {
-        self.place.lock().slot
+        self.slot_key.lock().slot
     }
 
     /// From now on a key in this slot, since the server has lost the one before.
     pub(crate) fn put_in(&self, slot: u16) {
-        *self.place.lock() = Place { slot: Some(slot), key: None };
+        *self.slot_key.lock() = SlotKey { slot: Some(slot), key: None };
     }
 
     /// The key.
     pub fn get(&self) -> Arc<[u8]> {
-        let mut place = self.place.lock();
-        let slot = place.slot;
-        Arc::clone(place.key.get_or_insert_with(|| self.find(slot)))
+        let mut slot_key = self.slot_key.lock();
+        let slot = slot_key.slot;
+        Arc::clone(slot_key.key.get_or_insert_with(|| self.find(slot)))
     }
 
     fn find(&self, slot: Option<u16>) -> Arc<[u8]> {

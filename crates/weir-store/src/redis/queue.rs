@@ -39,7 +39,7 @@ pub struct Waiter {
     /// The key's slot is being migrated to this server, so `ASKING` goes before.
     pub asking: bool,
     submitter: Submitter,
-    place: Place,
+    position: QueuePosition,
     answer: Option<oneshot::Sender<Result<Decided, Failure>>>,
     /// The answer, while replicas are waited for.
     kept: Option<Result<Decided, Failure>>,
@@ -61,24 +61,24 @@ impl Submitter {
     }
 }
 
-/// Where a part stands.
+/// Where a part is in the queue.
 #[derive(Clone, Debug)]
-struct Place {
+struct QueuePosition {
     /// Round trips of the queue when the part came.
     came: u64,
-    /// The number of the round trip that the part is sent with; 0 while it waits, [`GIVEN_UP`] once the asker has gone.
+    /// The number of the round trip that the part is sent with; 0 while it waits, [`GIVEN_UP`] once the caller has gone.
     /// Changed with the queue locked.
     round_trip: Arc<AtomicU64>,
 }
 
-/// In the place of a round trip's number: none, since the asker has given up.
+/// Instead of the number of a round trip: none, since the caller has given up.
 const GIVEN_UP: u64 = u64::MAX;
 
 /// An answer to come.
 #[derive(Debug)]
 pub struct Pending {
     answer: oneshot::Receiver<Result<Decided, Failure>>,
-    place: Place,
+    position: QueuePosition,
 }
 
 impl Waiter {
@@ -122,7 +122,7 @@ impl Pending {
     }
 }
 
-impl Place {
+impl QueuePosition {
     /// Decides what becomes of a part that waits.
     ///
     /// # Errors
@@ -174,10 +174,10 @@ impl Queue {
         if waiting.len() >= self.max_waiting && !make_room(waiting, submitter, self.max_waiting) {
             return Err(Failure::QueueFull);
         }
-        let place = Place { came: self.round_trips.load(Ordering::Relaxed), round_trip: Arc::default() };
+        let position = QueuePosition { came: self.round_trips.load(Ordering::Relaxed), round_trip: Arc::default() };
         let first = waiting.is_empty();
-        let (pending, answer) = (Pending { answer, place: place.clone() }, Some(sender));
-        waiting.push_back(Waiter { part, deadline, asking, submitter, place, answer, kept: None });
+        let (pending, answer) = (Pending { answer, position: position.clone() }, Some(sender));
+        waiting.push_back(Waiter { part, deadline, asking, submitter, position, answer, kept: None });
         drop(waiters);
         if first {
             self.arrived.notify_one();
@@ -198,7 +198,7 @@ impl Queue {
     }
 
     /// The answer to a part whose time is up; from now on it is not sent.
-    fn give_up(&self, Pending { mut answer, place }: Pending) -> Result<Decided, Failure> {
+    fn give_up(&self, Pending { mut answer, position }: Pending) -> Result<Decided, Failure> {
         let _waiters = self.waiters.lock();
         // It may have come since the time was up. Only the queue knows that a part which it has just answered as late was not
         // passed over.
@@ -206,10 +206,10 @@ impl Queue {
             return answer;
         }
         let next = self.round_trips.load(Ordering::Relaxed) + 1;
-        Err(match place.settle(GIVEN_UP) {
-            Ok(()) if place.is_passed_over(next) => Failure::Shed,
+        Err(match position.settle(GIVEN_UP) {
+            Ok(()) if position.is_passed_over(next) => Failure::Shed,
             Ok(()) => Failure::Late,
-            Err(sent) if place.is_passed_over(sent) => Failure::Shed,
+            Err(sent) if position.is_passed_over(sent) => Failure::Shed,
             Err(_) => Failure::Lost("no reply in time".into()),
         })
     }
@@ -228,12 +228,12 @@ impl Queue {
         let mut taken = if fits(&waiters) { waiters.take_all() } else { waiters.take_turns(most) };
         let (now, number) = (Instant::now(), self.round_trips.fetch_add(1, Ordering::Relaxed) + 1);
         taken.retain_mut(|waiter| {
-            let passed_over = waiter.place.is_passed_over(number);
+            let passed_over = waiter.position.is_passed_over(number);
             let needed = if passed_over { round_trip } else { Duration::ZERO };
             if waiter.deadline <= now + needed {
                 waiter.answer(Err(if passed_over { Failure::Shed } else { Failure::Late }));
             }
-            waiter.is_awaited() && waiter.place.settle(number).is_ok()
+            waiter.is_awaited() && waiter.position.settle(number).is_ok()
         });
         taken
     }

@@ -78,7 +78,7 @@ fn displayed_urls_hide_the_password_and_parse_back() {
 
 #[test]
 fn url_errors_do_not_reveal_the_input() {
-    for (text, told) in [
+    for (text, expected) in [
         ("geheim:geheim@h", "there is no store `geheim`; known are `memory`, `redis://`"),
         ("geheim@h", "this is no store; known are"),
         ("localhost:6379", "`localhost:6379` has no scheme; for a Redis server write `redis://localhost:6379`"),
@@ -107,7 +107,7 @@ fn url_errors_do_not_reveal_the_input() {
         ("redis-cluster://a/1", "a Cluster has only database 0"),
     ] {
         let error = text.parse::<StoreUrl>().unwrap_err();
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
         assert!(text.starts_with("geheim:") || !error.contains("geheim"), "{text}: {error}");
     }
     let many = format!("redis-cluster://{}", vec!["h"; 65].join(","));

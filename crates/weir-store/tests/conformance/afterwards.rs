@@ -14,7 +14,7 @@ use weir_store::{
     redis::Fate,
 };
 
-use super::{redis::OnRedis, told::Told as _, twins::START};
+use super::{duplicates::START, redis::OnRedis, store_under_test::StoreUnderTest as _};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 /// A limit on a key of its own, as the library keeps it in the store and beside it.

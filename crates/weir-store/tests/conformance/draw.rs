@@ -1,4 +1,4 @@
-//! What stories draw beside what `rand` offers.
+//! What traces draw beside what `rand` offers.
 
 use rand::Rng;
 

@@ -12,7 +12,7 @@ use weir_core::{
 
 use super::{
     redis::OnRedis,
-    told::{Reference, Told},
+    store_under_test::{Reference, StoreUnderTest},
 };
 use weir_test_redis::{Options, Server};
 
@@ -50,12 +50,12 @@ fn all() -> Vec<Counted> {
         .collect()
 }
 
-async fn decide(told: &mut impl Told, now: Micros, cost: i64) -> Vec<String> {
+async fn decide(store: &mut impl StoreUnderTest, now: Micros, cost: i64) -> Vec<String> {
     let mut decisions = Vec::new();
     for Counted { key, limit } in &all() {
         let level = Level::new(key, key.depth() as u8, ANCHOR, limit, cost);
         let plan = Plan::new([level].into_iter().collect(), Charge::AllOrNothing, Some(60 * SECOND));
-        decisions.push(format!("{}: {:?}", limit.ident_text(), told.decide(&plan, now).await));
+        decisions.push(format!("{}: {:?}", limit.ident_text(), store.decide(&plan, now).await));
     }
     decisions
 }

@@ -1,4 +1,4 @@
-//! The memory store, told.
+//! The memory store under test.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use weir_core::{
 };
 use weir_store::{MemoryStore, ResetDone, memory::MemorySettings};
 
-use super::told::{Memories, Told};
+use super::store_under_test::{Memories, StoreUnderTest};
 
 pub struct InMemory {
     clock: Arc<ManualClock>,
@@ -23,7 +23,7 @@ impl InMemory {
     }
 }
 
-impl Told for InMemory {
+impl StoreUnderTest for InMemory {
     fn name(&self) -> &'static str {
         "memory"
     }

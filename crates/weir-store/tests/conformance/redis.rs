@@ -16,11 +16,11 @@ use weir_store::{
 use futures_util::future::join_all;
 use rmp::{Marker, decode};
 
-use super::told::{Memories, Memory, Told};
+use super::store_under_test::{Memories, Memory, StoreUnderTest};
 use weir_test_redis::{Reply, Server};
 
-/// What every key of the stories begins with; some of it means something to patterns.
-const PREFIX: &str = "story[*]:";
+/// What every key of the traces begins with; some of it means something to patterns.
+const PREFIX: &str = "trace[*]:";
 
 /// Every hash under a prefix, with its fields.
 const DUMP: &str = "
@@ -102,7 +102,7 @@ impl<'s> OnRedis<'s> {
     }
 }
 
-impl Told for OnRedis<'_> {
+impl StoreUnderTest for OnRedis<'_> {
     fn name(&self) -> &'static str {
         self.name
     }

@@ -9,8 +9,8 @@ use weir_core::{
 };
 
 use super::{
-    author::{Line, Plot},
-    scene::{Check, Scene},
+    fixture::{Check, Fixture},
+    generator::{Step, TraceOptions},
 };
 
 #[derive(Debug, Default)]
@@ -18,8 +18,8 @@ pub struct Tally {
     last: Micros,
     /// By algorithm.
     levels: BTreeMap<&'static str, Levels>,
-    /// By what is special about a line.
-    lines: BTreeMap<&'static str, u64>,
+    /// By what is special about a step.
+    steps: BTreeMap<&'static str, u64>,
 }
 
 /// The levels of one algorithm.
@@ -51,12 +51,12 @@ const SPECIAL: [&str; 14] = [
 impl Tally {
     fn met(&mut self, what: &'static str, it_is: bool) {
         debug_assert!(SPECIAL.contains(&what));
-        *self.lines.entry(what).or_default() += u64::from(it_is);
+        *self.steps.entry(what).or_default() += u64::from(it_is);
     }
 
-    pub fn turn(&mut self, now: Micros, line: &Line) {
+    pub fn begin(&mut self, now: Micros, step: &Step) {
         self.met("the clock steps back", now < self.last);
-        self.met("limits change", matches!(line, Line::Change(changed) if !changed.is_empty()));
+        self.met("limits change", matches!(step, Step::Change(changed) if !changed.is_empty()));
         self.last = now;
     }
 
@@ -65,7 +65,7 @@ impl Tally {
         self.met("a reset of nothing", !existed);
     }
 
-    pub fn count(&mut self, scene: &Scene, check: &Check, plan: &Plan<'_>, decisions: &Decisions) {
+    pub fn count(&mut self, fixture: &Fixture, check: &Check, plan: &Plan<'_>, decisions: &Decisions) {
         let levels = plan.levels();
         let shadow = |index: usize| levels[index].limit.shadow;
         let refused = decisions.iter().enumerate().any(|(index, decision)| !decision.allowed && !shadow(index));
@@ -84,7 +84,7 @@ impl Tally {
         self.met("a dry run is refused", plan.dry_run && refused);
         self.met("several anchors, a dry run is refused", plan.dry_run && refused && several);
         for ((_, rule, cost), decision) in check.levels.iter().zip(decisions) {
-            let levels = self.levels.entry(scene.rules[*rule].algorithm()).or_default();
+            let levels = self.levels.entry(fixture.rules[*rule].algorithm()).or_default();
             levels.refused += u64::from(!decision.allowed);
             levels.charged += u64::from(*cost > 0 && decision.allowed && !refused && !plan.dry_run);
             levels.refunded += u64::from(*cost < 0);
@@ -92,17 +92,17 @@ impl Tally {
         }
     }
 
-    /// Fails when something was met in fewer than one of twenty stories.
-    pub fn assert_that_all_was_tried(&self, stories: u64, plot: Plot) {
+    /// Fails when something was met in fewer than one of twenty traces.
+    pub fn assert_that_all_was_tried(&self, traces: u64, options: TraceOptions) {
         for entry in LIST {
             let levels = self.levels.get(entry.name).unwrap_or_else(|| panic!("no {} was met", entry.name));
             let Levels { charged, refused, refunded, peeked } = levels;
-            assert!([charged, refused, refunded, peeked].into_iter().all(|met| *met * 20 > stories), "{self:#?}");
+            assert!([charged, refused, refunded, peeked].into_iter().all(|met| *met * 20 > traces), "{self:#?}");
         }
-        let excluded = |what: &str| !plot.several_anchors && what.starts_with("several anchors");
+        let excluded = |what: &str| !options.several_anchors && what.starts_with("several anchors");
         for what in SPECIAL.into_iter().filter(|what| !excluded(what)) {
-            let met = self.lines.get(what).copied().unwrap_or_default();
-            assert!(met * 20 > stories, "{what}: {self:#?}");
+            let met = self.steps.get(what).copied().unwrap_or_default();
+            assert!(met * 20 > traces, "{what}: {self:#?}");
         }
     }
 }

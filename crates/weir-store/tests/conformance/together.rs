@@ -8,48 +8,48 @@ use weir_core::{
 };
 
 use super::{
-    LINES,
-    author::{Author, Line, Plot},
+    STEPS,
+    duplicates::START,
     from_environment,
+    generator::{Generator, Step, TraceOptions},
     redis::OnRedis,
     seed_of_the_day,
-    told::{Reference, Told},
-    twins::START,
+    store_under_test::{Reference, StoreUnderTest},
 };
 use weir_test_redis::{Options, Server};
 
 /// Checks that come together, at most.
 const CROWD: usize = 12;
-const STORIES: u64 = 100;
+const TRACES: u64 = 100;
 
-/// Tells a story, all checks of a crowd at one moment. Those of several anchors have no order among others.
-async fn tell(seed: u64, store: &mut OnRedis<'_>) {
+/// Runs a trace, all checks of a crowd at one moment. Those of several anchors have no order among others.
+async fn run_trace(seed: u64, store: &mut OnRedis<'_>) {
     let mut reference = Reference::default();
     reference.forget().await;
     store.forget().await;
-    let mut author = Author::new(seed, Plot { back: true, several_anchors: false });
-    for crowd in 0..LINES / CROWD {
+    let mut generator = Generator::new(seed, TraceOptions { back: true, several_anchors: false });
+    for crowd in 0..STEPS / CROWD {
         let (mut checks, mut now) = (Vec::new(), 0);
         for _ in 0..CROWD {
-            let (moment, line) = author.line();
+            let (moment, step) = generator.step();
             now = moment;
-            if let Line::Check(check) = line {
+            if let Step::Check(check) = step {
                 checks.push(check);
             }
         }
-        let planned: Vec<_> = checks.iter().filter_map(|it| Some((it, author.scene.plan(it)?))).collect();
+        let planned: Vec<_> = checks.iter().filter_map(|it| Some((it, generator.fixture.plan(it)?))).collect();
         let mut ours = Vec::new();
         for (_, plan) in &planned {
             ours.push(reference.decide(plan, now).await);
         }
         let theirs = store.decide_together(planned.iter().map(|(_, plan)| plan), now).await;
-        let told: Vec<_> = planned.iter().map(|(check, _)| check).collect();
-        assert_eq!(theirs, ours, "WEIR_SEED={seed}, crowd {crowd} at {now}\n{:#?}\n{told:#?}", author.scene);
-        assert_eq!(store.states(now).await, reference.states(now).await, "WEIR_SEED={seed}, crowd {crowd}: {told:#?}");
-        let heard = planned.last().map(|(check, _)| *check).zip(ours.last());
+        let sent: Vec<_> = planned.iter().map(|(check, _)| check).collect();
+        assert_eq!(theirs, ours, "WEIR_SEED={seed}, crowd {crowd} at {now}\n{:#?}\n{sent:#?}", generator.fixture);
+        assert_eq!(store.states(now).await, reference.states(now).await, "WEIR_SEED={seed}, crowd {crowd}: {sent:#?}");
+        let observed = planned.last().map(|(check, _)| *check).zip(ours.last());
         drop(planned);
-        if let Some((check, decisions)) = heard {
-            author.hear(check, decisions);
+        if let Some((check, decisions)) = observed {
+            generator.observe(check, decisions);
         }
     }
 }
@@ -60,21 +60,21 @@ async fn concurrent_checks_are_decided_as_if_sequential() {
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
     let only = from_environment("WEIR_SEED");
     let first = only.unwrap_or_else(seed_of_the_day);
-    let stories = if only.is_some() { 1 } else { from_environment("WEIR_STORIES").unwrap_or(STORIES) };
-    println!("seeds {first} and the {stories} from there");
-    for seed in (0..stories).map(|number| first.wrapping_add(number)) {
-        tell(seed, &mut redis).await;
+    let traces = if only.is_some() { 1 } else { from_environment("WEIR_TRACES").unwrap_or(TRACES) };
+    println!("seeds {first} and the {traces} from there");
+    for seed in (0..traces).map(|number| first.wrapping_add(number)) {
+        run_trace(seed, &mut redis).await;
     }
     let calls = |name: &str| {
-        let told = server.cli(&["INFO", "commandstats"]);
+        let stats = server.cli(&["INFO", "commandstats"]);
         let line =
-            told.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")).map(str::to_owned));
+            stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")).map(str::to_owned));
         line.and_then(|line| line.split(',').next()?.parse::<u64>().ok()).expect("it was called")
     };
-    assert!(stories < STORIES || 2 * calls("evalsha") < stories * LINES as u64, "hardly any came together");
+    assert!(traces < TRACES || 2 * calls("evalsha") < traces * STEPS as u64, "hardly any came together");
 }
 
-/// As among twins: what was charged first is behind the window when the rest is given back, and within it again when the
+/// As among duplicates: what was charged first is behind the window when the rest is given back, and within it again when the
 /// clock has stepped back. The first of a crowd goes alone, the others together.
 #[tokio::test]
 async fn a_state_emptied_by_a_check_is_empty_for_the_next_check() {
@@ -96,8 +96,8 @@ async fn a_state_emptied_by_a_check_is_empty_for_the_next_check() {
             for plan in &plans {
                 expected.push(reference.decide(plan, now).await);
             }
-            let told = redis.decide_together(plans.iter(), now).await;
-            assert_eq!(told, expected, "{} {}, {tenths}", algorithm.name, params.describe());
+            let decided = redis.decide_together(plans.iter(), now).await;
+            assert_eq!(decided, expected, "{} {}, {tenths}", algorithm.name, params.describe());
         }
     }
 }

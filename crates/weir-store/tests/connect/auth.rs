@@ -101,7 +101,7 @@ async fn a_password_file_is_read_for_each_connection() {
     assert_eq!(pool.sizes(), (2, 0));
     drop((kept, new));
 
-    for (change, told) in [
+    for (change, expected) in [
         (Box::new(|| fs::write(&file, "\n").expect("written")) as Box<dyn Fn() + Send>, "empty"),
         (Box::new(|| fs::write(&file, vec![b'p'; 5_000]).expect("written")), "over 4096 bytes"),
         (Box::new(|| fs::remove_file(&file).expect("removed")), "No such file"),
@@ -109,6 +109,6 @@ async fn a_password_file_is_read_for_each_connection() {
         change();
         let failure = refused(&server.url(""), &settings).await;
         assert_eq!(failure.kind(), "connect");
-        assert!(failure.to_string().contains(told), "{failure}");
+        assert!(failure.to_string().contains(expected), "{failure}");
     }
 }

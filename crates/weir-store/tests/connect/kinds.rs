@@ -89,8 +89,8 @@ async fn a_silent_server_times_out() {
         let begun = Instant::now();
         let failure = refused(&format!("{scheme}://127.0.0.1:{port}"), &settings).await;
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        let told = format!("connecting to 127.0.0.1:{port}{how}: no answer in time");
-        assert!(failure.to_string().contains(&told), "{failure}");
+        let expected = format!("connecting to 127.0.0.1:{port}{how}: no answer in time");
+        assert!(failure.to_string().contains(&expected), "{failure}");
     }
 }
 
@@ -110,7 +110,7 @@ fn answering(answer: &'static str) -> u16 {
 
 #[tokio::test]
 async fn unexpected_replies_are_reported_without_the_password() {
-    for (answer, told) in [
+    for (answer, expected) in [
         ("-ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `default` `geheim`\r\n", "Redis 6.2 or"),
         ("-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'geheim'\r\n", "Redis 6.2 or"),
         ("-ERR max number of clients reached\r\n", "max number of clients"),
@@ -120,7 +120,7 @@ async fn unexpected_replies_are_reported_without_the_password() {
     ] {
         let failure = refused(&format!("redis://:geheim@127.0.0.1:{}", answering(answer)), &patient()).await;
         assert_eq!(failure.kind(), "connect");
-        assert!(failure.to_string().contains(told), "{failure}");
+        assert!(failure.to_string().contains(expected), "{failure}");
         assert!(!failure.to_string().contains("geheim"), "{failure}");
     }
 }

@@ -1,4 +1,4 @@
-//! Reaching Redis: real servers of each kind, and what is told of those that cannot be used.
+//! Reaching Redis: real servers of each kind, and the errors for those that cannot be used.
 
 #![allow(clippy::expect_used)]
 

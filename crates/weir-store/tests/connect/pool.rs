@@ -28,17 +28,17 @@ async fn ended(connection: &Pooled) {
     }
 }
 
-/// How often the server was told each command from outside the script.
+/// How often the server was sent each command from outside the script.
 fn commands(server: &Server) -> Vec<(String, usize)> {
     const OF_THE_SCRIPT: [&str; 7] = ["time", "hmget", "hset", "pttl", "pexpire", "hrandfield", "hdel"];
     const OF_THE_TEST: [&str; 4] = ["auth", "client|id", "client|setinfo", "config|resetstat"];
     let stats = server.run("INFO commandstats");
     let lines = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
     let counted = lines.map(|(name, rest)| (name, rest.split_once(',').expect("more").0.parse().expect("a number")));
-    let told = counted.filter(|(name, _)| !OF_THE_SCRIPT.contains(name) && !OF_THE_TEST.contains(name));
-    let mut told: Vec<_> = told.map(|(name, calls)| (name.to_owned(), calls)).collect();
-    told.sort_unstable();
-    told
+    let commands_run = counted.filter(|(name, _)| !OF_THE_SCRIPT.contains(name) && !OF_THE_TEST.contains(name));
+    let mut commands_run: Vec<_> = commands_run.map(|(name, calls)| (name.to_owned(), calls)).collect();
+    commands_run.sort_unstable();
+    commands_run
 }
 
 #[tokio::test]
@@ -55,8 +55,9 @@ async fn only_reused_connections_are_pinged() {
     for _ in 0..10 {
         assert_eq!(id(&pool.get().await.expect("a connection")).await, first);
     }
-    let told = commands(&server);
-    let new: Vec<_> = told.iter().filter(|told| !made.contains(told)).map(|(name, calls)| (&**name, *calls)).collect();
+    let commands_run = commands(&server);
+    let new: Vec<_> =
+        commands_run.iter().filter(|command| !made.contains(command)).map(|(name, calls)| (&**name, *calls)).collect();
     assert_eq!(new, [("info", 2), ("ping", 10), ("unwatch", 10)]);
 }
 

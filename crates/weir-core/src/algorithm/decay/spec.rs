@@ -259,20 +259,20 @@ fn rust_and_lua_agree_at_the_ends_of_every_search() {
 
 #[test]
 fn invalid_parameters_are_rejected() {
-    let told = |max: &str, resolution: &str, decay: &str| {
+    let rejected = |max: &str, resolution: &str, decay: &str| {
         let error = error("decay", &[("max", max), ("resolution", resolution), ("decay", decay)]);
         (error.field, error.reason)
     };
     for max in ["0", "-1", "4294967296.5"] {
-        assert_eq!(told(max, "1s", "2"), ("max".to_owned(), format!("max is above 0 and at most 2^32, not {max}")));
+        assert_eq!(rejected(max, "1s", "2"), ("max".to_owned(), format!("max is above 0 and at most 2^32, not {max}")));
     }
-    assert_eq!(told("NaN", "1s", "2").1, "max is a number, not `NaN`");
-    assert_eq!(told("1", "0s", "2").0, "resolution");
-    assert_eq!(told("1", "32d", "2").0, "resolution");
-    assert_eq!(told("1", "1s", "1.0009").1, "decay is 1.001 to 1000000, not 1.0009");
-    assert_eq!(told("1", "1s", "1000001").0, "decay");
+    assert_eq!(rejected("NaN", "1s", "2").1, "max is a number, not `NaN`");
+    assert_eq!(rejected("1", "0s", "2").0, "resolution");
+    assert_eq!(rejected("1", "32d", "2").0, "resolution");
+    assert_eq!(rejected("1", "1s", "1.0009").1, "decay is 1.001 to 1000000, not 1.0009");
+    assert_eq!(rejected("1", "1s", "1000001").0, "decay");
     // 42,930 slots by 1.001, of 7 h 17 min at most.
-    assert_eq!(told("1", "8h", "1.001").0, "decay");
+    assert_eq!(rejected("1", "8h", "1.001").0, "decay");
     // Only a message can say so.
     for (max, decay, field) in [(f64::NAN, 2.0, "max"), (1.0, f64::NAN, "decay")] {
         let wrong = checked::<Decay>(Fields { max, resolution: S, decay }, &Bounds::default()).unwrap_err();

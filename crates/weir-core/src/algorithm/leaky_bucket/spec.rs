@@ -141,17 +141,17 @@ fn an_overfull_bucket_stays_within_double_precision() {
 
 #[test]
 fn invalid_parameters_are_rejected() {
-    let told = |fields: &[(&str, &str)]| {
+    let rejected = |fields: &[(&str, &str)]| {
         let error = error("leaky_bucket", fields);
         (error.field, error.reason)
     };
-    assert_eq!(told(&[]).1, "size is missing");
-    assert_eq!(told(&[("size", "0")]).1, "size is 1 to 2^32, not 0");
-    assert_eq!(told(&[("size", "1"), ("drip_size", "0")]).1, "drip_size is 1 to 2^32, not 0");
-    assert_eq!(told(&[("size", "1"), ("drip_size", "4294967297")]).0, "drip_size");
-    assert_eq!(told(&[("size", "1"), ("drip_rate", "0s")]).0, "drip_rate");
-    assert_eq!(told(&[("size", "1"), ("drip_rate", "32d")]).0, "drip_rate");
-    let (field, reason) = told(&[("size", "1000"), ("drip_rate", "31d")]);
+    assert_eq!(rejected(&[]).1, "size is missing");
+    assert_eq!(rejected(&[("size", "0")]).1, "size is 1 to 2^32, not 0");
+    assert_eq!(rejected(&[("size", "1"), ("drip_size", "0")]).1, "drip_size is 1 to 2^32, not 0");
+    assert_eq!(rejected(&[("size", "1"), ("drip_size", "4294967297")]).0, "drip_size");
+    assert_eq!(rejected(&[("size", "1"), ("drip_rate", "0s")]).0, "drip_rate");
+    assert_eq!(rejected(&[("size", "1"), ("drip_rate", "32d")]).0, "drip_rate");
+    let (field, reason) = rejected(&[("size", "1000"), ("drip_rate", "31d")]);
     assert_eq!(field, "size");
     assert!(reason.contains("2^50 us"), "{reason}");
 }

@@ -127,11 +127,11 @@ fn weights_are_exact_beyond_double_precision() {
 
 #[test]
 fn invalid_parameters_are_rejected() {
-    let told = |fields: &[(&str, &str)]| error("sliding_window", fields).reason;
-    assert_eq!(told(&[("count", "0"), ("period", "1s")]), "count is 1 to 2^26, not 0");
-    assert_eq!(told(&[("count", "67108865"), ("period", "1s")]), "count is 1 to 2^26, not 67108865");
-    assert_eq!(told(&[("count", "1")]), "period is missing");
-    assert!(told(&[("count", "1"), ("period", "32d")]).starts_with("period is 1us to 31d"));
+    let rejected = |fields: &[(&str, &str)]| error("sliding_window", fields).reason;
+    assert_eq!(rejected(&[("count", "0"), ("period", "1s")]), "count is 1 to 2^26, not 0");
+    assert_eq!(rejected(&[("count", "67108865"), ("period", "1s")]), "count is 1 to 2^26, not 67108865");
+    assert_eq!(rejected(&[("count", "1")]), "period is missing");
+    assert!(rejected(&[("count", "1"), ("period", "32d")]).starts_with("period is 1us to 31d"));
     let most = parse("sliding_window", &[("count", "67108864"), ("period", "1s")]);
     assert_eq!(most.scale(0.5).unwrap_err().field, "count");
 }

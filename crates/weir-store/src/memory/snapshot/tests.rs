@@ -86,7 +86,7 @@ fn load(path: &Path, store: &Store) -> Result<Loaded, SnapshotError> {
     Snapshot::open(path)?.unwrap().load_into(store, anchor_of)
 }
 
-fn place() -> (TempDir, PathBuf) {
+fn snapshot_path() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("weir.snapshot");
     (dir, path)
@@ -94,7 +94,7 @@ fn place() -> (TempDir, PathBuf) {
 
 #[test]
 fn a_store_loaded_from_a_snapshot_decides_like_the_original() {
-    let (_dir, path) = place();
+    let (_dir, path) = snapshot_path();
     cases(300, |seed| {
         let mut random = seed.clone();
         let scenery = Scenery::new(&mut random);
@@ -144,7 +144,7 @@ fn ask_key(store: &Store, limit: &Limit, key: &Key, cost: i64) -> u64 {
 
 #[test]
 fn expired_states_are_skipped_and_excess_states_are_counted() {
-    let (_dir, path) = place();
+    let (_dir, path) = snapshot_path();
     let (first, limit) = filled(1_000);
     for (max_keys, now, expired, left_out) in
         [(1_000, NOW + DAY - 1, 0, 0), (1_000, NOW + DAY, 1_000, 0), (400, NOW, 0, 600)]
@@ -163,7 +163,7 @@ fn expired_states_are_skipped_and_excess_states_are_counted() {
 
 #[test]
 fn of_duplicate_states_the_later_expiry_is_kept() {
-    let (_dir, path) = place();
+    let (_dir, path) = snapshot_path();
     let (first, limit) = filled(1);
     let (earlier, later) = (path.with_extension("earlier"), path.with_extension("later"));
     save(&first, &earlier).unwrap();
@@ -181,7 +181,7 @@ fn of_duplicate_states_the_later_expiry_is_kept() {
 #[test]
 fn stable_states_are_saved_despite_concurrent_changes() {
     const STABLE: usize = 5_000;
-    let (_dir, path) = place();
+    let (_dir, path) = snapshot_path();
     let (first, limit) = filled(0);
     // All in one shard, so that slices of it are written while states move.
     let key = |kind: &str, number: usize| Key::new("", &["one", "anchor", kind, &number.to_string()]).unwrap();
@@ -240,7 +240,7 @@ fn first_state(content: &[u8]) -> usize {
 
 #[test]
 fn damaged_or_truncated_files_are_rejected() {
-    let (_dir, path) = place();
+    let (_dir, path) = snapshot_path();
     save(&filled(3).0, &path).unwrap();
     let whole = fs::read(&path).unwrap();
     for index in 0..whole.len() {
@@ -259,7 +259,7 @@ fn damaged_or_truncated_files_are_rejected() {
 
 #[test]
 fn foreign_or_newer_files_are_rejected_with_a_reason() {
-    let (_dir, path) = place();
+    let (_dir, path) = snapshot_path();
     assert!(Snapshot::open(&path).unwrap().is_none());
     fs::write(&path, "schema: { user: {} }").unwrap();
     assert_eq!(refusal(&path), "is no snapshot");
@@ -316,7 +316,7 @@ fn foreign_or_newer_files_are_rejected_with_a_reason() {
 #[test]
 fn the_file_is_private_and_written_atomically() {
     use std::os::unix::fs::PermissionsExt;
-    let (dir, path) = place();
+    let (dir, path) = snapshot_path();
     let (first, _) = filled(10);
     save(&first, &path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -342,7 +342,7 @@ fn the_clock_resumes_at_the_time_of_the_snapshot() {
 
 #[test]
 fn the_path_is_locked_and_stale_temporary_files_are_removed() {
-    let (dir, path) = place();
+    let (dir, path) = snapshot_path();
     let names = || {
         let mut names: Vec<_> =
             fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

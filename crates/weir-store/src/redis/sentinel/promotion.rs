@@ -26,7 +26,7 @@ use crate::{
 /// Published by the Sentinel that leads a failover, planned or not, when it sends `REPLICAOF NO ONE` to the replica.
 const CHANNEL: &str = "+failover-state-wait-promotion";
 /// How long a replica has to become the master. Later than this, Sentinels are polled for it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// For so long the new master is meant where a Sentinel names the old one: by then all know of it, or have undone it.
 const AGREED_AFTER: Duration = Duration::from_secs(10);
 
@@ -97,7 +97,7 @@ impl Sentinels {
             if pool.leads_elsewhere(&promotion.from) {
                 continue;
             }
-            let takes_checks = retried(Instant::now() + PATIENCE, || pool.try_checks(&promotion.to));
+            let takes_checks = retried(Instant::now() + TRIAL_TIMEOUT, || pool.try_checks(&promotion.to));
             pin!(takes_checks);
             let mut held = Some(pool.hold());
             let promoted = match timeout(pause, &mut takes_checks).await {

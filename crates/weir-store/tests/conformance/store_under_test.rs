@@ -1,4 +1,4 @@
-//! Those to whom stories are told.
+//! The stores on which traces run.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use weir_core::{
 };
 use weir_store::ResetDone;
 
-/// Something that remembers, on a clock that stands where the story has put it.
-pub trait Told {
+/// A store whose clock the trace sets.
+pub trait StoreUnderTest {
     /// Its name.
     fn name(&self) -> &'static str;
 
-    /// Forgets the last story.
+    /// Forgets the last trace.
     async fn forget(&mut self);
 
     /// Decides a request.
@@ -43,7 +43,7 @@ pub struct Memory {
 #[derive(Default)]
 pub struct Reference(BTreeMap<Vec<u8>, (State, Micros)>);
 
-impl Told for Reference {
+impl StoreUnderTest for Reference {
     fn name(&self) -> &'static str {
         "the step over a map"
     }

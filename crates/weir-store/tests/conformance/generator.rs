@@ -1,5 +1,5 @@
-//! Who makes up the story as it goes: the next request depends on what was answered to the last ones, so that it comes
-//! at the moments and with the costs at which mistakes would show.
+//! Generates a trace while it runs: the next request depends on the last answers, so that it comes at the moments and with
+//! the costs at which mistakes would show.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,12 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{
     draw::Draw as _,
-    scene::{Check, Named, Scene},
+    fixture::{Check, Fixture, Named},
 };
 
-/// A line of a story.
+/// A step of a trace.
 #[derive(Debug)]
-pub enum Line {
+pub enum Step {
     Check(Check),
     Reset {
         key: Named,
@@ -32,16 +32,16 @@ pub enum Line {
     Change(Vec<usize>),
 }
 
-/// What may happen in a story.
+/// What may happen in a trace.
 #[derive(Clone, Copy, Debug)]
-pub struct Plot {
+pub struct TraceOptions {
     /// The clock may step back.
     pub back: bool,
     /// A request may be about limits of several anchors.
     pub several_anchors: bool,
 }
 
-impl Plot {
+impl TraceOptions {
     /// Everything.
     pub const ANY: Self = Self { back: true, several_anchors: true };
 }
@@ -51,10 +51,10 @@ const EDGES: usize = 12;
 /// The most levels of a request.
 const LEVELS: usize = 6;
 
-pub struct Author {
+pub struct Generator {
     rng: ChaCha8Rng,
-    plot: Plot,
-    pub scene: Scene,
+    options: TraceOptions,
+    pub fixture: Fixture,
     now: Micros,
     /// Moments at which something ends, by the last answers.
     edges: Vec<Micros>,
@@ -62,32 +62,32 @@ pub struct Author {
     last: Vec<Option<Decision>>,
 }
 
-impl Author {
-    pub fn new(seed: u64, plot: Plot) -> Self {
+impl Generator {
+    pub fn new(seed: u64, options: TraceOptions) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let scene = Scene::new(&mut rng);
+        let fixture = Fixture::new(&mut rng);
         let now = match rng.random_range(0..10) {
             0 => 0,
             1 => MAX_MOMENT - rng.magnitude(1 << 40),
             _ => 1_790_000_000_000_000 + rng.random_range(0..=1 << 40),
         };
-        let last = vec![None; scene.rules.len()];
-        Self { rng, plot, scene, now, edges: Vec::new(), last }
+        let last = vec![None; fixture.rules.len()];
+        Self { rng, options, fixture, now, edges: Vec::new(), last }
     }
 
-    /// The next line, and when it is told.
-    pub fn line(&mut self) -> (Micros, Line) {
+    /// The next step, and its moment.
+    pub fn step(&mut self) -> (Micros, Step) {
         self.now = self.moment();
-        let line = match self.rng.random_range(0..20) {
+        let step = match self.rng.random_range(0..20) {
             0 => self.reset(),
-            1 => Line::Change(self.scene.change(&mut self.rng)),
-            _ => Line::Check(self.check()),
+            1 => Step::Change(self.fixture.change(&mut self.rng)),
+            _ => Step::Check(self.check()),
         };
-        (self.now, line)
+        (self.now, step)
     }
 
-    /// What was answered to the last line, a check, whose levels were these limits.
-    pub fn hear(&mut self, check: &Check, decisions: &Decisions) {
+    /// Takes the answer to the last step, a check whose levels were these limits.
+    pub fn observe(&mut self, check: &Check, decisions: &Decisions) {
         for ((_, rule, _), decision) in check.levels.iter().zip(decisions) {
             self.last[*rule] = Some(*decision);
             let Decision { retry_after, next_after, reset_after, wait, .. } = *decision;
@@ -113,12 +113,12 @@ impl Author {
             _ if rng.random_ratio(1, 10) => rng.pick(&[0, MAX_MOMENT]),
             _ => now - rng.random_range(0..=2),
         };
-        moment.clamp(if self.plot.back { 0 } else { now }, MAX_MOMENT)
+        moment.clamp(if self.options.back { 0 } else { now }, MAX_MOMENT)
     }
 
     fn check(&mut self) -> Check {
-        let key = self.rng.random_range(0..self.scene.keys.len());
-        let mut levels: Vec<_> = self.scene.rules_of(key).into_iter().map(|rule| (key, rule)).collect();
+        let key = self.rng.random_range(0..self.fixture.keys.len());
+        let mut levels: Vec<_> = self.fixture.rules_of(key).into_iter().map(|rule| (key, rule)).collect();
         if self.rng.random_ratio(1, 3) || levels.is_empty() {
             // As Envoy's requests are: about several keys, which may share limits.
             for _ in 0..self.rng.random_range(0..4) + usize::from(levels.is_empty()) {
@@ -126,8 +126,8 @@ impl Author {
                 levels.push((key, rule));
             }
         }
-        if !self.plot.several_anchors {
-            let anchor = |level: &(usize, usize)| self.scene.anchor_path(level.0, level.1);
+        if !self.options.several_anchors {
+            let anchor = |level: &(usize, usize)| self.fixture.anchor_path(level.0, level.1);
             let first = anchor(&levels[0]).to_vec();
             levels.retain(|level| anchor(level) == first);
         }
@@ -137,7 +137,7 @@ impl Author {
         let differ = self.rng.random_ratio(1, 4);
         let priced = levels.into_iter().map(|(key, rule)| (key, rule, if differ { self.cost(rule) } else { one_cost }));
         let mut levels: Vec<_> = priced.collect();
-        let anchors: BTreeSet<_> = levels.iter().map(|(key, rule, _)| self.scene.anchor_path(*key, *rule)).collect();
+        let anchors: BTreeSet<_> = levels.iter().map(|(key, rule, _)| self.fixture.anchor_path(*key, *rule)).collect();
         if differ && anchors.len() > 1 {
             // A check has one cost. Envoy's descriptors have one each, but none of them gives back.
             levels.iter_mut().for_each(|(_, _, cost)| *cost = (*cost).max(0));
@@ -157,8 +157,9 @@ impl Author {
 
     /// A limit, and a key on whose path it is.
     fn any_level(&mut self) -> (usize, usize) {
-        let rule = self.rng.random_range(0..self.scene.rules.len());
-        let keys: Vec<_> = (0..self.scene.keys.len()).filter(|key| self.scene.rules_of(*key).contains(&rule)).collect();
+        let rule = self.rng.random_range(0..self.fixture.rules.len());
+        let keys: Vec<_> =
+            (0..self.fixture.keys.len()).filter(|key| self.fixture.rules_of(*key).contains(&rule)).collect();
         (self.rng.pick(&keys), rule)
     }
 
@@ -181,12 +182,12 @@ impl Author {
         cost.clamp(-MAX_COST, MAX_COST)
     }
 
-    /// Mostly of a key of the story or one above it; at times of one below, or of one that nobody has asked for.
-    fn reset(&mut self) -> Line {
+    /// Mostly of a key of the trace or one above it; at times of one below, or of one that was never checked.
+    fn reset(&mut self) -> Step {
         let rng = &mut self.rng;
-        let key = &self.scene.keys[rng.random_range(0..self.scene.keys.len())];
+        let key = &self.fixture.keys[rng.random_range(0..self.fixture.keys.len())];
         let depth = rng.random_range(1..=key.key.depth());
         let more = if rng.random_ratio(1, 8) { Some(rng.pick(&["trade", "*", "nobody"])) } else { None };
-        Line::Reset { key: key.prefix(depth, more), subtree: rng.random_ratio(1, 2) }
+        Step::Reset { key: key.prefix(depth, more), subtree: rng.random_ratio(1, 2) }
     }
 }

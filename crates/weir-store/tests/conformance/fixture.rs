@@ -1,4 +1,4 @@
-//! What a story is about: a few keys, and limits on their paths.
+//! What a trace is about: a few keys, and limits on their paths.
 
 use std::fmt;
 
@@ -97,15 +97,15 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// The keys and limits of one story.
+/// The keys and limits of one trace.
 #[derive(Debug)]
-pub struct Scene {
+pub struct Fixture {
     pub anchor: u8,
     pub keys: Vec<Named>,
     pub rules: Vec<Rule>,
 }
 
-/// A request: its levels as places in `keys` and `rules`, each with its cost.
+/// A request: its levels as indexes into `keys` and `rules`, each with its cost.
 #[derive(Clone, Debug)]
 pub struct Check {
     pub levels: Vec<(usize, usize, i64)>,
@@ -115,7 +115,7 @@ pub struct Check {
     pub dry_run: bool,
 }
 
-impl Scene {
+impl Fixture {
     pub fn new(rng: &mut ChaCha8Rng) -> Self {
         let mut keys = vec![Named::new("", &["user", "alex", "trade"])];
         for _ in 0..rng.random_range(0..4) {
@@ -124,14 +124,14 @@ impl Scene {
                 keys.push(new);
             }
         }
-        let mut scene = Self { anchor: rng.random_range(1..=4), keys, rules: Vec::new() };
-        // A story has few algorithms, so that each is met often enough to get somewhere.
+        let mut fixture = Self { anchor: rng.random_range(1..=4), keys, rules: Vec::new() };
+        // A trace has few algorithms, so that each is met often enough to get somewhere.
         let entries = [&LIST[rng.random_range(0..LIST.len())], &LIST[rng.random_range(0..LIST.len())]];
         for _ in 0..2 + rng.random_range(0..6) {
             let entry = rng.pick(&entries);
-            scene.add_rule(entry, rng);
+            fixture.add_rule(entry, rng);
         }
-        scene
+        fixture
     }
 
     fn add_rule(&mut self, entry: &'static Entry, rng: &mut ChaCha8Rng) {
@@ -152,9 +152,9 @@ impl Scene {
         };
         rule.limit = rule.limit(&rule.params, 1.0).expect("a limit without a factor");
         // What shares a state has the same parameters.
-        if let Some(twin) = self.rules.iter().find(|other| other.is_state_of(&rule)) {
-            let limit = rule.limit(&twin.params, twin.factor).expect("those of the other");
-            rule = Rule { params: twin.params.clone(), factor: twin.factor, limit, ..rule };
+        if let Some(duplicate) = self.rules.iter().find(|other| other.is_state_of(&rule)) {
+            let limit = rule.limit(&duplicate.params, duplicate.factor).expect("those of the other");
+            rule = Rule { params: duplicate.params.clone(), factor: duplicate.factor, limit, ..rule };
         }
         self.rules.push(rule);
     }

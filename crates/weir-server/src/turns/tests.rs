@@ -1,0 +1,104 @@
+use std::{sync::Arc, task::Waker};
+
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    task::JoinHandle,
+};
+
+use super::*;
+
+/// Which connection read, and how much.
+type Reads = Arc<Mutex<Vec<(usize, u64)>>>;
+
+fn turns() -> Turns {
+    Turns::start(&Handle::current())
+}
+
+/// A connection on which so many bytes have come, with its client.
+async fn connection(turns: &Turns, bytes: u64) -> (InTurns<DuplexStream>, DuplexStream) {
+    let (server, mut client) = duplex(1 << 21);
+    client.write_all(&vec![0; usize::try_from(bytes).unwrap()]).await.unwrap();
+    (InTurns::new(server, turns.clone()), client)
+}
+
+/// Reads to the end.
+fn read(number: usize, mut connection: InTurns<DuplexStream>, reads: &Reads) -> JoinHandle<()> {
+    let reads = Arc::clone(reads);
+    tokio::spawn(async move {
+        let mut buffer = [0; 3_000];
+        while let Ok(bytes @ 1..) = connection.read(&mut buffer).await {
+            reads.lock().push((number, bytes as u64));
+        }
+    })
+}
+
+/// Who read how much in a row.
+fn in_a_row(reads: &Reads) -> Vec<(usize, u64)> {
+    let mut rows: Vec<(usize, u64)> = Vec::new();
+    for &(number, bytes) in &*reads.lock() {
+        match rows.last_mut() {
+            Some((last, sum)) if *last == number => *sum += bytes,
+            _ => rows.push((number, bytes)),
+        }
+    }
+    rows
+}
+
+fn sum(reads: &Reads) -> u64 {
+    reads.lock().iter().map(|(_, bytes)| bytes).sum()
+}
+
+#[tokio::test]
+async fn busy_connections_alternate() {
+    let (turns, reads) = (turns(), Reads::default());
+    let (first, first_client) = connection(&turns, 4 * TURN_BYTES).await;
+    let (second, second_client) = connection(&turns, 3 * TURN_BYTES).await;
+    drop((first_client, second_client));
+    for reader in [read(1, first, &reads), read(2, second, &reads)] {
+        reader.await.unwrap();
+    }
+    assert_eq!(in_a_row(&reads), [1, 2, 1, 2, 1, 2, 1].map(|number| (number, TURN_BYTES)));
+}
+
+#[tokio::test]
+async fn a_connection_that_sends_little_does_not_wait_for_a_turn_of_each_busy_one() {
+    let (turns, reads) = (turns(), Reads::default());
+    let mut clients = Vec::new();
+    for number in 0..20 {
+        let (busy, client) = connection(&turns, 100 * TURN_BYTES).await;
+        read(number, busy, &reads);
+        clients.push(client);
+    }
+    let (mut server, mut client) = connection(&turns, 0).await;
+    tokio::spawn(async move {
+        while let Ok(byte) = server.read_u8().await {
+            server.write_u8(byte).await.unwrap();
+        }
+    });
+    let mut meanwhile = Vec::new();
+    for _ in 0..100 {
+        let before = sum(&reads);
+        client.write_u8(1).await.unwrap();
+        client.read_u8().await.unwrap();
+        meanwhile.push(sum(&reads) - before);
+    }
+    // The first includes the first turn of all.
+    assert!(meanwhile[1..].iter().all(|bytes| *bytes <= 2 * TURN_BYTES), "{meanwhile:?}");
+    assert!(sum(&reads) >= 40 * TURN_BYTES, "the busy ones go on");
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_leaves_the_queue() {
+    let (turns, reads) = (turns(), Reads::default());
+    let (mut closed, _client) = connection(&turns, 2 * TURN_BYTES).await;
+    let (next, next_client) = connection(&turns, 2 * TURN_BYTES).await;
+    drop(next_client);
+    let mut buffer = vec![0; usize::try_from(TURN_BYTES).unwrap()];
+    closed.read_exact(&mut buffer).await.unwrap();
+    let rest = Pin::new(&mut closed).poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut buffer));
+    assert!(rest.is_pending());
+    drop(closed);
+    read(1, next, &reads).await.unwrap();
+    assert_eq!(sum(&reads), 2 * TURN_BYTES);
+}
