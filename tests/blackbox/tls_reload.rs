@@ -86,16 +86,17 @@ fn a_swapped_data_link_reloads_certificate_and_key_together() {
 fn an_invalid_pair_keeps_the_previous_one_and_names_the_file() {
     let authority = Authority::new("ours");
     let leaf = || Leaf::host("localhost");
-    let (first, other) = (authority.sign(leaf()), authority.sign(leaf()));
+    let [first, other, third] = [(); 3].map(|()| authority.sign(leaf()));
     let expired = authority.sign(leaf().until(2021));
     let server = server_of(&first);
     let pair = |cert: &str, key: &str| Pair { cert: cert.to_owned(), key: key.to_owned() };
     let (half_cert, half_key) = (&other.cert[..other.cert.len() / 2], &other.key[..other.key.len() / 2]);
+    // The two files are written one after the other, so neither fits what is there before.
     for (bad, file) in [
         (pair("nonsense", &first.key), "grpc.pem: it contains no certificate"),
-        (pair(half_cert, &other.key), "grpc.pem: "),
+        (pair(half_cert, &first.key), "grpc.pem: "),
         (pair(&other.cert, half_key), "grpc.key: "),
-        (pair(&first.cert, &other.key), "grpc.key: not the key of the certificate in"),
+        (pair(&first.cert, &third.key), "grpc.key: not the key of the certificate in"),
         (expired, "grpc.pem: the certificate has expired"),
         (pair("", ""), "grpc.pem: it contains no certificate"),
     ] {
@@ -112,7 +113,7 @@ fn an_invalid_pair_keeps_the_previous_one_and_names_the_file() {
     let good = authority.sign(leaf());
     good.write(server.dir.path(), "grpc");
     wait_until_shown(&server, &authority, &good);
-    let keys = [&first.key, &other.key, &good.key].map(|key| key.lines().nth(1).expect("a line").to_owned());
+    let keys = [&first.key, &third.key, &good.key].map(|key| key.lines().nth(1).expect("a line").to_owned());
     let shown = server.log().join("\n") + &server.get("/metrics").1;
     assert!(!keys.iter().any(|key| shown.contains(key.as_str())) && !shown.contains("PRIVATE"), "{shown}");
 }
