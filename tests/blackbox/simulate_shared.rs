@@ -108,6 +108,8 @@ struct Telling {
 impl Telling {
     fn start(redis: &Redis) -> Self {
         let mut command = weir();
+        // As long as a busy machine may take.
+        command.env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s");
         command.args(["simulate", "--limits", LIMITS, "--store", &redis.url()]);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
