@@ -245,9 +245,6 @@ impl App {
         if !self.drain.finish(self.settings.shutdown.timeout.duration()).await {
             warn!("shutdown timeout: unfinished calls were closed");
         }
-        if let Some(shared) = self.limiter.store().shared() {
-            shared.close(self.settings.store.redis.command_timeout.duration()).await;
-        }
         for task in background {
             task.abort();
         }

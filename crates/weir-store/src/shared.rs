@@ -105,9 +105,10 @@ impl SharedStore {
         self.outage.as_ref().map(|(charges, _)| &**charges)
     }
 
-    /// Has the shared store charged for what was admitted without it, if it answers, and gives up the rest. To be called when
-    /// nothing is decided any more.
+    /// Gives back what is leased, has the shared store charged for what was admitted without it, if it answers, and gives up
+    /// the rest. To be called when nothing is decided any more.
     pub async fn finish(&self) {
+        self.leases.close(self.redis.handle()).await;
         let Some(charges) = self.outage_charges() else { return };
         let since = Instant::now();
         while charges.keys() > 0 && self.redis.is_up() && since.elapsed() < LAST_CHARGES.0 {
@@ -202,11 +203,6 @@ impl SharedStore {
         }
     }
 
-    /// Gives back what is leased, in so much time at most. To be called when no more checks come.
-    pub async fn close(&self, timeout: Duration) {
-        self.leases.close(self.redis.handle(), timeout).await;
-    }
-
     async fn ask_unless_known(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         let lookup = near.cache.lookup();
         if let Some(decisions) = near.cache.refusal(plan, lookup) {
@@ -250,10 +246,9 @@ impl SharedStore {
 
 impl Remote for SharedStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
-        match &self.near {
-            _ if plan.lease_ttl().is_some() => Box::pin(self.ask_unpaid(plan)),
-            None => Box::pin(async { self.ask(plan, None).await.0 }),
-            Some(near) => Box::pin(self.ask_unless_known(near, plan)),
+        match plan.lease_ttl() {
+            Some(_) => Box::pin(self.ask_unpaid(plan)),
+            None => Box::pin(self.ask_unless_near(plan)),
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Lease {
 #[derive(Default)]
 struct LevelSnapshot {
     limit: AtomicU64,
-    /// Units that nobody held.
+    /// Units that were free.
     free: AtomicU64,
     /// When it is as if never seen.
     reset_at: AtomicI64,
@@ -57,7 +57,7 @@ impl Lease {
         self.purse.units()
     }
 
-    /// The renewal that is due since little is left. Whoever comes while another looks after it need not.
+    /// The renewal that is due since little is left; `None` also while another thread asks.
     pub fn low(&self, now: Micros) -> Option<Renewal> {
         self.holder.try_lock()?.as_mut()?.low(&self.purse, now)
     }

@@ -34,7 +34,7 @@ impl From<&RedisStore> for Sender {
 }
 
 impl Shared {
-    /// Sends a renewal; nobody waits for it.
+    /// Sends a renewal in the background.
     pub fn send(self: &Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
         self.sender.runtime.spawn(Arc::clone(self).renew(lease, renewal, sent));
     }
@@ -55,7 +55,7 @@ impl Shared {
     }
 }
 
-/// Renews leases that nobody spends from, and drops those that are idle.
+/// Renews leases that are due though nothing is spent, and drops those that are idle.
 pub async fn run(shared: Arc<Shared>) {
     let (mut ticks, mut number) = (interval(TICK), 0_u64);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

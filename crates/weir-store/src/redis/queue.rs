@@ -112,7 +112,7 @@ impl Waiter {
 }
 
 impl Pending {
-    /// The answer, waited for as long as it takes. What fails by [`Failure::Shed`] was not sent then, since nobody gave it up.
+    /// The answer, waited for as long as it takes. What fails by [`Failure::Shed`] was not sent, since it was not given up.
     pub async fn outcome(self) -> Result<Decided, Failure> {
         match self.answer.await {
             Ok(Err(Failure::Shed)) => Err(Failure::Late),
