@@ -7,10 +7,10 @@ use crate::{
 };
 
 /// The id of a request, by which a store knows it again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestId<'a> {
-    /// The caller's id, and who it is.
-    pub name: &'a [u8],
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId {
+    /// The caller's id.
+    pub name: Box<[u8]>,
     /// What tells this request from another one of the same id.
     pub fingerprint: [u8; 8],
     /// How long the answer is remembered, in microseconds.
@@ -44,7 +44,7 @@ pub fn decide_held(
     let stand =
         |states: &_| (0..plan.levels().len()).map(|index| peek(plan, states, index, now)).collect::<Decisions>();
     let refused = plan.reservation.map(|_| Outcome::Refused);
-    match states.record(request.name).filter(|record| record.expires() > now) {
+    match states.record(&request.name).filter(|record| record.expires() > now) {
         Some(Record::Answered { fingerprint, decisions, outcome, .. })
             if fingerprint == request.fingerprint && outcome.is_some() == plan.reservation.is_some() =>
         {
@@ -56,7 +56,7 @@ pub fn decide_held(
             let (decisions, outcome) = reservation::decide(plan, states, now);
             let (fingerprint, until) = (request.fingerprint, now + request.window);
             let record = Record::Answered { fingerprint, decisions: decisions[..].into(), outcome, until };
-            states.put_record(request.name, record);
+            states.put_record(&request.name, record);
             (decisions, outcome, Repeat::First)
         }
     }

@@ -38,7 +38,7 @@ pub struct Plan<'a> {
     /// A reservation that it makes, or whose levels it has; only of a plan that is [`Plan::reservable`].
     pub reservation: Option<&'a Reservation<'a>>,
     /// The request's own id, if it has one.
-    pub request: Option<&'a RequestId<'a>>,
+    pub request: Option<&'a RequestId>,
     /// How to decide while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where

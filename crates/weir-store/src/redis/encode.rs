@@ -164,7 +164,7 @@ fn head(
     how: i64,
     max_wait: Option<Micros>,
     (keys, levels): (usize, u32),
-    request: Option<&RequestId<'_>>,
+    request: Option<&RequestId>,
     mode: Mode<'_>,
 ) {
     let charge = match mode {
@@ -178,7 +178,7 @@ fn head(
         int(body, number);
     }
     if let Some(request) = request {
-        text(body, request.name);
+        text(body, &request.name);
         text(body, &request.fingerprint);
         int(body, request.window);
     }

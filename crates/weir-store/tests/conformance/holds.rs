@@ -230,7 +230,7 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
         }
         let reservation = Reservation { name: random.pick(&[b"one", b"two"]), step: reservation_step(random) };
         let request = RequestId {
-            name: random.pick(&[&b"id"[..], b"di", b"one"]),
+            name: random.pick(&[&b"id"[..], b"di", b"one"]).into(),
             fingerprint: [random.pick(&[1, 1, 1, 255]); 8],
             window: random.pick(&[1_000, 60_000_000]),
         };
