@@ -8,9 +8,9 @@ use smallvec::smallvec;
 use weir_core::{
     algorithm::{Bounds, LIST, Params, State},
     domain::{Charge, Key, ManualClock, Micros},
-    hold::{HoldId, Ledger, Ledgers, Outstanding, Renewal, expire, renew},
+    hold::{HoldId, Ledger, Ledgers, Outstanding, expire, renew},
     plan::{Decisions, Level, Limit, Origin, Plan, States, decide},
-    testing::Random,
+    testing::{DishonestOwner, Random},
 };
 use weir_settings::Time;
 use weir_store::{
@@ -100,37 +100,9 @@ impl Ledgers for View<'_> {
     }
 }
 
-/// An owner, who tells the truth or not.
-#[derive(Clone, Copy, Default)]
-struct Owner {
-    sequence: u64,
-    spent: u64,
-    units: u64,
-}
-
-impl Owner {
-    fn renewal(&mut self, owner: u64, random: &mut Random) -> Renewal {
-        self.sequence += random.pick(&[0, 1, 1, 1, 1, 2]);
-        let spent = random.within(0, self.units as i64).unsigned_abs();
-        self.spent += spent;
-        let left = self.units - spent;
-        let kept = random.pick(&[0, left, left, left / 2]);
-        let want = random.magnitude(100).unsigned_abs();
-        let ttl = random.pick(&[1_000, 250_000, 250_000, 10_000_000]);
-        Renewal {
-            id: HoldId { owner, number: u64::MAX - owner },
-            sequence: self.sequence,
-            spent: self.spent,
-            kept,
-            want,
-            ttl,
-        }
-    }
-}
-
 async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now) = (Reference::default(), START);
-    let mut owners = [[Owner::default(); 2]; 2];
+    let mut owners = [[DishonestOwner::default(); 2]; 2];
     store.clear().await.expect("cleared");
     for step in 0..STEPS {
         let place = || format!("WEIR_SEED={seed}, {:?}, step {step}", limits.limits[0].params);
@@ -152,11 +124,13 @@ async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u
             (decide(&plan, &mut view, now), store.verdict(&plan).await.expect("a verdict").decisions)
         } else {
             let owner = random.below(2);
-            let renewal = owners[key][owner].renewal((2 * key + owner) as u64, random);
+            let number = (2 * key + owner) as u64;
+            let id = HoldId { owner: number, number: u64::MAX - number };
+            let renewal = owners[key][owner].renewal(id, 100, random);
             let (ours, our_grant) = renew(&plan, &mut view, now, &renewal);
             let (verdict, grant) = store.verdict_and_grant(&plan, &renewal).await.expect("a verdict");
             assert_eq!(our_grant, grant, "the grant for {renewal:?}: {}", place());
-            owners[key][owner].units = if our_grant.is_kept { renewal.kept } else { 0 } + our_grant.units;
+            owners[key][owner].answered(&renewal, &our_grant);
             (ours, verdict.decisions)
         };
         assert_eq!(ours, theirs, "{}", place());
