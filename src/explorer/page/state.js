@@ -69,6 +69,7 @@ function levelRow(level, isBinding) {
     ),
     element("code", { text: `${level.algorithm} ${level.parameters}` }),
     element("code", { text: `counts ${written(wanted.key.slice(0, level.depth))}` }),
+    ...leases(level),
   );
   const left = `${number(level.remaining)} of ${number(level.limit)}`;
   return element(
@@ -83,6 +84,17 @@ function levelRow(level, isBinding) {
     }),
     element("td", { data: { label: "Full again in" }, text: time(level.reset_after_us) }),
   );
+}
+
+/** Who leases units of a level: the replica by its number, the units that it has not spent as far as the store knows. */
+function leases({ leases }) {
+  if (!leases.length) return [];
+  const total = leases.reduce((sum, { units }) => sum + units, 0);
+  const each = leases.map(({ owner, own, units, expires_after_us }) => {
+    const replica = own ? "this replica" : `replica ${owner}`;
+    return `${replica}: ${number(units)} for ${time(expires_after_us)}`;
+  });
+  return [element("code", { className: "leases", text: `leased: ${number(total)} (${each.join("; ")})` })];
 }
 
 async function onReset(subtree) {
