@@ -71,7 +71,7 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     })))
 }
 
-/// One level, its limit, how it stands, and who leases units of it.
+/// One level, its limit, how it stands, and who holds units of it.
 struct Level<'a> {
     level: &'a LevelAnswer<'a>,
     holds: &'a [Held],
@@ -89,15 +89,15 @@ impl Serialize for Level<'_> {
         members.serialize_entry("algorithm", limit.params.name())?;
         members.serialize_entry("parameters", &limit.params.describe())?;
         decision_json::serialize(&mut members, decision, true)?;
-        let lease = |held: &Held| {
+        let hold = |held: &Held| {
             json!({
-                "owner": format!("{:016x}", held.owner),
-                "own": self.own == Some(held.owner),
+                "owner": held.owner.map(|owner| format!("{owner:016x}")),
+                "own": held.owner.is_some() && held.owner == self.own,
                 "units": held.units,
                 "expires_after_us": held.expires_after,
             })
         };
-        members.serialize_entry("leases", &self.holds.iter().map(lease).collect::<Vec<_>>())?;
+        members.serialize_entry("holds", &self.holds.iter().map(hold).collect::<Vec<_>>())?;
         members.end()
     }
 }

@@ -167,7 +167,7 @@ fn shown(service: &Server) -> Vec<Vec<Value>> {
     let answer = client.ask("POST /ui/api/key", &headers, body.as_bytes()).expect("it answers");
     let told: Value = serde_json::from_str(&answer.body).expect("JSON");
     let levels = told["levels"].as_array().expect("levels").iter();
-    levels.map(|level| level["leases"].as_array().expect("leases").clone()).collect()
+    levels.map(|level| level["holds"].as_array().expect("holds").clone()).collect()
 }
 
 #[test]

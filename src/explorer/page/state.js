@@ -69,7 +69,7 @@ function levelRow(level, isBinding) {
     ),
     element("code", { text: `${level.algorithm} ${level.parameters}` }),
     element("code", { text: `counts ${written(wanted.key.slice(0, level.depth))}` }),
-    ...leases(level),
+    ...holds(level),
   );
   const left = `${number(level.remaining)} of ${number(level.limit)}`;
   return element(
@@ -86,15 +86,15 @@ function levelRow(level, isBinding) {
   );
 }
 
-/** Who leases units of a level: the replica by its number, the units that it has not spent as far as the store knows. */
-function leases({ leases }) {
-  if (!leases.length) return [];
-  const total = leases.reduce((sum, { units }) => sum + units, 0);
-  const each = leases.map(({ owner, own, units, expires_after_us }) => {
-    const replica = own ? "this replica" : `replica ${owner}`;
-    return `${replica}: ${number(units)} for ${time(expires_after_us)}`;
+/** Who holds units of a level: replicas that lease them, and callers that have reserved them. */
+function holds({ holds }) {
+  if (!holds.length) return [];
+  const total = holds.reduce((sum, { units }) => sum + units, 0);
+  const each = holds.map(({ owner, own, units, expires_after_us }) => {
+    const who = own ? "this replica" : owner ? `replica ${owner}` : "reservations";
+    return `${who} ${number(units)} for ${time(expires_after_us)}`;
   });
-  return [element("code", { className: "leases", text: `leased: ${number(total)} (${each.join("; ")})` })];
+  return [element("code", { className: "holds", text: `held: ${number(total)} (${each.join("; ")})` })];
 }
 
 async function onReset(subtree) {

@@ -9,11 +9,11 @@ use weir_core::{domain::Micros, plan::Plan};
 /// Units of one level that an owner has been granted, in however many holds, and that are not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The owner's number, drawn when it started.
-    pub owner: u64,
+    /// The number of a replica, drawn when it started; `None`: all callers with reservations.
+    pub owner: Option<u64>,
     /// Units.
     pub units: u64,
-    /// After so long the last of them count as spent.
+    /// After so long the last of them expire.
     pub expires_after: Micros,
 }
 
