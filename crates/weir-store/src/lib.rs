@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use weir_core::{
     domain::{Key, Micros, OnStoreFailure},
+    hold::Outcome,
     plan::{Decisions, Plan},
 };
 
@@ -71,6 +72,8 @@ pub struct Verdict {
     pub degraded: bool,
     /// Decided from units that this replica holds of the shared store, without asking it.
     pub leased: bool,
+    /// What became of the plan's reservation; `None` also where a degraded answer has made none.
+    pub reservation: Option<Box<Outcome>>,
     /// The moment of the decision, by the clock of who decided.
     pub at: Micros,
 }

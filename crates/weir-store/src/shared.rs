@@ -24,7 +24,7 @@ use super::{
 };
 use weir_core::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
-    hold::{Grant, Renewal},
+    hold::{Grant, Renewal, Step},
     plan::{Level, Plan},
 };
 use weir_telemetry::{LogLimit, Registry, Render, request};
@@ -148,8 +148,19 @@ impl SharedStore {
     }
 
     fn instead(&self, plan: &Plan<'_>, Undecided { failure, fates }: Undecided) -> Result<Verdict, StoreError> {
+        match plan.reservation.map(|reservation| reservation.step) {
+            None => {}
+            // Nothing is held of a store that is not asked: as a check.
+            Some(Step::Reserve { .. }) => {
+                let mut check = plan.clone();
+                check.reservation = None;
+                return self.instead(&check, Undecided { failure, fates });
+            }
+            // It may be repeated.
+            Some(_) => return Err(StoreError::Unavailable(failure)),
+        }
         self.degraded[plan.on_store_failure as usize].fetch_add(1, Ordering::Relaxed);
-        let told = |decisions| Verdict { decisions, degraded: true, leased: false, at: self.local.now() };
+        let told = |decisions| Verdict { decisions, degraded: true, at: self.local.now(), ..Verdict::default() };
         let verdict = match plan.on_store_failure {
             OnStoreFailure::Local => Verdict { degraded: true, ..self.local.verdict(plan) },
             OnStoreFailure::Allow => told(plan.levels().iter().map(unseen).collect()),
@@ -205,12 +216,14 @@ impl SharedStore {
 
     async fn ask_unless_known(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         let lookup = near.cache.lookup();
-        if let Some(decisions) = near.cache.refusal(plan, lookup) {
+        if plan.reservation.is_none()
+            && let Some(decisions) = near.cache.refusal(plan, lookup)
+        {
             near.hits.increment(1);
             return Ok(Verdict { decisions, at: self.local.now(), ..Verdict::default() });
         }
         let verdict = self.ask(plan, None).await.0;
-        if plan.levels().iter().any(|level| level.cost < 0) {
+        if plan.reservation.is_some() || plan.levels().iter().any(|level| level.cost < 0) {
             // Even where the answer is lost: what was given back may let others pass.
             near.cache.forget_all();
         } else if let Ok(Verdict { decisions, degraded: false, .. }) = &verdict

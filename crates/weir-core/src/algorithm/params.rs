@@ -6,7 +6,7 @@ use super::{fields, kinds::Period, span::Rate};
 use crate::domain::{Micros, time::DAY};
 
 /// Largest count or size.
-pub(crate) const MAX_COUNT: u64 = 1 << 32;
+pub const MAX_COUNT: u64 = 1 << 32;
 /// Longest period of any limit.
 pub const MAX_PERIOD: Micros = 366 * DAY;
 /// Longest time that a whole limit may span, so that a moment plus it stays exact in a double.

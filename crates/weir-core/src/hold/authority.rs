@@ -16,6 +16,9 @@ pub trait Ledgers: States {
 
     /// Puts a ledger back. One without holds need not be remembered.
     fn put_ledger(&mut self, index: usize, ledger: Ledger);
+
+    /// A level's ledger means nothing any more `reset_after` from now. For those that forget by time.
+    fn keep_ledger(&mut self, _index: usize, _reset_after: Micros) {}
 }
 
 /// Burns what is held beyond its deadline: it counts as spent at that moment. To be called before anything is decided on
@@ -26,7 +29,7 @@ pub fn expire(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros) {
         // Put when all is charged: between, it might seem to mean nothing any more.
         let (mut state, mut is_burnt) = (states.get(index).cloned(), false);
         while let Some(hold) = ledger.take_expired(now) {
-            if hold.units > 0 {
+            if hold.units > 0 && !hold.id.is_released() {
                 state = charged(plan, index, state, hold.units, hold.deadline);
                 is_burnt = true;
             }
@@ -103,11 +106,12 @@ fn grant(plan: &Plan<'_>, states: &mut impl Ledgers, free: u64, now: Micros, ren
 }
 
 /// Remembers a level's state for as long as it may matter to what is outstanding, which may be charged at its deadline.
-fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, now: Micros) {
+pub(super) fn remember(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, now: Micros) {
+    let reset_after = peek(plan, states, index, now).reset_after;
     if let Some(state) = states.get(index).cloned() {
-        let reset_after = peek(plan, states, index, now).reset_after;
         states.put(index, state, reset_after);
     }
+    states.keep_ledger(index, reset_after);
 }
 
 /// Until time has made room, where nothing else can make it but a reset or a refund, which show within the time of a hold.
@@ -130,12 +134,12 @@ fn is_above(decision: &Decision) -> bool {
 }
 
 /// A level's state with units charged at the moment `at`.
-fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, units: u64, at: Micros) -> Option<State> {
+pub(super) fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, units: u64, at: Micros) -> Option<State> {
     let level = &plan.levels()[index];
     level.limit.params.charge(state.as_ref(), units, at, level.phase()).or(state)
 }
 
-fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, state: Option<State>, now: Micros) {
+pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, state: Option<State>, now: Micros) {
     let Some(state) = state else { return };
     let level = &plan.levels()[index];
     let peek = Ask { now, cost: 0, max_wait: None, phase: level.phase() };

@@ -4,6 +4,8 @@
 
 -- As MAX_HOLDS and MAX_TTL.
 local HOLDS, HOLD_TTL = 128, 60000000
+-- Instead of an id: all reservations of one deadline that are kept, or given back, when they expire.
+local KEPT, RELEASED = 'k', 'r'
 
 -- Units outstanding, and the last deadline of them.
 local function hold_outstanding(ledger)
@@ -33,7 +35,11 @@ local function hold_step(level, now, cost, max_wait)
       _, state = step(p, s, now, cost, max_wait, phase)
     end
   end
-  decision[5] = decision[5] + math.max(last - now, 0)
+  -- What is held may count as spent as late as at its deadline, on top of what there is by then, if that is not forgotten.
+  local late, left = math.max(last, now), state or s
+  local lasts = step(p, charge(p, left, late, units, phase) or left, late, 0, max_wait, phase)[5]
+  if left then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase), late, 0, max_wait, phase)[5]) end
+  decision[5] = math.max(decision[5], late - now + lasts)
   return decision, state, all
 end
 
@@ -53,7 +59,7 @@ local function hold_expire(level, now)
     if hold[6] > now then return end
     ledger[first] = ledger[#ledger]
     ledger[#ledger] = nil
-    hold_charge(level, hold[4], hold[6])
+    if hold[1] ~= RELEASED then hold_charge(level, hold[4], hold[6]) end
   end
 end
 
@@ -143,4 +149,34 @@ local function hold_renew(levels, now, renewal, decide)
   return decisions, {
     units, free - units, told and 1 or 0, is_recalled and 1 or 0, hold_refused_for(levels, decisions, renewal),
   }, true
+end
+
+-- Where the units of reservations of this kind and deadline are, if any.
+local function hold_reserved(ledger, kind, deadline)
+  for index = 1, #ledger do
+    if ledger[index][1] == kind and ledger[index][6] == deadline then return index end
+  end
+end
+
+local function hold_has_room(ledger, kind, deadline)
+  return #ledger < HOLDS or hold_reserved(ledger, kind, deadline)
+end
+
+local function hold_reserve(ledger, kind, deadline, units)
+  local index = hold_reserved(ledger, kind, deadline)
+  if index then
+    ledger[index][4] = ledger[index][4] + units
+  else
+    ledger[#ledger + 1] = {kind, 0, 0, units, 0, deadline}
+  end
+end
+
+local function hold_settle_reserved(ledger, kind, deadline, units)
+  local index = hold_reserved(ledger, kind, deadline)
+  if not index then return end
+  ledger[index][4] = ledger[index][4] - units
+  if ledger[index][4] <= 0 then
+    ledger[index] = ledger[#ledger]
+    ledger[#ledger] = nil
+  end
 end

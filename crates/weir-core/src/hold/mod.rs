@@ -1,7 +1,8 @@
 //! Holds: units charged to every level of a key for one owner, until a deadline, and settled by how many were really spent.
 //!
-//! A **lease** is a hold of a replica: what it holds it spends without asking the store. There are two state machines, both
-//! without I/O, time being a parameter:
+//! A **lease** is a hold of a replica: what it holds it spends without asking the store. A **[reservation](Reservation)** is
+//! one of a caller that learns only afterwards how much it uses. There are two state machines, both without I/O, time being
+//! a parameter:
 //!
 //! * the **authority** ([`renew`]), in the store's one step: it keeps a [`Ledger`] of holds for each level, grants, settles,
 //!   and burns what its owner has not renewed by the deadline;
@@ -23,6 +24,7 @@ mod demand;
 mod holder;
 mod ledger;
 mod purse;
+mod reservation;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +32,9 @@ pub use authority::{Ledgers, expire, renew};
 pub use holder::{Course, Holder, Terms};
 pub use ledger::{Hold, Ledger, Outstanding};
 pub use purse::{Purse, Spend};
+pub use reservation::{
+    OnExpiry, Outcome, RESERVATION_ID_BYTES, RESERVATION_TTL, Record, Reservation, Reservations, Step, decide_held,
+};
 
 use crate::domain::{Micros, time::SECOND};
 

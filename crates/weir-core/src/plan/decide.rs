@@ -179,7 +179,8 @@ pub(crate) fn peek(plan: &Plan<'_>, states: &impl States, index: usize, now: Mic
 /// The same where units of the level are held: judged as if they were spent now, but remembered without them.
 #[cold]
 fn step_under(level: &Level<'_>, state: Option<&State>, held: Outstanding, ask: &Ask) -> (Decision, Option<State>) {
-    let charge = |units| level.limit.params.charge(state, units, ask.now, ask.phase);
+    let params = &level.limit.params;
+    let charge = |units| params.charge(state, units, ask.now, ask.phase);
     let all = charge(held.units);
     let (mut decision, next) = level.params().step(all.as_ref().or(state), ask);
     let next = match (next, ask.cost) {
@@ -188,13 +189,20 @@ fn step_under(level: &Level<'_>, state: Option<&State>, held: Outstanding, ask: 
         // A refusal keeps a state that was cut.
         (Some(_), cost) => charge(if decision.allowed { cost.unsigned_abs() } else { 0 }),
     };
-    // What is held may count as spent as late as at its deadline, on top of what there was before.
-    decision.reset_after += (held.until - ask.now).max(0);
+    // What is held may count as spent as late as at its deadline, on top of what there is by then, if that is not forgotten.
+    // A window may begin in between.
+    let (late, left) = (held.until.max(ask.now), next.as_ref().or(state));
+    let peek = Ask { now: late, cost: 0, ..*ask };
+    let lasts = |state: Option<&State>| {
+        let all = params.charge(state, held.units, late, ask.phase);
+        late - ask.now + params.step(all.as_ref().or(state), &peek).0.reset_after
+    };
+    decision.reset_after = decision.reset_after.max(lasts(left)).max(lasts(None));
     (decision, next)
 }
 
 /// Whether no level that counts refuses.
-pub(super) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
+pub(crate) fn passes(plan: &Plan<'_>, decisions: &[Decision]) -> bool {
     plan.levels.iter().zip(decisions).all(|(level, decision)| level.limit.shadow || decision.allowed)
 }
 
@@ -213,7 +221,7 @@ pub(crate) fn put_if_room(
     room
 }
 
-fn no_room(decision: &Decision) -> Decision {
+pub(crate) fn no_room(decision: &Decision) -> Decision {
     let next_after = Some(RETRY_WHEN_FULL);
     Decision { next_after, ..Decision::refuse(decision.limit, 0, Some(RETRY_WHEN_FULL), 0) }
 }

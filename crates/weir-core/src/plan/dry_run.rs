@@ -7,7 +7,7 @@ use crate::{algorithm::State, domain::Micros, hold::Outstanding};
 
 /// Decides a plan at `now` and leaves the states as they are.
 #[cold]
-pub(super) fn dry_run(plan: &Plan<'_>, states: &impl States, now: Micros) -> Decisions {
+pub(crate) fn dry_run(plan: &Plan<'_>, states: &impl States, now: Micros) -> Decisions {
     charge(plan, &mut Scratch { states, put: SmallVec::new() }, now)
 }
 

@@ -13,15 +13,18 @@ use std::{collections::HashMap, hash::Hash};
 use smallvec::SmallVec;
 
 pub use decide::{Decisions, States, decide};
-pub(crate) use decide::{peek, put_if_room};
+pub(crate) use decide::{no_room, passes, peek, put_if_room};
+pub(crate) use dry_run::dry_run;
 pub use limit::{Limit, Origin, identify};
 
 use crate::{
     algorithm::{ParamError, Params},
     domain::{Ask, Charge, Key, Micros, OnStoreFailure, ask::MAX_LEVELS},
+    hold::Reservation,
 };
 
 /// Everything a store must know to decide one request.
+#[derive(Clone)]
 pub struct Plan<'a> {
     levels: SmallVec<[Level<'a>; 4]>,
     /// Where levels share a state: by state, what all that use it ask for together. Else empty.
@@ -32,6 +35,8 @@ pub struct Plan<'a> {
     pub max_wait: Option<Micros>,
     /// Decide as always, but keep nothing: no state changes.
     pub dry_run: bool,
+    /// A reservation that it makes, or whose levels it has; only of a plan that is [`Plan::reservable`].
+    pub reservation: Option<&'a Reservation<'a>>,
     /// How to decide while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where
@@ -44,6 +49,7 @@ pub struct Plan<'a> {
 }
 
 /// One limit met on the way down a key.
+#[derive(Clone)]
 pub struct Level<'a> {
     key: &'a Key,
     /// The key under which it counts, where that is not the one asked for.
@@ -122,6 +128,16 @@ impl<'a> Level<'a> {
         self.shared.as_deref().unwrap_or(self.key)
     }
 
+    /// The name of the state among all: the encoded key, and what tells the limit from others.
+    pub fn state_name(&self) -> Vec<u8> {
+        [self.path(), self.limit.ident()].concat()
+    }
+
+    /// Whether that is its state's name.
+    pub(crate) fn is_state(&self, name: &[u8]) -> bool {
+        name.strip_prefix(self.path()) == Some(self.limit.ident())
+    }
+
     /// A plan without cost, at time 0.
     pub fn peek(&self) -> Ask {
         Ask { now: 0, cost: 0, max_wait: None, phase: 0 }
@@ -164,6 +180,7 @@ impl<'a> Plan<'a> {
             charge,
             max_wait,
             dry_run: false,
+            reservation: None,
             on_store_failure: OnStoreFailure::default(),
             policy_version: None,
             domain: None,
@@ -185,9 +202,33 @@ impl<'a> Plan<'a> {
         };
         self.charge == Charge::AllOrNothing
             && !self.dry_run
+            && self.reservation.is_none()
             && !self.levels.is_empty()
             && !self.has_twins()
             && self.levels.iter().all(is_holdable)
+    }
+
+    /// Whether its cost can be reserved on all levels: else why not, in words that follow "cannot be reserved: ".
+    ///
+    /// # Errors
+    /// The reason, and the level that has it, if it is one level's.
+    pub fn reservable(&self) -> Result<(), (Option<usize>, &'static str)> {
+        if self.charge != Charge::AllOrNothing {
+            return Err((None, "its levels are charged independently"));
+        }
+        if self.has_twins() {
+            return Err((None, "two of its levels share a state"));
+        }
+        for (index, level) in self.levels.iter().enumerate() {
+            if level.scaled.is_some() {
+                return Err((Some(index), "the request has a factor of its own"));
+            }
+            if level.cost < 0 || level.cost != self.levels[0].cost {
+                return Err((Some(index), "its cost is negative, or another one than that of the other levels"));
+            }
+            level.limit.params.holdable().map_err(|reason| (Some(index), reason))?;
+        }
+        Ok(())
     }
 
     /// For how long a replica may lease units of it; `None` where a level may not be leased, or where the path of the deepest

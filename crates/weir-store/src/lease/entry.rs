@@ -154,6 +154,6 @@ impl Lease {
     }
 
     fn verdict(&self, decisions: Decisions, now: Micros) -> Verdict {
-        Verdict { decisions, degraded: false, leased: true, at: now }
+        Verdict { decisions, leased: true, at: now, ..Verdict::default() }
     }
 }

@@ -2,6 +2,7 @@
 //! else.
 
 mod full;
+mod held;
 mod horizon;
 mod locate;
 mod name;
@@ -27,6 +28,7 @@ use view::View;
 use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
+    hold::{Ledger, Outcome, Record, decide_held},
     plan::{Decisions, Plan, decide},
 };
 
@@ -81,6 +83,20 @@ pub struct MemoryStats {
     pub evicted: usize,
     /// States of a snapshot for which there was no room.
     pub left_out: usize,
+}
+
+/// What is told of a decision besides it.
+#[derive(Default)]
+struct Told {
+    at: Micros,
+    reservation: Option<Box<Outcome>>,
+}
+
+#[cold]
+fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, told: &mut Told) -> Decisions {
+    let (decisions, outcome) = decide_held(plan, view, told.at);
+    told.reservation = outcome.map(Box::new);
+    decisions
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -140,24 +156,27 @@ impl<C: Clock> MemoryStore<C> {
     /// Decides a plan now.
     #[inline]
     pub fn decide_now(&self, plan: &Plan<'_>) -> Decisions {
-        self.decide_and_tell(plan, &mut 0)
+        self.decide_and_tell(plan, &mut Told::default())
     }
 
     /// Decides a plan now, and tells when that was.
     #[inline]
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
-        let mut at = 0;
-        let decisions = self.decide_and_tell(plan, &mut at);
-        Verdict { decisions, at, ..Verdict::default() }
+        let mut told = Told::default();
+        let decisions = self.decide_and_tell(plan, &mut told);
+        Verdict { decisions, at: told.at, reservation: told.reservation, ..Verdict::default() }
     }
 
-    /// Decides a plan at the moment that it tells.
-    // The moment is told apart from the decisions, so that these are not moved once more.
-    fn decide_and_tell(&self, plan: &Plan<'_>, at: &mut Micros) -> Decisions {
+    /// Decides a plan, and tells the rest apart from the decisions, so that these are not moved once more.
+    fn decide_and_tell(&self, plan: &Plan<'_>, told: &mut Told) -> Decisions {
         let mut view = View::new(self, plan);
         view.lock();
-        *at = view.look();
-        let decisions = decide(plan, &mut view, *at);
+        told.at = view.look();
+        let decisions = if plan.reservation.is_some() || view.is_held() {
+            decide_with_held(plan, &mut view, told)
+        } else {
+            decide(plan, &mut view, told.at)
+        };
         view.finish();
         decisions
     }
@@ -200,6 +219,31 @@ impl<C: Clock> MemoryStore<C> {
         true
     }
 
+    /// Puts back what is held of a state of a snapshot. `false`: there is no room.
+    fn put_back_ledger(&self, path: &[u8], anchor_end: usize, ident: &[u8], ledger: Ledger, expires: Micros) -> bool {
+        let location = locate::locate(&self.hasher, path, anchor_end, ident, self.shards.len());
+        let mut shard = self.shards[location.shard].lock();
+        let is_room = self.take_room(1);
+        if is_room {
+            let held = shard.held_mut();
+            held.put_ledger(path, ident, ledger);
+            held.keep_ledger(path, ident, expires);
+            self.horizon.expects(expires);
+        }
+        is_room
+    }
+
+    /// Puts back a record of a snapshot. `false`: there is no room.
+    fn put_back_record(&self, anchor_path: &[u8], name: &[u8], record: Record) -> bool {
+        let mut shard = self.shards[locate::shard_of(hash(&self.hasher, anchor_path), self.shards.len())].lock();
+        let is_room = self.take_room(1);
+        if is_room {
+            self.horizon.expects(record.expires());
+            shard.held_mut().put_record(anchor_path, name, record);
+        }
+        is_room
+    }
+
     fn dropped(&self, states: usize) {
         if states > 0 {
             self.keys.fetch_sub(states, Ordering::Relaxed);
@@ -211,9 +255,7 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
     fn decide(&self, plan: &Plan<'_>) -> Decide<'_> {
-        let mut at = 0;
-        let decisions = self.decide_and_tell(plan, &mut at);
-        Decide::Ready(Verdict { decisions, at, ..Verdict::default() })
+        Decide::Ready(self.verdict(plan))
     }
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {

@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 
-use super::{name::Name, row::Row};
+use super::{held::Held, name::Name, row::Row};
 use crate::ResetDone;
 use weir_core::{
     algorithm::State,
@@ -19,6 +19,7 @@ pub struct Shard {
     passed: Micros,
     /// No state expires before.
     next_expiry: Micros,
+    held: Option<Box<Held>>,
 }
 
 struct Slot {
@@ -35,7 +36,14 @@ fn spread(hash: u32) -> u64 {
 
 impl Default for Shard {
     fn default() -> Self {
-        Self { table: HashTable::new(), slots: Row::default(), hand: 0, passed: Micros::MAX, next_expiry: Micros::MAX }
+        Self {
+            table: HashTable::new(),
+            slots: Row::default(),
+            hand: 0,
+            passed: Micros::MAX,
+            next_expiry: Micros::MAX,
+            held: None,
+        }
     }
 }
 
@@ -93,14 +101,30 @@ impl Shard {
         self.slots.len()
     }
 
-    /// A moment before which no state expires.
-    pub(crate) fn next_expiry(&self) -> Micros {
-        if self.slots.len() == 0 { Micros::MAX } else { self.next_expiry }
+    /// What is held of its states, if anything is.
+    #[inline]
+    pub fn held(&self) -> Option<&Held> {
+        self.held.as_deref()
     }
 
-    /// Goes on to look at states, at most `count`, and drops those that have expired; tells how many. Costs nothing while
-    /// none can have.
+    /// The same to change it, also where nothing is held yet.
+    pub fn held_mut(&mut self) -> &mut Held {
+        self.held.get_or_insert_default()
+    }
+
+    /// A moment before which nothing expires.
+    pub(crate) fn next_expiry(&self) -> Micros {
+        let states = if self.slots.len() == 0 { Micros::MAX } else { self.next_expiry };
+        self.held.as_ref().map_or(states, |held| states.min(held.next_sweep()))
+    }
+
+    /// Goes on to look at states, at most `count`, and at what is held, and drops what has expired; tells how much. Costs
+    /// nothing while none can have.
     pub fn sweep(&mut self, count: usize, now: Micros) -> usize {
+        let dropped = self.held.as_mut().map_or(0, |held| held.sweep(now));
+        if self.held.as_ref().is_some_and(|held| held.len() == 0) {
+            self.held = None;
+        }
         let before = self.slots.len();
         for _ in 0..count {
             if self.next_expiry() > now {
@@ -119,7 +143,7 @@ impl Shard {
             }
         }
         self.shrink();
-        before - self.slots.len()
+        dropped + before - self.slots.len()
     }
 
     /// Of `count` states, which `turn` chooses, drops the one that expires first and is not spared. `false`: all are.

@@ -14,6 +14,7 @@ use super::{
 use weir_core::{
     algorithm::State,
     domain::{Clock, Micros, ask::MAX_LEVELS},
+    hold::{Ledger, Ledgers, Outstanding, Record, Reservations},
     plan::{Plan, States},
 };
 
@@ -101,6 +102,30 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         }
     }
 
+    /// Whether something may be held of the plan's states.
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().any(|(_, shard)| shard.held().is_some())
+    }
+
+    /// Counts what is held: so many ledgers and records more, for which there is room, or fewer.
+    fn count_held(&mut self, more: isize) {
+        match usize::try_from(more) {
+            Ok(more) => self.room -= more.min(self.room),
+            Err(_) => drop(self.store.keys.fetch_sub(more.unsigned_abs(), Ordering::Relaxed)),
+        }
+    }
+
+    /// The shard of a level, and the two parts of its state's name.
+    fn place(&mut self, index: usize) -> (&mut Shard, &[u8], &[u8]) {
+        let level = &self.plan.levels()[index];
+        (&mut self.guards[self.found[index].guard].1, level.path(), level.limit.ident())
+    }
+
+    /// Where the plan's record is: at the anchor of its deepest level.
+    fn record_place(&self) -> Option<(usize, &'s [u8])> {
+        Some((self.found.last()?.guard, self.plan.levels().last()?.anchor_path()))
+    }
+
     /// Drops live states until there is room for `count` more. `false`: there is none, and what could be had is given back.
     fn evict(&mut self, count: usize) -> bool {
         let mut taken = self.store.take_what_fits(count);
@@ -149,6 +174,13 @@ impl<C: Clock> States for View<'_, '_, C> {
         found.slot.filter(|slot| shard.expires(*slot) > self.now).map(|slot| shard.state(slot))
     }
 
+    #[inline]
+    fn outstanding(&self, index: usize) -> Outstanding {
+        let Some(held) = self.guards[self.found[index].guard].1.held() else { return Outstanding::default() };
+        let level = &self.plan.levels()[index];
+        held.ledger(level.path(), level.limit.ident()).map(Ledger::outstanding).unwrap_or_default()
+    }
+
     fn has_place(&self, index: usize) -> bool {
         self.found[index].slot.is_some()
     }
@@ -178,6 +210,10 @@ impl<C: Clock> States for View<'_, '_, C> {
         let found = &mut self.found[index];
         let shard = &mut self.guards[found.guard].1;
         let expires = self.now + reset_after;
+        if shard.held().is_some() {
+            let level = &self.plan.levels()[index];
+            shard.held_mut().keep_ledger(level.path(), level.limit.ident(), expires);
+        }
         if let Some(slot) = found.slot {
             self.store.horizon.expects(expires);
             shard.replace(slot, state, expires);
@@ -189,5 +225,58 @@ impl<C: Clock> States for View<'_, '_, C> {
             found.slot = Some(shard.insert(found.location.state, name, state, expires));
             self.added += 1;
         }
+    }
+}
+
+impl<C: Clock> Ledgers for View<'_, '_, C> {
+    fn take_ledger(&mut self, index: usize) -> Ledger {
+        let (shard, path, ident) = self.place(index);
+        if shard.held().is_some() { shard.held_mut().take_ledger(path, ident) } else { Ledger::default() }
+    }
+
+    fn put_ledger(&mut self, index: usize, ledger: Ledger) {
+        let (shard, path, ident) = self.place(index);
+        if !ledger.holds().is_empty() || shard.held().is_some() {
+            let more = shard.held_mut().put_ledger(path, ident, ledger);
+            self.count_held(more);
+        }
+    }
+
+    fn keep_ledger(&mut self, index: usize, reset_after: Micros) {
+        let expires = self.now + reset_after;
+        let (shard, path, ident) = self.place(index);
+        if shard.held().is_some() {
+            shard.held_mut().keep_ledger(path, ident, expires);
+            self.store.horizon.expects(expires);
+        }
+    }
+}
+
+impl<C: Clock> Reservations for View<'_, '_, C> {
+    fn record(&self, name: &[u8]) -> Option<Record> {
+        let (guard, anchor_path) = self.record_place()?;
+        self.guards[guard].1.held()?.record(anchor_path, name).cloned()
+    }
+
+    fn make_room(&mut self, levels: &[usize]) -> bool {
+        let has_ledger = |index: &&usize| {
+            let (level, shard) = (&self.plan.levels()[**index], &self.guards[self.found[**index].guard].1);
+            shard.held().is_some_and(|held| held.ledger(level.path(), level.limit.ident()).is_some())
+        };
+        let count = 1 + levels.len() - levels.iter().filter(has_ledger).count();
+        let is_made = self.reserve(count);
+        if !is_made || self.room < count {
+            // Those that pass although there is no room cannot be remembered, hence not held either.
+            self.store.keys.fetch_sub(std::mem::take(&mut self.room), Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    fn put_record(&mut self, name: &[u8], record: Record) {
+        let Some((guard, anchor_path)) = self.record_place() else { return };
+        self.store.horizon.expects(record.expires());
+        let more = self.guards[guard].1.held_mut().put_record(anchor_path, name, record);
+        self.count_held(more);
     }
 }

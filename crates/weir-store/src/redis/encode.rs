@@ -10,7 +10,7 @@ use crate::outage_charges::Due;
 use weir_core::{
     algorithm::{Params, TakesBack},
     domain::{Charge, Micros},
-    hold::Renewal,
+    hold::{OnExpiry, Renewal, Reservation, Step},
     plan::{Level, Limit, Plan, firsts},
 };
 
@@ -34,6 +34,8 @@ pub enum Mode<'a> {
     Undo(&'a Undo<'a>),
     /// As the plan says, and serves the renewal.
     Renew(&'a Renewal),
+    /// Carries out what is asked of the reservation.
+    Reserve(&'a Reservation<'a>),
 }
 
 /// The levels of a plan without cost, for renewals that come with no request.
@@ -81,6 +83,7 @@ impl Part {
             Mode::Tell => (4 + 6 * levels, Tells::Changes),
             Mode::Undo(_) => (5 + 9 * levels, Tells::LeftCharged),
             Mode::Renew(_) => (10 + 6 * levels, Tells::Grant),
+            Mode::Reserve(_) => (7 + 6 * levels, Tells::Reservation),
         };
         Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells }
     }
@@ -146,6 +149,7 @@ fn head(body: &mut ByteBuf, how: i64, max_wait: Option<Micros>, (keys, levels): 
         Mode::Tell => 2 + how,
         Mode::Undo(_) => 4 + how,
         Mode::Renew(_) => 8 + how,
+        Mode::Reserve(_) => 32 + how,
     };
     for number in [charge, max_wait.unwrap_or(-1), keys as i64, i64::from(levels)] {
         int(body, number);
@@ -158,6 +162,17 @@ fn head(body: &mut ByteBuf, how: i64, max_wait: Option<Micros>, (keys, levels): 
             text(body, &[id.owner.to_be_bytes(), id.number.to_be_bytes()].concat());
             [sequence, spent, kept, want].into_iter().for_each(|number| int(body, number as i64));
             int(body, ttl);
+        }
+        Mode::Reserve(reservation) => {
+            text(body, reservation.name);
+            let (task, value) = match reservation.step {
+                Step::Reserve { ttl, on_expiry: OnExpiry::Keep } => (1, ttl),
+                Step::Reserve { ttl, on_expiry: OnExpiry::Release } => (2, ttl),
+                Step::Commit { actual } => (3, actual as i64),
+                Step::Cancel => (3, 0),
+                Step::Extend { ttl } => (4, ttl),
+            };
+            [task, value].into_iter().for_each(|number| int(body, number));
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod pool;
 pub mod probe;
 mod queue;
 pub mod reply;
+mod reserve;
 mod reset;
 mod retry;
 mod script;
@@ -162,6 +163,9 @@ impl RedisStore {
     /// # Errors
     /// Why it is not decided, or not known to be.
     pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, Undecided> {
+        if let Some(reservation) = plan.reservation {
+            return Box::pin(self.reserve(plan, reservation)).await;
+        }
         let (decisions, at) = self.decide_plan(plan).await?;
         Ok(Verdict { decisions, at, ..Verdict::default() })
     }
@@ -178,7 +182,7 @@ impl RedisStore {
 
     /// Whether the plan is decided in one step, so that units can be held of it.
     pub fn decides_in_one_step(&self, plan: &Plan<'_>) -> bool {
-        self.servers.decide_all_together() || groups(plan).len() == 1
+        self.groups(plan).len() == 1
     }
 
     /// What stands for a plan in renewals that come with no request.
@@ -224,13 +228,7 @@ impl RedisStore {
 
     async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Undecided> {
         let deadline = Instant::now() + self.command_timeout;
-        let groups = if self.servers.decide_all_together() {
-            // All anchors are on one server, so they are one step.
-            smallvec![(0..plan.levels().len()).collect::<Group>()]
-        } else {
-            groups(plan)
-        };
-        match &groups[..] {
+        match &self.groups(plan)[..] {
             [group] => match self.ask(plan, group, Mode::Decide, deadline).await {
                 Ok(decided) => Ok((decided.decisions, decided.at)),
                 Err(failure) => Err(Undecided::all(plan, failure)),
@@ -238,6 +236,15 @@ impl RedisStore {
             // Boxed, so that the usual case does not carry the room for it around.
             groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
         }
+    }
+
+    /// The levels that are decided in one step each.
+    fn groups(&self, plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
+        if self.servers.decide_all_together() {
+            // All anchors are on one server, so they are one step.
+            return smallvec![(0..plan.levels().len()).collect::<Group>()];
+        }
+        groups(plan)
     }
 
     /// Decides a plan whose anchors are asked each for itself; the moment is the last of theirs.

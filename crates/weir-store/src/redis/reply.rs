@@ -7,7 +7,7 @@ use super::command::words;
 use crate::{Failure, ResetDone};
 use weir_core::{
     domain::{Decision, Micros},
-    hold::Grant,
+    hold::{Grant, Outcome},
     plan::Decisions,
 };
 
@@ -29,10 +29,12 @@ pub enum Tells {
     Charged,
     /// Behind all levels, what the renewal was granted.
     Grant,
+    /// Behind all levels, what became of the reservation.
+    Reservation,
 }
 
 /// The answer to one part of a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
     /// The server's clock when it decided.
     pub at: Micros,
@@ -46,6 +48,8 @@ pub struct Decided {
     pub charged: u64,
     /// What the renewal was granted, where one came with it.
     pub grant: Option<Grant>,
+    /// What became of the reservation, where it was about one.
+    pub reservation: Option<Outcome>,
 }
 
 /// The value that an undo puts back, and the value that the plan has written; both empty where there is nothing to undo.
@@ -94,12 +98,11 @@ impl<'a> Answers<'a> {
     }
 
     fn decided(&mut self, levels: u32, tells: Tells) -> Result<Decided, Failure> {
-        let (decisions, changes) = Default::default();
-        let mut decided = Decided { at: self.at, decisions, changes, left_charged: 0, charged: 0, grant: None };
+        let mut decided = Decided { at: self.at, ..Decided::default() };
         for _ in 0..levels {
             decided.decisions.push(self.decision()?);
             match tells {
-                Tells::Decisions | Tells::Grant => {}
+                Tells::Decisions | Tells::Grant | Tells::Reservation => {}
                 Tells::Changes => {
                     let (before, after) = (self.bytes()?.to_vec(), self.bytes()?.to_vec());
                     decided.changes.push(Change { before, after });
@@ -108,8 +111,10 @@ impl<'a> Answers<'a> {
                 Tells::Charged => decided.charged += u64::try_from(self.int()?).map_err(|_| unreadable())?,
             }
         }
-        if tells == Tells::Grant {
-            decided.grant = Some(self.grant()?);
+        match tells {
+            Tells::Grant => decided.grant = Some(self.grant()?),
+            Tells::Reservation => decided.reservation = Some(self.reservation()?),
+            _ => {}
         }
         Ok(decided)
     }
@@ -119,6 +124,18 @@ impl<'a> Answers<'a> {
         let (is_kept, is_recalled) = (self.int()? == 1, self.int()? == 1);
         // Which renewal it answers knows who sent it.
         Ok(Grant { sequence: 0, units, free, is_kept, is_recalled, refused_for: self.time()? })
+    }
+
+    fn reservation(&mut self) -> Result<Outcome, Failure> {
+        let (answer, first, second) = (self.int()?, self.count()?, self.count()?);
+        match answer {
+            1 => Ok(Outcome::Reserved { expires_after: time(first as i64)? }),
+            2 => Ok(Outcome::Refused),
+            3 => Ok(Outcome::Settled { actual: first, overage: second }),
+            4 => Ok(Outcome::Extended { expires_after: time(first as i64)? }),
+            5 => Ok(Outcome::Unknown),
+            _ => Err(unreadable()),
+        }
     }
 
     fn count(&mut self) -> Result<u64, Failure> {

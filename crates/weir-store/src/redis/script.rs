@@ -27,6 +27,7 @@ pub fn text() -> &'static str {
             include_str!("script/charge.lua"),
             include_str!("script/undo.lua"),
             include_str!("script/afterwards.lua"),
+            include_str!("script/reserve.lua"),
             include_str!("script/driver.lua"),
             include_str!("script/tasks.lua"),
         ];

@@ -8,13 +8,20 @@ use smallvec::smallvec;
 use weir_core::{
     algorithm::{Bounds, LIST, Params, State},
     domain::{Charge, Key, ManualClock, Micros},
-    hold::{HoldId, Ledger, Ledgers, Outstanding, Renewal, expire, renew},
-    plan::{Decisions, Level, Limit, Origin, Plan, States, decide},
+    hold::{
+        HoldId, Ledger, Ledgers, OnExpiry, Outstanding, Record, Renewal, Reservation, Reservations, Step, decide_held,
+        renew,
+    },
+    plan::{Decisions, Level, Limit, Origin, Plan, States},
     testing::Random,
 };
 use weir_settings::Time;
 use weir_store::{
-    Store, StoreUrl,
+    MemoryStore, Store, StoreUrl, Verdict,
+    memory::{
+        MemorySettings,
+        snapshot::{Snapshot, save},
+    },
     redis::{RedisStore, settings::RedisSettings},
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
@@ -48,6 +55,7 @@ impl Limits {
 struct Reference {
     states: HashMap<Vec<u8>, (State, Micros)>,
     ledgers: HashMap<Vec<u8>, Ledger>,
+    records: HashMap<Vec<u8>, Record>,
 }
 
 /// The same for the levels of one plan.
@@ -100,6 +108,31 @@ impl Ledgers for View<'_> {
     }
 }
 
+impl Reservations for View<'_> {
+    fn record(&self, name: &[u8]) -> Option<Record> {
+        self.all.records.get(name).cloned()
+    }
+
+    fn make_room(&mut self, _: &[usize]) -> bool {
+        true
+    }
+
+    fn put_record(&mut self, name: &[u8], record: Record) {
+        self.all.records.insert(name.to_vec(), record);
+    }
+}
+
+/// A reservation's step: new ones, and again and again those of before, with or without reason.
+fn reservation_step(random: &mut Random) -> Step {
+    let ttl = random.pick(&[10_000, 250_000, 250_000, 10_000_000, 40_000_000_000]);
+    match random.below(6) {
+        0..3 => Step::Reserve { ttl, on_expiry: random.pick(&[OnExpiry::Keep, OnExpiry::Release]) },
+        3 => Step::Commit { actual: random.magnitude(1_000).unsigned_abs() },
+        4 => Step::Cancel,
+        _ => Step::Extend { ttl },
+    }
+}
+
 /// An owner, who tells the truth or not.
 #[derive(Clone, Copy, Default)]
 struct Owner {
@@ -128,35 +161,91 @@ impl Owner {
     }
 }
 
-async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u64, random: &mut Random) {
+/// The authority under test.
+enum Authority {
+    Redis(RedisStore),
+    /// Grants no leases.
+    Memory(MemoryStore<Arc<ManualClock>>),
+}
+
+impl Authority {
+    async fn forget(&mut self, clock: &Arc<ManualClock>) {
+        match self {
+            Self::Redis(store) => drop(store.clear().await.expect("cleared")),
+            Self::Memory(store) => *store = in_memory(clock),
+        }
+    }
+
+    /// What may happen at any time, and changes no decision.
+    fn upkeep(&mut self, clock: &Arc<ManualClock>, random: &mut Random) {
+        let Self::Memory(store) = self else { return };
+        if random.once_in(4) {
+            store.sweep(store.shard_count());
+        }
+        if random.once_in(8) {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("snapshot");
+            save(store, &path).expect("saved");
+            *store = in_memory(clock);
+            Snapshot::open(&path).expect("whole").expect("there").load_into(store, |_| 1).expect("loaded");
+        }
+    }
+
+    async fn verdict(&self, plan: &Plan<'_>) -> Verdict {
+        match self {
+            Self::Redis(store) => store.verdict(plan).await.expect("a verdict"),
+            Self::Memory(store) => store.verdict(plan),
+        }
+    }
+
+    async fn reset(&self, key: &Key, subtree: bool) {
+        match self {
+            Self::Redis(store) => drop(store.reset(key, 1, subtree).await.expect("reset")),
+            Self::Memory(store) => drop(store.reset_now(key, 1, subtree)),
+        }
+    }
+}
+
+fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
+    MemoryStore::new(MemorySettings { max_keys: 1_000, ..MemorySettings::default() }, Arc::clone(clock))
+}
+
+async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[Owner::default(); 2]; 2];
-    store.clear().await.expect("cleared");
+    store.forget(clock).await;
     for step in 0..STEPS {
         let place = || format!("WEIR_SEED={seed}, {:?}, step {step}", limits.limits[0].params);
         now += random.pick(&[0, 1, 1_000, 100_000, 400_000, 30_000_000]);
         clock.set(now);
+        store.upkeep(clock, random);
         let key = random.below(2);
         if random.once_in(12) {
             let (subtree, depth) = (random.once_in(2), 1 + random.below(2));
             let segments = [&["a"][..], &["a", "b"][..]][depth - 1];
             let reset = Key::new("holds", segments).expect("a key");
             reference.reset(&reset, subtree);
-            store.reset(&reset, 1, subtree).await.expect("reset");
+            store.reset(&reset, subtree).await;
             continue;
         }
-        let plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
+        let reservation = Reservation { name: random.pick(&[b"one", b"two"]), step: reservation_step(random) };
+        let kind = random.below(3);
+        let mut plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
+        plan.reservation = (kind == 0).then_some(&reservation);
         let mut view = reference.view(&plan, now);
-        let (ours, theirs): (Decisions, Decisions) = if random.once_in(3) {
-            expire(&plan, &mut view, now);
-            (decide(&plan, &mut view, now), store.verdict(&plan).await.expect("a verdict").decisions)
-        } else {
+        let (ours, theirs): (Decisions, Decisions) = if let (2, Authority::Redis(store)) = (kind, &*store) {
             let owner = random.below(2);
-            let renewal = owners[key][owner].renewal((2 * key + owner) as u64, random);
+            // No owner has the ids of reservations, 0 and 1.
+            let renewal = owners[key][owner].renewal((2 + 2 * key + owner) as u64, random);
             let (ours, our_grant) = renew(&plan, &mut view, now, &renewal);
             let (verdict, grant) = store.verdict_and_grant(&plan, &renewal).await.expect("a verdict");
             assert_eq!(our_grant, grant, "the grant for {renewal:?}: {}", place());
             owners[key][owner].units = if our_grant.is_kept { renewal.kept } else { 0 } + our_grant.units;
+            (ours, verdict.decisions)
+        } else {
+            let (ours, outcome) = decide_held(&plan, &mut view, now);
+            let verdict = store.verdict(&plan).await;
+            assert_eq!(outcome, verdict.reservation.map(|outcome| *outcome), "{reservation:?}: {}", place());
             (ours, verdict.decisions)
         };
         assert_eq!(ours, theirs, "{}", place());
@@ -170,16 +259,20 @@ fn examples() -> impl Iterator<Item = Params> {
     parsed.filter(|params| params.holdable().is_ok())
 }
 
-async fn stories(url: &str) {
+async fn stories_on(url: &str) {
     let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
     let clock = Arc::new(ManualClock::default());
     let settings = RedisSettings { command_timeout: Time::seconds(20), ..RedisSettings::default() };
     let store = RedisStore::start(&url, &settings, Some(clock.clone()), Arc::default()).expect("a thread");
+    stories(&mut Authority::Redis(store), &clock).await;
+}
+
+async fn stories(store: &mut Authority, clock: &Arc<ManualClock>) {
     let first = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
     for seed in (0..STORIES).map(|number| first.wrapping_add(number)) {
         for (stream, params) in examples().enumerate() {
             let mut random = Random::new(seed).fork(stream as u64);
-            story(&store, &clock, &Limits::new(&params), seed, &mut random).await;
+            story(store, clock, &Limits::new(&params), seed, &mut random).await;
         }
     }
 }
@@ -187,11 +280,17 @@ async fn stories(url: &str) {
 #[tokio::test]
 async fn redis_grants_what_the_reference_grants() {
     let server = Server::start(Options::socket());
-    stories(&server.url()).await;
+    stories_on(&server.url()).await;
 }
 
 #[tokio::test]
 async fn a_cluster_grants_what_the_reference_grants() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    stories(&cluster.url()).await;
+    stories_on(&cluster.url()).await;
+}
+
+#[tokio::test]
+async fn memory_holds_what_the_reference_holds() {
+    let clock = Arc::new(ManualClock::default());
+    stories(&mut Authority::Memory(in_memory(&clock)), &clock).await;
 }

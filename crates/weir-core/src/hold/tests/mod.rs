@@ -7,6 +7,7 @@ mod event;
 mod lua;
 mod model;
 mod oracle;
+mod reservation;
 mod search;
 mod store;
 mod table;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::{Params, State},
     domain::{Charge, Decision, Key, Micros},
-    hold::{Grant, Ledger, Ledgers, Outstanding, Renewal, expire, renew},
+    hold::{Grant, Ledger, Ledgers, Outstanding, Record, Renewal, Reservations, expire, renew},
     plan::{Decisions, Level, Limit, Origin, Plan, States, decide},
 };
 
@@ -39,6 +39,7 @@ impl Limits {
 pub(super) struct Store {
     states: [Option<(State, Micros)>; 2],
     pub(super) ledgers: [Ledger; 2],
+    records: Vec<(Vec<u8>, Record)>,
     now: Micros,
     /// A break of the protocol: what is held drains like what is spent.
     drains_what_is_held: bool,
@@ -48,6 +49,11 @@ impl Store {
     /// An empty one.
     pub(super) fn new(drains_what_is_held: bool) -> Self {
         Self { drains_what_is_held, ..Self::default() }
+    }
+
+    /// Sets the moment.
+    pub(super) fn at(&mut self, now: Micros) {
+        self.now = now;
     }
 
     /// Decides, and serves the renewal that came with it.
@@ -124,5 +130,20 @@ impl Ledgers for Store {
 
     fn put_ledger(&mut self, index: usize, ledger: Ledger) {
         self.ledgers[index] = ledger;
+    }
+}
+
+impl Reservations for Store {
+    fn record(&self, name: &[u8]) -> Option<Record> {
+        self.records.iter().find(|(own, _)| own == name).map(|(_, record)| record.clone())
+    }
+
+    fn make_room(&mut self, _: &[usize]) -> bool {
+        true
+    }
+
+    fn put_record(&mut self, name: &[u8], record: Record) {
+        self.records.retain(|(own, _)| own != name);
+        self.records.push((name.to_vec(), record));
     }
 }

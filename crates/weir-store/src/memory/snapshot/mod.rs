@@ -5,10 +5,11 @@
 //! | part | what |
 //! |---|---|
 //! | magic | 8 bytes, `weirsnap` |
-//! | version | u32, now 1 |
+//! | version | u32: 1, or 2 where something is held |
 //! | clock | i64: the store's clock when the writing began, in microseconds |
 //! | algorithms | u8: how many; for each its name, a u8 for the length before it |
 //! | states | for each a u8, the number of its algorithm from 1; its words, a u16 for how many, f64 each; i64: when it expires, in microseconds; its name, a u16 for the length before it |
+//! | holds | only in version 2, behind a u8 0: see `held.rs` |
 //! | end | u8 0; u64: how many states there are |
 //! | checksum | 32 bytes of BLAKE3 over all before |
 //!
@@ -16,6 +17,7 @@
 //! are decided a state may be written twice; the one that expires later counts.
 
 mod file;
+mod held;
 mod lock;
 mod read;
 #[cfg(test)]
@@ -39,8 +41,9 @@ use weir_settings::Time;
 
 /// The first bytes of every snapshot.
 const MAGIC: &[u8; 8] = b"weirsnap";
-/// The version of the form. Another form gets another number; a file of a later one is refused.
-const VERSION: u32 = 1;
+/// The version of the form without holds, and with them. Another form gets another number; a file of a later one is refused.
+const VERSION_WITHOUT_HOLDS: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of the checksum.
 const CHECKSUM: usize = blake3::OUT_LEN;
 /// Stands before the end, where the number of an algorithm would.

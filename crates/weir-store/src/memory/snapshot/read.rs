@@ -7,7 +7,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use super::{CHECKSUM, END_OF_STATES, MAGIC, SnapshotError, VERSION};
+use super::{CHECKSUM, END_OF_STATES, MAGIC, SnapshotError, VERSION, VERSION_WITHOUT_HOLDS, held};
 use crate::MemoryStore;
 use weir_core::{
     algorithm::{self, State},
@@ -21,6 +21,7 @@ const BUFFER: usize = 128 << 10;
 /// A file whose checksum matches, about to be loaded.
 pub struct Snapshot {
     from: io::Take<BufReader<File>>,
+    version: u32,
     clock: Micros,
     algorithms: Vec<String>,
 }
@@ -52,8 +53,8 @@ impl Snapshot {
         let content = checked_length(&mut file)?;
         file.rewind().map_err(SnapshotError::Io)?;
         let mut from = BufReader::with_capacity(BUFFER, file).take(content);
-        // The version has been looked at.
-        bytes::<{ MAGIC.len() + size_of::<u32>() }>(&mut from)?;
+        bytes::<{ MAGIC.len() }>(&mut from)?;
+        let version = u32::from_le_bytes(bytes(&mut from)?);
         let clock = Micros::from_le_bytes(bytes(&mut from)?);
         if !(0..=MAX_MOMENT).contains(&clock) {
             return Err(SnapshotError::Nonsense(0));
@@ -66,7 +67,7 @@ impl Snapshot {
             read_into(&mut from, &mut name, length.into())?;
             algorithms.push(String::from_utf8_lossy(&name).into_owned());
         }
-        Ok(Some(Self { from, clock, algorithms }))
+        Ok(Some(Self { from, version, clock, algorithms }))
     }
 
     /// The clock of the store that was written. One that takes its states must not be behind.
@@ -114,6 +115,10 @@ impl Snapshot {
                 store.left_out.fetch_add(1, Ordering::Relaxed);
             }
         }
+        if self.version > VERSION_WITHOUT_HOLDS {
+            let left_out = held::load(&mut self.from, store, &anchor_of, now, loaded.states)?;
+            store.left_out.fetch_add(left_out, Ordering::Relaxed);
+        }
         let said = u64::from_le_bytes(bytes(&mut self.from)?);
         if said != loaded.states || self.from.limit() > 0 {
             return Err(SnapshotError::Nonsense(loaded.states));
@@ -123,14 +128,14 @@ impl Snapshot {
 }
 
 /// The name of a state taken apart.
-struct Parts<'a> {
-    path: &'a [u8],
-    anchor_end: usize,
-    ident: &'a [u8],
+pub(super) struct Parts<'a> {
+    pub path: &'a [u8],
+    pub anchor_end: usize,
+    pub ident: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
-    fn of(name: &'a [u8], anchor_of: impl Fn(&[u8]) -> u8) -> Option<Self> {
+    pub(super) fn of(name: &'a [u8], anchor_of: impl Fn(&[u8]) -> u8) -> Option<Self> {
         let (path, ident) = name.split_at_checked(parts_end(name, usize::MAX)?)?;
         let domain = path.get(..parts_end(name, 1)?)?;
         let anchor_end = parts_end(name, 1 + usize::from(anchor_of(domain)))?;
@@ -144,7 +149,7 @@ fn check_version(file: &mut File) -> Result<(), SnapshotError> {
     match begin.split_first_chunk::<{ MAGIC.len() }>() {
         Some((magic, version)) if magic == MAGIC => match version.try_into().map(u32::from_le_bytes) {
             Ok(version) if version > VERSION => Err(SnapshotError::Newer(version)),
-            Ok(VERSION) => Ok(()),
+            Ok(VERSION_WITHOUT_HOLDS..=VERSION) => Ok(()),
             _ => Err(SnapshotError::Damaged),
         },
         _ if MAGIC.starts_with(&begin) => Err(SnapshotError::Damaged),
@@ -170,13 +175,13 @@ fn checked_length(file: &mut File) -> Result<u64, SnapshotError> {
     if hasher.finalize() == said { Ok(content) } else { Err(SnapshotError::Damaged) }
 }
 
-fn bytes<const N: usize>(from: &mut impl Read) -> Result<[u8; N], SnapshotError> {
+pub(super) fn bytes<const N: usize>(from: &mut impl Read) -> Result<[u8; N], SnapshotError> {
     let mut bytes = [0; N];
     from.read_exact(&mut bytes).map_err(ended)?;
     Ok(bytes)
 }
 
-fn read_into(from: &mut impl Read, into: &mut Vec<u8>, length: usize) -> Result<(), SnapshotError> {
+pub(super) fn read_into(from: &mut impl Read, into: &mut Vec<u8>, length: usize) -> Result<(), SnapshotError> {
     into.clear();
     into.resize(length, 0);
     from.read_exact(into).map_err(ended)

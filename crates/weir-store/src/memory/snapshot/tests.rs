@@ -267,8 +267,8 @@ fn foreign_or_newer_files_are_rejected_with_a_reason() {
     assert!(refusal(&path).contains("cut short"));
     let write = || assert_eq!(save(&filled(3).0, &path).unwrap().states, 3);
     write();
-    rewrite(&path, |content| content[8] = 2);
-    assert!(refusal(&path).starts_with("has the form 2, of a later version"), "{}", refusal(&path));
+    rewrite(&path, |content| content[8] = 3);
+    assert!(refusal(&path).starts_with("has the form 3, of a later version"), "{}", refusal(&path));
     write();
     rewrite(&path, |content| {
         let name = at(content, "gcra");

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{CHECKSUM, END_OF_STATES, MAGIC, VERSION};
+use super::{CHECKSUM, END_OF_STATES, MAGIC, VERSION, VERSION_WITHOUT_HOLDS, held};
 use crate::MemoryStore;
 use weir_core::{
     algorithm::{LIST, State},
@@ -38,7 +38,8 @@ pub fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u
     let mut out = Hashing { out, hasher: blake3::Hasher::new(), bytes: 0 };
     let mut buffer = Vec::with_capacity(2 * BUFFER);
     let now = store.clock.now();
-    head(now, &mut buffer)?;
+    let is_held = store.shards.iter().any(|shard| shard.lock().held().is_some());
+    head(now, if is_held { VERSION } else { VERSION_WITHOUT_HOLDS }, &mut buffer)?;
     let mut states = 0;
     for shard in &store.shards {
         // Downwards: when a state is removed the last one takes its place, so none that is yet to come gets behind.
@@ -63,6 +64,13 @@ pub fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u
             }
         }
     }
+    if is_held {
+        buffer.push(END_OF_STATES);
+        for shard in &store.shards {
+            held::write(&shard.lock(), now, &mut buffer)?;
+            out.take(&mut buffer)?;
+        }
+    }
     buffer.push(END_OF_STATES);
     buffer.extend_from_slice(&u64::to_le_bytes(states));
     out.take(&mut buffer)?;
@@ -71,9 +79,9 @@ pub fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u
     Ok((states, out.bytes + CHECKSUM as u64))
 }
 
-fn head(now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
+fn head(now: Micros, version: u32, out: &mut Vec<u8>) -> io::Result<()> {
     out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&now.to_le_bytes());
     out.push(length(LIST.len())?);
     for entry in LIST {
@@ -98,6 +106,6 @@ fn record(name: &[u8], state: &State, expires: Micros, out: &mut Vec<u8>) -> io:
 }
 
 /// A length as the form holds it. The bounds on keys, limits and states keep all of them within it.
-fn length<T: TryFrom<usize>>(length: usize) -> io::Result<T> {
+pub(super) fn length<T: TryFrom<usize>>(length: usize) -> io::Result<T> {
     T::try_from(length).map_err(|_| io::Error::other("a state is too large for the form"))
 }

@@ -54,10 +54,17 @@ local function run()
   local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
   if tells then written, counted = {}, {} end
   load()
-  local granted
-  if renewal then granted = renew() else charges[charge]() end
+  local granted, expires, words, fields
+  if renewal then
+    granted = renew()
+  elseif reservation then
+    granted, expires, words, fields = reserve()
+  else
+    charges[charge]()
+  end
   if not dry_run then
     if changed then save() end
+    if expires then put_record(expires, words, fields) end
     cache()
   end
   output[length + 1] = 0

@@ -29,12 +29,18 @@ local limits = {}
 local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
--- by 4 more that is taken back; by 8 more a renewal comes with it; by 16 more nothing is written. Or as afterwards.lua does.
-local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN = -1, 2, 4, 8, 16
+-- by 4 more that is taken back; by 8 more a renewal comes with it; by 16 more nothing is written; by 32 more it is about a
+-- reservation. Or as afterwards.lua does.
+local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN, RESERVES = -1, 2, 4, 8, 16, 32
+-- What is asked of a reservation, as encode.rs numbers it: to be made, kept or given back when it expires, settled, extended.
+local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND = 1, 2, 3, 4
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
 local NEVER, BY_MARK = -1, -2
 -- The field of a hash that says until when units may be held of its states.
 local HELD = 'held'
+-- What the fields of reservations' records begin with; alone it is the field that says until when there may be some. No
+-- state's field begins with it.
+local RECORDS = '\253'
 
 local function read_limit(text)
   local step, flags, params, period = unpack(unpacked(text))
@@ -52,8 +58,8 @@ local count, charge, dry_run, max_wait, one_key, twins, charged_at
 local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 -- Of a plan to be taken back: the values from before it, those that it has written, and the units that it was charged.
 local befores_at, afters_at, charged_units_at
--- The renewal that comes with it; nil: none.
-local renewal
+-- The renewal that comes with it, or the reservation that it is about, as {name, what is asked, units or time}; nil: none.
+local renewal, reservation
 -- What it finds and what becomes of that, by place, and what each level says. `false`: nothing, which keeps a column whole.
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
 -- By place, what all levels there ask for together: where there are twins.
@@ -77,7 +83,12 @@ local cached_hash, cached_count, cached_fields, cached_states, cached_left = fal
 local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
   at = at + 3
-  renewal, dry_run = nil, charge >= DRY_RUN
+  renewal, reservation = nil, nil
+  if charge >= RESERVES then
+    reservation = {input[at + 1], input[at + 2], input[at + 3]}
+    at, charge = at + 3, charge - RESERVES
+  end
+  dry_run = charge >= DRY_RUN
   if dry_run then charge = charge - DRY_RUN end
   if charge >= RENEWS then
     renewal = {unpack(input, at + 1, at + 6)}

@@ -3,7 +3,7 @@
 -- Whether what this plan finds is cached. One that tells or takes back wants the values too.
 local function is_cached()
   if not (cached_hash and one_key and KEYS[key_count + 1] == cached_hash) then return false end
-  if count ~= cached_count or twins or charge >= TELLS or renewal then return false end
+  if count ~= cached_count or twins or charge >= TELLS or renewal or reservation then return false end
   for index = 1, count do
     if input[fields_at + index] ~= cached_fields[index] then return false end
   end

@@ -18,7 +18,7 @@ local function reset()
     local field = page[2][index]
     if string.sub(field, 1, #rest) == rest then
       local own = string.byte(field, #rest + 1) == 255
-      if (own or subtree) and field ~= HELD then
+      if (own or subtree) and field ~= HELD and string.byte(field) ~= string.byte(RECORDS) then
         local read, expires, words, ledger = pcall(unpacked, page[2][index + 1])
         if not (read and type(expires) == 'number' and (expires <= now or not words)) then
           removed = 1
@@ -32,7 +32,8 @@ local function reset()
       end
     end
   end
-  if rest == '' and subtree and not call('HMGET', hash, HELD)[1] then
+  local held = call('HMGET', hash, HELD, RECORDS)
+  if rest == '' and subtree and not held[1] and not held[2] then
     -- The whole hash goes at once, as soon as the answer is known.
     if existed == 0 and page[1] ~= '0' then return {page[1], 0, removed} end
     call('UNLINK', hash)

@@ -1,0 +1,300 @@
+//! Reservations: holds of callers, who learn only afterwards how much they use.
+//!
+//! Their units stand in the ledgers of the levels, as a lease's do, but all that end at one moment as one entry: how many
+//! reservations are open makes no check slower. What each of them is settled by is a [`Record`] of its own.
+
+use std::ops::RangeInclusive;
+
+use super::{
+    Hold, HoldId, Ledger, Ledgers, MAX_HOLDS, authority::charged, authority::put, authority::remember, expire,
+};
+use crate::{
+    domain::{
+        Micros,
+        time::{DAY, SECOND},
+    },
+    plan::{Decisions, Plan, decide, dry_run, no_room, passes, peek},
+};
+
+/// The random bytes that a reservation's name begins with.
+pub const RESERVATION_ID_BYTES: usize = 16;
+/// How long a reservation may last.
+pub const RESERVATION_TTL: RangeInclusive<Micros> = 10_000..=DAY;
+/// A settlement can be asked for again for at least so long.
+const REPEATABLE_FOR: Micros = 60 * SECOND;
+
+/// A request about one reservation, together with its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reservation<'a> {
+    /// Its name in the store: [`RESERVATION_ID_BYTES`] that nobody can guess, and whose it is. So nobody else finds it.
+    pub name: &'a [u8],
+    /// What is requested.
+    pub step: Step,
+}
+
+/// The life of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Decides the plan, and holds its cost on all levels that pass.
+    Reserve {
+        /// For how long, at most; within [`RESERVATION_TTL`].
+        ttl: Micros,
+        /// What becomes of it then.
+        on_expiry: OnExpiry,
+    },
+    /// Charges what was used, also where it is more, and gives back the rest.
+    Commit {
+        /// The units used.
+        actual: u64,
+    },
+    /// Gives back everything.
+    Cancel,
+    /// Lasts for so long from now on, at most.
+    Extend {
+        /// Within [`RESERVATION_TTL`].
+        ttl: Micros,
+    },
+}
+
+/// What becomes of a reservation that is not settled in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnExpiry {
+    /// It counts as used, at that moment.
+    #[default]
+    Keep,
+    /// It is given back.
+    Release,
+}
+
+/// What became of a request about a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Units are held.
+    Reserved {
+        /// Until then, from now: at least 15/16 of the time requested.
+        expires_after: Micros,
+    },
+    /// The plan was refused.
+    Refused,
+    /// Settled, now or before: the first settlement counts.
+    Settled {
+        /// The units charged.
+        actual: u64,
+        /// Those of them that were not reserved.
+        overage: u64,
+    },
+    /// Still held.
+    Extended {
+        /// Until then, from now.
+        expires_after: Micros,
+    },
+    /// There is none of this name: it was never made, or has expired.
+    Unknown,
+}
+
+/// What a store remembers of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Not settled.
+    Open {
+        /// What becomes of it at its deadline.
+        on_expiry: OnExpiry,
+        /// By the authority's clock.
+        deadline: Micros,
+        /// Units held of each of these levels.
+        units: u64,
+        /// Their names: the encoded key and the limit's ident.
+        levels: Vec<Box<[u8]>>,
+    },
+    /// Settled.
+    Settled {
+        /// The units charged.
+        actual: u64,
+        /// Those of them that were not reserved.
+        overage: u64,
+        /// How long that is remembered.
+        until: Micros,
+    },
+}
+
+impl Record {
+    /// When it means nothing any more.
+    pub fn expires(&self) -> Micros {
+        match self {
+            Self::Open { deadline, .. } => *deadline,
+            Self::Settled { until, .. } => *until,
+        }
+    }
+}
+
+impl HoldId {
+    /// All reservations of one kind and deadline. Owners draw theirs at random from all 64 bits.
+    fn of_reservations(on_expiry: OnExpiry) -> Self {
+        Self { owner: on_expiry as u64, number: u64::MAX }
+    }
+
+    /// Whether what it holds is given back when it expires.
+    pub(super) fn is_released(self) -> bool {
+        self == Self::of_reservations(OnExpiry::Release)
+    }
+}
+
+impl Ledger {
+    fn reserved(&self, on_expiry: OnExpiry, deadline: Micros) -> Option<usize> {
+        let id = HoldId::of_reservations(on_expiry);
+        self.holds.iter().position(|hold| hold.id == id && hold.deadline == deadline)
+    }
+
+    fn has_room_for(&self, on_expiry: OnExpiry, deadline: Micros) -> bool {
+        self.holds.len() < MAX_HOLDS || self.reserved(on_expiry, deadline).is_some()
+    }
+
+    fn reserve(&mut self, on_expiry: OnExpiry, deadline: Micros, units: u64) {
+        match self.reserved(on_expiry, deadline) {
+            Some(index) => self.holds[index].units += units,
+            None => {
+                let id = HoldId::of_reservations(on_expiry);
+                self.holds.push(Hold { id, sequence: 0, spent: 0, units, granted: 0, deadline });
+            }
+        }
+    }
+
+    fn settle_reserved(&mut self, on_expiry: OnExpiry, deadline: Micros, units: u64) {
+        if let Some(index) = self.reserved(on_expiry, deadline) {
+            self.holds[index].units = self.holds[index].units.saturating_sub(units);
+            if self.holds[index].units == 0 {
+                self.holds.swap_remove(index);
+            }
+        }
+    }
+}
+
+/// Ledgers with reservations.
+pub trait Reservations: Ledgers {
+    /// The record of this name, whether expired or not.
+    fn record(&self, name: &[u8]) -> Option<Record>;
+
+    /// Makes room for a new record, and for ledgers of these levels. `false`: there is none.
+    fn make_room(&mut self, levels: &[usize]) -> bool;
+
+    /// Remembers a record until it expires. Room for a new one has been made.
+    fn put_record(&mut self, name: &[u8], record: Record);
+}
+
+/// Decides a plan on levels of which units may be held, whatever it asks for.
+pub fn decide_held(plan: &Plan<'_>, states: &mut impl Reservations, now: Micros) -> (Decisions, Option<Outcome>) {
+    expire(plan, states, now);
+    let Some(reservation) = plan.reservation else { return (decide(plan, states, now), None) };
+    let Reservation { name, step } = *reservation;
+    if let Step::Reserve { ttl, on_expiry } = step {
+        let (decisions, outcome) = reserve(plan, states, now, name, deadline(ttl, now), on_expiry);
+        return (decisions, Some(outcome));
+    }
+    let outcome = match (states.record(name).filter(|record| record.expires() > now), step) {
+        (None, _) | (Some(Record::Settled { .. }), Step::Extend { .. }) => Outcome::Unknown,
+        (Some(Record::Settled { actual, overage, .. }), _) => Outcome::Settled { actual, overage },
+        (Some(open), Step::Extend { ttl }) => extend(plan, states, now, name, open, deadline(ttl, now)),
+        (Some(open), Step::Commit { actual }) => settle(plan, states, now, name, &open, actual),
+        (Some(open), _) => settle(plan, states, now, name, &open, 0),
+    };
+    let decisions = (0..plan.levels().len()).map(|index| peek(plan, states, index, now)).collect();
+    (decisions, Some(outcome))
+}
+
+/// The moment up to 1/16 of the time before it is over at which others end too, so that one ledger entry stands for all.
+fn deadline(ttl: Micros, now: Micros) -> Micros {
+    let ttl = ttl.clamp(*RESERVATION_TTL.start(), *RESERVATION_TTL.end());
+    // A power of two between 1/32 and 1/16 of the time.
+    let grid = 1 << (ttl.ilog2() - 4);
+    (now + ttl) / grid * grid
+}
+
+fn reserve(
+    plan: &Plan<'_>,
+    states: &mut impl Reservations,
+    now: Micros,
+    name: &[u8],
+    deadline: Micros,
+    on_expiry: OnExpiry,
+) -> (Decisions, Outcome) {
+    let mut decisions = dry_run(plan, states, now);
+    if !passes(plan, &decisions) {
+        return (decisions, Outcome::Refused);
+    }
+    let units = plan.levels().first().map_or(0, |level| level.cost.unsigned_abs());
+    let holds: Vec<usize> = (0..decisions.len()).filter(|index| units > 0 && decisions[*index].allowed).collect();
+    let mut has_room = true;
+    for index in &holds {
+        let ledger = states.take_ledger(*index);
+        has_room &= ledger.has_room_for(on_expiry, deadline);
+        states.put_ledger(*index, ledger);
+    }
+    if !has_room || !states.make_room(&holds) {
+        decisions.iter_mut().for_each(|decision| *decision = no_room(decision));
+        return (decisions, Outcome::Refused);
+    }
+    for index in &holds {
+        let mut ledger = states.take_ledger(*index);
+        ledger.reserve(on_expiry, deadline, units);
+        states.put_ledger(*index, ledger);
+        remember(plan, states, *index, now);
+        decisions[*index] = peek(plan, states, *index, now);
+    }
+    let levels = holds.iter().map(|index| plan.levels()[*index].state_name().into()).collect();
+    states.put_record(name, Record::Open { on_expiry, deadline, units, levels });
+    (decisions, Outcome::Reserved { expires_after: deadline - now })
+}
+
+/// The levels of a plan of which a reservation holds units: those that the policy still has.
+fn held_levels<'p>(plan: &'p Plan<'_>, levels: &'p [Box<[u8]>]) -> impl Iterator<Item = usize> + 'p {
+    (0..plan.levels().len()).filter(|index| levels.iter().any(|name| plan.levels()[*index].is_state(name)))
+}
+
+fn settle(
+    plan: &Plan<'_>,
+    states: &mut impl Reservations,
+    now: Micros,
+    name: &[u8],
+    record: &Record,
+    actual: u64,
+) -> Outcome {
+    let Record::Open { on_expiry, deadline, units, levels } = record else { return Outcome::Unknown };
+    for index in held_levels(plan, levels) {
+        let mut ledger = states.take_ledger(index);
+        ledger.settle_reserved(*on_expiry, *deadline, *units);
+        states.put_ledger(index, ledger);
+        if actual > 0 {
+            let state = charged(plan, index, states.get(index).cloned(), actual, now);
+            put(plan, states, index, state, now);
+        }
+        remember(plan, states, index, now);
+    }
+    let overage = actual.saturating_sub(*units);
+    states.put_record(name, Record::Settled { actual, overage, until: *deadline.max(&(now + REPEATABLE_FOR)) });
+    Outcome::Settled { actual, overage }
+}
+
+fn extend(
+    plan: &Plan<'_>,
+    states: &mut impl Reservations,
+    now: Micros,
+    name: &[u8],
+    record: Record,
+    until: Micros,
+) -> Outcome {
+    let Record::Open { on_expiry, deadline, units, levels } = record else { return Outcome::Unknown };
+    let mut ledgers: Vec<_> = held_levels(plan, &levels).map(|index| (index, states.take_ledger(index))).collect();
+    // A full ledger keeps it where it is.
+    let has_room = units == 0 || ledgers.iter().all(|(_, ledger)| ledger.has_room_for(on_expiry, until));
+    let until = if has_room { until } else { deadline };
+    for (index, mut ledger) in ledgers.drain(..) {
+        if units > 0 {
+            ledger.settle_reserved(on_expiry, deadline, units);
+            ledger.reserve(on_expiry, until, units);
+        }
+        states.put_ledger(index, ledger);
+        remember(plan, states, index, now);
+    }
+    states.put_record(name, Record::Open { on_expiry, deadline: until, units, levels });
+    Outcome::Extended { expires_after: until - now }
+}

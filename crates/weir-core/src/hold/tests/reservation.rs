@@ -1,0 +1,182 @@
+//! Reservations: what is used of them obeys the limit itself, wherever in their time that was.
+
+use super::{
+    store::{Limits, Store},
+    world::START,
+};
+use crate::{
+    algorithm::{Held, Params, State, properties::examples},
+    domain::{Ask, Micros},
+    hold::{OnExpiry, Outcome, Record, Reservation, Reservations, Step, decide_held},
+    plan::Decisions,
+    testing::{OnPanic, cases},
+};
+
+/// A limit that knows only of what was really used, and when.
+struct Ideal<'a> {
+    params: &'a Params,
+    phases: [Micros; 2],
+    states: [Option<State>; 2],
+}
+
+impl Ideal<'_> {
+    fn uses(&mut self, units: u64, now: Micros) {
+        for (state, phase) in self.states.iter_mut().zip(self.phases) {
+            let ask = Ask { now, cost: units as i64, max_wait: None, phase };
+            let (decision, next) = self.params.step(state.as_ref(), &ask);
+            assert!(decision.allowed, "{units} units used at {now} pass the limit itself");
+            *state = next.or(state.take());
+        }
+    }
+}
+
+/// An open reservation of the story.
+struct Open {
+    name: [u8; 2],
+    units: u64,
+    on_expiry: OnExpiry,
+    deadline: Micros,
+}
+
+struct Story<'a> {
+    limits: Limits,
+    store: Store,
+    ideal: Ideal<'a>,
+    open: Vec<Open>,
+    now: Micros,
+}
+
+impl<'a> Story<'a> {
+    fn new(params: &'a Params) -> Self {
+        let limits = Limits::new(&[params.clone(), params.clone()]);
+        let phases = [0, 1].map(|index: usize| limits.plan(0).levels()[index].phase());
+        let ideal = Ideal { params, phases, states: [None, None] };
+        Self { limits, store: Store::new(false), ideal, open: Vec::new(), now: START }
+    }
+
+    fn ask(&mut self, cost: u64, name: &[u8], step: Step) -> (Decisions, Outcome) {
+        let reservation = Reservation { name, step };
+        let mut plan = self.limits.plan(cost as i64);
+        plan.reservation = Some(&reservation);
+        self.store.at(self.now);
+        let (decisions, outcome) = decide_held(&plan, &mut self.store, self.now);
+        (decisions, outcome.unwrap())
+    }
+
+    /// What has expired by now is used at its deadline, or given back.
+    fn expire(&mut self) {
+        self.open.sort_by_key(|open| open.deadline);
+        while self.open.first().is_some_and(|open| open.deadline <= self.now) {
+            let open = self.open.remove(0);
+            if open.on_expiry == OnExpiry::Keep {
+                self.ideal.uses(open.units, open.deadline);
+            }
+        }
+    }
+
+    fn reserve(&mut self, name: [u8; 2], units: u64, ttl: Micros, on_expiry: OnExpiry) {
+        let (decisions, outcome) = self.ask(units, &name, Step::Reserve { ttl, on_expiry });
+        let passes = decisions.iter().all(|decision| decision.allowed);
+        match outcome {
+            Outcome::Reserved { expires_after } => {
+                assert!(passes && (ttl - ttl / 16..=ttl).contains(&expires_after), "{expires_after} of {ttl}");
+                self.open.push(Open { name, units, on_expiry, deadline: self.now + expires_after });
+            }
+            outcome => assert_eq!((passes, outcome), (false, Outcome::Refused)),
+        }
+    }
+
+    fn settle(&mut self, index: usize, actual: u64) {
+        let open = self.open.remove(index);
+        let (_, outcome) = self.ask(0, &open.name, Step::Commit { actual });
+        assert_eq!(outcome, Outcome::Settled { actual, overage: 0 });
+        self.ideal.uses(actual, self.now);
+        // Whatever is asked again, the first settlement counts.
+        let (_, again) = self.ask(0, &open.name, Step::Cancel);
+        assert_eq!(again, outcome);
+        assert_eq!(self.ask(0, &open.name, Step::Extend { ttl: 1_000_000 }).1, Outcome::Unknown);
+    }
+
+    fn check(&mut self, cost: u64) {
+        let plan = self.limits.plan(cost as i64);
+        self.store.at(self.now);
+        let (decisions, _) = decide_held(&plan, &mut self.store, self.now);
+        if decisions.iter().all(|decision| decision.allowed) {
+            self.ideal.uses(cost, self.now);
+        }
+    }
+}
+
+fn exact_examples() -> impl Iterator<Item = Params> {
+    examples().map(|(_, params)| params).filter(|params| params.holdable() == Ok(Held::Exactly))
+}
+
+#[test]
+fn what_is_used_of_reservations_obeys_the_limit_itself() {
+    cases(8, |seed| {
+        for (index, params) in exact_examples().enumerate() {
+            let mut random = seed.fork(index as u64);
+            let mut story = Story::new(&params);
+            let most = params.step(None, &Ask { now: START, cost: 0, max_wait: None, phase: 0 }).0.limit;
+            let span = params.window().clamp(1_000, 1 << 35);
+            for step in 0..60_u8 {
+                let _place = OnPanic(|| format!("{params:?}, step {step}"));
+                story.now += random.pick(&[0, 1, random.clone().magnitude(span / 8), random.clone().magnitude(span)]);
+                story.expire();
+                let units = random.magnitude(most.min(1 << 40) as i64).unsigned_abs();
+                match random.below(5) {
+                    0 | 1 => {
+                        let ttl = 10_000 + random.magnitude((2 * span).min(80_000_000_000));
+                        let on_expiry = random.pick(&[OnExpiry::Keep, OnExpiry::Release]);
+                        story.reserve([step, 0], units, ttl, on_expiry);
+                    }
+                    2 => story.check(units),
+                    _ if story.open.is_empty() => {}
+                    3 => {
+                        let index = random.below(story.open.len());
+                        let actual = random.magnitude(story.open[index].units as i64).unsigned_abs();
+                        story.settle(index, actual);
+                    }
+                    _ => {
+                        let (index, ttl) =
+                            (random.below(story.open.len()), 10_000 + random.magnitude(span.min(80_000_000_000)));
+                        let name = story.open[index].name;
+                        let (_, outcome) = story.ask(0, &name, Step::Extend { ttl });
+                        let Outcome::Extended { expires_after } = outcome else { panic!("{outcome:?}") };
+                        story.open[index].deadline = story.now + expires_after;
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn more_than_was_reserved_is_charged_in_any_case_and_waited_for() {
+    for params in exact_examples() {
+        let mut story = Story::new(&params);
+        let _place = OnPanic(|| format!("{params:?}"));
+        let most = params.step(None, &Ask { now: START, cost: 0, max_wait: None, phase: 0 }).0.limit;
+        story.reserve([1, 0], 1, 1_000_000, OnExpiry::Keep);
+        let (decisions, outcome) = story.ask(0, &[1, 0], Step::Commit { actual: most });
+        assert_eq!(outcome, Outcome::Settled { actual: most, overage: most - 1 });
+        assert!(decisions.iter().all(|decision| decision.remaining == 0), "{decisions:?}");
+        assert!(matches!(story.store.record(&[1, 0]), Some(Record::Settled { .. })));
+    }
+}
+
+#[test]
+fn a_reservation_that_was_never_made_or_has_expired_is_unknown() {
+    let params = exact_examples().next().unwrap();
+    let mut story = Story::new(&params);
+    assert_eq!(story.ask(0, b"no", Step::Commit { actual: 1 }).1, Outcome::Unknown);
+    for on_expiry in [OnExpiry::Keep, OnExpiry::Release] {
+        let left = |story: &mut Story<'_>| story.ask(0, b"no", Step::Cancel).0[0].remaining;
+        let before = left(&mut story);
+        story.reserve([1, 0], 2, 100_000, on_expiry);
+        assert_eq!(left(&mut story), before - 2);
+        story.now += 100_000;
+        assert_eq!(story.ask(0, &[1, 0], Step::Cancel).1, Outcome::Unknown);
+        assert_eq!(left(&mut story), if on_expiry == OnExpiry::Keep { before - 2 } else { before });
+    }
+}

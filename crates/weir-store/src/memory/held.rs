@@ -1,0 +1,125 @@
+//! What is held of a shard's states, and the records by which that is settled. Most shards have none.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+
+use weir_core::{
+    domain::{Micros, time::SECOND},
+    hold::{Ledger, Record},
+};
+
+/// How long at least between two looks at everything for what has expired.
+const SWEEP_EVERY: Micros = SECOND;
+
+/// Ledgers by the names of their states, and records by their anchor's path and their name.
+#[derive(Default)]
+pub struct Held {
+    ledgers: HashMap<Box<[u8]>, Kept, RandomState>,
+    records: HashMap<Box<[u8]>, Recorded, RandomState>,
+    next_sweep: Micros,
+}
+
+/// A ledger, and when it means nothing any more: what is held may count as spent, at its deadline, for as long.
+#[derive(Default)]
+struct Kept {
+    ledger: Ledger,
+    expires: Micros,
+}
+
+/// A record, and how much of its key is the anchor's path.
+struct Recorded {
+    record: Record,
+    anchor_end: u16,
+}
+
+impl Held {
+    /// What is held of a state, given the two parts of its name.
+    pub fn ledger(&self, path: &[u8], ident: &[u8]) -> Option<&Ledger> {
+        self.ledgers.get(&joined(path, ident)[..]).map(|kept| &kept.ledger)
+    }
+
+    /// Takes a ledger out; its place stays until it is put back.
+    pub fn take_ledger(&mut self, path: &[u8], ident: &[u8]) -> Ledger {
+        self.ledgers.get_mut(&joined(path, ident)[..]).map(|kept| std::mem::take(&mut kept.ledger)).unwrap_or_default()
+    }
+
+    /// Puts a ledger back, or its place away where it has no holds; tells how many more there are now.
+    pub fn put_ledger(&mut self, path: &[u8], ident: &[u8], ledger: Ledger) -> isize {
+        let name = joined(path, ident);
+        if ledger.holds().is_empty() {
+            return -isize::from(self.ledgers.remove(&name[..]).is_some());
+        }
+        match self.ledgers.get_mut(&name[..]) {
+            Some(kept) => {
+                kept.ledger = ledger;
+                0
+            }
+            None => {
+                self.ledgers.insert(name[..].into(), Kept { ledger, expires: Micros::MIN });
+                1
+            }
+        }
+    }
+
+    /// Keeps a ledger, if there is one, at least until then.
+    pub fn keep_ledger(&mut self, path: &[u8], ident: &[u8], expires: Micros) {
+        if let Some(kept) = self.ledgers.get_mut(&joined(path, ident)[..]) {
+            kept.expires = kept.expires.max(expires);
+        }
+    }
+
+    /// The record of this name at an anchor.
+    pub fn record(&self, anchor_path: &[u8], name: &[u8]) -> Option<&Record> {
+        self.records.get(&joined(anchor_path, name)[..]).map(|recorded| &recorded.record)
+    }
+
+    /// Remembers a record; tells how many more there are now.
+    pub fn put_record(&mut self, anchor_path: &[u8], name: &[u8], record: Record) -> isize {
+        let recorded = Recorded { record, anchor_end: anchor_path.len() as u16 };
+        isize::from(self.records.insert(joined(anchor_path, name)[..].into(), recorded).is_none())
+    }
+
+    /// A moment before which nothing is dropped.
+    pub fn next_sweep(&self) -> Micros {
+        self.next_sweep
+    }
+
+    /// Drops what has expired, at most once a second; tells how much that was.
+    pub fn sweep(&mut self, now: Micros) -> usize {
+        if now < self.next_sweep {
+            return 0;
+        }
+        self.next_sweep = now + SWEEP_EVERY;
+        let before = self.len();
+        self.ledgers.retain(|_, kept| kept.expires > now);
+        self.records.retain(|_, recorded| recorded.record.expires() > now);
+        before - self.len()
+    }
+
+    /// How many ledgers and records there are.
+    pub fn len(&self) -> usize {
+        self.ledgers.len() + self.records.len()
+    }
+
+    /// The ledgers, with the names of their states and when they expire.
+    pub fn ledgers(&self) -> impl Iterator<Item = (&[u8], &Ledger, Micros)> {
+        self.ledgers.iter().map(|(name, kept)| (&name[..], &kept.ledger, kept.expires))
+    }
+
+    /// The records, with the paths of their anchors and their names.
+    pub fn records(&self) -> impl Iterator<Item = (&[u8], &[u8], &Record)> {
+        self.records.iter().map(|(key, recorded)| {
+            let (anchor_path, name) = key.split_at(recorded.anchor_end.into());
+            (anchor_path, name, &recorded.record)
+        })
+    }
+}
+
+/// A key of these maps, which nobody has to allocate in order to look it up.
+fn joined(path: &[u8], rest: &[u8]) -> SmallVec<[u8; 128]> {
+    let mut joined = SmallVec::from_slice(path);
+    joined.extend_from_slice(rest);
+    joined
+}

@@ -1,0 +1,64 @@
+//! Reservations over a shared store: each anchor of the plan keeps a record for its own levels.
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::{Group, Mode, RedisStore, Undecided, cross_slot::merge, reply::Decided};
+use crate::{Failure, Verdict};
+use weir_core::{
+    hold::{Outcome, Reservation, Step},
+    plan::Plan,
+};
+
+type Answer = Result<Decided, Failure>;
+
+impl RedisStore {
+    /// Carries out what is asked of a reservation. Where anchors are asked each for itself, one that some of them refuse is
+    /// cancelled at the others; until that has arrived they hold its units, at most for its time.
+    pub(super) async fn reserve(&self, plan: &Plan<'_>, reservation: &Reservation<'_>) -> Result<Verdict, Undecided> {
+        let groups = self.groups(plan);
+        let mut answers = self.ask_all(plan, &groups, reservation).await;
+        let is_refused = answers.iter().any(refuses);
+        let failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned());
+        let is_made = !is_refused && failure.is_none();
+        if matches!(reservation.step, Step::Reserve { .. }) && !is_made && groups.len() > 1 {
+            let may_hold: Vec<usize> = (0..groups.len()).filter(|index| !refuses(&answers[*index])).collect();
+            let holders: Vec<Group> = may_hold.iter().map(|index| groups[*index].clone()).collect();
+            let cancel = Reservation { step: Step::Cancel, ..*reservation };
+            for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, &cancel).await) {
+                // They tell how they stand since then.
+                answers[index] = answer.or_else(|_| answers[index].clone());
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(Undecided::all(plan, failure));
+        }
+        let decided: Vec<_> = groups.iter().zip(answers.iter().flatten()).collect();
+        let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
+        let outcome = decided.iter().filter_map(|(_, answer)| answer.reservation).reduce(joined);
+        let outcome = if is_refused { Some(Outcome::Refused) } else { outcome };
+        Ok(Verdict { decisions: merge(plan, &decided), at, reservation: outcome.map(Box::new), ..Verdict::default() })
+    }
+
+    async fn ask_all(&self, plan: &Plan<'_>, groups: &[Group], reservation: &Reservation<'_>) -> Vec<Answer> {
+        let deadline = Instant::now() + self.command_timeout;
+        join_all(groups.iter().map(|group| self.ask(plan, group, Mode::Reserve(reservation), deadline))).await
+    }
+}
+
+fn refuses(answer: &Answer) -> bool {
+    answer.as_ref().is_ok_and(|decided| decided.reservation == Some(Outcome::Refused))
+}
+
+/// What two anchors answer, as one: an earlier attempt may have reached only one of them.
+fn joined(one: Outcome, other: Outcome) -> Outcome {
+    use Outcome::{Extended, Reserved, Settled, Unknown};
+    match (one, other) {
+        (Reserved { expires_after: a }, Reserved { expires_after: b }) => Reserved { expires_after: a.min(b) },
+        (Extended { expires_after: a }, Extended { expires_after: b }) => Extended { expires_after: a.min(b) },
+        (Settled { actual, overage: a }, Settled { overage: b, .. }) => Settled { actual, overage: a.max(b) },
+        (Unknown, known) | (known, Unknown) => known,
+        (settled @ Settled { .. }, _) | (_, settled @ Settled { .. }) => settled,
+        (one, _) => one,
+    }
+}
