@@ -130,7 +130,7 @@ impl Grant {
             return Err(Denied::Expired);
         }
         match access {
-            Access::Role(role) if !self.roles.has(role) => Err(Denied::Role(role)),
+            Access::Role(role) | Access::Named(role) if !self.roles.has(role) => Err(Denied::Role(role)),
             _ => Ok(()),
         }
     }

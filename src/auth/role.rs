@@ -62,4 +62,6 @@ pub enum Access {
     Known,
     /// This role.
     Role(Role),
+    /// This role, of a client whose name the call is told.
+    Named(Role),
 }

@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use weir_core::domain::{Micros, time::parse_duration};
+use weir_core::{
+    algorithm::message::duration,
+    domain::{Micros, time::parse_duration},
+};
 
 use super::{CommandResult, Failure, NO, block_on, client::Client, hint, out::say, render::Decided};
 use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
@@ -51,10 +54,7 @@ impl Check {
             cost: Some(self.cost),
             factor: self.factor,
             dry_run: self.dry_run,
-            max_wait: self.max_wait.map(|micros| prost_types::Duration {
-                seconds: micros / 1_000_000,
-                nanos: (micros % 1_000_000 * 1_000) as i32,
-            }),
+            max_wait: self.max_wait.map(duration),
             ..Default::default()
         };
         let (domain, key) = (request.domain.clone(), request.key.clone());
@@ -83,7 +83,7 @@ impl Check {
     }
 }
 
-fn parse_cost(text: &str) -> Result<i64, String> {
+pub fn parse_cost(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a cost; write a whole number from -2^32 to 2^32"))
 }
 

@@ -1,16 +1,20 @@
 //! The command line: one file a command.
 
+mod cancel;
 mod check;
 mod client;
+mod commit;
 mod completions;
 mod config;
 mod explain;
+mod extend;
 mod health;
 mod hint;
 mod lint;
 mod migrate;
 mod out;
 mod render;
+mod reserve;
 mod reset;
 mod schema;
 mod serve;
@@ -48,6 +52,10 @@ struct Cli {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Reserve(reserve::Reserve),
+    Commit(commit::Commit),
+    Cancel(cancel::Cancel),
+    Extend(extend::Extend),
     Reset(reset::Reset),
     Health(health::Health),
     Token(token::Token),
@@ -116,6 +124,10 @@ pub fn run() -> ExitCode {
         None => serve.or_configured_by(Path::new(QUICK_START)).run(),
         Some(Command::Serve(command)) => command.run(),
         Some(Command::Check(command)) => command.run(),
+        Some(Command::Reserve(command)) => command.run(),
+        Some(Command::Commit(command)) => command.run(),
+        Some(Command::Cancel(command)) => command.run(),
+        Some(Command::Extend(command)) => command.run(),
         Some(Command::Reset(command)) => command.run(),
         Some(Command::Health(command)) => command.run(),
         Some(Command::Token(command)) => command.run(),

@@ -7,15 +7,16 @@ mod hot_keys;
 mod policy_handle;
 mod preview;
 pub mod request;
+mod reservations;
 pub mod simulation;
 pub mod status;
 
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use weir_core::plan::Level;
+use weir_core::plan::{Level, Plan};
 use weir_policy::Policy;
-use weir_store::{ResetDone, Store};
+use weir_store::{ResetDone, Store, Verdict};
 
 use crate::telemetry::{HotKeys, Metrics};
 pub use answer::{Answer, LevelAnswer};
@@ -24,6 +25,7 @@ pub use decide::{Checking, Fill};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
 pub use policy_handle::PolicyHandle;
 pub use request::{CheckError, Invalid, Request};
+pub use reservations::{Reserved, Settled};
 pub use simulation::Simulation;
 pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
 
@@ -88,21 +90,34 @@ impl<S: Store> Limiter<S> {
     ) -> Checking<'l, 'a, Answer<'a>, impl Fill<'a, Answer<'a>>> {
         let plan = request.plan(&handle.policy, handle.version);
         decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
-            if plan.dry_run {
-                return answer.fill(plan, plan.levels(), verdict);
-            }
-            handle.count_degraded(plan, verdict);
-            if plan.levels().is_empty() && !request.is_matched(&handle.policy) {
-                handle.meters.unmatched(plan.domain);
-            }
-            let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.charged(plan));
-            for ((Level { limit, .. }, decision), charged) in decided {
-                let index = request.spec.is_none().then_some(limit.index);
-                handle.meters.limit(index, decision, limit.shadow, charged);
-            }
-            answer.fill(plan, plan.levels(), verdict);
-            self.sample_hot_keys(request, answer);
+            self.conclude(handle, request, plan, verdict, answer);
         })
+    }
+
+    /// Fills in the answer to a check that is decided, and counts it.
+    #[inline]
+    fn conclude<'a>(
+        &self,
+        handle: &PolicyHandle,
+        request: &Request<'_>,
+        plan: &Plan<'a>,
+        verdict: &Verdict,
+        answer: &mut Answer<'a>,
+    ) {
+        if plan.dry_run {
+            return answer.fill(plan, plan.levels(), verdict);
+        }
+        handle.count_degraded(plan, verdict);
+        if plan.levels().is_empty() && !request.is_matched(&handle.policy) {
+            handle.meters.unmatched(plan.domain);
+        }
+        let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.charged(plan));
+        for ((Level { limit, .. }, decision), charged) in decided {
+            let index = request.spec.is_none().then_some(limit.index);
+            handle.meters.limit(index, decision, limit.shadow, charged);
+        }
+        answer.fill(plan, plan.levels(), verdict);
+        self.sample_hot_keys(request, answer);
     }
 
     /// Forgets a key, with `subtree` all below it too.

@@ -70,6 +70,15 @@ pub enum CheckError {
     /// Requests of the domain may not bring limits of their own.
     #[error("limit_spec is denied in the domain `{0}`: the limits of the policy apply")]
     SpecDenied(String),
+    /// A limit on the path cannot be reserved.
+    #[error("{0} cannot be reserved: {1}")]
+    NotReservable(String, &'static str),
+    /// There is no such reservation.
+    #[error("no such reservation: it was never made, is over, or is another client's")]
+    UnknownReservation,
+    /// The shared store did not settle a reservation.
+    #[error("the store did not settle the reservation")]
+    NotSettled,
     /// The client is not authenticated, and resets need that.
     #[error("only authenticated clients may reset keys (setting `reset`)")]
     ResetDenied,

@@ -9,8 +9,9 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LIMITED, NEAR, OF_DOMAIN, SHADOW_LIMITED, Transport,
-        UNMATCHED_AT, counters_of, of_domain, of_limit,
+        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LIMITED, NEAR, OF_DOMAIN, RESERVATION_UNITS_FROM,
+        RESERVATIONS_FROM, ReservationCall, ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of,
+        of_domain, of_limit,
     },
 };
 
@@ -129,6 +130,15 @@ impl Meters {
     /// Counts one check that was a dry run.
     pub fn dry_run(&self, domain: Option<u32>) {
         self.counters.add(self.domain(domain) + DRY_RUNS_AT);
+    }
+
+    /// Counts one call about a reservation, and the units that it moved.
+    pub fn reservation(&self, domain: Option<u32>, call: ReservationCall, units: &[(ReservationUnits, u64)]) {
+        let start = self.domain(domain);
+        self.counters.add(start + RESERVATIONS_FROM + call as usize);
+        for (kind, count) in units.iter().filter(|(_, count)| *count > 0) {
+            self.counters.add_many(start + RESERVATION_UNITS_FROM + *kind as usize, *count);
+        }
     }
 
     /// Counts one decision of the limit of this number, and the units that it has charged; without one, of all limits that

@@ -16,5 +16,5 @@ pub use auth::AuthMeter;
 pub use hot_keys::{HotKey, HotKeys, Sighting};
 pub use meters::{Counts, LimitCounts, Meters};
 pub use metrics::{Metrics, MetricsSettings};
-pub use series::{LimitMeter, Transport};
+pub use series::{LimitMeter, ReservationCall, ReservationUnits, Transport};
 pub use spans::{Spans, TracingSettings};

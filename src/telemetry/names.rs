@@ -6,6 +6,10 @@ pub(super) const CHECKS: &str = "weir_checks_total";
 pub(super) const DRY_RUNS: &str = "weir_dry_runs_total";
 /// Checks that met no limit.
 pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
+/// Calls about reservations, by what became of them.
+pub(super) const RESERVATIONS: &str = "weir_reservations_total";
+/// Units of reservations, by what became of them.
+pub(super) const RESERVATION_UNITS: &str = "weir_reservation_units_total";
 /// Decisions of each limit.
 pub(super) const DECISIONS: &str = "weir_decisions_total";
 /// Units charged to each limit.
@@ -40,6 +44,16 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
         "Checks with `dry_run`, which charge nothing, by domain. They are in no other counter of checks and decisions.",
     ),
     (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
+    (
+        RESERVATIONS,
+        "Calls about reservations, by domain and outcome (reserved, refused, committed, cancelled, extended, unknown). Repeated \
+         calls count again.",
+    ),
+    (
+        RESERVATION_UNITS,
+        "Units of reservations, by domain and kind: reserved, refunded (not used, given back), overage (used beyond what was \
+         reserved). Repeated calls count again.",
+    ),
     (
         DECISIONS,
         "Decisions of each limit, by domain, limit and outcome (allowed, limited, shadow_limited). A limit also counts as \

@@ -6,7 +6,9 @@ use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
 use weir_telemetry::{Registry, request::Outcome};
 
-use super::names::{CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, UNMATCHED};
+use super::names::{
+    CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
+};
 
 /// How a check came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,66 @@ impl Transport {
     }
 }
 
+/// What became of a call about a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationCall {
+    /// Made.
+    Reserved,
+    /// Refused by a limit.
+    Refused,
+    /// Settled by its cost.
+    Committed,
+    /// Given back.
+    Cancelled,
+    /// Held for longer.
+    Extended,
+    /// Not found: never made, over, another client's.
+    Unknown,
+}
+
+impl ReservationCall {
+    /// Every one; the position of each is its number.
+    const ALL: [Self; 6] =
+        [Self::Reserved, Self::Refused, Self::Committed, Self::Cancelled, Self::Extended, Self::Unknown];
+
+    /// Its label.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Refused => "refused",
+            Self::Committed => "committed",
+            Self::Cancelled => "cancelled",
+            Self::Extended => "extended",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What became of units of reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationUnits {
+    /// Reserved.
+    Reserved,
+    /// Not used, and given back.
+    Refunded,
+    /// Used beyond what was reserved.
+    Overage,
+}
+
+impl ReservationUnits {
+    /// Every one; the position of each is its number.
+    const ALL: [Self; 3] = [Self::Reserved, Self::Refunded, Self::Overage];
+
+    /// Its label.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Refunded => "refunded",
+            Self::Overage => "overage",
+        }
+    }
+}
+
 /// The counters of a limit, by their positions.
 pub(super) const ALLOWED: usize = 0;
 pub(super) const LIMITED: usize = 1;
@@ -52,12 +114,14 @@ pub(super) const CHARGED_UNITS: usize = 4;
 const OF_LIMIT: usize = 5;
 
 /// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched
-/// ones, then dry runs.
+/// ones, then dry runs, then calls about reservations, then units of these.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
+pub(super) const RESERVATIONS_FROM: usize = DRY_RUNS_AT + 1;
+pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
 /// How many counters a domain has.
-pub(super) const OF_DOMAIN: usize = DRY_RUNS_AT + 1;
+pub(super) const OF_DOMAIN: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
 
 /// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
 #[inline]
@@ -88,7 +152,13 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
     });
     let rules = OnStoreFailure::ALL.into_iter();
     let degraded = rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())]));
-    checks.chain(degraded).chain([UNMATCHED, DRY_RUNS].map(|name| registry.counter(name, &[("domain", domain)])))
+    let apart = [UNMATCHED, DRY_RUNS].map(|name| registry.counter(name, &[("domain", domain)]));
+    let calls = ReservationCall::ALL.into_iter();
+    let calls = calls.map(move |call| registry.counter(RESERVATIONS, &[("domain", domain), ("outcome", call.name())]));
+    let units = ReservationUnits::ALL.into_iter();
+    let units =
+        units.map(move |kind| registry.counter(RESERVATION_UNITS, &[("domain", domain), ("kind", kind.name())]));
+    checks.chain(degraded).chain(apart).chain(calls).chain(units)
 }
 
 /// The counters of a limit that is not known when a policy is compiled.

@@ -19,7 +19,7 @@ use weir_server::tls::{Bearer, Clients as _};
 use weir_telemetry::request;
 
 use crate::{
-    auth::{Access, Auth, Denied, Grant, Role, TokenHash},
+    auth::{Access, Auth, Denied, Grant, TokenHash},
     telemetry::AuthMeter,
 };
 
@@ -75,7 +75,7 @@ impl Authentication {
 
 impl ConnectionIdentity {
     /// Whether a request may have what it asks for. One that `lasts` is given its [`StreamAuthorization`]; what is for any caller that is
-    /// known, the caller's [`Roles`](crate::auth::Roles); a reset, its [`ClientName`].
+    /// known, the caller's [`Roles`](crate::auth::Roles); [`Access::Named`], its [`ClientName`].
     ///
     /// # Errors
     /// [`Denied`]: the call is rejected.
@@ -90,7 +90,7 @@ impl ConnectionIdentity {
         if access == Access::Known {
             request.extensions_mut().insert(grant.roles);
         }
-        if access == Access::Role(Role::Reset) {
+        if matches!(access, Access::Named(_)) {
             let token = token(request.headers())?.map(TokenHash::of);
             let callers = self.authentication.auth.callers();
             if let Some(name) = callers.name(token.as_ref(), self.bearer.as_deref(), SystemTime::now()) {

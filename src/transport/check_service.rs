@@ -1,5 +1,7 @@
 //! The check service: what every surface does with a check between reading and writing it. It decides, counts and times.
 
+mod reservations;
+
 use std::{
     future::{self, IntoFuture},
     sync::Arc,
@@ -17,6 +19,8 @@ use crate::{
     limiter::{Answer, CheckError, Checking, Fill, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
 };
+
+pub use reservations::{Caller, Settle, Settlement};
 
 /// A check as a surface read it, or why it could not be read.
 pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;

@@ -2,7 +2,11 @@
 
 use weir_core::{
     algorithm::{Bounds, ParamError, Params, message::micros},
-    domain::{Charge, Key, ask::MAX_LEVELS},
+    domain::{
+        Charge, Key, Micros,
+        ask::{MAX_COST, MAX_LEVELS},
+    },
+    hold::{OnExpiry, RESERVATION_TTL},
 };
 use weir_policy::{LegacyBucket, Spec, SpecError, WrittenLimit, limits::interval_name};
 use weir_settings::problem::Mark;
@@ -41,6 +45,39 @@ pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'
         request.spec = Some(limit_spec(spec, &request.key, bounds)?);
     }
     Ok(request)
+}
+
+/// The time for which units are to be held, which is required.
+///
+/// # Errors
+/// [`Invalid`] for one out of bounds.
+pub fn ttl(ttl: Option<&prost_types::Duration>) -> Result<Micros, Invalid> {
+    let ttl = ttl.and_then(micros).filter(|ttl| RESERVATION_TTL.contains(ttl));
+    ttl.ok_or_else(|| Invalid::field_error("ttl", "a ttl is 10 ms to 24 hours, in whole microseconds"))
+}
+
+/// What becomes of a reservation that is not settled.
+///
+/// # Errors
+/// [`Invalid`] for a number that has no meaning.
+pub fn on_expiry(number: i32) -> Result<OnExpiry, Invalid> {
+    match proto::OnExpiry::try_from(number) {
+        Ok(proto::OnExpiry::Unspecified | proto::OnExpiry::Keep) => Ok(OnExpiry::Keep),
+        Ok(proto::OnExpiry::Release) => Ok(OnExpiry::Release),
+        Err(_) => Err(Invalid::field_error("on_expiry", format!("no on_expiry has the number {number}"))),
+    }
+}
+
+/// The units that a reservation really cost; `reserved` where the client does not say.
+///
+/// # Errors
+/// [`Invalid`] for a number out of bounds.
+pub fn actual(actual: Option<i64>, reserved: u64) -> Result<u64, Invalid> {
+    match actual {
+        None => Ok(reserved),
+        Some(actual @ 0..=MAX_COST) => Ok(actual.unsigned_abs()),
+        Some(actual) => Err(Invalid::field_error("actual", format!("the actual cost is 0 to 2^32, not {actual}"))),
+    }
 }
 
 /// A reset's request.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::fields::{Fields, Value};
 use crate::{
     limiter::Invalid,
-    proto::{self, LimitSpec, ResetRequest, SuggestRequest},
+    proto::{self, CancelRequest, CommitRequest, ExtendRequest, LimitSpec, ResetRequest, SuggestRequest},
 };
 
 /// Most fields of a check, and of the limits that it brings, on the wire; twice what a valid one can have. Two bytes on
@@ -25,6 +25,13 @@ mod field {
     pub const FACTOR: u64 = 6;
     pub const SUMMARY_ONLY: u64 = 7;
     pub const DRY_RUN: u64 = 8;
+}
+
+/// The fields of `ReserveRequest`.
+mod reserve_field {
+    pub const CHECK: u64 = 1;
+    pub const TTL: u64 = 2;
+    pub const ON_EXPIRY: u64 = 3;
 }
 
 /// The field of `CheckBatchRequest` that holds checks.
@@ -112,6 +119,45 @@ impl<'a> CheckMessage<'a> {
     }
 }
 
+/// A `ReserveRequest`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReserveMessage<'a> {
+    /// What to reserve.
+    pub check: CheckMessage<'a>,
+    /// For how long.
+    pub ttl: Option<Duration>,
+    /// A `proto::OnExpiry`.
+    pub on_expiry: i32,
+}
+
+impl<'a> ReserveMessage<'a> {
+    /// Reads all of the bytes. Unlike others, the check may not come in several parts, each of which would be allowed all fields.
+    ///
+    /// # Errors
+    /// [`Invalid`] with [`UNREADABLE`].
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Invalid> {
+        Self::parse(bytes).ok_or_else(unreadable)
+    }
+
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (mut message, mut check) = (Self::default(), None);
+        for (index, field) in Fields::new(bytes).enumerate() {
+            if index == MAX_FIELDS {
+                return None;
+            }
+            match field? {
+                (reserve_field::CHECK, Value::Bytes(bytes)) if check.is_none() => check = Some(bytes),
+                (reserve_field::TTL, Value::Bytes(ttl)) => message.ttl.get_or_insert_default().merge(ttl).ok()?,
+                (reserve_field::ON_EXPIRY, Value::Varint(number)) => message.on_expiry = number as i32,
+                (reserve_field::CHECK..=reserve_field::ON_EXPIRY, _) => return None,
+                _ => {}
+            }
+        }
+        message.check.merge(check.unwrap_or_default())?;
+        Some(message)
+    }
+}
+
 /// A `sint64` from the wire.
 fn unzigzag(word: u64) -> i64 {
     (word >> 1) as i64 ^ -((word & 1) as i64)
@@ -151,6 +197,30 @@ pub fn suggest(bytes: &[u8]) -> Result<SuggestRequest, Invalid> {
     read(bytes)
 }
 
+/// Reads a `CommitRequest`.
+///
+/// # Errors
+/// [`Invalid`] with [`UNREADABLE`].
+pub fn commit(bytes: &[u8]) -> Result<CommitRequest, Invalid> {
+    read(bytes)
+}
+
+/// Reads a `CancelRequest`.
+///
+/// # Errors
+/// [`Invalid`] with [`UNREADABLE`].
+pub fn cancel(bytes: &[u8]) -> Result<CancelRequest, Invalid> {
+    read(bytes)
+}
+
+/// Reads a `ExtendRequest`.
+///
+/// # Errors
+/// [`Invalid`] with [`UNREADABLE`].
+pub fn extend(bytes: &[u8]) -> Result<ExtendRequest, Invalid> {
+    read(bytes)
+}
+
 fn read<M: Message + Default>(bytes: &[u8]) -> Result<M, Invalid> {
     let bounded = Fields::new(bytes).count_up_to(MAX_FIELDS).is_some_and(|fields| fields <= MAX_FIELDS);
     let read = if bounded { M::decode(bytes).ok() } else { None };
@@ -162,7 +232,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::proto::{CheckBatchRequest, CheckRequest, Limit};
+    use crate::proto::{CheckBatchRequest, CheckRequest, Limit, ReserveRequest};
 
     fn check(keys: usize, limits: usize) -> CheckRequest {
         let limit_spec = (limits > 0).then(|| LimitSpec { limits: vec![Limit::default(); limits], charge: 0 });
@@ -203,6 +273,22 @@ mod tests {
         let behind_a_group = [b"\xa3\x06\xa4\x06", &check(1, 1_000).encode_to_vec()[..]].concat();
         assert!(!reads(&behind_a_group));
         assert!(reset(&check(1_000, 0).encode_to_vec()).is_err());
+    }
+
+    #[test]
+    fn a_reservation_is_read_within_the_bounds_of_its_check() {
+        let ttl = Some(Duration { seconds: 3, nanos: 5_000 });
+        let message = ReserveRequest { check: Some(check(2, 1)), ttl, on_expiry: 2 };
+        let bytes = message.encode_to_vec();
+        let expected = ReserveMessage { check: message.check.as_ref().unwrap().into(), ttl, on_expiry: 2 };
+        assert_eq!(ReserveMessage::read(&bytes).unwrap(), expected);
+        assert_eq!(ReserveMessage::read(b"").unwrap(), ReserveMessage::default());
+        let reads = |bytes: &[u8]| ReserveMessage::read(bytes).is_ok();
+        assert!(!reads(&[&bytes[..], &bytes[..]].concat()), "two checks, each with all its fields");
+        assert!(!reads(&ReserveRequest { check: Some(check(1_000, 0)), ..message.clone() }.encode_to_vec()));
+        assert!(!reads(&ReserveRequest { check: Some(check(1, 1_000)), ..message }.encode_to_vec()));
+        assert!(!reads(b"\x08\x01") && !reads(b"\x12\x01\xff") && !reads(b"\x1a\x00"), "fields of other kinds");
+        assert!(!reads(&b"\x18\x01".repeat(MAX_FIELDS + 1)));
     }
 
     #[test]
@@ -251,6 +337,7 @@ mod tests {
             }
             let _ = batch(&bytes).map(Iterator::count);
             let _ = reset(&bytes);
+            let _ = ReserveMessage::read(&bytes);
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod fields;
 pub mod grpc;
 pub mod guard;
 pub mod headers;
+pub mod hold;
 pub mod http;
 pub mod json;
 pub mod message;

@@ -15,7 +15,7 @@ use super::{
     routes,
     status::Rejected,
 };
-use crate::auth::{Access, Role};
+use crate::auth::Access;
 
 /// The routes of the HTTP port.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ impl Routes for Pages {
     }
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {
-        if Self::access(request.uri().path()) == Access::Role(Role::Reset) {
+        if matches!(Self::access(request.uri().path()), Access::Named(_)) {
             request.extensions_mut().insert(Peer(self.peer));
         }
         let id = given_id(request.headers());

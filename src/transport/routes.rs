@@ -16,7 +16,7 @@ pub mod service {
     pub const ENVOY_HEALTH: &str = "ratelimit";
 }
 
-/// The paths of the calls that decide or reset.
+/// The paths of the calls that decide, reserve or reset.
 pub mod path {
     /// One check.
     pub const CHECK: &str = "/weir.v1.RateLimiter/Check";
@@ -24,6 +24,14 @@ pub mod path {
     pub const CHECK_BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
     /// A stream of checks.
     pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
+    /// Decide and hold units.
+    pub const RESERVE: &str = "/weir.v1.RateLimiter/Reserve";
+    /// Settle them by what they really cost.
+    pub const COMMIT: &str = "/weir.v1.RateLimiter/Commit";
+    /// Give them back.
+    pub const CANCEL: &str = "/weir.v1.RateLimiter/Cancel";
+    /// Hold them for longer.
+    pub const EXTEND: &str = "/weir.v1.RateLimiter/Extend";
     /// Forget a key.
     pub const RESET: &str = "/weir.v1.RateLimiter/Reset";
     /// What is near to a key.
@@ -47,7 +55,8 @@ pub mod path {
 pub fn access_of_call(called: &str) -> Access {
     match called {
         path::CHECK | path::CHECK_BATCH | path::CHECK_STREAM | path::SHOULD_RATE_LIMIT => Access::Role(Role::Check),
-        path::RESET => Access::Role(Role::Reset),
+        path::RESERVE | path::COMMIT | path::CANCEL | path::EXTEND => Access::Named(Role::Check),
+        path::RESET => Access::Named(Role::Reset),
         path::SUGGEST => Access::Role(Role::Metrics),
         health if health.starts_with(path::HEALTH) => Access::Open,
         _ => Access::Known,
@@ -58,7 +67,8 @@ pub fn access_of_call(called: &str) -> Access {
 pub fn access_of_page(page: &str) -> Access {
     match page {
         "/v1/check" | "/v1/check_batch" | "/json" => Access::Role(Role::Check),
-        "/v1/reset" => Access::Role(Role::Reset),
+        "/v1/reserve" | "/v1/commit" | "/v1/cancel" | "/v1/extend" => Access::Named(Role::Check),
+        "/v1/reset" => Access::Named(Role::Reset),
         "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/simulate" => Access::Role(Role::Metrics),
         "/ui/api/key" => Access::Role(Role::Check),
         "/healthz" | "/readyz" | "/healthcheck" => Access::Open,
@@ -76,6 +86,10 @@ pub fn surface_of_call(called: &str) -> Surface {
         path::CHECK => weir("Check"),
         path::CHECK_BATCH => weir("CheckBatch"),
         path::CHECK_STREAM => weir("CheckStream"),
+        path::RESERVE => weir("Reserve"),
+        path::COMMIT => weir("Commit"),
+        path::CANCEL => weir("Cancel"),
+        path::EXTEND => weir("Extend"),
         path::RESET => weir("Reset"),
         path::SHOULD_RATE_LIMIT => Surface::Grpc { service: service::ENVOY, method: "ShouldRateLimit" },
         _ => Surface::Other,
@@ -84,8 +98,9 @@ pub fn surface_of_call(called: &str) -> Surface {
 
 /// The name of a page of the HTTP port.
 pub fn surface_of_page(method: &Method, page: &str) -> Surface {
-    let known = ["/v1/check", "/v1/check_batch", "/v1/reset", "/json"].into_iter().find(|route| *route == page);
-    let Some(route) = known else { return Surface::Other };
+    let routes =
+        ["/v1/check", "/v1/check_batch", "/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/extend", "/v1/reset", "/json"];
+    let Some(route) = routes.into_iter().find(|route| *route == page) else { return Surface::Other };
     let methods = ["POST", "GET", "PUT", "PATCH", "DELETE"];
     let method = methods.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
     Surface::Http { method, route }

@@ -48,6 +48,9 @@ impl From<CheckError> for Rejected {
             CheckError::SpecDenied(_) => {
                 Self { field: "limit_spec".to_owned(), ..Self::new(Code::PermissionDenied, message) }
             }
+            CheckError::NotReservable(..) => Self::new(Code::FailedPrecondition, message),
+            CheckError::UnknownReservation => Self { field: "hold".to_owned(), ..Self::new(Code::NotFound, message) },
+            CheckError::NotSettled => Self::new(Code::Unavailable, message),
             CheckError::ResetDenied => Self::new(Code::PermissionDenied, message),
             CheckError::Store(cause) => {
                 // The store warns and counts by itself, without a line for every request.
@@ -113,10 +116,17 @@ impl Rejected {
         Self { retry_after: Some(retry_after), ..Self::new(Code::ResourceExhausted, message) }
     }
 
+    /// The same of a message that is the field `parent` of the request.
+    #[must_use]
+    pub fn within(self, parent: &str) -> Self {
+        let field = if self.field.is_empty() { self.field } else { format!("{parent}.{}", self.field) };
+        Self { field, ..self }
+    }
+
     /// The code over HTTP.
     pub fn http_status(&self) -> StatusCode {
         match self.code {
-            Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
             Code::NotFound => StatusCode::NOT_FOUND,
             Code::Unauthenticated => StatusCode::UNAUTHORIZED,
             Code::PermissionDenied => StatusCode::FORBIDDEN,

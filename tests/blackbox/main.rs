@@ -38,6 +38,7 @@ mod policies;
 mod readiness;
 mod reload;
 mod request_ids;
+mod reservations;
 mod rolling;
 mod schema;
 mod settings;

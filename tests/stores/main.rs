@@ -15,6 +15,7 @@ mod moving_slots;
 mod outages;
 mod planned_failover;
 mod replicas;
+mod reservations;
 mod round_trips;
 mod service;
 mod start;

@@ -8,6 +8,7 @@ pub mod call;
 pub mod codec;
 mod deadline;
 mod health;
+pub mod reservation;
 mod settings;
 mod stream;
 mod termination;
@@ -26,13 +27,14 @@ use weir_telemetry::request::Surface;
 use super::{
     audit::Actor,
     authentication::ClientName,
-    check_service::CheckService,
+    check_service::{Caller, CheckService},
+    message::ReserveMessage,
     observer::{given_id, return_id},
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
     status::Rejected,
 };
-use crate::{auth::Access, proto};
+use crate::{auth::Access, proto, telemetry::Transport};
 use arrival::{Arrivals, Awaited, ConnectionArrivals};
 use deadline::Deadline;
 use health::Health;
@@ -68,10 +70,22 @@ pub struct Calls<S> {
 enum Unary {
     Check,
     CheckBatch,
+    Reserve,
+    Commit,
+    Cancel,
+    Extend,
     Reset,
     Suggest,
     ShouldRateLimit,
     Health,
+}
+
+impl Unary {
+    /// Whether it is told who calls it.
+    #[inline]
+    fn needs_client(self) -> bool {
+        matches!(self, Self::Reserve | Self::Commit | Self::Cancel | Self::Extend | Self::Reset)
+    }
 }
 
 impl<S> Clone for Calls<S> {
@@ -143,7 +157,7 @@ impl<S: Store> Calls<S> {
     /// Serves a call that has one message and one answer. It is not begun once its deadline has passed.
     async fn unary(&self, unary: Unary, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let call = service_fn(|mut request: tonic::Request<Bytes>| {
-            let client = if unary == Unary::Reset { request.extensions_mut().remove() } else { None };
+            let client = if unary.needs_client() { request.extensions_mut().remove() } else { None };
             let message = request.into_inner();
             async move {
                 deadline.map_or(Ok(()), Deadline::check)?;
@@ -156,9 +170,17 @@ impl<S: Store> Calls<S> {
 
     /// Answers one message. The futures of all but a check are boxed, so that a check does not carry the room for them around.
     async fn answer(&self, unary: Unary, message: Bytes, client: Option<ClientName>) -> Result<BytesMut, Status> {
+        let caller = Caller::new(client.as_ref(), Transport::Grpc);
         Ok(match unary {
             Unary::Check => call::check(&self.service, message).await?,
             Unary::CheckBatch => Box::pin(call::check_batch(&self.service, message)).await?,
+            Unary::Reserve => {
+                let message = ReserveMessage::read(&message);
+                Box::pin(reservation::reserve(&self.service, message, &caller, |_, out| out)).await?
+            }
+            Unary::Commit => Box::pin(reservation::commit(&self.service, &message, &caller)).await?,
+            Unary::Cancel => Box::pin(reservation::cancel(&self.service, &message, &caller)).await?,
+            Unary::Extend => Box::pin(reservation::extend(&self.service, &message, &caller)).await?,
             Unary::Reset => Box::pin(call::reset(&self.service, message, &self.actor(client))).await?,
             Unary::Suggest => call::suggest(&self.service, &message)?,
             Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
@@ -239,6 +261,10 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::CHECK => Unary::Check,
                 path::SHOULD_RATE_LIMIT => Unary::ShouldRateLimit,
                 path::CHECK_BATCH => Unary::CheckBatch,
+                path::RESERVE => Unary::Reserve,
+                path::COMMIT => Unary::Commit,
+                path::CANCEL => Unary::Cancel,
+                path::EXTEND => Unary::Extend,
                 path::RESET => Unary::Reset,
                 path::SUGGEST => Unary::Suggest,
                 path::HEALTH_CHECK => Unary::Health,

@@ -26,12 +26,12 @@ use super::{
     Peer,
     audit::Actor,
     authentication::ClientName,
-    check_service::CheckService,
+    check_service::{Caller, CheckService},
     decode::{self, MAX_BATCH},
-    grpc::{answer, call},
+    grpc::{answer, call, reservation},
     headers::{HeaderStyle, Quota},
     json::{Damaged, Json, Schema},
-    message::CheckMessage,
+    message::{CheckMessage, ReserveMessage},
     status::Rejected,
 };
 use crate::{limiter::Answer, proto, telemetry::Transport};
@@ -50,6 +50,14 @@ mod name {
     pub const ANSWER: &str = ".weir.v1.CheckResponse";
     pub const BATCH: &str = ".weir.v1.CheckBatchRequest";
     pub const ANSWERS: &str = ".weir.v1.CheckBatchResponse";
+    pub const RESERVE: &str = ".weir.v1.ReserveRequest";
+    pub const RESERVED: &str = ".weir.v1.ReserveResponse";
+    pub const COMMIT: &str = ".weir.v1.CommitRequest";
+    pub const COMMITTED: &str = ".weir.v1.CommitResponse";
+    pub const CANCEL: &str = ".weir.v1.CancelRequest";
+    pub const CANCELLED: &str = ".weir.v1.CancelResponse";
+    pub const EXTEND: &str = ".weir.v1.ExtendRequest";
+    pub const EXTENDED: &str = ".weir.v1.ExtendResponse";
     pub const RESET: &str = ".weir.v1.ResetRequest";
     pub const DONE: &str = ".weir.v1.ResetResponse";
 }
@@ -77,6 +85,10 @@ pub fn routes<S: Store>(
     Ok(Router::new()
         .route("/v1/check", post(check::<S>).fallback(not_posted))
         .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
+        .route("/v1/reserve", post(reserve::<S>).fallback(not_posted))
+        .route("/v1/commit", post(commit::<S>).fallback(not_posted))
+        .route("/v1/cancel", post(cancel::<S>).fallback(not_posted))
+        .route("/v1/extend", post(extend::<S>).fallback(not_posted))
         .route("/v1/reset", post(reset::<S>).fallback(not_posted))
         .route("/v1/{*path}", any(nowhere))
         .with_state(Arc::new(api)))
@@ -87,7 +99,8 @@ async fn not_posted() -> Problem {
 }
 
 async fn nowhere() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "there are /v1/check, /v1/check_batch and /v1/reset")
+    let paths = "/v1/check, /v1/check_batch, /v1/reserve, /v1/commit, /v1/cancel, /v1/extend and /v1/reset";
+    Problem::new(StatusCode::NOT_FOUND, format!("there are {paths}"))
 }
 
 async fn check<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
@@ -117,20 +130,56 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
 }
 
+async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
+    let client = client(&mut request);
+    let text = body::read(request, api.max_body_bytes, &api.sites).await?;
+    let read = api.schema.read(name::RESERVE, text.as_bytes());
+    let message = match read {
+        Ok(ref bytes) => ReserveMessage::read(bytes),
+        Err(invalid) => Err(invalid),
+    };
+    let encode = |answer: &Answer<'_>, bytes: BytesMut| api.respond(answer, api.json(name::RESERVED, &bytes));
+    Ok(reservation::reserve(&api.service, message, &Caller::new(client.as_ref(), Transport::Http), encode).await?)
+}
+
+async fn commit<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
+    let client = client(&mut request);
+    let message = api.message(request, name::COMMIT).await?;
+    let settled = reservation::commit(&api.service, &message, &Caller::new(client.as_ref(), Transport::Http)).await?;
+    Ok(response(StatusCode::OK, JSON, &api.json(name::COMMITTED, &settled)))
+}
+
+async fn cancel<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
+    let client = client(&mut request);
+    let message = api.message(request, name::CANCEL).await?;
+    let settled = reservation::cancel(&api.service, &message, &Caller::new(client.as_ref(), Transport::Http)).await?;
+    Ok(response(StatusCode::OK, JSON, &api.json(name::CANCELLED, &settled)))
+}
+
+async fn extend<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
+    let client = client(&mut request);
+    let message = api.message(request, name::EXTEND).await?;
+    let extended = reservation::extend(&api.service, &message, &Caller::new(client.as_ref(), Transport::Http)).await?;
+    Ok(response(StatusCode::OK, JSON, &api.json(name::EXTENDED, &extended)))
+}
+
 async fn reset<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
     let actor = actor(&mut request);
-    let text = body::read(request, api.max_body_bytes, &api.sites).await?;
-    let message = api.schema.read(name::RESET, text.as_bytes()).map_err(Rejected::from)?;
+    let message = api.message(request, name::RESET).await?;
     let done = call::reset(&api.service, message.into(), &actor).await?;
     Ok(response(StatusCode::OK, JSON, &api.json(name::DONE, &done)))
+}
+
+/// The client, where authentication is enabled.
+fn client(request: &mut Request) -> Option<ClientName> {
+    request.extensions_mut().remove()
 }
 
 fn actor(request: &mut Request) -> Actor {
     // Browsers name the site of the page that asks, and the only pages that may ask are the explorer's.
     let surface = if request.headers().contains_key(header::ORIGIN) { "explorer" } else { "http" };
-    let extensions = request.extensions_mut();
-    let peer = extensions.remove().and_then(|Peer(peer)| peer);
-    Actor { surface, peer, client: extensions.remove().map(|ClientName(name)| name) }
+    let peer = request.extensions_mut().remove().and_then(|Peer(peer)| peer);
+    Actor { surface, peer, client: client(request).map(|ClientName(name)| name) }
 }
 
 /// A refusal: a problem with the members of the answer beside its own, so that they are found in the same place whatever
@@ -153,10 +202,20 @@ impl<S: Store> Api<S> {
         self.schema.json(message, bytes, true)
     }
 
+    /// The body of a request, which is a message as JSON: its bytes.
+    async fn message(&self, request: Request, message: &str) -> Result<Vec<u8>, Problem> {
+        let text = body::read(request, self.max_body_bytes, &self.sites).await?;
+        Ok(self.schema.read(message, text.as_bytes()).map_err(Rejected::from)?)
+    }
+
     fn answer(&self, answer: &Answer<'_>, summary_only: bool) -> Response {
         let mut bytes = BytesMut::new();
         answer::write(answer, summary_only, &mut bytes);
-        let message = self.json(name::ANSWER, &bytes);
+        self.respond(answer, self.json(name::ANSWER, &bytes))
+    }
+
+    /// The response to a decision, of which the message tells: with status and headers, and as a problem where it is a refusal.
+    fn respond(&self, answer: &Answer<'_>, message: Json<'_>) -> Response {
         let binding = answer.summary.binding.map(|index| &answer.levels[index]);
         let quota =
             binding.map(|level| Quota { name: &level.limit.name, window: level.window, decision: &level.decision });

@@ -109,6 +109,7 @@ impl Serialize for One<'_> {
             (Type::Bool, Value::Varint(flag)) => serializer.serialize_bool(flag != 0),
             (Type::Uint64, Value::Varint(number)) => serializer.collect_str(&number),
             (Type::Uint32, Value::Varint(number)) => serializer.serialize_u64(number),
+            (Type::Int64, Value::Varint(number)) => serializer.collect_str(&(number as i64)),
             (Type::Int32, Value::Varint(number)) => serializer.serialize_i32(number as i32),
             (Type::Enum, Value::Varint(_)) if field.type_name() == NULL => serializer.serialize_unit(),
             (Type::Enum, Value::Varint(number)) => {

@@ -9,6 +9,7 @@ pub mod pki;
 pub mod plain;
 pub mod raw;
 pub mod requests;
+pub mod reservations;
 pub mod server;
 
 use std::{

@@ -1,7 +1,10 @@
 //! Fields as the generated messages have them.
 
 use super::{kinds::Start, params::ParamError};
-use crate::{domain::Micros, proto};
+use crate::{
+    domain::{Micros, time::SECOND},
+    proto,
+};
 
 /// Fields that a message has too.
 pub(crate) trait FromMessage: Sized {
@@ -67,6 +70,11 @@ pub fn micros(value: &prost_types::Duration) -> Option<Micros> {
     let well_formed = value.seconds >= 0 && (0..1_000_000_000).contains(&value.nanos) && value.nanos % 1_000 == 0;
     let micros = value.seconds.checked_mul(1_000_000)?.checked_add(i64::from(value.nanos / 1_000))?;
     (well_formed && micros <= 1 << 53).then_some(micros)
+}
+
+/// A length of time from 0 as a message.
+pub fn duration(micros: Micros) -> prost_types::Duration {
+    prost_types::Duration { seconds: micros / SECOND, nanos: (micros % SECOND * 1_000) as i32 }
 }
 
 /// `Params::from_proto`, for the algorithms of the list.

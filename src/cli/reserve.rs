@@ -1,0 +1,106 @@
+//! `weir reserve`
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use weir_core::{
+    algorithm::message::{duration, micros},
+    domain::{Micros, time::parse_duration},
+};
+
+use super::{
+    CommandResult, Failure, NO, block_on,
+    check::parse_cost,
+    client::Client,
+    hint,
+    out::say,
+    render::{Decided, shown},
+};
+use crate::proto::{self, CheckRequest, ReserveRequest, rate_limiter_client::RateLimiterClient};
+
+/// Reserve units until their real cost is known
+///
+/// Decides as `weir check` does. Where it is allowed, the cost is charged and held, and the last line is the hold: give it to
+/// `weir commit`, `weir cancel` or `weir extend`.
+///
+/// Exit codes: 0: reserved; 1: refused; 2: an error.
+#[derive(Args)]
+pub struct Reserve {
+    /// The key's segments, root first
+    #[arg(required = true, value_name = "KEY")]
+    key: Vec<String>,
+    /// The domain whose policy decides
+    #[arg(long, default_value = "")]
+    domain: String,
+    /// Units to reserve: the estimate
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = parse_cost)]
+    cost: i64,
+    /// How long to hold them: 10ms to 1d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    ttl: Micros,
+    /// What becomes of them after that time
+    #[arg(long, value_enum, default_value_t)]
+    on_expiry: OnExpiry,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum OnExpiry {
+    /// They count as spent
+    #[default]
+    Keep,
+    /// They are given back
+    Release,
+}
+
+/// An answer as `--json` prints it.
+#[derive(Serialize)]
+struct Printed {
+    #[serde(flatten)]
+    decided: Decided,
+    /// `None`: refused.
+    hold: Option<String>,
+    expires_after_us: Option<Micros>,
+}
+
+impl Reserve {
+    pub fn run(self) -> CommandResult {
+        hint::check_expansion(&self.key)?;
+        let (domain, key) = (self.domain, self.key);
+        let check =
+            CheckRequest { domain: domain.clone(), key: key.clone(), cost: Some(self.cost), ..Default::default() };
+        let on_expiry = match self.on_expiry {
+            OnExpiry::Keep => proto::OnExpiry::Keep,
+            OnExpiry::Release => proto::OnExpiry::Release,
+        };
+        let request = ReserveRequest { check: Some(check), ttl: Some(duration(self.ttl)), on_expiry: on_expiry.into() };
+        let answer = block_on(async {
+            let mut service = RateLimiterClient::new(self.client.connect().await?);
+            match service.reserve(request).await {
+                Ok(answer) => Ok(answer.into_inner()),
+                Err(status) => {
+                    let hint = hint::after(&status, &mut service, &domain, &key).await;
+                    Err(Failure(self.client.failure(&status).0 + hint.as_deref().unwrap_or_default()))
+                }
+            }
+        })?;
+        let decided = Decided::from(answer.decision.unwrap_or_default());
+        let is_allowed = decided.summary.decision.allowed;
+        let hold = is_allowed.then_some(answer.hold);
+        let expires_after_us = answer.expires_after.as_ref().and_then(micros);
+        if self.json {
+            say(serde_json::to_string(&Printed { decided, hold, expires_after_us })?)?;
+        } else {
+            say(decided.text().trim_end())?;
+            if let Some((hold, expires_after)) = hold.zip(expires_after_us) {
+                say(format!("held for {}:\n{hold}", shown(expires_after)))?;
+            }
+        }
+        Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    }
+}

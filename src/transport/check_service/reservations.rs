@@ -1,0 +1,208 @@
+//! What every surface does with a reservation.
+
+use weir_core::{
+    domain::{Micros, key::domain_label},
+    hold::{Outcome as ReservationOutcome, Reservation, Step},
+};
+use weir_store::Store;
+use weir_telemetry::request::{self, OTHER, Outcome};
+
+use super::{CheckService, count, tell};
+use crate::{
+    limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settled},
+    telemetry::{
+        ReservationCall,
+        ReservationUnits::{Overage, Refunded, Reserved as ReservedUnits},
+        Transport,
+    },
+    transport::{
+        authentication::ClientName,
+        decode,
+        hold::{Held, Hold, malformed},
+        message::ReserveMessage,
+        status::Rejected,
+    },
+};
+
+/// Who reserves or settles.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The client's name, where authentication is enabled.
+    client: Option<&'a str>,
+    /// How it came in.
+    pub transport: Transport,
+}
+
+impl<'a> Caller<'a> {
+    /// This client, by this transport.
+    pub fn new(client: Option<&'a ClientName>, transport: Transport) -> Self {
+        Self { client: client.map(|ClientName(name)| &**name), transport }
+    }
+}
+
+/// What a client asks of a reservation that it has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// It cost so much; by default what was reserved.
+    Commit(Option<i64>),
+    /// It cost nothing.
+    Cancel,
+    /// Hold it for so long from now on.
+    Extend(Micros),
+}
+
+/// What became of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// Settled, now or before.
+    Settled {
+        /// Units that it cost.
+        charged: u64,
+        /// Of what was reserved, what was given back.
+        refunded: u64,
+        /// What was charged beyond what was reserved.
+        overage: u64,
+    },
+    /// Held on.
+    Extended {
+        /// For so long.
+        expires_after: Micros,
+    },
+    /// Nothing is held, so nothing changes.
+    Nothing {
+        /// Since the shared store had not answered.
+        degraded: bool,
+    },
+}
+
+impl Settlement {
+    /// Whether nothing is held since the shared store had not answered.
+    pub fn is_degraded(self) -> bool {
+        matches!(self, Self::Nothing { degraded: true })
+    }
+}
+
+impl<S: Store> CheckService<S> {
+    /// Decides a check and counts its outcome, and holds what it costs where it is allowed. `encode` makes the answer from the
+    /// decision, and where it is allowed from the hold and how long that lasts.
+    ///
+    /// # Errors
+    /// [`Rejected`] where there is no decision.
+    pub async fn reserve<T>(
+        &self,
+        message: Result<ReserveMessage<'_>, Invalid>,
+        caller: &Caller<'_>,
+        encode: impl FnOnce(&Answer<'_>, Option<(String, Micros)>) -> T,
+    ) -> Result<T, Rejected> {
+        let handle = self.limiter.policy_handle();
+        let (request, mut hold, step) = match message.map_err(Rejected::from).and_then(|it| self.read(it)) {
+            Ok(read) => read,
+            Err(rejected) => {
+                handle.meters.check(None, caller.transport, Outcome::Error);
+                if self.is_observed {
+                    request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
+                }
+                return Err(rejected);
+            }
+        };
+        let name = hold.name(caller.client);
+        let reservation = Reservation { name: &name, step };
+        let checking = self.limiter.reserve(&handle, &request, &reservation);
+        let reserved = self.outcome(checking).await;
+        let answer = reserved.as_ref().ok().map(|reserved| &reserved.answer);
+        count(&handle, caller.transport, &request, answer);
+        if self.is_observed {
+            tell(&handle, &request, answer);
+        }
+        let Reserved { answer, outcome } = reserved.map_err(|rejected| rejected.within("check"))?;
+        let (Step::Reserve { ttl, .. }, true) = (step, answer.summary.decision.allowed) else {
+            handle.meters.reservation(answer.domain, ReservationCall::Refused, &[]);
+            return Ok(encode(&answer, None));
+        };
+        let (held, expires_after, units) = match outcome {
+            Some(ReservationOutcome::Reserved { expires_after }) => {
+                (Held::Units, expires_after, request.cost.unsigned_abs())
+            }
+            _ if answer.degraded => (Held::Degraded, ttl, 0),
+            _ => (Held::Nothing, ttl, 0),
+        };
+        hold.held = held;
+        handle.meters.reservation(answer.domain, ReservationCall::Reserved, &[(ReservedUnits, units)]);
+        Ok(encode(&answer, Some((hold.encode(), expires_after))))
+    }
+
+    /// The request to decide, the hold that its client gets, and the step of the store.
+    fn read<'m>(&self, message: ReserveMessage<'m>) -> Result<(Request<'m>, Hold, Step), Rejected> {
+        let step =
+            Step::Reserve { ttl: decode::ttl(message.ttl.as_ref())?, on_expiry: decode::on_expiry(message.on_expiry)? };
+        let hold = Hold::new(&message.check);
+        let request =
+            decode::check(message.check, &self.bounds).map_err(|invalid| Rejected::from(invalid).within("check"))?;
+        if request.cost < 1 {
+            let message = format!("a reservation is of 1 to 2^32 units, not {}", request.cost);
+            return Err(Invalid::field_error("check.cost", message).into());
+        }
+        if request.dry_run {
+            return Err(Invalid::field_error("check.dry_run", "a reservation is no dry run: ask by Check").into());
+        }
+        Ok((request, hold, step))
+    }
+
+    /// Settles or extends a reservation, and counts what became of it.
+    ///
+    /// # Errors
+    /// [`Rejected`] where this client has no such reservation, and where the store cannot tell.
+    pub async fn settle(&self, hold: &str, settle: Settle, caller: &Caller<'_>) -> Result<Settlement, Rejected> {
+        let handle = self.limiter.policy_handle();
+        let hold = Hold::decode(hold)?;
+        let request = decode::check(hold.check()?, &self.bounds).map_err(|_| malformed())?;
+        if self.is_observed {
+            let domain = handle.policy.domain(&request.domain).map_or(OTHER, |domain| domain_label(&domain.name));
+            request::summarize(|summary| summary.domain = Some(domain.into()));
+        }
+        let reserved = request.cost.unsigned_abs();
+        let (step, call) = match settle {
+            Settle::Commit(actual) => {
+                (Step::Commit { actual: decode::actual(actual, reserved)? }, ReservationCall::Committed)
+            }
+            Settle::Cancel => (Step::Cancel, ReservationCall::Cancelled),
+            Settle::Extend(ttl) => (Step::Extend { ttl }, ReservationCall::Extended),
+        };
+        if hold.held != Held::Units {
+            let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
+            handle.meters.reservation(domain, call, &[]);
+            return Ok(Settlement::Nothing { degraded: hold.held == Held::Degraded });
+        }
+        let name = hold.name(caller.client);
+        let reservation = Reservation { name: &name, step };
+        let checking = self.limiter.settle(&handle, &request, &reservation);
+        let settled = self.outcome(checking).await?;
+        concluded(&handle, call, reserved, &settled)
+    }
+}
+
+/// What the client is told of what the store did.
+fn concluded(
+    handle: &PolicyHandle,
+    call: ReservationCall,
+    reserved: u64,
+    settled: &Settled,
+) -> Result<Settlement, Rejected> {
+    let count = |call, units: &[_]| handle.meters.reservation(settled.domain, call, units);
+    match settled.outcome {
+        Some(ReservationOutcome::Settled { actual, overage }) if call != ReservationCall::Extended => {
+            let refunded = reserved.saturating_sub(actual);
+            count(call, &[(Refunded, refunded), (Overage, overage)]);
+            Ok(Settlement::Settled { charged: actual, refunded, overage })
+        }
+        Some(ReservationOutcome::Extended { expires_after }) => {
+            count(call, &[]);
+            Ok(Settlement::Extended { expires_after })
+        }
+        None => Err(CheckError::NotSettled.into()),
+        _ => {
+            count(ReservationCall::Unknown, &[]);
+            Err(CheckError::UnknownReservation.into())
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The hold: the text by which a client names its reservation.
+//!
+//! It carries all that finds the reservation again, so that no replica has to remember any: random bytes, which cannot be guessed,
+//! and the check, by which the same plan is made anew. The reservation's name is made of both, so a hold that was changed names
+//! none.
+
+use data_encoding::BASE64URL_NOPAD;
+use prost::Message;
+use ring::digest::{Context, SHA256};
+use weir_core::hold::RESERVATION_ID_BYTES;
+
+use super::message::CheckMessage;
+use crate::{limiter::Invalid, proto::CheckRequest};
+
+/// The form of these texts. As the first byte it makes them all begin with `A`, so that none looks like a flag to a command.
+const VERSION: u8 = 1;
+/// Longest text, in bytes: more than the longest valid check takes.
+pub const MAX_BYTES: usize = 1 << 16;
+
+/// What is held under a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Units, in the store.
+    Units = 0,
+    /// Nothing: the check met no limit, or memory had no room.
+    Nothing = 1,
+    /// Nothing: the shared store did not answer the check.
+    Degraded = 2,
+}
+
+/// What a hold says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hold {
+    /// What is held.
+    pub held: Held,
+    /// Random bytes.
+    id: [u8; RESERVATION_ID_BYTES],
+    /// A `CheckRequest`: what makes its plan.
+    check: Vec<u8>,
+}
+
+impl Hold {
+    /// A new hold for this check.
+    pub fn new(check: &CheckMessage<'_>) -> Self {
+        let check = CheckRequest {
+            domain: check.domain.to_owned(),
+            key: check.key.iter().copied().map(str::to_owned).collect(),
+            limit_spec: check.limit_spec.clone(),
+            cost: check.cost,
+            factor: check.factor,
+            ..CheckRequest::default()
+        };
+        Self { held: Held::Units, id: rand::random(), check: check.encode_to_vec() }
+    }
+
+    /// The check that was asked.
+    ///
+    /// # Errors
+    /// [`Invalid`] where it is not one.
+    pub fn check(&self) -> Result<CheckMessage<'_>, Invalid> {
+        CheckMessage::read(&self.check).map_err(|_| malformed())
+    }
+
+    /// The reservation's name in the store, which no other check and no other client has.
+    pub fn name(&self, client: Option<&str>) -> Vec<u8> {
+        let mut hash = Context::new(&SHA256);
+        hash.update(&self.id);
+        hash.update(&self.check);
+        let hash = hash.finish();
+        [&hash.as_ref()[..RESERVATION_ID_BYTES], client.unwrap_or_default().as_bytes()].concat()
+    }
+
+    /// The text.
+    pub fn encode(&self) -> String {
+        BASE64URL_NOPAD.encode(&[&[VERSION, self.held as u8], &self.id[..], &self.check].concat())
+    }
+
+    /// Reads the text.
+    ///
+    /// # Errors
+    /// [`Invalid`] where it is none of these.
+    pub fn decode(text: &str) -> Result<Self, Invalid> {
+        let bytes = if text.len() <= MAX_BYTES { BASE64URL_NOPAD.decode(text.as_bytes()).ok() } else { None };
+        bytes.as_deref().and_then(Self::parse).ok_or_else(malformed)
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let [VERSION, held, rest @ ..] = bytes else { return None };
+        let held = [Held::Units, Held::Nothing, Held::Degraded].into_iter().find(|known| *known as u8 == *held)?;
+        let (id, check) = rest.split_first_chunk()?;
+        Some(Self { held, id: *id, check: check.to_vec() })
+    }
+}
+
+/// Says that a text is no hold.
+pub fn malformed() -> Invalid {
+    Invalid::field_error("hold", "this is not a hold as Reserve answers it")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::proto::{Limit, LimitSpec};
+
+    fn longest_check() -> CheckRequest {
+        let limit = Limit { name: "n".repeat(256), depth: 32, shadow: true, algorithm: None };
+        CheckRequest {
+            domain: "d".repeat(1_024),
+            key: vec!["k".repeat(1_024); 32],
+            limit_spec: Some(LimitSpec { limits: vec![limit; 16], charge: 2 }),
+            cost: Some(1 << 32),
+            factor: Some(0.1),
+            ..CheckRequest::default()
+        }
+    }
+
+    #[test]
+    fn the_longest_check_fits() {
+        let check = longest_check();
+        for held in [Held::Units, Held::Nothing, Held::Degraded] {
+            let hold = Hold { held, ..Hold::new(&(&check).into()) };
+            let text = hold.encode();
+            assert!(text.starts_with('A') && text.len() < MAX_BYTES - 4_096, "{} bytes", text.len());
+            let read = Hold::decode(&text).unwrap();
+            assert_eq!(read, hold);
+            assert_eq!(read.check().unwrap(), (&check).into());
+        }
+    }
+
+    #[test]
+    fn two_holds_checks_and_clients_have_different_names() {
+        let check = CheckRequest { key: vec!["a".to_owned()], ..CheckRequest::default() };
+        let [one, other] = [(); 2].map(|()| Hold::new(&(&check).into()));
+        let changed = Hold { check: [&one.check[..], b"\x12\x01b"].concat(), ..one.clone() };
+        let mut names: Vec<_> = [&one, &other, &changed].map(|hold| hold.name(Some("shop"))).into();
+        names.extend([one.name(None), one.name(Some("shoe"))]);
+        assert_eq!(names[0], Hold::decode(&one.encode()).unwrap().name(Some("shop")));
+        for (index, name) in names.iter().enumerate() {
+            assert!(!names[..index].contains(name), "{index}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_the_one_hold_that_it_encodes_or_none(text in "A[a-zA-Z0-9_-]{0,60}|.{0,20}") {
+            match Hold::decode(&text) {
+                Ok(hold) => prop_assert_eq!(hold.encode(), text),
+                Err(invalid) => prop_assert_eq!(invalid.field(""), "hold"),
+            }
+        }
+    }
+}

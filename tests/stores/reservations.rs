@@ -1,0 +1,122 @@
+//! Reservations in a shared store: made on one replica, settled on another.
+
+use tonic::Code;
+use weir::proto::OnExpiry;
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
+
+use crate::{
+    service::{patient, replicas, runtime, window},
+    support::{
+        Server, eventually_async,
+        reservations::{HOUR, cancel, commit, crowd, extend, left, most_overage, reserve, settled, wanted},
+    },
+};
+
+const TENANT: [&str; 2] = ["tenant", "acme"];
+const USER: [&str; 3] = ["tenant", "acme", "alex"];
+const PLENTY: u64 = 100_000_000;
+
+/// A tenant has plenty, each of its users this limit.
+fn policy(limit: &str) -> String {
+    format!(
+        "schema: {{ tenant: {{ children: {{ '*': {{ limits: [{{ {} }}], children: {{ '*': {{ limits: [{{ {limit} }}] }} }} }} }} }} }}",
+        window(PLENTY)
+    )
+}
+
+async fn replicas_settle_each_others(url: &str, limit: &str) {
+    let services = [(); 2].map(|()| patient(url).policy(&policy(limit)).start());
+    let [mut here, mut there] = [services[0].client().await, services[1].client().await];
+    let looks = services[0].client().await;
+    // What the tenant has spent, and what the user has left.
+    let both_left = async || (PLENTY - left(&mut looks.clone(), &TENANT).await, left(&mut looks.clone(), &USER).await);
+    let mut spent = 0;
+    for (actual, outcome) in
+        [(Some(50), settled(50, 150, 0)), (Some(250), settled(250, 0, 50)), (None, settled(200, 0, 0))]
+    {
+        let hold = reserve(&mut there, wanted(&USER, 200, HOUR)).await.hold;
+        assert_eq!(both_left().await, (spent + 200, 1_000 - spent - 200));
+        for client in [&mut here, &mut there] {
+            assert_eq!(commit(client, &hold, actual).await.expect("settled"), outcome, "also when asked again");
+        }
+        spent += outcome.charged.unsigned_abs();
+        assert_eq!(both_left().await, (spent, 1_000 - spent));
+    }
+    let refused = reserve(&mut there, wanted(&USER, 501, HOUR)).await;
+    assert!(refused.decision.is_some_and(|decision| !decision.allowed) && refused.hold.is_empty());
+    assert_eq!(both_left().await, (500, 500), "nothing is held of the tenant either");
+
+    let release =
+        |cost, ttl| weir::proto::ReserveRequest { on_expiry: OnExpiry::Release.into(), ..wanted(&USER, cost, ttl) };
+    let kept = reserve(&mut there, wanted(&USER, 100, 300)).await.hold;
+    let extended = reserve(&mut there, release(50, 1_000)).await.hold;
+    extend(&mut here, &extended, HOUR).await.expect("extended");
+    let released = reserve(&mut there, release(200, 2_000)).await.hold;
+    eventually_async("it is released", async || (left(&mut there, &USER).await == 350).then_some(())).await;
+    for hold in [&kept, &released] {
+        let status = commit(&mut here, hold, Some(1)).await.expect_err("over");
+        assert_eq!(status.code(), Code::NotFound);
+    }
+    assert_eq!(both_left().await, (650, 350));
+    assert_eq!(cancel(&mut here, &extended).await.expect("settled").refunded, 50);
+    assert_eq!(both_left().await, (600, 400));
+}
+
+const BUCKET: &str = "token_bucket: { capacity: 1000, count: 1, period: 1d }";
+
+#[test]
+fn on_redis_replicas_settle_each_others_reservations() {
+    let redis = Redis::start(Options::socket());
+    for limit in [BUCKET, &window(1_000)] {
+        runtime().block_on(replicas_settle_each_others(&redis.url(), limit));
+        redis.command(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn on_a_cluster_replicas_settle_each_others_reservations() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    runtime().block_on(replicas_settle_each_others(&cluster.url(), BUCKET));
+}
+
+/// 64 clients reserve at once, and use less or more.
+fn never_above_a_quota_but_for_the_overage(url: &str) {
+    const QUOTA: u64 = 400_000;
+    let services = replicas(url, &policy(&window(QUOTA)));
+    runtime().block_on(async {
+        let spent = crowd(&services, &USER).await;
+        println!("{spent:?} of {QUOTA}");
+        assert!(spent.charged - spent.overage <= QUOTA, "what was reserved is within the quota: {spent:?}");
+        assert!((QUOTA / 2..=QUOTA + most_overage()).contains(&spent.charged), "{spent:?}");
+        let mut client = services[0].client().await;
+        assert_eq!(left(&mut client, &TENANT).await, PLENTY - spent.charged, "each unit is charged once");
+        assert_eq!(left(&mut client, &USER).await, QUOTA.saturating_sub(spent.charged));
+    });
+}
+
+#[test]
+fn on_redis_64_clients_spend_no_more_than_the_quota_and_their_overage() {
+    never_above_a_quota_but_for_the_overage(&Redis::start(Options::socket()).url());
+}
+
+#[test]
+fn on_a_cluster_64_clients_spend_no_more_than_the_quota_and_their_overage() {
+    never_above_a_quota_but_for_the_overage(&Cluster::start(&ClusterOptions::default()).url());
+}
+
+#[test]
+fn a_restart_of_every_replica_keeps_reservations() {
+    let redis = Redis::start(Options::socket());
+    let start = || patient(&redis.url()).policy(&policy(BUCKET)).start();
+    let first: Server = start();
+    let runtime = runtime();
+    let hold = runtime.block_on(async { reserve(&mut first.client().await, wanted(&USER, 200, HOUR)).await.hold });
+    drop(first);
+    let second = start();
+    runtime.block_on(async {
+        let mut client = second.client().await;
+        assert_eq!(left(&mut client, &USER).await, 800);
+        assert_eq!(commit(&mut client, &hold, Some(1)).await.expect("settled"), settled(1, 199, 0));
+        assert_eq!(left(&mut client, &USER).await, 999);
+    });
+}
