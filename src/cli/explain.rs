@@ -86,7 +86,7 @@ impl Explain {
             for limit in domain.limits_at(*node) {
                 let shadow = if limit.shadow { ", shadow" } else { "" };
                 let (algorithm, parameters) = (limit.params.name(), limit.params.describe());
-                let leased = match (limit.lease, limit.leasable()) {
+                let leased = match (limit.lease(), limit.leasable()) {
                     (None, _) => String::new(),
                     (Some(ttl), Ok(())) => format!(", leased for {}", format_duration(ttl)),
                     (Some(_), Err(reason)) => format!(", cannot be leased ({reason})"),
@@ -109,7 +109,7 @@ impl Explain {
         let steps = steps.iter().map(|(depth, found, node)| {
             let limits = domain.limits_at(*node).iter().map(|limit| {
                 json!({ "name": limit.name, "algorithm": limit.params.name(), "parameters": limit.params.describe(),
-                    "shadow": limit.shadow, "leased": limit.lease.is_some() && limit.leasable().is_ok(),
+                    "shadow": limit.shadow, "leased": limit.leased_for().is_some(),
                     "counted_as": limit.ident_text() })
             });
             json!({ "segment": self.key[depth - 1], "depth": depth, "found": format!("{found:?}").to_lowercase(),

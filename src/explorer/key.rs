@@ -7,6 +7,7 @@ use serde::{
 };
 use serde_json::json;
 use weir_policy::Domain;
+use weir_store::{SharedStore, redis::Held};
 
 use super::{Explorer, Reply, json_reply, read};
 use crate::{
@@ -52,6 +53,13 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let lifted = |domain: &Domain| domain.walk(&request.key).any(|(_, _, node)| domain.is_lifted(node));
     let unlimited = wanted.factor == 0.0 || handle.policy.domain(&wanted.domain).is_some_and(lifted);
     let answer = explorer.0.limiter.preview(&handle, &request).await.map_err(rejected)?;
+    let mut holds = match answer.degraded {
+        false => explorer.0.limiter.holds(&handle, &request).await.map_err(rejected)?,
+        true => Vec::new(),
+    };
+    holds.resize_with(answer.levels.len(), Vec::new);
+    let own = explorer.0.limiter.store().shared().map(SharedStore::owner);
+    let levels = answer.levels.iter().zip(&holds).map(|(level, holds)| Level { level, holds, own });
     Ok(json_reply(&json!({
         "allowed": answer.summary.decision.allowed,
         "retry_after_us": answer.summary.decision.retry_after,
@@ -59,16 +67,21 @@ pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
         "degraded": answer.degraded,
         "binding": answer.summary.binding,
         "unlimited": unlimited,
-        "levels": answer.levels.iter().map(Level).collect::<Vec<_>>(),
+        "levels": levels.collect::<Vec<_>>(),
     })))
 }
 
-/// One level, its limit, and how it stands.
-struct Level<'a>(&'a LevelAnswer<'a>);
+/// One level, its limit, how it stands, and who holds units of it.
+struct Level<'a> {
+    level: &'a LevelAnswer<'a>,
+    holds: &'a [Held],
+    /// This replica.
+    own: Option<u64>,
+}
 
 impl Serialize for Level<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let LevelAnswer { limit, depth, decision, .. } = self.0;
+        let LevelAnswer { limit, depth, decision, .. } = self.level;
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("name", &limit.name)?;
         members.serialize_entry("depth", depth)?;
@@ -76,6 +89,15 @@ impl Serialize for Level<'_> {
         members.serialize_entry("algorithm", limit.params.name())?;
         members.serialize_entry("parameters", &limit.params.describe())?;
         decision_json::serialize(&mut members, decision, true)?;
+        let hold = |held: &Held| {
+            json!({
+                "owner": held.owner.map(|owner| format!("{owner:016x}")),
+                "own": held.owner.is_some() && held.owner == self.own,
+                "units": held.units,
+                "expires_after_us": held.expires_after,
+            })
+        };
+        members.serialize_entry("holds", &self.holds.iter().map(hold).collect::<Vec<_>>())?;
         members.end()
     }
 }

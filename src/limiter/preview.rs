@@ -9,7 +9,7 @@ use weir_core::{
     plan::{Level, Limit, Origin, Plan},
 };
 use weir_policy::Policy;
-use weir_store::{Store, Verdict};
+use weir_store::{AnyStore, Store, Verdict, redis::Held};
 
 use super::{Answer, CheckError, Limiter, PolicyHandle, Request, decide::decide, request::plan_in};
 
@@ -36,6 +36,17 @@ impl<S: Store> Limiter<S> {
             answer.fill(plan, &plan.levels()[..open], verdict);
         };
         decide(&self.store, plan(&handle.policy, request), fill).outcome().await
+    }
+}
+
+impl Limiter<AnyStore> {
+    /// What replicas hold of each level of a preview, by the shared store; nothing where there is none.
+    ///
+    /// # Errors
+    /// As [`Limiter::check`].
+    pub async fn holds(&self, handle: &PolicyHandle, request: &Request<'_>) -> Result<Vec<Vec<Held>>, CheckError> {
+        let Some(shared) = self.store.shared() else { return Ok(Vec::new()) };
+        Ok(shared.redis().holds(&plan(&handle.policy, request)?).await?)
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
 
 use futures_util::future::join_all;
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use weir::proto::{CheckRequest, CheckResponse, ResetRequest};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis, eventually};
 
@@ -17,6 +18,7 @@ use crate::{
     service::{patient, runtime, window},
     support::{
         Server,
+        http::Client,
         requests::{check, peek},
     },
 };
@@ -155,6 +157,47 @@ fn a_killed_replica_burns_at_most_what_it_held() {
         least = least.min(left);
     }
     assert!(least >= QUOTA - 2 * admitted - MOST_HELD, "{least} left after {admitted}");
+}
+
+/// The leases of each level of trades, as the explorer tells them.
+fn shown(service: &Server) -> Vec<Vec<Value>> {
+    let mut client = Client::connect(&service.http).expect("it accepts connections");
+    let body = json!({ "domain": "", "key": TRADE }).to_string();
+    let headers = [("content-type", "application/json")];
+    let answer = client.ask("POST /ui/api/key", &headers, body.as_bytes()).expect("it answers");
+    let told: Value = serde_json::from_str(&answer.body).expect("JSON");
+    let levels = told["levels"].as_array().expect("levels").iter();
+    levels.map(|level| level["holds"].as_array().expect("holds").clone()).collect()
+}
+
+#[test]
+fn the_explorer_shows_which_replicas_lease_how_much() {
+    let redis = Redis::start(Options::socket());
+    let policy = policy(&window(1_000_000)).replace("lease: true", "lease: { ttl: 1m }");
+    let [one, mut other] =
+        [(); 2].map(|()| patient(&redis.url()).policy(&policy).env("WEIR_HTTP__UI__ENABLED", "true").start());
+    for service in [&one, &other] {
+        runtime().block_on(flood(std::slice::from_ref(service), |seen| seen.leased.load(Relaxed) > 500));
+    }
+    eventually("renewals are settled", || {
+        let (first, second) = (shown(&one), shown(&other));
+        let all_agree = [&first, &second].iter().all(|levels| levels.iter().all(|leases| leases.len() == 2));
+        if all_agree { Ok(()) } else { Err(format!("{first:?} {second:?}")) }
+    });
+    for (service, peer) in [(&one, &other), (&other, &one)] {
+        let levels = shown(service);
+        assert_eq!(levels[0], levels[1], "both levels are held alike, by one key below the first");
+        for lease in &levels[0] {
+            let held = if lease["own"] == true { service.metric(HELD) } else { peer.metric(HELD) };
+            assert!(lease["units"].as_f64() >= Some(held), "{lease} tells less than {held}");
+            assert!((1..=60_000_000).contains(&lease["expires_after_us"].as_i64().expect("a time")), "{lease}");
+        }
+        assert_eq!(levels[0].iter().filter(|lease| lease["own"] == true).count(), 1, "{levels:?}");
+    }
+    other.signal(Signal::TERM);
+    assert_eq!(other.wait_for_end(), 0);
+    let levels = shown(&one);
+    assert!(levels.iter().all(|leases| leases.len() == 1 && leases[0]["own"] == true), "given back: {levels:?}");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::{env, fmt::Debug, str::FromStr};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
+use crate::hold::{Grant, HoldId, MAX_TTL, Renewal};
+
 /// Random numbers of a seed: the same on every machine and with every version of `rand_chacha`.
 #[derive(Clone, Debug)]
 pub struct Random(ChaCha8Rng);
@@ -48,6 +50,35 @@ impl Random {
     /// One of these.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
+    }
+}
+
+/// An owner of a hold that does not keep to the protocol: it repeats renewals, swaps their order, spends and keeps what it does not
+/// hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DishonestOwner {
+    sequence: u64,
+    spent: u64,
+    units: u64,
+}
+
+impl DishonestOwner {
+    /// Its next renewal, which wants at most so many units.
+    pub fn renewal(&mut self, id: HoldId, most: i64, random: &mut Random) -> Renewal {
+        self.sequence =
+            (self.sequence + random.pick(&[0, 1, 1, 1, 1, 2])).saturating_sub(random.pick(&[0, 0, 0, 0, 0, 1]));
+        let spent = random.within(0, self.units as i64 + 1).unsigned_abs();
+        self.spent += spent;
+        let left = self.units.saturating_sub(spent);
+        let kept = random.pick(&[0, left, left / 2, left + u64::from(spent == 0)]);
+        let want = random.pick(&[0, 1, random.clone().magnitude(most).unsigned_abs()]);
+        let ttl = random.pick(&[1_000, 250_000, 250_000, 10_000_000, 2 * MAX_TTL]);
+        Renewal { id, sequence: self.sequence, spent: self.spent, kept, want, ttl }
+    }
+
+    /// It was granted this, and takes what it kept for kept.
+    pub fn answered(&mut self, renewal: &Renewal, grant: &Grant) {
+        self.units = renewal.kept + grant.units;
     }
 }
 

@@ -104,8 +104,8 @@ impl PartialEq for Item<'_> {
             }
             // Not by its number, which changes with those before it.
             (Self::Limit(one), Self::Limit(other)) => {
-                (one.shadow, one.lease, &one.params, one.written())
-                    == (other.shadow, other.lease, &other.params, other.written())
+                (one.shadow, one.lease(), &one.params, one.written())
+                    == (other.shadow, other.lease(), &other.params, other.written())
             }
             (Self::Rule(one), Self::Rule(other)) => one.says_the_same(other),
             _ => false,

@@ -153,16 +153,15 @@ impl Reader {
         for written in written {
             let ordinal = ordinals.entry(written.params.name()).or_insert(0);
             let name = written.name.as_deref();
-            let mut limit =
-                Limit::new(Origin::Policy, name, inherited.pattern, *ordinal, written.shadow, written.params);
-            limit.lease = written.lease.unwrap_or(self.lease);
+            let limit = Limit::new(Origin::Policy, name, inherited.pattern, *ordinal, written.shadow, written.params);
+            let lease = written.lease.unwrap_or(self.lease);
             *ordinal += 1;
             if !seen.insert(limit.name.clone()) {
                 self.problem(written.mark, "name", format!("two limits of one node are named `{}`", limit.name));
                 continue;
             }
             match limit.under_policy_factor(factor) {
-                Ok(limit) => limits.extend(limit),
+                Ok(limit) => limits.extend(limit.map(|limit| limit.with_lease(lease))),
                 Err(error) => self.problem(written.mark, "factor", format!("under factor {factor}: {}", error.reason)),
             }
         }

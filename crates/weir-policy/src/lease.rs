@@ -69,7 +69,7 @@ mod tests {
         let policy = parse(&format!("{head}\n{schema}"), &Bounds::default()).unwrap();
         let key = Key::new("", &["a", "b"]).unwrap();
         let levels = policy.domain("").unwrap().levels(&key, 1, 1.0).unwrap();
-        levels.iter().map(|level| level.limit.lease).collect()
+        levels.iter().map(|level| level.limit.lease()).collect()
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn idle(domain: &Domain, nodes: &[PolicyNode<'_>]) -> Vec<String> {
 /// can be.
 fn not_leased<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
     let limits = nodes.iter().flat_map(|policy_node| domain.limits_at(policy_node.node));
-    limits.filter(|limit| limit.lease.is_some()).filter_map(|limit| {
+    limits.filter(|limit| limit.lease().is_some()).filter_map(|limit| {
         let reason = match domain.charge {
             Charge::Independent => "charge is independent, so a request may be charged by some of its limits alone",
             Charge::AllOrNothing => limit.leasable().err()?,

@@ -85,6 +85,11 @@ impl SharedStore {
         self.leases.decide(plan)
     }
 
+    /// The owner of what this replica leases.
+    pub fn owner(&self) -> u64 {
+        self.leases.owner()
+    }
+
     /// The store that replicas share.
     pub fn redis(&self) -> &RedisStore {
         &self.redis

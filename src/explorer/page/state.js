@@ -69,6 +69,7 @@ function levelRow(level, isBinding) {
     ),
     element("code", { text: `${level.algorithm} ${level.parameters}` }),
     element("code", { text: `counts ${written(wanted.key.slice(0, level.depth))}` }),
+    ...holds(level),
   );
   const left = `${number(level.remaining)} of ${number(level.limit)}`;
   return element(
@@ -83,6 +84,17 @@ function levelRow(level, isBinding) {
     }),
     element("td", { data: { label: "Full again in" }, text: time(level.reset_after_us) }),
   );
+}
+
+/** Who holds units of a level: replicas that lease them, and callers that have reserved them. */
+function holds({ holds }) {
+  if (!holds.length) return [];
+  const total = holds.reduce((sum, { units }) => sum + units, 0);
+  const each = holds.map(({ owner, own, units, expires_after_us }) => {
+    const who = own ? "this replica" : owner ? `replica ${owner}` : "reservations";
+    return `${who} ${number(units)} for ${time(expires_after_us)}`;
+  });
+  return [element("code", { className: "holds", text: `held: ${number(total)} (${each.join("; ")})` })];
 }
 
 async function onReset(subtree) {

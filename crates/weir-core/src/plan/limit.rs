@@ -31,8 +31,10 @@ pub struct Limit {
     pub params: Params,
     /// The limit's index within its policy.
     pub index: u32,
-    /// For how long units of it may be leased ([`crate::hold`]); `None`: they may not.
-    pub lease: Option<Micros>,
+    /// For how long the policy has units of it leased ([`crate::hold`]), whether or not they can be.
+    lease: Option<Micros>,
+    /// The same where they can be.
+    leased_for: Option<Micros>,
     origin: Origin,
     is_named: bool,
     ordinal: usize,
@@ -72,6 +74,7 @@ impl Limit {
             params,
             index: 0,
             lease: None,
+            leased_for: None,
             origin,
             is_named,
             ordinal,
@@ -128,6 +131,22 @@ impl Limit {
             return Err("it is in shadow mode, so the store counts every request");
         }
         self.params.holdable().map(drop)
+    }
+
+    /// With units of it leased for so long, if they can be.
+    #[must_use]
+    pub fn with_lease(self, lease: Option<Micros>) -> Self {
+        Self { lease, leased_for: lease.filter(|_| self.leasable().is_ok()), ..self }
+    }
+
+    /// For how long the policy has units of it leased; `None`: it does not.
+    pub fn lease(&self) -> Option<Micros> {
+        self.lease
+    }
+
+    /// For how long units of it are leased; `None`: they are not, or cannot be.
+    pub fn leased_for(&self) -> Option<Micros> {
+        self.leased_for
     }
 
     /// Whether it was given a name.

@@ -196,16 +196,18 @@ impl<'a> Plan<'a> {
     /// Whether units may be held of it ([`crate::hold`]): of all its levels, as many of each, which charge all or nothing by
     /// the policy's own parameters. A dry run is not: the store is asked.
     pub fn is_holdable(&self) -> bool {
-        let is_holdable = |level: &Level<'_>| {
-            let Level { limit, scaled, cost, .. } = level;
-            scaled.is_none() && *cost == self.levels[0].cost && limit.leasable().is_ok()
-        };
+        self.charges_alike() && self.levels.iter().all(|level| level.limit.leasable().is_ok())
+    }
+
+    /// Whether all its levels are charged with as much, by the policy's own parameters, or none.
+    fn charges_alike(&self) -> bool {
+        let is_alike = |level: &Level<'_>| level.scaled.is_none() && level.cost == self.levels[0].cost;
         self.charge == Charge::AllOrNothing
             && !self.dry_run
             && self.reservation.is_none()
             && !self.levels.is_empty()
             && !self.has_twins()
-            && self.levels.iter().all(is_holdable)
+            && self.levels.iter().all(is_alike)
     }
 
     /// Whether its cost can be reserved on all levels: else why not, in words that follow "cannot be reserved: ".
@@ -235,11 +237,10 @@ impl<'a> Plan<'a> {
     /// level does not tell all levels.
     #[inline]
     pub fn lease_ttl(&self) -> Option<Micros> {
-        self.levels.first()?.limit.lease?;
         self.policy_version?;
-        let ttls = self.levels.iter().map(|level| level.limit.lease);
+        let ttls = self.levels.iter().map(|level| level.limit.leased_for());
         let shortest = ttls.min_by_key(|ttl| ttl.unwrap_or_default()).flatten();
-        shortest.filter(|_| self.is_holdable())
+        shortest.filter(|_| self.charges_alike())
     }
 
     /// Whether any two levels share a state.

@@ -157,6 +157,11 @@ impl Leases {
         }
     }
 
+    /// The owner of all its leases.
+    pub fn owner(&self) -> u64 {
+        self.owner
+    }
+
     /// Decides a plan from what is leased of its key. Takes no lock and allocates nothing, unless a renewal is due.
     #[inline]
     pub fn decide(&self, plan: &Plan<'_>) -> Option<Verdict> {

@@ -259,6 +259,13 @@ pub(crate) fn reset_call(now: Option<Micros>, rest: &[u8], subtree: bool, cursor
     body.into_vec()
 }
 
+/// A call that tells what is held of these levels of one anchor; see `holds` in `script/tasks.lua`.
+pub(crate) fn holds_call(now: Option<Micros>, plan: &Plan<'_>, indexes: &[usize]) -> Vec<u8> {
+    let mut body = ByteBuf::from_vec(call_head(now, 0, Task::Holds, indexes.len()));
+    indexes.iter().for_each(|index| field(&mut body, &plan.levels()[*index]));
+    body.into_vec()
+}
+
 // A buffer in memory takes everything, so none of these can fail.
 
 fn int(body: &mut ByteBuf, value: i64) {

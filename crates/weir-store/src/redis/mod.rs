@@ -13,6 +13,7 @@ mod encode;
 mod eviction;
 mod factory;
 pub mod hello;
+mod holds;
 mod io;
 pub mod manager;
 mod node;
@@ -38,6 +39,7 @@ use smallvec::{SmallVec, smallvec};
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
+pub use self::holds::Held;
 use self::{
     afterwards::Afterwards,
     cross_slot::{Group, Undo, fates, groups, is_undone, merge, undos},

@@ -3,7 +3,7 @@
 use deadpool_redis::redis::Value;
 use rmp::decode::{read_array_len, read_int, read_str_len};
 
-use super::command::words;
+use super::{command::words, holds::Held};
 use crate::{Failure, ResetDone};
 use weir_core::{
     domain::{Decision, Micros},
@@ -153,6 +153,23 @@ impl<'a> Answers<'a> {
         let cursor = answers.bytes()?.to_vec();
         let (existed, removed) = (answers.int()? == 1, answers.int()? == 1);
         Ok(((cursor != b"0").then_some(cursor), ResetDone { existed, removed, scanned: false }))
+    }
+
+    /// What is held of each of so many levels.
+    ///
+    /// # Errors
+    /// The server's error.
+    pub fn holds(reply: &'a Value, levels: usize) -> Result<Vec<Vec<Held>>, Failure> {
+        let mut rest = payload(reply)?;
+        read_array_len(&mut rest).map_err(|_| unreadable())?;
+        let mut answers = Self { rest, at: 0 };
+        (0..levels).map(|_| (0..answers.int()?).map(|_| answers.held()).collect()).collect()
+    }
+
+    fn held(&mut self) -> Result<Held, Failure> {
+        // Reservations have a letter for an id.
+        let owner = self.bytes()?.first_chunk().map(|owner| u64::from_be_bytes(*owner));
+        Ok(Held { owner, units: self.count()?, expires_after: self.time()? })
     }
 
     fn decision(&mut self) -> Result<Decision, Failure> {

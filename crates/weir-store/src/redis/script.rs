@@ -57,6 +57,8 @@ pub enum Task {
     Reset = 1,
     /// Shows that the server runs the script and takes writes.
     Probe = 2,
+    /// Tells what is held of states of one anchor.
+    Holds = 3,
 }
 
 /// Gives a server the script.

@@ -9,11 +9,10 @@ use weir_core::{
     algorithm::{Bounds, LIST, Params, State},
     domain::{Charge, Key, ManualClock, Micros},
     hold::{
-        HoldId, Ledger, Ledgers, OnExpiry, Outstanding, Record, Renewal, Reservation, Reservations, Step, decide_held,
-        renew,
+        HoldId, Ledger, Ledgers, OnExpiry, Outstanding, Record, Reservation, Reservations, Step, decide_held, renew,
     },
     plan::{Decisions, Level, Limit, Origin, Plan, States},
-    testing::Random,
+    testing::{DishonestOwner, Random},
 };
 use weir_settings::Time;
 use weir_store::{
@@ -133,34 +132,6 @@ fn reservation_step(random: &mut Random) -> Step {
     }
 }
 
-/// An owner, who tells the truth or not.
-#[derive(Clone, Copy, Default)]
-struct Owner {
-    sequence: u64,
-    spent: u64,
-    units: u64,
-}
-
-impl Owner {
-    fn renewal(&mut self, owner: u64, random: &mut Random) -> Renewal {
-        self.sequence += random.pick(&[0, 1, 1, 1, 1, 2]);
-        let spent = random.within(0, self.units as i64).unsigned_abs();
-        self.spent += spent;
-        let left = self.units - spent;
-        let kept = random.pick(&[0, left, left, left / 2]);
-        let want = random.magnitude(100).unsigned_abs();
-        let ttl = random.pick(&[1_000, 250_000, 250_000, 10_000_000]);
-        Renewal {
-            id: HoldId { owner, number: u64::MAX - owner },
-            sequence: self.sequence,
-            spent: self.spent,
-            kept,
-            want,
-            ttl,
-        }
-    }
-}
-
 /// The authority under test.
 enum Authority {
     Redis(RedisStore),
@@ -212,7 +183,7 @@ fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
 
 async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now) = (Reference::default(), START);
-    let mut owners = [[Owner::default(); 2]; 2];
+    let mut owners = [[DishonestOwner::default(); 2]; 2];
     store.forget(clock).await;
     for step in 0..STEPS {
         let place = || format!("WEIR_SEED={seed}, {:?}, step {step}", limits.limits[0].params);
@@ -236,11 +207,13 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
         let (ours, theirs): (Decisions, Decisions) = if let (2, Authority::Redis(store)) = (kind, &*store) {
             let owner = random.below(2);
             // No owner has the ids of reservations, 0 and 1.
-            let renewal = owners[key][owner].renewal((2 + 2 * key + owner) as u64, random);
+            let number = (2 + 2 * key + owner) as u64;
+            let id = HoldId { owner: number, number: u64::MAX - number };
+            let renewal = owners[key][owner].renewal(id, 100, random);
             let (ours, our_grant) = renew(&plan, &mut view, now, &renewal);
             let (verdict, grant) = store.verdict_and_grant(&plan, &renewal).await.expect("a verdict");
             assert_eq!(our_grant, grant, "the grant for {renewal:?}: {}", place());
-            owners[key][owner].units = if our_grant.is_kept { renewal.kept } else { 0 } + our_grant.units;
+            owners[key][owner].answered(&renewal, &our_grant);
             (ours, verdict.decisions)
         } else {
             let (ours, outcome) = decide_held(&plan, &mut view, now);

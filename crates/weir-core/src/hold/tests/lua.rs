@@ -15,9 +15,9 @@ use crate::{
         },
     },
     domain::Micros,
-    hold::{Grant, HoldId, LUA, Ledgers as _, MAX_TTL, Renewal},
+    hold::{Grant, HoldId, LUA, Ledgers as _, Renewal},
     plan::States as _,
-    testing::{OnPanic, Random, cases},
+    testing::{DishonestOwner, OnPanic, cases},
 };
 
 /// The script's part: all or nothing.
@@ -93,28 +93,6 @@ impl<'a> Both<'a> {
     }
 }
 
-/// What an owner, who may be out of its mind, tells.
-#[derive(Clone, Copy, Default)]
-struct Owner {
-    sequence: u64,
-    spent: u64,
-    units: u64,
-}
-
-impl Owner {
-    fn renewal(&mut self, owner: u64, limit: i64, random: &mut Random) -> Renewal {
-        self.sequence =
-            (self.sequence + random.pick(&[0, 1, 1, 1, 1, 2])).saturating_sub(random.pick(&[0, 0, 0, 0, 0, 1]));
-        let spent = random.within(0, self.units as i64 + 1).unsigned_abs();
-        self.spent += spent;
-        let left = self.units.saturating_sub(spent);
-        let kept = random.pick(&[0, left, left / 2, left + u64::from(spent == 0)]);
-        let want = random.pick(&[0, 1, random.clone().magnitude(limit).unsigned_abs()]);
-        let ttl = random.pick(&[1_000, 250_000, 250_000, 2 * MAX_TTL]);
-        Renewal { id: HoldId { owner, number: 0 }, sequence: self.sequence, spent: self.spent, kept, want, ttl }
-    }
-}
-
 #[test]
 fn rust_and_lua_renew_alike() {
     let halves = Halves::new();
@@ -123,16 +101,17 @@ fn rust_and_lua_renew_alike() {
         for (index, (_, params)) in examples().enumerate().filter(|(_, (_, params))| params.holdable().is_ok()) {
             let mut random = seed.fork(index as u64);
             let mut both = Both::new(&halves, &renew, &params);
-            let (mut owners, mut now) = ([Owner::default(); 3], START);
+            let (mut owners, mut now) = ([DishonestOwner::default(); 3], START);
             for step in 0..40 {
                 let _place = OnPanic(|| format!("{params:?}, step {step}"));
                 now += random.pick(&[0, 1, random.clone().magnitude(400_000), random.clone().magnitude(1 << 30)]);
                 let owner = random.below(owners.len());
                 let limit = params.window().clamp(1, 1_000);
-                let renewal = owners[owner].renewal(owner as u64, limit, &mut random);
+                let id = HoldId { owner: owner as u64, number: 0 };
+                let renewal = owners[owner].renewal(id, limit, &mut random);
                 let cost = random.pick(&[0, 0, 1, 1, 3]);
                 let grant = both.renew(now, cost, &renewal);
-                owners[owner].units = renewal.kept + grant.units;
+                owners[owner].answered(&renewal, &grant);
             }
         }
     });

@@ -48,6 +48,22 @@ local function reset()
   return {page[1], existed, removed}
 end
 
+-- What is held of each of these states: how many holds, and of each its id, its units, and the time that is left.
+local function holds()
+  local values, found, length = call('HMGET', KEYS[1], unpack(input, at)), {}, 0
+  for index = 1, #input - at + 1 do
+    local head, value = length + 1, values[index]
+    length, found[head] = head, 0
+    for _, hold in ipairs(value and select(3, unpacked(value)) or {}) do
+      if hold[4] > 0 and hold[6] > now then
+        found[length + 1], found[length + 2], found[length + 3] = hold[1], hold[4], hold[6] - now
+        length, found[head] = length + 3, found[head] + 1
+      end
+    end
+  end
+  return found
+end
+
 -- Shows that this server takes writes, and that its user may do all that a check needs.
 local function probe()
   local hash = KEYS[1]
@@ -61,5 +77,5 @@ local function probe()
   return {now}
 end
 
-local tasks = {[0] = decide_all, reset, probe}
+local tasks = {[0] = decide_all, reset, probe, holds}
 return pack(tasks[task]())

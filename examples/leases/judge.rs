@@ -1,0 +1,173 @@
+//! What the limits say to the checks that were admitted. It has nothing of the code under test.
+
+use std::fmt;
+
+use super::{
+    Outcome,
+    load::{Answer, Nanos},
+};
+
+/// Nanoseconds of a second.
+const SECOND: i64 = 1_000_000_000;
+/// The resolution of the store's clock: an interval seems longer to it by no more.
+const RESOLUTION: Nanos = 1_000;
+
+/// A limit: in no window of `t` seconds are more than `capacity + per_second * t` units admitted.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    pub name: &'static str,
+    pub capacity: i64,
+    pub per_second: i64,
+}
+
+/// A limit, and what it covers.
+pub struct Level {
+    pub limit: Limit,
+    pub covers: fn(&Answer) -> bool,
+}
+
+/// The verdict on a round.
+pub struct Verdict {
+    answered: usize,
+    degraded: usize,
+    admitted: usize,
+    /// Units admitted beyond a limit for certain, of the level where they are most.
+    pub over: i64,
+    level: &'static str,
+    /// The part of what was admitted that leases paid for.
+    pub leased: f64,
+    /// What was admitted, of what one exact limiter would have admitted of the same checks.
+    utilisation: f64,
+}
+
+impl Verdict {
+    pub fn of(levels: &[Level], answers: &[Answer]) -> Self {
+        let admitted: Vec<_> = answers.iter().filter(|answer| answer.allowed).collect();
+        let excess = |level: &Level| {
+            let covered = admitted.iter().filter(|answer| (level.covers)(answer));
+            (excess(level.limit, covered.map(|answer| (answer.sent, answer.received)).collect()), level.limit.name)
+        };
+        let (over, level) = levels.iter().map(excess).max().unwrap_or_default();
+        let by_store: Vec<_> = answers.iter().filter(|answer| !answer.degraded).collect();
+        let leased = admitted.iter().filter(|answer| answer.leased).count();
+        Self {
+            answered: answers.len(),
+            degraded: answers.len() - by_store.len(),
+            admitted: admitted.len(),
+            over,
+            level,
+            leased: leased as f64 / admitted.len().max(1) as f64,
+            utilisation: admitted.len() as f64 / exactly(levels, by_store).max(1) as f64,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { answered, degraded, admitted, over, level, leased, utilisation } = self;
+        let level = if *over > 0 { level } else { "any limit" };
+        write!(
+            f,
+            "{answered:>6} answered, {degraded:>5} degraded, {admitted:>5} admitted, {over} over {level}, {:.1} % of one exact \
+             limiter, {:.0} % leased",
+            utilisation * 100.0,
+            leased * 100.0
+        )
+    }
+}
+
+/// Units admitted beyond a limit in the worst window, at least; 0: there may be none. Each unit was admitted between two
+/// times, so a window has for certain those of which both are within it.
+fn excess(limit: Limit, mut admitted: Vec<(Nanos, Nanos)>) -> i64 {
+    let mut starts: Vec<_> = admitted.iter().map(|(sent, _)| *sent).collect();
+    starts.sort_unstable();
+    // For each start of a window: units in it up to now, and those that the limit would have given since the round began.
+    let mut windows = Windows::new(starts.iter().map(|start| limit.per_second * start).collect());
+    admitted.sort_unstable_by_key(|(_, received)| *received);
+    let of_window = |(sent, received): (Nanos, Nanos)| {
+        let from = starts.partition_point(|start| *start <= sent);
+        windows.add(from, SECOND) - limit.per_second * (received + RESOLUTION) - limit.capacity * SECOND
+    };
+    let worst = admitted.into_iter().map(of_window).max().unwrap_or(0).max(0);
+    // Part of a unit beyond the limit is a unit beyond it.
+    worst / SECOND + i64::from(worst % SECOND > 0)
+}
+
+/// Numbers of which all up to one are raised, and the greatest of these is told: a binary tree over them.
+struct Windows {
+    /// The root first. What was added to all below a node is in its own number.
+    greatest: Vec<i64>,
+    added: Vec<i64>,
+    leaves: usize,
+}
+
+impl Windows {
+    fn new(numbers: Vec<i64>) -> Self {
+        let leaves = numbers.len().next_power_of_two();
+        let mut greatest = vec![i64::MIN / 2; leaves];
+        greatest.extend(numbers);
+        greatest.resize(2 * leaves, i64::MIN / 2);
+        for node in (1..leaves).rev() {
+            greatest[node] = greatest[2 * node].max(greatest[2 * node + 1]);
+        }
+        Self { greatest, added: vec![0; 2 * leaves], leaves }
+    }
+
+    /// Adds to the first `count` numbers, at least one, and tells the greatest of them.
+    fn add(&mut self, count: usize, more: i64) -> i64 {
+        self.add_below(1, self.leaves, count, more)
+    }
+
+    fn add_below(&mut self, node: usize, width: usize, count: usize, more: i64) -> i64 {
+        if count >= width {
+            self.added[node] += more;
+            self.greatest[node] += more;
+            return self.greatest[node];
+        }
+        let (half, left) = (width / 2, 2 * node);
+        let mut first = self.add_below(left, half, count.min(half), more);
+        if count > half {
+            first = first.max(self.add_below(left + 1, half, count - half, more));
+        }
+        self.greatest[node] = self.greatest[left].max(self.greatest[left + 1]) + self.added[node];
+        first + self.added[node]
+    }
+}
+
+/// How many of these checks one exact limiter would have admitted, had each reached it when it was sent.
+fn exactly(levels: &[Level], mut checks: Vec<&Answer>) -> usize {
+    checks.sort_unstable_by_key(|check| check.sent);
+    let mut left: Vec<_> = levels.iter().map(|level| level.limit.capacity * SECOND).collect();
+    let (mut admitted, mut last) = (0, 0);
+    for check in checks {
+        for (left, Level { limit, .. }) in left.iter_mut().zip(levels) {
+            *left = (*left + limit.per_second * (check.sent - last)).min(limit.capacity * SECOND);
+        }
+        last = check.sent;
+        let covers: Vec<_> = levels.iter().map(|level| (level.covers)(check)).collect();
+        if left.iter().zip(&covers).all(|(left, covers)| !covers || *left >= SECOND) {
+            left.iter_mut().zip(&covers).for_each(|(left, covers)| *left -= if *covers { SECOND } else { 0 });
+            admitted += 1;
+        }
+    }
+    admitted
+}
+
+/// Whether the judge acquits what one exact limiter admits, and finds a single unit more, wherever it is.
+///
+/// # Errors
+/// It does not.
+pub fn find_one_too_many() -> Outcome<()> {
+    let limit = Limit { name: "", capacity: 50, per_second: 1_000 };
+    // Known to the microsecond, as is the store's clock.
+    let exact: Vec<_> = (0..50).map(|_| 0).chain((1..2_000).map(|number| number * SECOND / 1_000)).collect();
+    let told = |times: &[Nanos]| excess(limit, times.iter().map(|time| (*time, time + RESOLUTION)).collect());
+    for at in [None, Some(0), Some(700), Some(exact.len() - 1)] {
+        let times: Vec<_> = exact.iter().copied().chain(at.map(|index| exact[index])).collect();
+        let (found, expected) = (told(&times), i64::from(at.is_some()));
+        if found != expected {
+            return Err(format!("the judge finds {found} of {expected} too many at {at:?}").into());
+        }
+    }
+    Ok(())
+}

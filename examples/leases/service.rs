@@ -1,0 +1,91 @@
+//! A service that is killed, paused, and has its clock set.
+
+use std::{
+    fs::{self, OpenOptions},
+    path::{Path, PathBuf},
+};
+
+use weir_test_redis::{Process, free_port};
+
+use super::Outcome;
+
+/// The clock of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The machine's.
+    True,
+    /// It runs slow by 0.8 %, the monotonic one too: what may be is 1 %.
+    Slow,
+    /// Its wall clock can be set.
+    Set,
+}
+
+pub struct Service {
+    /// Where it serves gRPC, also when it is started again.
+    pub address: String,
+    command: Vec<String>,
+    dir: PathBuf,
+    process: Option<Process>,
+}
+
+impl Service {
+    /// Starts a service with these settings, and a directory of its own.
+    pub fn start(weir: &Path, faketime: &Path, clock: Clock, settings: &[(&str, &str)], dir: &Path) -> Outcome<Self> {
+        fs::create_dir(dir)?;
+        let address = format!("127.0.0.1:{}", free_port());
+        let preload = format!("LD_PRELOAD={}", faketime.display());
+        let time = |text: &str| fs::write(dir.join("time"), text);
+        let mut command = vec!["env".to_owned()];
+        command.extend(settings.iter().map(|(name, value)| format!("{name}={value}")));
+        command.extend([format!("WEIR_GRPC__LISTEN={address}"), "WEIR_HTTP__LISTEN=127.0.0.1:0".to_owned()]);
+        match clock {
+            Clock::True => {}
+            Clock::Slow => command.extend([preload, "FAKETIME=+0 x0.992".to_owned()]),
+            Clock::Set => {
+                time("+0")?;
+                let of_wall = "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned();
+                let file = format!("FAKETIME_TIMESTAMP_FILE={}", dir.join("time").display());
+                command.extend([preload, of_wall, file, "FAKETIME_CACHE_DURATION=1".to_owned()]);
+            }
+        }
+        command.extend([weir.canonicalize()?.display().to_string(), "serve".to_owned()]);
+        let mut service = Self { address, command, dir: dir.to_owned(), process: None };
+        service.restart()?;
+        Ok(service)
+    }
+
+    /// Starts it, also after [`Service::kill`].
+    pub fn restart(&mut self) -> Outcome<()> {
+        let log = OpenOptions::new().append(true).create(true).open(self.dir.join("log"))?;
+        let command: Vec<_> = self.command.iter().map(String::as_str).collect();
+        self.process = Some(Process::start(&command, &self.dir, &log));
+        Ok(())
+    }
+
+    /// Kills it (SIGKILL).
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Stops it where it is (SIGSTOP).
+    pub fn pause(&self) -> Outcome<()> {
+        self.process.as_ref().map(Process::pause).ok_or_else(|| "it does not run".into())
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn resume(&self) -> Outcome<()> {
+        self.process.as_ref().map(Process::resume).ok_or_else(|| "it does not run".into())
+    }
+
+    /// Sets a clock that can be set, by so much from the machine's.
+    pub fn set_clock(&self, offset: &str) -> Outcome<()> {
+        Ok(fs::write(self.dir.join("time"), offset)?)
+    }
+
+    /// It runs, and has not panicked.
+    pub fn assert_sound(&self) -> Outcome<()> {
+        let log = fs::read_to_string(self.dir.join("log"))?;
+        let runs = self.process.as_ref().is_some_and(|process| !process.has_ended());
+        if runs && !log.contains("panicked") { Ok(()) } else { Err(format!("a service has failed:\n{log}").into()) }
+    }
+}
