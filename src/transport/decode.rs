@@ -8,13 +8,13 @@ use weir_core::{
     },
     hold::{OnExpiry, RESERVATION_TTL},
 };
-use weir_policy::{Spec, SpecError, WrittenLimit};
+use weir_policy::{LegacyBucket, Spec, SpecError, WrittenLimit, limits::interval_name};
 use weir_settings::problem::Mark;
 
 use super::message::CheckMessage;
 use crate::{
     limiter::{Invalid, Request},
-    proto,
+    proto::{self, limit::Algorithm},
 };
 
 /// Most checks of a batch.
@@ -102,17 +102,46 @@ fn limit_spec(message: proto::LimitSpec, key: &Key, bounds: &Bounds) -> Result<S
     if message.limits.len() > MAX_LEVELS {
         return Err(SpecError::Count(message.limits.len()).into());
     }
-    let limits = message.limits.into_iter().enumerate().map(|(index, limit)| {
-        self::limit(limit, bounds)
-            .map_err(|error| Invalid::field_error(format!("limit_spec.limits[{index}].{}", error.field), error.reason))
-    });
-    Ok(Spec::new(limits.collect::<Result<_, _>>()?, charge, key)?)
+    let mut limits = Vec::with_capacity(message.limits.len());
+    // The second limits of legacy buckets stand behind all others, as in files.
+    let mut behind = Vec::new();
+    for (index, limit) in message.limits.into_iter().enumerate() {
+        let (first, second) = self::limit(limit, bounds).map_err(|error| {
+            Invalid::field_error(format!("limit_spec.limits[{index}].{}", error.field), error.reason)
+        })?;
+        limits.push(first);
+        behind.extend(second.map(|second| (index, second)));
+    }
+    let sources: Vec<_> = (0..limits.len()).chain(behind.iter().map(|(index, _)| *index)).collect();
+    limits.extend(behind.into_iter().map(|(_, second)| second));
+    Ok(Spec::new(limits, charge, key).map_err(|error| error.renumbered(&sources))?)
 }
 
-fn limit(message: proto::Limit, bounds: &Bounds) -> Result<WrittenLimit, ParamError> {
+/// A limit; a legacy bucket may be two.
+fn limit(message: proto::Limit, bounds: &Bounds) -> Result<(WrittenLimit, Option<WrittenLimit>), ParamError> {
     let proto::Limit { name, depth, shadow, algorithm } = message;
     let algorithm = algorithm.ok_or_else(|| ParamError::new("algorithm", "a limit needs an algorithm"))?;
     let name = Some(name).filter(|name| !name.is_empty());
-    let params = Params::from_proto(&algorithm, bounds)?;
-    Ok(WrittenLimit { mark: Mark::default(), name, depth, shadow, lease: None, params })
+    let (first, second) = match &algorithm {
+        Algorithm::LegacyBucket(bucket) => legacy_bucket(bucket, bounds)?,
+        algorithm => (Params::from_proto(algorithm, bounds)?, None),
+    };
+    let second_name = name.as_deref().filter(|_| second.is_some()).map(interval_name).transpose();
+    let second_name = second_name.map_err(|reason| ParamError::new("name", reason))?;
+    let written = |name, params| WrittenLimit { mark: Mark::default(), name, depth, shadow, lease: None, params };
+    Ok((written(name, first), second.map(|params| written(second_name, params))))
+}
+
+fn legacy_bucket(message: &proto::LegacyBucket, bounds: &Bounds) -> Result<(Params, Option<Params>), ParamError> {
+    let proto::LegacyBucket { max, duration, min_interval, size, drip_size, drip_rate } = *message;
+    let numbers = [
+        ("max", max),
+        ("duration", duration),
+        ("min_interval", min_interval),
+        ("size", size),
+        ("drip_size", drip_size),
+        ("drip_rate", drip_rate),
+    ];
+    let limits = LegacyBucket::new(numbers).and_then(|bucket| bucket.limits(bounds));
+    limits.map_err(|error| ParamError { field: format!("legacy_bucket.{}", error.field), ..error })
 }

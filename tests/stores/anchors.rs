@@ -108,7 +108,8 @@ fn refunds_stay_exact_when_others_charge_in_between() {
     let runtime = runtime();
     let period = Some(seconds_long(LONG_SECONDS));
     let log = SlidingLog { count: OUTER, period, ..SlidingLog::default() };
-    let buckets = SlidingBuckets { count: OUTER, period, resolution: Some(seconds_long(86_400)) };
+    let resolution = Some(seconds_long(86_400));
+    let buckets = SlidingBuckets { count: OUTER, period, resolution, charge_denied: false };
     for (name, outer) in [("log", Algorithm::SlidingLog(log)), ("buckets", Algorithm::SlidingBuckets(buckets))] {
         let client = runtime.block_on(service.client());
         let above = Limit { depth: 1, ..limit(outer) };

@@ -5,7 +5,7 @@
 //! service does; where its `min_interval` would be lost on the way, a `gcra` beside it keeps requests so far apart.
 
 use super::limits::scalar;
-use weir_core::algorithm::{self, Bounds, Params};
+use weir_core::algorithm::{self, Bounds, ParamError, Params};
 use weir_settings::{
     document::Entry,
     problem::{Mark, Problems},
@@ -51,8 +51,7 @@ pub fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
     meant.then(|| format!("`{key}` does not stand within {BECOMES}, but in its place: {{ max: 10, duration: 60000 }}"))
 }
 
-/// Reads the entries of a limit map whose keys are [`known`], at least one: the `leaky_bucket`, and the `gcra` that keeps
-/// requests `min_interval` apart where the bucket does not.
+/// Reads the entries of a limit map whose keys are [`known`], at least one: see [`Bucket::limits`].
 pub(crate) fn read(
     entries: &[&Entry],
     field: &str,
@@ -60,24 +59,28 @@ pub(crate) fn read(
     problems: &mut Problems,
 ) -> Option<(Params, Option<Params>)> {
     let before = problems.0.len();
-    let numbers = Numbers::read(entries, field, problems);
-    let translated = if problems.0.len() > before { None } else { numbers.translate(field, problems) }?;
-    let bucket = numbers.parse(BECOMES, &translated.bucket(), field, bounds, problems);
-    let interval = translated.interval_us.map(|period| {
-        let parameters = [("burst", "0".to_owned()), ("count", "1".to_owned()), ("period", format!("{period}us"))];
-        numbers.parse("gcra", &parameters, field, bounds, problems)
-    });
-    if problems.0.len() > before { None } else { Some((bucket?, interval.flatten())) }
+    let mut bucket = Bucket::default();
+    for entry in entries {
+        if let Err((mark, message)) = bucket.read(entry, entries) {
+            problems.add(mark, format!("{field}.{}", entry.key), message);
+        }
+    }
+    if problems.0.len() > before {
+        return None;
+    }
+    let found = |name: &str| entries.iter().find(|entry| known(&entry.key) == Some(name));
+    let place = |name: &str| found(name).map(|entry| entry.value.mark).or(entries.first().map(|entry| entry.mark));
+    let limits = bucket.limits(bounds);
+    limits
+        .map_err(|ParamError { field: name, reason }| {
+            problems.add(place(&name).unwrap_or_default(), format!("{field}.{name}"), reason);
+        })
+        .ok()
 }
 
-/// The numbers of a map.
-struct Numbers<'a>(Vec<Number<'a>>);
-
-struct Number<'a> {
-    name: &'static str,
-    value: f64,
-    entry: &'a Entry,
-}
+/// The numbers of a bucket, where it says them.
+#[derive(Clone, Debug, Default)]
+pub struct Bucket(Vec<(&'static str, f64)>);
 
 /// The parameters of the limits that it becomes. Whole numbers; what is too large for them is beyond every bound.
 #[derive(Debug, PartialEq)]
@@ -88,94 +91,100 @@ struct Translated {
     interval_us: Option<u64>,
 }
 
-impl<'a> Numbers<'a> {
-    fn read(entries: &[&'a Entry], field: &str, problems: &mut Problems) -> Self {
-        let mut numbers: Vec<Number<'_>> = Vec::new();
-        for entry in entries {
-            let Some(name) = known(&entry.key) else { continue };
-            let field = format!("{field}.{}", entry.key);
-            let twin = numbers.iter().find(|other| other.name == name);
-            let stranger = numbers.iter().find(|other| is_bucket(other.name) != is_bucket(name));
-            let value = match (twin, stranger) {
-                (Some(twin), _) => {
-                    Err((entry.mark, format!("`{}` stands here too, as `{}`", entry.key, twin.entry.key)))
-                }
-                (_, Some(other)) => {
-                    let message =
-                        format!("`{}` does not go with `{}`; a bucket has {FORMS}", entry.key, other.entry.key);
-                    Err((entry.mark, message))
-                }
-                _ => number(entry, name).map_err(|message| (entry.value.mark, message)),
-            };
-            match value {
-                Ok(value) => numbers.push(Number { name, value, entry }),
-                Err((mark, message)) => problems.add(mark, field, message),
+impl Bucket {
+    /// A bucket of these numbers, each with its name.
+    ///
+    /// # Errors
+    /// [`ParamError`] for a number that is out of its range, and one that does not go with another.
+    pub fn new(numbers: impl IntoIterator<Item = (&'static str, Option<f64>)>) -> Result<Self, ParamError> {
+        let mut bucket = Self::default();
+        for (name, number) in numbers {
+            let Some(number) = number else { continue };
+            if let Some((other, _)) = bucket.stranger(name) {
+                return Err(ParamError::new(name, misfit(name, other)));
             }
+            check(name, number)
+                .map_err(|range| ParamError::new(name, format!("{name} is {} {range}, not {number}", what(name))))?;
+            bucket.0.push((name, number));
         }
-        Self(numbers)
+        Ok(bucket)
     }
 
-    fn find(&self, name: &str) -> Option<&Number<'a>> {
-        self.0.iter().find(|number| number.name == name)
+    /// Adds the number of one of the `entries`.
+    fn read(&mut self, entry: &Entry, entries: &[&Entry]) -> Result<(), (Mark, String)> {
+        let Some(name) = known(&entry.key) else { return Ok(()) };
+        let written =
+            |name: &str| entries.iter().find(|entry| known(&entry.key) == Some(name)).map(|entry| &*entry.key);
+        if self.get(name).is_some() {
+            let twin = written(name).unwrap_or(name);
+            return Err((entry.mark, format!("`{}` stands here too, as `{twin}`", entry.key)));
+        }
+        if let Some((other, _)) = self.stranger(name) {
+            return Err((entry.mark, misfit(&entry.key, written(other).unwrap_or(other))));
+        }
+        let number = number(entry, name).map_err(|message| (entry.value.mark, message))?;
+        self.0.push((name, number));
+        Ok(())
     }
 
     fn get(&self, name: &str) -> Option<f64> {
-        self.find(name).map(|number| number.value)
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
     }
 
-    fn translate(&self, field: &str, problems: &mut Problems) -> Option<Translated> {
+    /// A number of the other form.
+    fn stranger(&self, name: &str) -> Option<(&'static str, f64)> {
+        self.0.iter().find(|(other, _)| is_bucket(other) != is_bucket(name)).copied()
+    }
+
+    /// The `leaky_bucket`, and the `gcra` that keeps requests `min_interval` apart where the bucket does not.
+    ///
+    /// # Errors
+    /// [`ParamError`] names the number at fault, or the one that is missing.
+    pub fn limits(&self, bounds: &Bounds) -> Result<(Params, Option<Params>), ParamError> {
+        let translated = self.translate()?;
+        let bucket = self.parse(BECOMES, &translated.bucket(), bounds)?;
+        let interval = translated.interval_us.map(|period| {
+            let parameters = [("burst", "0".to_owned()), ("count", "1".to_owned()), ("period", format!("{period}us"))];
+            self.parse("gcra", &parameters, bounds)
+        });
+        Ok((bucket, interval.transpose()?))
+    }
+
+    fn translate(&self) -> Result<Translated, ParamError> {
         if let Some(size) = self.get("size") {
             let drip_size = self.get("drip_size").unwrap_or(DEFAULT_DRIP_SIZE);
-            return Some(bucket(size, drip_size, self.get("drip_rate").unwrap_or(DEFAULT_DRIP_RATE_MS)));
+            return Ok(bucket(size, drip_size, self.get("drip_rate").unwrap_or(DEFAULT_DRIP_RATE_MS)));
         }
         // 0 says nothing, as in the service whose form it is.
         let min_interval = self.get("min_interval").filter(|interval| *interval > 0.0);
         match (self.get("max"), self.get("duration"), min_interval) {
-            (Some(max), Some(duration), min_interval) => Some(translate(max, duration, min_interval)),
-            (None, None, Some(min_interval)) => Some(bucket(1.0, 1.0, min_interval.round().max(1.0))),
+            (Some(max), Some(duration), min_interval) => Ok(translate(max, duration, min_interval)),
+            (None, None, Some(min_interval)) => Ok(bucket(1.0, 1.0, min_interval.round().max(1.0))),
             (max, ..) => {
                 let missing = match max {
-                    _ if self.0.iter().any(|number| is_bucket(number.name)) => "size",
+                    _ if self.0.iter().any(|(name, _)| is_bucket(name)) => "size",
                     Some(_) => "duration",
                     None => "max",
                 };
-                let message = format!("{missing} is missing; a bucket has {FORMS}");
-                problems.add(self.mark(""), format!("{field}.{missing}"), message);
-                None
+                Err(ParamError::new(missing, format!("{missing} is missing; a bucket has {FORMS}")))
             }
         }
     }
 
-    /// Where `name` stands, or else the first of all.
-    fn mark(&self, name: &str) -> Mark {
-        let first = || self.0.first().map(|number| number.entry.mark);
-        self.find(name).map(|number| number.entry.value.mark).or_else(first).unwrap_or_default()
-    }
-
-    fn parse(
-        &self,
-        name: &str,
-        parameters: &[(&str, String)],
-        field: &str,
-        bounds: &Bounds,
-        problems: &mut Problems,
-    ) -> Option<Params> {
+    fn parse(&self, name: &str, parameters: &[(&str, String)], bounds: &Bounds) -> Result<Params, ParamError> {
         let parameters: Vec<_> = parameters.iter().map(|(name, text)| (*name, text.as_str())).collect();
-        let parsed = (algorithm::find(name)?.parse)(&parameters.as_slice(), bounds);
-        parsed
-            .map_err(|error| {
-                // The number that this parameter comes from.
-                let sources: &[&str] = match error.field.as_str() {
-                    "size" => &["size", "max", "min_interval"],
-                    "drip_size" => &["drip_size", "max"],
-                    "drip_rate" => &["drip_rate", "duration", "min_interval"],
-                    _ => &["min_interval"],
-                };
-                let source = sources.iter().find(|name| self.get(name).is_some()).copied().unwrap_or_default();
-                let message = format!("as a {name}: {}", error.reason);
-                problems.add(self.mark(source), format!("{field}.{source}"), message);
-            })
-            .ok()
+        let algorithm = algorithm::find(name).ok_or_else(|| ParamError::new(name, "unknown algorithm"))?;
+        (algorithm.parse)(&parameters.as_slice(), bounds).map_err(|error| {
+            // The number that this parameter comes from.
+            let sources: &[&str] = match error.field.as_str() {
+                "size" => &["size", "max", "min_interval"],
+                "drip_size" => &["drip_size", "max"],
+                "drip_rate" => &["drip_rate", "duration", "min_interval"],
+                _ => &["min_interval"],
+            };
+            let source = sources.iter().find(|name| self.get(name).is_some()).copied().unwrap_or_default();
+            ParamError::new(source, format!("as a {name}: {}", error.reason))
+        })
     }
 }
 
@@ -183,24 +192,40 @@ fn is_bucket(name: &str) -> bool {
     BUCKET.contains(&name)
 }
 
-fn number(entry: &Entry, name: &str) -> Result<f64, String> {
-    let (key, is_time) = (&entry.key, matches!(name, "duration" | "min_interval" | "drip_rate"));
-    let what = if is_time { "a number of milliseconds" } else { "a number" };
-    let Some(text) = scalar(&entry.value) else {
-        return Err(format!("{key} is {what}, not {}", entry.value.kind()));
-    };
+fn misfit(name: &str, other: &str) -> String {
+    format!("`{name}` does not go with `{other}`; a bucket has {FORMS}")
+}
+
+fn is_time(name: &str) -> bool {
+    matches!(name, "duration" | "min_interval" | "drip_rate")
+}
+
+fn what(name: &str) -> &'static str {
+    if is_time(name) { "a number of milliseconds" } else { "a number" }
+}
+
+/// The range of a number that is outside, in words.
+fn check(name: &str, number: f64) -> Result<(), &'static str> {
     let (or_nothing, range) = match name {
         "min_interval" => (true, "from 0 to 2^53"),
         _ => (false, "above 0 and at most 2^53"),
     };
-    match text.parse::<f64>() {
-        Ok(number) if number <= LARGEST && (number > 0.0 || number == 0.0 && or_nothing) => Ok(number),
-        Ok(_) => Err(format!("{key} is {what} {range}, not {text}")),
-        Err(_) if is_time => {
-            Err(format!("{key} is {what} here, not `{text}`; `leaky_bucket: {{ … }}` takes times with a unit"))
+    if number <= LARGEST && (number > 0.0 || number == 0.0 && or_nothing) { Ok(()) } else { Err(range) }
+}
+
+fn number(entry: &Entry, name: &str) -> Result<f64, String> {
+    let (key, what) = (&entry.key, what(name));
+    let Some(text) = scalar(&entry.value) else {
+        return Err(format!("{key} is {what}, not {}", entry.value.kind()));
+    };
+    let number: f64 = text.parse().map_err(|_| {
+        if is_time(name) {
+            format!("{key} is {what} here, not `{text}`; `leaky_bucket: {{ … }}` takes times with a unit")
+        } else {
+            format!("{key} is {what}, not `{text}`")
         }
-        Err(_) => Err(format!("{key} is {what}, not `{text}`")),
-    }
+    })?;
+    check(name, number).map(|()| number).map_err(|range| format!("{key} is {what} {range}, not {text}"))
 }
 
 /// Fractions round up, as in the service whose form it is.

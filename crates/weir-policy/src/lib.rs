@@ -1,6 +1,6 @@
 //! Policies: what operators write, compiled into a tree that a key is walked down.
 //!
-//! [`mod@file`], [`limits`] and `legacy` give it meaning, [`descriptors`] that of
+//! [`mod@file`], [`limits`], `legacy` and `o1s` give it meaning, [`descriptors`] that of
 //! Envoy's rate-limit service, [`tree`] is what checks use, [`fn@load`] reads a file or a directory, [`watch`] notices changes,
 //! [`lint`] tells what a person should know, `near` finds what an unlimited key may have meant, [`Spec`] is for limits that a request brings along.
 
@@ -13,6 +13,7 @@ pub mod limits;
 pub mod lint;
 mod load;
 mod near;
+mod o1s;
 mod spec;
 pub mod tree;
 pub mod watch;
@@ -20,6 +21,7 @@ pub mod watch;
 use std::collections::HashMap;
 
 pub use diff::Diff;
+pub use legacy::Bucket as LegacyBucket;
 pub use limits::WrittenLimit;
 pub use load::{Loaded, Rules, load, parse};
 pub use near::Near;

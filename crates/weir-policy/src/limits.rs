@@ -1,11 +1,11 @@
-//! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`; or a bucket of the
-//! older form that `legacy` knows.
+//! A limit as files write it: a map with one algorithm, or the positional `max_burst, count, seconds`; or a map without an
+//! algorithm's name in a form that `legacy` or `o1s` knows.
 
-pub use super::legacy::KEYS as BUCKET_KEYS;
 use super::{
     lease::{self, Lease},
-    legacy,
+    legacy, o1s,
 };
+pub use super::{legacy::KEYS as BUCKET_KEYS, o1s::KEYS as O1S_KEYS};
 use weir_core::algorithm::{self, Bounds, Params, Source};
 use weir_settings::{
     document::{Entry, Node, Value},
@@ -19,6 +19,16 @@ pub(crate) const MAX_NAME_BYTES: usize = 256;
 pub const LIMIT_KEYS: &[&str] = &["name", "shadow", "lease"];
 /// The name suffix of the second limit that a legacy bucket becomes.
 const INTERVAL: &str = "-interval";
+
+/// The name of the second limit that a legacy bucket of this name becomes.
+///
+/// # Errors
+/// What is wrong with the name of the first.
+pub fn interval_name(name: &str) -> Result<String, String> {
+    let most = MAX_NAME_BYTES - INTERVAL.len();
+    let message = || format!("with min_interval a name is at most {most} bytes, since a second limit adds {INTERVAL}");
+    Some(format!("{name}{INTERVAL}")).filter(|name| is_name(name)).ok_or_else(message)
+}
 
 /// A limit as it was written, before it has a place.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,20 +150,19 @@ fn read_map(
             "depth" if with_depth => depth = read_depth(&entry.value, &field, problems),
             key => match algorithm::find(key) {
                 Some(algorithm) => keys.rules.push((entry, algorithm)),
-                None if legacy::known(key).is_some() => keys.bucket.push(entry),
+                None if legacy::known(key).is_some() || o1s::known(key).is_some() => keys.bucket.push(entry),
                 None => keys.unknown.push(entry),
             },
         }
     }
     let rules = keys.read(node, field, with_depth, bounds, problems);
-    let second_name = name.as_ref().map(|name| format!("{name}{INTERVAL}"));
     let has_second = rules.as_ref().is_some_and(|(_, second)| second.is_some());
-    if has_second && second_name.as_deref().is_some_and(|name| !is_name(name)) {
-        let most = MAX_NAME_BYTES - INTERVAL.len();
-        let message = format!("with min_interval a name is at most {most} bytes, since a second limit adds {INTERVAL}");
+    let second_name = name.as_deref().filter(|_| has_second).map(interval_name).transpose();
+    let second_name = second_name.unwrap_or_else(|message| {
         let place = entries.iter().find(|entry| entry.key == "name").map_or(node.mark, |entry| entry.value.mark);
         problems.add(place, format!("{field}.name"), message);
-    }
+        None
+    });
     let Some((first, second)) = rules.filter(|_| problems.0.len() == before) else { return Vec::new() };
     let written = |name, params| WrittenLimit { mark: node.mark, name, depth, shadow, lease: leased, params };
     let second = second.map(|params| written(second_name, params));
@@ -164,6 +173,7 @@ fn read_map(
 #[derive(Default)]
 struct Keys<'a> {
     rules: Vec<(&'a Entry, &'static algorithm::Entry)>,
+    /// Those of a form without an algorithm's name.
     bucket: Vec<&'a Entry>,
     unknown: Vec<&'a Entry>,
 }
@@ -198,6 +208,9 @@ impl Keys<'_> {
             ([], []) => {
                 problems.add(node.mark, field, format!("a limit needs an algorithm: {}", names().join(", ")));
             }
+            ([], bucket) if bucket.iter().any(|entry| o1s::known(&entry.key).is_some()) => {
+                return o1s::read(bucket, field, bounds, problems).map(|params| (params, None));
+            }
             ([], bucket) => return legacy::read(bucket, field, bounds, problems),
         }
         None
@@ -223,6 +236,7 @@ fn read_params(
         if !algorithm.fields.contains(&parameter.key.as_str()) {
             let what = format!("parameter of {}", algorithm.name);
             let message = legacy::misplaced(algorithm, &parameter.key)
+                .or_else(|| o1s::misplaced(algorithm, &parameter.key))
                 .unwrap_or_else(|| suggest::unknown(&what, &parameter.key, algorithm.fields));
             problems.add(parameter.mark, field, message);
         } else if scalar(&parameter.value).is_none() {
@@ -311,6 +325,10 @@ fn unknown_key(key: &str, with_depth: bool, beside: Option<&algorithm::Entry>) -
             format!("`{key}` is a parameter of {name}; write it within `{name}: {{ … }}`", name = algorithm.name)
         }
         Some(algorithm) => suggest::unknown(&format!("key beside {}", algorithm.name), key, &known),
-        None => suggest::unknown("key", key, &[names(), known, legacy::names().collect()].concat()),
+        None => suggest::unknown(
+            "key",
+            key,
+            &[names(), known, legacy::names().collect(), o1s::KEYS.map(|(key, _)| key).into()].concat(),
+        ),
     }
 }

@@ -49,6 +49,18 @@ pub enum SpecError {
 }
 
 impl SpecError {
+    /// The same, about limits of which `sources` tells where each was written.
+    #[must_use]
+    pub fn renumbered(self, sources: &[usize]) -> Self {
+        let source = |index: usize| sources.get(index).copied().unwrap_or(index);
+        match self {
+            Self::Count(count) => Self::Count(count),
+            Self::Depth { index, depth, segments } => Self::Depth { index: source(index), depth, segments },
+            Self::Name(index) => Self::Name(source(index)),
+            Self::Clash(index) => Self::Clash(source(index)),
+        }
+    }
+
     /// The field at fault, within the message that holds the limits.
     pub fn field(&self) -> String {
         match self {

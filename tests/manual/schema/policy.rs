@@ -8,7 +8,7 @@ use weir_core::{
 use weir_policy::{
     file::{FILE_KEYS, NODE_KEYS},
     lease::LEASE_KEYS,
-    limits::{BUCKET_KEYS, LIMIT_KEYS},
+    limits::{BUCKET_KEYS, LIMIT_KEYS, O1S_KEYS},
 };
 
 use super::{DURATION, choices, described, root, with};
@@ -125,7 +125,7 @@ fn duration() -> Value {
     })
 }
 
-/// A limit has one algorithm, or it is a bucket of the older form.
+/// A limit has one algorithm, or it is a bucket of the older form, or has the names of `@o1s/rate-limiter`.
 fn limit() -> Value {
     let mut all = properties(LIMIT_KEYS, of_limit);
     all.extend(LIST.iter().map(|entry| (entry.name.to_owned(), reference(entry.name))));
@@ -136,6 +136,11 @@ fn limit() -> Value {
         )
     };
     all.extend(BUCKET_KEYS.iter().map(|(spelling, name)| ((*spelling).to_owned(), number(name))));
+    let of_o1s = |name: &str| {
+        let number = if name == "count" { json!({ "type": "integer", "minimum": 1 }) } else { reference("duration") };
+        described(number, &format!("{name} of a sliding_buckets, as @o1s/rate-limiter names it."))
+    };
+    all.extend(O1S_KEYS.iter().map(|(key, name)| ((*key).to_owned(), of_o1s(name))));
     let required = |names: &[&str]| json!({ "required": names });
     let spellings =
         |of: &'static str| BUCKET_KEYS.iter().filter(move |(_, name)| *name == of).map(|(spelling, _)| *spelling);
@@ -143,6 +148,7 @@ fn limit() -> Value {
     let bucket: Vec<_> = bucket.into_iter().chain(spellings("min_interval").map(|name| required(&[name]))).collect();
     let mut forms: Vec<_> = LIST.iter().map(|entry| required(&[entry.name])).collect();
     forms.push(json!({ "anyOf": bucket }));
+    forms.push(required(&["limitDuration", "durationResolution"]));
     with(object(all, json!("object")), json!({ "oneOf": forms }))
 }
 
@@ -178,6 +184,7 @@ fn algorithm(entry: &Entry) -> Value {
             Form::Number => json!({ "type": "number" }),
             Form::Duration => reference("duration"),
             Form::Switch => json!({ "type": "boolean" }),
+            Form::Choice(words) => json!({ "enum": words }),
         };
         (parameter.name.to_owned(), described(schema, meaning))
     });

@@ -41,7 +41,7 @@ impl Params {
         if fits == 0 { (0, None) } else { (fits, self.step(state, &ask(fits as i64)).1) }
     }
 
-    /// The units that a state still holds: how many fewer pass now than of an unseen key.
+    /// The units that a state still holds: how many fewer pass now than of a full key.
     pub fn spent(&self, state: Option<&State>, now: Micros, phase: Micros) -> u64 {
         let remaining = |state| self.step(state, &Ask { now, cost: 0, max_wait: None, phase }).0.remaining;
         remaining(None).saturating_sub(remaining(state))

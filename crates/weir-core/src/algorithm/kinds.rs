@@ -23,6 +23,8 @@ pub enum Form {
     Duration,
     /// `true` or `false`.
     Switch,
+    /// One of these words.
+    Choice(&'static [&'static str]),
 }
 
 /// The type of a field.
@@ -219,6 +221,43 @@ impl Kind for Flag {
     }
 
     fn beyond(_: bool, _: &Bounds) -> Option<String> {
+        None
+    }
+}
+
+/// What a key has that was never used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Everything.
+    Full,
+    /// Nothing.
+    Empty,
+}
+
+impl Start {
+    const NAMES: &'static [&'static str] = &["full", "empty"];
+    const ALL: [Self; 2] = [Self::Full, Self::Empty];
+}
+
+impl Kind for Start {
+    type Value = Self;
+
+    const FORM: Form = Form::Choice(Self::NAMES);
+
+    fn read(text: &str) -> Result<Self, String> {
+        let place = Self::NAMES.iter().position(|name| *name == text);
+        place.map(|place| Self::ALL[place]).ok_or_else(|| format!(" is {}, not `{text}`", Self::NAMES.join(" or ")))
+    }
+
+    fn write(value: Self) -> String {
+        Self::NAMES[value as usize].to_owned()
+    }
+
+    fn number(value: Self) -> f64 {
+        f64::from(value as u8)
+    }
+
+    fn beyond(_: Self, _: &Bounds) -> Option<String> {
         None
     }
 }

@@ -1,7 +1,10 @@
 //! Fields as the generated messages have them.
 
-use super::params::ParamError;
-use crate::domain::{Micros, time::SECOND};
+use super::{kinds::Start, params::ParamError};
+use crate::{
+    domain::{Micros, time::SECOND},
+    proto,
+};
 
 /// Fields that a message has too.
 pub(crate) trait FromMessage: Sized {
@@ -51,6 +54,17 @@ impl Holds<Option<Micros>> for Option<prost_types::Duration> {
     }
 }
 
+impl Holds<Start> for i32 {
+    fn value(&self, field: &str) -> Result<Option<Start>, ParamError> {
+        match proto::Start::try_from(*self) {
+            Ok(proto::Start::Unspecified) => Ok(None),
+            Ok(proto::Start::Full) => Ok(Some(Start::Full)),
+            Ok(proto::Start::Empty) => Ok(Some(Start::Empty)),
+            Err(_) => Err(ParamError::new(field, format!("no {field} has the number {self}"))),
+        }
+    }
+}
+
 /// A message's length of time; `None` when it is negative, malformed, finer than a microsecond or beyond 2^53 µs.
 pub fn micros(value: &prost_types::Duration) -> Option<Micros> {
     let well_formed = value.seconds >= 0 && (0..1_000_000_000).contains(&value.nanos) && value.nanos % 1_000 == 0;
@@ -62,3 +76,28 @@ pub fn micros(value: &prost_types::Duration) -> Option<Micros> {
 pub fn duration(micros: Micros) -> prost_types::Duration {
     prost_types::Duration { seconds: micros / SECOND, nanos: (micros % SECOND * 1_000) as i32 }
 }
+
+/// `Params::from_proto`, for the algorithms of the list.
+macro_rules! messages {
+    ($($name:ident: $variant:ident),+ $(,)?) => {
+        impl Params {
+            /// Reads a message's algorithm.
+            ///
+            /// # Errors
+            /// [`ParamError`] names the field that is missing or out of bounds.
+            pub fn from_proto(message: &$crate::proto::limit::Algorithm, bounds: &Bounds) -> Result<Self, ParamError> {
+                use $crate::proto::limit::Algorithm as Message;
+                match message {
+                    $(Message::$variant(message) => <$name::Fields as message::FromMessage>::from_message(message)
+                        .and_then(|fields| checked(fields, bounds))
+                        .map(Self::$variant)
+                        .map_err(|error| error.within(stringify!($name))),)+
+                    Message::LegacyBucket(_) => {
+                        Err(ParamError::new("legacy_bucket", "a legacy bucket becomes a limit or two, not an algorithm"))
+                    }
+                }
+            }
+        }
+    };
+}
+pub(super) use messages;

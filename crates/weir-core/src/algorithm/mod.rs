@@ -23,12 +23,12 @@ mod state;
 pub mod tat;
 
 use crate::domain::{Ask, Decision, Micros};
-#[cfg(feature = "proto")]
-use crate::proto::limit::Algorithm as Message;
 pub use charges::{Held, TakesBack};
 use fields::FieldSet;
 pub use fields::Parameter;
 pub use kinds::Form;
+#[cfg(feature = "proto")]
+use message::messages;
 pub use pace::Pace;
 use params::MAX_PERIOD;
 pub use params::{Bounds, ParamError, Source};
@@ -118,6 +118,11 @@ pub trait Algorithm: Sized {
 
     /// The same, but that refused requests are not charged; `None` where they are not anyway.
     fn sparing_denied(&self) -> Option<Self> {
+        None
+    }
+
+    /// The same, but that a key that was never used is full; `None` where it is so anyway.
+    fn starting_full(&self) -> Option<Self> {
         None
     }
 
@@ -268,6 +273,11 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.sparing_denied().map(Self::$variant),)+ }
             }
 
+            /// See [`Algorithm::starting_full`].
+            pub fn starting_full(&self) -> Option<Self> {
+                match self { $(Self::$variant(params) => params.starting_full().map(Self::$variant),)+ }
+            }
+
             /// See [`Algorithm::window`].
             pub fn window(&self) -> Micros {
                 match self { $(Self::$variant(params) => params.window(),)+ }
@@ -318,26 +328,6 @@ macro_rules! algorithms {
                 match algorithm {
                     $(stringify!($name) => EncodedState::decode(numbers).map(Self::$variant),)+
                     _ => None,
-                }
-            }
-        }
-    };
-}
-
-#[cfg(feature = "proto")]
-macro_rules! messages {
-    ($($name:ident: $variant:ident),+ $(,)?) => {
-        impl Params {
-            /// Reads a message's algorithm.
-            ///
-            /// # Errors
-            /// [`ParamError`] names the field that is missing or out of bounds.
-            pub fn from_proto(message: &Message, bounds: &Bounds) -> Result<Self, ParamError> {
-                match message {
-                    $(Message::$variant(message) => <$name::Fields as message::FromMessage>::from_message(message)
-                        .and_then(|fields| checked(fields, bounds))
-                        .map(Self::$variant)
-                        .map_err(|error| error.within(stringify!($name))),)+
                 }
             }
         }

@@ -41,7 +41,8 @@ impl Entry {
             path_end,
             ident_end: path_end + level.limit.ident().len(),
             of_policy: level.limit.is_of_policy().then(|| level.limit.name.clone()),
-            params: level.params().clone(),
+            // Any unit counts that was admitted, also of a key that starts without.
+            params: level.params().starting_full().unwrap_or_else(|| level.params().clone()),
             phase: level.phase(),
             units: 0,
             state: None,

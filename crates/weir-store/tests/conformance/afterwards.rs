@@ -55,15 +55,20 @@ impl Model {
         self.params().step(self.stored.as_ref(), &Ask { now, cost, max_wait: None, phase: self.phase() })
     }
 
+    /// What counts of admitted units, also of a key that starts without.
+    fn starting_full(&self) -> Params {
+        self.params().starting_full().unwrap_or_else(|| self.params().clone())
+    }
+
     fn admit(&mut self, now: Micros, units: u64) {
-        let next = self.params().charge_what_fits(self.admitted.as_ref(), units, now, self.phase()).1;
+        let next = self.starting_full().charge_what_fits(self.admitted.as_ref(), units, now, self.phase()).1;
         self.admitted = next.or(self.admitted.take());
         self.units += units;
     }
 
     /// Charges what still counts: how many units.
     fn settle(&mut self, now: Micros) -> u64 {
-        let counting = self.units.min(self.params().spent(self.admitted.as_ref(), now, self.phase()));
+        let counting = self.units.min(self.starting_full().spent(self.admitted.as_ref(), now, self.phase()));
         let (charged, next) = self.params().charge_what_fits(self.stored.as_ref(), counting, now, self.phase());
         self.stored = next.or(self.stored.take());
         charged

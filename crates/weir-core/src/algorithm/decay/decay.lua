@@ -16,7 +16,7 @@ end
 local function decay_until(p, slot, amount, most, now)
   local decay = p[3]
   if most < 1e-9 then most = 1e-9 end
-  local slots = math.max(math.ceil(math.log(amount / most) / p[4]), 0)
+  local slots = math.max(math.ceil(math.log(amount / most) / p[5]), 0)
   while decay_left(amount, decay, slots) > most do slots = slots + 1 end
   while slots > 0 and decay_left(amount, decay, slots - 1) <= most do slots = slots - 1 end
   return (slot + slots) * p[2] - now
@@ -40,7 +40,11 @@ local function decay(p, s, now, cost, max_wait, phase)
     amount = amount + cost
     if amount <= 1e-9 then amount = 0 end
   elseif amount > room then
-    allowed, changed = 0, nil
+    allowed, changed = 0, p[4] == 1 and cost > 0 or nil
+    if changed then
+      amount = math.min(amount + cost, 4294967296)
+      known_slot, known_amount = slot, amount
+    end
     if room < 0 then never = 1 else retry = decay_until(p, known_slot, known_amount, room, now) end
   elseif cost > 0 then
     amount, changed = amount + cost, true
@@ -57,4 +61,12 @@ end
 local function decay_charge(p, s, now, units, phase)
   local slot, amount = decay_at(p, s, now)
   return {slot * p[2], math.min(amount + units, 4294967296)}
+end
+
+-- When one unit passes. A refusal that is charged would come first.
+local function decay_next(p, s, now, max_wait, phase)
+  local _, amount, known_slot, known_amount = decay_at(p, s, now)
+  local room = p[1] - 1
+  if room < 0 or amount <= room then return -1 end
+  return decay_until(p, known_slot, known_amount, room, now)
 end

@@ -6,8 +6,8 @@ pub(crate) mod spec;
 use super::{
     Algorithm, Bounds, EncodedState, Held, ParamError, TakesBack, checked,
     fields::{FieldSet as _, fields},
-    kinds::{Period, Real},
-    params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
+    kinds::{Flag, Period, Real},
+    params::{CHARGES_DENIED, MAX_COUNT, MAX_DEPTH, MAX_PERIOD},
     state::{moment, real},
 };
 use crate::domain::{Ask, Decision, Micros};
@@ -22,6 +22,7 @@ fields! {
         max: Real,
         resolution: Period,
         decay: Real,
+        charge_denied: Flag = false,
     }
     examples [
         { max: 10, resolution: 1s, decay: 1.125 },
@@ -29,6 +30,7 @@ fields! {
         { max: 2.5, resolution: 1s, decay: 2 },
         { max: 20, resolution: 50ms, decay: 2 },
         { max: 1, resolution: 1m, decay: 1000000 },
+        { max: 5, resolution: 1s, decay: 1.5, charge_denied: true },
         { max: 999983.25, resolution: 1d, decay: 1.01 },
         { max: 3000000, resolution: 333333us, decay: 1.001 },
         { max: 4294967296, resolution: 1us, decay: 1.001 },
@@ -147,7 +149,7 @@ impl Algorithm for Decay {
     type State = Counter;
 
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
-        let Fields { max, resolution, decay } = fields;
+        let Fields { max, resolution, decay, .. } = fields;
         if !(max > 0.0 && max <= MOST) {
             return Err(ParamError::new("max", format!("max is above 0 and at most 2^32, not {max}")));
         }
@@ -185,12 +187,27 @@ impl Algorithm for Decay {
         if counter.amount <= room {
             return (Decision::pass(self.limit(), remaining, reset_after), None);
         }
+        if self.fields.charge_denied && ask.cost > 0 {
+            let amount = (counter.amount + ask.cost as f64).min(MOST);
+            let (Decision { limit, remaining, reset_after, .. }, changed) = self.change(counter, amount, now);
+            let retry_after = (room >= 0.0).then(|| self.until(room, (counter.slot, amount), now));
+            return (Decision::refuse(limit, remaining, retry_after, reset_after), Some(changed));
+        }
         let retry_after = (room >= 0.0).then(|| self.until(room, counter.known, now));
         (Decision::refuse(self.limit(), remaining, retry_after, reset_after), None)
     }
 
+    fn charges_denied(&self) -> bool {
+        self.fields.charge_denied
+    }
+
+    fn sparing_denied(&self) -> Option<Self> {
+        let fields = Fields { charge_denied: false, ..self.fields };
+        self.fields.charge_denied.then_some(Self { fields, ..*self })
+    }
+
     fn holdable(&self) -> Result<Held, &'static str> {
-        Ok(Held::WithinBound)
+        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(Held::WithinBound) }
     }
 
     fn charge(&self, state: Option<&Counter>, units: u64, now: Micros, _: Micros) -> Option<Counter> {

@@ -83,6 +83,24 @@ fn retry_and_reset_fall_on_slot_boundaries() {
 }
 
 #[test]
+fn charge_denied_counts_refused_requests_above_max() {
+    check(
+        "decay",
+        &[("max", "10"), ("resolution", "1s"), ("decay", "2"), ("charge_denied", "true")],
+        &[
+            (0, 10, pass(10, 0, 34 * S)),
+            // 16, which is 4 after two slots.
+            (0, 6, refuse(10, 0, 2 * S, 34 * S)),
+            (0, 0, refuse(10, 0, S, 34 * S)),
+            (S, 1, pass(10, 1, 34 * S)),
+            (S, 11, never(10, 0, 35 * S)),
+            (S, 1 << 32, never(10, 0, 62 * S)),
+            (S, 1, refuse(10, 0, 29 * S, 62 * S)),
+        ],
+    );
+}
+
+#[test]
 fn max_can_be_a_fraction() {
     check(
         "decay",
@@ -138,7 +156,7 @@ fn searches() -> impl Iterator<Item = (f64, f64, f64)> {
 }
 
 fn second(max: f64, decay: f64) -> Decay {
-    checked(Fields { max, resolution: S, decay }, &Bounds::default()).unwrap()
+    checked(Fields { max, resolution: S, decay, charge_denied: false }, &Bounds::default()).unwrap()
 }
 
 #[test]
@@ -275,7 +293,8 @@ fn invalid_parameters_are_rejected() {
     assert_eq!(rejected("1", "8h", "1.001").0, "decay");
     // Only a message can say so.
     for (max, decay, field) in [(f64::NAN, 2.0, "max"), (1.0, f64::NAN, "decay")] {
-        let wrong = checked::<Decay>(Fields { max, resolution: S, decay }, &Bounds::default()).unwrap_err();
+        let fields = Fields { max, resolution: S, decay, charge_denied: false };
+        let wrong = checked::<Decay>(fields, &Bounds::default()).unwrap_err();
         assert_eq!(wrong.field, field);
     }
 }

@@ -38,6 +38,10 @@ fn value(kind: &Kind, text: &str) -> Value {
         Kind::Uint64 => Value::U64(text.parse().unwrap()),
         Kind::Double => Value::F64(text.parse().unwrap()),
         Kind::Bool => Value::Bool(text.parse().unwrap()),
+        Kind::Enum(choices) => {
+            let name = format!("{}_{}", choices.name(), text).to_uppercase();
+            Value::EnumNumber(choices.get_value_by_name(&name).unwrap().number())
+        }
         Kind::Message(duration) => {
             let (micros, mut message) = (parse_duration(text).unwrap(), DynamicMessage::new(duration.clone()));
             message.set_field_by_name("seconds", Value::I64(micros / SECOND));

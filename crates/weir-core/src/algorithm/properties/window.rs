@@ -46,6 +46,13 @@ impl<'a> Caller<'a> {
     /// Takes whatever there is as soon as it is there.
     fn greedy(&mut self, random: &mut Random) {
         let (limit, remaining, _) = self.peek();
+        let ask = Ask { cost: 0, ..self.ask };
+        let next = self.params.step(self.state.as_ref(), &ask).0.next_after;
+        // What is refused would be charged.
+        if let Some(next) = next.filter(|_| self.params.charges_denied()) {
+            self.ask.now += next;
+            return;
+        }
         let cost = if remaining > 0 { remaining } else { random.pick(&[1, 1, 1, 2, limit]).min(limit) };
         self.ask.now += self.ask(cost).unwrap_or(0);
     }

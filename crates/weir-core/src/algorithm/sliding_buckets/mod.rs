@@ -6,7 +6,8 @@ pub(crate) mod spec;
 use super::{
     Algorithm, Bounds, Held, ParamError, TakesBack,
     fields::fields,
-    kinds::{Length, Period, Units},
+    kinds::{Flag, Length, Period, Units},
+    params::CHARGES_DENIED,
     runs::Runs,
     sliding::Window,
 };
@@ -23,12 +24,14 @@ fields! {
         count: Units,
         period: Period,
         resolution: Length,
+        charge_denied: Flag = false,
     }
     examples [
         { count: 10, period: 10s, resolution: 1s },
         { count: 3, period: 1h, resolution: 20m },
         { count: 5, period: 1s, resolution: 300ms },
         { count: 7, period: 1m, resolution: 1m },
+        { count: 5, period: 1s, resolution: 200ms, charge_denied: true },
         { count: 1000000, period: 1d, resolution: 90s },
         { count: 4294967296, period: 31d, resolution: 1h },
         { count: 2, period: 3us, resolution: 1us },
@@ -50,7 +53,7 @@ impl Algorithm for SlidingBuckets {
 
     /// The period need not be a multiple of the resolution.
     fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
-        let Fields { count, period, resolution } = fields;
+        let Fields { count, period, resolution, charge_denied } = fields;
         let least = (period + MAX_BUCKETS - 1) / MAX_BUCKETS;
         if !(least..=period).contains(&resolution) {
             let [least, most, resolution] = [least, period, resolution].map(format_duration);
@@ -59,7 +62,8 @@ impl Algorithm for SlidingBuckets {
             return Err(ParamError::new("resolution", reason));
         }
         // A bucket counts until all of it has left the window, as if all of it were spent at its end.
-        Ok(Self { fields, window: Window::new(count, resolution, period + resolution) })
+        let window = Window::new(count, resolution, period + resolution).with(0, charge_denied);
+        Ok(Self { fields, window })
     }
 
     fn fields(&self) -> &Fields {
@@ -75,8 +79,17 @@ impl Algorithm for SlidingBuckets {
         format!("{}/{}", self.fields.period, self.fields.resolution)
     }
 
+    fn charges_denied(&self) -> bool {
+        self.fields.charge_denied
+    }
+
+    fn sparing_denied(&self) -> Option<Self> {
+        let fields = Fields { charge_denied: false, ..self.fields };
+        self.fields.charge_denied.then(|| Self { fields, window: self.window.with(0, false) })
+    }
+
     fn holdable(&self) -> Result<Held, &'static str> {
-        Ok(Held::Exactly)
+        if self.fields.charge_denied { Err(CHARGES_DENIED) } else { Ok(Held::Exactly) }
     }
 
     fn charge(&self, state: Option<&Self::State>, units: u64, now: Micros, _: Micros) -> Option<Self::State> {

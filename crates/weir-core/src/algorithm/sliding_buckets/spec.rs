@@ -93,6 +93,23 @@ fn a_refund_removes_the_newest_units_first() {
 }
 
 #[test]
+fn charge_denied_counts_refused_requests_and_keeps_the_newest() {
+    check(
+        "sliding_buckets",
+        &[("count", "2"), ("period", "10s"), ("resolution", "1s"), ("charge_denied", "true")],
+        &[
+            (0, 1, pass(2, 1, 11 * S)),
+            (0, 1, pass(2, 0, 11 * S)),
+            (5_500 * MS, 1, refuse(2, 0, 5_500 * MS, 10_500 * MS)),
+            (6 * S, 2, refuse(2, 0, 11 * S, 11 * S)),
+            (6 * S, 0, pass(2, 0, 11 * S)),
+            (6 * S, 3, never(2, 0, 11 * S)),
+            (17 * S, 2, pass(2, 0, 11 * S)),
+        ],
+    );
+}
+
+#[test]
 fn a_changed_count_keeps_recorded_units() {
     let [five, ten, twenty, most] = ["5", "10", "20", "4294967296"].map(|count| {
         let fields = [("count", count), ("period", "10s"), ("resolution", "1s")];

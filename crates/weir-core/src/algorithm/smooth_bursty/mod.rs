@@ -4,9 +4,9 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, ParamError,
+    Algorithm, Bounds, Held, ParamError, TakesBack,
     fields::fields,
-    kinds::{Length, Period, Units, Wait},
+    kinds::{Length, Period, Start, Units, Wait},
     params::{MAX_COUNT, MAX_DEPTH, MAX_PERIOD, SHAPES, check_span, patience},
     span::{Rate, Span},
     tat::{Reach, Tat},
@@ -22,6 +22,7 @@ fields! {
         period: Period,
         max_burst: Length = SECOND,
         max_wait: Wait = None,
+        start: Start = Start::Full,
     }
     examples [
         { count: 10, period: 10s, max_burst: 10s },
@@ -29,6 +30,8 @@ fields! {
         { count: 1, period: 2s },
         { count: 3, period: 1s, max_burst: 5s, max_wait: 2s },
         { count: 7, period: 1m, max_burst: 1m, max_wait: 0s },
+        { count: 4, period: 1s, max_burst: 5s, max_wait: 2s, start: empty },
+        { count: 1, period: 3s, start: empty },
         { count: 3000000, period: 1s, max_burst: 1ms },
         { count: 999983, period: 1d, max_burst: 1d, max_wait: 1d },
         { count: 4294967296, period: 31d, max_burst: 31d },
@@ -37,6 +40,9 @@ fields! {
         { count: 40, period: 31d, max_burst: 310d },
     ]
 }
+
+/// How long a key that starts empty is remembered once its permits are full. Then it starts empty again.
+const KEPT_FULL: Micros = 3_600 * SECOND;
 
 /// `count` permits per `period`; those of up to `max_burst` are stored, and a request that takes more makes the next one wait.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,13 +54,58 @@ pub struct SmoothBursty {
     /// Whose states are its own: those of limits with the same `max_burst`, since under another one what was spent would
     /// look like a debt. Of the others the store is empty at most.
     reach: Reach,
+    /// How long a state still means something once the store is full.
+    kept: Micros,
+}
+
+/// Where a key stands now.
+struct Standing {
+    /// When the store is full, not before now.
+    at: Span,
+    /// Whether that is less than the state says.
+    is_cut: bool,
+    /// How long until it is as never used; 0: it is so now.
+    reset_after: Micros,
 }
 
 impl SmoothBursty {
-    /// The answer to a request that passes, while the store is full at `at`, which is not before `now`.
-    fn pass(&self, at: Span, now: Micros, wait: Micros) -> Decision {
+    fn standing(&self, state: Option<&Tat>, now: Micros) -> Standing {
+        let full = Span::whole(now);
+        let known = state.map(|tat| self.reach.read(tat, self.rate, full));
+        match known.map(|(at, is_cut)| (at, is_cut, at.ceil() + self.kept - now)) {
+            Some((at, is_cut, reset_after)) if reset_after > 0 => Standing { at: at.max(full), is_cut, reset_after },
+            _ => Standing { at: self.unused(now), is_cut: false, reset_after: 0 },
+        }
+    }
+
+    /// When the store of a key is full that was never used.
+    fn unused(&self, now: Micros) -> Span {
+        Span::whole(match self.fields.start {
+            Start::Full => now,
+            Start::Empty => now + self.fields.max_burst,
+        })
+    }
+
+    /// The answer to a request that passes and leaves a store that is full at `at`, which is not before `now`.
+    fn pass(&self, at: Span, reset_after: Micros, now: Micros, wait: Micros) -> Decision {
         let room = self.rate.sub(Span::whole(now + self.fields.max_burst), at);
-        Decision { wait, ..Decision::pass(self.limit, self.rate.units_within(room, self.limit), at.ceil() - now) }
+        Decision { wait, ..Decision::pass(self.limit, self.rate.units_within(room, self.limit), reset_after) }
+    }
+
+    /// The same where that is written.
+    fn write(&self, at: Span, now: Micros, wait: Micros) -> (Decision, Tat) {
+        (self.pass(at, at.ceil() + self.kept - now, now, wait), self.reach.state(at))
+    }
+
+    /// The answer to a refund.
+    fn refund(&self, state: Option<&Tat>, standing: &Standing, spent: Span, now: Micros) -> (Decision, Option<Tat>) {
+        if standing.reset_after == 0 {
+            // As never used, which it stays.
+            let forgotten = state.map(|_| self.reach.state(Span::whole(now - self.kept)));
+            return (self.pass(standing.at, 0, now, 0), forgotten);
+        }
+        let (decision, next) = self.write(self.rate.sub(standing.at, spent).max(Span::whole(now)), now, 0);
+        (decision, Some(next))
     }
 }
 
@@ -76,7 +127,8 @@ impl Algorithm for SmoothBursty {
         let (rate, limit) = (Rate::new(count, period), stored.max(1));
         check_span("max_burst", limit, rate)?;
         let reach = Reach::new(rate, Span::whole(max_burst), &[max_burst]);
-        Ok(Self { fields, rate, limit, reach })
+        let kept = if fields.start == Start::Empty { KEPT_FULL } else { 0 };
+        Ok(Self { fields, rate, limit, reach, kept })
     }
 
     fn fields(&self) -> &Fields {
@@ -85,35 +137,44 @@ impl Algorithm for SmoothBursty {
 
     #[inline]
     fn step(&self, state: Option<&Tat>, ask: &Ask) -> (Decision, Option<Tat>) {
-        let (rate, now) = (self.rate, ask.now);
-        let full = Span::whole(now);
-        let (at, is_cut) = state.map_or((full, false), |tat| self.reach.read(tat, rate, full));
-        let at = at.max(full);
-        let spent = rate.span(ask.cost.unsigned_abs());
+        let now = ask.now;
+        let standing = self.standing(state, now);
+        let Standing { at, is_cut, reset_after } = standing;
+        let spent = self.rate.span(ask.cost.unsigned_abs());
         if ask.cost < 0 {
-            let back = rate.sub(at, spent).max(full);
-            return (self.pass(back, now, 0), state.map(|_| self.reach.state(back)));
+            return self.refund(state, &standing, spent, now);
         }
         let wait = (at.ceil() - self.fields.max_burst - now).max(0);
         if ask.cost == 0 {
-            return (self.pass(at, now, wait), None);
+            return (self.pass(at, reset_after, now, wait), None);
         }
         let never = spent > Span::whole(MAX_DEPTH);
         let late = wait - patience(self.fields.max_wait, ask.max_wait).unwrap_or(0);
         if never || late > 0 {
-            let Decision { limit, remaining, reset_after, .. } = self.pass(at, now, 0);
+            let Decision { limit, remaining, .. } = self.pass(at, reset_after, now, 0);
             let cut = is_cut.then(|| self.reach.state(at));
             return (Decision::refuse(limit, remaining, (!never).then_some(late), reset_after), cut);
         }
-        let next = rate.add(at, spent);
-        (self.pass(next, now, wait), Some(self.reach.state(next)))
+        let (decision, next) = self.write(self.rate.add(at, spent), now, wait);
+        (decision, Some(next))
     }
 
     fn next_after(&self, state: Option<&Tat>, ask: &Ask, _: &Decision) -> Option<Micros> {
-        let (rate, now, stored) = (self.rate, Span::whole(ask.now), Span::whole(self.fields.max_burst));
-        let at = state.map_or(now, |tat| self.reach.read(tat, rate, now).0).max(now);
-        let permit = rate.span(1);
-        (permit <= stored).then(|| rate.sub(rate.add(at, permit), stored).ceil() - ask.now)
+        let (rate, stored) = (self.rate, Span::whole(self.fields.max_burst));
+        let (Standing { at, reset_after, .. }, permit) = (self.standing(state, ask.now), rate.span(1));
+        // Without a request, a key that starts empty stays so.
+        let fills = permit <= stored && (self.fields.start == Start::Full || reset_after > 0);
+        fills.then(|| rate.sub(rate.add(at, permit), stored).ceil() - ask.now)
+    }
+
+    fn starting_full(&self) -> Option<Self> {
+        let fields = Fields { start: Start::Full, ..self.fields };
+        (self.fields.start == Start::Empty).then(|| Self { fields, kept: 0, ..self.clone() })
+    }
+
+    /// Permits are stored up to the maximum while a state is remembered: what is refunded past it is lost.
+    fn takes_back(&self) -> TakesBack {
+        if self.fields.start == Start::Full { TakesBack::WhileItLasts } else { TakesBack::Never }
     }
 
     fn sibling_period(&self) -> Option<Micros> {
@@ -129,9 +190,9 @@ impl Algorithm for SmoothBursty {
     }
 
     fn lua_params(&self) -> Vec<f64> {
-        let Self { fields, rate, limit, reach } = self;
+        let Self { fields, rate, limit, reach, kept } = self;
         let max_wait = fields.max_wait.unwrap_or(-1);
         let numbers = [rate.whole, rate.part, rate.den, fields.max_burst, *limit as i64, max_wait];
-        [&numbers.map(|number| number as f64)[..], &reach.lua_params()].concat()
+        [&numbers.map(|number| number as f64)[..], &reach.lua_params(), &[*kept as f64]].concat()
     }
 }

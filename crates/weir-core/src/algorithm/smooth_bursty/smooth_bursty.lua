@@ -1,26 +1,37 @@
--- Where a state stands, not before now, and whether that is less than it says.
+-- When the store is full, not before now; whether that is less than the state says; and how long until the key is as never
+-- used. `p[10]` is how long a state still means something once the store is full; above 0 where a key starts empty.
 local function smooth_bursty_at(p, s, now)
-  if not s then return now, 0 end
-  local ti, tn, cut = s[1], s[2], nil
-  if s[3] ~= p[7] or tn >= p[3] then ti, tn, cut = tat_foreign(s, p[7], p[8], p[9], now) end
-  if ti < now then return now, 0, cut end
-  return ti, tn, cut
+  if s then
+    local ti, tn, cut = s[1], s[2], nil
+    if s[3] ~= p[7] or tn >= p[3] then ti, tn, cut = tat_foreign(s, p[7], p[8], p[9], now) end
+    local reset = span_ceil(ti, tn) + p[10] - now
+    if reset > 0 then
+      if ti < now then return now, 0, cut, reset end
+      return ti, tn, cut, reset
+    end
+  end
+  return p[10] > 0 and now + p[4] or now, 0, nil, 0
 end
 
 local function smooth_bursty(p, s, now, cost, max_wait, phase)
-  local den, max_burst, limit = p[3], p[4], p[5]
-  local ti, tn, cut = smooth_bursty_at(p, s, now)
+  local den, max_burst, limit, kept = p[3], p[4], p[5], p[10]
+  local ti, tn, cut, reset = smooth_bursty_at(p, s, now)
   cut = cut and {ti, tn, p[7]} or nil
   local function answer(allowed, retry, wait, never)
     local ri, rn = span_sub(now + max_burst, 0, ti, tn, den)
     local remaining = span_units(ri, rn, p[1], p[2], den, limit)
-    return {allowed, limit, remaining, retry, span_ceil(ti, tn) - now, wait, never}
+    return {allowed, limit, remaining, retry, reset, wait, never}
+  end
+  local function write(i, n, wait)
+    ti, tn, reset = i, n, span_ceil(i, n) + kept - now
+    return answer(1, -1, wait, 0), {ti, tn, p[7]}
   end
   if cost < 0 then
+    if reset == 0 then return answer(1, -1, 0, 0), s and {now - kept, 0, p[7]} end
     local si, sn = span_of(-cost, p[1], p[2], den)
-    ti, tn = span_sub(ti, tn, si, sn, den)
-    if ti < now then ti, tn = now, 0 end
-    return answer(1, -1, 0, 0), s and {ti, tn, p[7]}
+    si, sn = span_sub(ti, tn, si, sn, den)
+    if si < now then si, sn = now, 0 end
+    return write(si, sn, 0)
   end
   local wait = math.max(span_ceil(ti, tn) - max_burst - now, 0)
   if cost == 0 then return answer(1, -1, wait, 0) end
@@ -28,13 +39,13 @@ local function smooth_bursty(p, s, now, cost, max_wait, phase)
   if span_less(1125899906842624, 0, si, sn) then return answer(0, -1, 0, 1), cut end
   local accepted = math.max(patience(p[6], max_wait), 0)
   if wait > accepted then return answer(0, wait - accepted, 0, 0), cut end
-  ti, tn = span_add(ti, tn, si, sn, den)
-  return answer(1, -1, wait, 0), {ti, tn, p[7]}
+  si, sn = span_add(ti, tn, si, sn, den)
+  return write(si, sn, wait)
 end
 
 local function smooth_bursty_next(p, s, now, max_wait, phase)
-  if span_less(p[4], 0, p[1], p[2]) then return -1 end
-  local ti, tn = smooth_bursty_at(p, s, now)
+  local ti, tn, _, reset = smooth_bursty_at(p, s, now)
+  if span_less(p[4], 0, p[1], p[2]) or (p[10] > 0 and reset == 0) then return -1 end
   ti, tn = span_add(ti, tn, p[1], p[2], p[3])
   return span_ceil(ti, tn) - p[4] - now
 end

@@ -105,6 +105,35 @@ fn a_store_below_one_permit_still_admits_one() {
 }
 
 #[test]
+fn a_key_that_starts_empty_stores_permits_until_it_is_forgotten() {
+    let limit = &[("count", "5"), ("period", "1s"), ("start", "empty")];
+    let hour = 3_600 * S;
+    check(
+        "smooth_bursty",
+        limit,
+        &[
+            (0, 0, pass(5, 0, 0)),
+            (0, -3, pass(5, 0, 0)),
+            (0, 2, pass(5, 0, hour + 1_400 * MS)),
+            (0, 1, refuse(5, 0, 400 * MS, hour + 1_400 * MS)),
+            (400 * MS, 1, pass(5, 0, hour + 1_200 * MS)),
+            (1_000 * MS, 0, pass(5, 2, hour + 600 * MS)),
+            (1_600 * MS, 0, pass(5, 5, hour)),
+            (hour + 1_600 * MS - 1, 0, pass(5, 5, 1)),
+            (hour + 1_600 * MS, 0, pass(5, 0, 0)),
+            (hour + 1_600 * MS, -1, pass(5, 0, 0)),
+            (hour + 2 * S, 1, pass(5, 0, hour + 1_200 * MS)),
+            (hour + 2 * S, -9, pass(5, 5, hour)),
+        ],
+    );
+    let (empty, full) = (parse("smooth_bursty", limit), parse("smooth_bursty", &limit[..2]));
+    let mut key = Key::new();
+    key.ask(&empty, 0, 1);
+    assert_eq!(key.ask(&full, 0, 0), wait(5, 0, 200 * MS, 1_200 * MS), "another start keeps what was spent");
+    assert_eq!(error("smooth_bursty", &[("count", "5"), ("period", "1s"), ("start", "half")]).reason, "start is full or empty, not `half`");
+}
+
+#[test]
 fn fractional_microseconds_round_up() {
     check(
         "smooth_bursty",

@@ -1,0 +1,130 @@
+//! Limits as `@o1s/rate-limiter` names them: maps without an algorithm's name. Each is a `sliding_buckets` under other names,
+//! and its plain numbers are seconds, as that package's callers give them.
+
+use super::limits::scalar;
+use weir_core::algorithm::{self, Bounds, Params, Source};
+use weir_settings::{document::Entry, problem::Problems};
+
+/// The algorithm that such a limit becomes.
+const BECOMES: &str = "sliding_buckets";
+/// Every key, with the parameter that it is. The package spells the first one with one `c`.
+pub const KEYS: [(&str, &str); 4] = [
+    ("maxOcurrences", "count"),
+    ("maxOccurrences", "count"),
+    ("limitDuration", "period"),
+    ("durationResolution", "resolution"),
+];
+
+/// The parameter that a key is; `None`: it is none of these keys.
+pub(crate) fn known(key: &str) -> Option<&'static str> {
+    KEYS.iter().find(|(spelling, _)| *spelling == key).map(|(_, name)| *name)
+}
+
+/// The key for a parameter, as the package spells it.
+fn key_of(parameter: &str) -> &'static str {
+    KEYS.iter().find(|(_, name)| *name == parameter).map_or("", |(spelling, _)| spelling)
+}
+
+/// A hint for such a key within the algorithm that it belongs to.
+pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
+    let name = known(key).filter(|_| algorithm.name == BECOMES)?;
+    Some(format!("`{key}` is `{name}` within {BECOMES}; it stands in a limit without an algorithm's name"))
+}
+
+struct Renamed<'a>(&'a [&'a Entry]);
+
+impl Source for Renamed<'_> {
+    fn text(&self, field: &str) -> Option<&str> {
+        self.0.iter().find(|entry| known(&entry.key) == Some(field)).and_then(|entry| scalar(&entry.value))
+    }
+}
+
+/// Reads the entries of a limit map of which at least one is [`known`].
+pub(crate) fn read(entries: &[&Entry], field: &str, bounds: &Bounds, problems: &mut Problems) -> Option<Params> {
+    let before = problems.0.len();
+    for (index, entry) in entries.iter().enumerate() {
+        let field = format!("{field}.{}", entry.key);
+        let twin = entries[..index].iter().find(|other| known(&other.key) == known(&entry.key));
+        if known(&entry.key).is_none() {
+            let message =
+                format!("`{}` does not go with maxOcurrences, limitDuration and durationResolution", entry.key);
+            problems.add(entry.mark, field, message);
+        } else if let Some(twin) = twin {
+            problems.add(entry.mark, field, format!("`{}` stands here too, as `{}`", entry.key, twin.key));
+        } else if scalar(&entry.value).is_none() {
+            let message = format!("{} is a single value, not {}", entry.key, entry.value.kind());
+            problems.add(entry.value.mark, field, message);
+        }
+    }
+    if problems.0.len() > before {
+        return None;
+    }
+    let parsed = (algorithm::find(BECOMES)?.parse)(&Renamed(entries), bounds);
+    parsed
+        .map_err(|error| {
+            let entry = entries.iter().find(|entry| known(&entry.key) == Some(&error.field));
+            let key = entry.map_or_else(|| key_of(&error.field), |entry| &entry.key);
+            let mark = entry.map_or(entries[0].mark, |entry| entry.value.mark);
+            problems.add(mark, format!("{field}.{key}"), format!("{key}: as a {BECOMES}: {}", error.reason));
+        })
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::read_limits;
+    use weir_settings::document;
+
+    fn becomes(map: &str) -> Result<Vec<String>, Problems> {
+        let (node, mut problems) = (document::parse(&format!("[{{ {map} }}]")).unwrap().unwrap(), Problems::default());
+        let limits = read_limits(&node, "limits", false, &Bounds::default(), &mut problems);
+        let text = limits.iter().map(|limit| format!("{} {}", limit.params.name(), limit.params.describe()));
+        if problems.0.is_empty() { Ok(text.collect()) } else { Err(problems) }
+    }
+
+    #[test]
+    fn the_names_of_o1s_make_sliding_buckets() {
+        for (map, expected) in [
+            ("maxOcurrences: 1, limitDuration: 5, durationResolution: 1", "{ count: 1, period: 5s, resolution: 1s }"),
+            (
+                "maxOccurrences: 5, limitDuration: 1h, durationResolution: 600, name: hourly, shadow: true",
+                "{ count: 5, period: 1h, resolution: 10m }",
+            ),
+        ] {
+            assert_eq!(becomes(map).unwrap(), [format!("sliding_buckets {expected}")], "{map}");
+        }
+    }
+
+    #[test]
+    fn errors_have_their_position_and_field() {
+        for (map, place, field, message) in [
+            ("maxOcurrences: 1, limitDuration: 5", "maxOcu", "durationResolution", "resolution is missing"),
+            ("maxOcurrences: 0, limitDuration: 5, durationResolution: 1", "0,", "maxOcurrences", "count is 1 to 2^32"),
+            ("limitDuration: 5, size: 3", "size", "size", "`size` does not go with maxOcurrences"),
+            ("limitDuration: [5]", "[5]", "limitDuration", "limitDuration is a single value, not a list"),
+            ("maxOcurrences: 1, maxOccurrences: 1", "maxOcc", "maxOccurrences", "stands here too, as `maxOcurrences`"),
+            ("limitDuraton: 5", "limitDuraton", "limitDuraton", "did you mean `limitDuration`?"),
+            (
+                "gcra: { burst: 1, count: 1, period: 1s }, limitDuration: 5",
+                "limitD",
+                "limitDuration",
+                "cannot stand beside",
+            ),
+            (
+                "sliding_buckets: { maxOcurrences: 1 }",
+                "maxOcu",
+                "sliding_buckets.maxOcurrences",
+                "`maxOcurrences` is `count` within sliding_buckets",
+            ),
+        ] {
+            let problems = becomes(map).expect_err(map);
+            let problem = &problems.0[0];
+            let column = "[{ ".len() + map.find(place).unwrap() + 1;
+            assert_eq!((problem.mark.line, problem.mark.column), (1, column), "{map}: {problem}");
+            assert_eq!(problem.field, format!("limits[0].{field}"), "{map}");
+            assert!(problem.message.contains(message), "{map}: {problem}");
+            assert_eq!(problems.0.len(), 1, "{problems}");
+        }
+    }
+}
