@@ -38,6 +38,9 @@ pub struct Check {
     /// Decide as always, but charge nothing
     #[arg(long)]
     dry_run: bool,
+    /// The request's own id, 1 to 64 bytes: repeated with the same id, it is charged once
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    request_id: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -54,6 +57,7 @@ impl Check {
             cost: Some(self.cost),
             factor: self.factor,
             dry_run: self.dry_run,
+            request_id: self.request_id,
             max_wait: self.max_wait.map(duration),
             ..Default::default()
         };
