@@ -114,7 +114,7 @@ impl<S: Store> Limiter<S> {
         let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.charged(plan));
         for ((Level { limit, .. }, decision), charged) in decided {
             let index = request.spec.is_none().then_some(limit.index);
-            handle.meters.limit(index, decision, limit.shadow, charged);
+            handle.meters.limit(index, decision, limit.shadow || plan.is_shadow, charged);
         }
         answer.fill(plan, plan.levels(), verdict);
         self.sample_hot_keys(request, answer);

@@ -150,6 +150,9 @@ impl<'n> Request<'n> {
         };
         let mut plan = plan_in(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.policy_version = self.spec.is_none().then_some(version);
+        if self.spec.is_some() {
+            (plan.is_shadow, plan.retry_jitter) = (false, 0.0);
+        }
         plan.dry_run = self.dry_run;
         Ok(plan)
     }
@@ -186,5 +189,8 @@ pub(super) fn plan_in<'a>(
     let mut plan = Plan::new(levels, charge, max_wait);
     plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
     plan.domain = domain.map(|domain| domain.index);
+    if let Some(domain) = domain {
+        (plan.is_shadow, plan.retry_jitter) = (domain.shadow, domain.retry_jitter);
+    }
     plan
 }

@@ -11,6 +11,7 @@ mod commands;
 mod config_check;
 mod cookbook;
 mod descriptors;
+mod domain_shadow;
 mod dry_run;
 mod envoy_json;
 mod exactness;

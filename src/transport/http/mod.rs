@@ -222,7 +222,7 @@ impl<S: Store> Api<S> {
         let mut response = if answer.summary.decision.allowed {
             response(StatusCode::OK, JSON, &message)
         } else {
-            let refusing = answer.levels.iter().filter(|level| !level.limit.shadow && !level.decision.allowed);
+            let refusing = answer.levels.iter().filter(|level| !level.shadow && !level.decision.allowed);
             let status = StatusCode::TOO_MANY_REQUESTS;
             let refusal = Refusal {
                 kind: QUOTA_EXCEEDED,
