@@ -38,10 +38,22 @@ pub struct LevelAnswer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Fills in what was decided on these levels of a plan.
+    /// Fills in what was decided on these levels of a plan, its first ones.
     #[inline]
     pub(super) fn fill(&mut self, plan: &Plan<'a>, levels: &[Level<'a>], verdict: &Verdict) {
-        let decided = levels.iter().zip(&verdict.decisions);
+        self.fill_part(plan, levels, verdict, &verdict.decisions);
+    }
+
+    /// The same for any levels of it, with their decisions.
+    #[inline]
+    pub(super) fn fill_part(
+        &mut self,
+        plan: &Plan<'a>,
+        levels: &[Level<'a>],
+        verdict: &Verdict,
+        decisions: &[Decision],
+    ) {
+        let decided = levels.iter().zip(decisions);
         self.levels.extend(decided.map(|(level, decision)| LevelAnswer::new(plan, level, decision)));
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.shadow)));
         (self.domain, self.degraded, self.leased) = (plan.domain, verdict.degraded, verdict.leased);

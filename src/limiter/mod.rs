@@ -1,6 +1,7 @@
 //! The use case: which limits does a request meet, what do they decide together, what is the answer.
 
 mod answer;
+pub mod check_all;
 mod decide;
 pub mod descriptors;
 mod hot_keys;
@@ -20,6 +21,7 @@ use weir_store::{ResetDone, Store, Verdict};
 
 use crate::telemetry::{HotKeys, Metrics};
 pub use answer::{Answer, LevelAnswer};
+pub use check_all::{AllAnswers, CheckAll};
 use decide::decide;
 pub use decide::{Checking, Fill};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};

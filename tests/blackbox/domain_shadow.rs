@@ -1,5 +1,6 @@
 //! What a domain says of its answers as a whole: everything passes and is counted, or retries are spread.
 
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
 use serde_json::json;
 use weir::proto::{CheckRequest, CheckResponse};
 
@@ -34,8 +35,10 @@ async fn a_domain_in_shadow_decides_as_always_and_lets_everything_pass() {
     let mut http = Client::connect(&server.http).expect("it accepts connections");
     let answer = http.post("/v1/check", &json!({ "domain": "api", "key": ["user", "alex"] }));
     assert_eq!((answer.status, answer.header("retry-after"), answer.header("ratelimit")), (200, None, None));
-    let envoy = should_rate_limit(&server, "api", vec![descriptor(&[("user", "alex")])]).await;
-    assert_eq!(envoy.expect("an answer").overall_code, 1, "OK");
+    let descriptors = vec![descriptor(&["user", "alex"], 1)];
+    let request = RateLimitRequest { domain: "api".to_owned(), descriptors, ..Default::default() };
+    let envoy = should_rate_limit(server.channel().await, request).await.expect("an answer");
+    assert_eq!(Code::try_from(envoy.overall_code), Ok(Code::Ok));
     let printed = server.run(&["check", "user", "alex", "--domain", "api"]);
     assert!(printed.code == 0 && printed.out.starts_with("allowed: every limit is in shadow mode"), "{}", printed.out);
     let metric = |limit: &str, outcome: &str| {

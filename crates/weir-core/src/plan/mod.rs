@@ -205,6 +205,11 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Leaves out what a domain says of its own limits alone: its shadow mode and the jitter of retries.
+    pub fn enforce_as_written(&mut self) {
+        (self.is_shadow, self.retry_jitter) = (false, 0.0);
+    }
+
     /// The levels, root first.
     pub fn levels(&self) -> &[Level<'a>] {
         &self.levels
