@@ -136,18 +136,29 @@ def measure(server, load):
 
 
 def expect(sample, allowed=True):
-    """Raises LoadFailed where Weir counted other answers than are measured."""
+    """Raises LoadFailed where Weir counted other answers than are measured; with None both are."""
     counted = sample.more.pop("outcomes")
-    wrong = counted and {
-        name: count for name, count in counted.items() if count and name != ("allowed" if allowed else "limited")
-    }
+    expected = ("allowed", "limited") if allowed is None else ("allowed",) if allowed else ("limited",)
+    wrong = counted and {name: count for name, count in counted.items() if count and name not in expected}
     if wrong:
         raise LoadFailed(f"Weir answered {wrong}")
     return sample
 
 
-def bench(programs, server, key, call="unary", keys=1, per_second=None, seconds=5, summary_only=False):
-    """`weir-bench`, which reads every answer; with `per_second` (checks) as an open loop."""
+def bench(
+    programs,
+    server,
+    key,
+    call="unary",
+    keys=1,
+    per_second=None,
+    seconds=5,
+    summary_only=False,
+    threads=2,
+    may_refuse=False,
+    more=(),
+):
+    """`weir-bench`, which reads every answer; with `per_second` (checks) as an open loop, and with `more` arguments."""
     command = [
         programs.release / "weir-bench",
         "--addr",
@@ -159,13 +170,15 @@ def bench(programs, server, key, call="unary", keys=1, per_second=None, seconds=
         "--keys",
         keys,
     ]
-    command += ["--connections", CONNECTIONS, "--streams", STREAMS if call == "unary" else 1, "--threads", 2]
+    command += ["--connections", CONNECTIONS, "--streams", 1 if call == "stream" else STREAMS, "--threads", threads]
     command += ["--duration", f"{seconds}s", "--warmup", "0s", "--format", "json"]
     command += ["--rate", round(per_second)] if per_second else []
     command += ["--summary-only"] if summary_only else []
+    command += more
     output, used = run(command)
     told = json.loads(output)
-    if told["errors"]["total"] or told["refused"] or told["degraded"]:
+    if told["errors"]["total"] or told["degraded"] or (told["refused"] and not may_refuse):
         raise LoadFailed(f"weir-bench against {server.name}: {output.strip()}")
     more = {f"p{name}_us": told["latency_us"][f"p{name}"] for name in QUANTILES}
+    more |= {"allowed": told["allowed"], "elapsed_s": told["elapsed_s"]}
     return Done(told["checks"], told["checks_per_s"], used, more)

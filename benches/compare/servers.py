@@ -25,12 +25,20 @@ schema:
   many: { children: { "*": { limits: [SPREAD] } } }
   duos: { children: { "*": { limits: [SPREAD], children: { trade: { limits: [SPREAD] } } } } }
   spent: { children: { "*": { limits: [0, 1, 86400] } } }
+  bound: { children: { "*": { limits: [BOUND], children: { trade: { limits: [BOUND] } } } } }
 """
+# Far below what is asked of it.
+BOUND_CAPACITY, BOUND_PER_SECOND = 1_000, 5_000
 LIMITS = {
     "HOT2": "{ token_bucket: { capacity: 1000000000, count: 1000, period: 1s } }",
     "HOT": "{ gcra: { burst: 999999999, count: 1000, period: 1s } }",
     "SPREAD": "[9999, 1, 600]",
+    "BOUND": f"{{ token_bucket: {{ capacity: {BOUND_CAPACITY}, count: {BOUND_PER_SECOND}, period: 1s }} }}",
 }
+
+
+# On a machine that load and service share with Redis a check waits for them; no answer is to be a degraded one.
+PATIENT = {"store__redis__command_timeout": "1s"}
 
 
 class Missing(Exception):
@@ -41,6 +49,10 @@ def policy(text=POLICY):
     for name, limit in LIMITS.items():
         text = text.replace(name, limit)
     return text
+
+
+def url_of(redis):
+    return f"redis+unix://{redis.address.removeprefix('unix:')}"
 
 
 def free_port():
@@ -79,17 +91,24 @@ class Server:
     def cpu_seconds(self):
         return cpu_seconds(self.pid) if self.pid else float("nan")
 
+    def metrics(self):
+        with urllib.request.urlopen(f"http://{self.pages}/metrics", timeout=10) as page:
+            return page.read().decode().splitlines()
+
     def outcomes(self):
         """What Weir has answered so far: checks by outcome, and how many of them without its store."""
-        with urllib.request.urlopen(f"http://{self.pages}/metrics", timeout=10) as page:
-            lines = page.read().decode().splitlines()
         counts = {"allowed": 0, "limited": 0, "error": 0, "degraded": 0}
-        for line in lines:
+        for line in self.metrics():
             if line.startswith("weir_checks_total{"):
                 counts[re.search('outcome="([a-z]+)"', line)[1]] += float(line.split()[-1])
             elif line.startswith("weir_degraded_total{"):
                 counts["degraded"] += float(line.split()[-1])
         return counts
+
+    def leased(self):
+        """Checks that Weir has decided from leases so far."""
+        lines = (line for line in self.metrics() if line.startswith("weir_lease_decisions_total{"))
+        return sum(float(line.split()[-1]) for line in lines)
 
     def await_answer(self, ask, timeout=120.0):
         """Asks until there is an answer; when it came."""
@@ -113,6 +132,31 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+
+class Replicas(Server):
+    """Several of Weir, as one; what is asked to see whether they serve, each is asked."""
+
+    def __init__(self, replicas, beside=()):
+        super().__init__("replicas", replicas[0].address, pages=replicas[0].pages, beside=beside)
+        self.replicas = replicas
+
+    def cpu_seconds(self):
+        return sum(replica.cpu_seconds() for replica in self.replicas)
+
+    def outcomes(self):
+        counts = [replica.outcomes() for replica in self.replicas]
+        return {name: sum(count[name] for count in counts) for name in counts[0]}
+
+    def leased(self):
+        return sum(replica.leased() for replica in self.replicas)
+
+    def await_answer(self, ask, timeout=120.0):
+        return max(replica.await_answer(ask, timeout) for replica in self.replicas)
+
+    def stop(self):
+        for replica in self.replicas:
+            replica.stop()
 
 
 class Programs:
@@ -203,6 +247,11 @@ class Programs:
 
     def weir_over_redis(self):
         redis = self.redis()
-        # On a machine that load and service share with Redis a check waits for them; no answer is to be a degraded one.
-        url = f"redis+unix://{redis.address.removeprefix('unix:')}"
-        return self.weir(store=url, beside=[redis], store__redis__command_timeout="1s")
+        return self.weir(store=url_of(redis), beside=[redis], **PATIENT)
+
+    def replicas_over_redis(self, limits=None, count=2):
+        redis = self.redis()
+        return Replicas([self.weir(limits, url_of(redis), **PATIENT) for _ in range(count)], [redis])
+
+    def replicas_apart(self, count=2):
+        return Replicas([self.weir() for _ in range(count)])

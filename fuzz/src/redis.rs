@@ -15,11 +15,12 @@ use weir_store::{
 use deadpool_redis::redis::{Parser, Value};
 
 /// Levels of the parts that are answered, and what they tell besides.
-const PARTS: [(u32, Tells); 5] = [
+const PARTS: [(u32, Tells); 6] = [
     (1, Tells::Decisions),
     (2, Tells::Changes),
     (0, Tells::Decisions),
     (3, Tells::LeftCharged),
+    (4, Tells::Reservation),
     (16, Tells::Decisions),
 ];
 
@@ -64,7 +65,7 @@ fn answers(reply: &Value) {
     let _ = Answers::reset(reply);
     let Ok(mut answers) = Answers::new(reply) else { return };
     for (levels, tells) in PARTS {
-        let Ok(decided) = answers.next(levels, tells) else { continue };
+        let Ok(decided) = answers.next(levels, tells, levels % 2 == 0) else { continue };
         assert_eq!(decided.decisions.len(), levels as usize);
         let all = aggregate(decided.decisions.iter().map(|decision| (decision, false))).decision;
         let optional = [all.retry_after, all.next_after].map(Option::unwrap_or_default);

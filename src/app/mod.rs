@@ -116,6 +116,7 @@ impl App {
         let (exporting, spans) = Exporting::start(&settings.tracing, &metrics).map_err(AppError::Tracing)?;
         let observer = RequestObserver::new(spans, limiter.store().shared().is_some());
         let service = CheckService::new(Arc::clone(&limiter), settings.bounds())
+            .repeatable_for(settings.idempotency.window.0)
             .observed(observer.is_some())
             .reset_needs_client(settings.reset == ResetRule::Authenticated);
         let [grpc_meter, http_meter] = ["grpc", "http"].map(|name| ListenerMeter::new(metrics.registry(), name));

@@ -44,6 +44,9 @@ pub struct Check {
     /// Each KEY is a whole key, its segments separated by slashes; all are charged, or none
     #[arg(long)]
     all: bool,
+    /// The request's own id, 1 to 64 bytes: repeated with the same id, it is charged once
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true, conflicts_with = "all")]
+    request_id: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -92,6 +95,7 @@ impl Check {
             cost: Some(self.cost),
             factor: self.factor,
             dry_run: self.dry_run,
+            request_id: self.request_id.clone(),
             max_wait: self.max_wait.map(duration),
             ..Default::default()
         }

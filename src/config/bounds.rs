@@ -17,6 +17,9 @@ impl Settings {
         if !(1..=MAX_PERIOD).contains(&self.max_period.0) {
             return wrong("max_period is 1us to 366d");
         }
+        if !(SECOND..=DAY).contains(&self.idempotency.window.0) {
+            return wrong("idempotency.window is 1s to 1d");
+        }
         if !(10_000..=DAY).contains(&self.limits_poll.0) {
             return wrong("limits_poll is 10ms to 1d");
         }

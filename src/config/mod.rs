@@ -27,7 +27,7 @@ pub use self::{
 use crate::{
     auth::AuthSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
-    transport::{grpc::GrpcSettings, http::HttpSettings, rls::EnvoySettings},
+    transport::{grpc::GrpcSettings, http::HttpSettings, idempotency::IdempotencySettings, rls::EnvoySettings},
 };
 
 /// All settings. `config/weir.yaml` explains each.
@@ -48,6 +48,8 @@ pub struct Settings {
     pub reset: ResetRule,
     /// Longest period of a limit.
     pub max_period: Time,
+    /// Requests with ids of their own.
+    pub idempotency: IdempotencySettings,
     /// The gRPC port.
     pub grpc: GrpcSettings,
     /// The HTTP port.
@@ -78,6 +80,7 @@ impl Default for Settings {
             limit_spec: LimitSpecRule::default(),
             reset: ResetRule::default(),
             max_period: Time(Bounds::default().max_period),
+            idempotency: IdempotencySettings::default(),
             grpc: GrpcSettings::default(),
             http: HttpSettings::default(),
             auth: AuthSettings::default(),

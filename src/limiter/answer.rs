@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use weir_core::{
     domain::{Decision, Micros, Summary, aggregate},
+    hold::Repeat,
     plan::{Level, Limit, Plan},
 };
 use weir_store::Verdict;
@@ -18,6 +19,8 @@ pub struct Answer<'a> {
     pub degraded: bool,
     /// Decided from units that this replica leases of the shared store.
     pub leased: bool,
+    /// That to an earlier request of the same id.
+    pub repeated: bool,
     /// The number of the domain in its policy, where that defines it.
     pub domain: Option<u32>,
 }
@@ -57,6 +60,7 @@ impl<'a> Answer<'a> {
         self.levels.extend(decided.map(|(level, decision)| LevelAnswer::new(plan, level, decision)));
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.shadow)));
         (self.domain, self.degraded, self.leased) = (plan.domain, verdict.degraded, verdict.leased);
+        self.repeated = verdict.repeat == Repeat::Again;
     }
 }
 

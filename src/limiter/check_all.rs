@@ -58,6 +58,8 @@ impl<'n> CheckAll<'n> {
                 ("limit_spec", "of checks that are decided together all have a limit_spec or none")
             } else if check.spec.as_ref().is_some_and(|spec| spec.charge == Charge::Independent) {
                 ("limit_spec.charge", "checks that are decided together charge all or nothing")
+            } else if check.id.is_some() {
+                ("request_id", "checks that are decided together take no request_id")
             } else {
                 continue;
             };

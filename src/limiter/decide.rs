@@ -1,9 +1,9 @@
 //! The one path of every question: a plan, the store's verdict on it, and the answer that is filled in from both.
 
-use weir_core::plan::Plan;
+use weir_core::{hold::Repeat, plan::Plan};
 use weir_store::{Decide, Remote, Store, Verdict};
 
-use super::request::CheckError;
+use super::request::{CheckError, Invalid};
 
 /// What fills in an answer, where it is: moving one takes as long as a part of the decision.
 pub trait Fill<'a, T>: FnOnce(&Plan<'a>, &Verdict, &mut T) {}
@@ -30,7 +30,7 @@ impl<'a, T: Default, F: Fill<'a, T>> Checking<'_, 'a, T, F> {
             Self::Ready(outcome) => outcome,
             Self::Waiting(store, plan, fill) => {
                 let verdict = store.verdict(&plan).await?;
-                Ok(filled(&plan, &verdict, fill))
+                checked(&plan, &verdict, fill)
             }
         }
     }
@@ -49,9 +49,17 @@ pub(super) fn decide<'l, 'a, T: Default, F: Fill<'a, T>>(
     };
     let decided = if plan.levels().is_empty() { Decide::Ready(Verdict::default()) } else { store.decide(&plan) };
     match decided {
-        Decide::Ready(verdict) => Checking::Ready(Ok(filled(&plan, &verdict, fill))),
+        Decide::Ready(verdict) => Checking::Ready(checked(&plan, &verdict, fill)),
         Decide::Waiting(store) => Checking::Waiting(store, plan, fill),
     }
+}
+
+#[inline]
+fn checked<'a, T: Default>(plan: &Plan<'a>, verdict: &Verdict, fill: impl Fill<'a, T>) -> Result<T, CheckError> {
+    if verdict.repeat == Repeat::Conflict {
+        return Err(Invalid::field_error("request_id", "another request has had this request_id").into());
+    }
+    Ok(filled(plan, verdict, fill))
 }
 
 #[inline]

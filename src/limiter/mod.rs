@@ -15,7 +15,10 @@ pub mod status;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use weir_core::plan::{Level, Plan};
+use weir_core::{
+    hold::Repeat,
+    plan::{Level, Plan},
+};
 use weir_policy::Policy;
 use weir_store::{ResetDone, Store, Verdict};
 
@@ -110,6 +113,9 @@ impl<S: Store> Limiter<S> {
             return answer.fill(plan, plan.levels(), verdict);
         }
         handle.count_degraded(plan, verdict);
+        if verdict.repeat == Repeat::Again {
+            handle.meters.repeated(plan.domain);
+        }
         if plan.levels().is_empty() && !request.is_matched(&handle.policy) {
             handle.meters.unmatched(plan.domain);
         }

@@ -7,6 +7,7 @@ use thiserror::Error;
 use weir_core::{
     algorithm::ParamError,
     domain::{AskError, Charge, Key, KeyError, Micros, ask},
+    hold::RequestId,
     plan::{Level, Plan},
 };
 use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
@@ -31,6 +32,8 @@ pub struct Request<'a> {
     pub charge: Option<Charge>,
     /// Decide as always, but charge nothing and change no state.
     pub dry_run: bool,
+    /// The caller's own id of it.
+    pub id: Option<RequestId>,
 }
 
 /// What is wrong with a request.
@@ -124,8 +127,8 @@ impl<'n> Request<'n> {
     pub fn new<T: AsRef<str>>(domain: &'n str, segments: &[T]) -> Result<Self, Invalid> {
         let key = Key::new(domain, segments)?;
         let (cost, factor) = (1, 1.0);
-        let (max_wait, spec, charge, dry_run) = (None, None, None, false);
-        Ok(Self { domain: Cow::Borrowed(domain), key, cost, max_wait, factor, spec, charge, dry_run })
+        let (max_wait, spec, charge, dry_run, id) = (None, None, None, false, None);
+        Ok(Self { domain: Cow::Borrowed(domain), key, cost, max_wait, factor, spec, charge, dry_run, id })
     }
 
     /// The same, borrowing nothing.
@@ -168,6 +171,7 @@ impl<'n> Request<'n> {
             plan.enforce_as_written();
         }
         plan.dry_run = self.dry_run;
+        plan.request = self.id.as_ref();
         Ok(plan)
     }
 

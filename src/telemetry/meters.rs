@@ -9,9 +9,9 @@ use weir_telemetry::request::{OTHER, Outcome};
 use super::{
     metrics::Metrics,
     series::{
-        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LIMITED, NEAR, OF_DOMAIN, RESERVATION_UNITS_FROM,
-        RESERVATIONS_FROM, ReservationCall, ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of,
-        of_domain, of_limit,
+        ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LIMITED, NEAR, OF_DOMAIN, REPEATED_AT,
+        RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall, ReservationUnits, SHADOW_LIMITED, Transport,
+        UNMATCHED_AT, counters_of, of_domain, of_limit,
     },
 };
 
@@ -130,6 +130,11 @@ impl Meters {
     /// Counts one check that was a dry run.
     pub fn dry_run(&self, domain: Option<u32>) {
         self.counters.add(self.domain(domain) + DRY_RUNS_AT);
+    }
+
+    /// Counts one check that was answered before.
+    pub fn repeated(&self, domain: Option<u32>) {
+        self.counters.add(self.domain(domain) + REPEATED_AT);
     }
 
     /// Counts one call about a reservation, and the units that it moved.

@@ -4,6 +4,7 @@
 pub(super) const CHECKS: &str = "weir_checks_total";
 /// Checks that were dry runs.
 pub(super) const DRY_RUNS: &str = "weir_dry_runs_total";
+pub(super) const REPEATED: &str = "weir_repeated_requests_total";
 /// Checks that met no limit.
 pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
 /// Calls about reservations, by what became of them.
@@ -42,6 +43,11 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
     (
         DRY_RUNS,
         "Checks with `dry_run`, which charge nothing, by domain. They are in no other counter of checks and decisions.",
+    ),
+    (
+        REPEATED,
+        "Checks and reservations that got the answer to an earlier request of the same `request_id` and charged nothing, by \
+         domain. They count as checks and decisions again.",
     ),
     (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
     (

@@ -7,7 +7,7 @@ use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{
-    CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
+    CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, REPEATED, RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
 };
 
 /// How a check came in.
@@ -132,7 +132,8 @@ const OF_LIMIT: usize = 5;
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
-pub(super) const RESERVATIONS_FROM: usize = DRY_RUNS_AT + 1;
+pub(super) const REPEATED_AT: usize = DRY_RUNS_AT + 1;
+pub(super) const RESERVATIONS_FROM: usize = REPEATED_AT + 1;
 pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
 /// How many counters a domain has.
 pub(super) const OF_DOMAIN: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
@@ -166,7 +167,7 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
     });
     let rules = OnStoreFailure::ALL.into_iter();
     let degraded = rules.map(move |rule| registry.counter(DEGRADED, &[("domain", domain), ("mode", rule.name())]));
-    let apart = [UNMATCHED, DRY_RUNS].map(|name| registry.counter(name, &[("domain", domain)]));
+    let apart = [UNMATCHED, DRY_RUNS, REPEATED].map(|name| registry.counter(name, &[("domain", domain)]));
     let calls = ReservationCall::ALL.into_iter();
     let calls = calls.map(move |call| registry.counter(RESERVATIONS, &[("domain", domain), ("outcome", call.name())]));
     let units = ReservationUnits::ALL.into_iter();

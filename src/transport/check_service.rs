@@ -9,12 +9,15 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, Either};
-use weir_core::{algorithm::Bounds, domain::key::domain_label};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Micros, key::domain_label},
+};
 use weir_server::{ConcurrencyLimit, Overload, Permit};
 use weir_store::{ResetDone, Store};
 use weir_telemetry::request::{self, OTHER, Outcome};
 
-use super::{audit::Actor, decode, message::CheckMessage, status::Rejected};
+use super::{audit::Actor, decode, idempotency::IdempotencySettings, message::CheckMessage, status::Rejected};
 use crate::{
     limiter::{AllAnswers, Answer, CheckError, Checking, Fill, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
@@ -32,6 +35,8 @@ pub struct CheckService<S> {
     permits: ConcurrencyLimit,
     is_observed: bool,
     reset_needs_client: bool,
+    /// How long the answer to a request with an id is remembered.
+    repeat_window: Micros,
 }
 
 /// The answer to a check, as its surface encodes it. A batch awaits it as it is; for the others there is
@@ -60,8 +65,8 @@ impl<'a, T> IntoFuture for Checked<'a, T> {
 impl<S> Clone for CheckService<S> {
     fn clone(&self) -> Self {
         let (limiter, permits) = (Arc::clone(&self.limiter), self.permits.clone());
-        let Self { bounds, is_observed, reset_needs_client, .. } = *self;
-        Self { limiter, permits, bounds, is_observed, reset_needs_client }
+        let Self { bounds, is_observed, reset_needs_client, repeat_window, .. } = *self;
+        Self { limiter, permits, bounds, is_observed, reset_needs_client, repeat_window }
     }
 }
 
@@ -69,7 +74,24 @@ impl<S: Store> CheckService<S> {
     /// A service over `limiter`; limits that clients bring along stay within `bounds`.
     pub fn new(limiter: Arc<Limiter<S>>, bounds: Bounds) -> Self {
         let permits = ConcurrencyLimit::unbounded();
-        Self { limiter, bounds, permits, is_observed: false, reset_needs_client: false }
+        let repeat_window = IdempotencySettings::default().window.0;
+        Self { limiter, bounds, permits, is_observed: false, reset_needs_client: false, repeat_window }
+    }
+
+    /// The same service, which remembers for so long what it answered to a request with an id.
+    #[must_use]
+    pub fn repeatable_for(self, window: Micros) -> Self {
+        Self { repeat_window: window, ..self }
+    }
+
+    /// Reads a check.
+    #[inline]
+    fn request<'m>(&self, message: CheckMessage<'m>) -> Result<Request<'m>, Invalid> {
+        let mut request = decode::check(message, &self.bounds)?;
+        if let Some(id) = &mut request.id {
+            id.window = self.repeat_window;
+        }
+        Ok(request)
     }
 
     /// The same service, which with `needs_client` rejects resets of clients that are not authenticated.
@@ -113,7 +135,7 @@ impl<S: Store> CheckService<S> {
     ) -> Checked<'a, T> {
         let is_observed = self.is_observed;
         let summary_only = message.as_ref().is_ok_and(|message| message.summary_only);
-        let request = match message.and_then(|message| decode::check(message, &self.bounds)) {
+        let request = match message.and_then(|message| self.request(message)) {
             Ok(request) => request,
             Err(error) => {
                 handle.meters.check(None, transport, Outcome::Error);

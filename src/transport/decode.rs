@@ -11,7 +11,7 @@ use weir_core::{
 use weir_policy::{LegacyBucket, Spec, SpecError, WrittenLimit, limits::interval_name};
 use weir_settings::problem::Mark;
 
-use super::{check_service::Message, message::CheckMessage};
+use super::{check_service::Message, idempotency, message::CheckMessage};
 use crate::{
     limiter::{CheckAll, Invalid, Request},
     proto::{self, limit::Algorithm},
@@ -41,6 +41,9 @@ pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'
     let mut request = Request::new(message.domain, &message.key)?;
     request.set_terms(message.cost.unwrap_or(1), max_wait, message.factor.unwrap_or(1.0))?;
     request.dry_run = message.dry_run;
+    if !message.request_id.is_empty() {
+        request.id = Some(idempotency::request_id(&message)?);
+    }
     if let Some(spec) = message.limit_spec {
         request.spec = Some(limit_spec(spec, &request.key, bounds)?);
     }

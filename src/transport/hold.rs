@@ -10,7 +10,7 @@ use ring::digest::{Context, SHA256};
 use weir_core::hold::RESERVATION_ID_BYTES;
 
 use super::message::CheckMessage;
-use crate::{limiter::Invalid, proto::CheckRequest};
+use crate::limiter::Invalid;
 
 /// The form of these texts. As the first byte it makes them all begin with `A`, so that none looks like a flag to a command.
 const VERSION: u8 = 1;
@@ -42,15 +42,9 @@ pub struct Hold {
 impl Hold {
     /// A new hold for this check.
     pub fn new(check: &CheckMessage<'_>) -> Self {
-        let check = CheckRequest {
-            domain: check.domain.to_owned(),
-            key: check.key.iter().copied().map(str::to_owned).collect(),
-            limit_spec: check.limit_spec.clone(),
-            cost: check.cost,
-            factor: check.factor,
-            ..CheckRequest::default()
-        };
-        Self { held: Held::Units, id: rand::random(), check: check.encode_to_vec() }
+        let own = check.to_check_request().encode_to_vec();
+        let id = if check.request_id.is_empty() { rand::random() } else { id_of(check.request_id, &own) };
+        Self { held: Held::Units, id, check: own }
     }
 
     /// The check that was asked.
@@ -97,11 +91,22 @@ pub fn malformed() -> Invalid {
     Invalid::field_error("hold", "this is not a hold as Reserve answers it")
 }
 
+/// The same bytes for the same request, so that one that is repeated names the reservation of the first.
+fn id_of(request_id: &str, check: &[u8]) -> [u8; RESERVATION_ID_BYTES] {
+    let mut hash = Context::new(&SHA256);
+    hash.update(request_id.as_bytes());
+    hash.update(check);
+    let mut id = [0; RESERVATION_ID_BYTES];
+    id.copy_from_slice(&hash.finish().as_ref()[..RESERVATION_ID_BYTES]);
+    id
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::proto::CheckRequest;
     use crate::proto::{Limit, LimitSpec};
 
     fn longest_check() -> CheckRequest {

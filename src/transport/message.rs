@@ -25,6 +25,7 @@ mod field {
     pub const FACTOR: u64 = 6;
     pub const SUMMARY_ONLY: u64 = 7;
     pub const DRY_RUN: u64 = 8;
+    pub const REQUEST_ID: u64 = 9;
 }
 
 /// The fields of `ReserveRequest`.
@@ -59,6 +60,8 @@ pub struct CheckMessage<'a> {
     pub summary_only: bool,
     /// Decide, but charge nothing.
     pub dry_run: bool,
+    /// The caller's id of the request; empty: none.
+    pub request_id: &'a str,
 }
 
 impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
@@ -72,11 +75,24 @@ impl<'a> From<&'a proto::CheckRequest> for CheckMessage<'a> {
             factor: message.factor,
             summary_only: message.summary_only,
             dry_run: message.dry_run,
+            request_id: &message.request_id,
         }
     }
 }
 
 impl<'a> CheckMessage<'a> {
+    /// What makes its plan.
+    pub fn to_check_request(&self) -> proto::CheckRequest {
+        proto::CheckRequest {
+            domain: self.domain.to_owned(),
+            key: self.key.iter().copied().map(str::to_owned).collect(),
+            limit_spec: self.limit_spec.clone(),
+            cost: self.cost,
+            factor: self.factor,
+            ..proto::CheckRequest::default()
+        }
+    }
+
     /// Reads all of the bytes.
     ///
     /// # Errors
@@ -111,7 +127,8 @@ impl<'a> CheckMessage<'a> {
                 (field::FACTOR, Value::Fixed64(bits)) => self.factor = Some(f64::from_bits(bits)),
                 (field::SUMMARY_ONLY, Value::Varint(flag)) => self.summary_only = flag != 0,
                 (field::DRY_RUN, Value::Varint(flag)) => self.dry_run = flag != 0,
-                (field::DOMAIN..=field::DRY_RUN, _) => return None,
+                (field::REQUEST_ID, Value::Bytes(text)) => self.request_id = std::str::from_utf8(text).ok()?,
+                (field::DOMAIN..=field::REQUEST_ID, _) => return None,
                 _ => {}
             }
         }

@@ -12,6 +12,7 @@ pub mod guard;
 pub mod headers;
 pub mod hold;
 pub mod http;
+pub mod idempotency;
 pub mod json;
 pub mod message;
 pub mod observer;

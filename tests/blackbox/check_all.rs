@@ -138,6 +138,7 @@ async fn errors_name_the_check_and_charge_nothing() {
         (vec![good(), elsewhere], "checks[1].domain"),
         (vec![good(), dry_run], "checks[1].dry_run"),
         (vec![good(), own.clone()], "checks[1].limit_spec"),
+        (vec![good(), CheckRequest { request_id: "again".to_owned(), ..good() }], "checks[1].request_id"),
         (vec![own, independent], "checks[1].limit_spec.charge"),
         (vec![good(), with_limits(good(), vec![gcra(0, 0, 60)])], "checks[1].limit_spec.limits[0].gcra.count"),
         (vec![good(), CheckRequest { factor: Some(1e-12), ..good() }], "checks[1].factor"),

@@ -154,6 +154,7 @@ fn read(of: &Value) -> CheckResponse {
         never: fields.flag("never"),
         degraded: fields.flag("degraded"),
         leased: fields.flag("leased"),
+        repeated_request: fields.flag("repeatedRequest"),
         binding: fields.0.remove("binding").map(|index| index.as_u64().expect("an index") as u32),
         levels: fields.take("levels").as_array().expect("a list").iter().map(level).collect(),
         error: fields.0.remove("error").as_ref().map(error),

@@ -26,6 +26,7 @@ mod http_checks;
 mod http_life;
 mod http_requests;
 mod http_story;
+mod idempotency;
 mod legacy;
 mod life;
 mod lint;

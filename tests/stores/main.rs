@@ -11,6 +11,7 @@ mod exactness;
 mod expiry;
 mod failover;
 mod floods;
+mod idempotency;
 mod leases;
 mod moving_slots;
 mod outages;

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use weir_core::{
     domain::{Key, Micros, OnStoreFailure},
-    hold::Outcome,
+    hold::{Outcome, Repeat},
     plan::{Decisions, Plan},
 };
 
@@ -74,6 +74,8 @@ pub struct Verdict {
     pub leased: bool,
     /// What became of the plan's reservation; `None` also where a degraded answer has made none.
     pub reservation: Option<Box<Outcome>>,
+    /// Whether it is the answer to an earlier request of the same id.
+    pub repeat: Repeat,
     /// The moment of the decision, by the clock of who decided.
     pub at: Micros,
 }
@@ -81,7 +83,8 @@ pub struct Verdict {
 impl Verdict {
     /// The units that each level has charged, in their order; refunds count as none.
     pub fn charged<'v>(&'v self, plan: &'v Plan<'_>) -> impl Iterator<Item = u64> + 'v {
-        let is_charged = !self.degraded || plan.on_store_failure == OnStoreFailure::Local;
+        let is_decided = !self.degraded || plan.on_store_failure == OnStoreFailure::Local;
+        let is_charged = is_decided && self.repeat == Repeat::First;
         plan.charged(&self.decisions).map(move |units| if is_charged { units } else { 0 })
     }
 }

@@ -222,6 +222,7 @@ impl SharedStore {
     async fn ask_unless_known(&self, near: &Near, plan: &Plan<'_>) -> Result<Verdict, StoreError> {
         let lookup = near.cache.lookup();
         if plan.reservation.is_none()
+            && plan.request.is_none()
             && let Some(decisions) = near.cache.refusal(plan, lookup)
         {
             near.hits.increment(1);
@@ -231,7 +232,8 @@ impl SharedStore {
         if plan.reservation.is_some() || plan.levels().iter().any(|level| level.cost < 0) {
             // Even where the answer is lost: what was given back may let others pass.
             near.cache.forget_all();
-        } else if let Ok(Verdict { decisions, degraded: false, .. }) = &verdict
+        } else if plan.request.is_none()
+            && let Ok(Verdict { decisions, degraded: false, .. }) = &verdict
             && near.cache.learn(plan, lookup, decisions) == Learned::Full
         {
             near.full.increment(1);

@@ -136,8 +136,7 @@ impl<S: Store> CheckService<S> {
         let step =
             Step::Reserve { ttl: decode::ttl(message.ttl.as_ref())?, on_expiry: decode::on_expiry(message.on_expiry)? };
         let hold = Hold::new(&message.check);
-        let request =
-            decode::check(message.check, &self.bounds).map_err(|invalid| Rejected::from(invalid).within("check"))?;
+        let request = self.request(message.check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
         if request.cost < 1 {
             let message = format!("a reservation is of 1 to 2^32 units, not {}", request.cost);
             return Err(Invalid::field_error("check.cost", message).into());

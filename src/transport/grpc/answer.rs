@@ -20,6 +20,7 @@ const BINDING: u8 = 9;
 const LEVELS: u8 = 10;
 const NEXT_AFTER: u8 = 12;
 const LEASED: u8 = 13;
+const REPEATED: u8 = 14;
 
 /// Those of `LevelResult` before them.
 const NAME: u8 = 1;
@@ -51,9 +52,10 @@ pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
         fields.duration(NEXT_AFTER, after);
         out.put_slice(fields.bytes());
     }
-    if answer.leased {
+    if answer.leased || answer.repeated {
         let mut fields = Short::default();
-        fields.flag(LEASED, true);
+        fields.flag(LEASED, answer.leased);
+        fields.flag(REPEATED, answer.repeated);
         out.put_slice(fields.bytes());
     }
 }
@@ -203,7 +205,7 @@ mod tests {
         #[test]
         fn encoded_answers_match_prost(
             decisions in prop::collection::vec((decision(), 0..33_u8, any::<bool>(), 0..300_usize), 0..5),
-            [degraded, leased]: [bool; 2],
+            [degraded, leased, repeated]: [bool; 3],
             summary_only: bool,
         ) {
             let gcra = find("gcra").unwrap();
@@ -222,13 +224,13 @@ mod tests {
                 window: 1,
             });
             let summary = aggregate(decisions.iter().map(|(decision, _, shadow, _)| (decision, *shadow)));
-            let answer = Answer { summary, levels: levels.collect(), degraded, leased, ..Answer::default() };
+            let answer = Answer { summary, levels: levels.collect(), degraded, leased, repeated, ..Answer::default() };
             let mut out = BytesMut::new();
             write(&answer, summary_only, &mut out);
             let read = CheckResponse::decode(&out[..]).unwrap();
             prop_assert_eq!(read.encode_to_vec(), &out[..], "as prost writes it");
             prop_assert_eq!(Decision::from(&read), answer.summary.decision);
-            prop_assert_eq!((read.degraded, read.leased), (degraded, leased));
+            prop_assert_eq!((read.degraded, read.leased, read.repeated_request), (degraded, leased, repeated));
             prop_assert_eq!(read.binding, answer.summary.binding.map(|index| index as u32));
             prop_assert_eq!(read.levels.len(), if summary_only { 0 } else { answer.levels.len() });
             for (read, level) in read.levels.iter().zip(&answer.levels) {

@@ -24,6 +24,7 @@ mod demand;
 mod holder;
 mod ledger;
 mod purse;
+mod repeat;
 mod reservation;
 #[cfg(test)]
 mod tests;
@@ -32,8 +33,9 @@ pub use authority::{Ledgers, expire, renew};
 pub use holder::{Course, Holder, Terms};
 pub use ledger::{Hold, Ledger, Outstanding};
 pub use purse::{Purse, Spend};
+pub use repeat::{Repeat, RequestId, decide_held};
 pub use reservation::{
-    OnExpiry, Outcome, RESERVATION_ID_BYTES, RESERVATION_TTL, Record, Reservation, Reservations, Step, decide_held,
+    OnExpiry, Outcome, RESERVATION_ID_BYTES, RESERVATION_TTL, Record, Reservation, Reservations, Step,
 };
 
 use crate::domain::{Micros, time::SECOND};

@@ -6,14 +6,15 @@
 use std::ops::RangeInclusive;
 
 use super::{
-    Hold, HoldId, Ledger, Ledgers, MAX_HOLDS, authority::charged, authority::put, authority::remember, expire,
+    Hold, HoldId, Ledger, Ledgers, MAX_HOLDS,
+    authority::{charged, put, remember},
 };
 use crate::{
     domain::{
-        Micros,
+        Decision, Micros,
         time::{DAY, SECOND},
     },
-    plan::{Decisions, Plan, decide, dry_run, no_room, passes, peek},
+    plan::{self, Decisions, Plan, dry_run, no_room, passes, peek},
 };
 
 /// The random bytes that a reservation's name begins with.
@@ -56,6 +57,13 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Whether it charges once more each time that it is requested.
+    pub fn is_new(self) -> bool {
+        matches!(self, Self::Reserve { .. })
+    }
+}
+
 /// What becomes of a reservation that is not settled in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExpiry {
@@ -92,10 +100,10 @@ pub enum Outcome {
     Unknown,
 }
 
-/// What a store remembers of a reservation.
+/// What a store remembers of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// Not settled.
+    /// A reservation that is not settled.
     Open {
         /// What becomes of it at its deadline.
         on_expiry: OnExpiry,
@@ -106,12 +114,23 @@ pub enum Record {
         /// Their names: the encoded key and the limit's ident.
         levels: Vec<Box<[u8]>>,
     },
-    /// Settled.
+    /// A reservation that is settled.
     Settled {
         /// The units charged.
         actual: u64,
         /// Those of them that were not reserved.
         overage: u64,
+        /// How long that is remembered.
+        until: Micros,
+    },
+    /// A request with an id of its own.
+    Answered {
+        /// What tells it from others of that id.
+        fingerprint: [u8; 8],
+        /// The decisions of its levels.
+        decisions: Box<[Decision]>,
+        /// What became of its reservation, if it made one.
+        outcome: Option<Outcome>,
         /// How long that is remembered.
         until: Micros,
     },
@@ -122,7 +141,7 @@ impl Record {
     pub fn expires(&self) -> Micros {
         match self {
             Self::Open { deadline, .. } => *deadline,
-            Self::Settled { until, .. } => *until,
+            Self::Settled { until, .. } | Self::Answered { until, .. } => *until,
         }
     }
 }
@@ -169,7 +188,7 @@ impl Ledger {
     }
 }
 
-/// Ledgers with reservations.
+/// Ledgers, and records of requests.
 pub trait Reservations: Ledgers {
     /// The record of this name, whether expired or not.
     fn record(&self, name: &[u8]) -> Option<Record>;
@@ -181,10 +200,9 @@ pub trait Reservations: Ledgers {
     fn put_record(&mut self, name: &[u8], record: Record);
 }
 
-/// Decides a plan on levels of which units may be held, whatever it asks for.
-pub fn decide_held(plan: &Plan<'_>, states: &mut impl Reservations, now: Micros) -> (Decisions, Option<Outcome>) {
-    expire(plan, states, now);
-    let Some(reservation) = plan.reservation else { return (decide(plan, states, now), None) };
+/// Decides a plan, or carries out what it asks of a reservation, where what has expired is settled.
+pub(super) fn decide(plan: &Plan<'_>, states: &mut impl Reservations, now: Micros) -> (Decisions, Option<Outcome>) {
+    let Some(reservation) = plan.reservation else { return (plan::decide(plan, states, now), None) };
     let Reservation { name, step } = *reservation;
     if let Step::Reserve { ttl, on_expiry } = step {
         let (decisions, outcome) = reserve(plan, states, now, name, deadline(ttl, now), on_expiry);

@@ -20,7 +20,7 @@ pub use limit::{Limit, Origin, identify};
 use crate::{
     algorithm::{ParamError, Params},
     domain::{Ask, Charge, Key, Micros, OnStoreFailure, ask::MAX_LEVELS},
-    hold::Reservation,
+    hold::{RequestId, Reservation},
 };
 
 /// Everything a store must know to decide one request.
@@ -37,6 +37,8 @@ pub struct Plan<'a> {
     pub dry_run: bool,
     /// A reservation that it makes, or whose levels it has; only of a plan that is [`Plan::reservable`].
     pub reservation: Option<&'a Reservation<'a>>,
+    /// The request's own id, if it has one.
+    pub request: Option<&'a RequestId>,
     /// How to decide while the shared store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// The version of the policy that all levels come from, where the path of the deepest one tells the others; `None` where
@@ -196,6 +198,7 @@ impl<'a> Plan<'a> {
             max_wait,
             dry_run: false,
             reservation: None,
+            request: None,
             on_store_failure: OnStoreFailure::default(),
             policy_version: None,
             domain: None,
@@ -227,6 +230,7 @@ impl<'a> Plan<'a> {
         self.charge == Charge::AllOrNothing
             && !self.dry_run
             && self.reservation.is_none()
+            && self.request.is_none()
             && !self.levels.is_empty()
             && !self.has_twins()
             && self.levels.iter().all(is_alike)

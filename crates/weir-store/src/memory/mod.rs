@@ -28,7 +28,7 @@ use view::View;
 use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
-    hold::{Ledger, Outcome, Record, decide_held},
+    hold::{Ledger, Outcome, Record, Repeat, decide_held},
     plan::{Decisions, Plan, decide},
 };
 
@@ -90,12 +90,13 @@ pub struct MemoryStats {
 struct Told {
     at: Micros,
     reservation: Option<Box<Outcome>>,
+    repeat: Repeat,
 }
 
 #[cold]
 fn decide_with_held<C: Clock>(plan: &Plan<'_>, view: &mut View<'_, '_, C>, told: &mut Told) -> Decisions {
-    let (decisions, outcome) = decide_held(plan, view, told.at);
-    told.reservation = outcome.map(Box::new);
+    let (decisions, outcome, repeat) = decide_held(plan, view, told.at);
+    (told.reservation, told.repeat) = (outcome.map(Box::new), repeat);
     decisions
 }
 
@@ -164,7 +165,8 @@ impl<C: Clock> MemoryStore<C> {
     pub fn verdict(&self, plan: &Plan<'_>) -> Verdict {
         let mut told = Told::default();
         let decisions = self.decide_and_tell(plan, &mut told);
-        Verdict { decisions, at: told.at, reservation: told.reservation, ..Verdict::default() }
+        let Told { at, reservation, repeat } = told;
+        Verdict { decisions, at, reservation, repeat, ..Verdict::default() }
     }
 
     /// Decides a plan, and tells the rest apart from the decisions, so that these are not moved once more.
@@ -172,7 +174,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut view = View::new(self, plan);
         view.lock();
         told.at = view.look();
-        let decisions = if plan.reservation.is_some() || view.is_held() {
+        let decisions = if plan.reservation.is_some() || plan.request.is_some() || view.is_held() {
             decide_with_held(plan, &mut view, told)
         } else {
             decide(plan, &mut view, told.at)

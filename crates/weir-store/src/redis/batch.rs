@@ -194,7 +194,7 @@ impl Batch {
         }
         for waiter in &mut self.waiters[self.calls[call].clone()] {
             let answer = match &mut answers {
-                Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells),
+                Ok(answers) => answers.next(waiter.part.levels, waiter.part.tells, waiter.part.has_id),
                 Err(failure) => Err(failure.clone()),
             };
             match &answer {

@@ -10,6 +10,7 @@ use super::{
 use crate::Failure;
 use weir_core::{
     domain::{Charge, Decision, Micros},
+    hold::Repeat,
     plan::{Decisions, Level, Plan, firsts},
 };
 
@@ -55,6 +56,16 @@ pub fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
     decisions
 }
 
+/// Whether anchors have met a request before, as one: where it reached only some of them, those that it missed decide now.
+pub fn repeat(answers: impl IntoIterator<Item = Repeat>) -> Repeat {
+    let joined = |one, other| match (one, other) {
+        (Repeat::Conflict, _) | (_, Repeat::Conflict) => Repeat::Conflict,
+        (Repeat::Again, Repeat::Again) => Repeat::Again,
+        _ => Repeat::First,
+    };
+    answers.into_iter().reduce(joined).unwrap_or_default()
+}
+
 /// The undos for these groups when the request is refused elsewhere.
 pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> Vec<Undo<'a>> {
     let refuses = |(index, decision): (&usize, &Decision)| !plan.levels()[*index].limit.shadow && !decision.allowed;
@@ -63,7 +74,10 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> V
     };
     // A group that refuses has settled that by itself.
     let unaware = |(group, answer): &&(&'a Group, &Decided)| {
-        !group.iter().zip(&answer.decisions).any(refuses) && group.iter().any(|index| is_undone(plan, *index))
+        // What was charged by an earlier request of the same id has been taken back then.
+        answer.repeat == Repeat::First
+            && !group.iter().zip(&answer.decisions).any(refuses)
+            && group.iter().any(|index| is_undone(plan, *index))
     };
     let undo = |(group, answer): &(&'a Group, &Decided)| {
         let levels = group.iter().zip(&answer.decisions).zip(&answer.changes);

@@ -10,7 +10,7 @@ use crate::outage_charges::Due;
 use weir_core::{
     algorithm::{Params, TakesBack},
     domain::{Charge, Micros},
-    hold::{OnExpiry, Renewal, Reservation, Step},
+    hold::{OnExpiry, Renewal, RequestId, Reservation, Step},
     plan::{Level, Limit, Plan, firsts},
 };
 
@@ -38,6 +38,17 @@ pub enum Mode<'a> {
     Reserve(&'a Reservation<'a>),
 }
 
+impl Mode<'_> {
+    /// Whether a request is known again by its id: where it would be charged once more.
+    fn may_be_repeated(self) -> bool {
+        match self {
+            Self::Decide | Self::Tell => true,
+            Self::Undo(_) | Self::Renew(_) => false,
+            Self::Reserve(reservation) => reservation.step.is_new(),
+        }
+    }
+}
+
 /// The levels of a plan without cost, for renewals that come with no request.
 #[derive(Clone, Debug)]
 pub struct RenewalPlan {
@@ -62,6 +73,8 @@ pub struct Part {
     pub work: u32,
     /// The fields of the answer for each level, besides its decision.
     pub tells: Tells,
+    /// The request has an id, so the answer tells whether it is a repeated one.
+    pub has_id: bool,
 }
 
 impl Part {
@@ -71,7 +84,9 @@ impl Part {
         let (keys, numbers) = keys(plan, indexes, prefix);
         let (levels, mut body) = (indexes.len() as u32, ByteBuf::new());
         let how = i64::from(plan.charge == Charge::Independent) + 16 * i64::from(plan.dry_run);
-        head(&mut body, how, plan.max_wait, (keys.len(), levels), mode);
+        let request = plan.request.filter(|_| mode.may_be_repeated());
+        let how = how + if request.is_some() { 64 } else { 0 };
+        head(&mut body, how, plan.max_wait, (keys.len(), levels), request, mode);
         columns(&mut body, plan, indexes, &numbers, None);
         if let Mode::Undo(undo) = mode {
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.before));
@@ -85,7 +100,8 @@ impl Part {
             Mode::Renew(_) => (10 + 6 * levels, Tells::Grant),
             Mode::Reserve(_) => (7 + 6 * levels, Tells::Reservation),
         };
-        Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells }
+        let (values, has_id) = (values + if request.is_some() { 3 } else { 0 }, request.is_some());
+        Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells, has_id }
     }
 
     /// So many units of one level, to be charged afterwards as far as they fit.
@@ -97,16 +113,16 @@ impl Part {
         text(&mut body, due.rule());
         [units as i64, due.phase(), 1].into_iter().for_each(|number| int(&mut body, number));
         let (keys, work) = (smallvec![[prefix, due.anchor()].concat()], work(due.params()));
-        Self { keys, body: body.into_vec(), values: 10, levels: 1, work, tells: Tells::Charged }
+        Self { keys, body: body.into_vec(), values: 10, levels: 1, work, tells: Tells::Charged, has_id: false }
     }
 
     /// A renewal that comes with no request.
     pub fn renewal(held: &RenewalPlan, renewal: &Renewal) -> Self {
         let (mut body, levels) = (ByteBuf::new(), held.levels);
-        head(&mut body, 0, None, (held.keys.len(), levels), Mode::Renew(renewal));
+        head(&mut body, 0, None, (held.keys.len(), levels), None, Mode::Renew(renewal));
         body.as_mut_vec().extend_from_slice(&held.columns);
         let (keys, work) = (held.keys.clone(), held.work);
-        Self { keys, body: body.into_vec(), values: 10 + 6 * levels, levels, work, tells: Tells::Grant }
+        Self { keys, body: body.into_vec(), values: 10 + 6 * levels, levels, work, tells: Tells::Grant, has_id: false }
     }
 }
 
@@ -143,7 +159,14 @@ fn keys(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8]) -> (SmallVec<[Vec<u8>
 
 /// What concerns the plan: how it is charged (0 all or nothing, 1 independent; by 16 more it is a dry run), and how many keys and
 /// levels follow.
-fn head(body: &mut ByteBuf, how: i64, max_wait: Option<Micros>, (keys, levels): (usize, u32), mode: Mode<'_>) {
+fn head(
+    body: &mut ByteBuf,
+    how: i64,
+    max_wait: Option<Micros>,
+    (keys, levels): (usize, u32),
+    request: Option<&RequestId>,
+    mode: Mode<'_>,
+) {
     let charge = match mode {
         Mode::Decide => how,
         Mode::Tell => 2 + how,
@@ -153,6 +176,11 @@ fn head(body: &mut ByteBuf, how: i64, max_wait: Option<Micros>, (keys, levels): 
     };
     for number in [charge, max_wait.unwrap_or(-1), keys as i64, i64::from(levels)] {
         int(body, number);
+    }
+    if let Some(request) = request {
+        text(body, &request.name);
+        text(body, &request.fingerprint);
+        int(body, request.window);
     }
     match mode {
         Mode::Decide | Mode::Tell => {}

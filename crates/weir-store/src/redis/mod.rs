@@ -42,7 +42,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::holds::Held;
 use self::{
     afterwards::Afterwards,
-    cross_slot::{Group, Undo, fates, groups, is_undone, merge, undos},
+    cross_slot::{Group, Undo, fates, groups, is_undone, merge, repeat, undos},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
     io::IoThread,
@@ -57,8 +57,8 @@ use super::{
     Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, outage_charges::OutageCharges, url::RedisUrl,
 };
 use weir_core::{
-    domain::{Clock, Decision, Key, Micros, OnStoreFailure},
-    hold::{Grant, Renewal},
+    domain::{Clock, Decision, Key, OnStoreFailure},
+    hold::{Grant, Renewal, Repeat},
     plan::{Decisions, Plan},
 };
 use weir_telemetry::request;
@@ -168,8 +168,17 @@ impl RedisStore {
         if let Some(reservation) = plan.reservation {
             return Box::pin(self.reserve(plan, reservation)).await;
         }
-        let (decisions, at) = self.decide_plan(plan).await?;
-        Ok(Verdict { decisions, at, ..Verdict::default() })
+        let deadline = Instant::now() + self.command_timeout;
+        match &self.groups(plan)[..] {
+            [group] => match self.ask(plan, group, Mode::Decide, deadline).await {
+                Ok(Decided { decisions, at, repeat, .. }) => {
+                    Ok(Verdict { decisions, at, repeat, ..Verdict::default() })
+                }
+                Err(failure) => Err(Undecided::all(plan, failure)),
+            },
+            // Boxed, so that the usual case does not carry the room for it around.
+            groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
+        }
     }
 
     /// The runtime of its connections.
@@ -228,18 +237,6 @@ impl RedisStore {
         AbortOnDropHandle::new(self.io.handle().spawn(charging.run()))
     }
 
-    async fn decide_plan(&self, plan: &Plan<'_>) -> Result<(Decisions, Micros), Undecided> {
-        let deadline = Instant::now() + self.command_timeout;
-        match &self.groups(plan)[..] {
-            [group] => match self.ask(plan, group, Mode::Decide, deadline).await {
-                Ok(decided) => Ok((decided.decisions, decided.at)),
-                Err(failure) => Err(Undecided::all(plan, failure)),
-            },
-            // Boxed, so that the usual case does not carry the room for it around.
-            groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
-        }
-    }
-
     /// The levels that are decided in one step each.
     fn groups(&self, plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
         if self.servers.decide_all_together() {
@@ -255,7 +252,7 @@ impl RedisStore {
         plan: &Plan<'_>,
         groups: &[Group],
         deadline: Instant,
-    ) -> Result<(Decisions, Micros), Undecided> {
+    ) -> Result<Verdict, Undecided> {
         let asked = groups.iter().map(|group| self.ask(plan, group, Mode::Tell, deadline));
         let answers = join_all(asked).await;
         let answered = groups.iter().zip(&answers);
@@ -270,12 +267,13 @@ impl RedisStore {
         let mut decisions = merge(plan, &decided);
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
         let refused = plan.levels().iter().zip(&decisions).any(|(level, said)| !level.limit.shadow && !said.allowed);
-        if refused {
+        let repeat = repeat(decided.iter().map(|(_, answer)| answer.repeat));
+        if refused || repeat == Repeat::Conflict {
             for (index, decision) in self.take_back(plan, &undos(plan, &decided)).await {
                 decisions[index] = decision;
             }
         }
-        Ok((decisions, at))
+        Ok(Verdict { decisions, at, repeat, ..Verdict::default() })
     }
 
     /// Takes charges back; what the levels concerned say then. What cannot be taken back stays charged, and is counted.

@@ -7,7 +7,7 @@ use super::{command::words, holds::Held};
 use crate::{Failure, ResetDone};
 use weir_core::{
     domain::{Decision, Micros},
-    hold::{Grant, Outcome},
+    hold::{Grant, Outcome, Repeat},
     plan::Decisions,
 };
 
@@ -50,6 +50,8 @@ pub struct Decided {
     pub grant: Option<Grant>,
     /// What became of the reservation, where it was about one.
     pub reservation: Option<Outcome>,
+    /// Whether it is the answer to an earlier request of the same id.
+    pub repeat: Repeat,
 }
 
 /// The value that an undo puts back, and the value that the plan has written; both empty where there is nothing to undo.
@@ -89,15 +91,15 @@ impl<'a> Answers<'a> {
     ///
     /// # Errors
     /// Why the part was not decided. Behind one that cannot be read, none can.
-    pub fn next(&mut self, levels: u32, tells: Tells) -> Result<Decided, Failure> {
+    pub fn next(&mut self, levels: u32, tells: Tells, has_id: bool) -> Result<Decided, Failure> {
         match self.int()? {
-            0 => self.decided(levels, tells).inspect_err(|_| self.rest = &[]),
+            0 => self.decided(levels, tells, has_id).inspect_err(|_| self.rest = &[]),
             1 => Err(Failure::of_script(&self.text()?)),
             _ => Err(Failure::of_script_that_wrote(&self.text()?)),
         }
     }
 
-    fn decided(&mut self, levels: u32, tells: Tells) -> Result<Decided, Failure> {
+    fn decided(&mut self, levels: u32, tells: Tells, has_id: bool) -> Result<Decided, Failure> {
         let mut decided = Decided { at: self.at, ..Decided::default() };
         for _ in 0..levels {
             decided.decisions.push(self.decision()?);
@@ -115,6 +117,14 @@ impl<'a> Answers<'a> {
             Tells::Grant => decided.grant = Some(self.grant()?),
             Tells::Reservation => decided.reservation = Some(self.reservation()?),
             _ => {}
+        }
+        if has_id {
+            decided.repeat = match self.int()? {
+                0 => Repeat::First,
+                1 => Repeat::Again,
+                2 => Repeat::Conflict,
+                _ => return Err(unreadable()),
+            };
         }
         Ok(decided)
     }
@@ -234,7 +244,7 @@ mod tests {
             bytes.extend(number.to_be_bytes());
         }
         let reply = Value::BulkString(bytes);
-        Answers::new(&reply)?.next(1, Tells::Decisions)
+        Answers::new(&reply)?.next(1, Tells::Decisions, false)
     }
 
     #[test]

@@ -3,7 +3,11 @@
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::{Group, Mode, RedisStore, Undecided, cross_slot::merge, reply::Decided};
+use super::{
+    Group, Mode, RedisStore, Undecided,
+    cross_slot::{merge, repeat},
+    reply::Decided,
+};
 use crate::{Failure, Verdict};
 use weir_core::{
     hold::{Outcome, Reservation, Step},
@@ -21,7 +25,7 @@ impl RedisStore {
         let is_refused = answers.iter().any(refuses);
         let failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned());
         let is_made = !is_refused && failure.is_none();
-        if matches!(reservation.step, Step::Reserve { .. }) && !is_made && groups.len() > 1 {
+        if reservation.step.is_new() && !is_made && groups.len() > 1 {
             let may_hold: Vec<usize> = (0..groups.len()).filter(|index| !refuses(&answers[*index])).collect();
             let holders: Vec<Group> = may_hold.iter().map(|index| groups[*index].clone()).collect();
             let cancel = Reservation { step: Step::Cancel, ..*reservation };
@@ -37,7 +41,9 @@ impl RedisStore {
         let at = decided.iter().map(|(_, answer)| answer.at).max().unwrap_or_default();
         let outcome = decided.iter().filter_map(|(_, answer)| answer.reservation).reduce(joined);
         let outcome = if is_refused { Some(Outcome::Refused) } else { outcome };
-        Ok(Verdict { decisions: merge(plan, &decided), at, reservation: outcome.map(Box::new), ..Verdict::default() })
+        let repeat = repeat(decided.iter().map(|(_, answer)| answer.repeat));
+        let (decisions, reservation) = (merge(plan, &decided), outcome.map(Box::new));
+        Ok(Verdict { decisions, at, reservation, repeat, ..Verdict::default() })
     }
 
     async fn ask_all(&self, plan: &Plan<'_>, groups: &[Group], reservation: &Reservation<'_>) -> Vec<Answer> {

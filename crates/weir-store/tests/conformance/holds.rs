@@ -9,7 +9,8 @@ use weir_core::{
     algorithm::{Bounds, LIST, Params, State},
     domain::{Charge, Key, ManualClock, Micros},
     hold::{
-        HoldId, Ledger, Ledgers, OnExpiry, Outstanding, Record, Reservation, Reservations, Step, decide_held, renew,
+        HoldId, Ledger, Ledgers, OnExpiry, Outstanding, Record, RequestId, Reservation, Reservations, Step,
+        decide_held, renew,
     },
     plan::{Decisions, Level, Limit, Origin, Plan, States},
     testing::{DishonestOwner, Random},
@@ -200,9 +201,15 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             continue;
         }
         let reservation = Reservation { name: random.pick(&[b"one", b"two"]), step: reservation_step(random) };
+        let request = RequestId {
+            name: random.pick(&[&b"id"[..], b"di", b"one"]).into(),
+            fingerprint: [random.pick(&[1, 1, 1, 255]); 8],
+            window: random.pick(&[1_000, 60_000_000]),
+        };
         let kind = random.below(3);
         let mut plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
         plan.reservation = (kind == 0).then_some(&reservation);
+        plan.request = (kind < 2 && random.once_in(3)).then_some(&request);
         let mut view = reference.view(&plan, now);
         let (ours, theirs): (Decisions, Decisions) = if let (2, Authority::Redis(store)) = (kind, &*store) {
             let owner = random.below(2);
@@ -216,9 +223,10 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             owners[key][owner].answered(&renewal, &our_grant);
             (ours, verdict.decisions)
         } else {
-            let (ours, outcome) = decide_held(&plan, &mut view, now);
+            let (ours, outcome, repeat) = decide_held(&plan, &mut view, now);
             let verdict = store.verdict(&plan).await;
             assert_eq!(outcome, verdict.reservation.map(|outcome| *outcome), "{reservation:?}: {}", place());
+            assert_eq!(repeat, verdict.repeat, "{request:?}: {}", place());
             (ours, verdict.decisions)
         };
         assert_eq!(ours, theirs, "{}", place());

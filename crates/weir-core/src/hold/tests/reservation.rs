@@ -59,7 +59,7 @@ impl<'a> Story<'a> {
         let mut plan = self.limits.plan(cost as i64);
         plan.reservation = Some(&reservation);
         self.store.at(self.now);
-        let (decisions, outcome) = decide_held(&plan, &mut self.store, self.now);
+        let (decisions, outcome, _) = decide_held(&plan, &mut self.store, self.now);
         (decisions, outcome.unwrap())
     }
 
@@ -100,7 +100,7 @@ impl<'a> Story<'a> {
     fn check(&mut self, cost: u64) {
         let plan = self.limits.plan(cost as i64);
         self.store.at(self.now);
-        let (decisions, _) = decide_held(&plan, &mut self.store, self.now);
+        let (decisions, ..) = decide_held(&plan, &mut self.store, self.now);
         if decisions.iter().all(|decision| decision.allowed) {
             self.ideal.uses(cost, self.now);
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | ledger | u8 1; the state's name; i64: when it means nothing any more; u16: how many holds, for each its owner, number, sequence, units spent, outstanding and granted, u64 each, and its deadline, i64 |
 //! | open record | u8 2; its anchor and its name; u8: 0 kept, 1 released when it expires; i64: its deadline; u64: units; u16: how many levels, and their names |
+//! | answered request | u8 4; its anchor and its name; 8 bytes of fingerprint; i64: until when it is remembered; its reservation: u8 0 none, 1 reserved, 2 refused, and i64 until when; u16: how many levels, for each its decision: u8, 1 allowed + 2 never; u64 limit and remaining; i64 four times, less than 0 for none |
 //! | settled record | u8 3; its anchor and its name; u64 twice: units charged, and those of them that were not reserved; i64: until when it is remembered |
 //!
 //! A name is a u16 for its length and so many bytes. An end, u8 0, follows.
@@ -18,13 +19,14 @@ use super::{
 use crate::memory::{MemoryStore, shard::Shard};
 use weir_core::{
     algorithm::params::MAX_COUNT,
-    domain::{Clock, Micros, time::MAX_MOMENT},
-    hold::{Hold, HoldId, Ledger, MAX_HOLDS, OnExpiry, Record},
+    domain::{Clock, Decision, Micros, time::MAX_MOMENT},
+    hold::{Hold, HoldId, Ledger, MAX_HOLDS, OnExpiry, Outcome, Record},
 };
 
 const LEDGER: u8 = 1;
 const OPEN: u8 = 2;
 const SETTLED: u8 = 3;
+const ANSWERED: u8 = 4;
 
 /// Writes what is held of a shard's states.
 pub fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
@@ -43,7 +45,11 @@ pub fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
         }
     }
     for (anchor, own, record) in held.records().filter(|(.., record)| record.expires() > now) {
-        out.push(if matches!(record, Record::Open { .. }) { OPEN } else { SETTLED });
+        out.push(match record {
+            Record::Open { .. } => OPEN,
+            Record::Settled { .. } => SETTLED,
+            Record::Answered { .. } => ANSWERED,
+        });
         name(anchor, out)?;
         name(own, out)?;
         match record {
@@ -53,6 +59,19 @@ pub fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
                 out.extend_from_slice(&units.to_le_bytes());
                 out.extend_from_slice(&length::<u16>(levels.len())?.to_le_bytes());
                 levels.iter().try_for_each(|level| name(level, out))?;
+            }
+            Record::Answered { fingerprint, decisions, outcome, until } => {
+                out.extend_from_slice(fingerprint);
+                out.extend_from_slice(&until.to_le_bytes());
+                let (kind, time) = match outcome {
+                    Some(Outcome::Reserved { expires_after }) => (1, *expires_after),
+                    Some(_) => (2, 0),
+                    None => (0, 0),
+                };
+                out.push(kind);
+                out.extend_from_slice(&time.to_le_bytes());
+                out.extend_from_slice(&length::<u16>(decisions.len())?.to_le_bytes());
+                decisions.iter().for_each(|decision| write_decision(decision, out));
             }
             Record::Settled { actual, overage, until } => {
                 out.extend_from_slice(&actual.to_le_bytes());
@@ -88,9 +107,13 @@ pub fn load<C: Clock>(
                 expires <= now
                     || store.put_back_ledger(parts.path, parts.anchor_end, parts.ident, Ledger::of(holds), expires)
             }
-            [kind @ (OPEN | SETTLED)] => {
+            [kind @ (OPEN | SETTLED | ANSWERED)] => {
                 let (anchor, own) = (read_name(from)?, read_name(from)?);
-                let record = if kind == OPEN { open(from, states)? } else { settled(from)? };
+                let record = match kind {
+                    OPEN => open(from, states)?,
+                    SETTLED => settled(from)?,
+                    _ => answered(from)?,
+                };
                 record.expires() <= now || store.put_back_record(&anchor, &own, record)
             }
             _ => return Err(nonsense()),
@@ -123,6 +146,36 @@ fn open(from: &mut impl Read, states: u64) -> Result<Record, SnapshotError> {
 fn settled(from: &mut impl Read) -> Result<Record, SnapshotError> {
     let (actual, overage) = (number::<8>(from)?, number::<8>(from)?);
     Ok(Record::Settled { actual, overage, until: Micros::from_le_bytes(bytes(from)?) })
+}
+
+fn answered(from: &mut impl Read) -> Result<Record, SnapshotError> {
+    let (fingerprint, until) = (bytes(from)?, Micros::from_le_bytes(bytes(from)?));
+    let ([kind], expires_after) = (bytes(from)?, Micros::from_le_bytes(bytes(from)?));
+    let outcome = match kind {
+        0 => None,
+        1 => Some(Outcome::Reserved { expires_after }),
+        _ => Some(Outcome::Refused),
+    };
+    let decisions: Result<_, SnapshotError> = (0..number::<2>(from)?).map(|_| read_decision(from)).collect();
+    Ok(Record::Answered { fingerprint, decisions: decisions?, outcome, until })
+}
+
+fn write_decision(decision: &Decision, out: &mut Vec<u8>) {
+    let Decision { allowed, limit, remaining, retry_after, next_after, reset_after, wait, never } = *decision;
+    out.push(u8::from(allowed) + 2 * u8::from(never));
+    [limit, remaining].iter().for_each(|count| out.extend_from_slice(&count.to_le_bytes()));
+    let times = [retry_after.unwrap_or(-1), next_after.unwrap_or(-1), reset_after, wait];
+    times.iter().for_each(|time| out.extend_from_slice(&time.to_le_bytes()));
+}
+
+fn read_decision(from: &mut impl Read) -> Result<Decision, SnapshotError> {
+    let [flags] = bytes(from)?;
+    let (limit, remaining) = (number::<8>(from)?, number::<8>(from)?);
+    let mut time = || Ok::<Micros, SnapshotError>(Micros::from_le_bytes(bytes(from)?));
+    let some = |time: Micros| (time >= 0).then_some(time);
+    let (retry_after, next_after, reset_after, wait) = (some(time()?), some(time()?), time()?, time()?);
+    let (allowed, never) = (flags & 1 != 0, flags & 2 != 0);
+    Ok(Decision { allowed, limit, remaining, retry_after, next_after, reset_after, wait, never })
 }
 
 fn name(name: &[u8], out: &mut Vec<u8>) -> io::Result<()> {

@@ -54,8 +54,11 @@ local function run()
   local tells, undoes = charge >= TELLS and charge < UNDOES, charge >= UNDOES
   if tells then written, counted = {}, {} end
   load()
-  local granted, expires, words, fields
-  if renewal then
+  local granted, expires, words, fields, repeated
+  if request then repeated, granted = answer_again() end
+  if repeated then
+    -- Nothing is decided.
+  elseif renewal then
     granted = renew()
   elseif reservation then
     granted, expires, words, fields = reserve()
@@ -64,7 +67,8 @@ local function run()
   end
   if not dry_run then
     if changed then save() end
-    if expires then put_record(expires, words, fields) end
+    if expires then put_record(reservation[1], expires, words, fields) end
+    if request and not repeated then remember_answer(granted) end
     cache()
   end
   output[length + 1] = 0
@@ -82,6 +86,10 @@ local function run()
   if granted then
     for index = 1, #granted do output[length + index] = granted[index] end
     length = length + #granted
+  end
+  if request then
+    length = length + 1
+    output[length] = repeated or 0
   end
 end
 

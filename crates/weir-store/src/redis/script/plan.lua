@@ -30,8 +30,8 @@ local rules = {}
 
 -- How a plan is charged, as encode.rs numbers it: 0 all or nothing, 1 independent; by 2 more it tells what it has written;
 -- by 4 more that is taken back; by 8 more a renewal comes with it; by 16 more nothing is written; by 32 more it is about a
--- reservation. Or as afterwards.lua does.
-local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN, RESERVES = -1, 2, 4, 8, 16, 32
+-- reservation; by 64 more the request has an id. Or as afterwards.lua does.
+local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN, RESERVES, HAS_ID = -1, 2, 4, 8, 16, 32, 64
 -- What is asked of a reservation, as encode.rs numbers it: to be made, kept or given back when it expires, settled, extended.
 local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND = 1, 2, 3, 4
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
@@ -60,6 +60,8 @@ local keys_at, fields_at, limits_at, costs_at, phases_at, places_at
 local befores_at, afters_at, charged_units_at
 -- The renewal that comes with it, or the reservation that it is about, as {name, what is asked, units or time}; nil: none.
 local renewal, reservation
+-- The request's id, as {name, fingerprint, for how long}; nil: none.
+local request
 -- What it finds and what becomes of that, by place, and what each level says. `false`: nothing, which keeps a column whole.
 local states, resets, decisions, next_states, changed = {}, {}, {}, {}, false
 -- By place, what all levels there ask for together: where there are twins.
@@ -83,7 +85,11 @@ local cached_hash, cached_count, cached_fields, cached_states, cached_left = fal
 local function read_plan()
   charge, max_wait, one_key, count = input[at], input[at + 1], input[at + 2] == 1, input[at + 3]
   at = at + 3
-  renewal, reservation = nil, nil
+  renewal, reservation, request = nil, nil, nil
+  if charge >= HAS_ID then
+    request = {input[at + 1], input[at + 2], input[at + 3]}
+    at, charge = at + 3, charge - HAS_ID
+  end
   if charge >= RESERVES then
     reservation = {input[at + 1], input[at + 2], input[at + 3]}
     at, charge = at + 3, charge - RESERVES

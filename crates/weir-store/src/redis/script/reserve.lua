@@ -1,33 +1,43 @@
--- Reservations, as reservation.rs. The record of one is a field of the hash of the plan's last level: when it means nothing any
--- more, what became of it, and while it is open the fields of the levels of which it holds units.
+-- Records of requests, as reservation.rs and repeat.rs: fields of the hash of the plan's last level. Each has when it means
+-- nothing any more, what it is, and then: while a reservation is open, the fields of the levels of which it holds units; of a
+-- request with an id, its answer.
 
 -- A block of its own, since Lua has 200 locals at most.
-local put_record, reserve
+local put_record, reserve, answer_again, remember_answer
 do
-  local OPEN, SETTLED = 1, 2
+  local OPEN, SETTLED, ANSWERED = 1, 2, 3
   -- What is answered.
   local RESERVED, REFUSED, HAS_SETTLED, EXTENDED, UNKNOWN = 1, 2, 3, 4, 5
   -- A settlement can be asked for again for at least so long.
   local REPEATABLE_FOR = 60000000
   local RETRY_WHEN_FULL = 1000000
 
-  local function record_field()
-    return RECORDS .. reservation[1]
+  -- The record of this name: when it means nothing any more, and the rest. Nothing where it has expired.
+  local function find_record(name)
+    local value = call('HMGET', key_of(count), RECORDS .. name)[1]
+    if not value then return end
+    local expires, words, rest = unpacked(value)
+    if expires > now then return expires, words, rest end
   end
 
-  -- Writes the record, and makes the hash last for as long.
-  function put_record(expires, words, fields)
-    local hash, ends = key_of(count), expires
-    if fields then
-      local value = call('HMGET', hash, RECORDS)[1]
-      ends = math.max(expires, value and unpacked(value) or 0)
-      call('HSET', hash, record_field(), pack(expires, words, fields), RECORDS, pack(ends))
+  -- Writes a record, and makes the hash last for as long.
+  function put_record(name, expires, words, rest)
+    local hash = key_of(count)
+    local last = call('HMGET', hash, RECORDS)[1]
+    last = last and unpacked(last) or 0
+    local added
+    if last < expires then
+      -- An eighth more, so that not every one moves it.
+      last = expires + floor((expires - now) / 8)
+      added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest), RECORDS, pack(last))
     else
-      call('HSET', hash, record_field(), pack(expires, words))
+      added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest))
     end
     wrote = true
-    local ttl = math.max(ceil((ends - now) / 1000) + 1000, least_ttl)
-    if call('PTTL', hash) < ttl then call('PEXPIRE', hash, format('%d', ttl)) end
+    local ttl, left = math.max(ceil((last - now) / 1000) + 1000, least_ttl), call('PTTL', hash)
+    if left < ttl then call('PEXPIRE', hash, format('%d', ttl)) end
+    if cached_left then cached_left = math.max(left, ttl) end
+    if left >= 0 and own_clock then sweep(hash, added * LOOKS) end
   end
 
   -- The moment up to 1/16 of the time before it is over at which others end too.
@@ -118,10 +128,8 @@ do
   end
 
   local function answer_of_record(task, value)
-    local found_record = call('HMGET', key_of(count), record_field())[1]
-    local expires, words, fields
-    if found_record then expires, words, fields = unpacked(found_record) end
-    if not expires or expires <= now then return {UNKNOWN, 0, 0} end
+    local expires, words, fields = find_record(reservation[1])
+    if not expires or words[1] == ANSWERED then return {UNKNOWN, 0, 0} end
     if words[1] == SETTLED then
       if task == EXTEND then return {UNKNOWN, 0, 0} end
       return {HAS_SETTLED, words[2], words[3]}
@@ -143,5 +151,25 @@ do
     local answer, expires, words, fields = answer_of_record(task, value)
     for index = 1, count do decisions[index] = step(index, 0) end
     return answer, expires, words, fields
+  end
+
+  -- Of a request that was answered before: 1, its decisions are told again; 2, another one has its id. And what became of the
+  -- reservation. Nothing: it is the first.
+  function answer_again()
+    local expires, words, before = find_record(request[1])
+    if not expires then return end
+    local is_same = words[1] == ANSWERED and words[2] == request[2] and #before == count
+    if is_same and (words[3] and true) == (reservation and true or false) then
+      for index = 1, count do decisions[index] = before[index] end
+      return 1, words[3] or nil
+    end
+    for index = 1, count do decisions[index] = step(index, 0) end
+    return 2, reservation and {REFUSED, 0, 0}
+  end
+
+  function remember_answer(outcome)
+    local before = {}
+    for index = 1, count do before[index] = decisions[index] end
+    put_record(request[1], now + request[3], {ANSWERED, request[2], outcome or false}, before)
   end
 end

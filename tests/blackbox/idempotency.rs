@@ -1,0 +1,121 @@
+//! Requests with a `request_id`: repeated, they get the same answer and are charged once.
+
+use rustix::process::Signal;
+use serde_json::json;
+use tonic::Code;
+use weir::proto::{CheckBatchRequest, CheckRequest};
+
+use crate::support::{
+    Server, eventually_async,
+    http::Client as Http,
+    requests::{check, refusal},
+    reservations::{HOUR, commit, left, reserve, settled, wanted},
+    run,
+    server::Setup,
+};
+
+const POLICY: &str = "
+schema:
+  user: { children: { '*': { limits: [{ token_bucket: { capacity: 100, count: 1, period: 1d } }] } } }
+";
+const KEY: [&str; 2] = ["user", "alex"];
+
+/// A check of so many units with this id.
+fn with_id(id: &str, cost: i64) -> CheckRequest {
+    CheckRequest { request_id: id.to_owned(), cost: Some(cost), ..check(&KEY) }
+}
+
+#[tokio::test]
+async fn a_repeated_check_gets_its_answer_again_on_every_surface() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let first = client.check(with_id("one", 10)).await.expect("an answer").into_inner();
+    assert_eq!((first.allowed, first.remaining, first.repeated_request), (true, 90, false));
+    let again = weir::proto::CheckResponse { repeated_request: true, ..first };
+    assert_eq!(client.check(with_id("one", 10)).await.expect("an answer").into_inner(), again);
+
+    let batch = CheckBatchRequest { checks: vec![with_id("one", 10), with_id("two", 10), with_id("two", 10)] };
+    let answers = client.check_batch(batch).await.expect("answers").into_inner().results;
+    let short: Vec<_> = answers.iter().map(|answer| (answer.remaining, answer.repeated_request)).collect();
+    assert_eq!(short, [(90, true), (80, false), (80, true)]);
+
+    let requests = futures_util::stream::iter([with_id("two", 10)]);
+    let mut stream = client.check_stream(requests).await.expect("a stream").into_inner();
+    let answer = stream.message().await.expect("an answer").expect("one");
+    assert_eq!((answer.remaining, answer.repeated_request), (80, true));
+
+    let mut http = Http::connect(&server.http).expect("a connection");
+    let answer = http.post("/v1/check", &json!({ "key": KEY, "cost": 10, "requestId": "two" })).json();
+    assert_eq!((&answer["remaining"], &answer["repeatedRequest"]), (&json!("80"), &json!(true)));
+
+    let command = ["check", "user", "alex", "--cost", "10", "--request-id", "two", "--addr", &server.grpc];
+    assert_eq!(run(&command).code, 0);
+    assert_eq!(left(&mut client, &KEY).await, 80);
+    let repeated = server.metric("weir_repeated_requests_total{domain=\"default\"}");
+    assert_eq!(repeated.to_string(), "6");
+}
+
+#[tokio::test]
+async fn an_id_is_of_one_request_and_of_one_key() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    client.check(with_id("one", 10)).await.expect("an answer");
+    let conflict = client.check(with_id("one", 11)).await.expect_err("another request");
+    assert_eq!(refusal(&conflict), (Code::InvalidArgument, Some("request_id".to_owned())));
+    assert_eq!(left(&mut client, &KEY).await, 90, "nothing is charged");
+    let other = CheckRequest { key: vec!["user".into(), "sam".into()], ..with_id("one", 11) };
+    assert_eq!(client.check(other).await.expect("an answer").into_inner().remaining, 89);
+
+    let long = client.check(with_id(&"x".repeat(65), 1)).await.expect_err("too long");
+    assert_eq!(refusal(&long), (Code::InvalidArgument, Some("request_id".to_owned())));
+    client.check(with_id(&"x".repeat(64), 1)).await.expect("an answer");
+    let dry_run = client.check(CheckRequest { dry_run: true, ..with_id("dry", 1) }).await.expect_err("no dry run");
+    assert_eq!(refusal(&dry_run), (Code::InvalidArgument, Some("request_id".to_owned())));
+}
+
+#[tokio::test]
+async fn a_refusal_is_repeated_too() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    for repeated in [false, true] {
+        let answer = client.check(with_id("much", 101)).await.expect("an answer").into_inner();
+        assert_eq!((answer.allowed, answer.never, answer.repeated_request), (false, true, repeated));
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_reservation_is_the_same_one() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let mut request = wanted(&KEY, 10, HOUR);
+    request.check.as_mut().expect("a check").request_id = "one".to_owned();
+    let first = reserve(&mut client, request.clone()).await;
+    let again = reserve(&mut client, request).await;
+    assert!(!first.hold.is_empty() && first.hold == again.hold);
+    assert_eq!(left(&mut client, &KEY).await, 90);
+    assert_eq!(commit(&mut client, &again.hold, Some(4)).await.expect("settled"), settled(4, 6, 0));
+    assert_eq!(left(&mut client, &KEY).await, 96);
+}
+
+#[tokio::test]
+async fn an_answer_is_remembered_for_the_window_and_over_a_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("snapshot").display().to_string();
+    let setup = || Setup::new().policy(POLICY).env("WEIR_STORE__SNAPSHOT__PATH", &path);
+    let mut server = setup().start();
+    server.client().await.check(with_id("one", 10)).await.expect("an answer");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+    let server = setup().env("WEIR_IDEMPOTENCY__WINDOW", "1s").start();
+    let mut client = server.client().await;
+    let answer = client.check(with_id("one", 10)).await.expect("an answer").into_inner();
+    assert_eq!((answer.remaining, answer.repeated_request), (90, true), "by the window of then");
+
+    client.check(with_id("two", 10)).await.expect("an answer");
+    eventually_async("the window is over", async || {
+        let answer = client.check(with_id("two", 10)).await.expect("an answer").into_inner();
+        (!answer.repeated_request).then_some(())
+    })
+    .await;
+    assert_eq!(left(&mut client, &KEY).await, 70);
+}
