@@ -8,7 +8,6 @@ use crate::support::{
     Server,
     http::Client,
     requests::{check, gcra, peek, refusal, seconds_long, short, with_limits},
-    server::Setup,
 };
 
 /// Five trades a day for each user, six for all users of a desk.

@@ -9,7 +9,6 @@ use crate::support::{
     envoy::{descriptor, should_rate_limit},
     http::Client,
     requests::{check, gcra, with_limits},
-    server::Setup,
 };
 
 /// Ten a day for all, of which each user has two.
