@@ -1,11 +1,12 @@
 //! The clock of the stores that keep states in this process.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
+use crate::machine::{Machine, System};
 use weir_core::domain::{Clock, Micros};
 
 /// Wall time when it was made, and monotonic time since: it does not follow when the wall clock is set.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Micros,
     started: Instant,
@@ -19,8 +20,17 @@ impl SystemClock {
 
     /// A clock that starts at the present wall time, or at `least` where that is later: where another clock has left off.
     pub fn resuming_at(least: Micros) -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { origin: (wall.as_micros() as Micros).max(least), started: Instant::now() }
+        Self::starting_at(System.wall_clock().max(least))
+    }
+
+    /// A machine's clock.
+    pub(crate) fn of(machine: &dyn Machine) -> Self {
+        Self::starting_at(machine.wall_clock())
+    }
+
+    /// A clock that starts at this time.
+    pub fn starting_at(origin: Micros) -> Self {
+        Self { origin, started: Instant::now() }
     }
 }
 

@@ -5,6 +5,7 @@ mod any;
 mod clock;
 pub mod failure;
 pub mod lease;
+pub mod machine;
 pub mod memory;
 pub mod metrics;
 pub mod near;

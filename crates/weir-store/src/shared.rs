@@ -67,10 +67,14 @@ impl SharedStore {
         let StoreSettings { near_cache, redis: RedisSettings { charge_after_outage, .. }, .. } = settings;
         let near = near_cache.enabled.then(|| {
             let (hits, full) = near_cache_counters(&registry);
-            Near { cache: NearCache::new(near_cache, SystemClock::new()), hits, full }
+            Near { cache: NearCache::new(near_cache, SystemClock::of(&*redis.machine)), hits, full }
         });
         let outage = charge_after_outage.enabled.then(|| {
-            let charges = Arc::new(OutageCharges::new(charge_after_outage, SystemClock::new()));
+            let charges = Arc::new(OutageCharges::new(
+                charge_after_outage,
+                SystemClock::of(&*redis.machine),
+                redis.machine.random(),
+            ));
             registry.add(Arc::clone(&charges) as Arc<dyn Render>);
             (Arc::clone(&charges), redis.charge_afterwards(charges))
         });
@@ -113,9 +117,9 @@ impl SharedStore {
     /// Gives back what is leased, has the shared store charged for what was admitted without it, if it answers, and gives up
     /// the rest. To be called when nothing is decided any more.
     pub async fn finish(&self) {
-        self.leases.close(self.redis.handle()).await;
+        self.leases.close(&self.redis.runtime).await;
         let Some(charges) = self.outage_charges() else { return };
-        let since = Instant::now();
+        let since = tokio::time::Instant::now();
         while charges.keys() > 0 && self.redis.is_up() && since.elapsed() < LAST_CHARGES.0 {
             sleep(LAST_CHARGES.1).await;
         }

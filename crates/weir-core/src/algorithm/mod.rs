@@ -34,8 +34,10 @@ use params::MAX_PERIOD;
 pub use params::{Bounds, ParamError, Source};
 pub use state::EncodedState;
 
-/// The Lua code that algorithms share, by file; it comes first in the script.
-pub const LUA_PRELUDE: [(&str, &str); 6] = [
+/// The Lua code that algorithms share, by file, in the order in which they use each other. What a file defines is named after it, but for
+/// those names that all use.
+pub const LUA_PRELUDE: [(&str, &str); 7] = [
+    ("numbers.lua", include_str!("numbers.lua")),
     ("patience.lua", include_str!("patience.lua")),
     ("span.lua", include_str!("span.lua")),
     ("tat.lua", include_str!("tat.lua")),

@@ -1,6 +1,5 @@
 -- Exact time, as span.rs: a rate is (whole, part, den), a span is (micros, num), all integers below 2^53 in doubles.
 
-local floor, min = math.floor, math.min
 
 -- The time that n units take. n * part may pass 2^53, so it is divided in two steps of 16 bits.
 local function span_of(n, whole, part, den)

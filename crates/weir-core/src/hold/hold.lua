@@ -7,181 +7,176 @@ local HOLDS, HOLD_TTL = 128, 60000000
 -- Instead of an id: all reservations of one deadline that are kept, or given back, when they expire.
 local KEPT, RELEASED = 'k', 'r'
 
--- A block of its own, since Lua has 200 locals at most.
-local hold_step, hold_charge, hold_expire, hold_renew
-local hold_has_room, hold_reserve, hold_settle_reserved
-do
-  -- Units outstanding, and the last deadline of them.
-  local function hold_outstanding(ledger)
-    local units, last = 0, 0
-    for index = 1, #ledger do
-      local hold = ledger[index]
-      if hold[4] > 0 then
-        units = units + hold[4]
-        if hold[6] > last then last = hold[6] end
-      end
-    end
-    return units, last
-  end
-
-  -- One level's step, what is outstanding being charged on top: the decision, the state without that, and with it.
-  function hold_step(level, now, cost, max_wait)
-    local step, charge, p, s, phase = level.step, level.charge, level.p, level.s, level.phase
-    local units, last = hold_outstanding(level.ledger)
-    if units == 0 then return step(p, s, now, cost, max_wait, phase) end
-    local all = charge(p, s, now, units, phase) or s
-    local decision, state = step(p, all, now, cost, max_wait, phase)
-    all = state or all
-    if state then
-      if cost > 0 then
-        state = charge(p, s, now, decision[1] == 1 and cost or 0, phase)
-      else
-        _, state = step(p, s, now, cost, max_wait, phase)
-      end
-    end
-    -- What is held may count as spent as late as at its deadline, on top of what there is by then, if that is not forgotten.
-    local late, left = math.max(last, now), state or s
-    local lasts = step(p, charge(p, left, late, units, phase) or left, late, 0, max_wait, phase)[5]
-    if left then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase), late, 0, max_wait, phase)[5]) end
-    decision[5] = math.max(decision[5], late - now + lasts)
-    return decision, state, all
-  end
-
-  function hold_charge(level, units, at)
-    if units > 0 then level.s = level.charge(level.p, level.s, at, units, level.phase) or level.s end
-  end
-
-  -- Burns what is held beyond its deadline, the earliest first.
-  function hold_expire(level, now)
-    local ledger = level.ledger
-    while #ledger > 0 do
-      local first = 1
-      for index = 2, #ledger do
-        if ledger[index][6] < ledger[first][6] then first = index end
-      end
-      local hold = ledger[first]
-      if hold[6] > now then return end
-      ledger[first] = ledger[#ledger]
-      ledger[#ledger] = nil
-      if hold[1] ~= RELEASED then hold_charge(level, hold[4], hold[6]) end
+-- Units outstanding, and the last deadline of them.
+local function hold_outstanding(ledger)
+  local units, last = 0, 0
+  for index = 1, #ledger do
+    local hold = ledger[index]
+    if hold[4] > 0 then
+      units = units + hold[4]
+      if hold[6] > last then last = hold[6] end
     end
   end
+  return units, last
+end
 
-  local function hold_find(ledger, id)
-    for index = 1, #ledger do
-      if ledger[index][1] == id then return ledger[index] end
-    end
-  end
-
-  local function hold_deadline(renewal, now)
-    return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
-  end
-
-  -- Settles a renewal: 'new', 'next' and whether what is kept is held, 'again', what that was
-  -- granted and whether what is kept is held, or 'overtaken'.
-  local function hold_settle(level, renewal, now)
-    local hold = hold_find(level.ledger, renewal[1])
-    if not hold then return 'new' end
-    if renewal[2] < hold[2] then return 'overtaken' end
-    if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4] end
-    local spent = math.max(renewal[3] - hold[3], 0)
-    local is_kept = renewal[4] <= math.max(hold[4] - spent, 0)
-    hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], is_kept and renewal[4] or 0, 0
-    hold[6] = hold_deadline(renewal, now)
-    hold_charge(level, spent, now)
-    return 'next', is_kept
-  end
-
-  -- Grants a share of what is free on all levels, or nothing.
-  local function hold_grant(levels, free, renewal, now)
-    if math.min(free, renewal[5]) == 0 then return 0 end
-    local holders = 1
-    for index = 1, #levels do
-      local ledger, count = levels[index].ledger, 1
-      if #ledger >= HOLDS and not hold_find(ledger, renewal[1]) then return 0 end
-      for at = 1, #ledger do
-        if ledger[at][1] ~= renewal[1] and ledger[at][4] > 0 then count = count + 1 end
-      end
-      holders = math.max(holders, count)
-    end
-    local units = math.min(renewal[5], math.max(math.floor(free / (2 * holders)), 1))
-    for index = 1, #levels do
-      local ledger = levels[index].ledger
-      local hold = hold_find(ledger, renewal[1])
-      if hold then
-        hold[4], hold[5] = hold[4] + units, units
-      else
-        ledger[#ledger + 1] = {renewal[1], renewal[2], renewal[3], units, units, hold_deadline(renewal, now)}
-      end
-    end
-    return units
-  end
-
-  -- For how long a request that is refused would be refused again, where nobody else holds anything.
-  local function hold_refused_for(levels, decisions, renewal)
-    local longest = 0
-    for index = 1, #levels do
-      local others = 0
-      for _, hold in ipairs(levels[index].ledger) do
-        if hold[1] ~= renewal[1] then others = others + hold[4] end
-      end
-      if others == 0 then longest = math.max(longest, math.min(decisions[index][4], renewal[6])) end
-    end
-    return longest
-  end
-
-  -- Settles a renewal, decides by `decide`, which is given the levels and leaves them charged, and grants: the decisions, and
-  -- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused}; and whether
-  -- ledgers have changed.
-  function hold_renew(levels, now, renewal, decide)
-    local standing, told, is_kept
-    for index = 1, #levels do
-      hold_expire(levels[index], now)
-      local own, own_told, own_kept = hold_settle(levels[index], renewal, now)
-      if index == 1 then standing, told, is_kept = own, own_told, own_kept end
-    end
-    local decisions = decide(levels)
-    if standing == 'overtaken' then return decisions, {0, 0, 0, 0, 0}, false end
-    if standing == 'again' then return decisions, {told, 0, is_kept and 1 or 0, 0, 0}, false end
-    local free, is_above = decisions[1][3], false
-    for index = 1, #levels do
-      free = math.min(free, decisions[index][3])
-      if decisions[index][1] == 0 then is_above = true end
-    end
-    local units = hold_grant(levels, free, renewal, now)
-    local is_recalled = renewal[4] > 0 and is_above
-    return decisions, {
-      units, free - units, told and 1 or 0, is_recalled and 1 or 0, hold_refused_for(levels, decisions, renewal),
-    }, true
-  end
-
-  -- Where the units of reservations of this kind and deadline are, if any.
-  local function hold_reserved(ledger, kind, deadline)
-    for index = 1, #ledger do
-      if ledger[index][1] == kind and ledger[index][6] == deadline then return index end
-    end
-  end
-
-  function hold_has_room(ledger, kind, deadline)
-    return #ledger < HOLDS or hold_reserved(ledger, kind, deadline)
-  end
-
-  function hold_reserve(ledger, kind, deadline, units)
-    local index = hold_reserved(ledger, kind, deadline)
-    if index then
-      ledger[index][4] = ledger[index][4] + units
+-- One level's step, what is outstanding being charged on top: the decision, the state without that, and with it.
+local function hold_step(level, now, cost, max_wait)
+  local step, charge, p, s, phase = level.step, level.charge, level.p, level.s, level.phase
+  local units, last = hold_outstanding(level.ledger)
+  if units == 0 then return step(p, s, now, cost, max_wait, phase) end
+  local all = charge(p, s, now, units, phase) or s
+  local decision, state = step(p, all, now, cost, max_wait, phase)
+  all = state or all
+  if state then
+    if cost > 0 then
+      state = charge(p, s, now, decision[1] == 1 and cost or 0, phase)
     else
-      ledger[#ledger + 1] = {kind, 0, 0, units, 0, deadline}
+      _, state = step(p, s, now, cost, max_wait, phase)
     end
   end
+  -- What is held may count as spent as late as at its deadline, on top of what there is by then, if that is not forgotten.
+  local late, left = math.max(last, now), state or s
+  local lasts = step(p, charge(p, left, late, units, phase) or left, late, 0, max_wait, phase)[5]
+  if left then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase), late, 0, max_wait, phase)[5]) end
+  decision[5] = math.max(decision[5], late - now + lasts)
+  return decision, state, all
+end
 
-  function hold_settle_reserved(ledger, kind, deadline, units)
-    local index = hold_reserved(ledger, kind, deadline)
-    if not index then return end
-    ledger[index][4] = ledger[index][4] - units
-    if ledger[index][4] <= 0 then
-      ledger[index] = ledger[#ledger]
-      ledger[#ledger] = nil
+local function hold_charge(level, units, at)
+  if units > 0 then level.s = level.charge(level.p, level.s, at, units, level.phase) or level.s end
+end
+
+-- Burns what is held beyond its deadline, the earliest first.
+local function hold_expire(level, now)
+  local ledger = level.ledger
+  while #ledger > 0 do
+    local first = 1
+    for index = 2, #ledger do
+      if ledger[index][6] < ledger[first][6] then first = index end
     end
+    local hold = ledger[first]
+    if hold[6] > now then return end
+    ledger[first] = ledger[#ledger]
+    ledger[#ledger] = nil
+    if hold[1] ~= RELEASED then hold_charge(level, hold[4], hold[6]) end
+  end
+end
+
+local function hold_find(ledger, id)
+  for index = 1, #ledger do
+    if ledger[index][1] == id then return ledger[index] end
+  end
+end
+
+local function hold_deadline(renewal, now)
+  return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
+end
+
+-- Settles a renewal: 'new', 'next' and whether what is kept is held, 'again', what that was
+-- granted and whether what is kept is held, or 'overtaken'.
+local function hold_settle(level, renewal, now)
+  local hold = hold_find(level.ledger, renewal[1])
+  if not hold then return 'new' end
+  if renewal[2] < hold[2] then return 'overtaken' end
+  if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4] end
+  local spent = math.max(renewal[3] - hold[3], 0)
+  local is_kept = renewal[4] <= math.max(hold[4] - spent, 0)
+  hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], is_kept and renewal[4] or 0, 0
+  hold[6] = hold_deadline(renewal, now)
+  hold_charge(level, spent, now)
+  return 'next', is_kept
+end
+
+-- Grants a share of what is free on all levels, or nothing.
+local function hold_grant(levels, free, renewal, now)
+  if math.min(free, renewal[5]) == 0 then return 0 end
+  local holders = 1
+  for index = 1, #levels do
+    local ledger, count = levels[index].ledger, 1
+    if #ledger >= HOLDS and not hold_find(ledger, renewal[1]) then return 0 end
+    for at = 1, #ledger do
+      if ledger[at][1] ~= renewal[1] and ledger[at][4] > 0 then count = count + 1 end
+    end
+    holders = math.max(holders, count)
+  end
+  local units = math.min(renewal[5], math.max(math.floor(free / (2 * holders)), 1))
+  for index = 1, #levels do
+    local ledger = levels[index].ledger
+    local hold = hold_find(ledger, renewal[1])
+    if hold then
+      hold[4], hold[5] = hold[4] + units, units
+    else
+      ledger[#ledger + 1] = {renewal[1], renewal[2], renewal[3], units, units, hold_deadline(renewal, now)}
+    end
+  end
+  return units
+end
+
+-- For how long a request that is refused would be refused again, where nobody else holds anything.
+local function hold_refused_for(levels, decisions, renewal)
+  local longest = 0
+  for index = 1, #levels do
+    local others = 0
+    for _, hold in ipairs(levels[index].ledger) do
+      if hold[1] ~= renewal[1] then others = others + hold[4] end
+    end
+    if others == 0 then longest = math.max(longest, math.min(decisions[index][4], renewal[6])) end
+  end
+  return longest
+end
+
+-- Settles a renewal, decides by `decide`, which is given the levels and leaves them charged, and grants: the decisions, and
+-- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused}; and whether
+-- ledgers have changed.
+local function hold_renew(levels, now, renewal, decide)
+  local standing, told, is_kept
+  for index = 1, #levels do
+    hold_expire(levels[index], now)
+    local own, own_told, own_kept = hold_settle(levels[index], renewal, now)
+    if index == 1 then standing, told, is_kept = own, own_told, own_kept end
+  end
+  local decisions = decide(levels)
+  if standing == 'overtaken' then return decisions, {0, 0, 0, 0, 0}, false end
+  if standing == 'again' then return decisions, {told, 0, is_kept and 1 or 0, 0, 0}, false end
+  local free, is_above = decisions[1][3], false
+  for index = 1, #levels do
+    free = math.min(free, decisions[index][3])
+    if decisions[index][1] == 0 then is_above = true end
+  end
+  local units = hold_grant(levels, free, renewal, now)
+  local is_recalled = renewal[4] > 0 and is_above
+  return decisions, {
+    units, free - units, told and 1 or 0, is_recalled and 1 or 0, hold_refused_for(levels, decisions, renewal),
+  }, true
+end
+
+-- Where the units of reservations of this kind and deadline are, if any.
+local function hold_reserved(ledger, kind, deadline)
+  for index = 1, #ledger do
+    if ledger[index][1] == kind and ledger[index][6] == deadline then return index end
+  end
+end
+
+local function hold_has_room(ledger, kind, deadline)
+  return #ledger < HOLDS or hold_reserved(ledger, kind, deadline)
+end
+
+local function hold_reserve(ledger, kind, deadline, units)
+  local index = hold_reserved(ledger, kind, deadline)
+  if index then
+    ledger[index][4] = ledger[index][4] + units
+  else
+    ledger[#ledger + 1] = {kind, 0, 0, units, 0, deadline}
+  end
+end
+
+local function hold_settle_reserved(ledger, kind, deadline, units)
+  local index = hold_reserved(ledger, kind, deadline)
+  if not index then return end
+  ledger[index][4] = ledger[index][4] - units
+  if ledger[index][4] <= 0 then
+    ledger[index] = ledger[#ledger]
+    ledger[#ledger] = nil
   end
 end

@@ -29,7 +29,7 @@ pub struct Sender {
 impl From<&RedisStore> for Sender {
     fn from(redis: &RedisStore) -> Self {
         let (servers, timeout) = redis.sender();
-        Self { servers, timeout, runtime: redis.handle().clone() }
+        Self { servers, timeout, runtime: redis.runtime.clone() }
     }
 }
 

@@ -7,7 +7,7 @@ mod keeper;
 mod metrics;
 
 use std::{
-    hash::{BuildHasher, Hash, Hasher},
+    hash::{BuildHasher as _, Hash, Hasher},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -15,7 +15,7 @@ use std::{
 };
 
 use equivalent::Equivalent;
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use papaya::HashMap;
 use tokio::{runtime::Handle, task::JoinSet};
 use tokio_util::task::AbortOnDropHandle;
@@ -38,7 +38,7 @@ const MAX_LEASES: usize = 65_536;
 pub struct Leases {
     shared: Arc<Shared>,
     heat: Heat,
-    hasher: RandomState,
+    hasher: FixedState,
     /// Tells this replica, since it started, from all others.
     owner: u64,
     numbers: AtomicU64,
@@ -47,7 +47,7 @@ pub struct Leases {
 
 /// What renewals in the background need as well.
 struct Shared {
-    table: HashMap<Name, Arc<Lease>, RandomState>,
+    table: HashMap<Name, Arc<Lease>, FixedState>,
     clock: SystemClock,
     meter: LeaseMeter,
     sender: keeper::Sender,
@@ -139,19 +139,19 @@ impl PendingCheck {
 impl Leases {
     /// Leases of units of this store.
     pub fn new(redis: &RedisStore, registry: &Registry) -> Self {
+        let hasher = FixedState::with_seed(redis.machine.random());
         let shared = Arc::new(Shared {
-            table: HashMap::with_hasher(RandomState::default()),
-            clock: SystemClock::new(),
+            table: HashMap::with_hasher(hasher.clone()),
+            clock: SystemClock::of(&*redis.machine),
             meter: LeaseMeter::new(registry),
             sender: redis.into(),
         });
-        let keeper = redis.handle().spawn(keeper::run(Arc::clone(&shared)));
+        let keeper = redis.runtime.spawn(keeper::run(Arc::clone(&shared)));
         Self {
             shared,
             heat: Heat::default(),
-            hasher: RandomState::default(),
-            // Keyed by the system's randomness.
-            owner: std::hash::RandomState::new().build_hasher().finish(),
+            hasher,
+            owner: redis.machine.random(),
             numbers: AtomicU64::new(0),
             _keeper: AbortOnDropHandle::new(keeper),
         }

@@ -15,7 +15,7 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -53,7 +53,7 @@ impl Default for OutageChargesSettings {
 /// Units by level.
 pub struct OutageCharges {
     shards: [Mutex<Shard>; SHARDS],
-    hasher: RandomState,
+    hasher: FixedState,
     clock: Box<dyn Clock>,
     max_keys: usize,
     /// Levels whose units wait or are on their way, each counted by its size.
@@ -62,19 +62,20 @@ pub struct OutageCharges {
     outcomes: [AtomicU64; Outcome::ALL.len()],
 }
 
-#[derive(Default)]
 struct Shard {
-    entries: HashMap<Box<[u8]>, Entry, RandomState>,
+    entries: HashMap<Box<[u8]>, Entry, FixedState>,
     /// Resets so far, of whatever keys.
     resets: u64,
 }
 
 impl OutageCharges {
-    /// None yet. What comes back meanwhile is told by `clock`.
-    pub fn new(settings: &OutageChargesSettings, clock: impl Clock + 'static) -> Self {
+    /// None yet. What comes back meanwhile is told by `clock`; in which order units are charged, by `seed`.
+    pub fn new(settings: &OutageChargesSettings, clock: impl Clock + 'static, seed: u64) -> Self {
+        let hasher = FixedState::with_seed(seed);
+        let shard = |_| Mutex::new(Shard { entries: HashMap::with_hasher(hasher.clone()), resets: 0 });
         Self {
-            shards: Default::default(),
-            hasher: RandomState::default(),
+            shards: std::array::from_fn(shard),
+            hasher,
             clock: Box::new(clock),
             max_keys: settings.max_keys,
             keys: AtomicUsize::new(0),

@@ -35,7 +35,7 @@ impl Scene {
     fn new(max_keys: usize) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let settings = OutageChargesSettings { enabled: true, max_keys };
-        Self { charges: OutageCharges::new(&settings, Arc::clone(&clock)), clock }
+        Self { charges: OutageCharges::new(&settings, Arc::clone(&clock), 0), clock }
     }
 
     /// `cost` units that every one of these limits has admitted on the whole key.

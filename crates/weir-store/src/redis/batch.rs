@@ -70,11 +70,6 @@ impl Batch {
         Self { waiters, calls, unacknowledged: 0 }
     }
 
-    /// The latest deadline of the batch. Waiters with an earlier one do not wait so long.
-    pub fn deadline(&self) -> Instant {
-        self.waiters.iter().map(|waiter| waiter.deadline).max().unwrap_or_else(Instant::now)
-    }
-
     /// How many parts each call holds.
     pub(crate) fn call_sizes(&self) -> impl Iterator<Item = usize> {
         self.calls.iter().map(Range::len)

@@ -27,6 +27,7 @@ use super::{
 use crate::{
     Failure,
     failure::cut,
+    machine::Machine,
     url::{Address, Credentials, RedisUrl},
 };
 
@@ -41,6 +42,7 @@ const TOO_OLD: &str = "the server does not know the command; Redis 6.2 or Valkey
 
 /// Makes connections as the settings say. One serves all servers of a store.
 pub struct Connector {
+    machine: Arc<dyn Machine>,
     mode: ServerMode,
     database: u32,
     credentials: CredentialsSource,
@@ -71,9 +73,10 @@ pub struct Secrets {
 }
 
 impl Connector {
-    /// A connector to the servers of `url`.
-    pub fn new(url: &RedisUrl, settings: &RedisSettings) -> Self {
+    /// A connector to the servers of `url` from this machine.
+    pub fn new(machine: Arc<dyn Machine>, url: &RedisUrl, settings: &RedisSettings) -> Self {
         Self {
+            machine,
             mode: ServerMode::of(&url.topology),
             database: url.database,
             credentials: CredentialsSource::of_servers(url.credentials.as_ref(), settings),
@@ -155,6 +158,10 @@ impl Connector {
     pub async fn secrets(&self, address: &Address, purpose: &Purpose, deadline: Instant) -> Result<Secrets, Failure> {
         let of_sentinel = matches!(purpose, Purpose::Sentinel);
         let source = if of_sentinel { &self.sentinel_credentials } else { &self.credentials };
+        if self.tls.is_none() && !source.reads_file() {
+            let credentials = source.read().map_err(|error| self.failed(address, error))?;
+            return Ok(Secrets { credentials, certificates: None });
+        }
         let (source, tls) = (source.clone(), self.tls.clone());
         let places = Arc::clone(&self.reads);
         let read = async move {
@@ -180,7 +187,7 @@ impl Connector {
     /// # Errors
     /// No certificate can bear the server's name.
     pub fn manager(&self, address: &Address, secrets: &Secrets, config: AsyncConnectionConfig) -> RedisResult<Manager> {
-        Manager::new(address, self.tls.as_ref(), secrets, config)
+        Manager::new(Arc::clone(&self.machine), address, self.tls.as_ref(), secrets, config)
     }
 
     /// How the crate connects. Deadlines are ours.

@@ -39,7 +39,12 @@ impl CredentialsSource {
 
     /// Whether there is a user without any password.
     pub fn lacks_password(&self) -> bool {
-        !self.credentials.user.is_empty() && self.credentials.password.is_empty() && !is_set(&self.file)
+        !self.credentials.user.is_empty() && self.credentials.password.is_empty() && !self.reads_file()
+    }
+
+    /// Whether the password is in a file.
+    pub(super) fn reads_file(&self) -> bool {
+        is_set(&self.file)
     }
 
     /// The credentials as they are now; `None` where there is no password. Blocks while it reads the file.
@@ -48,7 +53,7 @@ impl CredentialsSource {
     /// A sentence with the file's path, when it gives no password.
     pub fn read(&self) -> Result<Option<Credentials>, String> {
         let Credentials { user, password } = &self.credentials;
-        let password = if is_set(&self.file) { read_password(&self.file)? } else { password.clone() };
+        let password = if self.reads_file() { read_password(&self.file)? } else { password.clone() };
         Ok((!password.is_empty()).then(|| Credentials { user: user.clone(), password }))
     }
 }

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     Failure,
+    machine::Machine,
     metrics::StoreMeter,
     url::{Address, RedisUrl},
 };
@@ -35,6 +36,7 @@ pub struct NodeFactory {
     pub connector: Arc<Connector>,
     /// Where their tasks run.
     pub runtime: Handle,
+    machine: Arc<dyn Machine>,
     settings: RedisSettings,
     clock: Option<Arc<dyn Clock>>,
     least_ttl_millis: i64,
@@ -42,17 +44,17 @@ pub struct NodeFactory {
 }
 
 impl NodeFactory {
-    /// Of nodes whose tasks run on `runtime`.
+    /// Of nodes whose tasks run on `runtime`, on this machine.
     pub fn new(
         url: &RedisUrl,
         settings: &RedisSettings,
         clock: Option<Arc<dyn Clock>>,
         least_ttl_millis: i64,
         meter: Arc<StoreMeter>,
-        runtime: Handle,
+        (machine, runtime): (Arc<dyn Machine>, Handle),
     ) -> Self {
-        let connector = Arc::new(Connector::new(url, settings));
-        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime }
+        let connector = Arc::new(Connector::new(Arc::clone(&machine), url, settings));
+        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime, machine }
     }
 
     /// The only server, or the master of the moment.
@@ -88,7 +90,7 @@ impl NodeFactory {
             meter: Arc::clone(&self.meter),
         };
         let (workers, max_queue) = (settings.pool_size, settings.max_queue);
-        let settings = NodeSettings { address, workers, max_queue, probe_key };
+        let settings = NodeSettings { address, workers, max_queue, probe_key, seed: self.machine.random() };
         Node::start(settings, context, &self.runtime)
     }
 

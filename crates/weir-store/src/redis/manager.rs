@@ -2,21 +2,15 @@
 //! the crate `redis` does not bound replies and takes no certificate verifier: its own refuses a self-signed certificate with
 //! CA:TRUE (`openssl req -x509`) even where that is the configured CA certificate.
 
-use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
+use std::{ops::Deref, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use deadpool::managed::{self, Metrics, RecycleResult};
 use deadpool_redis::redis::{
     AsyncConnectionConfig, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-    RedisError, RedisResult,
-    aio::MultiplexedConnection,
-    io::tcp::socket2::{SockRef, TcpKeepalive},
+    RedisError, RedisResult, aio::MultiplexedConnection,
 };
-use futures_util::future::select_ok;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream, lookup_host},
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{
     TlsConnector,
     rustls::{ClientConfig, pki_types::ServerName},
@@ -24,11 +18,11 @@ use tokio_rustls::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{bounded::Bounded, connector::Secrets, settings::TlsSettings};
-use crate::url::{Address, Credentials};
+use crate::{
+    machine::Machine,
+    url::{Address, Credentials},
+};
 use weir_settings::tls::server_name;
-
-/// How long a connection may be silent before the system probes its other end, and the pause between two probes.
-const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// A connection, which ends when this is dropped.
 pub struct Connection {
@@ -39,6 +33,7 @@ pub struct Connection {
 
 /// Makes the connections of one epoch.
 pub struct Manager {
+    machine: Arc<dyn Machine>,
     address: Address,
     tls: Option<Tls>,
     redis: RedisConnectionInfo,
@@ -58,6 +53,7 @@ impl Manager {
     /// # Errors
     /// No certificate can bear the server's name.
     pub(super) fn new(
+        machine: Arc<dyn Machine>,
         address: &Address,
         settings: Option<&TlsSettings>,
         secrets: &Secrets,
@@ -73,7 +69,7 @@ impl Manager {
         };
         let redis = login(secrets.credentials.as_ref());
         let recycler = deadpool_redis::Manager::new(ConnectionAddr::Unix(PathBuf::new()).into_connection_info()?)?;
-        Ok(Self { address: address.clone(), tls, redis, config, recycler })
+        Ok(Self { machine, address: address.clone(), tls, redis, config, recycler })
     }
 
     /// Logs in by a stream.
@@ -100,15 +96,7 @@ impl managed::Manager for Manager {
     type Error = RedisError;
 
     async fn create(&self) -> RedisResult<Connection> {
-        let (host, port) = match &self.address {
-            Address::Unix(path) => return self.log_in(UnixStream::connect(path).await?).await,
-            Address::Tcp { host, port } => (host.as_str(), *port),
-        };
-        // At all of its addresses at the same time: one may be behind a wall.
-        let addresses = lookup_host((host, port)).await?;
-        let (stream, _) = select_ok(addresses.map(|address| Box::pin(TcpStream::connect(address)))).await?;
-        stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
+        let stream = self.machine.connect(&self.address).await?;
         match &self.tls {
             None => self.log_in(stream).await,
             Some(tls) => {
@@ -136,8 +124,4 @@ fn login(credentials: Option<&Credentials>) -> RedisConnectionInfo {
     let Some(Credentials { user, password }) = credentials else { return redis };
     let user = if user.is_empty() { "default" } else { user };
     redis.set_username(user).set_password(password.reveal())
-}
-
-fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE)
 }

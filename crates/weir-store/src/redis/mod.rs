@@ -54,7 +54,10 @@ use self::{
 };
 pub(crate) use self::{encode::RenewalPlan, servers::Servers};
 use super::{
-    Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict, outage_charges::OutageCharges, url::RedisUrl,
+    Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
+    machine::{Machine, System},
+    outage_charges::OutageCharges,
+    url::RedisUrl,
 };
 use weir_core::{
     domain::{Clock, Decision, Key, OnStoreFailure},
@@ -110,8 +113,11 @@ pub struct RedisStore {
     command_timeout: Duration,
     clock: Option<Arc<dyn Clock>>,
     meter: Arc<StoreMeter>,
-    // Last, so that what runs on it is dropped before.
-    io: IoThread,
+    pub(crate) machine: Arc<dyn Machine>,
+    /// Where its connections live.
+    pub(crate) runtime: Handle,
+    /// Where that runs, if it is this store's own. Last, so that what runs on it is dropped before.
+    _io: Option<IoThread>,
 }
 
 impl RedisStore {
@@ -127,17 +133,32 @@ impl RedisStore {
         meter: Arc<StoreMeter>,
     ) -> std::io::Result<Self> {
         let io = IoThread::start()?;
+        let store = Self::start_on(Arc::new(System), io.handle().clone(), url, settings, clock, meter);
+        Ok(Self { _io: Some(io), ..store })
+    }
+
+    /// Starts a store whose tasks run on this runtime, and which reaches its servers from this machine.
+    pub fn start_on(
+        machine: Arc<dyn Machine>,
+        runtime: Handle,
+        url: &RedisUrl,
+        settings: &RedisSettings,
+        clock: Option<Arc<dyn Clock>>,
+        meter: Arc<StoreMeter>,
+    ) -> Self {
         let least_ttl_millis = if clock.is_some() { LEAST_TTL_OF_VIRTUAL_TIME_MILLIS } else { 0 };
-        let factory =
-            NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), io.handle().clone());
-        Ok(Self {
+        let place = (Arc::clone(&machine), runtime.clone());
+        let factory = NodeFactory::new(url, settings, clock.clone(), least_ttl_millis, Arc::clone(&meter), place);
+        Self {
             servers: Arc::new(Servers::start(&url.topology, factory)),
             prefix: settings.key_prefix.as_bytes().into(),
             command_timeout: settings.command_timeout.duration(),
             clock,
             meter,
-            io,
-        })
+            machine,
+            runtime,
+            _io: None,
+        }
     }
 
     /// Whether every server is asked, that is, has not failed of late.
@@ -179,11 +200,6 @@ impl RedisStore {
             // Boxed, so that the usual case does not carry the room for it around.
             groups => Box::pin(self.decide_cross_slot(plan, groups, deadline)).await,
         }
-    }
-
-    /// The runtime of its connections.
-    pub(crate) fn handle(&self) -> &Handle {
-        self.io.handle()
     }
 
     /// What sends renewals, and how long one may take.
@@ -234,7 +250,7 @@ impl RedisStore {
     pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
         let (servers, prefix) = (Arc::clone(&self.servers), Arc::clone(&self.prefix));
         let charging = Afterwards { charges, servers, prefix, timeout: self.command_timeout };
-        AbortOnDropHandle::new(self.io.handle().spawn(charging.run()))
+        AbortOnDropHandle::new(self.runtime.spawn(charging.run()))
     }
 
     /// The levels that are decided in one step each.
@@ -340,7 +356,7 @@ impl RedisStore {
         T: Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let done = self.io.handle().spawn(request::carried(work(Arc::clone(&self.servers)))).await;
+        let done = self.runtime.spawn(request::carried(work(Arc::clone(&self.servers)))).await;
         done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use deadpool_redis::redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use tokio::{
     runtime::Handle,
     task::JoinHandle,
@@ -37,7 +37,7 @@ pub struct Node {
     address: Address,
     context: Arc<Context>,
     queues: Vec<Arc<Queue>>,
-    hasher: RandomState,
+    hasher: FixedState,
     probe_key: Arc<ProbeKey>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -53,6 +53,8 @@ pub struct NodeSettings {
     pub max_queue: usize,
     /// A key that lives on this server, for probes.
     pub probe_key: Arc<ProbeKey>,
+    /// Decides which worker has which key.
+    pub seed: u64,
 }
 
 impl Node {
@@ -62,10 +64,10 @@ impl Node {
         let queues: Vec<_> = (0..settings.workers).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
         let workers = queues.iter().map(|queue| runtime.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
         let mut tasks: Vec<_> = workers.collect();
-        let NodeSettings { address, probe_key, .. } = settings;
+        let NodeSettings { address, probe_key, seed, .. } = settings;
         let watcher = Watcher { context: Arc::clone(&context), probe_key: Arc::clone(&probe_key) };
         tasks.push(runtime.spawn(watcher.run()));
-        Self { address, context, queues, hasher: RandomState::default(), probe_key, tasks }
+        Self { address, context, queues, hasher: FixedState::with_seed(seed), probe_key, tasks }
     }
 
     /// Where it is, or by whom it is found.

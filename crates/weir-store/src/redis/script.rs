@@ -1,6 +1,6 @@
 //! The one script: what the algorithms' Lua halves share, the halves, the driver that runs them, and the tasks.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::sync::LazyLock;
 
 use deadpool_redis::redis::{RedisResult, Script, ServerErrorKind, Value, aio::MultiplexedConnection};
 
@@ -10,36 +10,62 @@ use weir_core::{
     hold,
 };
 
-/// The script's text, the same on every replica of one version.
+/// The script's text, the same on every replica of one version. What few calls need stands in functions that make it, since a call
+/// makes every function that is not within another one.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let halves = LIST.iter().map(|entry| Cow::from(entry.lua));
-        let table = |name: &str, values: Vec<String>| format!("local {name} = {{{}}}\n", values.join(", "));
-        let of_all = |what| LIST.iter().map(|entry| function_of(entry, what)).collect();
-        let tables = table("steps", LIST.iter().map(|entry| entry.name.to_owned()).collect())
-            + &table("unit_charges", of_all("charge"))
-            + &table("nexts", of_all("next"));
-        let parts = LUA_PRELUDE.iter().map(|(_, part)| Cow::from(*part)).chain(halves);
-        let own = [
-            hold::LUA,
-            include_str!("script/plan.lua"),
-            include_str!("script/states.lua"),
-            include_str!("script/charge.lua"),
-            include_str!("script/undo.lua"),
-            include_str!("script/afterwards.lua"),
-            include_str!("script/reserve.lua"),
-            include_str!("script/driver.lua"),
-            include_str!("script/tasks.lua"),
+        let loaders: Vec<_> = LIST.iter().map(|entry| format!("function()\n{}end", algorithm(entry))).collect();
+        let holds = [
+            "hold_step",
+            "hold_charge",
+            "hold_expire",
+            "hold_renew",
+            "hold_has_room",
+            "hold_reserve",
+            "hold_settle_reserved",
+            "HOLD_TTL",
+            "KEPT",
+            "RELEASED",
         ];
-        parts.chain([tables.into()]).chain(own.map(Cow::from)).collect()
+        let records = ["put_record", "reserve", "answer_again", "remember_answer"];
+        [
+            format!("local loaders = {{{}}}\n", loaders.join(", ")),
+            maker("hold_functions", hold::LUA, &holds),
+            include_str!("script/plan.lua").to_owned(),
+            include_str!("script/states.lua").to_owned(),
+            include_str!("script/charge.lua").to_owned(),
+            include_str!("script/afterwards.lua").to_owned(),
+            maker("undoing", include_str!("script/undo.lua"), &["undo"]),
+            maker("reservations", include_str!("script/reserve.lua"), &records),
+            include_str!("script/driver.lua").to_owned(),
+            include_str!("script/tasks.lua").to_owned(),
+        ]
+        .concat()
     });
     &TEXT
 }
 
-/// An algorithm's function for this besides its step, or `false`.
-fn function_of(entry: &Entry, what: &str) -> String {
-    let name = format!("{}_{what}", entry.name);
-    if entry.lua.contains(&format!("local function {name}(")) { name } else { "false".to_owned() }
+/// A function that makes what `text` defines, and returns what is named.
+fn maker(name: &str, text: &str, returns: &[&str]) -> String {
+    format!("local function {name}()\n{text}return {}\nend\n", returns.join(", "))
+}
+
+/// The shared code that an algorithm uses, its own, and what of that the script calls: its step, its charge, its next, and how a
+/// charge is taken back by its mark; `false` for what it has not.
+fn algorithm(entry: &Entry) -> String {
+    let mut text = entry.lua.to_owned();
+    for (file, part) in LUA_PRELUDE.iter().rev() {
+        let name = file.trim_end_matches(".lua");
+        // Every part but the first defines what is named after it.
+        if *part == LUA_PRELUDE[0].1 || [format!("{name}_"), format!("{name}(")].iter().any(|used| text.contains(used))
+        {
+            text.insert_str(0, part);
+        }
+    }
+    let [charge, next] = ["charge", "next"].map(|what| format!("{}_{what}", entry.name));
+    let defined = [&*charge, &next, "runs_without"]
+        .map(|name| if text.contains(&format!("local function {name}(")) { name } else { "false" });
+    format!("{text}return {}, {}\n", entry.name, defined.join(", "))
 }
 
 /// The name under which servers have the script: its SHA-1.

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use deadpool_redis::redis::{RedisResult, aio::MultiplexedConnection};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use super::{
@@ -79,14 +79,22 @@ pub async fn run(queue: Arc<Queue>, context: Arc<Context>) {
     loop {
         queue.wait().await;
         context.pool.until_free().await;
+        // Commands on a closed connection are lost, so none is sent there. What is taken before there is a connection would
+        // seem to be sent to those who give up meanwhile.
+        held = match held.filter(Pooled::is_usable) {
+            Some(connection) => Some(connection),
+            None => connect(&queue, &context).await,
+        };
+        let Some(connection) = held.take() else { continue };
         // Twice, since one may take longer than the last ones did; a fresh check always has more than half of its time.
         let needed = (2 * round_trip.0).min(context.command_timeout / 2);
         let waiters = queue.take(MAX_BATCH_PARTS, needed);
         if waiters.is_empty() {
+            held = Some(connection);
             continue;
         }
         let mut batch = Batch::new(waiters, &context.call_settings);
-        held = carry(&mut batch, held, &queue, &context, &mut round_trip).await;
+        held = carry(&mut batch, connection, &context, &mut round_trip).await;
     }
 }
 
@@ -101,22 +109,7 @@ impl Smoothed {
 }
 
 /// One round trip; the connection if it is good for another one.
-async fn carry(
-    batch: &mut Batch,
-    held: Option<Pooled>,
-    queue: &Queue,
-    context: &Context,
-    round_trip: &mut Smoothed,
-) -> Option<Pooled> {
-    let deadline = batch.deadline();
-    // Commands on a closed connection are lost, so none is sent there.
-    let connection = match held.filter(Pooled::is_usable) {
-        Some(connection) => connection,
-        None => match connect(batch, deadline, queue, context).await {
-            Connected::InTime(connection) => connection,
-            Connected::Late(connection) => return connection,
-        },
-    };
+async fn carry(batch: &mut Batch, connection: Pooled, context: &Context, round_trip: &mut Smoothed) -> Option<Pooled> {
     let now = context.clock.as_ref().map(|clock| clock.now());
     let settings = CallSettings { now, ..context.call_settings };
     let since = Instant::now();
@@ -171,32 +164,26 @@ fn warn_if_slow(round_trip: Duration, context: &Context) {
     }
 }
 
-/// A connection, or what is left of the attempt to get one.
-enum Connected {
-    InTime(Pooled),
-    /// The batch has been answered.
-    Late(Option<Pooled>),
-}
-
-async fn connect(batch: &mut Batch, deadline: Instant, queue: &Queue, context: &Context) -> Connected {
+/// A connection. Without one, all that wait are answered.
+async fn connect(queue: &Queue, context: &Context) -> Option<Pooled> {
     let mut connecting = std::pin::pin!(context.pool.get());
-    match timeout_at(deadline, &mut connecting).await {
-        Ok(Ok(connection)) => return Connected::InTime(connection),
+    match timeout(context.command_timeout, &mut connecting).await {
+        Ok(Ok(connection)) => return Some(connection),
         Ok(Err(failure)) => {
             context.breaker.failed(&failure);
-            batch.fail(&failure);
-            return Connected::Late(None);
+            queue.fail(&failure);
+            return None;
         }
         Err(_) => {}
     }
     // It may take longer than a check may. No check waits for it meanwhile.
     let late = Failure::Connect("it takes longer than a check may take".into());
     context.breaker.trip(&late);
-    batch.fail(&late);
     loop {
         queue.fail(&late);
         tokio::select! {
-            connection = &mut connecting => return Connected::Late(connection.ok()),
+            biased;
+            connection = &mut connecting => return connection.ok(),
             () = queue.wait() => {}
         }
     }

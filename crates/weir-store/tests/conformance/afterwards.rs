@@ -88,7 +88,7 @@ async fn charges_as_the_library(redis: &mut OnRedis<'_>) {
             model.stored = next;
         }
         let settings = OutageChargesSettings::default();
-        let charges = Arc::new(OutageCharges::new(&settings, redis.clock()));
+        let charges = Arc::new(OutageCharges::new(&settings, redis.clock(), 0));
         for at in [START, START + outage / 2] {
             redis.clock().set(at);
             for model in &mut models {

@@ -5,6 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use weir_settings::Time;
 use weir_store::{
     Failure, StoreUrl,
+    machine::System,
     redis::{
         command::{command, failure, query},
         connector::Connector,
@@ -125,7 +126,7 @@ pub fn patient() -> RedisSettings {
 /// What connects to the servers of a URL, and the address of the first.
 pub fn connector(url: &str, settings: &RedisSettings) -> (Arc<Connector>, Address) {
     let url = redis(url);
-    let connector = Arc::new(Connector::new(&url, settings));
+    let connector = Arc::new(Connector::new(Arc::new(System), &url, settings));
     match url.topology {
         Topology::Single(address) => (connector, address),
         Topology::Cluster { seeds } => (connector, seeds[0].clone()),

@@ -1,8 +1,25 @@
 -- Carries out the plans of one call.
 
-local charges = {
-  [AFTERWARDS] = afterwards, [0] = all_or_nothing, independent, all_or_nothing, independent, undo, undo,
-}
+local put_record, reserve, answer_again, remember_answer
+local undo
+
+local function load_reservations()
+  load_holds()
+  if not reserve then put_record, reserve, answer_again, remember_answer = reservations() end
+end
+
+local function carry_out()
+  if charge == AFTERWARDS then
+    afterwards()
+  elseif charge >= UNDOES then
+    undo = undo or undoing()
+    undo()
+  elseif charge % TELLS == 0 then
+    all_or_nothing()
+  else
+    independent()
+  end
+end
 
 -- The value to go back to when a level's charge is undone, and the value written; '', '': there is nothing to undo. Levels
 -- that count keep their charges, so a shadow that shares their state goes back to the value that they left.
@@ -28,6 +45,7 @@ end
 
 -- Decides the plan, settles the renewal that came with it and grants what that asks for.
 local function renew()
+  load_holds()
   levels = levels or {}
   for index = 1, count do
     if not levels[index] then add_level(index, {}) end
@@ -37,7 +55,7 @@ local function renew()
       local settled = levels[index].s
       if settled ~= states[index] then states[index], resets[index] = settled, false end
     end
-    charges[charge]()
+    carry_out()
     for index = 1, count do levels[index].s = resets[index] ~= 0 and states[index] end
     return decisions
   end)
@@ -55,6 +73,7 @@ local function run()
   if tells then written, counted = {}, {} end
   load()
   local granted, expires, words, fields, repeated
+  if reservation or request then load_reservations() end
   if request then repeated, granted = answer_again() end
   if repeated then
     -- Nothing is decided.
@@ -63,7 +82,7 @@ local function run()
   elseif reservation then
     granted, expires, words, fields = reserve()
   else
-    charges[charge]()
+    carry_out()
   end
   if not dry_run then
     if changed then save() end

@@ -25,6 +25,18 @@ local LOOKS, UPDATES = 4, 16
 
 -- The plans of one call share few limits, so each is read once.
 local limits = {}
+-- The functions of the algorithms met so far: of each its step, its charge, its next and its way to take a charge back by its mark. Most
+-- of what a call takes, besides its plans, is to make functions, so those that few calls need are made when they are.
+local algorithms = {}
+-- Those of hold.lua, once something is held.
+local hold_step, hold_charge, hold_expire, hold_renew, hold_has_room, hold_reserve, hold_settle_reserved
+local HOLD_TTL, KEPT, RELEASED
+
+local function load_holds()
+  if hold_step then return end
+  hold_step, hold_charge, hold_expire, hold_renew, hold_has_room, hold_reserve, hold_settle_reserved, HOLD_TTL, KEPT,
+    RELEASED = hold_functions()
+end
 -- Those of the plan at hand, by level.
 local rules = {}
 
@@ -43,9 +55,14 @@ local HELD = 'held'
 local RECORDS = '\253'
 
 local function read_limit(text)
-  local step, flags, params, period = unpack(unpacked(text))
+  local number, flags, params, period = unpack(unpacked(text))
+  local algorithm = algorithms[number]
+  if not algorithm then
+    algorithm = {loaders[number]()}
+    algorithms[number] = algorithm
+  end
   local limit = {
-    step = steps[step], next = nexts[step], charge = unit_charges[step], params = params, period = period,
+    step = algorithm[1], charge = algorithm[2], next = algorithm[3], without = algorithm[4], params = params, period = period,
     shadow = flags % 2 == 1, charges_denied = flags >= 2,
   }
   limits[text] = limit

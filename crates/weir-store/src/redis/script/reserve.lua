@@ -2,174 +2,170 @@
 -- nothing any more, what it is, and then: while a reservation is open, the fields of the levels of which it holds units; of a
 -- request with an id, its answer.
 
--- A block of its own, since Lua has 200 locals at most.
-local put_record, reserve, answer_again, remember_answer
-do
-  local OPEN, SETTLED, ANSWERED = 1, 2, 3
-  -- What is answered.
-  local RESERVED, REFUSED, HAS_SETTLED, EXTENDED, UNKNOWN = 1, 2, 3, 4, 5
-  -- A settlement can be asked for again for at least so long.
-  local REPEATABLE_FOR = 60000000
-  local RETRY_WHEN_FULL = 1000000
+local OPEN, SETTLED, ANSWERED = 1, 2, 3
+-- What is answered.
+local RESERVED, REFUSED, HAS_SETTLED, EXTENDED, UNKNOWN = 1, 2, 3, 4, 5
+-- A settlement can be asked for again for at least so long.
+local REPEATABLE_FOR = 60000000
+local RETRY_WHEN_FULL = 1000000
 
-  -- The record of this name: when it means nothing any more, and the rest. Nothing where it has expired.
-  local function find_record(name)
-    local value = call('HMGET', key_of(count), RECORDS .. name)[1]
-    if not value then return end
-    local expires, words, rest = unpacked(value)
-    if expires > now then return expires, words, rest end
+-- The record of this name: when it means nothing any more, and the rest. Nothing where it has expired.
+local function find_record(name)
+  local value = call('HMGET', key_of(count), RECORDS .. name)[1]
+  if not value then return end
+  local expires, words, rest = unpacked(value)
+  if expires > now then return expires, words, rest end
+end
+
+-- Writes a record, and makes the hash last for as long.
+local function put_record(name, expires, words, rest)
+  local hash = key_of(count)
+  local last = call('HMGET', hash, RECORDS)[1]
+  last = last and unpacked(last) or 0
+  local added
+  if last < expires then
+    -- An eighth more, so that not every one moves it.
+    last = expires + floor((expires - now) / 8)
+    added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest), RECORDS, pack(last))
+  else
+    added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest))
   end
+  wrote = true
+  local ttl, left = math.max(ceil((last - now) / 1000) + 1000, least_ttl), call('PTTL', hash)
+  if left < ttl then call('PEXPIRE', hash, format('%d', ttl)) end
+  if cached_left then cached_left = math.max(left, ttl) end
+  if left >= 0 and own_clock then sweep(hash, added * LOOKS) end
+end
 
-  -- Writes a record, and makes the hash last for as long.
-  function put_record(name, expires, words, rest)
-    local hash = key_of(count)
-    local last = call('HMGET', hash, RECORDS)[1]
-    last = last and unpacked(last) or 0
-    local added
-    if last < expires then
-      -- An eighth more, so that not every one moves it.
-      last = expires + floor((expires - now) / 8)
-      added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest), RECORDS, pack(last))
-    else
-      added = call('HSET', hash, RECORDS .. name, pack(expires, words, rest))
-    end
-    wrote = true
-    local ttl, left = math.max(ceil((last - now) / 1000) + 1000, least_ttl), call('PTTL', hash)
-    if left < ttl then call('PEXPIRE', hash, format('%d', ttl)) end
-    if cached_left then cached_left = math.max(left, ttl) end
-    if left >= 0 and own_clock then sweep(hash, added * LOOKS) end
+-- The moment up to 1/16 of the time before it is over at which others end too.
+local function reservation_deadline(ttl)
+  local _, exponent = math.frexp(ttl)
+  local grid = 2 ^ (exponent - 5)
+  return floor((now + ttl) / grid) * grid
+end
+
+local function make_reservation(kind, deadline)
+  -- What has expired stays charged.
+  local states_before, resets_before, changed_before = {unpack(states, 1, count)}, {unpack(resets, 1, count)}, changed
+  all_or_nothing()
+  changed = changed_before
+  for index = 1, count do
+    states[index], resets[index], levels[index].s = states_before[index], resets_before[index], states_before[index]
   end
-
-  -- The moment up to 1/16 of the time before it is over at which others end too.
-  local function reservation_deadline(ttl)
-    local _, exponent = math.frexp(ttl)
-    local grid = 2 ^ (exponent - 5)
-    return floor((now + ttl) / grid) * grid
-  end
-
-  local function make_reservation(kind, deadline)
-    -- What has expired stays charged.
-    local states_before, resets_before, changed_before = {unpack(states, 1, count)}, {unpack(resets, 1, count)}, changed
-    all_or_nothing()
-    changed = changed_before
-    for index = 1, count do
-      states[index], resets[index], levels[index].s = states_before[index], resets_before[index], states_before[index]
-    end
-    local held, units, passes, has_room = {}, input[costs_at + 1], true, true
-    for index = 1, count do
-      if decisions[index][1] == 1 then
-        if units > 0 then
-          held[#held + 1] = index
-          has_room = has_room and hold_has_room(levels[index].ledger, kind, deadline)
-        end
-      elseif not rules[index].shadow then
-        passes = false
-      end
-    end
-    if not passes then return {REFUSED, 0, 0} end
-    if not has_room then
-      for index = 1, count do
-        decisions[index] = {0, decisions[index][2], 0, RETRY_WHEN_FULL, 0, 0, 0, RETRY_WHEN_FULL}
-      end
-      return {REFUSED, 0, 0}
-    end
-    local fields = {}
-    for place = 1, #held do
-      local index = held[place]
-      hold_reserve(levels[index].ledger, kind, deadline, units)
-      touch(index)
-      decisions[index] = step(index, 0)
-      fields[place] = input[fields_at + index]
-    end
-    return {RESERVED, deadline - now, 0}, deadline, {OPEN, kind, units}, fields
-  end
-
-  -- The levels of which the reservation holds units: those that the policy still has, in the record's order.
-  local function held_levels(fields)
-    local held, at_field = {}, 1
-    for index = 1, count do
-      for place = at_field, #fields do
-        if fields[place] == input[fields_at + index] then
-          held[#held + 1], at_field = index, place + 1
-          break
-        end
-      end
-    end
-    return held
-  end
-
-  local function settle_reservation(deadline, words, fields, actual)
-    local kind, units = words[2], words[3]
-    for _, index in ipairs(held_levels(fields)) do
-      hold_settle_reserved(levels[index].ledger, kind, deadline, units)
-      hold_charge(levels[index], actual, now)
-      touch(index)
-    end
-    local overage = math.max(actual - units, 0)
-    return {HAS_SETTLED, actual, overage}, math.max(deadline, now + REPEATABLE_FOR), {SETTLED, actual, overage}
-  end
-
-  local function extend_reservation(deadline, words, fields, ends)
-    local kind, units, has_room = words[2], words[3], true
-    local held = held_levels(fields)
-    for _, index in ipairs(held) do
-      has_room = has_room and (units == 0 or hold_has_room(levels[index].ledger, kind, ends))
-    end
-    -- A full ledger keeps it where it is.
-    if not has_room then ends = deadline end
-    for _, index in ipairs(held) do
+  local held, units, passes, has_room = {}, input[costs_at + 1], true, true
+  for index = 1, count do
+    if decisions[index][1] == 1 then
       if units > 0 then
-        hold_settle_reserved(levels[index].ledger, kind, deadline, units)
-        hold_reserve(levels[index].ledger, kind, ends, units)
+        held[#held + 1] = index
+        has_room = has_room and hold_has_room(levels[index].ledger, kind, deadline)
       end
-      touch(index)
+    elseif not rules[index].shadow then
+      passes = false
     end
-    return {EXTENDED, ends - now, 0}, ends, words, fields
   end
-
-  local function answer_of_record(task, value)
-    local expires, words, fields = find_record(reservation[1])
-    if not expires or words[1] == ANSWERED then return {UNKNOWN, 0, 0} end
-    if words[1] == SETTLED then
-      if task == EXTEND then return {UNKNOWN, 0, 0} end
-      return {HAS_SETTLED, words[2], words[3]}
-    end
-    if task == EXTEND then return extend_reservation(expires, words, fields, reservation_deadline(value)) end
-    return settle_reservation(expires, words, fields, value)
-  end
-
-  -- Carries out what is asked of a reservation: what is answered, and what is remembered of it, if that is new.
-  function reserve()
-    levels = levels or {}
+  if not passes then return {REFUSED, 0, 0} end
+  if not has_room then
     for index = 1, count do
-      if not levels[index] then add_level(index, {}) end
+      decisions[index] = {0, decisions[index][2], 0, RETRY_WHEN_FULL, 0, 0, 0, RETRY_WHEN_FULL}
     end
-    local task, value = reservation[2], reservation[3]
-    if task <= RESERVE_RELEASE then
-      return make_reservation(task == RESERVE_RELEASE and RELEASED or KEPT, reservation_deadline(value))
-    end
-    local answer, expires, words, fields = answer_of_record(task, value)
-    for index = 1, count do decisions[index] = step(index, 0) end
-    return answer, expires, words, fields
+    return {REFUSED, 0, 0}
   end
+  local fields = {}
+  for place = 1, #held do
+    local index = held[place]
+    hold_reserve(levels[index].ledger, kind, deadline, units)
+    touch(index)
+    decisions[index] = step(index, 0)
+    fields[place] = input[fields_at + index]
+  end
+  return {RESERVED, deadline - now, 0}, deadline, {OPEN, kind, units}, fields
+end
 
-  -- Of a request that was answered before: 1, its decisions are told again; 2, another one has its id. And what became of the
-  -- reservation. Nothing: it is the first.
-  function answer_again()
-    local expires, words, before = find_record(request[1])
-    if not expires then return end
-    local is_same = words[1] == ANSWERED and words[2] == request[2] and #before == count
-    if is_same and (words[3] and true) == (reservation and true or false) then
-      for index = 1, count do decisions[index] = before[index] end
-      return 1, words[3] or nil
+-- The levels of which the reservation holds units: those that the policy still has, in the record's order.
+local function held_levels(fields)
+  local held, at_field = {}, 1
+  for index = 1, count do
+    for place = at_field, #fields do
+      if fields[place] == input[fields_at + index] then
+        held[#held + 1], at_field = index, place + 1
+        break
+      end
     end
-    for index = 1, count do decisions[index] = step(index, 0) end
-    return 2, reservation and {REFUSED, 0, 0}
   end
+  return held
+end
 
-  function remember_answer(outcome)
-    local before = {}
-    for index = 1, count do before[index] = decisions[index] end
-    put_record(request[1], now + request[3], {ANSWERED, request[2], outcome or false}, before)
+local function settle_reservation(deadline, words, fields, actual)
+  local kind, units = words[2], words[3]
+  for _, index in ipairs(held_levels(fields)) do
+    hold_settle_reserved(levels[index].ledger, kind, deadline, units)
+    hold_charge(levels[index], actual, now)
+    touch(index)
   end
+  local overage = math.max(actual - units, 0)
+  return {HAS_SETTLED, actual, overage}, math.max(deadline, now + REPEATABLE_FOR), {SETTLED, actual, overage}
+end
+
+local function extend_reservation(deadline, words, fields, ends)
+  local kind, units, has_room = words[2], words[3], true
+  local held = held_levels(fields)
+  for _, index in ipairs(held) do
+    has_room = has_room and (units == 0 or hold_has_room(levels[index].ledger, kind, ends))
+  end
+  -- A full ledger keeps it where it is.
+  if not has_room then ends = deadline end
+  for _, index in ipairs(held) do
+    if units > 0 then
+      hold_settle_reserved(levels[index].ledger, kind, deadline, units)
+      hold_reserve(levels[index].ledger, kind, ends, units)
+    end
+    touch(index)
+  end
+  return {EXTENDED, ends - now, 0}, ends, words, fields
+end
+
+local function answer_of_record(task, value)
+  local expires, words, fields = find_record(reservation[1])
+  if not expires or words[1] == ANSWERED then return {UNKNOWN, 0, 0} end
+  if words[1] == SETTLED then
+    if task == EXTEND then return {UNKNOWN, 0, 0} end
+    return {HAS_SETTLED, words[2], words[3]}
+  end
+  if task == EXTEND then return extend_reservation(expires, words, fields, reservation_deadline(value)) end
+  return settle_reservation(expires, words, fields, value)
+end
+
+-- Carries out what is asked of a reservation: what is answered, and what is remembered of it, if that is new.
+local function reserve()
+  levels = levels or {}
+  for index = 1, count do
+    if not levels[index] then add_level(index, {}) end
+  end
+  local task, value = reservation[2], reservation[3]
+  if task <= RESERVE_RELEASE then
+    return make_reservation(task == RESERVE_RELEASE and RELEASED or KEPT, reservation_deadline(value))
+  end
+  local answer, expires, words, fields = answer_of_record(task, value)
+  for index = 1, count do decisions[index] = step(index, 0) end
+  return answer, expires, words, fields
+end
+
+-- Of a request that was answered before: 1, its decisions are told again; 2, another one has its id. And what became of the
+-- reservation. Nothing: it is the first.
+local function answer_again()
+  local expires, words, before = find_record(request[1])
+  if not expires then return end
+  local is_same = words[1] == ANSWERED and words[2] == request[2] and #before == count
+  if is_same and (words[3] and true) == (reservation and true or false) then
+    for index = 1, count do decisions[index] = before[index] end
+    return 1, words[3] or nil
+  end
+  for index = 1, count do decisions[index] = step(index, 0) end
+  return 2, reservation and {REFUSED, 0, 0}
+end
+
+local function remember_answer(outcome)
+  local before = {}
+  for index = 1, count do before[index] = decisions[index] end
+  put_record(request[1], now + request[3], {ANSWERED, request[2], outcome or false}, before)
 end

@@ -32,6 +32,7 @@ end
 local function add_level(index, ledger)
   local rule = rules[index]
   if type(ledger) ~= 'table' or not rule.charge or input[places_at + index] ~= index then return end
+  load_holds()
   levels = levels or {}
   levels[index] = {
     step = rule.step, charge = rule.charge, p = rule.params, s = states[index], ledger = ledger,

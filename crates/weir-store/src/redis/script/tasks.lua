@@ -1,5 +1,7 @@
 -- What a call does: decides plans, or forgets, or tries out.
 
+if task == 0 then return pack(decide_all()) end
+
 -- Forgets the fields of a hash that belong to the key named by `rest`, and with `subtree` to those below it, a page at a
 -- time: where the next page begins ('0': nowhere), whether the key itself had a state that had not expired, and whether any
 -- of these fields had. What is held of a state stays: who holds it goes on spending.
@@ -77,5 +79,5 @@ local function probe()
   return {now}
 end
 
-local tasks = {[0] = decide_all, reset, probe, holds}
+local tasks = {reset, probe, holds}
 return pack(tasks[task]())

@@ -34,7 +34,7 @@ local function give_back(index)
   if period == BY_MARK then
     local mark = mark_of(select(2, unpacked(input[afters_at + index])))
     if not states[place] then return true end
-    states[place] = runs_without(states[place], mark, units)
+    states[place] = rules[index].without(states[place], mark, units)
     decisions[index] = step(index, 0)
     put(index, states[place])
     return true

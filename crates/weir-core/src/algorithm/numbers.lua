@@ -1,0 +1,2 @@
+-- What all parts use; globals are slower.
+local floor, min = math.floor, math.min

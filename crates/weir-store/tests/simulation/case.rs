@@ -1,0 +1,235 @@
+//! What a seed stands for: limits, load, and what goes wrong.
+
+use smallvec::SmallVec;
+use weir_core::{
+    algorithm::{Bounds, Params, find},
+    domain::{Charge, Key, Micros, OnStoreFailure, time::SECOND},
+    plan::{Level, Limit, Origin, Plan},
+    testing::Random,
+};
+
+use super::oracle::Definition;
+
+/// What goes wrong: how often, in microseconds between two on average, or once in so many packets; 0: never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    pub long_delay: u32,
+    pub split: u32,
+    pub lose_connection: u32,
+    pub stall_connection: u32,
+    pub cut: Micros,
+    pub pause: Micros,
+    pub crash: Micros,
+    pub drain: Micros,
+    pub reset: Micros,
+    pub new_policy: Micros,
+    pub abandon: u32,
+    pub restart: Micros,
+    /// Of so many restarts one loses data: everything, or what was written of late.
+    pub lose_data: u32,
+    pub drift: bool,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scene {
+    /// A few hot keys of which units are leased.
+    Leases,
+    /// The same, and no leases.
+    Shared,
+    /// Each check has a key of its own, so that what becomes of it is known one by one; the store's failures are decided
+    /// so.
+    Single(OnStoreFailure),
+}
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub scene: Scene,
+    pub replicas: usize,
+    pub users: usize,
+    /// Root first: the last one is each user's own.
+    pub levels: Vec<(Params, Definition)>,
+    /// What the last one is under every other policy.
+    pub other: Option<(Params, Definition)>,
+    pub anchor: u8,
+    pub ttl: Micros,
+    pub command_timeout: Micros,
+    pub pool_size: usize,
+    pub latency: Micros,
+    pub rates: [i64; 4],
+    pub length: Micros,
+    pub faults: Faults,
+    /// Whether it goes on after the last fault, until all have stopped.
+    pub recovers: bool,
+}
+
+impl Case {
+    pub fn draw(random: &mut Random) -> Self {
+        let scene = match random.below(8) {
+            0 => Scene::Shared,
+            1 | 2 => Scene::Single(random.pick(&[OnStoreFailure::Local, OnStoreFailure::Allow, OnStoreFailure::Deny])),
+            _ => Scene::Leases,
+        };
+        let single = matches!(scene, Scene::Single(_));
+        let mut levels = if single { vec![plenty()] } else { draw_levels(random) };
+        let mut faults = Faults::draw(random, single);
+        let other = (!single && random.once_in(8)).then(|| bucket(700, 100));
+        if other.is_some() {
+            // Commands under the old policy arrive soon, so that it is known when the new one is in force.
+            levels = vec![bucket(700, 400)];
+            let Faults { drift, lose_connection, crash, drain, reset, .. } = faults;
+            faults = Faults { drift, lose_connection, crash, drain, reset, new_policy: 500_000, ..Faults::default() };
+        }
+        Self {
+            replicas: 1 + random.below(4),
+            users: random.pick(&[1, 1, 2, 3]),
+            anchor: if levels.len() > 1 && random.once_in(2) { 1 } else { 2 },
+            ttl: random.pick(if other.is_some() { &[50_000, 100_000] } else { &[50_000, 100_000, 250_000, 250_000] }),
+            levels,
+            other,
+            command_timeout: random.pick(&[20_000, 50_000, 100_000]),
+            pool_size: 1 + random.below(3),
+            latency: random.pick(&[50, 300, 1_000]),
+            rates: if single { [0, 50, 200, 800] } else { [0, 50, 400, 1_500] },
+            length: random.within(SECOND, 2 * SECOND),
+            faults,
+            recovers: single || random.once_in(4),
+            scene,
+        }
+    }
+
+    /// Whether nothing goes wrong but that clocks drift, so that what is admitted can be compared with what one limiter would.
+    pub fn is_calm(&self) -> bool {
+        let is_exact = self.levels.iter().all(|(params, _)| params.name() != "sliding_window");
+        is_exact
+            && !matches!(self.scene, Scene::Single(_))
+            && self.faults == Faults { drift: self.faults.drift, ..Faults::default() }
+    }
+
+    fn levels_of(&self, version: u64) -> impl Iterator<Item = &(Params, Definition)> {
+        let (last, above) = self.levels.split_last().expect("a level");
+        above.iter().chain([self.other.as_ref().filter(|_| version.is_multiple_of(2)).unwrap_or(last)])
+    }
+
+    /// What each user's own limit is under a policy, and how long others may be in force.
+    pub fn changed(&self, version: u64) -> Option<(Definition, Micros)> {
+        self.other.as_ref()?;
+        let definition = self.levels_of(version).last()?.1;
+        Some((definition, self.ttl + 3 * self.command_timeout))
+    }
+
+    pub fn policy(&self, version: u64) -> Policy {
+        let limit = |(index, (params, _)): (usize, &(Params, Definition))| {
+            let name = ["a", "b"][index];
+            let limit = Limit::new(Origin::Policy, Some(name), "*", 0, false, params.clone());
+            limit.with_lease((self.scene == Scene::Leases).then_some(self.ttl))
+        };
+        Policy {
+            version,
+            limits: self.levels_of(version).enumerate().map(limit).collect(),
+            anchor: self.anchor,
+            on_store_failure: if let Scene::Single(rule) = self.scene { rule } else { OnStoreFailure::Deny },
+        }
+    }
+}
+
+impl Faults {
+    /// A few kinds, so that each has its effect, and often.
+    fn draw(random: &mut Random, single: bool) -> Self {
+        let mut faults = Self { drift: random.once_in(2), ..Self::default() };
+        if random.once_in(12) {
+            return faults;
+        }
+        for _ in 0..1 + random.below(4) {
+            match random.below(13) {
+                0 => faults.long_delay = random.pick(&[5, 20, 100]),
+                1 => faults.split = random.pick(&[2, 10]),
+                2 => faults.lose_connection = random.pick(&[20, 100, 400]),
+                3 => faults.stall_connection = random.pick(&[100, 400]),
+                4 | 5 => faults.cut = random.pick(&[80_000, 200_000]),
+                6 => faults.pause = random.pick(&[100_000, 300_000]),
+                7 => faults.crash = random.pick(&[200_000, 400_000]),
+                8 => faults.drain = 200_000,
+                9 => faults.reset = random.pick(&[50_000, 200_000]),
+                10 => faults.new_policy = 200_000,
+                11 => faults.abandon = 20,
+                _ => {
+                    faults.restart = random.pick(&[200_000, 600_000]);
+                    faults.lose_data = random.pick(&[0, 2]);
+                }
+            }
+        }
+        if single {
+            // What a store has lost it cannot be asked for, and a reset of a key that is asked for once says nothing.
+            (faults.lose_data, faults.reset) = (0, 0);
+        }
+        faults
+    }
+}
+
+/// The limits in force.
+pub struct Policy {
+    pub version: u64,
+    limits: Vec<Limit>,
+    pub anchor: u8,
+    on_store_failure: OnStoreFailure,
+}
+
+impl Policy {
+    /// The plan of a check on a key of two segments.
+    pub fn plan<'a>(&'a self, key: &'a Key, cost: i64) -> Plan<'a> {
+        let first = key.depth() - self.limits.len();
+        let level = |(index, limit)| Level::new(key, (first + index + 1) as u8, self.anchor, limit, cost);
+        let levels: SmallVec<_> = self.limits.iter().enumerate().map(level).collect();
+        let mut plan = Plan::new(levels, Charge::AllOrNothing, None);
+        plan.policy_version = Some(self.version);
+        plan.on_store_failure = self.on_store_failure;
+        plan
+    }
+}
+
+fn parse(name: &str, fields: &[(&str, &str)]) -> Params {
+    (find(name).expect("an algorithm").parse)(&fields, &Bounds::default()).expect("parameters")
+}
+
+/// `rate` a second, and `capacity` at once.
+fn bucket(rate: u64, capacity: u64) -> (Params, Definition) {
+    let (count, most) = (rate.to_string(), capacity.to_string());
+    let params = parse("token_bucket", &[("capacity", &most), ("count", &count), ("period", "1s")]);
+    (params, Definition::Bucket { capacity, count: rate, period: SECOND })
+}
+
+/// A limit that is never reached, and of which next to nothing comes back.
+fn plenty() -> (Params, Definition) {
+    let params = parse("token_bucket", &[("capacity", "1000"), ("count", "1"), ("period", "1d")]);
+    (params, Definition::Bucket { capacity: 1_000, count: 1, period: 86_400 * SECOND })
+}
+
+/// Limits of a few hundred a second, as their definitions are, so that each is reached soon.
+fn draw_levels(random: &mut Random) -> Vec<(Params, Definition)> {
+    let window = [("count", "150"), ("period", "200ms")];
+    match random.below(10) {
+        0 => vec![bucket(1_000, 300), bucket(700, 100)],
+        1 => vec![bucket(2_000, 1_500)],
+        2 => vec![(
+            parse("gcra", &[("burst", "49"), ("count", "700"), ("period", "1s")]),
+            Definition::Bucket { capacity: 50, count: 700, period: SECOND },
+        )],
+        3 => vec![(
+            parse("leaky_bucket", &[("size", "60"), ("drip_rate", "1ms")]),
+            Definition::Rate { at_once: 61, count: 1_000, period: SECOND },
+        )],
+        4 => vec![(parse("fixed_window", &window), Definition::Window { count: 150, period: 200_000 })],
+        5 => vec![(parse("sliding_log", &window), Definition::AnySpan { count: 150, period: 200_000 })],
+        6 => {
+            let fields = [window[0], window[1], ("resolution", "20ms")];
+            vec![(parse("sliding_buckets", &fields), Definition::AnySpan { count: 150, period: 200_000 })]
+        }
+        7 => vec![(parse("sliding_window", &window), Definition::Window { count: 150, period: 200_000 })],
+        8 => vec![
+            bucket(1_500, 400),
+            (parse("sliding_log", &window), Definition::AnySpan { count: 150, period: 200_000 }),
+        ],
+        _ => vec![bucket(700, 100)],
+    }
+}

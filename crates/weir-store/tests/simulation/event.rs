@@ -1,0 +1,62 @@
+//! What happens, and when.
+
+use std::cmp::{Ordering, Reverse};
+
+use weir_core::domain::Micros;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The time of all replicas goes on.
+    Tick,
+    /// A caller of a replica asks.
+    Check(usize),
+    /// Callers ask more or less.
+    Load,
+    /// A connection's beginning reaches the store.
+    Dialed(u64),
+    /// The next of what a replica has sent by a connection reaches the store.
+    Up(u64),
+    /// The next of what the store has sent by a connection reaches the replica.
+    Down(u64),
+    /// A replica goes on, or starts.
+    Resume(usize),
+    Fault(Fault),
+    StoreStarts,
+    /// From now on nothing goes wrong and callers ask nothing.
+    Heal,
+    /// Each replica is asked once more, and the store has to decide, or not.
+    LastChecks(bool),
+    /// All replicas stop.
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Cut,
+    Pause,
+    Crash,
+    Drain,
+    Reset,
+    NewPolicy,
+    StoreStops,
+}
+
+/// An event and its time. The greatest is the first; of those at one time it is the one that was made first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    pub at: Micros,
+    pub number: u64,
+    pub event: Event,
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> Ordering {
+        Reverse((self.at, self.number)).cmp(&Reverse((other.at, other.number)))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}

@@ -1,0 +1,156 @@
+//! Several replicas over one shared store, simulated: the real stores with their pipelines, leases, circuit breakers and charges after
+//! outages, in virtual time on one thread, over a Redis that runs the real script. A seed draws limits, load and faults, and
+//! replays to the byte.
+//!
+//! `WEIR_SEED=7` runs that seed alone, `WEIR_SIMULATE_SECONDS=60` says for how long fresh seeds are tried.
+
+#![allow(clippy::expect_used)]
+
+mod case;
+mod event;
+mod network;
+mod oracle;
+mod record;
+mod redis;
+mod replica;
+mod world;
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use weir_core::testing::Random;
+
+use self::{case::Case, record::Figures, world::World};
+
+/// Seeds that run each time.
+const FIXED: u64 = 24;
+/// For how long fresh seeds are tried.
+const SECONDS: u64 = 20;
+
+fn run(seed: u64) -> Result<(Case, Figures), String> {
+    let random = Random::new(seed);
+    let case = Case::draw(&mut random.clone());
+    let record = World::new(case.clone(), &random).run();
+    let record = record.map_err(|why| format!("replay with WEIR_SEED={seed}: {why}\n{case:#?}"))?;
+    Ok((case, record.figures))
+}
+
+/// The figures of many runs.
+#[derive(Default)]
+struct Total {
+    schedules: u64,
+    figures: Figures,
+    /// Thousandths of what one limiter admits, where nothing goes wrong: the least, and its seed.
+    worst: Option<(u64, u64)>,
+    calm: [u64; 2],
+}
+
+impl Total {
+    fn add(&mut self, seed: u64, case: &Case, run: &Figures) {
+        self.schedules += 1;
+        self.figures.add(run);
+        if case.is_calm() && run.exact > 0 {
+            let share = (run.admitted * 1_000 / run.exact, seed);
+            self.worst = Some(self.worst.map_or(share, |worst| worst.min(share)));
+            self.calm = [self.calm[0] + run.admitted, self.calm[1] + run.exact];
+        }
+    }
+}
+
+impl fmt::Display for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figures { events, checks, admitted, leased, degraded, failed, calls, clean_stops, faults, .. } =
+            &self.figures;
+        writeln!(f, "{} schedules, {events} events, {checks} checks, {calls} calls of the script", self.schedules)?;
+        writeln!(f, "{admitted} admitted, {leased} of them from leases; {degraded} degraded, {failed} failed")?;
+        writeln!(f, "{clean_stops} clean stops")?;
+        if let Some((worst, seed)) = self.worst {
+            let share = self.calm[0] as f64 * 100.0 / self.calm[1] as f64;
+            let worst = worst as f64 / 10.0;
+            writeln!(f, "without faults {share:.1} % of one exact limiter, at worst {worst:.1} % (seed {seed})")?;
+        }
+        faults.iter().try_for_each(|(name, count)| writeln!(f, "{count:>8} {name}"))
+    }
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    Some(std::env::var(name).ok()?.parse().expect("a number"))
+}
+
+/// The seeds to run: the fixed ones, and fresh ones until the time is up; or the one that the environment says.
+struct Seeds {
+    only: Option<u64>,
+    fresh: u64,
+    until: Instant,
+    next: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Seeds {
+    fn new() -> Self {
+        let seconds = from_environment("WEIR_SIMULATE_SECONDS").unwrap_or(SECONDS);
+        let fresh = SystemTime::now().duration_since(UNIX_EPOCH).expect("after the epoch").as_nanos() as u64;
+        let until = Instant::now() + Duration::from_secs(seconds);
+        Self {
+            only: from_environment("WEIR_SEED"),
+            fresh,
+            until,
+            next: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    fn next(&self) -> Option<u64> {
+        let number = self.next.fetch_add(1, Relaxed);
+        if self.is_over.load(Relaxed) {
+            return None;
+        }
+        match self.only {
+            Some(seed) => (number == 0).then_some(seed),
+            None if number < FIXED => Some(number),
+            None => (Instant::now() < self.until).then(|| self.fresh.wrapping_add(number)),
+        }
+    }
+
+    fn stop(&self) {
+        self.is_over.store(true, Relaxed);
+    }
+}
+
+#[test]
+fn a_seed_replays_to_the_byte() {
+    for seed in 0..4 {
+        let [first, again] = [(); 2].map(|()| run(seed).expect("no violation").1.trace);
+        assert_eq!(first, again, "seed {seed}");
+    }
+}
+
+#[test]
+fn no_schedule_breaks_a_promise() {
+    let (seeds, total, found) = (Seeds::new(), Mutex::new(Total::default()), Mutex::new(None));
+    let since = Instant::now();
+    let work = || {
+        while let Some(seed) = seeds.next() {
+            match run(seed) {
+                Ok((case, figures)) => total.lock().add(seed, &case, &figures),
+                Err(why) => {
+                    seeds.stop();
+                    found.lock().get_or_insert((since.elapsed(), why));
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, Into::into);
+        (0..cores).for_each(|_| drop(scope.spawn(work)));
+    });
+    println!("{}", total.lock());
+    if let Some((after, why)) = found.into_inner() {
+        panic!("after {after:?}: {why}");
+    }
+}

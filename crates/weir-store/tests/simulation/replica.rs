@@ -1,0 +1,240 @@
+//! A replica: the real shared store on a runtime of its own, whose time goes on only when it is told to.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::{JoinHandle, yield_now},
+    time::advance,
+};
+use weir_core::domain::{Key, Micros};
+use weir_settings::Time;
+use weir_store::{
+    MemoryStore, Remote as _, SharedStore, StoreSettings, StoreUrl, SystemClock, Verdict,
+    machine::Machine as _,
+    redis::{RedisStore, settings::RedisSettings},
+};
+
+use super::{
+    case::{Case, Policy},
+    network::Simulated,
+};
+
+/// When the simulation begins, by the store's clock.
+pub const START: Micros = 1_790_000_000_000_000;
+
+/// What became of a check.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub check: u64,
+    pub user: usize,
+    pub began: Micros,
+    pub ended: Micros,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Admitted {
+        at: Micros,
+        leased: bool,
+    },
+    Refused {
+        leased: bool,
+    },
+    /// Decided without the store, which failed.
+    Degraded {
+        admitted: bool,
+    },
+    Failed(String),
+}
+
+/// A replica, from its start to its end.
+pub struct Replica {
+    pub machine: Simulated,
+    runtime: Option<Runtime>,
+    store: Arc<SharedStore>,
+    started: Micros,
+    /// Nanoseconds by its own clock.
+    age: i64,
+    /// By how many millionths its clock is faster.
+    drift: i64,
+    answers: Arc<Mutex<Vec<Answer>>>,
+    under_way: Arc<AtomicUsize>,
+    tasks: Vec<JoinHandle<()>>,
+    finished: Option<Arc<AtomicUsize>>,
+    pub owners: Vec<u64>,
+}
+
+/// A check to be made.
+pub struct Check {
+    pub number: u64,
+    pub user: usize,
+    pub key: Key,
+    pub policy: Arc<Policy>,
+    pub clock: Arc<AtomicI64>,
+}
+
+impl Replica {
+    pub fn start(case: &Case, machine: Simulated, started: Micros, drift: i64) -> Self {
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).event_interval(u32::MAX).build().expect("a runtime");
+        let entered = runtime.enter();
+        let redis_settings = RedisSettings {
+            command_timeout: Time(case.command_timeout),
+            connect_timeout: Time(4 * case.command_timeout),
+            pool_size: case.pool_size,
+            ..RedisSettings::default()
+        };
+        let settings = StoreSettings { max_keys: 10_000, redis: redis_settings, ..StoreSettings::default() };
+        let Ok(StoreUrl::Redis(url)) = "redis://store".parse() else { panic!("a URL") };
+        let place: Arc<Simulated> = Arc::new(machine.clone());
+        let handle = runtime.handle().clone();
+        let redis = RedisStore::start_on(place, handle, &url, &settings.redis, None, Arc::default());
+        let local = MemoryStore::new(settings.memory(), SystemClock::starting_at(machine.wall_clock()));
+        let store = Arc::new(SharedStore::new(redis, local, &settings, Arc::default()));
+        drop(entered);
+        let (answers, under_way, tasks, finished) = Default::default();
+        let owners = machine.drawn();
+        Self {
+            machine,
+            runtime: Some(runtime),
+            store,
+            started,
+            age: 0,
+            drift,
+            answers,
+            under_way,
+            tasks,
+            finished,
+            owners,
+        }
+    }
+
+    /// Lets its time go on until now, and all run that can.
+    pub fn run_until(&mut self, now: Micros) {
+        let age = (now - self.started) * (1_000_000 + self.drift) / 1_000;
+        let passed = std::time::Duration::from_nanos((age - self.age).max(0).unsigned_abs());
+        self.age = age;
+        let Some(runtime) = &self.runtime else { return };
+        runtime.block_on(async {
+            if !passed.is_zero() {
+                advance(passed).await;
+            }
+            // Each time all that can run has run, and what it woke runs the next time.
+            for _ in 0..3 {
+                yield_now().await;
+            }
+        });
+    }
+
+    pub fn take_answers(&self) -> Vec<Answer> {
+        std::mem::take(&mut self.answers.lock())
+    }
+
+    /// Begins a check.
+    pub fn check(&mut self, check: Check) {
+        let (store, answers) = (Arc::clone(&self.store), Arc::clone(&self.answers));
+        let counted = Counted::new(&self.under_way);
+        let task = async move {
+            let _counted = counted;
+            let answer = carry_out(&store, check).await;
+            answers.lock().push(answer);
+        };
+        self.tasks.retain(|task| !task.is_finished());
+        self.tasks.extend(self.runtime.as_ref().map(|runtime| runtime.spawn(task)));
+    }
+
+    /// The callers of one check under way go.
+    pub fn abandon(&mut self, index: usize) {
+        self.tasks.retain(|task| !task.is_finished());
+        if !self.tasks.is_empty() {
+            let index = index % self.tasks.len();
+            self.tasks.swap_remove(index).abort();
+        }
+    }
+
+    pub fn reset(&self, key: Key, anchor: u8, subtree: bool) {
+        let (store, counted) = (Arc::clone(&self.store), Counted::new(&self.under_way));
+        let reset = async move {
+            let _counted = counted;
+            let _ = store.reset(&key, anchor, subtree).await;
+        };
+        self.runtime.as_ref().map(|runtime| runtime.spawn(reset));
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.under_way.load(Relaxed) == 0
+    }
+
+    /// Begins to stop, once nothing is under way.
+    pub fn finish(&mut self) {
+        if self.finished.is_some() || !self.is_idle() {
+            return;
+        }
+        let (store, finished) = (Arc::clone(&self.store), Arc::<AtomicUsize>::default());
+        self.finished = Some(Arc::clone(&finished));
+        let finish = async move {
+            store.finish().await;
+            finished.store(1, Relaxed);
+        };
+        self.runtime.as_ref().map(|runtime| runtime.spawn(finish));
+    }
+
+    pub fn has_finished(&self) -> bool {
+        self.finished.as_ref().is_some_and(|finished| finished.load(Relaxed) == 1)
+    }
+
+    /// Ends it, whatever it is doing.
+    pub fn kill(&mut self) {
+        self.runtime = None;
+    }
+}
+
+/// One more under way, until this is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn carry_out(store: &SharedStore, check: Check) -> Answer {
+    let Check { number, user, key, policy, clock } = check;
+    let began = clock.load(Relaxed);
+    let plan = policy.plan(&key, 1);
+    // As `AnyStore` does it.
+    let decided = match store.leased(&plan) {
+        Some(verdict) => Ok(verdict),
+        None => store.verdict(&plan).await,
+    };
+    let ended = clock.load(Relaxed);
+    let outcome = match decided {
+        Err(error) => Outcome::Failed(error.to_string()),
+        Ok(verdict) => outcome(&verdict, ended),
+    };
+    Answer { check: number, user, began, ended, outcome }
+}
+
+fn outcome(verdict: &Verdict, ended: Micros) -> Outcome {
+    let admitted = verdict.decisions.iter().all(|decision| decision.allowed);
+    match verdict {
+        Verdict { degraded: true, .. } => Outcome::Degraded { admitted },
+        // Spent in this moment, whatever its clock says.
+        Verdict { leased: true, .. } if admitted => Outcome::Admitted { at: ended, leased: true },
+        Verdict { leased, at, .. } if admitted => Outcome::Admitted { at: at - START, leased: *leased },
+        Verdict { leased, .. } => Outcome::Refused { leased: *leased },
+    }
+}

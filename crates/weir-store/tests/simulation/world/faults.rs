@@ -1,0 +1,161 @@
+//! What goes wrong, and what is done on purpose: resets, new policies, stops.
+
+use std::sync::Arc;
+
+use weir_core::domain::{Key, time::SECOND};
+
+use super::{Seat, World};
+use crate::{
+    event::{Event, Fault},
+    network::State,
+    redis::MAX_LAG,
+    replica::START,
+};
+
+impl World {
+    pub fn drain(&mut self, seat: usize) {
+        if self.seats[seat].replica.is_some() {
+            self.seats[seat].draining_since.get_or_insert(self.now);
+        }
+    }
+
+    pub fn stop_if_drained(&mut self, seat: usize) -> Result<(), String> {
+        let Seat { draining_since: Some(since), troubled_until, .. } = self.seats[seat] else { return Ok(()) };
+        let Some(replica) = &mut self.seats[seat].replica else { return Ok(()) };
+        replica.finish();
+        if !replica.has_finished() {
+            return Ok(());
+        }
+        if troubled_until + SECOND / 2 < since && self.is_store_up {
+            let owners: Vec<_> = replica.owners.iter().map(|owner| owner.to_be_bytes()).collect();
+            let held = self.redis.keyspace.borrow().held();
+            let held = held.iter().filter(|held| held.units > 0 && held.deadline > START + self.now);
+            let left: u64 =
+                held.filter(|held| owners.iter().any(|id| held.id.starts_with(id))).map(|held| held.units).sum();
+            // What it has spent since it renewed last is charged at the deadline.
+            let spent = self.record.leased_since(self.seats[seat].life, self.now - self.case.ttl);
+            if left > spent * self.case.levels.len() as u64 {
+                return Err(format!(
+                    "{}: stopped since {since}, it has not given back {left}, {spent} spent",
+                    self.now
+                ));
+            }
+            self.record.clean_stop();
+        }
+        self.end(seat, true);
+        if !self.is_healed {
+            self.after(10_000, Event::Resume(seat));
+        }
+        Ok(())
+    }
+
+    /// A replica ends. Where its machine goes on, connections are closed.
+    fn end(&mut self, seat: usize, closes: bool) {
+        let Some(replica) = &mut self.seats[seat].replica else { return };
+        replica.kill();
+        let calls = replica.machine.take_last_calls();
+        if closes {
+            self.carry_out(seat, calls);
+        }
+        let place = &mut self.seats[seat];
+        (place.replica, place.draining_since, place.kept_waiting) = (None, None, 0);
+    }
+
+    pub fn fault(&mut self, fault: Fault) {
+        let seat = self.random.below(self.seats.len());
+        let faults = self.case.faults;
+        match fault {
+            Fault::Cut => {
+                let time = self.random.within(1_000, 600_000);
+                self.seats[seat].cut_until = self.now + time;
+                self.trouble(seat, time);
+                self.record.fault("partition");
+            }
+            Fault::Pause => {
+                let time = self.random.within(1_000, 600_000);
+                self.seats[seat].paused_until = self.now + time;
+                self.trouble(seat, time);
+                self.after(time, Event::Resume(seat));
+                self.record.fault(if time > self.case.ttl { "pause longer than a ttl" } else { "pause" });
+            }
+            Fault::Crash => {
+                let (closes, time) = (self.random.once_in(2), self.random.within(0, 300_000));
+                self.end(seat, closes);
+                self.seats[seat].paused_until = 0;
+                self.after(time, Event::Resume(seat));
+                self.record.fault(if closes { "process killed" } else { "machine lost" });
+            }
+            Fault::Drain => {
+                self.drain(seat);
+                self.record.fault("drain");
+            }
+            Fault::Reset => self.reset(seat),
+            Fault::NewPolicy => {
+                self.policy = Arc::new(self.case.policy(self.policy.version + 1));
+                if let Some((definition, within)) = self.case.changed(self.policy.version) {
+                    self.record.changed(self.now, definition, within);
+                }
+                self.record.fault("new policy");
+            }
+            Fault::StoreStops => self.stop_store(),
+        }
+        let every = match fault {
+            Fault::Cut => faults.cut,
+            Fault::Pause => faults.pause,
+            Fault::Crash => faults.crash,
+            Fault::Drain => faults.drain,
+            Fault::Reset => faults.reset,
+            Fault::NewPolicy => faults.new_policy,
+            Fault::StoreStops => faults.restart,
+        };
+        self.fault_after(every, fault);
+    }
+
+    fn reset(&mut self, seat: usize) {
+        if !self.is_running(seat) || self.seats[seat].draining_since.is_some() {
+            return;
+        }
+        // Above the anchor a reset forgets what is held.
+        let depth = if self.case.anchor == 1 { 1 + self.random.below(2) } else { 2 };
+        let (user, subtree) = (self.random.below(self.case.users), self.random.once_in(2));
+        let segments = ["t".to_owned(), format!("u{user}")];
+        let segments: Vec<_> = segments.iter().take(depth).map(String::as_str).collect();
+        let key = Key::new("", &segments).expect("a key");
+        if let Some(replica) = &self.seats[seat].replica {
+            replica.reset(key, self.case.anchor, subtree);
+        }
+        self.record.fault("reset");
+        self.drive(seat);
+    }
+
+    fn stop_store(&mut self) {
+        self.is_store_up = false;
+        self.is_store_silent = self.random.once_in(3);
+        let downtime = self.random.pick(&[1_000, 30_000, 300_000, 1_000_000]);
+        (0..self.seats.len()).for_each(|seat| self.trouble(seat, downtime));
+        let open: Vec<_> =
+            self.connections.iter().filter(|(_, connection)| connection.is_open).map(|(id, _)| *id).collect();
+        for id in open {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.is_open = false;
+                connection.received.clear();
+            }
+            if !self.is_store_silent {
+                self.send_down(id, Err(State::Reset));
+            }
+        }
+        let since = if self.chance(self.case.faults.lose_data) {
+            let lag = self.random.magnitude(MAX_LAG);
+            let all = self.random.once_in(3);
+            self.record.fault(if all { "store starts without data" } else { "failover that loses writes" });
+            let since = (!all).then_some(self.now - lag);
+            self.record.lost(self.now, since, &self.redis);
+            Some(since.map(|since| START + since))
+        } else {
+            self.record.fault("store starts with its data");
+            None
+        };
+        self.redis.restart(since);
+        self.after(downtime, Event::StoreStarts);
+    }
+}

@@ -1,0 +1,305 @@
+//! Replicas, their callers, the store and the network between them, in virtual time on one thread. All that happens is drawn from
+//! one seed.
+
+mod faults;
+mod transport;
+
+use std::{
+    collections::{BTreeMap, BinaryHeap},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+};
+
+use weir_core::{
+    domain::{Key, Micros, time::SECOND},
+    testing::Random,
+};
+
+use self::transport::Connection;
+use super::{
+    case::{Case, Faults, Policy, Scene},
+    event::{Due, Event, Fault},
+    network::Simulated,
+    record::Record,
+    redis::Redis,
+    replica::{Check, Replica, START},
+};
+
+/// Checks that a paused replica finds when it goes on, at most.
+const MAX_KEPT_WAITING: usize = 200;
+/// Time goes on by so much at least, as timers of the runtimes do.
+const TICK: Micros = 1_000;
+/// From the last fault to the first checks afterwards; they meet connections of which no one knew that they are dead.
+const RECOVERY: Micros = SECOND;
+/// Checks afterwards, how often, and how many of them may not be decided by the store.
+const AFTERWARDS: u64 = 50;
+const AFTERWARDS_EVERY: Micros = 50_000;
+const MAY_FAIL: u64 = 40;
+/// For all this and for the end.
+const STOPPING: Micros = 6 * SECOND;
+
+/// The place of a replica, which may be empty.
+#[derive(Default)]
+pub struct Seat {
+    pub replica: Option<Replica>,
+    pub life: u64,
+    rate: i64,
+    paused_until: Micros,
+    /// Checks that came while it was paused.
+    kept_waiting: usize,
+    cut_until: Micros,
+    /// Until when messages may be late or lost.
+    troubled_until: Micros,
+    draining_since: Option<Micros>,
+}
+
+pub struct World {
+    pub case: Case,
+    pub random: Random,
+    pub now: Micros,
+    clock: Arc<AtomicI64>,
+    events: BinaryHeap<Due>,
+    number: u64,
+    pub seats: Vec<Seat>,
+    connections: BTreeMap<u64, Connection>,
+    pub redis: Redis,
+    is_store_up: bool,
+    is_store_silent: bool,
+    pub policy: Arc<Policy>,
+    lives: u64,
+    checks: u64,
+    is_healed: bool,
+    pub record: Record,
+}
+
+impl World {
+    pub fn new(case: Case, random: &Random) -> Self {
+        let mut world = Self {
+            redis: Redis::new(random.fork(1)),
+            record: Record::new(&case),
+            policy: Arc::new(case.policy(1)),
+            random: random.fork(2),
+            seats: (0..case.replicas).map(|_| Seat::default()).collect(),
+            is_store_up: true,
+            is_store_silent: false,
+            case,
+            now: 0,
+            clock: Arc::default(),
+            events: BinaryHeap::new(),
+            number: 0,
+            connections: BTreeMap::new(),
+            lives: 0,
+            checks: 0,
+            is_healed: false,
+        };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        for seat in 0..self.seats.len() {
+            let first = self.random.within(0, 1_000);
+            self.after(first, Event::Resume(seat));
+            self.after(first + 1_000, Event::Check(seat));
+        }
+        self.after(TICK, Event::Tick);
+        self.after(0, Event::Load);
+        let Faults { cut, pause, crash, drain, reset, new_policy, restart, .. } = self.case.faults;
+        for (every, fault) in [
+            (cut, Fault::Cut),
+            (pause, Fault::Pause),
+            (crash, Fault::Crash),
+            (drain, Fault::Drain),
+            (reset, Fault::Reset),
+            (new_policy, Fault::NewPolicy),
+            (restart, Fault::StoreStops),
+        ] {
+            self.fault_after(every, fault);
+        }
+        if !self.case.recovers {
+            return;
+        }
+        self.after(self.case.length, Event::Heal);
+        for number in 0..AFTERWARDS {
+            let after = RECOVERY + number as Micros * AFTERWARDS_EVERY;
+            self.after(self.case.length + after, Event::LastChecks(number >= MAY_FAIL));
+        }
+        self.after(self.case.length + STOPPING / 2 + SECOND, Event::Stop);
+    }
+
+    /// Runs to the end, or to the first thing that is wrong at once.
+    pub fn run(mut self) -> Result<Record, String> {
+        let end = self.case.length + if self.case.recovers { STOPPING + SECOND } else { 0 };
+        while let Some(Due { at, event, .. }) = self.events.pop() {
+            if at > end {
+                break;
+            }
+            self.go_on(at);
+            self.record.event(self.now, event);
+            self.handle(event)?;
+            self.record.violation()?;
+        }
+        self.record.judge(&self.redis, &self.case)?;
+        Ok(self.record)
+    }
+
+    /// Every moment is another one.
+    fn go_on(&mut self, at: Micros) {
+        self.now = at.max(self.now + 1);
+        self.clock.store(self.now, Relaxed);
+    }
+
+    pub fn after(&mut self, delay: Micros, event: Event) {
+        self.number += 1;
+        self.events.push(Due { at: self.now + delay, number: self.number, event });
+    }
+
+    fn fault_after(&mut self, every: Micros, fault: Fault) {
+        if every > 0 && !self.is_healed {
+            let delay = self.random.within(every / 2, every * 3 / 2);
+            self.after(delay, Event::Fault(fault));
+        }
+    }
+
+    fn chance(&mut self, times: u32) -> bool {
+        times > 0 && !self.is_healed && self.random.once_in(times)
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Tick => return self.tick(),
+            Event::Check(seat) => self.check(seat),
+            Event::Load => {
+                for seat in 0..self.seats.len() {
+                    self.seats[seat].rate = self.random.pick(&self.case.rates.clone());
+                }
+                let next = self.random.within(20_000, 150_000);
+                self.after(next, Event::Load);
+            }
+            Event::Dialed(id) => self.dialed(id),
+            Event::Up(id) => self.up(id),
+            Event::Down(id) => self.down(id),
+            Event::Resume(seat) => self.resume(seat),
+            Event::Fault(fault) if !self.is_healed => self.fault(fault),
+            Event::Fault(_) => {}
+            Event::StoreStarts => self.is_store_up = true,
+            Event::Heal => {
+                self.is_healed = true;
+                self.is_store_up = true;
+                for seat in 0..self.seats.len() {
+                    (self.seats[seat].cut_until, self.seats[seat].paused_until) = (0, 0);
+                    self.resume(seat);
+                }
+                self.record.healed(self.seats.iter().map(|seat| seat.life));
+            }
+            Event::LastChecks(must_succeed) => {
+                for seat in 0..self.seats.len() {
+                    self.resume(seat);
+                    self.ask(seat);
+                    if must_succeed {
+                        self.record.must_succeed(self.checks);
+                    }
+                }
+            }
+            Event::Stop => (0..self.seats.len()).for_each(|seat| self.drain(seat)),
+        }
+        Ok(())
+    }
+
+    fn is_running(&self, seat: usize) -> bool {
+        self.seats[seat].replica.is_some() && self.seats[seat].paused_until <= self.now
+    }
+
+    /// Lets a replica run until now.
+    fn drive(&mut self, seat: usize) {
+        if !self.is_running(seat) {
+            return;
+        }
+        let Some(replica) = &mut self.seats[seat].replica else { return };
+        replica.run_until(self.now);
+        let (answers, owners) = (replica.take_answers(), replica.owners.clone());
+        let life = self.seats[seat].life;
+        for answer in answers {
+            self.record.covered(&owners, &answer, &self.redis);
+            self.record.answer(life, answer);
+        }
+        self.collect(seat);
+    }
+
+    fn tick(&mut self) -> Result<(), String> {
+        for seat in 0..self.seats.len() {
+            self.drive(seat);
+            self.stop_if_drained(seat)?;
+        }
+        self.redis.keyspace.borrow_mut().trim();
+        self.after(if self.is_healed { 5 * TICK } else { TICK }, Event::Tick);
+        Ok(())
+    }
+
+    fn check(&mut self, seat: usize) {
+        let rate = self.seats[seat].rate;
+        if self.is_healed {
+            return;
+        }
+        if rate == 0 || self.seats[seat].replica.is_none() || self.seats[seat].draining_since.is_some() {
+            return self.after(5_000, Event::Check(seat));
+        }
+        let gap = self.random.within(0, 2_000_000 / rate);
+        self.after(gap, Event::Check(seat));
+        if !self.is_running(seat) {
+            // The system keeps what callers send until the process goes on.
+            self.seats[seat].kept_waiting += usize::from(self.seats[seat].kept_waiting < MAX_KEPT_WAITING);
+            return;
+        }
+        self.ask(seat);
+        if self.chance(self.case.faults.abandon) {
+            let index = self.random.below(1_000);
+            if let Some(replica) = &mut self.seats[seat].replica {
+                replica.abandon(index);
+            }
+            self.trouble(seat, 2 * self.case.ttl);
+            self.record.fault("abandoned call");
+        }
+    }
+
+    fn ask(&mut self, seat: usize) {
+        self.begin_check(seat);
+        self.drive(seat);
+    }
+
+    fn begin_check(&mut self, seat: usize) {
+        self.checks += 1;
+        let (number, user) = (self.checks, self.random.below(self.case.users));
+        let key = match self.case.scene {
+            Scene::Single(_) => Key::new("", &["c", &number.to_string()]),
+            _ => Key::new("", &["t", &format!("u{user}")]),
+        };
+        let key = key.expect("a key");
+        self.record.asked(number, user, &key, self.now);
+        let (policy, clock) = (Arc::clone(&self.policy), Arc::clone(&self.clock));
+        if let Some(replica) = &mut self.seats[seat].replica {
+            replica.check(Check { number, user, key, policy, clock });
+        }
+    }
+
+    /// A paused replica goes on, or one that has ended starts anew.
+    fn resume(&mut self, seat: usize) {
+        if self.seats[seat].replica.is_none() {
+            self.lives += 1;
+            let lead = self.random.within(-10 * SECOND, 10 * SECOND);
+            let random = self.random.fork(1_000 + self.lives);
+            let machine = Simulated::new(START + self.now + lead, self.lives << 20, random);
+            let drift = if self.case.faults.drift { self.random.within(-9_900, 9_900) } else { 0 };
+            let replica = Replica::start(&self.case, machine, self.now, drift);
+            let place = &mut self.seats[seat];
+            (place.replica, place.life, place.draining_since) = (Some(replica), self.lives, None);
+        } else if self.is_running(seat) {
+            for _ in 0..std::mem::take(&mut self.seats[seat].kept_waiting) {
+                self.begin_check(seat);
+            }
+        }
+        self.drive(seat);
+    }
+}
