@@ -40,7 +40,8 @@ fn an_allowed_check_is_answered_with_every_field() {
                 "remaining": remaining, "wait": "0s", "never": !allowed })
     };
     let expected = json!({
-        "allowed": true, "limit": "6", "remaining": "4", "wait": "0s", "never": false, "degraded": false, "leased": false, "repeatedRequest": false, "binding": 2,
+        "allowed": true, "limit": "6", "remaining": "4", "wait": "0s", "never": false, "degraded": false, "leased": false, "repeatedRequest": false,
+        "binding": 2,
         "levels": [level("per-user", 2, "10", "8", true, false), level("watched", 2, "1", "1", false, true),
                    level("tr\"de für", 3, "6", "4", true, false)],
     });
