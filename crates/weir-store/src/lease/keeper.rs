@@ -1,6 +1,9 @@
 //! Renewals that come with no request, sent on the store's thread.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use tokio::{
     runtime::Handle,
@@ -64,7 +67,8 @@ pub async fn run(shared: Arc<Shared>) {
         number += 1;
         let now = shared.clock.now();
         let (mut due, mut held) = (Vec::new(), 0);
-        for lease in shared.table.pin().values() {
+        let newest = shared.policy_version.load(Relaxed);
+        for (_, lease) in shared.table.pin().iter().filter(|(name, _)| name.policy_version >= newest) {
             held += lease.units();
             due.extend(lease.due(now).map(|renewal| (Arc::clone(lease), renewal)));
         }
@@ -72,7 +76,7 @@ pub async fn run(shared: Arc<Shared>) {
             shared.send(lease, renewal, now);
         }
         if number.is_multiple_of(SWEEP) {
-            shared.table.pin().retain(|_, lease| !lease.close_if_idle(now));
+            shared.table.pin().retain(|name, lease| name.policy_version >= newest && !lease.close_if_idle(now));
         }
         shared.meter.held(shared.table.len(), held);
     }

@@ -48,6 +48,9 @@ pub struct Leases {
 /// What renewals in the background need as well.
 struct Shared {
     table: HashMap<Name, Arc<Lease>, FixedState>,
+    /// The newest policy of which a check came. Leases under others are not renewed: a renewal cuts the count to what its own
+    /// policy's limits hold.
+    policy_version: AtomicU64,
     clock: SystemClock,
     meter: LeaseMeter,
     sender: keeper::Sender,
@@ -136,12 +139,22 @@ impl PendingCheck {
     }
 }
 
+impl Shared {
+    /// The leases under the newest policy.
+    fn current(&self) -> Vec<Arc<Lease>> {
+        let newest = self.policy_version.load(Ordering::Relaxed);
+        let table = self.table.pin();
+        table.iter().filter(|(name, _)| name.policy_version >= newest).map(|(_, lease)| Arc::clone(lease)).collect()
+    }
+}
+
 impl Leases {
     /// Leases of units of this store.
     pub fn new(redis: &RedisStore, registry: &Registry) -> Self {
         let hasher = FixedState::with_seed(redis.machine.random());
         let shared = Arc::new(Shared {
             table: HashMap::with_hasher(hasher.clone()),
+            policy_version: AtomicU64::new(0),
             clock: SystemClock::of(&*redis.machine),
             meter: LeaseMeter::new(registry),
             sender: redis.into(),
@@ -194,6 +207,7 @@ impl Leases {
         if cost <= 0 {
             return Unpaid::NotLeased;
         }
+        self.shared.policy_version.fetch_max(name.policy_version, Ordering::Relaxed);
         let found = self.shared.table.pin().get(&name).cloned();
         let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else { return Unpaid::NotLeased };
         match lease.short(cost, now) {
@@ -233,7 +247,7 @@ impl Leases {
     /// Gives back everything that is leased. To be called when no more checks come.
     pub async fn close(&self, runtime: &Handle) {
         let mut renewals = JoinSet::new();
-        let leases: Vec<_> = self.shared.table.pin().values().cloned().collect();
+        let leases = self.shared.current();
         for lease in leases {
             let now = self.shared.clock.now();
             if let Some(renewal) = lease.close(now) {

@@ -99,6 +99,8 @@ impl World {
                 if let Some((definition, within)) = self.case.changed(self.policy.version) {
                     self.record.changed(self.now, definition, within);
                 }
+                // What is held under the old one is not given back.
+                (0..self.seats.len()).for_each(|seat| self.trouble(seat, self.case.ttl));
                 self.record.fault("new policy");
             }
             Fault::StoreStops => self.stop_store(),
