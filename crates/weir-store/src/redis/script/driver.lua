@@ -50,7 +50,7 @@ local function renew()
   for index = 1, count do
     if not levels[index] then add_level(index, {}) end
   end
-  local _, granted, has_changed = hold_renew(levels, now, renewal, function()
+  local _, granted, has_changed = holds.renew(levels, now, renewal, function()
     for index = 1, count do
       local settled = levels[index].s
       if settled ~= states[index] then states[index], resets[index] = settled, false end

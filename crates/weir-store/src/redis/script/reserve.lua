@@ -57,7 +57,7 @@ local function make_reservation(kind, deadline)
     if decisions[index][1] == 1 then
       if units > 0 then
         held[#held + 1] = index
-        has_room = has_room and hold_has_room(levels[index].ledger, kind, deadline)
+        has_room = has_room and holds.has_room(levels[index].ledger, kind, deadline)
       end
     elseif not rules[index].shadow then
       passes = false
@@ -73,7 +73,7 @@ local function make_reservation(kind, deadline)
   local fields = {}
   for place = 1, #held do
     local index = held[place]
-    hold_reserve(levels[index].ledger, kind, deadline, units)
+    holds.reserve(levels[index].ledger, kind, deadline, units)
     touch(index)
     decisions[index] = step(index, 0)
     fields[place] = input[fields_at + index]
@@ -98,8 +98,8 @@ end
 local function settle_reservation(deadline, words, fields, actual)
   local kind, units = words[2], words[3]
   for _, index in ipairs(held_levels(fields)) do
-    hold_settle_reserved(levels[index].ledger, kind, deadline, units)
-    hold_charge(levels[index], actual, now)
+    holds.settle_reserved(levels[index].ledger, kind, deadline, units)
+    holds.charge(levels[index], actual, now)
     touch(index)
   end
   local overage = math.max(actual - units, 0)
@@ -110,14 +110,14 @@ local function extend_reservation(deadline, words, fields, ends)
   local kind, units, has_room = words[2], words[3], true
   local held = held_levels(fields)
   for _, index in ipairs(held) do
-    has_room = has_room and (units == 0 or hold_has_room(levels[index].ledger, kind, ends))
+    has_room = has_room and (units == 0 or holds.has_room(levels[index].ledger, kind, ends))
   end
   -- A full ledger keeps it where it is.
   if not has_room then ends = deadline end
   for _, index in ipairs(held) do
     if units > 0 then
-      hold_settle_reserved(levels[index].ledger, kind, deadline, units)
-      hold_reserve(levels[index].ledger, kind, ends, units)
+      holds.settle_reserved(levels[index].ledger, kind, deadline, units)
+      holds.reserve(levels[index].ledger, kind, ends, units)
     end
     touch(index)
   end
@@ -143,7 +143,7 @@ local function reserve()
   end
   local task, value = reservation[2], reservation[3]
   if task <= RESERVE_RELEASE then
-    return make_reservation(task == RESERVE_RELEASE and RELEASED or KEPT, reservation_deadline(value))
+    return make_reservation(task == RESERVE_RELEASE and holds.RELEASED or holds.KEPT, reservation_deadline(value))
   end
   local answer, expires, words, fields = answer_of_record(task, value)
   for index = 1, count do decisions[index] = step(index, 0) end
