@@ -200,7 +200,10 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             store.reset(&reset, subtree).await;
             continue;
         }
-        let reservation = Reservation { name: random.pick(&[b"one", b"two"]), step: reservation_step(random) };
+        let reservation = Reservation {
+            name: random.pick(&[&b"one"[..], b"two", b"three", b"four", b"five", b"six"]),
+            step: reservation_step(random),
+        };
         let request = RequestId {
             name: random.pick(&[&b"id"[..], b"di", b"one"]).into(),
             fingerprint: [random.pick(&[1, 1, 1, 255]); 8],
@@ -209,7 +212,9 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
         let kind = random.below(3);
         let mut plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
         plan.reservation = (kind == 0).then_some(&reservation);
-        plan.request = (kind < 2 && random.once_in(3)).then_some(&request);
+        // Settlements have no id.
+        let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
+        plan.request = (kind < 2 && is_new && random.once_in(3)).then_some(&request);
         let mut view = reference.view(&plan, now);
         let (ours, theirs): (Decisions, Decisions) = if let (2, Authority::Redis(store)) = (kind, &*store) {
             let owner = random.below(2);
