@@ -32,7 +32,7 @@ thread_local! {
 
 /// A body of each of the paths of the API is answered in JSON.
 pub fn json(bytes: &[u8]) {
-    for path in ["/v1/check", "/v1/check_batch", "/v1/reset"] {
+    for path in ["/v1/check", "/v1/check_batch", "/v1/reserve", "/v1/commit", "/v1/reset"] {
         let answer = post(path, bytes);
         serde_json::from_slice::<IgnoredAny>(&answer).expect("JSON");
     }

@@ -9,6 +9,7 @@ pub mod logs;
 pub mod messages;
 pub mod policies;
 pub mod redis;
+pub mod reservations;
 pub mod scene;
 pub mod snapshots;
 
@@ -30,7 +31,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ratelimit", envoy::ratelimit),
     ("redis_answer", redis::answer),
     ("redis_reply", redis::reply),
+    ("reserve", reservations::reserve),
     ("reset", messages::reset),
+    ("settle", reservations::settle),
     ("snapshot", snapshots::content),
     ("snapshot_file", snapshots::file),
     ("trace", logs::trace),

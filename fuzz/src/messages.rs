@@ -78,7 +78,7 @@ fn compare(bytes: &[u8]) {
 }
 
 /// Whether a check may be refused although it is one.
-fn is_beyond_bounds(bytes: &[u8]) -> bool {
+pub fn is_beyond_bounds(bytes: &[u8]) -> bool {
     let Some(fields) = Fields::new(bytes).collect::<Option<Vec<_>>>() else { return nests_groups(bytes) };
     let limits = fields.iter().map(|field| match field {
         (LIMIT_SPEC, Value::Bytes(spec)) => Fields::new(spec).count_up_to(MAX_FIELDS),

@@ -9,13 +9,16 @@ use weir_core::{
 };
 
 use super::{CommandResult, Failure, NO, block_on, client::Client, hint, out::say, render::Decided};
-use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
+use crate::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimiterClient};
 
 /// Check whether a request is allowed, and charge it
 ///
 /// The key is a path, root first: `weir check user alex trade`. A cost of 0 is a preview, which charges nothing; a negative cost
 /// is a refund. `--dry-run` prints what the check would be answered, and charges nothing. A check that no limit applies to is
 /// allowed, with a warning on standard error.
+///
+/// `--all` decides several keys together, each written as one argument: `weir check --all user/alex/trade user/berta/trade`. Either
+/// all are charged or none.
 ///
 /// Exit codes: 0: allowed; 1: refused; 2: an error.
 #[derive(Args)]
@@ -38,8 +41,11 @@ pub struct Check {
     /// Decide as always, but charge nothing
     #[arg(long)]
     dry_run: bool,
+    /// Each KEY is a whole key, its segments separated by slashes; all are charged, or none
+    #[arg(long)]
+    all: bool,
     /// The request's own id, 1 to 64 bytes: repeated with the same id, it is charged once
-    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true, conflicts_with = "all")]
     request_id: String,
     /// Print JSON
     #[arg(long)]
@@ -51,16 +57,10 @@ pub struct Check {
 impl Check {
     pub fn run(self) -> CommandResult {
         hint::check_expansion(&self.key)?;
-        let request = CheckRequest {
-            domain: self.domain,
-            key: self.key,
-            cost: Some(self.cost),
-            factor: self.factor,
-            dry_run: self.dry_run,
-            request_id: self.request_id,
-            max_wait: self.max_wait.map(duration),
-            ..Default::default()
-        };
+        if self.all {
+            return self.run_all();
+        }
+        let request = self.request(self.key.clone());
         let (domain, key) = (request.domain.clone(), request.key.clone());
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
@@ -84,6 +84,48 @@ impl Check {
             say(format!("{dry_run}{}", decided.text().trim_end()))?;
         }
         Ok(if decided.summary.decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    }
+}
+
+impl Check {
+    fn request(&self, key: Vec<String>) -> CheckRequest {
+        CheckRequest {
+            domain: self.domain.clone(),
+            key,
+            cost: Some(self.cost),
+            factor: self.factor,
+            dry_run: self.dry_run,
+            request_id: self.request_id.clone(),
+            max_wait: self.max_wait.map(duration),
+            ..Default::default()
+        }
+    }
+
+    fn run_all(&self) -> CommandResult {
+        let key_of = |key: &String| key.split('/').map(str::to_owned).collect::<Vec<_>>();
+        let checks = self.key.iter().map(|key| self.request(key_of(key))).collect();
+        let answer = block_on(async {
+            let mut service = RateLimiterClient::new(self.client.connect().await?);
+            let answer = service.check_all(CheckAllRequest { checks }).await;
+            let answer = answer.map_err(|status| self.client.failure(&status))?.into_inner();
+            for (key, result) in self.key.iter().zip(&answer.results) {
+                if result.levels.is_empty() && self.factor != Some(0.0) {
+                    hint::warn_of_unlimited(&mut service, &self.domain, &key_of(key)).await;
+                }
+            }
+            Ok(answer)
+        })?;
+        let results: Vec<_> = answer.results.into_iter().map(Decided::from).collect();
+        if self.json {
+            say(serde_json::json!({ "allowed": answer.allowed, "results": results }))?;
+        } else {
+            let dry_run = if self.dry_run { "dry run: " } else { "" };
+            say(format!("{dry_run}{}", if answer.allowed { "all are allowed" } else { "refused: none is charged" }))?;
+            for (key, decided) in self.key.iter().zip(results) {
+                say(format!("{key}: {}", decided.text().trim_end()))?;
+            }
+        }
+        Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }
 }
 

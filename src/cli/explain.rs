@@ -70,7 +70,8 @@ impl Explain {
             Charge::AllOrNothing => "a refusal charges nothing (all_or_nothing)",
             Charge::Independent => "every limit that passes is charged (independent)",
         };
-        say(format_args!("domain `{}`: {charge}; anchor {}", domain.name, domain.anchor))?;
+        let shadow = if domain.shadow { "; shadow: every request passes" } else { "" };
+        say(format_args!("domain `{}`: {charge}; anchor {}{shadow}", domain.name, domain.anchor))?;
         for (index, segment) in self.key.iter().enumerate() {
             let path = self.key[..=index].join(" / ");
             let Some((_, found, node)) = steps.get(index) else {
@@ -116,6 +117,6 @@ impl Explain {
                 "limits": limits.collect::<Vec<_>>() })
         });
         let charge = if domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" };
-        json!({ "domain": domain.name, "charge": charge, "anchor": domain.anchor, "steps": steps.collect::<Vec<_>>() })
+        json!({ "domain": domain.name, "charge": charge, "anchor": domain.anchor, "shadow": domain.shadow, "steps": steps.collect::<Vec<_>>() })
     }
 }

@@ -28,7 +28,7 @@ impl From<&Answer<'_>> for Decided {
         let levels = answer.levels.iter().map(|level| Level {
             name: level.limit.name.to_string(),
             depth: level.depth.into(),
-            shadow: level.limit.shadow,
+            shadow: level.shadow,
             decision: level.decision,
         });
         let Answer { summary, degraded, leased, .. } = *answer;
@@ -83,7 +83,8 @@ impl Decided {
     pub fn text(&self) -> String {
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
-            (None, _) => "allowed: no limit applies\n".to_owned(),
+            (None, _) if self.levels.is_empty() => "allowed: no limit applies\n".to_owned(),
+            (None, _) => "allowed: every limit is in shadow mode\n".to_owned(),
             (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.standing()),
             (Some(level), false) => format!("refused by {}: {}\n", level.name, level.standing()),
         };

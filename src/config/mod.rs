@@ -259,16 +259,20 @@ mod tests {
     fn envoy_headers_and_metadata_are_off_by_default() {
         let default = load("", &[]).unwrap().envoy;
         assert_eq!((default.headers, default.dynamic_metadata), (Headers::Off, false));
-        for (headers, ratelimit, draft11) in
-            [("off", false, false), ("ratelimit", true, false), ("draft11", false, true), ("both", true, true)]
-        {
+        for (headers, ratelimit, draft11) in [
+            ("off", false, false),
+            ("ratelimit", true, false),
+            ("x-ratelimit-limit", true, false),
+            ("draft11", false, true),
+            ("both", true, true),
+        ] {
             let set = load(&format!("envoy: {{ headers: {headers}, reset_header: X-Reset }}"), &[]).unwrap().envoy;
-            assert_eq!((set.headers.ratelimit(), set.headers.draft11()), (ratelimit, draft11), "{headers}");
+            assert_eq!((set.three().is_some(), set.headers.draft11()), (ratelimit, draft11), "{headers}");
             assert_eq!((set.limit_header.as_str(), set.reset_header.as_str()), ("RateLimit-Limit", "X-Reset"));
         }
         let variables = [("WEIR_ENVOY__SHADOW_MODE", "true"), ("WEIR_ENVOY__HEADERS", "ratelimit")];
         let set = load("", &variables).unwrap().envoy;
-        assert!(set.shadow_mode && set.headers.ratelimit() && !set.quota_mode && !set.merge_domains);
+        assert!(set.shadow_mode && set.three().is_some() && !set.quota_mode && !set.merge_domains);
     }
 
     #[test]

@@ -81,11 +81,11 @@ struct Level<'a> {
 
 impl Serialize for Level<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let LevelAnswer { limit, depth, decision, .. } = self.level;
+        let LevelAnswer { limit, depth, shadow, decision, .. } = self.level;
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("name", &limit.name)?;
         members.serialize_entry("depth", depth)?;
-        members.serialize_entry("shadow", &limit.shadow)?;
+        members.serialize_entry("shadow", shadow)?;
         members.serialize_entry("algorithm", limit.params.name())?;
         members.serialize_entry("parameters", &limit.params.describe())?;
         decision_json::serialize(&mut members, decision, true)?;

@@ -84,6 +84,8 @@ fn head(policy: &Policy, domain: &Domain) -> Value {
         "on_store_failure": domain.on_store_failure.name(),
         "limit_spec": if policy.allows_spec(Some(domain)) { "allow" } else { "deny" },
         "anchor": domain.anchor,
+        "shadow": domain.shadow,
+        "retry_jitter": domain.retry_jitter,
         "is_empty": policy.limit_count() == 0,
     })
 }

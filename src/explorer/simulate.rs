@@ -216,7 +216,7 @@ impl Course {
         self.most_remaining = self.most_remaining.max(step.remaining.unwrap_or_default());
         for (index, level) in answer.levels.iter().enumerate() {
             if index == self.limits.len() {
-                let (name, shadow) = (level.limit.name.to_string(), level.limit.shadow);
+                let (name, shadow) = (level.limit.name.to_string(), level.shadow);
                 self.limits.push(OfLimit { name, shadow, allowed: 0, refused: 0, first_refusal_us: None });
             }
             let limit = &mut self.limits[index];

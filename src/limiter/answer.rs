@@ -32,6 +32,8 @@ pub struct LevelAnswer<'a> {
     pub limit: &'a Limit,
     /// How many segments it covers.
     pub depth: u8,
+    /// Whether it only watches, by itself or as its domain does.
+    pub shadow: bool,
     /// What it decided.
     pub decision: Decision,
     /// Its window, under the request's factor: see [`Algorithm::window`](weir_core::algorithm::Algorithm::window).
@@ -39,12 +41,24 @@ pub struct LevelAnswer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Fills in what was decided on these levels of a plan.
+    /// Fills in what was decided on these levels of a plan, its first ones.
     #[inline]
     pub(super) fn fill(&mut self, plan: &Plan<'a>, levels: &[Level<'a>], verdict: &Verdict) {
-        let decided = levels.iter().zip(&verdict.decisions);
-        self.levels.extend(decided.map(|(level, decision)| LevelAnswer::new(level, decision)));
-        self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.limit.shadow)));
+        self.fill_part(plan, levels, verdict, &verdict.decisions);
+    }
+
+    /// The same for any levels of it, with their decisions.
+    #[inline]
+    pub(super) fn fill_part(
+        &mut self,
+        plan: &Plan<'a>,
+        levels: &[Level<'a>],
+        verdict: &Verdict,
+        decisions: &[Decision],
+    ) {
+        let decided = levels.iter().zip(decisions);
+        self.levels.extend(decided.map(|(level, decision)| LevelAnswer::new(plan, level, decision)));
+        self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.shadow)));
         (self.domain, self.degraded, self.leased) = (plan.domain, verdict.degraded, verdict.leased);
         self.repeated = verdict.repeat == Repeat::Again;
     }
@@ -52,7 +66,14 @@ impl<'a> Answer<'a> {
 
 impl<'a> LevelAnswer<'a> {
     #[inline]
-    pub(super) fn new(level: &Level<'a>, decision: &Decision) -> Self {
-        Self { limit: level.limit, depth: level.depth, decision: *decision, window: level.params().window() }
+    pub(super) fn new(plan: &Plan<'a>, level: &Level<'a>, decision: &Decision) -> Self {
+        let Level { limit, depth, .. } = *level;
+        let mut decision = *decision;
+        if plan.retry_jitter > 0.0
+            && let Some(retry) = &mut decision.retry_after
+        {
+            *retry = retry.saturating_add((*retry as f64 * plan.retry_jitter * level.spread()) as Micros);
+        }
+        Self { limit, depth, shadow: limit.shadow || plan.is_shadow, decision, window: level.params().window() }
     }
 }

@@ -44,9 +44,9 @@ fn sample<'s>(
     shadow: Option<bool>,
     segments: impl Iterator<Item = &'s str> + Clone,
 ) {
-    for LevelAnswer { limit, depth, decision, .. } in levels {
+    for LevelAnswer { limit, depth, shadow: own, decision, .. } in levels {
         let depth = usize::from(*depth);
-        let (shadow, name) = (shadow.unwrap_or(limit.shadow), [key.prefix(depth), limit.ident()]);
+        let (shadow, name) = (shadow.unwrap_or(*own), [key.prefix(depth), limit.ident()]);
         let sighting = Sighting { domain, limit: &limit.name, shadow, name, decision: *decision };
         keys.saw(weight, &sighting, segments.clone().take(depth));
     }

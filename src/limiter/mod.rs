@@ -1,6 +1,7 @@
 //! The use case: which limits does a request meet, what do they decide together, what is the answer.
 
 mod answer;
+pub mod check_all;
 mod decide;
 pub mod descriptors;
 mod hot_keys;
@@ -23,6 +24,7 @@ use weir_store::{ResetDone, Store, Verdict};
 
 use crate::telemetry::{HotKeys, Metrics};
 pub use answer::{Answer, LevelAnswer};
+pub use check_all::{AllAnswers, CheckAll};
 use decide::decide;
 pub use decide::{Checking, Fill};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
@@ -120,7 +122,7 @@ impl<S: Store> Limiter<S> {
         let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.charged(plan));
         for ((Level { limit, .. }, decision), charged) in decided {
             let index = request.spec.is_none().then_some(limit.index);
-            handle.meters.limit(index, decision, limit.shadow, charged);
+            handle.meters.limit(index, decision, limit.shadow || plan.is_shadow, charged);
         }
         answer.fill(plan, plan.levels(), verdict);
         self.sample_hot_keys(request, answer);

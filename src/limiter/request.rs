@@ -51,6 +51,9 @@ pub enum Invalid {
     /// A limit that the factor takes beyond its bounds.
     #[error("factor {0:?} takes a limit beyond its bounds: {1}")]
     Factor(f64, ParamError),
+    /// In one of several checks, by its number.
+    #[error("{1}")]
+    Check(usize, Box<Self>),
     /// Something else in a field of the message.
     #[error("{message}")]
     Field {
@@ -96,6 +99,12 @@ impl Invalid {
         Self::Field { field: field.into(), message: message.into() }
     }
 
+    /// The same, in one of several checks.
+    #[must_use]
+    pub fn in_check(self, index: usize) -> Self {
+        Self::Check(index, Box::new(self))
+    }
+
     /// The field at fault; those of the request's own limits begin at `spec`, the field that holds them.
     pub fn field(&self, spec: &str) -> String {
         match self {
@@ -103,6 +112,7 @@ impl Invalid {
             Self::Ask(error) => error.field().to_owned(),
             Self::Spec(error) => format!("{spec}{}", error.field()),
             Self::Factor(..) => "factor".to_owned(),
+            Self::Check(index, invalid) => format!("checks[{index}].{}", invalid.field(spec)),
             Self::Field { field, .. } => field.clone(),
         }
     }
@@ -136,23 +146,30 @@ impl<'n> Request<'n> {
         Ok(())
     }
 
-    /// The plan by the policy of this version.
-    pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
-        let domain = policy.domain(&self.domain);
-        let (levels, charge) = match (&self.spec, domain) {
-            (Some(_), domain) if !policy.allows_spec(domain) => {
-                return Err(CheckError::SpecDenied(self.domain.to_string()));
-            }
+    /// The limits that it meets by a policy, and what a refusal by one does to the others.
+    #[inline]
+    pub(super) fn resolve<'a>(&'a self, policy: &'a Policy) -> Result<(SmallVec<[Level<'a>; 4]>, Charge), CheckError> {
+        match (&self.spec, policy.domain(&self.domain)) {
+            (Some(_), domain) if !policy.allows_spec(domain) => Err(CheckError::SpecDenied(self.domain.to_string())),
             (Some(spec), domain) => {
                 let anchor = domain.map(|domain| domain.anchor);
                 let levels = spec.levels(&self.key, anchor, self.cost, self.factor);
-                (levels.map_err(|error| Invalid::Factor(self.factor, error))?, spec.charge)
+                Ok((levels.map_err(|error| Invalid::Factor(self.factor, error))?, spec.charge))
             }
-            (None, Some(domain)) => (self.levels(domain)?, domain.charge),
-            (None, None) => return Err(CheckError::UnknownDomain(self.domain.to_string())),
-        };
+            (None, Some(domain)) => Ok((self.levels(domain)?, domain.charge)),
+            (None, None) => Err(CheckError::UnknownDomain(self.domain.to_string())),
+        }
+    }
+
+    /// The plan by the policy of this version.
+    pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
+        let (levels, charge) = self.resolve(policy)?;
+        let domain = policy.domain(&self.domain);
         let mut plan = plan_in(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.policy_version = self.spec.is_none().then_some(version);
+        if self.spec.is_some() {
+            plan.enforce_as_written();
+        }
         plan.dry_run = self.dry_run;
         plan.request = self.id.as_ref();
         Ok(plan)
@@ -190,5 +207,8 @@ pub(super) fn plan_in<'a>(
     let mut plan = Plan::new(levels, charge, max_wait);
     plan.on_store_failure = domain.map(|domain| domain.on_store_failure).unwrap_or_default();
     plan.domain = domain.map(|domain| domain.index);
+    if let Some(domain) = domain {
+        (plan.is_shadow, plan.retry_jitter) = (domain.shadow, domain.retry_jitter);
+    }
     plan
 }

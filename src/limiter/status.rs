@@ -90,14 +90,15 @@ impl<'a> DescriptorAnswer<'a> {
     /// The status of a descriptor whose levels were decided so at `at`.
     pub(super) fn new(
         found: &'a ResolvedDescriptor<'_>,
+        plan: &Plan<'a>,
         decided: SmallVec<[(&Level<'a>, &Decision); 2]>,
         at: Micros,
     ) -> Self {
         let levels: SmallVec<[_; 2]> =
-            decided.iter().map(|(level, decision)| LevelAnswer::new(level, decision)).collect();
+            decided.iter().map(|(level, decision)| LevelAnswer::new(plan, level, decision)).collect();
         let rule = found.rule;
         // In a file of descriptors it is the rule that watches, whatever its limits are in the plan.
-        let stands_aside = |level: &LevelAnswer<'_>| rule.is_none() && level.limit.shadow;
+        let stands_aside = |level: &LevelAnswer<'_>| rule.is_none() && level.shadow;
         let summary = aggregate(levels.iter().map(|level| (&level.decision, stands_aside(level))));
         let shown = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
         let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, decided[index].0.phase(), at));
@@ -163,8 +164,8 @@ impl Resolved<'_> {
                 let entries = found.asked.entries.iter().map(|(key, value)| (&**key, &**value));
                 resolve::values_in_metrics(domain, domain.descriptors.as_deref()?, entries)
             });
-            for (met, LevelAnswer { limit, decision, .. }) in found.limits().zip(&status.levels) {
-                let shadow = status.rule.map_or(limit.shadow, |rule| rule.shadow);
+            for (met, LevelAnswer { limit, shadow, decision, .. }) in found.limits().zip(&status.levels) {
+                let shadow = status.rule.map_or(*shadow, |rule| rule.shadow);
                 let units = charged.next().unwrap_or(0);
                 match (&values, self.domain, met.written) {
                     (Some(values), Some(domain), Some(RuleLimit { kind, .. })) => {
@@ -197,7 +198,7 @@ impl<S: Store> Limiter<S> {
             let mut decided = plan.levels().iter().zip(&verdict.decisions);
             answer.statuses.extend(request.descriptors.iter().map(|found| {
                 let decided = decided.by_ref().take(found.limits().count());
-                DescriptorAnswer::new(found, decided.collect(), verdict.at)
+                DescriptorAnswer::new(found, plan, decided.collect(), verdict.at)
             }));
             request.count(&handle.meters, &self.metrics, &answer.statuses, verdict.charged(plan));
             self.sample_hot_keys_of_descriptors(request, &answer.statuses);

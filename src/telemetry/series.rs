@@ -17,6 +17,8 @@ pub enum Transport {
     Grpc,
     /// A gRPC call with many checks.
     GrpcBatch,
+    /// A gRPC call with checks that are decided together.
+    GrpcAll,
     /// A message of a gRPC stream.
     GrpcStream,
     /// A call of Envoy's.
@@ -25,22 +27,34 @@ pub enum Transport {
     Http,
     /// Many of them in one request.
     HttpBatch,
+    /// Some that are decided together.
+    HttpAll,
 }
 
 impl Transport {
     /// Every transport; the position of each is its number.
-    pub const ALL: [Self; 6] =
-        [Self::Grpc, Self::GrpcBatch, Self::GrpcStream, Self::Envoy, Self::Http, Self::HttpBatch];
+    pub const ALL: [Self; 8] = [
+        Self::Grpc,
+        Self::GrpcBatch,
+        Self::GrpcAll,
+        Self::GrpcStream,
+        Self::Envoy,
+        Self::Http,
+        Self::HttpBatch,
+        Self::HttpAll,
+    ];
 
     /// Its label.
     pub fn name(self) -> &'static str {
         match self {
             Self::Grpc => "grpc",
             Self::GrpcBatch => "grpc_batch",
+            Self::GrpcAll => "grpc_all",
             Self::GrpcStream => "grpc_stream",
             Self::Envoy => "envoy",
             Self::Http => "http",
             Self::HttpBatch => "http_batch",
+            Self::HttpAll => "http_all",
         }
     }
 }

@@ -19,7 +19,7 @@ use weir_telemetry::request::{self, OTHER, Outcome};
 
 use super::{audit::Actor, decode, idempotency::IdempotencySettings, message::CheckMessage, status::Rejected};
 use crate::{
-    limiter::{Answer, CheckError, Checking, Fill, Invalid, Limiter, PolicyHandle, Request},
+    limiter::{AllAnswers, Answer, CheckError, Checking, Fill, Invalid, Limiter, PolicyHandle, Request},
     telemetry::Transport,
 };
 
@@ -147,7 +147,7 @@ impl<S: Store> CheckService<S> {
         };
         // By reference: moving an answer takes as long as a part of the decision.
         let conclude = move |handle: &PolicyHandle, request: &Request<'_>, outcome: Result<&Answer<'_>, CheckError>| {
-            let answer = outcome.as_ref().ok().copied();
+            let answer = by_itself(outcome.as_ref().ok().copied());
             count(handle, transport, request, answer);
             if is_observed {
                 tell(handle, request, answer);
@@ -167,6 +167,43 @@ impl<S: Store> CheckService<S> {
                 Err(error) => conclude(&handle, &request, Err(error)),
             }
         }))
+    }
+
+    /// Decides checks together and counts their outcome, which is the same for all. `encode` makes the answer of the surface from the
+    /// decisions, and from which checks want the summary alone.
+    ///
+    /// # Errors
+    /// [`Rejected`] where one of them is invalid or there is no decision.
+    pub async fn check_all<T>(
+        &self,
+        messages: Result<Vec<Message<'_>>, Invalid>,
+        transport: Transport,
+        encode: impl FnOnce(&AllAnswers<'_>, &[bool]) -> T,
+    ) -> Result<T, Rejected> {
+        let handle = self.limiter.policy_handle();
+        let read = messages.iter().flatten();
+        let summary_only: Vec<_> =
+            read.map(|message| message.as_ref().is_ok_and(|message| message.summary_only)).collect();
+        let failed = |error: Rejected, domain: Option<u32>| {
+            handle.meters.check(domain, transport, Outcome::Error);
+            if self.is_observed {
+                request::summarize(|summary| summary.check(None, None, Outcome::Error, false));
+            }
+            error
+        };
+        let request = messages
+            .and_then(|messages| decode::check_all(messages, &self.bounds))
+            .map_err(|error| failed(error.into(), None))?;
+        let all = self.outcome(self.limiter.check_all(&handle, &request)).await;
+        let first = request.checks().first().and_then(|check| handle.policy.domain(&check.domain));
+        let all = all.map_err(|error| failed(error, first.map(|domain| domain.index)))?;
+        for (check, answer) in request.checks().iter().zip(&all.answers) {
+            count(&handle, transport, check, Some((answer, all.allowed)));
+            if self.is_observed {
+                tell(&handle, check, Some((answer, all.allowed)));
+            }
+        }
+        Ok(encode(&all, &summary_only))
     }
 
     /// A permit for what waits for the store. Nothing else takes one: idle streams and calls whose message has not come hold
@@ -236,11 +273,18 @@ impl<S: Store> CheckService<S> {
     }
 }
 
-fn count(handle: &PolicyHandle, transport: Transport, request: &Request<'_>, answer: Option<&Answer<'_>>) {
+/// An answer, and whether the request may pass: of checks that are decided together, all or none.
+type Concluded<'c, 'a> = Option<(&'c Answer<'a>, bool)>;
+
+fn by_itself<'c, 'a>(answer: Option<&'c Answer<'a>>) -> Concluded<'c, 'a> {
+    answer.map(|answer| (answer, answer.summary.decision.allowed))
+}
+
+fn count(handle: &PolicyHandle, transport: Transport, request: &Request<'_>, answer: Concluded<'_, '_>) {
     let (domain, outcome) = match answer {
-        Some(answer) if request.dry_run => return handle.meters.dry_run(answer.domain),
-        Some(answer) if answer.summary.decision.allowed => (answer.domain, Outcome::Allowed),
-        Some(answer) => (answer.domain, Outcome::Limited),
+        Some((answer, _)) if request.dry_run => return handle.meters.dry_run(answer.domain),
+        Some((answer, true)) => (answer.domain, Outcome::Allowed),
+        Some((answer, false)) => (answer.domain, Outcome::Limited),
         None => (handle.policy.domain(&request.domain).map(|domain| domain.index), Outcome::Error),
     };
     handle.meters.check(domain, transport, outcome);
@@ -248,14 +292,14 @@ fn count(handle: &PolicyHandle, transport: Transport, request: &Request<'_>, ans
 
 /// Reports a check by the policy's own names, with nothing that the client sent.
 #[inline(never)]
-fn tell(handle: &PolicyHandle, request: &Request<'_>, answer: Option<&Answer<'_>>) {
+fn tell(handle: &PolicyHandle, request: &Request<'_>, answer: Concluded<'_, '_>) {
     let domain = handle.policy.domain(&request.domain).map(|domain| domain_label(&domain.name));
     let (outcome, degraded) = match answer {
         None => (Outcome::Error, false),
-        Some(answer) if answer.summary.decision.allowed => (Outcome::Allowed, answer.degraded),
-        Some(answer) => (Outcome::Limited, answer.degraded),
+        Some((answer, true)) => (Outcome::Allowed, answer.degraded),
+        Some((answer, false)) => (Outcome::Limited, answer.degraded),
     };
-    let binding = answer.and_then(|answer| answer.levels.get(answer.summary.binding?));
+    let binding = answer.and_then(|(answer, _)| answer.levels.get(answer.summary.binding?));
     let limit = binding.map(|level| if request.spec.is_some() { OTHER } else { &*level.limit.name });
     request::summarize(|summary| summary.check(domain, limit, outcome, degraded));
 }

@@ -11,9 +11,9 @@ use weir_core::{
 use weir_policy::{LegacyBucket, Spec, SpecError, WrittenLimit, limits::interval_name};
 use weir_settings::problem::Mark;
 
-use super::{idempotency, message::CheckMessage};
+use super::{check_service::Message, idempotency, message::CheckMessage};
 use crate::{
-    limiter::{Invalid, Request},
+    limiter::{CheckAll, Invalid, Request},
     proto::{self, limit::Algorithm},
 };
 
@@ -81,6 +81,18 @@ pub fn actual(actual: Option<i64>, reserved: u64) -> Result<u64, Invalid> {
         Some(actual @ 0..=MAX_COST) => Ok(actual.unsigned_abs()),
         Some(actual) => Err(Invalid::field_error("actual", format!("the actual cost is 0 to 2^32, not {actual}"))),
     }
+}
+
+/// The requests of checks that are decided together.
+///
+/// # Errors
+/// [`Invalid`] names the check and the field at fault.
+pub fn check_all<'a>(messages: Vec<Message<'a>>, bounds: &Bounds) -> Result<CheckAll<'a>, Invalid> {
+    let check = |(index, message): (usize, Message<'a>)| {
+        let request = message.and_then(|message| check(message, bounds));
+        request.map_err(|invalid| invalid.in_check(index))
+    };
+    CheckAll::new(messages.into_iter().enumerate().map(check).collect::<Result<_, _>>()?)
 }
 
 /// A reset's request.

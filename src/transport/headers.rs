@@ -45,11 +45,10 @@ impl Quota<'_> {
                     ("ratelimit", format!("{name};r={remaining}{next}")),
                 ]
             }
-            HeaderStyle::Ratelimit => smallvec![
-                ("ratelimit-limit", limit.to_string()),
-                ("ratelimit-remaining", remaining.to_string()),
-                ("ratelimit-reset", self.seconds_left().to_string()),
-            ],
+            HeaderStyle::Ratelimit => self.three(["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]),
+            HeaderStyle::XRatelimitLimit => {
+                self.three(["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"])
+            }
             HeaderStyle::XRatelimit => self.x_ratelimit(),
         }
     }
@@ -57,6 +56,12 @@ impl Quota<'_> {
     /// `Retry-After` in whole seconds, rounded up, at least 1: on a refusal that a wait can turn.
     pub fn retry_after(&self) -> Option<(&'static str, String)> {
         self.seconds_to_retry().map(|seconds| ("retry-after", seconds.to_string()))
+    }
+
+    /// Limit, remaining and reset.
+    fn three(&self, names: [&'static str; 3]) -> Headers {
+        let Decision { limit, remaining, .. } = *self.decision;
+        names.into_iter().zip([limit, remaining, self.seconds_left()].map(|number| number.to_string())).collect()
     }
 
     /// `RateLimit-Reset` in whole seconds: on a refusal until the request would pass (the same as `Retry-After`), else until the
@@ -146,6 +151,8 @@ mod tests {
         let full = Decision::pass(6, 6, 0);
         let expected = "ratelimit-limit: 6\nratelimit-remaining: 6\nratelimit-reset: 0";
         assert_eq!(headers_of(HeaderStyle::Ratelimit, "x", SECOND, full), expected);
+        let expected = "x-ratelimit-limit: 6\nx-ratelimit-remaining: 0\nx-ratelimit-reset: 2\nretry-after: 2";
+        assert_eq!(headers_of(HeaderStyle::XRatelimitLimit, "x", SECOND, refuse), expected);
     }
 
     #[test]

@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_the_one_hold_that_it_encodes_or_none(text in "A[a-zA-Z0-9_-]{0,60}|.{0,20}") {
+        fn any_text_is_the_one_hold_that_it_encodes_or_none(text in "A[AQgw][A-P][a-zA-Z0-9_-]{15,60}|.{0,20}") {
             match Hold::decode(&text) {
                 Ok(hold) => prop_assert_eq!(hold.encode(), text),
                 Err(invalid) => prop_assert_eq!(invalid.field(""), "hold"),

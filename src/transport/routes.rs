@@ -22,6 +22,8 @@ pub mod path {
     pub const CHECK: &str = "/weir.v1.RateLimiter/Check";
     /// Many checks in one call.
     pub const CHECK_BATCH: &str = "/weir.v1.RateLimiter/CheckBatch";
+    /// Checks that are decided together.
+    pub const CHECK_ALL: &str = "/weir.v1.RateLimiter/CheckAll";
     /// A stream of checks.
     pub const CHECK_STREAM: &str = "/weir.v1.RateLimiter/CheckStream";
     /// Decide and hold units.
@@ -54,7 +56,9 @@ pub mod path {
 #[inline]
 pub fn access_of_call(called: &str) -> Access {
     match called {
-        path::CHECK | path::CHECK_BATCH | path::CHECK_STREAM | path::SHOULD_RATE_LIMIT => Access::Role(Role::Check),
+        path::CHECK | path::CHECK_BATCH | path::CHECK_ALL | path::CHECK_STREAM | path::SHOULD_RATE_LIMIT => {
+            Access::Role(Role::Check)
+        }
         path::RESERVE | path::COMMIT | path::CANCEL | path::EXTEND => Access::Named(Role::Check),
         path::RESET => Access::Named(Role::Reset),
         path::SUGGEST => Access::Role(Role::Metrics),
@@ -66,7 +70,7 @@ pub fn access_of_call(called: &str) -> Access {
 /// The same for a page of the HTTP port.
 pub fn access_of_page(page: &str) -> Access {
     match page {
-        "/v1/check" | "/v1/check_batch" | "/json" => Access::Role(Role::Check),
+        "/v1/check" | "/v1/check_batch" | "/v1/check_all" | "/json" => Access::Role(Role::Check),
         "/v1/reserve" | "/v1/commit" | "/v1/cancel" | "/v1/extend" => Access::Named(Role::Check),
         "/v1/reset" => Access::Named(Role::Reset),
         "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/simulate" => Access::Role(Role::Metrics),
@@ -85,6 +89,7 @@ pub fn surface_of_call(called: &str) -> Surface {
     match called {
         path::CHECK => weir("Check"),
         path::CHECK_BATCH => weir("CheckBatch"),
+        path::CHECK_ALL => weir("CheckAll"),
         path::CHECK_STREAM => weir("CheckStream"),
         path::RESERVE => weir("Reserve"),
         path::COMMIT => weir("Commit"),
@@ -98,8 +103,17 @@ pub fn surface_of_call(called: &str) -> Surface {
 
 /// The name of a page of the HTTP port.
 pub fn surface_of_page(method: &Method, page: &str) -> Surface {
-    let routes =
-        ["/v1/check", "/v1/check_batch", "/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/extend", "/v1/reset", "/json"];
+    let routes = [
+        "/v1/check",
+        "/v1/check_batch",
+        "/v1/check_all",
+        "/v1/reserve",
+        "/v1/commit",
+        "/v1/cancel",
+        "/v1/extend",
+        "/v1/reset",
+        "/json",
+    ];
     let Some(route) = routes.into_iter().find(|route| *route == page) else { return Surface::Other };
     let methods = ["POST", "GET", "PUT", "PATCH", "DELETE"];
     let method = methods.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");

@@ -12,7 +12,8 @@ use crate::support::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const JSON: (&str, &str) = ("content-type", "application/json");
-const PATHS: [&str; 3] = ["/v1/check", "/v1/check_batch", "/v1/reset"];
+const PATHS: [&str; 7] =
+    ["/v1/check", "/v1/check_batch", "/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/extend", "/v1/reset"];
 
 fn client(server: &Server) -> Client {
     Client::connect(&server.http).expect("it accepts connections")

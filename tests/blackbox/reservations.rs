@@ -4,7 +4,7 @@ use data_encoding::BASE64URL_NOPAD;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
-use weir::proto::{CancelRequest, CheckRequest, CommitRequest, CommitResponse, OnExpiry, ReserveRequest};
+use weir::proto::{CancelRequest, CheckRequest, CommitRequest, CommitResponse, OnExpiry, ReserveRequest, ResetRequest};
 use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
@@ -385,6 +385,47 @@ async fn a_reservation_is_its_clients_alone() {
     };
     assert_eq!((settle(&other.token).status, settle(&reads.token).status), (404, 403));
     assert_eq!(settle(&one.token).json()["refunded"], "60");
+}
+
+#[tokio::test]
+async fn a_reset_keeps_what_is_reserved_charged() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    for (depth, subtree) in [(3, false), (2, true)] {
+        let hold = held(&mut client, 200).await;
+        client.check(CheckRequest { cost: Some(300), ..check(&KEY) }).await.expect("an answer");
+        let key = KEY[..depth].iter().map(ToString::to_string).collect();
+        client.reset(ResetRequest { key, subtree, ..ResetRequest::default() }).await.expect("a reset");
+        assert_eq!(left(&mut client, &KEY).await, 800, "what is reserved");
+        assert_eq!(commit(&mut client, &hold, Some(50)).await.expect("settled"), settled(50, 150, 0));
+        assert_eq!(left(&mut client, &KEY).await, 950);
+        client
+            .reset(ResetRequest { key: KEY.map(str::to_owned).into(), ..ResetRequest::default() })
+            .await
+            .expect("a reset");
+    }
+}
+
+#[tokio::test]
+async fn a_changed_policy_settles_the_limits_that_are_left() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let (first, second) = (held(&mut client, 200).await, held(&mut client, 200).await);
+    let without_user = POLICY.split("        children:").next().expect("the tenant's limit");
+    let with_another = format!(
+        "{without_user}        children: {{ '*': {{ limits: [{{ token_bucket: {{ capacity: 500, count: 1, period: 1d }}, name: new }}] }} }}\n"
+    );
+    server.replace_policy(&with_another);
+    server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 1.0);
+    assert_eq!(commit(&mut client, &first, Some(50)).await.expect("settled"), settled(50, 150, 0));
+    assert_eq!(both_left(&mut client).await, (9_750, 500), "the new limit is not charged");
+    server.replace_policy(&format!("{without_user}  other: {{}}\n"));
+    server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 2.0);
+    assert_eq!(cancel(&mut client, &second).await.expect("settled").refunded, 200);
+    assert_eq!(left(&mut client, &KEY[..2]).await, 9_950);
+    server.replace_policy("schema: { other: {} }");
+    server.wait_for_metric("weir_policy_reloads_total{result=\"success\"}", 3.0);
+    assert_eq!(code(commit(&mut client, &first, Some(50)).await), Code::NotFound, "no limit is left");
 }
 
 #[tokio::test]

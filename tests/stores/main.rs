@@ -4,6 +4,7 @@
 
 mod afterwards;
 mod anchors;
+mod check_all;
 mod cluster_nodes;
 mod commands;
 mod exactness;

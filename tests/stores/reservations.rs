@@ -1,7 +1,7 @@
 //! Reservations in a shared store: made on one replica, settled on another.
 
 use tonic::Code;
-use weir::proto::OnExpiry;
+use weir::proto::{OnExpiry, ReserveRequest, ResetRequest};
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
@@ -46,8 +46,7 @@ async fn replicas_settle_each_others(url: &str, limit: &str) {
     assert!(refused.decision.is_some_and(|decision| !decision.allowed) && refused.hold.is_empty());
     assert_eq!(both_left().await, (500, 500), "nothing is held of the tenant either");
 
-    let release =
-        |cost, ttl| weir::proto::ReserveRequest { on_expiry: OnExpiry::Release.into(), ..wanted(&USER, cost, ttl) };
+    let release = |cost, ttl| ReserveRequest { on_expiry: OnExpiry::Release.into(), ..wanted(&USER, cost, ttl) };
     let kept = reserve(&mut there, wanted(&USER, 100, 300)).await.hold;
     let extended = reserve(&mut there, release(50, 1_000)).await.hold;
     extend(&mut here, &extended, HOUR).await.expect("extended");
@@ -58,8 +57,11 @@ async fn replicas_settle_each_others(url: &str, limit: &str) {
         assert_eq!(status.code(), Code::NotFound);
     }
     assert_eq!(both_left().await, (650, 350));
+    let key = TENANT.map(str::to_owned).into();
+    here.reset(ResetRequest { key, subtree: true, ..ResetRequest::default() }).await.expect("a reset");
+    assert_eq!(both_left().await, (50, 950), "what is reserved stays charged");
     assert_eq!(cancel(&mut here, &extended).await.expect("settled").refunded, 50);
-    assert_eq!(both_left().await, (600, 400));
+    assert_eq!(both_left().await, (0, 1_000));
 }
 
 const BUCKET: &str = "token_bucket: { capacity: 1000, count: 1, period: 1d }";

@@ -98,8 +98,10 @@ impl PartialEq for Item<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Domain(one), Self::Domain(other)) => {
-                let said =
-                    |domain: &Domain| (domain.charge, domain.on_store_failure, domain.allows_spec, domain.anchor);
+                let said = |domain: &Domain| {
+                    let Domain { charge, on_store_failure, allows_spec, anchor, shadow, retry_jitter, .. } = *domain;
+                    (charge, on_store_failure, allows_spec, anchor, shadow, retry_jitter)
+                };
                 said(one) == said(other) && one.descriptors.is_some() == other.descriptors.is_some()
             }
             // Not by its number, which changes with those before it.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     lease::{self, Lease},
-    limits::{read_choice, read_limits, scalar},
+    limits::{read_choice, read_flag, read_limits, scalar},
     tree::{Domain, NodeId},
 };
 use weir_core::{
@@ -23,7 +23,8 @@ use weir_settings::{
 };
 
 /// The keys of a native policy file.
-pub const FILE_KEYS: &[&str] = &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "lease", "schema"];
+pub const FILE_KEYS: &[&str] =
+    &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "lease", "shadow", "retry_jitter", "schema"];
 /// The keys of a node.
 pub const NODE_KEYS: &[&str] = &["limits", "children", "factor"];
 
@@ -80,6 +81,14 @@ impl Reader {
                     self.domain.allows_spec = self.choice(entry, &[("allow", Some(true)), ("deny", Some(false))])
                 }
                 "lease" => self.lease = lease::read(&entry.value, "lease", &mut self.problems),
+                "shadow" => self.domain.shadow = read_flag(&entry.value, "shadow", &mut self.problems),
+                "retry_jitter" => match text.and_then(|text| text.parse().ok()) {
+                    Some(jitter) if (0.0..=1.0).contains(&jitter) => self.domain.retry_jitter = jitter,
+                    _ => {
+                        let message = format!("retry_jitter is a number from 0 to 1, not {}", entry.value.shown());
+                        self.problem(mark, "retry_jitter", message);
+                    }
+                },
                 "anchor" => match text.and_then(|text| text.parse().ok()) {
                     Some(anchor) if (1..=MAX_SEGMENTS as u8).contains(&anchor) => self.domain.anchor = anchor,
                     _ => {
@@ -90,6 +99,10 @@ impl Reader {
                 },
                 _ => {}
             }
+        }
+        if self.domain.shadow && self.domain.on_store_failure == OnStoreFailure::Error {
+            // Nothing keeps a request of such a domain from passing.
+            self.domain.on_store_failure = OnStoreFailure::Allow;
         }
         if let Some(schema) = entries.iter().find(|entry| entry.key == "schema") {
             let root = Inherited { node: 0, pattern: "", depth: 0, limits: 0, factor: 1.0 };

@@ -296,7 +296,7 @@ fn read_name(entry: &Entry, field: &str, problems: &mut Problems) -> Option<Stri
 }
 
 /// Reads `true` or `false`.
-fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bool {
+pub(crate) fn read_flag(node: &Node, field: &str, problems: &mut Problems) -> bool {
     let flag = scalar(node).and_then(|text| text.parse().ok());
     if flag.is_none() {
         problems.add(node.mark, field, format!("{field} is true or false, not {}", node.shown()));

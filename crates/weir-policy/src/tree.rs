@@ -29,6 +29,10 @@ pub struct Domain {
     pub allows_spec: Option<bool>,
     /// How many segments name the place where states live; above 0.
     pub anchor: u8,
+    /// Whether its limits are decided and counted as always, but every request passes.
+    pub shadow: bool,
+    /// How much later than needed retries are told at most, as a part of the wait.
+    pub retry_jitter: f64,
     /// The rules of a file of descriptors. In such a domain only the limits of the node that the whole key
     /// reaches count, not those on the way.
     pub descriptors: Option<Box<Descriptors>>,
@@ -96,6 +100,8 @@ impl Domain {
             on_store_failure: OnStoreFailure::default(),
             allows_spec: None,
             anchor: DEFAULT_ANCHOR,
+            shadow: false,
+            retry_jitter: 0.0,
             descriptors: None,
             nodes: vec![Node::default()],
             limits: Vec::new(),

@@ -54,6 +54,8 @@ function showFacts({ domain, domains_hidden, limits, matches, searched_all }) {
     ["on_store_failure", domain.on_store_failure],
     ["limit_spec", domain.limit_spec],
     ["anchor", domain.anchor],
+    ["shadow", domain.shadow],
+    ["retry_jitter", domain.retry_jitter],
     ["limits in all domains", number(limits)],
   ];
   if (domains_hidden) facts.push(["domains not listed", number(domains_hidden)]);

@@ -7,7 +7,7 @@ use weir_core::{
 use weir_store::Store;
 use weir_telemetry::request::{self, OTHER, Outcome};
 
-use super::{CheckService, count, tell};
+use super::{CheckService, by_itself, count, tell};
 use crate::{
     limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settled},
     telemetry::{
@@ -109,7 +109,7 @@ impl<S: Store> CheckService<S> {
         let reservation = Reservation { name: &name, step };
         let checking = self.limiter.reserve(&handle, &request, &reservation);
         let reserved = self.outcome(checking).await;
-        let answer = reserved.as_ref().ok().map(|reserved| &reserved.answer);
+        let answer = by_itself(reserved.as_ref().ok().map(|reserved| &reserved.answer));
         count(&handle, caller.transport, &request, answer);
         if self.is_observed {
             tell(&handle, &request, answer);

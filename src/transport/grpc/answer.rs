@@ -61,10 +61,10 @@ pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
 }
 
 fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {
-    let LevelAnswer { limit, depth, decision, .. } = level;
+    let LevelAnswer { limit, depth, shadow, decision, .. } = level;
     let mut fields = Short::default();
     fields.number(DEPTH, u64::from(*depth));
-    fields.flag(SHADOW, limit.shadow);
+    fields.flag(SHADOW, *shadow);
     fields.decision(DECISION, decision);
     if let Some(after) = decision.next_after {
         fields.duration(LEVEL_NEXT_AFTER, after);
@@ -219,6 +219,7 @@ mod tests {
             let levels = decisions.iter().zip(&limits).map(|((decision, depth, ..), limit)| LevelAnswer {
                 limit,
                 depth: *depth,
+                shadow: limit.shadow,
                 decision: *decision,
                 window: 1,
             });
@@ -234,7 +235,7 @@ mod tests {
             prop_assert_eq!(read.levels.len(), if summary_only { 0 } else { answer.levels.len() });
             for (read, level) in read.levels.iter().zip(&answer.levels) {
                 let read_back = (&*read.name, read.depth, read.shadow, Decision::from(read));
-                let expected = (&*level.limit.name, level.depth.into(), level.limit.shadow, level.decision);
+                let expected = (&*level.limit.name, level.depth.into(), level.shadow, level.decision);
                 prop_assert_eq!(read_back, expected);
             }
         }

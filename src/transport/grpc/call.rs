@@ -12,7 +12,7 @@ use weir_store::{ResetDone, Store};
 
 use super::answer;
 use crate::{
-    limiter::{Answer, Invalid, PolicyHandle, Request},
+    limiter::{AllAnswers, Answer, CheckAll, Invalid, PolicyHandle, Request, check_all::MAX_TOGETHER},
     proto::{KeyPattern, ResetResponse, SuggestResponse},
     telemetry::Transport,
     transport::{
@@ -32,6 +32,10 @@ const MAX_IN_A_ROW: usize = 256;
 
 /// The tag before each result of a batch: its field and wire type.
 const RESULT: u8 = 1 << 3 | 2;
+
+/// Those of `CheckAllResponse`.
+const ALL_ALLOWED: u8 = 1 << 3;
+const ALL_RESULT: u8 = 2 << 3 | 2;
 
 /// `Check`.
 ///
@@ -88,7 +92,7 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
         };
         match in_place(service, &handle, message, transport, mem::take(&mut spare)) {
             Checked::Ready(answer) if waiting.is_empty() => {
-                put_result(&answer, &mut out);
+                put_result(RESULT, &answer, &mut out);
                 spare = answer;
                 spare.clear();
             }
@@ -102,14 +106,14 @@ pub async fn answer_batch<S: Store, M: AsRef<[u8]>>(
     }
     // All at once, so that they share round trips. Each begins before the next.
     while let Some(answer) = waiting.next().await {
-        put_result(&answer, &mut out);
+        put_result(RESULT, &answer, &mut out);
     }
     service.timed(transport, since);
     Ok(out)
 }
 
-fn put_result(answer: &[u8], out: &mut BytesMut) {
-    out.put_u8(RESULT);
+fn put_result(tag: u8, answer: &[u8], out: &mut BytesMut) {
+    out.put_u8(tag);
     encode_varint(answer.len() as u64, out);
     out.put_slice(answer);
 }
@@ -130,6 +134,35 @@ pub fn in_place<S: Store>(
         }
         out
     })
+}
+
+/// `CheckAll`: the checks are decided in one step.
+///
+/// # Errors
+/// [`Rejected`] where a check is invalid, and when there is no decision.
+pub async fn check_all<S: Store>(service: &CheckService<S>, message: Bytes) -> Result<BytesMut, Rejected> {
+    let since = Instant::now();
+    let checks = message::batch(&message)?;
+    if checks.clone().take(MAX_TOGETHER + 1).count() > MAX_TOGETHER {
+        return Err(CheckAll::wrong_number().into());
+    }
+    let answer = service.check_all(Ok(checks.map(CheckMessage::read).collect()), Transport::GrpcAll, write_all).await;
+    service.timed(Transport::GrpcAll, since);
+    answer
+}
+
+/// The bytes of `CheckAllResponse`.
+pub fn write_all(all: &AllAnswers<'_>, summary_only: &[bool]) -> BytesMut {
+    let (mut out, mut one) = (BytesMut::new(), BytesMut::with_capacity(USUAL_ANSWER));
+    if all.allowed {
+        out.put_slice(&[ALL_ALLOWED, 1]);
+    }
+    for (answer, summary_only) in all.answers.iter().zip(summary_only) {
+        one.clear();
+        answer::write(answer, *summary_only, &mut one);
+        put_result(ALL_RESULT, &one, &mut out);
+    }
+    out
 }
 
 /// `Reset`.

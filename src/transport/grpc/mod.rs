@@ -70,6 +70,7 @@ pub struct Calls<S> {
 enum Unary {
     Check,
     CheckBatch,
+    CheckAll,
     Reserve,
     Commit,
     Cancel,
@@ -174,6 +175,7 @@ impl<S: Store> Calls<S> {
         Ok(match unary {
             Unary::Check => call::check(&self.service, message).await?,
             Unary::CheckBatch => Box::pin(call::check_batch(&self.service, message)).await?,
+            Unary::CheckAll => Box::pin(call::check_all(&self.service, message)).await?,
             Unary::Reserve => {
                 let message = ReserveMessage::read(&message);
                 Box::pin(reservation::reserve(&self.service, message, &caller, |_, out| out)).await?
@@ -261,6 +263,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::CHECK => Unary::Check,
                 path::SHOULD_RATE_LIMIT => Unary::ShouldRateLimit,
                 path::CHECK_BATCH => Unary::CheckBatch,
+                path::CHECK_ALL => Unary::CheckAll,
                 path::RESERVE => Unary::Reserve,
                 path::COMMIT => Unary::Commit,
                 path::CANCEL => Unary::Cancel,

@@ -18,4 +18,7 @@ pub enum HeaderStyle {
     /// `X-RateLimit-Remaining`, `X-RateLimit-Clear` and `X-RateLimit-Reset`, in seconds with three decimals.
     #[serde(rename = "x-ratelimit")]
     XRatelimit,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`: [`Self::Ratelimit`] under the names that many APIs use.
+    #[serde(rename = "x-ratelimit-limit")]
+    XRatelimitLimit,
 }

@@ -34,7 +34,11 @@ use super::{
     message::{CheckMessage, ReserveMessage},
     status::Rejected,
 };
-use crate::{limiter::Answer, proto, telemetry::Transport};
+use crate::{
+    limiter::{AllAnswers, Answer, CheckAll, LevelAnswer, check_all::MAX_TOGETHER},
+    proto,
+    telemetry::Transport,
+};
 use problem::{Kind, PROBLEM_JSON, Problem, QUOTA_EXCEEDED};
 pub use settings::{HttpSettings, UiSettings};
 pub use site::Sites;
@@ -50,6 +54,8 @@ mod name {
     pub const ANSWER: &str = ".weir.v1.CheckResponse";
     pub const BATCH: &str = ".weir.v1.CheckBatchRequest";
     pub const ANSWERS: &str = ".weir.v1.CheckBatchResponse";
+    pub const ALL: &str = ".weir.v1.CheckAllRequest";
+    pub const ALL_ANSWERS: &str = ".weir.v1.CheckAllResponse";
     pub const RESERVE: &str = ".weir.v1.ReserveRequest";
     pub const RESERVED: &str = ".weir.v1.ReserveResponse";
     pub const COMMIT: &str = ".weir.v1.CommitRequest";
@@ -85,6 +91,7 @@ pub fn routes<S: Store>(
     Ok(Router::new()
         .route("/v1/check", post(check::<S>).fallback(not_posted))
         .route("/v1/check_batch", post(check_batch::<S>).fallback(not_posted))
+        .route("/v1/check_all", post(check_all::<S>).fallback(not_posted))
         .route("/v1/reserve", post(reserve::<S>).fallback(not_posted))
         .route("/v1/commit", post(commit::<S>).fallback(not_posted))
         .route("/v1/cancel", post(cancel::<S>).fallback(not_posted))
@@ -99,7 +106,8 @@ async fn not_posted() -> Problem {
 }
 
 async fn nowhere() -> Problem {
-    let paths = "/v1/check, /v1/check_batch, /v1/reserve, /v1/commit, /v1/cancel, /v1/extend and /v1/reset";
+    let paths =
+        "/v1/check, /v1/check_batch, /v1/check_all, /v1/reserve, /v1/commit, /v1/cancel, /v1/extend and /v1/reset";
     Problem::new(StatusCode::NOT_FOUND, format!("there are {paths}"))
 }
 
@@ -128,6 +136,33 @@ async fn check_batch<S: Store>(State(api): State<Arc<Api<S>>>, request: Request)
     let answers = call::answer_batch(&api.service, checks.into_iter(), Transport::HttpBatch, since).await;
     let answers = answers.map_err(Rejected::from)?;
     Ok(response(StatusCode::OK, JSON, &api.json(name::ANSWERS, &answers)))
+}
+
+async fn check_all<S: Store>(State(api): State<Arc<Api<S>>>, request: Request) -> Result<Response, Problem> {
+    let text = body::read(request, api.max_body_bytes, &api.sites).await?;
+    let since = Instant::now();
+    let checks = api.schema.read_batch(name::ALL, name::CHECK, text.as_bytes()).map_err(Rejected::from)?;
+    if checks.len() > MAX_TOGETHER {
+        return Err(Rejected::from(CheckAll::wrong_number()).into());
+    }
+    let (mut read, mut invalid) = (Vec::with_capacity(checks.len()), None);
+    for (index, check) in checks.into_iter().enumerate() {
+        match check {
+            Ok(bytes) => read.push(bytes),
+            Err(error) => {
+                invalid = Some(error.in_check(index));
+                break;
+            }
+        }
+    }
+    let messages = match invalid {
+        None => Ok(read.iter().map(|bytes| CheckMessage::read(bytes)).collect()),
+        Some(invalid) => Err(invalid),
+    };
+    let encode = |all: &AllAnswers<'_>, summary_only: &[bool]| api.all_answers(all, summary_only);
+    let answer = api.service.check_all(messages, Transport::HttpAll, encode).await;
+    api.service.timed(Transport::HttpAll, since);
+    Ok(answer?)
 }
 
 async fn reserve<S: Store>(State(api): State<Arc<Api<S>>>, mut request: Request) -> Result<Response, Problem> {
@@ -216,13 +251,30 @@ impl<S: Store> Api<S> {
 
     /// The response to a decision, of which the message tells: with status and headers, and as a problem where it is a refusal.
     fn respond(&self, answer: &Answer<'_>, message: Json<'_>) -> Response {
-        let binding = answer.summary.binding.map(|index| &answer.levels[index]);
+        let Answer { summary, levels, .. } = answer;
+        self.decided(summary.decision.allowed, summary.binding.map(|index| &levels[index]), levels.iter(), message)
+    }
+
+    /// The same to checks that are decided together.
+    fn all_answers(&self, all: &AllAnswers<'_>, summary_only: &[bool]) -> Response {
+        let (bytes, levels) =
+            (call::write_all(all, summary_only), all.answers.iter().flat_map(|answer| &answer.levels));
+        self.decided(all.allowed, all.binding(), levels, self.json(name::ALL_ANSWERS, &bytes))
+    }
+
+    fn decided<'l, 'p: 'l>(
+        &self,
+        allowed: bool,
+        binding: Option<&LevelAnswer<'_>>,
+        levels: impl Iterator<Item = &'l LevelAnswer<'p>>,
+        message: Json<'_>,
+    ) -> Response {
         let quota =
             binding.map(|level| Quota { name: &level.limit.name, window: level.window, decision: &level.decision });
-        let mut response = if answer.summary.decision.allowed {
+        let mut response = if allowed {
             response(StatusCode::OK, JSON, &message)
         } else {
-            let refusing = answer.levels.iter().filter(|level| !level.limit.shadow && !level.decision.allowed);
+            let refusing = levels.filter(|level| !level.shadow && !level.decision.allowed);
             let status = StatusCode::TOO_MANY_REQUESTS;
             let refusal = Refusal {
                 kind: QUOTA_EXCEEDED,

@@ -12,13 +12,10 @@ use crate::{
 pub fn of(statuses: &DescriptorAnswers<'_>, settings: &EnvoySettings) -> Vec<HeaderValue> {
     let Some((status, shown)) = source(&statuses.statuses, settings.quota_mode) else { return Vec::new() };
     let mut headers = Vec::new();
-    if settings.headers.ratelimit() {
+    if let Some(names) = settings.three() {
         let seconds = whole_seconds(shown.until_reset);
-        headers.extend([
-            header(&settings.limit_header, shown.requests_per_unit.to_string()),
-            header(&settings.remaining_header, shown.remaining.to_string()),
-            header(&settings.reset_header, seconds.to_string()),
-        ]);
+        let numbers = [shown.requests_per_unit.into(), shown.remaining.into(), seconds];
+        headers.extend(names.into_iter().zip(numbers).map(|(name, number)| header(name, number.to_string())));
     }
     if settings.headers.draft11()
         && let Some(level) = status.summary.binding.map(|index| &status.levels[index])

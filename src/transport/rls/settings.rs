@@ -34,6 +34,9 @@ pub enum Headers {
     Off,
     /// The three of envoyproxy/ratelimit: limit, remaining, reset.
     Ratelimit,
+    /// The same as `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    #[serde(rename = "x-ratelimit-limit")]
+    XRatelimitLimit,
     /// `RateLimit` and `RateLimit-Policy` of the IETF's draft 11.
     Draft11,
     /// Those of [`Self::Ratelimit`] and of [`Self::Draft11`].
@@ -41,11 +44,6 @@ pub enum Headers {
 }
 
 impl Headers {
-    /// Whether the three headers of envoyproxy/ratelimit are asked for.
-    pub fn ratelimit(self) -> bool {
-        matches!(self, Self::Ratelimit | Self::Both)
-    }
-
     /// Whether the fields of draft 11 are asked for.
     pub fn draft11(self) -> bool {
         matches!(self, Self::Draft11 | Self::Both)
@@ -68,6 +66,17 @@ impl Default for EnvoySettings {
 }
 
 impl EnvoySettings {
+    /// The names of the three headers limit, remaining and reset, where they are asked for.
+    pub fn three(&self) -> Option<[&str; 3]> {
+        match self.headers {
+            Headers::Off | Headers::Draft11 => None,
+            Headers::Ratelimit | Headers::Both => {
+                Some([&self.limit_header, &self.remaining_header, &self.reset_header])
+            }
+            Headers::XRatelimitLimit => Some(["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
+        }
+    }
+
     /// Checks that what is to be a header's name can be one.
     ///
     /// # Errors

@@ -68,6 +68,14 @@ fn of_file(key: &str) -> Value {
             "How many segments of a key have their states together. Default: 2.",
         ),
         "lease" => described(lease(), "Whether replicas lease units of the limits of this file. Default: false."),
+        "shadow" => described(
+            json!({ "type": "boolean" }),
+            "Whether every request passes, and what its limits would refuse is counted. Default: false.",
+        ),
+        "retry_jitter" => described(
+            json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+            "How much later than needed retries are told at most, as a part of the wait, spread by key. Default: 0.",
+        ),
         "schema" => {
             described(reference("nodes"), "The first segments of keys. An exact name takes precedence over `*`.")
         }

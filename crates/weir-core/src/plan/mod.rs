@@ -48,6 +48,10 @@ pub struct Plan<'a> {
     pub domain: Option<u32>,
     /// Nothing of it is meant to be charged: a preview.
     pub is_preview: bool,
+    /// Its answer passes, whatever is decided: the domain is in shadow.
+    pub is_shadow: bool,
+    /// How much later than needed a retry is told at most, as a part of the wait; by how much, the key says.
+    pub retry_jitter: f64,
 }
 
 /// One limit met on the way down a key.
@@ -151,14 +155,25 @@ impl<'a> Level<'a> {
 
     /// Where this key's windows begin: the same on every replica and in every run.
     pub fn phase(&self) -> Micros {
-        self.params().phase_period().map_or(0, |period| {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update(self.path()).update(self.limit.ident());
-            let mut word = [0; 8];
-            hasher.finalize_xof().fill(&mut word);
-            (u64::from_le_bytes(word) % period.unsigned_abs()) as Micros
-        })
+        let word = |period: Micros| hash([self.path(), self.limit.ident()]) % period.unsigned_abs();
+        self.params().phase_period().map_or(0, |period| word(period) as Micros)
     }
+
+    /// A part of one, from 0 to below 1, by the whole key that is asked for: the same on every replica and in every run.
+    pub fn spread(&self) -> f64 {
+        (hash([self.key.prefix(self.key.depth())]) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// The same on every machine.
+fn hash<const N: usize>(parts: [&[u8]; N]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(part);
+    }
+    let mut word = [0; 8];
+    hasher.finalize_xof().fill(&mut word);
+    u64::from_le_bytes(word)
 }
 
 impl<'a> Plan<'a> {
@@ -188,7 +203,14 @@ impl<'a> Plan<'a> {
             policy_version: None,
             domain: None,
             is_preview: false,
+            is_shadow: false,
+            retry_jitter: 0.0,
         }
+    }
+
+    /// Leaves out what a domain says of its own limits alone: its shadow mode and the jitter of retries.
+    pub fn enforce_as_written(&mut self) {
+        (self.is_shadow, self.retry_jitter) = (false, 0.0);
     }
 
     /// The levels, root first.

@@ -17,6 +17,8 @@ pub struct Faults {
     pub split: u32,
     pub lose_connection: u32,
     pub stall_connection: u32,
+    /// Of so many commands the store has lost its scripts after one.
+    pub lose_scripts: u32,
     pub cut: Micros,
     pub pause: Micros,
     pub crash: Micros,
@@ -55,6 +57,7 @@ pub struct Case {
     pub ttl: Micros,
     pub command_timeout: Micros,
     pub pool_size: usize,
+    pub max_batch: usize,
     pub latency: Micros,
     pub rates: [i64; 4],
     pub length: Micros,
@@ -64,6 +67,18 @@ pub struct Case {
 }
 
 impl Case {
+    /// Leases while nothing goes wrong but that clocks drift.
+    pub fn calm(random: &mut Random) -> Self {
+        loop {
+            let case = Self::draw(random);
+            let faults = Faults { drift: case.faults.drift, ..Faults::default() };
+            let case = Self { faults, other: None, ..case };
+            if case.scene == Scene::Leases && case.is_calm() {
+                return case;
+            }
+        }
+    }
+
     pub fn draw(random: &mut Random) -> Self {
         let scene = match random.below(8) {
             0 => Scene::Shared,
@@ -77,8 +92,9 @@ impl Case {
         if other.is_some() {
             // Commands under the old policy arrive soon, so that it is known when the new one is in force.
             levels = vec![bucket(700, 400)];
-            let Faults { drift, lose_connection, crash, drain, reset, .. } = faults;
-            faults = Faults { drift, lose_connection, crash, drain, reset, new_policy: 500_000, ..Faults::default() };
+            let Faults { drift, lose_connection, lose_scripts, crash, drain, reset, .. } = faults;
+            let kept = Faults { drift, lose_connection, lose_scripts, crash, drain, reset, ..Faults::default() };
+            faults = Faults { new_policy: 500_000, ..kept };
         }
         Self {
             replicas: 1 + random.below(4),
@@ -89,6 +105,7 @@ impl Case {
             other,
             command_timeout: random.pick(&[20_000, 50_000, 100_000]),
             pool_size: 1 + random.below(3),
+            max_batch: random.pick(&[1, 4, 64]),
             latency: random.pick(&[50, 300, 1_000]),
             rates: if single { [0, 50, 200, 800] } else { [0, 50, 400, 1_500] },
             length: random.within(SECOND, 2 * SECOND),
@@ -141,7 +158,7 @@ impl Faults {
             return faults;
         }
         for _ in 0..1 + random.below(4) {
-            match random.below(13) {
+            match random.below(14) {
                 0 => faults.long_delay = random.pick(&[5, 20, 100]),
                 1 => faults.split = random.pick(&[2, 10]),
                 2 => faults.lose_connection = random.pick(&[20, 100, 400]),
@@ -153,6 +170,7 @@ impl Faults {
                 9 => faults.reset = random.pick(&[50_000, 200_000]),
                 10 => faults.new_policy = 200_000,
                 11 => faults.abandon = 20,
+                12 => faults.lose_scripts = random.pick(&[10, 100]),
                 _ => {
                     faults.restart = random.pick(&[200_000, 600_000]);
                     faults.lose_data = random.pick(&[0, 2]);

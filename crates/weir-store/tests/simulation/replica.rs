@@ -16,6 +16,7 @@ use weir_settings::Time;
 use weir_store::{
     MemoryStore, Remote as _, SharedStore, StoreSettings, StoreUrl, SystemClock, Verdict,
     machine::Machine as _,
+    outage_charges::Outcome as OutageOutcome,
     redis::{RedisStore, settings::RedisSettings},
 };
 
@@ -67,6 +68,8 @@ pub struct Replica {
     under_way: Arc<AtomicUsize>,
     tasks: Vec<JoinHandle<()>>,
     finished: Option<Arc<AtomicUsize>>,
+    /// Whether the store was asked when it began to stop.
+    was_up: bool,
     pub owners: Vec<u64>,
 }
 
@@ -88,6 +91,7 @@ impl Replica {
             command_timeout: Time(case.command_timeout),
             connect_timeout: Time(4 * case.command_timeout),
             pool_size: case.pool_size,
+            max_batch: case.max_batch,
             ..RedisSettings::default()
         };
         let settings = StoreSettings { max_keys: 10_000, redis: redis_settings, ..StoreSettings::default() };
@@ -111,6 +115,7 @@ impl Replica {
             under_way,
             tasks,
             finished,
+            was_up: false,
             owners,
         }
     }
@@ -176,6 +181,7 @@ impl Replica {
         if self.finished.is_some() || !self.is_idle() {
             return;
         }
+        self.was_up = self.store.redis().is_up();
         let (store, finished) = (Arc::clone(&self.store), Arc::<AtomicUsize>::default());
         self.finished = Some(Arc::clone(&finished));
         let finish = async move {
@@ -183,6 +189,12 @@ impl Replica {
             finished.store(1, Relaxed);
         };
         self.runtime.as_ref().map(|runtime| runtime.spawn(finish));
+    }
+
+    /// Units that its end has lost although the store was asked all the time; those of an outage are lost by right.
+    pub fn lost_at_the_end(&self) -> u64 {
+        let charges = self.store.outage_charges().filter(|_| self.was_up && self.store.redis().is_up());
+        charges.map_or(0, |charges| charges.units(OutageOutcome::Shutdown))
     }
 
     pub fn has_finished(&self) -> bool {

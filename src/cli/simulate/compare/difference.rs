@@ -32,8 +32,7 @@ impl<'a> Treated<'a> {
         }
         // The wait is that of the limit with the longest wait, which need not be the binding one.
         let wait_us = answer.summary.decision.wait;
-        let waited_for =
-            |level: &&LevelAnswer<'a>| wait_us > 0 && !level.limit.shadow && level.decision.wait == wait_us;
+        let waited_for = |level: &&LevelAnswer<'a>| wait_us > 0 && !level.shadow && level.decision.wait == wait_us;
         Ok(Self::Allowed { wait_us, limit: answer.levels.iter().find(waited_for).map(name).or(binding) })
     }
 
@@ -176,9 +175,9 @@ mod tests {
                           true }] } }";
 
     fn treated<'a>(domain: &'a Domain, decisions: [Decision; 3]) -> Treated<'a> {
-        let level = |(limit, decision)| LevelAnswer { limit, depth: 1, decision, window: 1 };
+        let level = |(limit, decision)| LevelAnswer { limit, depth: 1, shadow: limit.shadow, decision, window: 1 };
         let levels: smallvec::SmallVec<_> = domain.limits().zip(decisions).map(level).collect();
-        let summary = aggregate(levels.iter().map(|level: &LevelAnswer<'_>| (&level.decision, level.limit.shadow)));
+        let summary = aggregate(levels.iter().map(|level: &LevelAnswer<'_>| (&level.decision, level.shadow)));
         Treated::from(&Ok(Answer { summary, levels, ..Answer::default() })).unwrap()
     }
 

@@ -67,6 +67,10 @@ fn the_settings_select_the_headers_and_their_names() {
     for (headers, expected) in [
         (Headers::Off, String::new()),
         (Headers::Ratelimit, ours.to_owned()),
+        (
+            Headers::XRatelimitLimit,
+            "X-RateLimit-Limit: 10\nX-RateLimit-Remaining: 9\nX-RateLimit-Reset: 3600".to_owned(),
+        ),
         (Headers::Draft11, draft.to_owned()),
         (Headers::Both, format!("{ours}\n{draft}")),
     ] {

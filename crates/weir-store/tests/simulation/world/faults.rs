@@ -26,6 +26,10 @@ impl World {
         if !replica.has_finished() {
             return Ok(());
         }
+        let lost = replica.lost_at_the_end();
+        if troubled_until < since && self.is_store_up && lost > 0 {
+            return Err(format!("{}: stopped since {since}, it has lost {lost} units of an outage", self.now));
+        }
         if troubled_until + SECOND / 2 < since && self.is_store_up {
             let owners: Vec<_> = replica.owners.iter().map(|owner| owner.to_be_bytes()).collect();
             let held = self.redis.keyspace.borrow().held();

@@ -186,6 +186,10 @@ impl World {
         while let Some(words) = take_command(&mut received) {
             self.go_on(self.now + 1);
             self.redis.run(START + self.now, &words, &mut out);
+            if self.chance(self.case.faults.lose_scripts) {
+                self.redis.restart(None);
+                self.record.fault("scripts lost");
+            }
         }
         self.record.served(self.now, &bytes, &out);
         if let Some(connection) = self.connections.get_mut(&id) {

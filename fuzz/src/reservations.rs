@@ -1,0 +1,84 @@
+//! The calls about reservations, over gRPC.
+
+use futures_util::FutureExt;
+use prost::Message;
+use weir::{
+    proto::{CancelResponse, CommitRequest, CommitResponse, ExtendResponse, ReserveRequest, ReserveResponse},
+    telemetry::Transport,
+    transport::{
+        check_service::Caller,
+        fields::{Fields, Value},
+        grpc::reservation,
+        message::{MAX_FIELDS, ReserveMessage},
+    },
+};
+
+use super::{
+    messages::{is_beyond_bounds, nests_groups},
+    scene,
+};
+
+/// The field of `ReserveRequest` that holds the check.
+const CHECK: u64 = 1;
+
+/// A `ReserveRequest` is read as prost reads it, unless it is larger than it may be, and answered. What is held is settled once.
+pub fn reserve(bytes: &[u8]) {
+    match (ReserveMessage::read(bytes), ReserveRequest::decode(bytes)) {
+        (Ok(read), Ok(known)) => {
+            let check = known.check.unwrap_or_default();
+            let known = ReserveMessage { check: (&check).into(), ttl: known.ttl, on_expiry: known.on_expiry };
+            // As text, since there may be one that is no number among them.
+            assert_eq!(format!("{read:?}"), format!("{known:?}"));
+        }
+        (Ok(read), Err(error)) => panic!("{read:?} is read, but: {error}"),
+        (Err(_), Ok(known)) => assert!(may_be_refused(bytes), "prost reads {known:?}"),
+        (Err(_), Err(_)) => {}
+    }
+    let (service, caller) = (scene::checks(), Caller::new(None, Transport::Grpc));
+    let answer = reservation::reserve(&service, ReserveMessage::read(bytes), &caller, |_, answer| answer);
+    let Ok(answer) = answer.now_or_never().expect("memory answers at once") else { return };
+    let ReserveResponse { decision, hold, .. } = ReserveResponse::decode(&answer[..]).expect("an answer");
+    assert_eq!(decision.expect("a decision").allowed, !hold.is_empty());
+    if hold.is_empty() {
+        return;
+    }
+    let commit = |actual| {
+        let message = CommitRequest { hold: hold.clone(), actual: Some(actual) }.encode_to_vec();
+        let answer = reservation::commit(&service, &message, &caller).now_or_never().expect("memory answers at once");
+        CommitResponse::decode(&answer.ok().expect("it is there")[..]).expect("an answer")
+    };
+    let first = commit(3);
+    assert!(first.charged == 3 || first == CommitResponse::default(), "{first:?}");
+    assert_eq!(commit(7), first, "the first settlement counts");
+}
+
+/// Whether a request may be refused although it is one.
+fn may_be_refused(bytes: &[u8]) -> bool {
+    let Some(fields) = Fields::new(bytes).collect::<Option<Vec<_>>>() else { return nests_groups(bytes) };
+    let checks: Vec<_> = fields.iter().filter(|(number, _)| *number == CHECK).collect();
+    let is_beyond_bounds =
+        |field: &(u64, Value<'_>)| matches!(field, (CHECK, Value::Bytes(check)) if is_beyond_bounds(check));
+    fields.len() > MAX_FIELDS || checks.len() > 1 || checks.into_iter().any(is_beyond_bounds)
+}
+
+/// Any message, and any text for a hold, settles nothing, since nobody has reserved anything.
+pub fn settle(bytes: &[u8]) {
+    let (service, caller) = (scene::checks(), Caller::new(None, Transport::Grpc));
+    let text = CommitRequest { hold: String::from_utf8_lossy(bytes).into_owned(), actual: None }.encode_to_vec();
+    for message in [bytes, &text] {
+        let committed = reservation::commit(&service, message, &caller).now_or_never().expect("memory answers at once");
+        if let Ok(answer) = committed {
+            let CommitResponse { charged, refunded, overage, .. } =
+                CommitResponse::decode(&answer[..]).expect("an answer");
+            assert_eq!((charged, refunded, overage), (0, 0, 0));
+        }
+        let cancelled = reservation::cancel(&service, message, &caller).now_or_never().expect("memory answers at once");
+        if let Ok(answer) = cancelled {
+            assert_eq!(CancelResponse::decode(&answer[..]).expect("an answer").refunded, 0);
+        }
+        let extended = reservation::extend(&service, message, &caller).now_or_never().expect("memory answers at once");
+        if let Ok(answer) = extended {
+            ExtendResponse::decode(&answer[..]).expect("an answer");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Several checks of one domain in one plan: either all are charged or none.
+
+use smallvec::SmallVec;
+use weir_core::{
+    domain::{Charge, aggregate},
+    plan::{Level, Plan},
+};
+use weir_policy::Policy;
+use weir_store::{Store, Verdict};
+
+use super::{
+    Answer, CheckError, Invalid, LevelAnswer, Limiter, PolicyHandle, Request,
+    decide::{Checking, Fill, decide},
+    request::plan_in,
+};
+
+/// Most checks that are decided together.
+pub const MAX_TOGETHER: usize = 32;
+
+/// Checks that are decided together.
+#[derive(Debug)]
+pub struct CheckAll<'n> {
+    checks: Vec<Request<'n>>,
+}
+
+/// The answers to them.
+#[derive(Debug, Default)]
+pub struct AllAnswers<'a> {
+    /// Whether all pass, and are charged.
+    pub allowed: bool,
+    /// One for each check: what its own limits say.
+    pub answers: Vec<Answer<'a>>,
+}
+
+impl AllAnswers<'_> {
+    /// The level that decided: as in [`Summary::binding`](weir_core::domain::Summary::binding), among those of all checks.
+    pub fn binding(&self) -> Option<&LevelAnswer<'_>> {
+        let levels = || self.answers.iter().flat_map(|answer| &answer.levels);
+        levels().nth(aggregate(levels().map(|level| (&level.decision, level.shadow))).binding?)
+    }
+}
+
+impl<'n> CheckAll<'n> {
+    /// Checks that may be decided together.
+    ///
+    /// # Errors
+    /// [`Invalid`] names the check that does not go with the others.
+    pub fn new(checks: Vec<Request<'n>>) -> Result<Self, Invalid> {
+        let Some(first) = checks.first().filter(|_| checks.len() <= MAX_TOGETHER) else {
+            return Err(Self::wrong_number());
+        };
+        for (index, check) in checks.iter().enumerate() {
+            let (field, rule) = if check.domain != first.domain {
+                ("domain", "checks that are decided together are of one domain")
+            } else if check.dry_run != first.dry_run {
+                ("dry_run", "of checks that are decided together all are dry runs or none")
+            } else if check.spec.is_some() != first.spec.is_some() {
+                ("limit_spec", "of checks that are decided together all have a limit_spec or none")
+            } else if check.spec.as_ref().is_some_and(|spec| spec.charge == Charge::Independent) {
+                ("limit_spec.charge", "checks that are decided together charge all or nothing")
+            } else if check.id.is_some() {
+                ("request_id", "checks that are decided together take no request_id")
+            } else {
+                continue;
+            };
+            return Err(Invalid::field_error(field, rule).in_check(index));
+        }
+        Ok(Self { checks })
+    }
+
+    /// Says that there are none, or more than [`MAX_TOGETHER`].
+    pub fn wrong_number() -> Invalid {
+        Invalid::field_error("checks", format!("1 to {MAX_TOGETHER} checks are decided together"))
+    }
+
+    /// The checks, in their order.
+    pub fn checks(&self) -> &[Request<'n>] {
+        &self.checks
+    }
+
+    fn is_dry_run(&self) -> bool {
+        self.checks.iter().any(|check| check.dry_run)
+    }
+
+    /// The plan, and how many of its levels each check has.
+    fn plan<'a>(&'a self, policy: &'a Policy) -> Result<(Plan<'a>, SmallVec<[usize; 4]>), CheckError> {
+        let (mut levels, mut counts) = (SmallVec::<[Level<'a>; 4]>::new(), SmallVec::new());
+        for (index, check) in self.checks.iter().enumerate() {
+            let (own, _) = check.resolve(policy).map_err(|error| match error {
+                CheckError::Invalid(invalid) => invalid.in_check(index).into(),
+                error => error,
+            })?;
+            counts.push(own.len());
+            levels.extend(own);
+        }
+        let max_wait = self.checks.iter().filter_map(|check| check.max_wait).min();
+        let domain = self.checks.first().and_then(|check| policy.domain(&check.domain));
+        let mut plan = plan_in(domain, levels, Charge::AllOrNothing, max_wait);
+        plan.dry_run = self.is_dry_run();
+        if self.checks.iter().any(|check| check.spec.is_some()) {
+            plan.enforce_as_written();
+        }
+        Ok((plan, counts))
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// Decides checks together. A refusal is an answer.
+    pub fn check_all<'l, 'a>(
+        &'l self,
+        handle: &'a PolicyHandle,
+        request: &'a CheckAll<'_>,
+    ) -> Checking<'l, 'a, AllAnswers<'a>, impl Fill<'a, AllAnswers<'a>>> {
+        let (plan, counts) = match request.plan(&handle.policy) {
+            Ok((plan, counts)) => (Ok(plan), counts),
+            Err(error) => (Err(error), SmallVec::new()),
+        };
+        let fill = move |plan: &Plan<'a>, verdict: &Verdict, all: &mut AllAnswers<'a>| {
+            let (mut levels, mut decisions) = (plan.levels(), &verdict.decisions[..]);
+            for count in counts {
+                let mut answer = Answer::default();
+                let (own, rest) = levels.split_at(count);
+                let (decided, other) = decisions.split_at(count.min(decisions.len()));
+                answer.fill_part(plan, own, verdict, decided);
+                all.answers.push(answer);
+                (levels, decisions) = (rest, other);
+            }
+            all.allowed = all.answers.iter().all(|answer| answer.summary.decision.allowed);
+            if !plan.dry_run {
+                self.count_all(handle, request, all, plan, verdict);
+            }
+        };
+        decide(&self.store, plan, fill)
+    }
+
+    /// Counts what was decided together.
+    fn count_all(
+        &self,
+        handle: &PolicyHandle,
+        request: &CheckAll<'_>,
+        all: &AllAnswers<'_>,
+        plan: &Plan<'_>,
+        verdict: &Verdict,
+    ) {
+        handle.count_degraded(plan, verdict);
+        let mut charged = verdict.charged(plan);
+        for (check, answer) in request.checks.iter().zip(&all.answers) {
+            if answer.levels.is_empty() && !check.is_matched(&handle.policy) {
+                handle.meters.unmatched(plan.domain);
+            }
+            for level in &answer.levels {
+                let index = check.spec.is_none().then_some(level.limit.index);
+                handle.meters.limit(index, &level.decision, level.shadow, charged.next().unwrap_or(0));
+            }
+            self.sample_hot_keys(check, answer);
+        }
+    }
+}

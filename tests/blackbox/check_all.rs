@@ -1,0 +1,155 @@
+//! Checks that are decided together: all are charged, or none.
+
+use serde_json::json;
+use tonic::Code;
+use weir::proto::{CheckAllRequest, CheckAllResponse, CheckRequest};
+
+use crate::support::{
+    Server,
+    http::Client,
+    requests::{check, gcra, peek, refusal, seconds_long, short, with_limits},
+};
+
+/// Five trades a day for each user, six for all users of a desk.
+const POLICY: &str = "charge: independent\nschema: { desk: { children: { '*': { limits: [{ gcra: { burst: 5, count: 1, \
+                      period: 1d }, name: desk }], children: { '*': { limits: [{ gcra: { burst: 4, count: 1, period: 1d \
+                      }, name: trader }] } } } } } }";
+
+fn trade(desk: &str, trader: &str, cost: i64) -> CheckRequest {
+    CheckRequest { cost: Some(cost), ..check(&["desk", desk, trader]) }
+}
+
+async fn ask(server: &Server, checks: Vec<CheckRequest>) -> CheckAllResponse {
+    server.client().await.check_all(CheckAllRequest { checks }).await.expect("an answer").into_inner()
+}
+
+async fn left(server: &Server, desk: &str, trader: &str) -> Vec<u64> {
+    let answer = server.client().await.check(peek(&["desk", desk, trader])).await.expect("an answer").into_inner();
+    answer.levels.iter().map(|level| level.remaining).collect()
+}
+
+#[tokio::test]
+async fn all_are_charged_or_none() {
+    let server = Server::with_policy(POLICY);
+    let answer = ask(&server, vec![trade("a", "alex", 2), trade("b", "berta", 3)]).await;
+    assert!(answer.allowed);
+    assert_eq!(answer.results.iter().map(short).collect::<Vec<_>>(), [(true, 5, 3), (true, 5, 2)]);
+    // Under `charge: independent` a check alone would charge the desks.
+    let answer = ask(&server, vec![trade("a", "alex", 2), trade("b", "berta", 3)]).await;
+    assert!(!answer.allowed);
+    assert_eq!(answer.results.iter().map(short).collect::<Vec<_>>(), [(true, 5, 3), (false, 5, 2)]);
+    assert!(answer.results[0].retry_after.is_none() && answer.results[1].retry_after.is_some());
+    assert_eq!((left(&server, "a", "alex").await, left(&server, "b", "berta").await), (vec![4, 3], vec![3, 2]));
+}
+
+#[tokio::test]
+async fn what_checks_charge_to_one_limit_adds_up() {
+    let server = Server::with_policy(POLICY);
+    assert!(!ask(&server, vec![trade("a", "alex", 4), trade("a", "berta", 3)]).await.allowed, "7 of 6 for the desk");
+    assert!(!ask(&server, vec![trade("a", "alex", 3), trade("a", "alex", 3)]).await.allowed, "6 of 5 for alex");
+    assert_eq!(left(&server, "a", "alex").await, [6, 5]);
+    let answer = ask(&server, vec![trade("a", "alex", 4), trade("a", "berta", 1), trade("a", "alex", 1)]).await;
+    assert!(answer.allowed, "{answer:?}");
+    assert_eq!((left(&server, "a", "alex").await, left(&server, "a", "berta").await), (vec![0, 0], vec![0, 4]));
+}
+
+#[tokio::test]
+async fn every_surface_decides_together() {
+    let server = Server::with_policy(POLICY);
+    let mut http = Client::connect(&server.http).expect("it accepts connections");
+    let body = |cost| {
+        json!({ "checks": [{ "key": ["desk", "a", "alex"], "cost": cost, "summaryOnly": true },
+                           { "key": ["desk", "b", "berta"] }] })
+    };
+    let answer = http.post("/v1/check_all", &body(4));
+    assert_eq!((answer.status, answer.header("ratelimit")), (200, Some("\"trader\";r=1")));
+    let answer = answer.json();
+    assert_eq!((&answer["allowed"], &answer["results"][0]["remaining"]), (&json!(true), &json!("1")));
+    assert_eq!((&answer["results"][0]["levels"], &answer["results"][1]["remaining"]), (&json!([]), &json!("4")));
+    let refused = http.post("/v1/check_all", &body(2));
+    assert_eq!((refused.status, refused.header("content-type")), (429, Some("application/problem+json")));
+    assert!(refused.header("retry-after").is_some());
+    let refused = refused.json();
+    assert_eq!((&refused["allowed"], &refused["violated-policies"]), (&json!(false), &json!(["trader"])));
+    assert_eq!(refused["results"][1]["allowed"], json!(true));
+    let printed = server.run(&["check", "--all", "desk/a/alex", "desk/b/berta"]);
+    assert_eq!((printed.code, printed.out.lines().next()), (0, Some("all are allowed")), "{}", printed.err);
+    assert!(printed.out.contains("\ndesk/b/berta: allowed; 3 of 5 left"), "{}", printed.out);
+    let printed = server.run(&["check", "--all", "desk/a/alex", "desk/b/berta", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&printed.out).expect("JSON");
+    assert_eq!((printed.code, &value["allowed"], &value["results"][1]["remaining"]), (1, &json!(false), &json!(3)));
+    let metric = |transport: &str, outcome: &str| {
+        let labels = format!("domain=\"default\",transport=\"{transport}\",outcome=\"{outcome}\"");
+        server.metric(&format!("weir_checks_total{{{labels}}}"))
+    };
+    assert_eq!((metric("http_all", "allowed"), metric("http_all", "limited")), (2.0, 2.0));
+    assert_eq!((metric("grpc_all", "allowed"), metric("grpc_all", "limited")), (2.0, 2.0));
+    assert_eq!(server.metric("weir_check_duration_seconds_count{transport=\"grpc_all\"}"), 2.0);
+    let charged =
+        |limit: &str| server.metric(&format!("weir_charged_units_total{{domain=\"default\",limit=\"{limit}\"}}"));
+    assert_eq!((charged("desk"), charged("trader")), (7.0, 7.0));
+}
+
+#[tokio::test]
+async fn a_dry_run_and_the_limits_of_requests() {
+    let server = Server::with_policy(POLICY);
+    let dry_run = |check: CheckRequest| CheckRequest { dry_run: true, ..check };
+    for _ in 0..2 {
+        let answer = ask(&server, vec![dry_run(trade("a", "alex", 5)), dry_run(trade("b", "berta", 1))]).await;
+        assert!(answer.allowed && answer.results[0].remaining == 0, "{answer:?}");
+    }
+    assert_eq!(server.metric("weir_dry_runs_total{domain=\"default\"}"), 4.0);
+    let own = |name: &str| with_limits(check(&[name]), vec![gcra(0, 1, 86_400)]);
+    assert!(ask(&server, vec![own("x"), own("y")]).await.allowed);
+    let answer = ask(&server, vec![own("z"), own("y")]).await;
+    assert!(!answer.allowed && answer.results[0].allowed);
+    assert!(ask(&server, vec![own("z")]).await.allowed, "it was not charged");
+}
+
+#[tokio::test]
+async fn the_shortest_wait_applies_to_all() {
+    let server =
+        Server::with_policy("schema: { '*': { limits: [{ leaky_queue: { count: 1, period: 1m, burst: 5 } }] } }");
+    let waiting =
+        |key: &str, seconds: Option<i64>| CheckRequest { max_wait: seconds.map(seconds_long), ..check(&[key]) };
+    for seconds in [None, Some(90)] {
+        let answer = ask(&server, vec![waiting("a", seconds), waiting("b", None)]).await;
+        assert!(answer.allowed, "{answer:?}");
+    }
+    let answer = ask(&server, vec![waiting("a", Some(600)), waiting("b", Some(60))]).await;
+    assert!(!answer.allowed, "both would wait for nearly two minutes: {answer:?}");
+}
+
+#[tokio::test]
+async fn errors_name_the_check_and_charge_nothing() {
+    let server = Server::with_policy(POLICY);
+    let good = || trade("a", "alex", 1);
+    let elsewhere = CheckRequest { domain: "other".to_owned(), ..good() };
+    let dry_run = CheckRequest { dry_run: true, ..good() };
+    let mut independent = with_limits(check(&["x"]), vec![gcra(0, 1, 60)]);
+    let own = independent.clone();
+    independent.limit_spec.as_mut().expect("limits").charge = 2;
+    for (checks, field) in [
+        (vec![], "checks"),
+        (vec![good(); 33], "checks"),
+        (vec![good(), check::<&str>(&[])], "checks[1].key"),
+        (vec![good(), CheckRequest { cost: Some(1 << 33), ..good() }], "checks[1].cost"),
+        (vec![good(), elsewhere], "checks[1].domain"),
+        (vec![good(), dry_run], "checks[1].dry_run"),
+        (vec![good(), own.clone()], "checks[1].limit_spec"),
+        (vec![good(), CheckRequest { request_id: "again".to_owned(), ..good() }], "checks[1].request_id"),
+        (vec![own, independent], "checks[1].limit_spec.charge"),
+        (vec![good(), with_limits(good(), vec![gcra(0, 0, 60)])], "checks[1].limit_spec.limits[0].gcra.count"),
+        (vec![good(), CheckRequest { factor: Some(1e-12), ..good() }], "checks[1].factor"),
+    ] {
+        let status = server.client().await.check_all(CheckAllRequest { checks }).await.expect_err(field);
+        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())));
+    }
+    let nowhere = CheckRequest { domain: "nowhere".to_owned(), ..good() };
+    let status = server.client().await.check_all(CheckAllRequest { checks: vec![nowhere] }).await.expect_err("unknown");
+    assert_eq!(status.code(), Code::NotFound);
+    let body = json!({ "checks": [{ "key": ["desk", "a", "alex"] }, { "kye": [] }] });
+    let answer = Client::connect(&server.http).expect("it accepts connections").post("/v1/check_all", &body);
+    assert_eq!((answer.status, &answer.json()["error"]["field"]), (400, &json!("checks[1].kye")));
+    assert_eq!(left(&server, "a", "alex").await, [6, 5]);
+}

@@ -1,0 +1,100 @@
+//! Checks that are decided together over shared stores: all are charged or none, also where their keys live on several nodes.
+
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+use weir::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimiterClient};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
+
+use crate::{
+    service::{assert_no_panic, patient, runtime},
+    support::{
+        Server,
+        requests::{check, gcra, with_limits},
+        server::Setup,
+    },
+};
+
+/// Units of a key that lasts a test.
+const UNITS: u64 = 40;
+
+fn keys(run: &str) -> Vec<String> {
+    (0..8).map(|index| format!("{run}-{index}")).collect()
+}
+
+fn own(key: &str, units: u64, cost: i64) -> CheckRequest {
+    CheckRequest { cost: Some(cost), ..with_limits(check(&[key]), vec![gcra(units - 1, 1, 31 * 86_400)]) }
+}
+
+async fn all(client: &mut RateLimiterClient<Channel>, checks: Vec<CheckRequest>) -> bool {
+    let answer = client.check_all(CheckAllRequest { checks }).await.expect("an answer").into_inner();
+    assert!(answer.results.iter().all(|result| !result.degraded));
+    answer.allowed
+}
+
+async fn left(client: &mut RateLimiterClient<Channel>, key: &str, units: u64) -> u64 {
+    client.check(own(key, units, 0)).await.expect("an answer").into_inner().remaining
+}
+
+/// A refusal by one key charges none of the others, and many callers together get what one would.
+async fn all_or_none(service: &Server) {
+    let mut client = service.client().await;
+    let names = keys("refused");
+    let checks = |last: i64| {
+        names.iter().enumerate().map(|(index, key)| own(key, UNITS, if index == 7 { last } else { 1 })).collect()
+    };
+    assert!(all(&mut client, checks(30)).await);
+    assert!(!all(&mut client, checks(11)).await);
+    for (index, key) in names.iter().enumerate() {
+        let expected = if index == 7 { UNITS - 30 } else { UNITS - 1 };
+        assert_eq!(left(&mut client, key, UNITS).await, expected, "{key}");
+    }
+    // Each call takes a unit of two of the keys: of neighbours, so that all contend.
+    let names = keys("shared");
+    let mut callers = JoinSet::new();
+    for caller in 0..16_usize {
+        let (mut client, names) = (service.client().await, names.clone());
+        callers.spawn(async move {
+            let mut taken = [0; 8];
+            for turn in 0..30 {
+                let pair = [(caller + turn) % 8, (caller + turn + 1) % 8];
+                let checks = pair.map(|index| own(&names[index], UNITS, 1));
+                if all(&mut client, checks.to_vec()).await {
+                    pair.iter().for_each(|index| taken[*index] += 1);
+                }
+            }
+            taken
+        });
+    }
+    let taken = callers.join_all().await;
+    for (index, key) in names.iter().enumerate() {
+        let taken: u64 = taken.iter().map(|taken| taken[index]).sum();
+        assert!(taken <= UNITS, "{key}: {taken}");
+        assert_eq!(left(&mut client, key, UNITS).await, UNITS - taken, "{key}: charged what was admitted");
+    }
+    let total: u64 = taken.iter().flatten().sum();
+    assert!(total > UNITS * 4, "{total}");
+}
+
+#[test]
+fn checks_are_decided_together_in_redis() {
+    let redis = Redis::start(Options::socket());
+    let service = patient(&redis.url()).start();
+    runtime().block_on(all_or_none(&service));
+    assert_no_panic(&service);
+}
+
+#[test]
+fn checks_are_decided_together_in_a_cluster() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    let service = patient(&cluster.url()).start();
+    runtime().block_on(all_or_none(&service));
+    assert_eq!(service.metric("weir_store_undo_failures_total{store=\"redis\"}"), 0.0);
+    assert_no_panic(&service);
+}
+
+#[test]
+fn checks_are_decided_together_in_memory() {
+    let service = Setup::new().policy("schema: {}").start();
+    runtime().block_on(all_or_none(&service));
+    assert_no_panic(&service);
+}
