@@ -19,7 +19,7 @@ use weir_settings::Time;
 use weir_store::{
     MemoryStore, Store, StoreUrl, Verdict,
     memory::{
-        MemorySettings,
+        MemorySettings, WhenFull,
         snapshot::{Snapshot, save},
     },
     redis::{RedisStore, settings::RedisSettings},
@@ -279,4 +279,42 @@ async fn a_cluster_grants_what_the_reference_grants() {
 async fn memory_holds_what_the_reference_holds() {
     let clock = Arc::new(ManualClock::default());
     stories(&mut Authority::Memory(in_memory(&clock)), &clock).await;
+}
+
+/// However full a store is: what it counts is what it has, so that when all has expired it counts nothing.
+#[test]
+fn a_full_memory_counts_what_it_holds() {
+    const MAX_KEYS: usize = 8;
+    let seed = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
+    let policies = [WhenFull::Deny, WhenFull::Allow, WhenFull::Evict];
+    for (stream, (params, when_full)) in
+        examples().flat_map(|params| policies.map(|when_full| (params.clone(), when_full))).enumerate()
+    {
+        let mut random = Random::new(seed).fork(stream as u64);
+        let clock = Arc::new(ManualClock::default());
+        let store = MemoryStore::new(MemorySettings { max_keys: MAX_KEYS, when_full }, Arc::clone(&clock));
+        let (limits, mut now) = (Limits::new(&params), START);
+        for _ in 0..200 {
+            now += random.pick(&[0, 1, 1_000, 400_000, 3_000_000]);
+            clock.set(now);
+            let name = [random.below(40) as u8];
+            let reservation = Reservation { name: &name, step: reservation_step(&mut random) };
+            let id = [random.below(40) as u8];
+            let request = RequestId { name: id[..].into(), fingerprint: [0; 8], window: 1_000_000 };
+            let mut plan = limits.plan(random.below(2), random.pick(&[0, 1, 1, 5]));
+            plan.reservation = random.once_in(2).then_some(&reservation);
+            let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
+            plan.request = (is_new && random.once_in(2)).then_some(&request);
+            store.decide_now(&plan);
+            // What is settled counts in any case.
+            assert!(
+                store.stats().keys <= MAX_KEYS + 3,
+                "WEIR_SEED={seed}, {when_full:?}, {params:?}: {:?}",
+                store.stats()
+            );
+        }
+        clock.set(now + (1 << 50));
+        (0..3).for_each(|_| store.sweep(store.shard_count()));
+        assert_eq!(store.stats().keys, 0, "WEIR_SEED={seed}, {when_full:?}, {params:?}");
+    }
 }
