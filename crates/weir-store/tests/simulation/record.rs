@@ -74,7 +74,7 @@ pub struct Record {
     /// Of scenes in which each check has its own key: the checks by the names of their keys.
     names: HashMap<Vec<u8>, u64>,
     sends: HashMap<u64, u64>,
-    /// The lives that went on to the end.
+    /// The lives that went on when all was well again. Those that were about to end may lose what the store does not take.
     survivors: HashSet<u64>,
     last_checks: Vec<u64>,
     /// Until then holds may be unknown to a store that has lost data.

@@ -192,7 +192,8 @@ impl World {
                     (self.seats[seat].cut_until, self.seats[seat].paused_until) = (0, 0);
                     self.resume(seat);
                 }
-                self.record.healed(self.seats.iter().map(|seat| seat.life));
+                let goes_on = |seat: &&Seat| seat.draining_since.is_none();
+                self.record.healed(self.seats.iter().filter(goes_on).map(|seat| seat.life));
             }
             Event::LastChecks(must_succeed) => {
                 for seat in 0..self.seats.len() {
