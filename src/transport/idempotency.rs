@@ -7,7 +7,7 @@ use weir_core::hold::RequestId;
 use weir_settings::Time;
 
 use super::message::CheckMessage;
-use crate::limiter::Invalid;
+use crate::{limiter::Invalid, proto::CheckRequest};
 
 /// Longest id of a request.
 const MAX_REQUEST_ID_BYTES: usize = 64;
@@ -26,6 +26,13 @@ impl Default for IdempotencySettings {
     }
 }
 
+/// Eight bytes that tell a request from others.
+fn short_digest(request: &CheckRequest) -> [u8; 8] {
+    let mut short = [0; 8];
+    short.copy_from_slice(&digest(&SHA256, &request.encode_to_vec()).as_ref()[..8]);
+    short
+}
+
 /// The id by which the request of this message is known again, for no time yet.
 ///
 /// # Errors
@@ -40,8 +47,9 @@ pub fn request_id(message: &CheckMessage<'_>) -> Result<RequestId, Invalid> {
         return wrong("a dry run charges nothing, so it has no request_id".to_owned());
     }
     let mut request = message.to_check_request();
-    request.max_wait = message.max_wait;
-    let mut fingerprint = [0; 8];
-    fingerprint.copy_from_slice(&digest(&SHA256, &request.encode_to_vec()).as_ref()[..8]);
-    Ok(RequestId { name: message.request_id.as_bytes().into(), fingerprint, window: 0 })
+    (request.max_wait, request.cost) = (message.max_wait, Some(message.cost.unwrap_or(1)));
+    let fingerprint = short_digest(&request);
+    // Of the same id each key has its own.
+    let key = short_digest(&CheckRequest { domain: request.domain, key: request.key, ..CheckRequest::default() });
+    Ok(RequestId { name: [message.request_id.as_bytes(), &key].concat().into(), fingerprint, window: 0 })
 }

@@ -74,12 +74,18 @@ async fn an_id_is_of_one_request_and_of_one_key() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_repeated_too() {
+async fn a_refusal_is_decided_anew() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
+    client.check(CheckRequest { cost: Some(95), ..check(&KEY) }).await.expect("an answer");
+    for repeated in [false, false] {
+        let answer = client.check(with_id("much", 10)).await.expect("an answer").into_inner();
+        assert_eq!((answer.allowed, answer.repeated_request), (false, repeated));
+    }
+    client.check(CheckRequest { cost: Some(-95), ..check(&KEY) }).await.expect("an answer");
     for repeated in [false, true] {
-        let answer = client.check(with_id("much", 101)).await.expect("an answer").into_inner();
-        assert_eq!((answer.allowed, answer.never, answer.repeated_request), (false, true, repeated));
+        let answer = client.check(with_id("much", 10)).await.expect("an answer").into_inner();
+        assert_eq!((answer.allowed, answer.remaining, answer.repeated_request), (true, 90, repeated));
     }
 }
 
@@ -92,6 +98,7 @@ async fn a_repeated_reservation_is_the_same_one() {
     let first = reserve(&mut client, request.clone()).await;
     let again = reserve(&mut client, request).await;
     assert!(!first.hold.is_empty() && first.hold == again.hold);
+    assert!(again.expires_after.expect("a time").seconds <= first.expires_after.expect("a time").seconds);
     assert_eq!(left(&mut client, &KEY).await, 90);
     assert_eq!(commit(&mut client, &again.hold, Some(4)).await.expect("settled"), settled(4, 6, 0));
     assert_eq!(left(&mut client, &KEY).await, 96);

@@ -60,3 +60,34 @@ fn on_a_cluster_cut_calls_that_are_repeated_are_charged_once() {
     let cluster = Cluster::start(&ClusterOptions::default());
     runtime().block_on(cut_calls_are_charged_once(&cluster.url()));
 }
+
+/// On a Cluster the user's level is charged before the tenant's refusal is known, and then taken back: with its answer.
+async fn what_was_taken_back_is_charged_by_the_repeat(url: &str) {
+    let policy = format!(
+        "schema: {{ tenant: {{ limits: [{{ {} }}], children: {{ '*': {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }} }} }}",
+        window(5),
+        window(UNITS),
+    );
+    let service = patient(url).policy(&policy).start();
+    let mut client = service.client().await;
+    let (key, other) = (["tenant", "acme", "alex"], ["tenant", "acme", "sam"]);
+    let cost = |key: &[&str], cost| CheckRequest { cost: Some(cost), ..check(key) };
+    let request = CheckRequest { request_id: "one".to_owned(), ..cost(&key, 3) };
+    client.check(cost(&other, 3)).await.expect("an answer");
+    assert!(!client.check(request.clone()).await.expect("an answer").into_inner().allowed);
+    assert_eq!(left(&mut client, &key).await, 2, "the tenant's");
+    client.check(cost(&other, -3)).await.expect("an answer");
+    for repeated in [false, true] {
+        let answer = client.check(request.clone()).await.expect("an answer").into_inner();
+        assert_eq!((answer.allowed, answer.remaining, answer.repeated_request), (true, 2, repeated));
+        assert_eq!(answer.levels[1].remaining, UNITS - 3);
+    }
+    let stands = client.check(cost(&key, 0)).await.expect("an answer").into_inner();
+    assert_eq!(stands.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [2, UNITS - 3]);
+}
+
+#[test]
+fn on_a_cluster_what_was_taken_back_is_charged_by_the_repeat() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    runtime().block_on(what_was_taken_back_is_charged_by_the_repeat(&cluster.url()));
+}

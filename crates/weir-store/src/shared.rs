@@ -24,7 +24,7 @@ use super::{
 };
 use weir_core::{
     domain::{Decision, Key, Micros, OnStoreFailure, time::SECOND},
-    hold::{Grant, Renewal, Step},
+    hold::{Grant, Renewal, Repeat, Step},
     plan::{Level, Plan},
 };
 use weir_telemetry::{LogLimit, Registry, Render, request};
@@ -176,7 +176,9 @@ impl SharedStore {
             OnStoreFailure::Deny => return Ok(told(plan.levels().iter().map(refused).collect())),
             OnStoreFailure::Error => return Err(StoreError::Unavailable(failure)),
         };
-        if let Some(charges) = self.outage_charges() {
+        if let Some(charges) = self.outage_charges()
+            && verdict.repeat == Repeat::First
+        {
             charges.record(plan, &verdict.decisions, &fates);
         }
         Ok(verdict)
@@ -233,10 +235,12 @@ impl SharedStore {
             return Ok(Verdict { decisions, at: self.local.now(), ..Verdict::default() });
         }
         let verdict = self.ask(plan, None).await.0;
-        if plan.reservation.is_some() || plan.levels().iter().any(|level| level.cost < 0) {
+        let gives_back = plan.reservation.is_some_and(|reservation| !reservation.step.is_new());
+        if gives_back || plan.levels().iter().any(|level| level.cost < 0) {
             // Even where the answer is lost: what was given back may let others pass.
             near.cache.forget_all();
         } else if plan.request.is_none()
+            && plan.reservation.is_none()
             && let Ok(Verdict { decisions, degraded: false, .. }) = &verdict
             && near.cache.learn(plan, lookup, decisions) == Learned::Full
         {

@@ -121,7 +121,8 @@ impl<S: Store> CheckService<S> {
         };
         let (held, expires_after, units) = match outcome {
             Some(ReservationOutcome::Reserved { expires_after }) => {
-                (Held::Units, expires_after, request.cost.unsigned_abs())
+                let units = if answer.repeated { 0 } else { request.cost.unsigned_abs() };
+                (Held::Units, expires_after, units)
             }
             _ if answer.degraded => (Held::Degraded, ttl, 0),
             _ => (Held::Nothing, ttl, 0),

@@ -17,6 +17,9 @@ pub trait Ledgers: States {
     /// Puts a ledger back. One without holds need not be remembered.
     fn put_ledger(&mut self, index: usize, ledger: Ledger);
 
+    /// Makes room for one more state, wherever it comes from: one of which units were held and are settled.
+    fn force_room(&mut self) {}
+
     /// A level's ledger means nothing any more `reset_after` from now. For those that forget by time.
     fn keep_ledger(&mut self, _index: usize, _reset_after: Micros) {}
 }
@@ -144,5 +147,9 @@ pub(super) fn put(plan: &Plan<'_>, states: &mut impl Ledgers, index: usize, stat
     let level = &plan.levels()[index];
     let peek = Ask { now, cost: 0, max_wait: None, phase: level.phase() };
     let reset_after = level.limit.params.step(Some(&state), &peek).0.reset_after;
-    put_if_room(plan, states, index, state, reset_after);
+    if !put_if_room(plan, states, index, state.clone(), reset_after) {
+        // It was granted, so it counts.
+        states.force_room();
+        states.put(plan.state_of(index), state, reset_after);
+    }
 }

@@ -93,12 +93,20 @@ local function hold_grant(levels, free, renewal, now)
   if math.min(free, renewal[5]) == 0 then return 0 end
   local holders = 1
   for index = 1, #levels do
-    local ledger, count = levels[index].ledger, 1
+    local ledger, count, reserved = levels[index].ledger, 1, 0
     if #ledger >= HOLDS and not hold_find(ledger, renewal[1]) then return 0 end
     for at = 1, #ledger do
-      if ledger[at][1] ~= renewal[1] and ledger[at][4] > 0 then count = count + 1 end
+      local id = ledger[at][1]
+      if ledger[at][4] > 0 then
+        -- All reservations are one owner.
+        if id == KEPT or id == RELEASED then
+          reserved = 1
+        elseif id ~= renewal[1] then
+          count = count + 1
+        end
+      end
     end
-    holders = math.max(holders, count)
+    holders = math.max(holders, count + reserved)
   end
   local units = math.min(renewal[5], math.max(math.floor(free / (2 * holders)), 1))
   for index = 1, #levels do
@@ -158,8 +166,13 @@ local function hold_reserved(ledger, kind, deadline)
   end
 end
 
+-- The other half is for leases.
 local function hold_has_room(ledger, kind, deadline)
-  return #ledger < HOLDS or hold_reserved(ledger, kind, deadline)
+  local own = 0
+  for index = 1, #ledger do
+    if ledger[index][1] == KEPT or ledger[index][1] == RELEASED then own = own + 1 end
+  end
+  return #ledger < HOLDS and own < HOLDS / 2 or hold_reserved(ledger, kind, deadline)
 end
 
 local function hold_reserve(ledger, kind, deadline, units)

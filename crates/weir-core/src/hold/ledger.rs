@@ -103,10 +103,17 @@ impl Ledger {
         self.holds.len() < most || self.holds.iter().any(|hold| hold.id == id)
     }
 
-    /// How many owners share the level, the one that asks included.
+    /// How many owners share the level, the one that asks included. All reservations are one.
     pub(super) fn holders(&self, id: HoldId) -> u64 {
-        let others = self.holds.iter().filter(|hold| hold.id != id && hold.units > 0).count();
-        others as u64 + 1
+        let others = self.holds.iter().filter(|hold| hold.id != id && hold.units > 0);
+        let (leased, reserved) =
+            others.fold(
+                (0, 0),
+                |(leased, reserved), hold| {
+                    if hold.id.is_of_reservations() { (leased, 1) } else { (leased + 1, reserved) }
+                },
+            );
+        leased + reserved + 1
     }
 
     /// Units that others hold.

@@ -1,6 +1,6 @@
 //! Requests with ids of their own: who has no answer asks again, and is charged once.
 
-use super::{Outcome, Record, Reservations, reservation};
+use super::{Outcome, Record, Reservation, Reservations, reservation};
 use crate::{
     domain::Micros,
     plan::{Decisions, Plan, no_room, peek},
@@ -45,18 +45,29 @@ pub fn decide_held(
         |states: &_| (0..plan.levels().len()).map(|index| peek(plan, states, index, now)).collect::<Decisions>();
     let refused = plan.reservation.map(|_| Outcome::Refused);
     match states.record(&request.name).filter(|record| record.expires() > now) {
-        Some(Record::Answered { fingerprint, decisions, outcome, .. })
-            if fingerprint == request.fingerprint && outcome.is_some() == plan.reservation.is_some() =>
+        Some(Record::Answered { fingerprint, decisions, is_reserved, .. })
+            if fingerprint == request.fingerprint && is_reserved == plan.reservation.is_some() =>
         {
-            (decisions.to_vec().into(), outcome, Repeat::Again)
+            // Where the policy has other limits since, how these stand.
+            let is_same = decisions.len() == plan.levels().len();
+            let decisions = if is_same { decisions.to_vec().into() } else { stand(states) };
+            let left = |reservation: &Reservation<'_>| {
+                let open = states.record(reservation.name).filter(|record| record.expires() > now);
+                Outcome::Reserved { expires_after: open.map_or(0, |record| record.left(now)) }
+            };
+            (decisions, plan.reservation.map(left), Repeat::Again)
         }
         Some(_) => (stand(states), refused, Repeat::Conflict),
         None if !states.make_room(&[]) => (stand(states).iter().map(no_room).collect(), refused, Repeat::First),
         None => {
             let (decisions, outcome) = reservation::decide(plan, states, now);
-            let (fingerprint, until) = (request.fingerprint, now + request.window);
-            let record = Record::Answered { fingerprint, decisions: decisions[..].into(), outcome, until };
-            states.put_record(&request.name, record);
+            let is_reserved = matches!(outcome, Some(Outcome::Reserved { .. }));
+            // What charges nothing is decided anew, so that there are no more records than the limits admit requests.
+            if if outcome.is_some() { is_reserved } else { plan.charges(&decisions) } {
+                let (fingerprint, until) = (request.fingerprint, now + request.window);
+                let decisions = decisions[..].into();
+                states.put_record(&request.name, Record::Answered { fingerprint, decisions, is_reserved, until });
+            }
             (decisions, outcome, Repeat::First)
         }
     }

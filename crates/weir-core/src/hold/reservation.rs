@@ -21,8 +21,10 @@ use crate::{
 pub const RESERVATION_ID_BYTES: usize = 16;
 /// How long a reservation may last.
 pub const RESERVATION_TTL: RangeInclusive<Micros> = 10_000..=DAY;
-/// A settlement can be asked for again for at least so long.
+/// A settlement can be asked for again for so long.
 const REPEATABLE_FOR: Micros = 60 * SECOND;
+/// Most moments at which reservations of one level end: the others are for leases.
+const MAX_RESERVED: usize = MAX_HOLDS / 2;
 
 /// A request about one reservation, together with its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,14 +131,19 @@ pub enum Record {
         fingerprint: [u8; 8],
         /// The decisions of its levels.
         decisions: Box<[Decision]>,
-        /// What became of its reservation, if it made one.
-        outcome: Option<Outcome>,
+        /// It made a reservation.
+        is_reserved: bool,
         /// How long that is remembered.
         until: Micros,
     },
 }
 
 impl Record {
+    /// How long the reservation still holds its units; 0 where it is settled.
+    pub(super) fn left(&self, now: Micros) -> Micros {
+        if let Self::Open { deadline, .. } = self { deadline - now } else { 0 }
+    }
+
     /// When it means nothing any more.
     pub fn expires(&self) -> Micros {
         match self {
@@ -152,6 +159,11 @@ impl HoldId {
         Self { owner: on_expiry as u64, number: u64::MAX }
     }
 
+    /// Whether it stands for reservations.
+    pub(super) fn is_of_reservations(self) -> bool {
+        [OnExpiry::Keep, OnExpiry::Release].map(Self::of_reservations).contains(&self)
+    }
+
     /// Whether what it holds is given back when it expires.
     pub(super) fn is_released(self) -> bool {
         self == Self::of_reservations(OnExpiry::Release)
@@ -165,7 +177,9 @@ impl Ledger {
     }
 
     fn has_room_for(&self, on_expiry: OnExpiry, deadline: Micros) -> bool {
-        self.holds.len() < MAX_HOLDS || self.reserved(on_expiry, deadline).is_some()
+        let own = self.holds.iter().filter(|hold| hold.id.is_of_reservations()).count();
+        let has_room = self.holds.len() < MAX_HOLDS && own < MAX_RESERVED;
+        has_room || self.reserved(on_expiry, deadline).is_some()
     }
 
     fn reserve(&mut self, on_expiry: OnExpiry, deadline: Micros, units: u64) {
@@ -235,6 +249,12 @@ fn reserve(
     deadline: Micros,
     on_expiry: OnExpiry,
 ) -> (Decisions, Outcome) {
+    if let Some(record) = states.record(name).filter(|record| record.expires() > now) {
+        // It is there already, whoever asks again.
+        let decisions =
+            (0..plan.levels().len()).map(|index| Decision { allowed: true, ..peek(plan, states, index, now) });
+        return (decisions.collect(), Outcome::Reserved { expires_after: record.left(now) });
+    }
     let mut decisions = dry_run(plan, states, now);
     if !passes(plan, &decisions) {
         return (decisions, Outcome::Refused);
@@ -288,7 +308,7 @@ fn settle(
         remember(plan, states, index, now);
     }
     let overage = actual.saturating_sub(*units);
-    states.put_record(name, Record::Settled { actual, overage, until: *deadline.max(&(now + REPEATABLE_FOR)) });
+    states.put_record(name, Record::Settled { actual, overage, until: now + REPEATABLE_FOR });
     Outcome::Settled { actual, overage }
 }
 
@@ -302,12 +322,12 @@ fn extend(
 ) -> Outcome {
     let Record::Open { on_expiry, deadline, units, levels } = record else { return Outcome::Unknown };
     let mut ledgers: Vec<_> = held_levels(plan, &levels).map(|index| (index, states.take_ledger(index))).collect();
-    // A full ledger keeps it where it is.
+    ledgers.iter_mut().for_each(|(_, ledger)| ledger.settle_reserved(on_expiry, deadline, units));
+    // A full ledger keeps it where it was.
     let has_room = units == 0 || ledgers.iter().all(|(_, ledger)| ledger.has_room_for(on_expiry, until));
     let until = if has_room { until } else { deadline };
-    for (index, mut ledger) in ledgers.drain(..) {
+    for (index, mut ledger) in ledgers {
         if units > 0 {
-            ledger.settle_reserved(on_expiry, deadline, units);
             ledger.reserve(on_expiry, until, units);
         }
         states.put_ledger(index, ledger);

@@ -4,6 +4,12 @@ use super::{Plan, decide::passes};
 use crate::domain::{Charge, Decision};
 
 impl Plan<'_> {
+    /// Whether these decisions have changed what any level has left: charged it, or given it back.
+    pub(crate) fn charges(&self, decisions: &[Decision]) -> bool {
+        let refunds = self.levels.iter().any(|level| level.cost < 0) && !self.dry_run;
+        refunds || self.charged(decisions).any(|units| units > 0)
+    }
+
     /// The units that each level has charged by these decisions, in their order; refunds count as none.
     pub fn charged<'p>(&'p self, decisions: &'p [Decision]) -> impl Iterator<Item = u64> + 'p {
         let (passes, dry_run) = (passes(self, decisions), self.dry_run);

@@ -10,8 +10,9 @@ use weir_core::{
     hold::{Ledger, Record},
 };
 
-/// How long at least between two looks at everything for what has expired.
-const SWEEP_EVERY: Micros = SECOND;
+/// How long at least between two looks at everything for what has expired, and how much longer for each ledger and record, so
+/// that looking takes less than a hundredth of the time.
+const SWEEP_EVERY: (Micros, Micros) = (SECOND, 10);
 
 /// Ledgers by the names of their states, and records by their anchor's path and their name.
 #[derive(Default)]
@@ -37,6 +38,9 @@ struct Recorded {
 impl Held {
     /// What is held of a state, given the two parts of its name.
     pub fn ledger(&self, path: &[u8], ident: &[u8]) -> Option<&Ledger> {
+        if self.ledgers.is_empty() {
+            return None;
+        }
         self.ledgers.get(&joined(path, ident)[..]).map(|kept| &kept.ledger)
     }
 
@@ -91,8 +95,8 @@ impl Held {
         if now < self.next_sweep {
             return 0;
         }
-        self.next_sweep = now + SWEEP_EVERY;
         let before = self.len();
+        self.next_sweep = now + SWEEP_EVERY.0 + SWEEP_EVERY.1 * before as Micros;
         self.ledgers.retain(|_, kept| kept.expires > now);
         self.records.retain(|_, recorded| recorded.record.expires() > now);
         before - self.len()

@@ -87,7 +87,9 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     pub fn look(&mut self) -> Micros {
         self.now = self.store.clock.now();
         self.find();
-        let missing = self.found.iter().filter(|found| found.slot.is_none()).count();
+        let held = if self.plan.reservation.is_some() { 1 + self.found.len() } else { 0 };
+        let records = held + usize::from(self.plan.request.is_some());
+        let missing = self.found.iter().filter(|found| found.slot.is_none()).count() + records;
         if missing > 0 && self.store.keys.load(Ordering::Relaxed) + missing > self.store.settings.max_keys {
             self.store.sweep_when_full(&mut self.guards, missing, self.now);
             self.find();
@@ -104,13 +106,22 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
 
     /// Whether something may be held of the plan's states.
     pub fn is_held(&self) -> bool {
-        self.guards.iter().any(|(_, shard)| shard.held().is_some())
+        let mut levels = self.plan.levels().iter().zip(&self.found);
+        levels.any(|(level, found)| {
+            self.guards[found.guard]
+                .1
+                .held()
+                .is_some_and(|held| held.ledger(level.path(), level.limit.ident()).is_some())
+        })
     }
 
-    /// Counts what is held: so many ledgers and records more, for which there is room, or fewer.
+    /// Counts so many ledgers and records more, or fewer.
     fn count_held(&mut self, more: isize) {
         match usize::try_from(more) {
-            Ok(more) => self.room -= more.min(self.room),
+            Ok(more) => {
+                self.store.keys.fetch_add(more, Ordering::Relaxed);
+                self.added += more;
+            }
             Err(_) => drop(self.store.keys.fetch_sub(more.unsigned_abs(), Ordering::Relaxed)),
         }
     }
@@ -242,6 +253,11 @@ impl<C: Clock> Ledgers for View<'_, '_, C> {
         }
     }
 
+    fn force_room(&mut self) {
+        self.store.keys.fetch_add(1, Ordering::Relaxed);
+        self.room += 1;
+    }
+
     fn keep_ledger(&mut self, index: usize, reset_after: Micros) {
         let expires = self.now + reset_after;
         let (shard, path, ident) = self.place(index);
@@ -264,13 +280,19 @@ impl<C: Clock> Reservations for View<'_, '_, C> {
             shard.held().is_some_and(|held| held.ledger(level.path(), level.limit.ident()).is_some())
         };
         let count = 1 + levels.len() - levels.iter().filter(has_ledger).count();
-        let is_made = self.reserve(count);
-        if !is_made || self.room < count {
-            // Those that pass although there is no room cannot be remembered, hence not held either.
-            self.store.keys.fetch_sub(std::mem::take(&mut self.room), Ordering::Relaxed);
-            return false;
+        // Only looked for: each is counted when it is put. What is decided at the same time may be a little more than fits.
+        let fits = |keys: usize| keys + count <= self.store.settings.max_keys;
+        if fits(self.store.keys.load(Ordering::Relaxed)) {
+            return true;
         }
-        true
+        self.lacked_room = true;
+        // Those that pass although there is no room cannot be remembered, hence not held either.
+        let is_made = self.store.settings.when_full == WhenFull::Evict && self.evict(count);
+        if is_made {
+            self.room -= count;
+            self.store.keys.fetch_sub(count, Ordering::Relaxed);
+        }
+        is_made
     }
 
     fn put_record(&mut self, name: &[u8], record: Record) {

@@ -39,12 +39,12 @@ pub enum Mode<'a> {
 }
 
 impl Mode<'_> {
-    /// Whether a request is known again by its id: where it would be charged once more.
-    fn may_be_repeated(self) -> bool {
+    /// Whether the script is told the request's id.
+    fn tells_id(self) -> bool {
         match self {
-            Self::Decide | Self::Tell => true,
-            Self::Undo(_) | Self::Renew(_) => false,
-            Self::Reserve(reservation) => reservation.step.is_new(),
+            // What is taken back is forgotten, so that it is charged when it is repeated.
+            Self::Decide | Self::Tell | Self::Undo(_) | Self::Reserve(_) => true,
+            Self::Renew(_) => false,
         }
     }
 }
@@ -84,7 +84,7 @@ impl Part {
         let (keys, numbers) = keys(plan, indexes, prefix);
         let (levels, mut body) = (indexes.len() as u32, ByteBuf::new());
         let how = i64::from(plan.charge == Charge::Independent) + 16 * i64::from(plan.dry_run);
-        let request = plan.request.filter(|_| mode.may_be_repeated());
+        let request = plan.request.filter(|_| mode.tells_id());
         let how = how + if request.is_some() { 64 } else { 0 };
         head(&mut body, how, plan.max_wait, (keys.len(), levels), request, mode);
         columns(&mut body, plan, indexes, &numbers, None);

@@ -10,44 +10,44 @@ use weir_core::{
     hold,
 };
 
-/// The script's text, the same on every replica of one version. What few calls need stands in functions that make it, since a call
-/// makes every function that is not within another one.
+/// The script's text, the same on every replica of one version.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
-        let loaders: Vec<_> = LIST.iter().map(|entry| format!("function()\n{}end", algorithm(entry))).collect();
-        let holds = [
-            "hold_step",
-            "hold_charge",
-            "hold_expire",
-            "hold_renew",
-            "hold_has_room",
-            "hold_reserve",
-            "hold_settle_reserved",
-            "HOLD_TTL",
-            "KEPT",
-            "RELEASED",
-        ];
-        let records = ["put_record", "reserve", "answer_again", "remember_answer"];
-        [
-            format!("local loaders = {{{}}}\n", loaders.join(", ")),
-            maker("hold_functions", hold::LUA, &holds),
+        let algorithms = LIST.iter().enumerate().map(|(index, entry)| {
+            let number = index + 1;
+            format!("if number == {number} then\n{}end\n", algorithm(entry))
+        });
+        let holds = ["step", "charge", "expire", "renew", "has_room", "reserve", "settle_reserved"]
+            .map(|name| format!("{name} = hold_{name}"));
+        let holds = format!("{{{}, TTL = HOLD_TTL, KEPT = KEPT, RELEASED = RELEASED}}", holds.join(", "));
+        let within = [
             include_str!("script/plan.lua").to_owned(),
             include_str!("script/states.lua").to_owned(),
             include_str!("script/charge.lua").to_owned(),
             include_str!("script/afterwards.lua").to_owned(),
-            maker("undoing", include_str!("script/undo.lua"), &["undo"]),
-            maker("reservations", include_str!("script/reserve.lua"), &records),
+            function("undoing()", include_str!("script/undo.lua"), "undo"),
+            function(
+                "reservations()",
+                include_str!("script/reserve.lua"),
+                "put_record, reserve, answer_again, remember_answer, forget_answer",
+            ),
             include_str!("script/driver.lua").to_owned(),
             include_str!("script/tasks.lua").to_owned(),
+        ];
+        [
+            format!("local function algorithm_functions(number)\n{}end\n", algorithms.collect::<String>()),
+            function("hold_functions()", hold::LUA, &holds),
+            include_str!("script/call.lua").to_owned(),
+            format!("local function run_call()\n{}end\nreturn run_call()\n", within.concat()),
         ]
         .concat()
     });
     &TEXT
 }
 
-/// A function that makes what `text` defines, and returns what is named.
-fn maker(name: &str, text: &str, returns: &[&str]) -> String {
-    format!("local function {name}()\n{text}return {}\nend\n", returns.join(", "))
+/// A function that makes what `text` defines, and returns this of it.
+fn function(head: &str, text: &str, returned: &str) -> String {
+    format!("local function {head}\n{text}return {returned}\nend\n")
 }
 
 /// The shared code that an algorithm uses, its own, and what of that the script calls: its step, its charge, its next, and how a

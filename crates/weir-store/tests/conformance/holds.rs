@@ -19,7 +19,7 @@ use weir_settings::Time;
 use weir_store::{
     MemoryStore, Store, StoreUrl, Verdict,
     memory::{
-        MemorySettings,
+        MemorySettings, WhenFull,
         snapshot::{Snapshot, save},
     },
     redis::{RedisStore, settings::RedisSettings},
@@ -200,7 +200,10 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             store.reset(&reset, subtree).await;
             continue;
         }
-        let reservation = Reservation { name: random.pick(&[b"one", b"two"]), step: reservation_step(random) };
+        let reservation = Reservation {
+            name: random.pick(&[&b"one"[..], b"two", b"three", b"four", b"five", b"six"]),
+            step: reservation_step(random),
+        };
         let request = RequestId {
             name: random.pick(&[&b"id"[..], b"di", b"one"]).into(),
             fingerprint: [random.pick(&[1, 1, 1, 255]); 8],
@@ -209,7 +212,9 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
         let kind = random.below(3);
         let mut plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
         plan.reservation = (kind == 0).then_some(&reservation);
-        plan.request = (kind < 2 && random.once_in(3)).then_some(&request);
+        // Settlements have no id.
+        let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
+        plan.request = (kind < 2 && is_new && random.once_in(3)).then_some(&request);
         let mut view = reference.view(&plan, now);
         let (ours, theirs): (Decisions, Decisions) = if let (2, Authority::Redis(store)) = (kind, &*store) {
             let owner = random.below(2);
@@ -274,4 +279,42 @@ async fn a_cluster_grants_what_the_reference_grants() {
 async fn memory_holds_what_the_reference_holds() {
     let clock = Arc::new(ManualClock::default());
     stories(&mut Authority::Memory(in_memory(&clock)), &clock).await;
+}
+
+/// However full a store is: what it counts is what it has, so that when all has expired it counts nothing.
+#[test]
+fn a_full_memory_counts_what_it_holds() {
+    const MAX_KEYS: usize = 8;
+    let seed = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
+    let policies = [WhenFull::Deny, WhenFull::Allow, WhenFull::Evict];
+    for (stream, (params, when_full)) in
+        examples().flat_map(|params| policies.map(|when_full| (params.clone(), when_full))).enumerate()
+    {
+        let mut random = Random::new(seed).fork(stream as u64);
+        let clock = Arc::new(ManualClock::default());
+        let store = MemoryStore::new(MemorySettings { max_keys: MAX_KEYS, when_full }, Arc::clone(&clock));
+        let (limits, mut now) = (Limits::new(&params), START);
+        for _ in 0..200 {
+            now += random.pick(&[0, 1, 1_000, 400_000, 3_000_000]);
+            clock.set(now);
+            let name = [random.below(40) as u8];
+            let reservation = Reservation { name: &name, step: reservation_step(&mut random) };
+            let id = [random.below(40) as u8];
+            let request = RequestId { name: id[..].into(), fingerprint: [0; 8], window: 1_000_000 };
+            let mut plan = limits.plan(random.below(2), random.pick(&[0, 1, 1, 5]));
+            plan.reservation = random.once_in(2).then_some(&reservation);
+            let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
+            plan.request = (is_new && random.once_in(2)).then_some(&request);
+            store.decide_now(&plan);
+            // What is settled counts in any case.
+            assert!(
+                store.stats().keys <= MAX_KEYS + 3,
+                "WEIR_SEED={seed}, {when_full:?}, {params:?}: {:?}",
+                store.stats()
+            );
+        }
+        clock.set(now + (1 << 50));
+        (0..3).for_each(|_| store.sweep(store.shard_count()));
+        assert_eq!(store.stats().keys, 0, "WEIR_SEED={seed}, {when_full:?}, {params:?}");
+    }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | ledger | u8 1; the state's name; i64: when it means nothing any more; u16: how many holds, for each its owner, number, sequence, units spent, outstanding and granted, u64 each, and its deadline, i64 |
 //! | open record | u8 2; its anchor and its name; u8: 0 kept, 1 released when it expires; i64: its deadline; u64: units; u16: how many levels, and their names |
-//! | answered request | u8 4; its anchor and its name; 8 bytes of fingerprint; i64: until when it is remembered; its reservation: u8 0 none, 1 reserved, 2 refused, and i64 until when; u16: how many levels, for each its decision: u8, 1 allowed + 2 never; u64 limit and remaining; i64 four times, less than 0 for none |
+//! | answered request | u8 4; its anchor and its name; 8 bytes of fingerprint; i64: until when it is remembered; u8: 1 where it made a reservation; u16: how many levels, for each its decision: u8, 1 allowed + 2 never; u64 limit and remaining; i64 four times, less than 0 for none |
 //! | settled record | u8 3; its anchor and its name; u64 twice: units charged, and those of them that were not reserved; i64: until when it is remembered |
 //!
 //! A name is a u16 for its length and so many bytes. An end, u8 0, follows.
@@ -20,7 +20,7 @@ use crate::memory::{MemoryStore, shard::Shard};
 use weir_core::{
     algorithm::params::MAX_COUNT,
     domain::{Clock, Decision, Micros, time::MAX_MOMENT},
-    hold::{Hold, HoldId, Ledger, MAX_HOLDS, OnExpiry, Outcome, Record},
+    hold::{Hold, HoldId, Ledger, MAX_HOLDS, OnExpiry, Record},
 };
 
 const LEDGER: u8 = 1;
@@ -60,16 +60,10 @@ pub fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
                 out.extend_from_slice(&length::<u16>(levels.len())?.to_le_bytes());
                 levels.iter().try_for_each(|level| name(level, out))?;
             }
-            Record::Answered { fingerprint, decisions, outcome, until } => {
+            Record::Answered { fingerprint, decisions, is_reserved, until } => {
                 out.extend_from_slice(fingerprint);
                 out.extend_from_slice(&until.to_le_bytes());
-                let (kind, time) = match outcome {
-                    Some(Outcome::Reserved { expires_after }) => (1, *expires_after),
-                    Some(_) => (2, 0),
-                    None => (0, 0),
-                };
-                out.push(kind);
-                out.extend_from_slice(&time.to_le_bytes());
+                out.push(u8::from(*is_reserved));
                 out.extend_from_slice(&length::<u16>(decisions.len())?.to_le_bytes());
                 decisions.iter().for_each(|decision| write_decision(decision, out));
             }
@@ -150,14 +144,9 @@ fn settled(from: &mut impl Read) -> Result<Record, SnapshotError> {
 
 fn answered(from: &mut impl Read) -> Result<Record, SnapshotError> {
     let (fingerprint, until) = (bytes(from)?, Micros::from_le_bytes(bytes(from)?));
-    let ([kind], expires_after) = (bytes(from)?, Micros::from_le_bytes(bytes(from)?));
-    let outcome = match kind {
-        0 => None,
-        1 => Some(Outcome::Reserved { expires_after }),
-        _ => Some(Outcome::Refused),
-    };
+    let [is_reserved] = bytes(from)?;
     let decisions: Result<_, SnapshotError> = (0..number::<2>(from)?).map(|_| read_decision(from)).collect();
-    Ok(Record::Answered { fingerprint, decisions: decisions?, outcome, until })
+    Ok(Record::Answered { fingerprint, decisions: decisions?, is_reserved: is_reserved == 1, until })
 }
 
 fn write_decision(decision: &Decision, out: &mut Vec<u8>) {

@@ -38,7 +38,10 @@ pub fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u
     let mut out = Hashing { out, hasher: blake3::Hasher::new(), bytes: 0 };
     let mut buffer = Vec::with_capacity(2 * BUFFER);
     let now = store.clock.now();
-    let is_held = store.shards.iter().any(|shard| shard.lock().held().is_some());
+    // Before the states: what is settled meanwhile counts twice then, else not at all.
+    let mut held = Vec::new();
+    store.shards.iter().try_for_each(|shard| held::write(&shard.lock(), now, &mut held))?;
+    let is_held = !held.is_empty();
     head(now, if is_held { VERSION } else { VERSION_WITHOUT_HOLDS }, &mut buffer)?;
     let mut states = 0;
     for shard in &store.shards {
@@ -66,10 +69,8 @@ pub fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u
     }
     if is_held {
         buffer.push(END_OF_STATES);
-        for shard in &store.shards {
-            held::write(&shard.lock(), now, &mut buffer)?;
-            out.take(&mut buffer)?;
-        }
+        out.take(&mut buffer)?;
+        out.take(&mut held)?;
     }
     buffer.push(END_OF_STATES);
     buffer.extend_from_slice(&u64::to_le_bytes(states));

@@ -20,7 +20,7 @@ local function step(index, units)
   local decision, next_state, stands
   if level then
     level.s = state
-    decision, next_state, stands = hold_step(level, now, units, max_wait)
+    decision, next_state, stands = holds.step(level, now, units, max_wait)
   else
     decision, next_state = rule.step(rule.params, state, now, units, max_wait, phase)
   end

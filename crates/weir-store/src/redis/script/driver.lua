@@ -1,11 +1,11 @@
 -- Carries out the plans of one call.
 
-local put_record, reserve, answer_again, remember_answer
+local put_record, reserve, answer_again, remember_answer, forget_answer
 local undo
 
 local function load_reservations()
   load_holds()
-  if not reserve then put_record, reserve, answer_again, remember_answer = reservations() end
+  if not reserve then put_record, reserve, answer_again, remember_answer, forget_answer = reservations() end
 end
 
 local function carry_out()
@@ -50,7 +50,7 @@ local function renew()
   for index = 1, count do
     if not levels[index] then add_level(index, {}) end
   end
-  local _, granted, has_changed = hold_renew(levels, now, renewal, function()
+  local _, granted, has_changed = holds.renew(levels, now, renewal, function()
     for index = 1, count do
       local settled = levels[index].s
       if settled ~= states[index] then states[index], resets[index] = settled, false end
@@ -74,7 +74,8 @@ local function run()
   load()
   local granted, expires, words, fields, repeated
   if reservation or request then load_reservations() end
-  if request then repeated, granted = answer_again() end
+  local is_taken_back = undoes or reservation and reservation[2] >= SETTLE
+  if request and not is_taken_back then repeated, granted = answer_again() end
   if repeated then
     -- Nothing is decided.
   elseif renewal then
@@ -87,7 +88,11 @@ local function run()
   if not dry_run then
     if changed then save() end
     if expires then put_record(reservation[1], expires, words, fields) end
-    if request and not repeated then remember_answer(granted) end
+    if request and is_taken_back then
+      forget_answer()
+    elseif request and not repeated then
+      remember_answer(granted)
+    end
     cache()
   end
   output[length + 1] = 0

@@ -5,9 +5,14 @@
 local OPEN, SETTLED, ANSWERED = 1, 2, 3
 -- What is answered.
 local RESERVED, REFUSED, HAS_SETTLED, EXTENDED, UNKNOWN = 1, 2, 3, 4, 5
--- A settlement can be asked for again for at least so long.
+-- A settlement can be asked for again for so long.
 local REPEATABLE_FOR = 60000000
 local RETRY_WHEN_FULL = 1000000
+
+-- The name of a level's state among all.
+local function state_name(index)
+  return key_of(index) .. input[fields_at + index]
+end
 
 -- The record of this name: when it means nothing any more, and the rest. Nothing where it has expired.
 local function find_record(name)
@@ -44,7 +49,21 @@ local function reservation_deadline(ttl)
   return floor((now + ttl) / grid) * grid
 end
 
+-- How long a reservation still holds its units; 0 where it is settled, or over.
+local function time_left(name)
+  local expires, words = find_record(name)
+  return expires and words[1] == OPEN and expires - now or 0
+end
+
 local function make_reservation(kind, deadline)
+  if find_record(reservation[1]) then
+    -- It is there already, whoever asks again.
+    for index = 1, count do
+      decisions[index] = step(index, 0)
+      decisions[index][1] = 1
+    end
+    return {RESERVED, time_left(reservation[1]), 0}
+  end
   -- What has expired stays charged.
   local states_before, resets_before, changed_before = {unpack(states, 1, count)}, {unpack(resets, 1, count)}, changed
   all_or_nothing()
@@ -57,7 +76,7 @@ local function make_reservation(kind, deadline)
     if decisions[index][1] == 1 then
       if units > 0 then
         held[#held + 1] = index
-        has_room = has_room and hold_has_room(levels[index].ledger, kind, deadline)
+        has_room = has_room and holds.has_room(levels[index].ledger, kind, deadline)
       end
     elseif not rules[index].shadow then
       passes = false
@@ -73,24 +92,20 @@ local function make_reservation(kind, deadline)
   local fields = {}
   for place = 1, #held do
     local index = held[place]
-    hold_reserve(levels[index].ledger, kind, deadline, units)
+    holds.reserve(levels[index].ledger, kind, deadline, units)
     touch(index)
     decisions[index] = step(index, 0)
-    fields[place] = input[fields_at + index]
+    fields[place] = state_name(index)
   end
   return {RESERVED, deadline - now, 0}, deadline, {OPEN, kind, units}, fields
 end
 
--- The levels of which the reservation holds units: those that the policy still has, in the record's order.
-local function held_levels(fields)
-  local held, at_field = {}, 1
+-- The levels of which the reservation holds units: those that the policy still has.
+local function held_levels(names)
+  local held, is_held = {}, {}
+  for place = 1, #names do is_held[names[place]] = true end
   for index = 1, count do
-    for place = at_field, #fields do
-      if fields[place] == input[fields_at + index] then
-        held[#held + 1], at_field = index, place + 1
-        break
-      end
-    end
+    if is_held[state_name(index)] then held[#held + 1] = index end
   end
   return held
 end
@@ -98,27 +113,27 @@ end
 local function settle_reservation(deadline, words, fields, actual)
   local kind, units = words[2], words[3]
   for _, index in ipairs(held_levels(fields)) do
-    hold_settle_reserved(levels[index].ledger, kind, deadline, units)
-    hold_charge(levels[index], actual, now)
+    holds.settle_reserved(levels[index].ledger, kind, deadline, units)
+    holds.charge(levels[index], actual, now)
     touch(index)
   end
   local overage = math.max(actual - units, 0)
-  return {HAS_SETTLED, actual, overage}, math.max(deadline, now + REPEATABLE_FOR), {SETTLED, actual, overage}
+  return {HAS_SETTLED, actual, overage}, now + REPEATABLE_FOR, {SETTLED, actual, overage}
 end
 
 local function extend_reservation(deadline, words, fields, ends)
   local kind, units, has_room = words[2], words[3], true
   local held = held_levels(fields)
   for _, index in ipairs(held) do
-    has_room = has_room and (units == 0 or hold_has_room(levels[index].ledger, kind, ends))
+    if units > 0 then holds.settle_reserved(levels[index].ledger, kind, deadline, units) end
   end
-  -- A full ledger keeps it where it is.
+  for _, index in ipairs(held) do
+    has_room = has_room and (units == 0 or holds.has_room(levels[index].ledger, kind, ends))
+  end
+  -- A full ledger keeps it where it was.
   if not has_room then ends = deadline end
   for _, index in ipairs(held) do
-    if units > 0 then
-      hold_settle_reserved(levels[index].ledger, kind, deadline, units)
-      hold_reserve(levels[index].ledger, kind, ends, units)
-    end
+    if units > 0 then holds.reserve(levels[index].ledger, kind, ends, units) end
     touch(index)
   end
   return {EXTENDED, ends - now, 0}, ends, words, fields
@@ -143,7 +158,7 @@ local function reserve()
   end
   local task, value = reservation[2], reservation[3]
   if task <= RESERVE_RELEASE then
-    return make_reservation(task == RESERVE_RELEASE and RELEASED or KEPT, reservation_deadline(value))
+    return make_reservation(task == RESERVE_RELEASE and holds.RELEASED or holds.KEPT, reservation_deadline(value))
   end
   local answer, expires, words, fields = answer_of_record(task, value)
   for index = 1, count do decisions[index] = step(index, 0) end
@@ -155,17 +170,40 @@ end
 local function answer_again()
   local expires, words, before = find_record(request[1])
   if not expires then return end
-  local is_same = words[1] == ANSWERED and words[2] == request[2] and #before == count
-  if is_same and (words[3] and true) == (reservation and true or false) then
-    for index = 1, count do decisions[index] = before[index] end
-    return 1, words[3] or nil
+  local is_same = words[1] == ANSWERED and words[2] == request[2] and words[3] == (reservation and 1 or 0)
+  for index = 1, count do
+    -- Where the policy has other limits since, how these stand.
+    decisions[index] = is_same and #before == count and before[index] or step(index, 0)
   end
-  for index = 1, count do decisions[index] = step(index, 0) end
-  return 2, reservation and {REFUSED, 0, 0}
+  if not is_same then return 2, reservation and {REFUSED, 0, 0} end
+  return 1, reservation and {RESERVED, time_left(reservation[1]), 0}
 end
 
+-- Whether the plan has changed what any level has left: charged it, or given it back.
+local function has_charged()
+  local passes = true
+  for index = 1, count do
+    if decisions[index][1] == 0 and not rules[index].shadow then passes = false end
+  end
+  for index = 1, count do
+    local cost, rule = input[costs_at + index], rules[index]
+    local alone = charge % TELLS == 1 and not rule.shadow
+    local is_charged = decisions[index][1] == 1 and (passes or alone) or rule.charges_denied
+    if cost < 0 or cost > 0 and is_charged then return true end
+  end
+  return false
+end
+
+-- What charges nothing is decided anew, so that there are no more records than the limits admit requests.
 local function remember_answer(outcome)
+  local is_reserved = outcome and outcome[1] == RESERVED
+  if not (outcome and is_reserved or not outcome and has_charged()) then return end
   local before = {}
   for index = 1, count do before[index] = decisions[index] end
-  put_record(request[1], now + request[3], {ANSWERED, request[2], outcome or false}, before)
+  put_record(request[1], now + request[3], {ANSWERED, request[2], is_reserved and 1 or 0}, before)
+end
+
+-- What a request has charged is taken back, so its answer is none.
+local function forget_answer()
+  call('HDEL', key_of(count), RECORDS .. request[1])
 end

@@ -42,7 +42,7 @@ end
 
 -- Has a level's state and ledger written, to last for as long as what is outstanding may matter.
 local function touch(index)
-  states[index], resets[index], changed = levels[index].s, hold_step(levels[index], now, 0, -1)[5], true
+  states[index], resets[index], changed = levels[index].s, holds.step(levels[index], now, 0, -1)[5], true
 end
 
 -- Burns what is held beyond its deadline.
@@ -50,7 +50,7 @@ local function expire()
   for index = 1, count do
     local level = levels[index]
     local before = level and level.s
-    if level then hold_expire(level, now) end
+    if level then holds.expire(level, now) end
     if level and level.s ~= before then touch(index) end
   end
 end
@@ -112,7 +112,7 @@ local function save_key(first, last)
   end
   if length == 0 then return end
   if any_held then
-    arguments[length + 1], arguments[length + 2] = HELD, pack(now + HOLD_TTL)
+    arguments[length + 1], arguments[length + 2] = HELD, pack(now + holds.TTL)
     length = length + 2
   end
   local hash = key_of(first)
