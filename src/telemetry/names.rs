@@ -58,7 +58,7 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
     (
         RESERVATION_UNITS,
         "Units of reservations, by domain and kind: reserved, refunded (not used, given back), overage (used beyond what was \
-         reserved). Repeated calls count again.",
+         reserved). Repeated calls move none.",
     ),
     (
         DECISIONS,

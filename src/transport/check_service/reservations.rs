@@ -190,9 +190,10 @@ fn concluded(
 ) -> Result<Settlement, Rejected> {
     let count = |call, units: &[_]| handle.meters.reservation(settled.domain, call, units);
     match settled.outcome {
-        Some(ReservationOutcome::Settled { actual, overage }) if call != ReservationCall::Extended => {
+        Some(ReservationOutcome::Settled { actual, overage, before }) if call != ReservationCall::Extended => {
             let refunded = reserved.saturating_sub(actual);
-            count(call, &[(Refunded, refunded), (Overage, overage)]);
+            let moved = [(Refunded, refunded), (Overage, overage)];
+            count(call, if before { &[] } else { &moved });
             Ok(Settlement::Settled { charged: actual, refunded, overage })
         }
         Some(ReservationOutcome::Extended { expires_after }) => {

@@ -92,6 +92,8 @@ pub enum Outcome {
         actual: u64,
         /// Those of them that were not reserved.
         overage: u64,
+        /// That was before, by an earlier request.
+        before: bool,
     },
     /// Still held.
     Extended {
@@ -224,7 +226,7 @@ pub(super) fn decide(plan: &Plan<'_>, states: &mut impl Reservations, now: Micro
     }
     let outcome = match (states.record(name).filter(|record| record.expires() > now), step) {
         (None, _) | (Some(Record::Settled { .. }), Step::Extend { .. }) => Outcome::Unknown,
-        (Some(Record::Settled { actual, overage, .. }), _) => Outcome::Settled { actual, overage },
+        (Some(Record::Settled { actual, overage, .. }), _) => Outcome::Settled { actual, overage, before: true },
         (Some(open), Step::Extend { ttl }) => extend(plan, states, now, name, open, deadline(ttl, now)),
         (Some(open), Step::Commit { actual }) => settle(plan, states, now, name, &open, actual),
         (Some(open), _) => settle(plan, states, now, name, &open, 0),
@@ -309,7 +311,7 @@ fn settle(
     }
     let overage = actual.saturating_sub(*units);
     states.put_record(name, Record::Settled { actual, overage, until: now + REPEATABLE_FOR });
-    Outcome::Settled { actual, overage }
+    Outcome::Settled { actual, overage, before: false }
 }
 
 fn extend(

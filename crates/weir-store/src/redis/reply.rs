@@ -141,9 +141,10 @@ impl<'a> Answers<'a> {
         match answer {
             1 => Ok(Outcome::Reserved { expires_after: time(first as i64)? }),
             2 => Ok(Outcome::Refused),
-            3 => Ok(Outcome::Settled { actual: first, overage: second }),
+            3 => Ok(Outcome::Settled { actual: first, overage: second, before: false }),
             4 => Ok(Outcome::Extended { expires_after: time(first as i64)? }),
             5 => Ok(Outcome::Unknown),
+            6 => Ok(Outcome::Settled { actual: first, overage: second, before: true }),
             _ => Err(unreadable()),
         }
     }

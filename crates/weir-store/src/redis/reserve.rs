@@ -62,7 +62,9 @@ fn joined(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
         (Reserved { expires_after: a }, Reserved { expires_after: b }) => Reserved { expires_after: a.min(b) },
         (Extended { expires_after: a }, Extended { expires_after: b }) => Extended { expires_after: a.min(b) },
-        (Settled { actual, overage: a }, Settled { overage: b, .. }) => Settled { actual, overage: a.max(b) },
+        (Settled { actual, overage: a, before: c }, Settled { overage: b, before: d, .. }) => {
+            Settled { actual, overage: a.max(b), before: c && d }
+        }
         (Unknown, known) | (known, Unknown) => known,
         (settled @ Settled { .. }, _) | (_, settled @ Settled { .. }) => settled,
         (one, _) => one,

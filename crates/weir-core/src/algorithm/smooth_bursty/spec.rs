@@ -130,7 +130,10 @@ fn a_key_that_starts_empty_stores_permits_until_it_is_forgotten() {
     let mut key = Key::new();
     key.ask(&empty, 0, 1);
     assert_eq!(key.ask(&full, 0, 0), wait(5, 0, 200 * MS, 1_200 * MS), "another start keeps what was spent");
-    assert_eq!(error("smooth_bursty", &[("count", "5"), ("period", "1s"), ("start", "half")]).reason, "start is full or empty, not `half`");
+    assert_eq!(
+        error("smooth_bursty", &[("count", "5"), ("period", "1s"), ("start", "half")]).reason,
+        "start is full or empty, not `half`"
+    );
 }
 
 #[test]

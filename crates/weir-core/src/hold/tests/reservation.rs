@@ -89,11 +89,11 @@ impl<'a> Story<'a> {
     fn settle(&mut self, index: usize, actual: u64) {
         let open = self.open.remove(index);
         let (_, outcome) = self.ask(0, &open.name, Step::Commit { actual });
-        assert_eq!(outcome, Outcome::Settled { actual, overage: 0 });
+        assert_eq!(outcome, Outcome::Settled { actual, overage: 0, before: false });
         self.ideal.uses(actual, self.now);
         // Whatever is asked again, the first settlement counts.
         let (_, again) = self.ask(0, &open.name, Step::Cancel);
-        assert_eq!(again, outcome);
+        assert_eq!(again, Outcome::Settled { actual, overage: 0, before: true });
         assert_eq!(self.ask(0, &open.name, Step::Extend { ttl: 1_000_000 }).1, Outcome::Unknown);
     }
 
@@ -159,7 +159,7 @@ fn more_than_was_reserved_is_charged_in_any_case_and_waited_for() {
         let most = params.step(None, &Ask { now: START, cost: 0, max_wait: None, phase: 0 }).0.limit;
         story.reserve([1, 0], 1, 1_000_000, OnExpiry::Keep);
         let (decisions, outcome) = story.ask(0, &[1, 0], Step::Commit { actual: most });
-        assert_eq!(outcome, Outcome::Settled { actual: most, overage: most - 1 });
+        assert_eq!(outcome, Outcome::Settled { actual: most, overage: most - 1, before: false });
         assert!(decisions.iter().all(|decision| decision.remaining == 0), "{decisions:?}");
         assert!(matches!(story.store.record(&[1, 0]), Some(Record::Settled { .. })));
     }

@@ -4,7 +4,7 @@
 
 local OPEN, SETTLED, ANSWERED = 1, 2, 3
 -- What is answered.
-local RESERVED, REFUSED, HAS_SETTLED, EXTENDED, UNKNOWN = 1, 2, 3, 4, 5
+local RESERVED, REFUSED, HAS_SETTLED, EXTENDED, UNKNOWN, WAS_SETTLED = 1, 2, 3, 4, 5, 6
 -- A settlement can be asked for again for so long.
 local REPEATABLE_FOR = 60000000
 local RETRY_WHEN_FULL = 1000000
@@ -144,7 +144,7 @@ local function answer_of_record(task, value)
   if not expires or words[1] == ANSWERED then return {UNKNOWN, 0, 0} end
   if words[1] == SETTLED then
     if task == EXTEND then return {UNKNOWN, 0, 0} end
-    return {HAS_SETTLED, words[2], words[3]}
+    return {WAS_SETTLED, words[2], words[3]}
   end
   if task == EXTEND then return extend_reservation(expires, words, fields, reservation_deadline(value)) end
   return settle_reservation(expires, words, fields, value)
