@@ -24,11 +24,10 @@ def leases(bench):
         PLAIN: programs.replicas_over_redis,
         LEASED: lambda: programs.replicas_over_redis(leased),
     }
-    duos = wire.unary(wire.check("duos", "alex", "trade"), levels=2)
     zipf = ("--distribution", "zipf", "--exponent", "1")
     loads = {
         HOT: (starts, NESTED, {"key": "pair/alex/trade"}),
-        ZIPF: (starts, duos, {"key": "duos/{}/trade", "keys": 100_000, "more": zipf}),
+        ZIPF: (starts, NESTED, {"key": "pair/{}/trade", "keys": 100_000, "more": zipf}),
         # In their memories they would admit twice as much.
         BOUND: ((PLAIN, LEASED), NESTED, {"key": "bound/alex/trade", "may_refuse": True}),
     }
