@@ -33,7 +33,7 @@ pub enum Held {
 pub struct Hold {
     /// What is held.
     pub held: Held,
-    /// Random bytes.
+    /// Random bytes, or made of the caller's `request_id`.
     id: [u8; RESERVATION_ID_BYTES],
     /// A `CheckRequest`: what makes its plan.
     check: Vec<u8>,

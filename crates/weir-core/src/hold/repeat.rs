@@ -62,8 +62,9 @@ pub fn decide_held(
         None => {
             let (decisions, outcome) = reservation::decide(plan, states, now);
             let is_reserved = matches!(outcome, Some(Outcome::Reserved { .. }));
-            // What charges nothing is decided anew, so that there are no more records than the limits admit requests.
-            if if outcome.is_some() { is_reserved } else { plan.charges(&decisions) } {
+            // What charges nothing is decided again, so that there are no more records than the limits admit requests.
+            let has_charged = is_reserved || outcome.is_none() && plan.charges(&decisions);
+            if has_charged {
                 let (fingerprint, until) = (request.fingerprint, now + request.window);
                 let decisions = decisions[..].into();
                 states.put_record(&request.name, Record::Answered { fingerprint, decisions, is_reserved, until });

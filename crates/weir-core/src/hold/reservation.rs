@@ -29,7 +29,7 @@ const MAX_RESERVED: usize = MAX_HOLDS / 2;
 /// A request about one reservation, together with its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation<'a> {
-    /// Its name in the store: [`RESERVATION_ID_BYTES`] that nobody can guess, and whose it is. So nobody else finds it.
+    /// Its name in the store: [`RESERVATION_ID_BYTES`] that cannot be guessed, and the client. So other clients do not find it.
     pub name: &'a [u8],
     /// What is requested.
     pub step: Step,

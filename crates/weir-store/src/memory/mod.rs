@@ -174,7 +174,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut view = View::new(self, plan);
         view.lock();
         told.at = view.look();
-        let decisions = if plan.reservation.is_some() || plan.request.is_some() || view.is_held() {
+        let decisions = if view.look_for_holds() {
             decide_with_held(plan, &mut view, told)
         } else {
             decide(plan, &mut view, told.at)

@@ -34,6 +34,8 @@ pub struct View<'s, 'p, C> {
     /// New states for which room is taken.
     room: usize,
     added: usize,
+    /// Something may be held of the plan's states.
+    is_held: bool,
     lacked_room: bool,
     now: Micros,
 }
@@ -51,7 +53,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     #[inline(always)]
     pub fn new(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
         let (guards, found) = (SmallVec::new(), SmallVec::new());
-        Self { store, plan, guards, found, room: 0, added: 0, lacked_room: false, now: 0 }
+        Self { store, plan, guards, found, room: 0, added: 0, is_held: false, lacked_room: false, now: 0 }
     }
 
     /// Locks the shards of the plan, each once, in the order in which all plans lock.
@@ -104,15 +106,16 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         }
     }
 
-    /// Whether something may be held of the plan's states.
-    pub fn is_held(&self) -> bool {
+    /// Whether something is held of the plan's states, or may be by the plan. Most plans find none, and look no more.
+    #[inline]
+    pub fn look_for_holds(&mut self) -> bool {
         let mut levels = self.plan.levels().iter().zip(&self.found);
-        levels.any(|(level, found)| {
-            self.guards[found.guard]
-                .1
-                .held()
-                .is_some_and(|held| held.ledger(level.path(), level.limit.ident()).is_some())
-        })
+        let has_ledger = levels.any(|(level, found)| {
+            let held = self.guards[found.guard].1.held();
+            held.is_some_and(|held| held.ledger(level.path(), level.limit.ident()).is_some())
+        });
+        self.is_held = has_ledger || self.plan.reservation.is_some();
+        self.is_held || self.plan.request.is_some()
     }
 
     /// Counts so many ledgers and records more, or fewer.
@@ -187,9 +190,12 @@ impl<C: Clock> States for View<'_, '_, C> {
 
     #[inline]
     fn outstanding(&self, index: usize) -> Outstanding {
-        let Some(held) = self.guards[self.found[index].guard].1.held() else { return Outstanding::default() };
-        let level = &self.plan.levels()[index];
-        held.ledger(level.path(), level.limit.ident()).map(Ledger::outstanding).unwrap_or_default()
+        if !self.is_held {
+            return Outstanding::default();
+        }
+        let (level, shard) = (&self.plan.levels()[index], &self.guards[self.found[index].guard].1);
+        let ledger = shard.held().and_then(|held| held.ledger(level.path(), level.limit.ident()));
+        ledger.map(Ledger::outstanding).unwrap_or_default()
     }
 
     fn has_place(&self, index: usize) -> bool {
@@ -221,7 +227,7 @@ impl<C: Clock> States for View<'_, '_, C> {
         let found = &mut self.found[index];
         let shard = &mut self.guards[found.guard].1;
         let expires = self.now + reset_after;
-        if shard.held().is_some() {
+        if self.is_held && shard.held().is_some() {
             let level = &self.plan.levels()[index];
             shard.held_mut().keep_ledger(level.path(), level.limit.ident(), expires);
         }

@@ -194,10 +194,10 @@ local function has_charged()
   return false
 end
 
--- What charges nothing is decided anew, so that there are no more records than the limits admit requests.
+-- What charges nothing is decided again, so that there are no more records than the limits admit requests.
 local function remember_answer(outcome)
   local is_reserved = outcome and outcome[1] == RESERVED
-  if not (outcome and is_reserved or not outcome and has_charged()) then return end
+  if not (is_reserved or not outcome and has_charged()) then return end
   local before = {}
   for index = 1, count do before[index] = decisions[index] end
   put_record(request[1], now + request[3], {ANSWERED, request[2], is_reserved and 1 or 0}, before)
