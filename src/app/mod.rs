@@ -40,7 +40,9 @@ use crate::{
     explorer::Explorer,
     limiter::Limiter,
     telemetry::{HotKeys, Metrics},
-    transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, observer::RequestObserver},
+    transport::{
+        Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, observer::RequestObserver, rlqs::Quotas,
+    },
 };
 
 /// Most decisions of a port that wait for a shared store, unless the settings say so: what one pipeline worker queues.
@@ -57,6 +59,7 @@ pub struct App {
     /// The reload tasks of files.
     reloads: Vec<BoxFuture<'static, ()>>,
     snapshots: Arc<Snapshots>,
+    quotas: Option<Arc<Quotas<AnyStore>>>,
     readiness: Readiness,
     security: Security,
     drain: Drain,
@@ -132,6 +135,9 @@ impl App {
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);
             Calls::new(service, drain.clone(), &settings.grpc, envoy, &grpc_meter).await?
         };
+        let quotas = (!settings.rlqs.domains.is_empty())
+            .then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, limiter.store().shared().is_some()));
+        let routes = routes.dividing(quotas.clone());
         // Separate workers, so that HTTP load does not delay gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
@@ -197,7 +203,7 @@ impl App {
         let requires_store = settings.store.redis.required_for_readiness;
         let readiness = Readiness { admin, health, requires_store };
         let workers = [grpc_workers, http_workers];
-        Ok(Self { settings, limiter, reloads, snapshots, readiness, security, drain, exporting, workers, grpc, http })
+        Ok(Self { settings, limiter, reloads, snapshots, quotas, readiness, security, drain, exporting, workers, grpc, http })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -219,6 +225,7 @@ impl App {
         let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
         background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
+        background.extend(self.quotas.clone().map(|quotas| tokio::spawn(quotas.run())));
         let when_full = self.settings.store.when_full.name();
         background.push(tokio::spawn(store_log::run(
             Arc::clone(&self.limiter),
@@ -248,6 +255,9 @@ impl App {
         }
         for task in background {
             task.abort();
+        }
+        if let Some(quotas) = self.quotas {
+            quotas.finish().await;
         }
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;

@@ -29,6 +29,7 @@ impl Settings {
         self.grpc.traffic().check("grpc")?;
         self.http.traffic().check("http")?;
         self.envoy.check()?;
+        self.rlqs.check()?;
         self.tracing.check()?;
         self.log.filter()?;
         for (key, count) in [

@@ -27,7 +27,10 @@ pub use self::{
 use crate::{
     auth::AuthSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
-    transport::{grpc::GrpcSettings, http::HttpSettings, idempotency::IdempotencySettings, rls::EnvoySettings},
+    transport::{
+        grpc::GrpcSettings, http::HttpSettings, idempotency::IdempotencySettings, rlqs::RlqsSettings,
+        rls::EnvoySettings,
+    },
 };
 
 /// All settings. `config/weir.yaml` explains each.
@@ -58,6 +61,8 @@ pub struct Settings {
     pub auth: AuthSettings,
     /// How Envoy is answered.
     pub envoy: EnvoySettings,
+    /// What is divided among Envoys.
+    pub rlqs: RlqsSettings,
     /// Where counts live.
     pub store: StoreSettings,
     /// How much metrics may show.
@@ -86,6 +91,7 @@ impl Default for Settings {
             auth: AuthSettings::default(),
             store: StoreSettings::default(),
             envoy: EnvoySettings::default(),
+            rlqs: RlqsSettings::default(),
             metrics: MetricsSettings::default(),
             shutdown: ShutdownSettings::default(),
             tracing: TracingSettings::default(),
@@ -355,6 +361,11 @@ mod tests {
             ("grpc: { message_timeout: 99ms }", &[], "grpc.message_timeout is 100ms to 1d"),
             ("envoy: { headers: on }", &[], "envoy.headers"),
             ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is not a header name"),
+            ("rlqs: { domains: [api] }", &[], "`api` is not DOMAIN=KEY or DOMAIN=KEY/KEY"),
+            ("rlqs: { domains: ['a=b', 'a=c'] }", &[], "rlqs.domains has `a` twice"),
+            ("rlqs: { assignment_ttl: 9s }", &[], "rlqs.assignment_ttl is 10s to 50s"),
+            ("rlqs: { idle_timeout: 29s }", &[], "rlqs.idle_timeout is 30s to 1d"),
+            ("", &[("WEIR_RLQS__MAX_BUCKETS", "0")], "rlqs.max_buckets is 1 to 1000000"),
             ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is not a header name"),
         ] {
             let error = load(yaml, environment).unwrap_err();

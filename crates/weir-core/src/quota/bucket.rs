@@ -20,7 +20,7 @@ pub(super) struct Bucket {
     /// Its lowest limit.
     pub(super) level: u32,
     /// The least rate of all its limits.
-    rate: u64,
+    pub(super) rate: u64,
     pub(super) steps: Steps,
     pub(super) members: Slab<Member>,
     demand: u64,
@@ -97,7 +97,10 @@ impl Bucket {
         let demands = self.demands(now);
         let burst = (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1);
         let joining = demands.iter().filter(|(id, _)| self.members.get(*id).is_some_and(|member| member.rate() == 0)).count();
-        let divided = share.saturating_sub(self.live_of_others(now));
+        // Whoever is back comes before those that would grow.
+        let back = self.members.iter().filter(|(_, member)| member.is_back(now)).map(|(_, member)| member.observed(steps));
+        let kept = self.live_of_others(now).max(back.sum::<u64>().min(free));
+        let divided = share.saturating_sub(kept);
         let divided = divided - (joining as u64 * debit(burst, steps)).min(divided / 2);
         let quanta: Vec<u64> = demands.iter().map(|(_, quanta)| *quanta).collect();
         let targets = spread(divided / quantum, &quanta).into_iter().map(|quanta| quanta * quantum);
@@ -157,7 +160,7 @@ impl Bucket {
         }
         // What goes on by itself for a while is confirmed where there is room for it anyway.
         for (id, member) in self.members.iter_mut() {
-            if member.has_left || member.takes_part(now) || member.assigned.is_some() {
+            if !member.is_back(now) {
                 continue;
             }
             let rate = member.observed(steps);

@@ -61,6 +61,18 @@ impl Divider {
         LevelId(id)
     }
 
+    /// A limit has another rate from now on. The steps of the buckets below it stay.
+    pub fn set_rate(&mut self, level: LevelId, rate: u64, now: Micros) {
+        if let Some(found) = self.levels.get_mut(level.0) {
+            found.rate = rate.min(MAX_RATE);
+        }
+        let rates: Vec<_> = self.buckets.iter().map(|(id, bucket)| (id, self.least_rate(bucket.level))).collect();
+        for (id, rate) in rates {
+            self.buckets.get_mut(id).into_iter().for_each(|bucket| bucket.rate = rate);
+        }
+        self.due(level.0, now);
+    }
+
     /// The rate that the authority has granted.
     pub fn set_budget(&mut self, level: LevelId, budget: u64, now: Micros) {
         if let Some(found) = self.levels.get_mut(level.0)
@@ -106,7 +118,7 @@ impl Divider {
         let level = found.level;
         let holder = found.members.get_mut(member.0).filter(|holder| !holder.has_left)?;
         if !holder.report(usage, &self.terms, now) {
-            self.leave(bucket, member, true, now);
+            self.leave(bucket, member, 0, now);
             return Some(Standing::Abandoned);
         }
         let standing = holder.renew(&self.terms, now).map_or(Standing::Waits, Standing::Renewed);
@@ -117,19 +129,19 @@ impl Divider {
         Some(standing)
     }
 
-    /// A holder has gone, and keeps what it has until that is over; unless it `forgets`, as it was told to.
-    pub fn leave(&mut self, bucket: BucketId, member: MemberId, forgets: bool, now: Micros) {
+    /// A holder has gone, and uses what it has until that is over, or for the time `at_most` that it was told.
+    pub fn leave(&mut self, bucket: BucketId, member: MemberId, at_most: Micros, now: Micros) {
         let Some(found) = self.buckets.get_mut(bucket.0) else { return };
         if let Some(holder) = found.members.get_mut(member.0) {
-            holder.leave(forgets, now);
+            holder.leave(now.saturating_add(at_most));
             let level = found.level;
             self.due(level, now);
         }
     }
 
-    /// What a holder has.
-    pub fn assignment(&self, bucket: BucketId, member: MemberId) -> Option<Assignment> {
-        self.buckets.get(bucket.0)?.members.get(member.0)?.clone().renew(&self.terms, 0)
+    /// What a holder has, which goes on from now; `None`: nothing was told to it yet.
+    pub fn renew(&mut self, bucket: BucketId, member: MemberId, now: Micros) -> Option<Assignment> {
+        self.buckets.get_mut(bucket.0)?.members.get_mut(member.0)?.renew(&self.terms, now)
     }
 
     /// Divides what is due.

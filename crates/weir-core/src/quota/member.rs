@@ -89,6 +89,11 @@ impl Member {
         !self.has_left && self.waits_until <= now
     }
 
+    /// Whether it was told nothing yet, and what it got elsewhere goes on for a while.
+    pub(super) fn is_back(&self, now: Micros) -> bool {
+        !self.has_left && self.waits_until > now && self.assigned.is_none()
+    }
+
     /// Whether something of it changes by time alone.
     pub(super) fn is_unsettled(&self) -> bool {
         self.has_left || self.assigned.is_none() || self.former.0 > 0 || self.debit.0 > 0
@@ -145,12 +150,10 @@ impl Member {
         self.assign(rate, terms, now)
     }
 
-    /// It leaves. `forgets`: it was told to drop what it has.
-    pub(super) fn leave(&mut self, forgets: bool, now: Micros) {
+    /// It leaves, and uses what it has until then at the latest.
+    pub(super) fn leave(&mut self, until: Micros) {
         self.has_left = true;
-        if forgets {
-            self.expires = now;
-        }
+        self.expires = self.expires.min(until);
     }
 
     fn count(&mut self) {

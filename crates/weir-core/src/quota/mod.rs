@@ -47,6 +47,13 @@ pub struct BucketId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberId(u32);
 
+impl MemberId {
+    /// The number by itself: small, and used again when its holder has gone.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// How rates are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {

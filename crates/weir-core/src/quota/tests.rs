@@ -73,7 +73,7 @@ impl World {
         let holder = &mut self.holders[index];
         if let Some(member) = holder.member.filter(|_| !holder.has_left) {
             holder.has_left = true;
-            self.divider.leave(holder.bucket, member, false, self.now);
+            self.divider.leave(holder.bucket, member, Micros::MAX, self.now);
         }
     }
 
@@ -268,8 +268,10 @@ fn low_rates_are_divided_in_longer_times() {
     let members: Vec<_> = (0..3).filter_map(|_| divider.join(bucket, &Usage::default(), 0)).collect();
     let mut changes = Vec::new();
     (0..30).for_each(|tick| divider.tick(tick * SECOND, &mut changes));
-    let held = |member: &MemberId| divider.assignment(bucket, *member).unwrap_or_default();
-    assert!(members.iter().all(|member| held(member).rate >= 10 && held(member).burst == 1));
+    for member in members {
+        let held = divider.renew(bucket, member, 30 * SECOND).unwrap();
+        assert!(held.rate >= 10 && held.burst == 1, "{held:?}");
+    }
 }
 
 #[test]

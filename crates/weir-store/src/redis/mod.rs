@@ -234,7 +234,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Why that is not known.
-    pub(crate) async fn renew(
+    pub(crate) async fn send_renewal(
         servers: &Servers,
         held: &RenewalPlan,
         renewal: &Renewal,
@@ -394,5 +394,10 @@ impl Store for RedisStore {
         let done = done.await?;
         self.meter.took(StoreOp::Reset, since.elapsed());
         Ok(done)
+    }
+
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+        let granted = self.verdict_and_grant(plan, renewal).await;
+        granted.map(|(_, grant)| grant).map_err(|undecided| undecided.failure.into())
     }
 }
