@@ -203,7 +203,20 @@ impl App {
         let requires_store = settings.store.redis.required_for_readiness;
         let readiness = Readiness { admin, health, requires_store };
         let workers = [grpc_workers, http_workers];
-        Ok(Self { settings, limiter, reloads, snapshots, quotas, readiness, security, drain, exporting, workers, grpc, http })
+        Ok(Self {
+            settings,
+            limiter,
+            reloads,
+            snapshots,
+            quotas,
+            readiness,
+            security,
+            drain,
+            exporting,
+            workers,
+            grpc,
+            http,
+        })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.

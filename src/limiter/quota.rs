@@ -108,7 +108,8 @@ impl<S: Store> Limiter<S> {
         let resolved = asked.resolve(&handle.policy)?;
         let Some(domain) = resolved.domain else { return Ok(QuotaPath::default()) };
         let enforced = resolved.limits().filter(|(_, met)| !met.limit.shadow && !domain.shadow);
-        let levels = enforced.filter_map(|(key, met)| QuotaLevel::new(key, met.depth, domain.anchor, met.limit)).collect();
+        let levels =
+            enforced.filter_map(|(key, met)| QuotaLevel::new(key, met.depth, domain.anchor, met.limit)).collect();
         Ok(QuotaPath { domain: Some(domain.index), levels, on_store_failure: domain.on_store_failure })
     }
 
@@ -124,9 +125,11 @@ impl<S: Store> Limiter<S> {
 /// The rate that a limit admits in the long run.
 fn rate(params: &Params) -> u64 {
     let (count, period) = match params.pace() {
-        Some(Pace::Metered { count, period, .. } | Pace::Sliding { count, period } | Pace::Windowed { count, period, .. }) => {
-            (count, period)
-        }
+        Some(
+            Pace::Metered { count, period, .. }
+            | Pace::Sliding { count, period }
+            | Pace::Windowed { count, period, .. },
+        ) => (count, period),
         None => {
             let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
             (params.step(None, &peek).0.limit, params.window())

@@ -13,7 +13,10 @@ const HELD: &str = "weir_rlqs_held_requests_per_second";
 
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[
-    (REQUESTS, "Requests that Envoys decided by their assignments and reported, by domain and outcome (allowed, denied)."),
+    (
+        REQUESTS,
+        "Requests that Envoys decided by their assignments and reported, by domain and outcome (allowed, denied).",
+    ),
     (
         REJECTED,
         "Reports of Envoys without effect, by reason: unreadable, or full: of a new bucket beyond rlqs.max_buckets.",

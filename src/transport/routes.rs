@@ -43,8 +43,7 @@ pub mod path {
     /// Envoy's rate limit call.
     pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     /// Envoy's stream of quota reports.
-    pub const STREAM_QUOTAS: &str =
-        "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+    pub const STREAM_QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
     /// Health check.
     pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
     /// The same as a stream of changes.

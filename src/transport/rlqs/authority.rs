@@ -18,8 +18,8 @@ use crate::limiter::{
     quota::{HeldPart, QuotaLevel, WHOLE_DEMAND},
 };
 
-/// Most renewals in a row: the store grants half of what is free at a time.
-const MAX_IN_A_ROW: usize = 10;
+/// Most renewals in a row, over a shared store and in memory: what is free is granted half at a time.
+const MAX_IN_A_ROW: (usize, usize) = (10, 40);
 /// A part of the rate that is not worth asking for.
 const WORTH: u64 = 256;
 /// Parts of the rate that a replica may have beyond its share before it gives back.
@@ -159,14 +159,15 @@ impl Renewing {
             Ok(target) => (target, false),
             Err(_) => (self.rate.units, true),
         };
-        for _ in 0..if is_lost { 0 } else { MAX_IN_A_ROW } {
+        let (most, worth) = if is_shared { (MAX_IN_A_ROW.0, rate / WORTH) } else { (MAX_IN_A_ROW.1, 0) };
+        for _ in 0..if is_lost { 0 } else { most } {
             let kept = self.rate.units.min(target.max(self.live));
             let renewal = self.rate.renewal(kept, target.saturating_sub(kept), hold_ttl(terms));
             let sent = clock();
             match limiter.renew(&self.level, HeldPart::Rate, &renewal).await {
                 Ok(grant) => {
                     self.rate.granted(&renewal, &grant, sent);
-                    if self.rate.units + rate / WORTH >= target || grant.units == 0 && grant.is_kept {
+                    if self.rate.units + worth >= target || grant.units == 0 && grant.is_kept {
                         break;
                     }
                 }
@@ -190,7 +191,8 @@ impl Renewing {
         if !is_shared {
             return Ok(rate);
         }
-        let own = (u128::from(self.demanded.min(rate)) * u128::from(WHOLE_DEMAND)).div_ceil(u128::from(rate.max(1))) as u64;
+        let own =
+            (u128::from(self.demanded.min(rate)) * u128::from(WHOLE_DEMAND)).div_ceil(u128::from(rate.max(1))) as u64;
         let kept = self.demand.units.min(own);
         let renewal = self.demand.renewal(kept, own - kept, DEMAND_TTL);
         let sent = clock();

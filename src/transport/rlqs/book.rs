@@ -1,9 +1,6 @@
 //! What is known of buckets, levels and streams: all that happens under the one lock.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 use futures_util::task::AtomicWaker;
@@ -345,10 +342,8 @@ impl Stream {
 fn action(assignment: Assignment, steps: Steps) -> wire::Action {
     match steps.requests(assignment.rate) {
         0 => Action::DenyAll,
-        tokens_per_fill => Action::TokenBucket {
-            max_tokens: assignment.burst,
-            tokens_per_fill,
-            fill_seconds: steps.fill_seconds,
-        },
+        tokens_per_fill => {
+            Action::TokenBucket { max_tokens: assignment.burst, tokens_per_fill, fill_seconds: steps.fill_seconds }
+        }
     }
 }

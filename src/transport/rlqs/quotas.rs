@@ -179,7 +179,11 @@ impl<S: Store> Quotas<S> {
                     .await;
             }
             let book = self.book();
-            self.meter.standing(book.stream_count(), book.bucket_count(), book.levels.values().map(|it| it.held()).sum());
+            self.meter.standing(
+                book.stream_count(),
+                book.bucket_count(),
+                book.levels.values().map(|it| it.held()).sum(),
+            );
         }
     }
 

@@ -51,9 +51,11 @@ impl<S: Store> Session<S> {
         };
         let named = match &*reports.domain {
             "" => None,
-            name => Some(self.quotas.domain(name).ok_or_else(|| {
-                Status::not_found("the domain is not in the setting rlqs.domains")
-            })?),
+            name => Some(
+                self.quotas
+                    .domain(name)
+                    .ok_or_else(|| Status::not_found("the domain is not in the setting rlqs.domains"))?,
+            ),
         };
         match (self.domain, named) {
             (None, None) => return Err(Status::invalid_argument("domain: the first report names it")),

@@ -227,7 +227,8 @@ mod tests {
             num_requests_allowed: 7,
             num_requests_denied: u64::MAX,
         };
-        let message = RateLimitQuotaUsageReports { domain: "api".to_owned(), bucket_quota_usages: vec![usage.clone(), usage] };
+        let message =
+            RateLimitQuotaUsageReports { domain: "api".to_owned(), bucket_quota_usages: vec![usage.clone(), usage] };
         let reports = read(&Bytes::from(message.encode_to_vec())).unwrap();
         assert_eq!((&*reports.domain, reports.usages.len()), ("api", 2));
         let report = Report::read(&reports.usages[1]).unwrap();

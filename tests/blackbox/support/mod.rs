@@ -7,6 +7,7 @@ pub mod http;
 mod load;
 pub mod pki;
 pub mod plain;
+pub mod quotas;
 pub mod raw;
 pub mod requests;
 pub mod reservations;

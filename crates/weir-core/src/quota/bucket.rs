@@ -96,9 +96,11 @@ impl Bucket {
         let step = |rate: u64| (rate / HYSTERESIS).max(quantum);
         let demands = self.demands(now);
         let burst = (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1);
-        let joining = demands.iter().filter(|(id, _)| self.members.get(*id).is_some_and(|member| member.rate() == 0)).count();
+        let joining =
+            demands.iter().filter(|(id, _)| self.members.get(*id).is_some_and(|member| member.rate() == 0)).count();
         // Whoever is back comes before those that would grow.
-        let back = self.members.iter().filter(|(_, member)| member.is_back(now)).map(|(_, member)| member.observed(steps));
+        let back =
+            self.members.iter().filter(|(_, member)| member.is_back(now)).map(|(_, member)| member.observed(steps));
         let kept = self.live_of_others(now).max(back.sum::<u64>().min(free));
         let divided = share.saturating_sub(kept);
         let divided = divided - (joining as u64 * debit(burst, steps)).min(divided / 2);

@@ -155,7 +155,8 @@ impl Divider {
             }
             if let Some(level) = self.levels.get_mut(root) {
                 level.divided = now;
-                level.due = if divided.is_unsettled { now + self.terms.lag.min(self.terms.interval) } else { Micros::MAX };
+                level.due =
+                    if divided.is_unsettled { now + self.terms.lag.min(self.terms.interval) } else { Micros::MAX };
             }
         }
     }
@@ -239,7 +240,14 @@ impl Divider {
     }
 
     /// Divides what a level may hand out among what is below it, where that `is_wanted` by others beside it.
-    fn divide_level(&mut self, id: u32, allowance: u64, is_wanted: bool, now: Micros, changes: &mut Vec<Change>) -> Divided {
+    fn divide_level(
+        &mut self,
+        id: u32,
+        allowance: u64,
+        is_wanted: bool,
+        now: Micros,
+        changes: &mut Vec<Change>,
+    ) -> Divided {
         let Some(level) = self.levels.get_mut(id) else { return Divided::default() };
         let amount = allowance.min(level.budget);
         let (levels, buckets) = (std::mem::take(&mut level.levels), std::mem::take(&mut level.buckets));

@@ -167,6 +167,7 @@ pub(super) fn debit(burst: u64, steps: Steps) -> u64 {
 }
 
 fn rate(hits: u64, elapsed: Micros) -> u64 {
-    let rate = u128::from(hits) * u128::from(UNITS_PER_REQUEST) * SECOND as u128 / elapsed.unsigned_abs().max(1) as u128;
+    let rate =
+        u128::from(hits) * u128::from(UNITS_PER_REQUEST) * SECOND as u128 / elapsed.unsigned_abs().max(1) as u128;
     rate.min(u128::from(super::MAX_RATE)) as u64
 }

@@ -47,7 +47,11 @@ impl World {
     }
 
     fn join(&mut self, bucket: BucketId, demand: u64, elapsed: Micros) -> usize {
-        let usage = Usage { allowed: if elapsed > 0 { demand * elapsed as u64 / SECOND as u64 } else { 1 }, denied: 0, elapsed };
+        let usage = Usage {
+            allowed: if elapsed > 0 { demand * elapsed as u64 / SECOND as u64 } else { 1 },
+            denied: 0,
+            elapsed,
+        };
         let member = self.divider.join(bucket, &usage, self.now);
         let report_at = self.now + REPORT - (self.holders.len() as Micros * 700_000) % REPORT;
         self.holders.push(Holder {
@@ -108,7 +112,8 @@ impl World {
         let mut changes = Vec::new();
         self.divider.tick(now, &mut changes);
         for Change { bucket, member, assignment } in changes {
-            let holder = self.holders.iter_mut().find(|it| it.bucket == bucket && it.member == Some(member) && !it.has_left);
+            let holder =
+                self.holders.iter_mut().find(|it| it.bucket == bucket && it.member == Some(member) && !it.has_left);
             let holder = holder.expect("whoever is told something is there");
             let in_use = holder.rate.max(if holder.former.1 > now { holder.former.0 } else { 0 });
             if assignment.rate < in_use {
