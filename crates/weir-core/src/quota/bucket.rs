@@ -77,7 +77,9 @@ impl Bucket {
                 gone.push(id);
             }
         }
-        gone.into_iter().for_each(|id| drop(self.members.remove(id)));
+        for id in gone {
+            self.members.remove(id);
+        }
         let demanded: u64 = self.demands(now).iter().map(|(_, quanta)| quanta * self.steps.quantum).sum();
         self.demand = demanded + self.live_of_others(now);
         (self.demand, live)
@@ -168,6 +170,8 @@ impl Bucket {
             let rate = member.observed(steps);
             if rate + debit(burst, steps) <= free {
                 tell(id, member.begin(rate, burst, steps, terms, now));
+                // By then all that are back have said what they use.
+                member.waits_until = member.waits_until.min(now + terms.reports);
                 free -= member.live;
                 more += member.live;
             }

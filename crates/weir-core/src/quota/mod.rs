@@ -63,13 +63,15 @@ pub struct Terms {
     pub lag: Micros,
     /// Least time between two divisions because of reports.
     pub interval: Micros,
+    /// Within this time every holder reports.
+    pub reports: Micros,
     /// A holder that is not asked for anything for so long is forgotten.
     pub idle: Micros,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { ttl: 15 * SECOND, lag: SECOND / 2, interval: SECOND / 2, idle: 300 * SECOND }
+        Self { ttl: 15 * SECOND, lag: SECOND / 2, interval: SECOND / 2, reports: 6 * SECOND, idle: 300 * SECOND }
     }
 }
 
