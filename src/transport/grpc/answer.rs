@@ -18,9 +18,9 @@ const DECISION: u8 = 4;
 const DEGRADED: u8 = 8;
 const BINDING: u8 = 9;
 const LEVELS: u8 = 10;
-const NEXT_AFTER: u8 = 12;
-const LEASED: u8 = 13;
-const REPEATED: u8 = 14;
+const LEASED: u8 = 12;
+const NEXT_AFTER: u8 = 13;
+const REPEATED: u8 = 15;
 
 /// Those of `LevelResult` before them.
 const NAME: u8 = 1;
