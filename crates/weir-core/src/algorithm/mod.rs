@@ -24,9 +24,10 @@ pub mod tat;
 
 use crate::domain::{Ask, Decision, Micros};
 pub use charges::{Held, TakesBack};
+use concurrency::Concurrency;
 use fields::FieldSet;
 pub use fields::Parameter;
-pub use kinds::Form;
+pub use kinds::{Form, OnCheck};
 #[cfg(feature = "proto")]
 use message::messages;
 pub use pace::Pace;
@@ -352,6 +353,7 @@ macro_rules! list {
             decay: Decay,
             warming_up: WarmingUp,
             cycle: Cycle,
+            concurrency: Concurrency,
             $($more)*
         }
     };
@@ -384,6 +386,19 @@ pub struct Entry {
     /// Its spec, for the properties.
     #[cfg(test)]
     pub(crate) spec: &'static properties::Spec,
+}
+
+/// Those that limit what is charged over time: all but [`concurrency`].
+pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {
+    LIST.iter().filter(|entry| entry.name != "concurrency")
+}
+
+impl Params {
+    /// The limit, if it is one on what is held at one time.
+    #[inline]
+    pub fn as_concurrency(&self) -> Option<&Concurrency> {
+        if let Self::Concurrency(limit) = self { Some(limit) } else { None }
+    }
 }
 
 /// The algorithm of this name.
