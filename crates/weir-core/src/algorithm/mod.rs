@@ -24,7 +24,6 @@ pub mod tat;
 
 use crate::domain::{Ask, Decision, Micros};
 pub use charges::{Held, TakesBack};
-use concurrency::Concurrency;
 use fields::FieldSet;
 pub use fields::Parameter;
 pub use kinds::{Form, OnCheck};
@@ -391,14 +390,6 @@ pub struct Entry {
 /// Those that limit what is charged over time: all but [`concurrency`].
 pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {
     LIST.iter().filter(|entry| entry.name != "concurrency")
-}
-
-impl Params {
-    /// The limit, if it is one on what is held at one time.
-    #[inline]
-    pub fn as_concurrency(&self) -> Option<&Concurrency> {
-        if let Self::Concurrency(limit) = self { Some(limit) } else { None }
-    }
 }
 
 /// The algorithm of this name.

@@ -4,7 +4,7 @@
 pub(crate) mod spec;
 
 use super::{
-    Algorithm, Bounds, Held, ParamError,
+    Algorithm, Bounds, Held, ParamError, Params,
     fields::fields,
     kinds::{Kind, Length, OnCheck, Units},
     state::{EncodedState, MAX_WHOLE, whole},
@@ -33,6 +33,14 @@ const RETRY_AFTER: Micros = SECOND;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Concurrency {
     fields: Fields,
+}
+
+impl Params {
+    /// The limit, if it is one on what is held at one time.
+    #[inline]
+    pub fn as_concurrency(&self) -> Option<&Concurrency> {
+        if let Self::Concurrency(limit) = self { Some(limit) } else { None }
+    }
 }
 
 impl Concurrency {
