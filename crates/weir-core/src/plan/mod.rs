@@ -275,7 +275,7 @@ impl<'a> Plan<'a> {
     }
 
     /// The first of its limits under which only reservations are decided, since each takes a slot; see
-    /// [`OnCheck`](crate::algorithm::OnCheck).
+    /// [`OnCheck`].
     #[inline]
     pub fn reserved_only(&self) -> Option<&Limit> {
         let is_one = |limit: &&Limit| limit.params.as_concurrency().is_some_and(|it| it.on_check() == OnCheck::Refuse);
