@@ -72,7 +72,8 @@ fn of_one_that_is_told() -> Vec<String> {
 
 #[test]
 fn the_documented_metrics_match_the_exported_ones() {
-    let live: BTreeSet<_> = of_one_that_is_alone().into_iter().chain(of_one_that_shares()).chain(of_one_that_is_told()).collect();
+    let live: BTreeSet<_> =
+        of_one_that_is_alone().into_iter().chain(of_one_that_shares()).chain(of_one_that_is_told()).collect();
     let tables: Vec<_> = PAGES.iter().flat_map(|page| in_tables_of(page)).collect();
     let mut documented = BTreeSet::new();
     let twice: Vec<_> = tables.iter().filter(|name| !documented.insert((*name).clone())).collect();
