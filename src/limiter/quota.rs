@@ -37,7 +37,7 @@ pub struct QuotaLevel {
     of_demand: Limit,
 }
 
-/// The limits of a bucket, root first. Those in shadow are left out.
+/// The limits of a bucket, root first. Those in shadow are left out, and those that are no rates: concurrency limits.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaPath {
     /// Number of the domain in its policy; `None`: no policy defines it.
@@ -107,7 +107,8 @@ impl<S: Store> Limiter<S> {
         let asked = DescriptorsRequest { domain: domain.to_owned(), descriptors: vec![descriptor] };
         let resolved = asked.resolve(&handle.policy)?;
         let Some(domain) = resolved.domain else { return Ok(QuotaPath::default()) };
-        let enforced = resolved.limits().filter(|(_, met)| !met.limit.shadow && !domain.shadow);
+        let is_rate = |limit: &Limit| limit.params.as_concurrency().is_none();
+        let enforced = resolved.limits().filter(|(_, met)| !met.limit.shadow && !domain.shadow && is_rate(met.limit));
         let levels =
             enforced.filter_map(|(key, met)| QuotaLevel::new(key, met.depth, domain.anchor, met.limit)).collect();
         Ok(QuotaPath { domain: Some(domain.index), levels, on_store_failure: domain.on_store_failure })

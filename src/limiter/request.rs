@@ -73,12 +73,18 @@ pub enum CheckError {
     /// No policy defines the domain.
     #[error("no policy defines the domain `{0}`")]
     UnknownDomain(String),
+    /// The control plane has not sent a policy yet.
+    #[error("no policy has been received yet")]
+    NoPolicy,
     /// Requests of the domain may not bring limits of their own.
     #[error("limit_spec is denied in the domain `{0}`: the limits of the policy apply")]
     SpecDenied(String),
     /// A limit on the path cannot be reserved.
     #[error("{0} cannot be reserved: {1}")]
     NotReservable(String, &'static str),
+    /// A limit on concurrency, whose slots only reservations take.
+    #[error("the limit `{0}` is on requests at the same time: use Reserve, or `check: peek` in the policy")]
+    ReservedOnly(String),
     /// There is no such reservation.
     #[error("no such reservation: it was never made, is over, or is another client's")]
     UnknownReservation,
@@ -157,6 +163,7 @@ impl<'n> Request<'n> {
                 Ok((levels.map_err(|error| Invalid::Factor(self.factor, error))?, spec.charge))
             }
             (None, Some(domain)) => Ok((self.levels(domain)?, domain.charge)),
+            (None, None) if policy.is_awaited() => Err(CheckError::NoPolicy),
             (None, None) => Err(CheckError::UnknownDomain(self.domain.to_string())),
         }
     }
@@ -173,6 +180,13 @@ impl<'n> Request<'n> {
         plan.dry_run = self.dry_run;
         plan.request = self.id.as_ref();
         Ok(plan)
+    }
+
+    /// The same, of a request that may charge: not under limits of which only reservations take slots.
+    #[inline]
+    pub(super) fn charging_plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
+        self.plan(policy, version)
+            .and_then(|plan| if self.cost != 0 && !self.dry_run { taking_no_slot(plan) } else { Ok(plan) })
     }
 
     /// The limits of its domain's policy that it meets.
@@ -193,6 +207,14 @@ impl<'n> Request<'n> {
     /// How many segments name the place of this key's states.
     pub(super) fn anchor(&self, policy: &Policy) -> u8 {
         policy.domain(&self.domain).map_or(DEFAULT_ANCHOR, |domain| domain.anchor)
+    }
+}
+
+/// A plan that charges, and is no reservation.
+pub(super) fn taking_no_slot(plan: Plan<'_>) -> Result<Plan<'_>, CheckError> {
+    match plan.reserved_only() {
+        None => Ok(plan),
+        Some(limit) => Err(CheckError::ReservedOnly(limit.name.to_string())),
     }
 }
 

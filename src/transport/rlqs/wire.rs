@@ -254,7 +254,7 @@ mod tests {
         for told in &told[..3] {
             let Told::QuotaAssignmentAction(assignment) = told else { panic!("{told:?}") };
             assert_eq!(assignment.assignment_time_to_live, Some(Duration { seconds: 15, nanos: 0 }));
-            strategies.push(assignment.rate_limit_strategy.as_ref().unwrap().strategy.clone().unwrap());
+            strategies.push(assignment.rate_limit_strategy.as_ref().unwrap().strategy.unwrap());
         }
         assert_eq!(strategies[0], Strategy::BlanketRule(BlanketRule::AllowAll as i32));
         assert_eq!(strategies[1], Strategy::BlanketRule(BlanketRule::DenyAll as i32));
