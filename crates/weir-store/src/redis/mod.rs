@@ -45,6 +45,7 @@ use self::{
     cross_slot::{Group, Undo, fates, groups, is_undone, merge, repeat, undos},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
+    holds::granted,
     io::IoThread,
     reply::Decided,
     reset::Forgotten,
@@ -62,7 +63,7 @@ use super::{
 use weir_core::{
     domain::{Clock, Decision, Key, OnStoreFailure},
     hold::{Grant, Renewal, Repeat},
-    plan::{Decisions, Plan},
+    plan::Plan,
 };
 use weir_telemetry::request;
 
@@ -230,22 +231,6 @@ impl RedisStore {
         Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, grant))
     }
 
-    /// Sends a renewal that comes with no request; how the levels stand then, and what was granted.
-    ///
-    /// # Errors
-    /// Why that is not known.
-    pub(crate) async fn send_renewal(
-        servers: &Servers,
-        held: &RenewalPlan,
-        renewal: &Renewal,
-        timeout: Duration,
-    ) -> Result<(Decisions, Grant), Failure> {
-        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal));
-        let decided = servers.ask(|| slot_of(held.key()), deadline, part).await?;
-        let grant = granted(&decided, renewal)?;
-        Ok((decided.decisions, grant))
-    }
-
     /// Charges what was admitted without this store, whenever it answers, until the handle is dropped.
     pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
         let (servers, prefix) = (Arc::clone(&self.servers), Arc::clone(&self.prefix));
@@ -359,12 +344,6 @@ impl RedisStore {
         let done = self.runtime.spawn(request::carried(work(Arc::clone(&self.servers)))).await;
         done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
     }
-}
-
-/// The grant in an answer to this renewal.
-fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
-    let none = || Failure::Lost("the answer has no grant".into());
-    Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(none)? })
 }
 
 impl Remote for RedisStore {
