@@ -8,7 +8,7 @@ use super::{
 };
 use crate::domain::Micros;
 
-/// A share moves when somebody lacks more than this part of its own.
+/// Others shrink when somebody lacks more than this part of its own.
 const HYSTERESIS: u64 = 32;
 /// The parts of an even share that a newcomer, and anybody else, demands at least.
 const NEWCOMERS_FLOOR: u64 = 4;
@@ -139,7 +139,8 @@ impl Bucket {
             let Some(member) = self.members.get_mut(*id) else { continue };
             let (rate, before) = (member.rate(), member.live);
             if rate > 0 {
-                wants.push(if *target >= rate + step(rate) { (target - rate) / quantum } else { 0 });
+                // What is free is handed out to the last; only shrinking waits for more.
+                wants.push(target.saturating_sub(rate) / quantum);
                 continue;
             }
             wants.push(0);

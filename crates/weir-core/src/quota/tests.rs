@@ -330,7 +330,8 @@ enum Event {
     Join(u64, bool),
     Leave(usize),
     Demand(usize, u64),
-    Pass(i64),
+    /// So many ticks.
+    Pass(u32),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -338,7 +339,7 @@ fn event() -> impl Strategy<Value = Event> {
         (0..3_000_u64, any::<bool>()).prop_map(|(demand, again)| Event::Join(demand, again)),
         (0..12_usize).prop_map(Event::Leave),
         (0..12_usize, 0..3_000_u64).prop_map(|(index, demand)| Event::Demand(index, demand)),
-        (1..12_i64).prop_map(Event::Pass),
+        prop_oneof![1..8_u32, 8..120_u32].prop_map(Event::Pass),
     ]
 }
 
@@ -359,7 +360,7 @@ proptest! {
                 }
                 Event::Leave(index) if index < world.holders.len() => world.leave(index),
                 Event::Demand(index, demand) if index < world.holders.len() => world.holders[index].demand = demand,
-                Event::Pass(seconds) => world.run(seconds),
+                Event::Pass(ticks) => (0..ticks).for_each(|_| world.step()),
                 _ => {}
             }
         }
