@@ -21,6 +21,7 @@ use crate::telemetry::Metrics;
 pub struct Admin {
     metrics: Arc<Metrics>,
     draining: Arc<AtomicBool>,
+    awaits_policy: Arc<AtomicBool>,
     store: Arc<Mutex<StoreReport>>,
     refresh: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
@@ -37,12 +38,23 @@ pub struct StoreReport {
 impl Admin {
     /// Pages over these metrics; `refresh` updates the gauges that are computed on demand.
     pub fn new(metrics: Arc<Metrics>, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
-        Self { metrics, draining: Arc::default(), store: Arc::default(), refresh: Arc::new(refresh) }
+        let (draining, awaits_policy, store) = (Arc::default(), Arc::default(), Arc::default());
+        Self { metrics, draining, awaits_policy, store, refresh: Arc::new(refresh) }
     }
 
     /// `/readyz` fails from now on.
     pub fn report_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// `/readyz` fails while a policy is awaited.
+    pub fn report_awaited_policy(&self, is_awaited: bool) {
+        self.awaits_policy.store(is_awaited, Ordering::Relaxed);
+    }
+
+    /// Whether `/readyz` succeeds.
+    pub fn is_ready(&self) -> bool {
+        self.obstacle().is_none()
     }
 
     /// The part of `/readyz` about the shared store.
@@ -54,6 +66,9 @@ impl Admin {
     fn obstacle(&self) -> Option<&'static str> {
         if self.draining.load(Ordering::Relaxed) {
             return Some("shutting down\n");
+        }
+        if self.awaits_policy.load(Ordering::Relaxed) {
+            return Some("the control plane has not sent a policy\n");
         }
         let StoreReport { problem, fails_readiness } = *self.store.lock();
         problem.filter(|_| fails_readiness)

@@ -13,9 +13,13 @@ pub mod proto {
 
 pub mod telemetry;
 
+pub mod dial;
+
 pub mod auth;
 
 pub mod limiter;
+
+pub mod xds;
 
 pub mod transport;
 

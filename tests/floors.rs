@@ -9,8 +9,14 @@ use std::{
 };
 
 /// The floors from the ground up. A module may use those on floors below its own, never a sibling.
-const FLOORS: &[&[&str]] =
-    &[&["telemetry"], &["limiter", "auth"], &["transport", "admin"], &["config", "explorer"], &["app"], &["cli"]];
+const FLOORS: &[&[&str]] = &[
+    &["telemetry", "dial"],
+    &["limiter", "auth", "xds"],
+    &["transport", "admin"],
+    &["config", "explorer"],
+    &["app"],
+    &["cli"],
+];
 
 /// Who may use the generated messages.
 fn may_use_messages(module: &str) -> bool {

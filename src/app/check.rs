@@ -15,10 +15,8 @@ use crate::{
 
 /// The configuration that would be in force.
 pub struct Checked {
-    /// The policy's domains.
-    pub domains: usize,
-    /// The limits of all of them.
-    pub limits: usize,
+    /// The policy; `None`: a control plane sends it.
+    pub policy: Option<Policy>,
     /// Whether clients are authenticated.
     pub is_authenticated: bool,
     /// The certificates of all settings.
@@ -60,14 +58,16 @@ pub fn check(settings: &Settings) -> Result<Checked, Vec<AppError>> {
         errors.extend(snapshot::check_writable(snapshot).err().map(wrong));
     }
     let policy = match policy::is_named(settings) {
-        Ok(true) => policy::load(settings).map(|loaded| loaded.policy).map_err(AppError::Policy),
-        Ok(false) => Ok(Policy::empty()),
+        Ok(true) => match settings.control_plane() {
+            Some(address) => settings.xds.destination(address).map(|_| None).map_err(AppError::ControlPlane),
+            None => policy::load(settings).map(|loaded| Some(loaded.policy)).map_err(AppError::Policy),
+        },
+        Ok(false) => Ok(Some(Policy::empty())),
         Err(error) => Err(error),
     };
     match policy {
         Ok(policy) if errors.is_empty() => Ok(Checked {
-            domains: policy.domains().count(),
-            limits: policy.limit_count(),
+            policy,
             is_authenticated: has_credentials || settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients(),
             certificates: certificates(settings),
             worst_case: WorstCase::of(settings),

@@ -23,6 +23,9 @@ pub enum AppError {
     /// The policy is not valid.
     #[error("{0}")]
     Policy(Problems),
+    /// The control plane cannot be called so.
+    #[error("{0}")]
+    ControlPlane(String),
     /// The certificates of a port cannot be used.
     #[error("{setting}: {cause}")]
     Tls {

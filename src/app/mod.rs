@@ -9,10 +9,11 @@ mod readiness;
 mod reload;
 mod security;
 mod snapshots;
+mod source;
 mod store_log;
 mod worst_case;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
@@ -28,11 +29,12 @@ pub use error::AppError;
 use export::Exporting;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use policy::{PolicyInForce, load};
+use policy::PolicyInForce;
 use readiness::Readiness;
 use reload::Reload;
 use security::Security;
 use snapshots::{Snapshots, open_store};
+use source::Source;
 
 use crate::{
     admin::Admin,
@@ -41,6 +43,7 @@ use crate::{
     limiter::Limiter,
     telemetry::{HotKeys, Metrics},
     transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, observer::RequestObserver},
+    xds::Start,
 };
 
 /// Most decisions of a port that wait for a shared store, unless the settings say so: what one pipeline worker queues.
@@ -74,26 +77,25 @@ impl App {
     /// # Errors
     /// [`AppError`] names the cause.
     pub async fn bind(settings: Settings, start_empty: bool) -> Result<Self, AppError> {
-        let has_policy = policy::is_named(&settings)?;
+        // Also without files: SIGHUP would end a process that does not listen to it.
+        let files = if settings.control_plane().is_some() { PathBuf::new() } else { settings.limits.clone() };
         let metrics = Metrics::with_settings(&settings.metrics);
-        // Also without a policy, which has no files then: SIGHUP would end a process that does not listen to it.
-        let reload = Reload::new("limits", watch(&settings.limits), metrics.read_timeouts("limits"));
-        let Loaded { policy, empty, hash, .. } = if has_policy {
-            load(&settings).map_err(AppError::Policy)?
-        } else {
-            warn!("no policy (allow_all): every check in the default domain that brings no limits is allowed");
-            Loaded::nothing(&settings.policy_rules())
-        };
-        metrics.policy_loaded();
-        metrics.policy_in_force(&hash);
+        let reload = Reload::new("limits", watch(&files), metrics.read_timeouts("limits"));
+        let (source, Loaded { policy, empty, hash, .. }) = Source::open(&settings, &metrics).await?;
         metrics.max_keys(settings.store.max_keys);
-        info!(
-            path = %settings.limits.display(),
-            hash,
-            domains = policy.domains().count(),
-            limits = policy.limit_count(),
-            "policy loaded"
-        );
+        if policy.is_awaited() {
+            warn!(path = %settings.limits.display(), "no policy yet: checks fail until the control plane sends one");
+        } else {
+            metrics.policy_loaded();
+            metrics.policy_in_force(&hash);
+            info!(
+                path = %settings.limits.display(),
+                hash,
+                domains = policy.domains().count(),
+                limits = policy.limit_count(),
+                "policy loaded"
+            );
+        }
         let mut security = Security::open(&settings, &metrics)?;
         let (memory, snapshot_lock) = open_store(&settings.store, &policy, start_empty)?;
         let store = AnyStore::start(memory, &settings.store, metrics.registry()).map_err(AppError::Threads)?;
@@ -177,25 +179,17 @@ impl App {
             tls: security.http(),
             clients: security.clients(),
         };
-        let mut in_force = PolicyInForce { limiter: Arc::clone(&limiter), empty };
-        let read = {
-            let settings = Arc::new(settings.clone());
-            move || has_policy.then(|| load(&settings))
-        };
-        let apply = move |loaded| match loaded {
-            Some(loaded) => in_force.reload(loaded),
-            None => info!("no policy to reload"),
-        };
+        let requires_store = settings.store.redis.required_for_readiness;
+        let readiness = Readiness { admin, health, requires_store, reporting: Arc::default() };
+        let in_force = PolicyInForce { limiter: Arc::clone(&limiter), empty };
         let mut reloads = std::mem::take(&mut security.reloads);
-        reloads.push(Box::pin(reload.run(settings.limits_poll.duration(), read, apply)));
+        reloads.extend(source.follow(in_force, &settings, reload, readiness.clone()));
         let snapshots = Snapshots {
             limiter: Arc::clone(&limiter),
             settings: settings.store.snapshot.clone(),
             writing: Mutex::new(snapshot_lock),
         };
         let snapshots = Arc::new(snapshots);
-        let requires_store = settings.store.redis.required_for_readiness;
-        let readiness = Readiness { admin, health, requires_store };
         let workers = [grpc_workers, http_workers];
         Ok(Self { settings, limiter, reloads, snapshots, readiness, security, drain, exporting, workers, grpc, http })
     }
@@ -212,6 +206,10 @@ impl App {
         self.security.warn_of_open([("grpc", &grpc), ("http", &http)]);
         info!(grpc, http, store = %self.settings.store.url, workers = self.workers[0].count(), "serving");
         let is_shared = self.limiter.store().shared().is_some();
+        let awaits_policy = self.limiter.policy_handle().policy.is_awaited();
+        if awaits_policy && self.settings.xds.start == Start::NotReady {
+            self.readiness.report_awaited_policy(true).await;
+        }
         if is_shared {
             self.readiness.await_store().await;
         }

@@ -43,8 +43,11 @@ pub fn load(settings: &Settings) -> Result<Loaded, Problems> {
 }
 
 impl PolicyInForce {
-    /// Puts what the files say in force.
-    pub fn reload(&mut self, loaded: Result<Loaded, Problems>) {
+    /// Puts a policy in force.
+    ///
+    /// # Errors
+    /// It is not valid, which is logged and counted. The previous one stays in force.
+    pub fn reload(&mut self, loaded: Result<Loaded, Problems>) -> Result<(), Problems> {
         match loaded.and_then(|loaded| self.check(loaded)) {
             Ok((policy, hash)) => {
                 let diff = Diff::between(&self.limiter.policy_handle().policy, &policy);
@@ -62,12 +65,14 @@ impl PolicyInForce {
                 self.forget_charges_of_removed_limits();
                 self.limiter.metrics().policy_reload(true);
                 self.limiter.metrics().policy_in_force(&hash);
+                Ok(())
             }
             Err(problems) => {
                 for problem in &problems.0 {
-                    error!(%problem, "the policy on disk is not valid; the previous one stays in force");
+                    error!(%problem, "the new policy is not valid; the previous one stays in force");
                 }
                 self.limiter.metrics().policy_reload(false);
+                Err(problems)
             }
         }
     }

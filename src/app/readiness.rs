@@ -1,5 +1,5 @@
-//! Readiness and the shared store: it fails where the settings require the store; otherwise it reports a store that has
-//! never answered.
+//! Readiness. It fails while a policy is awaited, unless the settings say otherwise, and where the settings require the shared
+//! store, while that does not answer; otherwise it reports a store that has never answered.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,6 +27,8 @@ pub struct Readiness {
     pub health: HealthReporter,
     /// Whether it fails while the store does not answer.
     pub requires_store: bool,
+    /// Held while health is reported, so that the last report is of the last state.
+    pub reporting: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Readiness {
@@ -59,15 +61,25 @@ impl Readiness {
 
     async fn tell(&self, problem: Option<&'static str>) {
         self.admin.report_store(StoreReport { problem, fails_readiness: self.requires_store });
-        if self.requires_store {
-            report_serving(&self.health, problem.is_none()).await;
-        }
+        self.report().await;
     }
 
-    /// Fails readiness for good. The task that follows the store must have ended.
+    /// Whether a policy is awaited, without which this service is not ready.
+    pub async fn report_awaited_policy(&self, is_awaited: bool) {
+        self.admin.report_awaited_policy(is_awaited);
+        self.report().await;
+    }
+
+    /// Says in the health service what `/readyz` says.
+    async fn report(&self) {
+        let _reporting = self.reporting.lock().await;
+        report_serving(&self.health, self.admin.is_ready()).await;
+    }
+
+    /// Fails readiness for good.
     pub async fn report_draining(&self) {
-        report_serving(&self.health, false).await;
         self.admin.report_draining();
+        self.report().await;
     }
 }
 

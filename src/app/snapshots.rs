@@ -10,7 +10,11 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use tracing::{error, info, warn};
-use weir_core::domain::{Micros, key::domain_name, time::SECOND};
+use weir_core::domain::{
+    Micros,
+    key::{MAX_SEGMENTS, domain_name},
+    time::SECOND,
+};
 use weir_policy::{Policy, tree::DEFAULT_ANCHOR};
 use weir_settings::file::is_set;
 use weir_store::{
@@ -88,7 +92,9 @@ fn load(
     }
     let store = MemoryStore::new(settings.memory(), SystemClock::resuming_at(snapshot.clock()));
     let anchors: HashMap<_, _> = policy.domains().map(|domain| (domain_name(&domain.name), domain.anchor)).collect();
-    let loaded = snapshot.load_into(&store, |domain| anchors.get(domain).copied().unwrap_or(DEFAULT_ANCHOR))?;
+    // What a control plane will define are descriptors, which count by whole keys.
+    let unknown = if policy.is_awaited() { MAX_SEGMENTS as u8 } else { DEFAULT_ANCHOR };
+    let loaded = snapshot.load_into(&store, |domain| anchors.get(domain).copied().unwrap_or(unknown))?;
     info!(
         path = %path.display(),
         states = loaded.states,

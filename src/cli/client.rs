@@ -4,18 +4,17 @@ use std::sync::OnceLock;
 
 use clap::Args;
 use hyper::header::HeaderValue;
-use hyper_util::rt::TokioIo;
 use tonic::{
     Code, Request, Status,
     metadata::MetadataValue,
     service::{Interceptor, interceptor::InterceptedService},
-    transport::{Channel, Endpoint},
+    transport::Channel,
 };
 
 use weir_server::dial::{Destination, Options};
 
 use super::Failure;
-use crate::proto::code_name;
+use crate::{dial, proto::code_name};
 
 #[derive(Args)]
 pub struct Client {
@@ -53,20 +52,9 @@ impl Client {
     pub async fn connect(&self) -> Result<Service, Failure> {
         let (destination, token) = (self.options.destination()?, ByToken(self.options.authorization()?));
         let destination = self.destination.get_or_init(|| destination);
-        // The scheme here is for the library, which leaves encryption to the connector; what calls carry is the origin's.
-        let endpoint = Endpoint::try_from(format!("http://{}", destination.authority()))?
-            .origin(format!("{}://{}", destination.scheme(), destination.authority()).parse()?)
-            .connect_timeout(self.options.timeout())
-            .timeout(self.options.timeout());
-        let connector = {
-            let destination = destination.clone();
-            tower::service_fn(move |_| {
-                let destination = destination.clone();
-                async move { destination.connect().await.map(TokioIo::new) }
-            })
-        };
-        let channel = endpoint.connect_with_connector(connector).await;
-        let channel = channel.map_err(|error| format!("cannot reach a service at {destination}: {}", cause(&error)))?;
+        let timeout = self.options.timeout();
+        let channel = dial::channel(destination, |endpoint| endpoint.connect_timeout(timeout).timeout(timeout)).await;
+        let channel = channel.map_err(|error| format!("cannot reach a service at {destination}: {error}"))?;
         Ok(InterceptedService::new(channel, token))
     }
 
@@ -85,17 +73,8 @@ impl Client {
         // The cause of a broken connection, such as a rejected certificate, is not in the message.
         let broken = matches!(code, Code::Unknown | Code::Unavailable | Code::Internal);
         match std::error::Error::source(status).filter(|_| broken) {
-            Some(error) => Failure(cause(error)),
+            Some(error) => Failure(dial::cause(error)),
             None => Failure(format!("{} ({})", status.message(), code_name(code as i32))),
         }
     }
-}
-
-/// The innermost reason of an error: the outer ones say no more than "transport error".
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut inner = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
 }

@@ -45,7 +45,16 @@ impl Check {
         let checked = block_on(async { Ok(app::check(&settings)) })?;
         let checked = checked.map_err(|errors| Failure(errors.iter().map(in_place).collect::<Vec<_>>().join("\n")))?;
         let authentication = if checked.is_authenticated { "on" } else { "off" };
-        say(format_args!("policy          {} domains, {} limits", checked.domains, checked.limits))?;
+        match &checked.policy {
+            Some(policy) => {
+                say(format_args!(
+                    "policy          {} domains, {} limits",
+                    policy.domains().count(),
+                    policy.limit_count()
+                ))?;
+            }
+            None => say(format_args!("policy          from the control plane {}", settings.limits.display()))?,
+        }
         say(format_args!("store           {}", settings.store.url))?;
         say(format_args!("gRPC            {}{}", settings.grpc.listen, tls(settings.grpc.tls.is_on())))?;
         say(format_args!("HTTP            {}{}", settings.http.listen, tls(settings.http.tls.is_on())))?;

@@ -75,7 +75,7 @@ async fn serve(settings: Settings, start_empty: bool, mut signals: StopSignals) 
                 info!(signal, "stopped during startup");
                 return Ok(ExitCode::SUCCESS);
             }
-            () = sleep(SLOW_START) => warn!("still starting: reading the configured files"),
+            () = sleep(SLOW_START) => warn!("still starting: the configured files are read, or the control plane has sent no policy"),
         }
     };
     let shutdown = async move {

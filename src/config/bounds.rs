@@ -23,6 +23,7 @@ impl Settings {
         if !(10_000..=DAY).contains(&self.limits_poll.0) {
             return wrong("limits_poll is 10ms to 1d");
         }
+        self.xds.check(self.control_plane())?;
         store::check(&self.store)?;
         self.grpc.tls.check("grpc.tls", &self.grpc.listen, self.grpc.max_connections)?;
         self.http.tls.check("http.tls", &self.http.listen, self.http.max_connections)?;

@@ -28,13 +28,15 @@ use crate::{
     auth::AuthSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
     transport::{grpc::GrpcSettings, http::HttpSettings, idempotency::IdempotencySettings, rls::EnvoySettings},
+    xds::{self, XdsSettings},
 };
 
 /// All settings. `config/weir.yaml` explains each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// The policy: a file or a directory. Empty: none, which `allow_all` must permit.
+    /// The policy: a file, a directory, or a control plane ([`Settings::control_plane`]). Empty: none, which `allow_all` must
+    /// permit.
     pub limits: PathBuf,
     /// Serves without a policy.
     pub allow_all: bool,
@@ -48,6 +50,8 @@ pub struct Settings {
     pub reset: ResetRule,
     /// Longest period of a limit.
     pub max_period: Time,
+    /// How a control plane is called.
+    pub xds: XdsSettings,
     /// Requests with ids of their own.
     pub idempotency: IdempotencySettings,
     /// The gRPC port.
@@ -80,6 +84,7 @@ impl Default for Settings {
             limit_spec: LimitSpecRule::default(),
             reset: ResetRule::default(),
             max_period: Time(Bounds::default().max_period),
+            xds: XdsSettings::default(),
             idempotency: IdempotencySettings::default(),
             grpc: GrpcSettings::default(),
             http: HttpSettings::default(),
@@ -166,6 +171,11 @@ impl Settings {
             Ok(settings) => Ok((settings, places)),
             Err(message) => Err(ConfigError::Value(places.locate(&message))),
         }
+    }
+
+    /// The address of the control plane that the policy comes from; `None`: it comes from files, or there is none.
+    pub fn control_plane(&self) -> Option<&str> {
+        self.limits.to_str()?.strip_prefix(xds::SCHEME)
     }
 
     /// The bounds on limits that files and callers name.

@@ -13,7 +13,7 @@ pub struct PathSetting {
 }
 
 /// All of them.
-pub const PATHS: [PathSetting; 15] = [
+pub const PATHS: [PathSetting; 19] = [
     path("limits"),
     path("auth.file"),
     certificates("grpc.tls.cert", |settings| &settings.grpc.tls.cert),
@@ -28,6 +28,10 @@ pub const PATHS: [PathSetting; 15] = [
     certificates("store.redis.tls.cert", |settings| &settings.store.redis.tls.cert),
     path("store.redis.tls.key"),
     path("store.redis.sentinel.password_file"),
+    certificates("xds.tls.ca", |settings| &settings.xds.tls.ca),
+    certificates("xds.tls.cert", |settings| &settings.xds.tls.cert),
+    path("xds.tls.key"),
+    path("xds.last_policy_file"),
     certificates("tracing.ca", |settings| &settings.tracing.ca),
 ];
 

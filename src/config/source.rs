@@ -16,6 +16,7 @@ use weir_settings::{
 };
 
 use super::PATHS;
+use crate::xds;
 
 /// Longest file of settings in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -89,7 +90,9 @@ fn from_folder(values: &mut Dict, key: &str, folder: &Path) {
     let (key, below) = key.split_once('.').unwrap_or((key, ""));
     match values.get_mut(key) {
         Some(Value::Dict(_, values)) => from_folder(values, below, folder),
-        Some(Value::String(_, path)) if !path.is_empty() => *path = folder.join(&*path).to_string_lossy().into_owned(),
+        Some(Value::String(_, path)) if !path.is_empty() && !path.starts_with(xds::SCHEME) => {
+            *path = folder.join(&*path).to_string_lossy().into_owned()
+        }
         _ => {}
     }
 }

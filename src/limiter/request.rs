@@ -73,6 +73,9 @@ pub enum CheckError {
     /// No policy defines the domain.
     #[error("no policy defines the domain `{0}`")]
     UnknownDomain(String),
+    /// The control plane has not sent a policy yet.
+    #[error("no policy has been received yet")]
+    NoPolicy,
     /// Requests of the domain may not bring limits of their own.
     #[error("limit_spec is denied in the domain `{0}`: the limits of the policy apply")]
     SpecDenied(String),
@@ -157,6 +160,7 @@ impl<'n> Request<'n> {
                 Ok((levels.map_err(|error| Invalid::Factor(self.factor, error))?, spec.charge))
             }
             (None, Some(domain)) => Ok((self.levels(domain)?, domain.charge)),
+            (None, None) if policy.is_awaited() => Err(CheckError::NoPolicy),
             (None, None) => Err(CheckError::UnknownDomain(self.domain.to_string())),
         }
     }

@@ -17,7 +17,7 @@ use super::{
     names::{
         BUILD_INFO, CHECK_DURATION, COUNTERS, DECISIONS_WITHOUT_SERIES, DESCRIPTORS_IGNORED, EVICTIONS, GAUGES, KEYS,
         LAST_RELOAD, MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES,
-        SNAPSHOT_DURATION, SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES,
+        SNAPSHOT_DURATION, SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES, XDS_CONNECTED,
     },
     series::{LimitMeter, Transport},
     spans::{self, SpanMeter},
@@ -207,6 +207,11 @@ impl Metrics {
             self.reload_successful.set(0.0);
             self.not_reloaded.increment(1);
         }
+    }
+
+    /// Whether the control plane is connected.
+    pub fn xds_connected(&self) -> Gauge {
+        self.registry.gauge(XDS_CONNECTED, &[])
     }
 
     /// The memory store has room for so many states.

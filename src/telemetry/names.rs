@@ -35,6 +35,7 @@ pub(super) const DECISIONS_WITHOUT_SERIES: &str = "weir_decisions_without_series
 pub(super) const WITHOUT_SERIES: &str = "weir_limits_without_series";
 pub(super) const DESCRIPTORS_IGNORED: &str = "weir_descriptors_ignored_total";
 pub(super) const POLICY_INFO: &str = "weir_policy_info";
+pub(super) const XDS_CONNECTED: &str = "weir_xds_connected";
 pub(super) const READ_TIMEOUTS: &str = "weir_file_read_timeouts_total";
 pub(super) const BUILD_INFO: &str = "weir_build_info";
 
@@ -92,6 +93,7 @@ pub(super) const GAUGES: &[(&str, &str)] = &[
         WITHOUT_SERIES,
         "Domains and limits of the policy that are counted as `other` because metrics.max_limit_series was reached.",
     ),
-    (RELOAD_SUCCESSFUL, "Whether the policy on disk is in force (1); 0 after an invalid change."),
+    (RELOAD_SUCCESSFUL, "Whether the newest policy is in force (1); 0 after an invalid change."),
+    (XDS_CONNECTED, "Whether the control plane of the policy is connected (1); 0 while it is away."),
     (BUILD_INFO, "Always 1; the labels describe the build."),
 ];

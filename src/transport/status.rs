@@ -50,7 +50,7 @@ impl From<CheckError> for Rejected {
             }
             CheckError::NotReservable(..) => Self::new(Code::FailedPrecondition, message),
             CheckError::UnknownReservation => Self { field: "hold".to_owned(), ..Self::new(Code::NotFound, message) },
-            CheckError::NotSettled => Self::new(Code::Unavailable, message),
+            CheckError::NoPolicy | CheckError::NotSettled => Self::new(Code::Unavailable, message),
             CheckError::ResetDenied => Self::new(Code::PermissionDenied, message),
             CheckError::Store(cause) => {
                 // The store warns and counts by itself, without a line for every request.

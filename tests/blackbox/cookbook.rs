@@ -11,7 +11,7 @@ use weir_core::domain::time::parse_duration;
 use crate::support::{Run, Server, finish, server::Setup};
 
 const PAGE: &str = "docs/cookbook.md";
-const RECIPES: usize = 11;
+const RECIPES: usize = 14;
 /// Stands for a time that depends on the clock.
 const ANY_TIME: &str = "…";
 /// Times are shown rounded up to a second.
@@ -69,7 +69,7 @@ fn calls(text: &str) -> Vec<Call> {
 fn run(server: &Server, command: &str) -> Run {
     let weir = env!("CARGO_BIN_EXE_weir");
     let script = format!(
-        "weir() {{ case $1 in check | reset) {weir} \"$@\" --addr {} ;; *) {weir} \"$@\" ;; esac }}\n{command}",
+        "weir() {{ case $1 in limits | simulate) {weir} \"$@\" ;; *) {weir} \"$@\" --addr {} ;; esac }}\n{command}",
         server.grpc
     );
     finish(std::process::Command::new("sh").args(["-c", &script]).current_dir(server.dir.path()))

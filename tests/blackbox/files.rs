@@ -27,7 +27,7 @@ const POLICY: &str = "schema: { '*': { limits: [[9, 1, 86400]] } }\n";
 const OTHER: &str = "schema: { '*': { limits: [[19, 1, 86400]] } }\n";
 const BAD: &str = "weir_policy_reloads_total{result=\"error\"}";
 const BAD_CALLERS: &str = "weir_auth_reloads_total{result=\"error\"}";
-const NOT_VALID: &str = "the policy on disk is not valid; the previous one stays in force";
+const NOT_VALID: &str = "the new policy is not valid; the previous one stays in force";
 
 fn fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");

@@ -62,3 +62,4 @@ mod tokens;
 mod tokens_reload;
 mod tracing;
 mod unmatched;
+mod xds;

@@ -64,9 +64,16 @@ fn of_one_that_shares() -> Vec<String> {
     })
 }
 
+/// All that a service with a control plane shows that is away.
+fn of_one_that_is_told() -> Vec<String> {
+    let server = Setup::new().limits("xds://127.0.0.1:1".into()).env("WEIR_XDS__START", "ready").start();
+    shown(&server.get("/metrics").1).collect()
+}
+
 #[test]
 fn the_documented_metrics_match_the_exported_ones() {
-    let live: BTreeSet<_> = of_one_that_is_alone().into_iter().chain(of_one_that_shares()).collect();
+    let live: BTreeSet<_> =
+        of_one_that_is_alone().into_iter().chain(of_one_that_shares()).chain(of_one_that_is_told()).collect();
     let tables: Vec<_> = PAGES.iter().flat_map(|page| in_tables_of(page)).collect();
     let mut documented = BTreeSet::new();
     let twice: Vec<_> = tables.iter().filter(|name| !documented.insert((*name).clone())).collect();

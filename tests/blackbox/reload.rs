@@ -132,7 +132,7 @@ async fn an_invalid_policy_keeps_the_previous_one_and_is_counted() {
         assert_eq!(short(&look(&server).await), (true, 10, 6), "{yaml}");
     }
     let lines = eventually("all of them are logged", || {
-        let lines = server.log_lines("the policy on disk is not valid; the previous one stays in force");
+        let lines = server.log_lines("the new policy is not valid; the previous one stays in force");
         (lines.len() >= bad.len()).then_some(lines)
     });
     assert_eq!(lines.len(), bad.len());

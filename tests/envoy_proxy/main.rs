@@ -17,4 +17,5 @@ mod scene;
 #[allow(dead_code)]
 #[path = "../blackbox/support/mod.rs"]
 mod support;
+mod tokens;
 mod upstream;

@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
 use tempfile::TempDir;
 use weir_test_redis::Process;
 
@@ -27,12 +26,12 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts it, and waits until it serves.
-    pub fn start(config: &Value) -> Self {
+    /// Starts it with this configuration, in YAML or JSON, and waits until it serves.
+    pub fn start(config: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let path = |name: &str| dir.path().join(name).to_str().expect("a path").to_owned();
-        let (file, admin_file, log) = (path("config.json"), path("admin"), path("log"));
-        fs::write(&file, config.to_string()).expect("written");
+        let (file, admin_file, log) = (path("config.yaml"), path("admin"), path("log"));
+        fs::write(&file, config).expect("written");
         let program = program();
         let process = Process::start(
             &[

@@ -77,7 +77,7 @@ impl Wish {
         let upstream = Upstream::start();
         let weir = serve(&self, None);
         let address: SocketAddr = weir.grpc.parse().expect("an address");
-        let proxy = Proxy::start(&self.proxy.config(address, upstream.address));
+        let proxy = Proxy::start(&self.proxy.config(address, upstream.address).to_string());
         Scene { wish: self, upstream, weir: Some(weir), address, proxy }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future,
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
@@ -10,13 +11,20 @@ use std::{
     thread,
 };
 
-use axum::{body::Body, http::Response};
+use axum::{
+    body::Body,
+    http::{HeaderMap, Response},
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
+use serde_json::json;
 use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
 
 /// The header that an answer takes from its request.
 pub const ECHOED: &str = "x-tokens";
+/// The header whose value a model answers as its usage; it never answers to [`NEVER`].
+pub const USED: &str = "x-use";
+pub const NEVER: &str = "never";
 
 /// A server, on a thread of its own, which ends with this.
 pub struct Upstream {
@@ -59,13 +67,25 @@ async fn accept(listener: TcpListener, served: Arc<AtomicU64>) {
         let served = Arc::clone(&served);
         let answer = service_fn(move |request: axum::http::Request<Incoming>| {
             served.fetch_add(1, Ordering::SeqCst);
-            let mut response = Response::new(Body::from("here\n"));
-            if let Some(value) = request.headers().get(ECHOED) {
-                response.headers_mut().insert(ECHOED, value.clone());
-            }
-            async { Ok::<_, Infallible>(response) }
+            async move { Ok::<_, Infallible>(answer(request.headers()).await) }
         });
         // A proxy that goes away is no matter of the upstream's.
         tokio::spawn(async move { http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await.ok() });
     }
+}
+
+async fn answer(asked: &HeaderMap) -> Response<Body> {
+    let Some(used) = asked.get(USED) else {
+        let mut response = Response::new(Body::from("here\n"));
+        if let Some(value) = asked.get(ECHOED) {
+            response.headers_mut().insert(ECHOED, value.clone());
+        }
+        return response;
+    };
+    if used == NEVER {
+        future::pending::<()>().await;
+    }
+    let usage = json!({ "usage": { "total_tokens": used.to_str().ok().and_then(|used| used.parse::<u64>().ok()) } });
+    let response = Response::builder().header("content-type", "application/json");
+    response.body(Body::from(usage.to_string())).expect("a response")
 }

@@ -1,64 +1,110 @@
 //! Requests with a `request_id` in a shared store: charged once, wherever and however often they are asked.
 
-use std::time::Duration;
+use std::{io, thread::sleep, time::Duration};
 
+use futures_util::future::join_all;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 use weir::proto::CheckRequest;
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
     service::{patient, runtime, window},
-    support::{requests::check, reservations::left},
+    support::{Server, raw::Raw, requests::check, reservations::left},
 };
 
 const UNITS: u64 = 100_000;
+/// Requests of all clients together, each on a connection that is cut; `WEIR_RETRIES` says otherwise.
 const REQUESTS: u64 = 400;
+/// Clients that ask at the same time.
+const CLIENTS: u64 = 4;
+const KEY: [&str; 3] = ["tenant", "acme", "alex"];
+/// The latest moment at which a connection is cut, and a call the first time.
+const MOMENT_US: u64 = 1_500;
 
-/// Cuts calls off at any moment, and repeats each at one replica or the other until it is answered.
-async fn cut_calls_are_charged_once(url: &str) {
+/// What happened to the calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    connections_cut: u64,
+    calls_cut: u64,
+    /// Answers that had been given before, and were lost.
+    repeated: u64,
+}
+
+fn requests() -> u64 {
+    std::env::var("WEIR_RETRIES").map_or(REQUESTS, |text| text.parse().expect("a number"))
+}
+
+/// Asks, and cuts the connection after this time, wherever the request is then.
+fn cut(address: &str, request: &CheckRequest, after: Duration) -> io::Result<()> {
+    let mut connection = Raw::connect(address, 65_535)?;
+    connection.ask("/weir.v1.RateLimiter/Check", request)?;
+    sleep(after);
+    Ok(())
+}
+
+/// Asks for one unit again and again: once on a connection that is cut, and then at one replica or the other, where calls are cut
+/// too, until there is an answer.
+async fn client(number: u64, services: &[Server; 2]) -> Tally {
+    let clients = [services[0].client().await, services[1].client().await];
+    let mut random = ChaCha8Rng::seed_from_u64(number);
+    let mut tally = Tally::default();
+    for id in (number..requests()).step_by(CLIENTS as usize) {
+        let request = CheckRequest { request_id: format!("request {id}"), ..check(&KEY) };
+        let (address, first) = (services[random.random_range(0..2)].grpc.clone(), request.clone());
+        let after = Duration::from_micros(random.random_range(0..MOMENT_US));
+        spawn_blocking(move || cut(&address, &first, after)).await.expect("it ends").expect("sent");
+        tally.connections_cut += 1;
+        let mut tries = 0;
+        let answer = loop {
+            let mut client = clients[random.random_range(0..2)].clone();
+            let time = Duration::from_micros(random.random_range(1..MOMENT_US) << (3 * tries).min(20));
+            match timeout(time, client.check(request.clone())).await {
+                Ok(answer) => break answer.expect("an answer").into_inner(),
+                Err(_) => tries += 1,
+            }
+        };
+        assert!(answer.allowed);
+        tally.calls_cut += tries;
+        tally.repeated += u64::from(answer.repeated_request);
+    }
+    tally
+}
+
+/// Cuts connections and calls off at any moment, and repeats each request until it is answered.
+async fn cut_requests_are_charged_once(store: &str, url: &str) {
     let policy = format!(
         "schema: {{ tenant: {{ limits: [{{ {} }}], children: {{ '*': {{ children: {{ '*': {{ limits: [{{ {} }}] }} }} }} }} }} }}",
         window(2 * UNITS),
         window(UNITS),
     );
     let services = [(); 2].map(|()| patient(url).policy(&policy).start());
-    let clients = [services[0].client().await, services[1].client().await];
-    let key = ["tenant", "acme", "alex"];
-    let mut random = ChaCha8Rng::seed_from_u64(1);
-    let (mut cut, mut repeated) = (0, 0);
-    for number in 0..REQUESTS {
-        let request = CheckRequest { request_id: format!("request {number}"), ..check(&key) };
-        let mut tries = 0;
-        let answer = loop {
-            let mut client = clients[random.random_range(0..2)].clone();
-            // The first ones have hardly time to get there.
-            let time = Duration::from_micros(random.random_range(1..1_500) << (3 * tries).min(20));
-            match timeout(time, client.check(request.clone())).await {
-                Ok(answer) => break answer.expect("an answer").into_inner(),
-                Err(_) => (cut, tries) = (cut + 1, tries + 1),
-            }
-        };
-        assert!(answer.allowed);
-        repeated += u32::from(answer.repeated_request);
-    }
-    println!("{cut} calls of {REQUESTS} requests were cut off, {repeated} of the answers had been given before");
-    let mut client = clients[0].clone();
-    assert_eq!(left(&mut client, &key).await, UNITS - REQUESTS);
-    assert_eq!(left(&mut client, &key[..1]).await, 2 * UNITS - REQUESTS);
+    let tallies = join_all((0..CLIENTS).map(|number| client(number, &services))).await;
+    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+    println!(
+        "{store}: {} requests, {} connections and {} calls cut; {} answers had been given before and were lost",
+        requests(),
+        sum(|tally| tally.connections_cut),
+        sum(|tally| tally.calls_cut),
+        sum(|tally| tally.repeated),
+    );
+    let mut client = services[0].client().await;
+    let charged = [UNITS - left(&mut client, &KEY).await, 2 * UNITS - left(&mut client, &KEY[..1]).await];
+    println!("{store}: the user's limit is charged {} units, the tenants' {}", charged[0], charged[1]);
+    assert_eq!(charged, [requests(); 2]);
 }
 
 #[test]
-fn on_redis_cut_calls_that_are_repeated_are_charged_once() {
+fn on_redis_cut_requests_that_are_repeated_are_charged_once() {
     let redis = Redis::start(Options::socket());
-    runtime().block_on(cut_calls_are_charged_once(&redis.url()));
+    runtime().block_on(cut_requests_are_charged_once("Redis", &redis.url()));
 }
 
 #[test]
-fn on_a_cluster_cut_calls_that_are_repeated_are_charged_once() {
+fn on_a_cluster_cut_requests_that_are_repeated_are_charged_once() {
     let cluster = Cluster::start(&ClusterOptions::default());
-    runtime().block_on(cut_calls_are_charged_once(&cluster.url()));
+    runtime().block_on(cut_requests_are_charged_once("Cluster", &cluster.url()));
 }
 
 /// On a Cluster the user's level is charged before the tenant's refusal is known, and then taken back: with its answer.

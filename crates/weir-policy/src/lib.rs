@@ -23,7 +23,7 @@ use std::collections::HashMap;
 pub use diff::Diff;
 pub use legacy::Bucket as LegacyBucket;
 pub use limits::WrittenLimit;
-pub use load::{Loaded, Rules, load, parse};
+pub use load::{Loaded, Rules, TextHash, load, parse};
 pub use near::Near;
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;
@@ -77,6 +77,11 @@ impl Policy {
     /// Whether requests in this domain (`None`: one that is not defined) may bring limits of their own.
     pub fn allows_spec(&self, domain: Option<&Domain>) -> bool {
         domain.and_then(|domain| domain.allows_spec).unwrap_or(!self.denies_specs)
+    }
+
+    /// Whether this stands for a policy that has not been received yet ([`Loaded::awaited`]): it defines no domain at all.
+    pub fn is_awaited(&self) -> bool {
+        self.default.is_none() && self.domains.is_empty()
     }
 
     /// The domain of this name.

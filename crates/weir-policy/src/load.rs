@@ -38,8 +38,33 @@ pub struct Loaded {
 impl Loaded {
     /// The policy of no files: [`Policy::empty`].
     pub fn nothing(rules: &Rules) -> Self {
-        let hash = Reader::new(false).hash();
-        Self { policy: Policy::empty().under(rules), skipped: Vec::new(), empty: Vec::new(), hash }
+        Self::of(Policy::empty().under(rules), TextHash::default())
+    }
+
+    /// The policy before the first one has been received: no domain is defined.
+    pub fn awaited(rules: &Rules) -> Self {
+        Self::of(Policy::new([]).under(rules), TextHash::default())
+    }
+
+    /// The policy of documents that stand in no files, each with the name by which problems call it. `text` is the hash of what
+    /// they were made of.
+    ///
+    /// # Errors
+    /// All that is wrong in all documents.
+    pub fn compile(
+        documents: impl IntoIterator<Item = (PathBuf, Node)>,
+        rules: &Rules,
+        text: TextHash,
+    ) -> Result<Self, Problems> {
+        let (mut domains, mut problems) = (Domains::new(rules), Problems::default());
+        for (name, document) in documents {
+            problems.0.extend(domains.add(name, &document).err().into_iter().flat_map(|found| found.0));
+        }
+        if problems.0.is_empty() { Ok(Self::of(domains.policy(rules), text)) } else { Err(problems) }
+    }
+
+    fn of(policy: Policy, text: TextHash) -> Self {
+        Self { policy, skipped: Vec::new(), empty: Vec::new(), hash: text.finish() }
     }
 }
 
@@ -66,7 +91,7 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     if files.is_empty() {
         return Err(Problems::of_file(path, "the directory contains no policy file (*.yaml, *.yml)"));
     }
-    let mut domains = Domains { found: HashMap::new(), bounds: rules.bounds, merge: rules.merge_domains };
+    let mut domains = Domains::new(rules);
     let mut reader = Reader::new(rules.require_end_marker);
     let (mut problems, mut empty) = (Problems::default(), Vec::new());
     for path in files {
@@ -81,12 +106,7 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     if !problems.0.is_empty() {
         return Err(problems);
     }
-    let policy = if domains.found.is_empty() {
-        Policy::empty()
-    } else {
-        Policy::new(domains.found.into_values().map(|(domain, _)| domain))
-    };
-    Ok(Loaded { policy: policy.under(rules), skipped, empty, hash: reader.hash() })
+    Ok(Loaded { policy: domains.policy(rules), skipped, empty, hash: reader.text.finish() })
 }
 
 /// Reads the text of one policy file, in either format.
@@ -116,6 +136,19 @@ struct Domains {
 }
 
 impl Domains {
+    fn new(rules: &Rules) -> Self {
+        Self { found: HashMap::new(), bounds: rules.bounds, merge: rules.merge_domains }
+    }
+
+    fn policy(self, rules: &Rules) -> Policy {
+        let policy = if self.found.is_empty() {
+            Policy::empty()
+        } else {
+            Policy::new(self.found.into_values().map(|(domain, _)| domain))
+        };
+        policy.under(rules)
+    }
+
     fn add(&mut self, path: PathBuf, document: &Node) -> Result<(), Problems> {
         let in_file = |problems: Problems| problems.in_file(&path);
         let is_theirs = descriptors::file::is_one(document);
@@ -150,12 +183,12 @@ struct Reader {
     /// What is left of [`MAX_POLICY_BYTES`].
     bytes_left: u64,
     require_end_marker: bool,
-    hasher: blake3::Hasher,
+    text: TextHash,
 }
 
 impl Reader {
     fn new(require_end_marker: bool) -> Self {
-        Self { bytes_left: MAX_POLICY_BYTES, require_end_marker, hasher: blake3::Hasher::new() }
+        Self { bytes_left: MAX_POLICY_BYTES, require_end_marker, text: TextHash::default() }
     }
 
     /// The document of a file; `None` where the file holds nothing.
@@ -166,7 +199,7 @@ impl Reader {
             _ => wrong(error.to_string()),
         })?;
         self.bytes_left -= text.len() as u64;
-        self.hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        self.text.add(text.as_bytes());
         if self.require_end_marker && text.trim_end().lines().next_back() != Some(END_MARKER) {
             return Err(wrong(format!(
                 "the file must end with the line `{END_MARKER}` (limits_require_end_marker); it may be half written"
@@ -174,10 +207,21 @@ impl Reader {
         }
         document::parse(&text).map_err(|problems| problems.in_file(path))
     }
+}
 
-    /// The first 64 bits of a hash of all that was read.
-    fn hash(&self) -> String {
-        self.hasher.finalize().to_hex()[..16].to_owned()
+/// Tells the text of a policy from others.
+#[derive(Default)]
+pub struct TextHash(blake3::Hasher);
+
+impl TextHash {
+    /// Adds the next part.
+    pub fn add(&mut self, text: &[u8]) {
+        self.0.update(&(text.len() as u64).to_le_bytes()).update(text);
+    }
+
+    /// The first 64 bits, in hexadecimal.
+    pub fn finish(&self) -> String {
+        self.0.finalize().to_hex()[..16].to_owned()
     }
 }
 

@@ -1,11 +1,12 @@
-//! Reads the files that settings name: regular files only, each up to a bound.
+//! Reads the files that settings name: regular files only, each up to a bound. Writes a file whole or not at all.
 //!
 //! A FIFO waits for a writer, a device never ends, and a file may grow while it is read. So what is no regular file is an
 //! error, and no more is read than may be there.
 
 use std::{
     fs::{self, File, Metadata},
-    io::{self, ErrorKind, Read},
+    io::{self, ErrorKind, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -31,7 +32,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// The system's error, that it is not a regular file, or that it is longer ([`ErrorKind::FileTooLarge`]). None shows
 /// what is in it.
-pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {
@@ -51,6 +52,23 @@ pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
         let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
         io::Error::other(format!("line {line}: not UTF-8"))
     })
+}
+
+/// Replaces a file by one with these contents, which only its owner can read: after a crash it has these or the previous ones.
+/// Blocks meanwhile.
+///
+/// # Errors
+/// The system's error; then the file is as it was.
+pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".tmp");
+    let beside = Path::new(&beside);
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(beside)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(beside, path)?;
+    let folder = path.parent().filter(|folder| is_set(folder)).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 fn check_regular(metadata: &Metadata) -> io::Result<()> {

@@ -6,6 +6,7 @@ mod sheet;
 mod table;
 mod times;
 mod translate;
+mod xds;
 
 use std::{
     io::{self, Read, Write},

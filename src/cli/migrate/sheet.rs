@@ -22,7 +22,7 @@ struct Line {
 }
 
 /// The sections in the order of `config/weir.yaml`.
-const SECTIONS: [&str; 7] = ["limits", "grpc", "http", "envoy", "store", "tracing", "log"];
+const SECTIONS: [&str; 8] = ["limits", "xds", "grpc", "http", "envoy", "store", "tracing", "log"];
 
 impl Sheet {
     /// Sets a key, with a remark on where its value comes from.

@@ -46,7 +46,6 @@ pub fn find(name: &str) -> Option<&'static Variable> {
 
 const MEMCACHED: &str = "memcached is not supported: it cannot decide in one atomic step; see BACKEND_TYPE";
 const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
-const XDS: &str = "policies are files; see CONFIG_TYPE";
 const NO_WAIT: &str = "the service starts and answers without its store, and reconnects continuously";
 
 /// All variables, in the order of that service's parts.
@@ -87,7 +86,7 @@ pub const TABLE: &[Variable] = &[
         "a list, also of URIs and with `*`; `auth.file` gives clients different roles",
     ),
     // The rules.
-    Variable::new("CONFIG_TYPE", Setting("limits"), "only `FILE`: policies are files; there is no xDS client"),
+    Variable::new("CONFIG_TYPE", Setting("limits"), "a path, or `xds://…` ([xds.md](xds.md))"),
     Variable::new(
         "RUNTIME_ROOT",
         Setting("limits"),
@@ -100,16 +99,41 @@ pub const TABLE: &[Variable] = &[
     Variable::new("MERGE_DOMAIN_CONFIG", Setting("envoy.merge_domains"), ""),
     Variable::new(
         "FORCE_START_WITHOUT_INITIAL_CONFIG",
-        Missing,
-        "an invalid policy at start is an error (exit code 2) with file and line; a later one changes nothing",
+        Setting("xds.start"),
+        "`ready`; with files an invalid policy at start is an error (exit code 2) with file and line",
     ),
     Variable::new(
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
-        Nothing,
-        "nothing is served before a valid policy is in force",
+        Setting("xds.start"),
+        "`not_ready`; a policy without a domain is healthy here",
     ),
-    Variable::new("CONFIG_GRPC_XDS_*", Missing, XDS),
-    Variable::new("XDS_CLIENT_*", Missing, XDS),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_URL", Setting("limits"), "`xds://HOST:PORT`"),
+    Variable::new("CONFIG_GRPC_XDS_NODE_ID", Setting("xds.node_id"), ""),
+    Variable::new("CONFIG_GRPC_XDS_NODE_METADATA", Setting("xds.node_metadata"), ""),
+    Variable::new(
+        "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+        Setting("xds.headers"),
+        "never printed, as it may have a token: give it as WEIR_XDS__HEADERS",
+    ),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_USE_TLS", Setting("xds.tls.enabled"), ""),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Setting("xds.tls.ca"), "replaces the system's CA certificates"),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Setting("xds.tls.server_name"), ""),
+    Variable::new("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Setting("xds.tls.cert"), "read for each connection"),
+    Variable::new("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Setting("xds.tls.key"), "read for each connection"),
+    Variable::new("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Nothing, "see XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
+    Variable::new(
+        "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
+        Setting("xds.backoff.initial"),
+        "the pauses double; the default there is 10s, here 500ms",
+    ),
+    Variable::new("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Setting("xds.backoff.max"), "the default there is 60s, here 30s"),
+    Variable::new("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Nothing, "up to half of each pause is random"),
+    Variable::new("XDS_CLIENT_BACKOFF_JITTER", Nothing, "up to half of each pause is random"),
+    Variable::new(
+        "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+        Setting("xds.max_message_bytes"),
+        "at most 64 MiB, which is the default",
+    ),
     // Responses.
     Variable::new("LIMIT_RESPONSE_HEADERS_ENABLED", Setting("envoy.headers"), "`ratelimit`"),
     Variable::new("LIMIT_LIMIT_HEADER", Setting("envoy.limit_header"), ""),

@@ -12,7 +12,7 @@ use super::{
     redis,
     sheet::Sheet,
     table::{self, Becomes, Variable},
-    times,
+    times, xds,
 };
 
 /// The bounds of a connection's age here, and of what is added to it.
@@ -42,17 +42,7 @@ fn limits(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     const NAMES: [&str; 3] = ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"];
     match environment.text("CONFIG_TYPE") {
         None | Some("FILE") => {}
-        Some("GRPC_XDS_SOTW") => {
-            sheet.show(
-                "limits",
-                "CONFIG_TYPE: there is no xDS client; write the rules to files and name their directory here.",
-            );
-            sheet.to_do.push(
-                "CONFIG_TYPE: the rules came by xDS; write them to files and set `limits`, without which nothing is limited"
-                    .to_owned(),
-            );
-            return Ok(());
-        }
+        Some("GRPC_XDS_SOTW") => return xds::control_plane(environment, sheet),
         Some(_) => return Err("CONFIG_TYPE is neither FILE nor GRPC_XDS_SOTW".to_owned()),
     }
     let parts = [

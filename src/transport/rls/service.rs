@@ -8,7 +8,7 @@ use weir_telemetry::request::{self, OTHER, Outcome};
 
 use super::{encode, pb::RateLimitResponse, settings::EnvoySettings, wire::RateLimitRequest};
 use crate::{
-    limiter::{DescriptorAnswers, DescriptorsRequest, Invalid},
+    limiter::{CheckError, DescriptorAnswers, DescriptorsRequest, Invalid},
     telemetry::Transport,
     transport::{check_service::CheckService, status::Rejected},
 };
@@ -61,6 +61,9 @@ impl<S: Store> Rls<S> {
             rejected
         };
         check(&request.asked).map_err(|error| failed(error.into()))?;
+        if domain.is_none() && handle.policy.is_awaited() {
+            return Err(failed(CheckError::NoPolicy.into()));
+        }
         let resolved = request.asked.resolve(&handle.policy).map_err(|error| failed(error.into()))?;
         let checking = self.service.limiter().check_descriptors(&handle, &resolved);
         let statuses = self.service.outcome(checking).await.map_err(failed)?;

@@ -2,17 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    convert::Infallible,
-    net::TcpListener,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
 };
 
-use hyper::{Request, body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
         ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -22,19 +14,16 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status, service::Routes};
-use tower::Service;
 
-use super::{eventually, pki};
+use super::{eventually, grpc_server::GrpcServer, pki};
 
-/// A collector on a thread of its own, ended when this is dropped.
+/// A collector, ended when this is dropped.
 pub struct Collector {
     /// Where it listens, as a setting names it.
     pub endpoint: String,
     taken: Taken,
-    end: CancellationToken,
-    thread: Option<JoinHandle<()>>,
+    _grpc: GrpcServer,
 }
 
 /// What it was sent.
@@ -66,19 +55,14 @@ impl Collector {
 
     /// The same, which shows the certificate of `localhost`.
     pub fn encrypted(pair: &pki::Pair) -> Self {
-        Self::on_free_port("https://localhost", Some(pki::acceptor(pair)))
+        Self::on_free_port("https://localhost", Some(pki::acceptor(pair, None)))
     }
 
     fn on_free_port(place: &str, tls: Option<TlsAcceptor>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let endpoint = format!("{place}:{}", listener.local_addr().expect("an address").port());
-        let (taken, end) = (Taken::default(), CancellationToken::new());
-        let serving = serve(listener, tls, taken.clone(), end.clone());
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(serving);
-        });
-        Self { endpoint, taken, end, thread: Some(thread) }
+        let taken = Taken::default();
+        let grpc = GrpcServer::start("127.0.0.1:0", tls, Routes::new(TraceServiceServer::new(taken.clone())));
+        let port = grpc.address.rsplit_once(':').expect("a port").1;
+        Self { endpoint: format!("{place}:{port}"), taken, _grpc: grpc }
     }
 
     /// All that it was sent.
@@ -97,45 +81,6 @@ impl Collector {
     /// Waits until it was sent so many spans.
     pub fn wait_for_spans(&self, count: usize) -> Vec<Span> {
         eventually(&format!("{count} spans"), || Some(self.spans()).filter(|spans| spans.len() >= count))
-    }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        self.end.cancel();
-        if let Some(thread) = self.thread.take() {
-            // A panic in it has been reported.
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, taken: Taken, end: CancellationToken) {
-    listener.set_nonblocking(true).expect("a socket");
-    let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
-    let routes = Routes::new(TraceServiceServer::new(taken)).prepare().into_axum_router();
-    loop {
-        let accepted = tokio::select! {
-            () = end.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = accepted else { continue };
-        let (routes, tls) = (routes.clone(), tls.clone());
-        tokio::spawn(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let mut routes = routes.clone();
-                async move { Ok::<_, Infallible>(routes.call(request).await.unwrap_or_else(|never| match never {})) }
-            });
-            let http = auto::Builder::new(TokioExecutor::new()).http2_only();
-            // Whoever has gone is gone.
-            let _ = match tls {
-                None => http.serve_connection(TokioIo::new(stream), service).await,
-                Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => http.serve_connection(TokioIo::new(stream), service).await,
-                    Err(_) => Ok(()),
-                },
-            };
-        });
     }
 }
 

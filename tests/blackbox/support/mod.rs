@@ -1,8 +1,10 @@
 //! What every test needs: the program run to its end, a running service, and ways to ask it.
 
 pub mod collector;
+pub mod control_plane;
 pub mod crowd;
 pub mod envoy;
+pub mod grpc_server;
 pub mod http;
 mod load;
 pub mod pki;

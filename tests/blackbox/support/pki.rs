@@ -14,6 +14,7 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    server::WebPkiClientVerifier,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint};
@@ -127,14 +128,18 @@ pub fn put(path: &Path, text: &str) {
     fs::rename(new, path).expect("renamed");
 }
 
-/// What a client trusts and shows.
-fn config(authority: &Authority, shown: Option<&Pair>, protocol: &[u8]) -> ClientConfig {
+fn roots(authority: &Authority) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).expect("a certificate")).expect("an authority");
+    roots
+}
+
+/// What a client trusts and shows.
+fn config(authority: &Authority, shown: Option<&Pair>, protocol: &[u8]) -> ClientConfig {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("versions")
-        .with_root_certificates(roots);
+        .with_root_certificates(roots(authority));
     let mut config = match shown {
         None => config.with_no_client_auth(),
         Some(Pair { cert, key }) => {
@@ -148,15 +153,21 @@ fn config(authority: &Authority, shown: Option<&Pair>, protocol: &[u8]) -> Clien
     config
 }
 
-/// What takes connections for HTTP/2 with this certificate.
-pub fn acceptor(pair: &Pair) -> TlsAcceptor {
+/// What takes connections for HTTP/2 with this certificate, of clients that have one of this authority, where it is given.
+pub fn acceptor(pair: &Pair, clients: Option<&Authority>) -> TlsAcceptor {
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![pair.der()], key)
-        .expect("a pair");
+        .expect("versions");
+    let config = match clients {
+        None => config.with_no_client_auth(),
+        Some(authority) => {
+            let provider = Arc::new(ring::default_provider());
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(authority)), provider).build();
+            config.with_client_cert_verifier(verifier.expect("a verifier"))
+        }
+    };
+    let mut config = config.with_single_cert(vec![pair.der()], key).expect("a pair");
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }

@@ -125,7 +125,12 @@ impl Setup {
     }
 
     /// Starts it, and waits until it serves.
-    pub fn start(mut self) -> Server {
+    pub fn start(self) -> Server {
+        self.spawn().serving()
+    }
+
+    /// Starts it.
+    pub fn spawn(mut self) -> Server {
         let mut child = self.command.stderr(Stdio::piped()).spawn().expect("the service starts");
         let log = Arc::new(Log::default());
         let stderr = child.stderr.take().expect("its log is captured");
@@ -133,11 +138,7 @@ impl Setup {
             let log = Arc::clone(&log);
             move || log.read(stderr)
         });
-        let mut server = Server { child, log, grpc: String::new(), http: String::new(), dir: self.dir };
-        let serving = server.wait_for_log("serving");
-        let address = |field: &str| serving[field].as_str().expect("an address").to_owned();
-        (server.grpc, server.http) = (address("grpc"), address("http"));
-        server
+        Server { child, log, grpc: String::new(), http: String::new(), dir: self.dir }
     }
 }
 
@@ -153,6 +154,14 @@ impl Log {
 }
 
 impl Server {
+    /// Waits until it serves.
+    pub fn serving(mut self) -> Self {
+        let serving = self.wait_for_log("serving");
+        let address = |field: &str| serving[field].as_str().expect("an address").to_owned();
+        (self.grpc, self.http) = (address("grpc"), address("http"));
+        self
+    }
+
     /// A service with this policy.
     pub fn with_policy(yaml: &str) -> Self {
         Setup::new().policy(yaml).start()

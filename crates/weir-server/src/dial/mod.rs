@@ -1,13 +1,14 @@
-//! How a command reaches a service: the one place where connections to it are made.
+//! How a process reaches a gRPC service: the one place where such connections are made.
 
 #[cfg(feature = "cli")]
 mod options;
 mod unexpected;
 
-use std::{fmt, io, path::Path, str::FromStr, sync::Arc};
+use std::{fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use hyper::header::HeaderValue;
 use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -25,9 +26,13 @@ pub use options::Options;
 use crate::Listen;
 use unexpected::{Plain, Unexpected, explained};
 
+/// A peer whose machine is gone is noticed within a minute, also on a connection that carries nothing.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10)).with_retries(3);
+
 /// An address as a person gives it: `host:port`, `https://host:port`, `http://host:port` or `unix:PATH`.
 #[derive(Clone, Debug)]
-pub(crate) struct Address {
+pub struct Address {
     listen: Listen,
     /// Whether it says that it is encrypted; `None`: it does not say.
     encrypted: Option<bool>,
@@ -79,11 +84,11 @@ impl Address {
 
 /// CA bundle, client certificate and server name of a TLS connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trust<'a> {
+pub struct Trust<'a> {
     /// Its PEM files.
-    pub(crate) paths: Paths<'a>,
+    pub paths: Paths<'a>,
     /// The name to expect, where it is not the host that is called; empty: that host.
-    pub(crate) server_name: &'a str,
+    pub server_name: &'a str,
 }
 
 impl Trust<'_> {
@@ -111,7 +116,7 @@ impl Destination {
     ///
     /// # Errors
     /// A sentence that names the option or the file.
-    pub(crate) fn new(address: &Address, trust: Trust<'_>) -> Result<Self, String> {
+    pub fn new(address: &Address, trust: Trust<'_>) -> Result<Self, String> {
         let listen = address.listen.clone();
         if !address.encrypted.unwrap_or(trust.is_set()) {
             return if trust.is_set() {
@@ -139,6 +144,7 @@ impl Destination {
             Listen::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
         };
         stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE)?;
         Ok(match &self.tls {
             Some((connector, name)) => {
                 let connected = connector.connect(name.clone(), stream).await;

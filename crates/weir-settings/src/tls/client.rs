@@ -1,13 +1,40 @@
 //! The side that calls: whom it trusts, and what it shows.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
+use serde::{Deserialize, Serialize};
 
 use super::{
     own::ServerVerifier,
     pem::{self, about},
 };
+
+/// How connections are encrypted. Paths are of PEM files, read for each new connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSettings {
+    /// Whether connections are encrypted; for a store `rediss://` says so too.
+    pub enabled: bool,
+    /// CA certificates of servers; without it, those of the system.
+    pub ca: PathBuf,
+    /// The certificate shown to servers, with what leads to its issuer.
+    pub cert: PathBuf,
+    /// The certificate's private key.
+    pub key: PathBuf,
+    /// The name that servers' certificates must bear; without it, the host that is called.
+    pub server_name: String,
+}
+
+impl TlsSettings {
+    /// Its files.
+    pub fn paths(&self) -> Paths<'_> {
+        Paths { ca: &self.ca, cert: &self.cert, key: &self.key }
+    }
+}
 
 /// PEM files; an empty path is none.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustls::RootCertStore;
 
-pub use client::{Paths, Texts, server_name};
+pub use client::{Paths, Texts, TlsSettings, server_name};
 pub use own::OwnAuthorities;
 
 /// The certificate authorities of a file.

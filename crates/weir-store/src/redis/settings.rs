@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::outage_charges::OutageChargesSettings;
+pub use weir_settings::tls::TlsSettings;
 use weir_settings::{Secret, Time};
 
 /// Settings of a shared store. A text or a path that is empty is not set.
@@ -60,22 +61,6 @@ impl Default for RedisSettings {
             sentinel: SentinelSettings::default(),
         }
     }
-}
-
-/// How connections are encrypted. Paths are of PEM files, read for each new connection.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TlsSettings {
-    /// Whether connections are encrypted; `rediss://` says so too.
-    pub enabled: bool,
-    /// CA certificates of servers; without it, those of the system.
-    pub ca: PathBuf,
-    /// The certificate shown to servers, with what leads to its issuer.
-    pub cert: PathBuf,
-    /// The certificate's private key.
-    pub key: PathBuf,
-    /// The name that servers' certificates must bear; without it, the host that is called.
-    pub server_name: String,
 }
 
 /// Credentials for Sentinels, which have users of their own.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::settings::TlsSettings;
-use weir_settings::tls::{Paths, Texts, server_name};
+use weir_settings::tls::{Texts, server_name};
 
 /// The certificates of connections, equal where the files say the same.
 pub struct Certificates {
@@ -18,8 +18,8 @@ impl Certificates {
     ///
     /// # Errors
     /// A sentence that names the file.
-    pub(super) fn read(TlsSettings { ca, cert, key, .. }: &TlsSettings) -> Result<Self, String> {
-        let paths = Paths { ca, cert, key };
+    pub(super) fn read(settings: &TlsSettings) -> Result<Self, String> {
+        let paths = settings.paths();
         let texts = paths.read()?;
         let config = Arc::new(paths.config(&texts)?);
         Ok(Self { texts, config })

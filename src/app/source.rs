@@ -1,0 +1,165 @@
+//! Where the policy comes from: files, a control plane, or nowhere.
+
+use std::sync::Arc;
+
+use futures_util::{FutureExt, future::BoxFuture};
+use tokio::task::spawn_blocking;
+use tracing::{error, info, warn};
+use weir_policy::{Loaded, Rules};
+use weir_settings::{Problems, file::is_set};
+
+use super::{
+    AppError,
+    policy::{self, PolicyInForce},
+    readiness::Readiness,
+    reload::Reload,
+};
+use crate::{
+    config::Settings,
+    telemetry::Metrics,
+    xds::{self, Client, DiscoveryResponse, Start, XdsSettings},
+};
+
+/// Where the policy comes from.
+pub enum Source {
+    /// Nowhere: there is none.
+    Nothing,
+    /// Files.
+    Files,
+    /// A control plane.
+    ControlPlane(Box<Client>),
+}
+
+impl Source {
+    /// The source that the settings name, and its first policy: that of a control plane may be awaited.
+    ///
+    /// # Errors
+    /// There is no valid policy, or its source cannot be used.
+    pub async fn open(settings: &Settings, metrics: &Metrics) -> Result<(Self, Loaded), AppError> {
+        let rules = settings.policy_rules();
+        if !policy::is_named(settings)? {
+            warn!("no policy (allow_all): every check in the default domain that brings no limits is allowed");
+            return Ok((Self::Nothing, Loaded::nothing(&rules)));
+        }
+        let Some(address) = settings.control_plane() else {
+            return Ok((Self::Files, policy::load(settings).map_err(AppError::Policy)?));
+        };
+        let client = Client::new(address, &settings.xds, metrics.xds_connected());
+        let mut client = Box::new(client.map_err(AppError::ControlPlane)?);
+        let loaded = match (kept(&settings.xds, &rules), settings.xds.start) {
+            (Some(loaded), _) => loaded,
+            (None, Start::Ready | Start::NotReady) => Loaded::awaited(&rules),
+            (None, Start::Wait) => {
+                info!(control_plane = %settings.limits.display(), "waiting for a policy: the ports are closed until there is one");
+                first(&mut client, &settings.xds, &rules, metrics).await
+            }
+        };
+        Ok((Self::ControlPlane(client), loaded))
+    }
+
+    /// The tasks that put each further policy in force.
+    pub fn follow(
+        self,
+        mut in_force: PolicyInForce,
+        settings: &Settings,
+        reload: Reload,
+        readiness: Readiness,
+    ) -> Vec<BoxFuture<'static, ()>> {
+        let poll = settings.limits_poll.duration();
+        let settings = Arc::new(settings.clone());
+        if matches!(self, Self::Files) {
+            // What is wrong with it has been logged.
+            let apply = move |loaded| drop(in_force.reload(loaded));
+            return vec![reload.run(poll, move || policy::load(&settings), apply).boxed()];
+        }
+        let mut tasks = vec![reload.run(poll, || (), |()| info!("no policy to reload")).boxed()];
+        if let Self::ControlPlane(client) = self {
+            tasks.push(receive(*client, in_force, settings, readiness).boxed());
+        }
+        tasks
+    }
+}
+
+/// Puts each policy of a control plane in force, for ever.
+async fn receive(mut client: Client, mut in_force: PolicyInForce, settings: Arc<Settings>, readiness: Readiness) {
+    loop {
+        let response = client.next().await;
+        // On another thread, as it takes a while for a large policy.
+        let applied = spawn_blocking({
+            let settings = Arc::clone(&settings);
+            move || {
+                let result = in_force.reload(xds::compile(&response, &settings.policy_rules()));
+                if result.is_ok() {
+                    keep(&settings.xds, &response);
+                }
+                (in_force, response, result)
+            }
+        });
+        match applied.await {
+            Ok((back, response, Ok(()))) => {
+                in_force = back;
+                client.accept(&response);
+                readiness.report_awaited_policy(false).await;
+            }
+            Ok((back, response, Err(problems))) => {
+                in_force = back;
+                client.reject(&response, &problems);
+            }
+            Err(cause) => return error!(%cause, "the control plane is no longer followed: the policy stays as it is"),
+        }
+    }
+}
+
+/// The first valid policy of a control plane.
+async fn first(client: &mut Client, settings: &XdsSettings, rules: &Rules, metrics: &Metrics) -> Loaded {
+    loop {
+        let response = client.next().await;
+        match xds::compile(&response, rules) {
+            Ok(loaded) => {
+                keep(settings, &response);
+                client.accept(&response);
+                return loaded;
+            }
+            Err(problems) => {
+                log(&problems, "the policy of the control plane is not valid; there is none yet");
+                metrics.policy_reload(false);
+                client.reject(&response, &problems);
+            }
+        }
+    }
+}
+
+/// The policy that was kept, where there is one.
+fn kept(settings: &XdsSettings, rules: &Rules) -> Option<Loaded> {
+    let path = &settings.last_policy_file;
+    if !is_set(path) {
+        return None;
+    }
+    match xds::last::load(path) {
+        Ok(response) => match xds::compile(&response?, rules) {
+            Ok(loaded) => {
+                info!(path = %path.display(), "starting with the last policy that the control plane sent");
+                return Some(loaded);
+            }
+            Err(problems) => log(&problems, "the policy in xds.last_policy_file is not valid: ignored"),
+        },
+        Err(cause) => error!(path = %path.display(), %cause, "xds.last_policy_file cannot be read: ignored"),
+    }
+    None
+}
+
+fn keep(settings: &XdsSettings, response: &DiscoveryResponse) {
+    let path = &settings.last_policy_file;
+    if !is_set(path) {
+        return;
+    }
+    if let Err(cause) = xds::last::keep(path, response) {
+        error!(path = %path.display(), %cause, "the policy cannot be kept in xds.last_policy_file; a restart needs the control plane");
+    }
+}
+
+fn log(problems: &Problems, what: &str) {
+    for problem in &problems.0 {
+        error!(%problem, "{what}");
+    }
+}

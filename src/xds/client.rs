@@ -1,0 +1,186 @@
+//! The client of one control plane: a stream of responses, each answered by ACK or NACK.
+
+use std::{collections::HashMap, time::Duration};
+
+use envoy_types::pb::{
+    envoy::{
+        config::core::v3::Node,
+        service::discovery::v3::{
+            DiscoveryRequest, DiscoveryResponse, aggregated_discovery_service_client::AggregatedDiscoveryServiceClient,
+        },
+    },
+    google::{
+        protobuf::{Struct, Value, value::Kind},
+        rpc,
+    },
+    ratelimit::config::ratelimit::v3::RateLimitConfig,
+};
+use futures_util::stream;
+use metrics::Gauge;
+use prost::Name;
+use tokio::{
+    sync::mpsc,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tonic::{Code, Request, Status, Streaming};
+use tracing::{info, warn};
+use weir_settings::Problems;
+
+use super::settings::{SCHEME, XdsSettings};
+use crate::dial;
+
+/// How long an attempt to connect may take: the name's resolution, TCP, TLS and HTTP/2.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests that may wait to be sent: the first one and one answer.
+const MAX_REQUESTS: usize = 2;
+/// Problems that a NACK tells.
+const MAX_TOLD_PROBLEMS: usize = 10;
+
+/// A subscription to the policy of a control plane, for the life of the process.
+pub struct Client {
+    address: String,
+    settings: XdsSettings,
+    node: Node,
+    connected: Gauge,
+    /// The version of the last accepted response.
+    version: String,
+    stream: Option<Stream>,
+    pause: Duration,
+}
+
+struct Stream {
+    requests: mpsc::Sender<DiscoveryRequest>,
+    responses: Streaming<DiscoveryResponse>,
+}
+
+impl Client {
+    /// The client of the control plane at `host:port`, not connected yet; `connected` is 1 while it is.
+    ///
+    /// # Errors
+    /// A sentence that names the setting or the file.
+    pub fn new(address: &str, settings: &XdsSettings, connected: Gauge) -> Result<Self, String> {
+        settings.check(Some(address))?;
+        settings.destination(address)?;
+        connected.set(0.0);
+        let metadata = settings.metadata().collect::<Result<Vec<_>, _>>()?;
+        let text = |value: &str| Value { kind: Some(Kind::StringValue(value.to_owned())) };
+        let fields: HashMap<_, _> = metadata.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect();
+        let node = Node {
+            id: settings.node_id.clone(),
+            metadata: (!fields.is_empty()).then_some(Struct { fields }),
+            user_agent_name: "weir".to_owned(),
+            ..Node::default()
+        };
+        let (address, pause) = (address.to_owned(), settings.backoff.initial.duration());
+        Ok(Self { address, settings: settings.clone(), node, connected, version: String::new(), stream: None, pause })
+    }
+
+    /// The next response, over as many connections as that takes.
+    pub async fn next(&mut self) -> DiscoveryResponse {
+        loop {
+            let failure = match &mut self.stream {
+                None => match self.subscribe().await {
+                    Ok(stream) => {
+                        self.stream = Some(stream);
+                        continue;
+                    }
+                    Err(failure) => failure,
+                },
+                Some(stream) => match stream.responses.message().await {
+                    Ok(Some(response)) => {
+                        self.pause = self.settings.backoff.initial.duration();
+                        return response;
+                    }
+                    Ok(None) => "it ended the stream".to_owned(),
+                    Err(status) => reason(&status),
+                },
+            };
+            self.stream = None;
+            self.connected.set(0.0);
+            let pause = self.pause.mul_f64(rand::random_range(0.5..=1.0));
+            self.pause = (2 * self.pause).min(self.settings.backoff.max.duration());
+            warn!(
+                control_plane = self.address,
+                cause = failure,
+                retry_ms = pause.as_millis() as u64,
+                "control plane away: the policy stays as it is"
+            );
+            sleep(pause).await;
+        }
+    }
+
+    /// Acknowledges a response, which is in force (ACK).
+    pub fn accept(&mut self, response: &DiscoveryResponse) {
+        self.version.clone_from(&response.version_info);
+        self.send(&response.nonce, None);
+    }
+
+    /// Rejects a response (NACK): the one accepted before it stays in force.
+    pub fn reject(&mut self, response: &DiscoveryResponse, problems: &Problems) {
+        let told: Vec<_> = problems.0.iter().take(MAX_TOLD_PROBLEMS).map(ToString::to_string).collect();
+        let error = rpc::Status { code: Code::InvalidArgument as i32, message: told.join("\n"), ..Default::default() };
+        self.send(&response.nonce, Some(error));
+    }
+
+    fn send(&mut self, nonce: &str, error: Option<rpc::Status>) {
+        let request = self.request(nonce, error);
+        // A stream that takes no answer is broken, which its next response would be told by.
+        if self.stream.as_ref().is_some_and(|stream| stream.requests.try_send(request).is_err()) {
+            self.stream = None;
+        }
+    }
+
+    fn request(&self, nonce: &str, error_detail: Option<rpc::Status>) -> DiscoveryRequest {
+        DiscoveryRequest {
+            version_info: self.version.clone(),
+            node: Some(self.node.clone()),
+            type_url: RateLimitConfig::type_url(),
+            response_nonce: nonce.to_owned(),
+            error_detail,
+            ..DiscoveryRequest::default()
+        }
+    }
+
+    /// A new connection and its stream, on which the first request is sent: without a nonce, which belongs to a stream, and with
+    /// the last accepted version.
+    async fn subscribe(&mut self) -> Result<Stream, String> {
+        let connecting = async {
+            // The certificates as they are now.
+            let (settings, address) = (self.settings.clone(), self.address.clone());
+            let destination =
+                spawn_blocking(move || settings.destination(&address)).await.map_err(|it| it.to_string())??;
+            let channel = dial::channel(&destination, |endpoint| endpoint).await;
+            channel.map_err(|error| destination.unexpected().map_or_else(|| error.to_string(), str::to_owned))
+        };
+        let too_late = |_| format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
+        let channel = timeout(CONNECT_TIMEOUT, connecting).await.map_err(too_late)??;
+        self.connected.set(1.0);
+        info!(
+            control_plane = format!("{SCHEME}{}", self.address),
+            version = self.version,
+            "connected to the control plane"
+        );
+        let (requests, mut waiting) = mpsc::channel(MAX_REQUESTS);
+        requests.try_send(self.request("", None)).map_err(|error| error.to_string())?;
+        let mut call = Request::new(stream::poll_fn(move |context| waiting.poll_recv(context)));
+        for header in self.settings.header_pairs() {
+            let (name, mut value) = header?;
+            value.set_sensitive(true);
+            call.metadata_mut().append(name, value);
+        }
+        let mut service =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.settings.max_message_bytes);
+        // Some servers send their headers with the first response only.
+        let responses = service.stream_aggregated_resources(call).await.map_err(|status| reason(&status))?;
+        Ok(Stream { requests, responses: responses.into_inner() })
+    }
+}
+
+/// Why a stream broke.
+fn reason(status: &Status) -> String {
+    match std::error::Error::source(status) {
+        Some(error) => dial::cause(error),
+        None => format!("{} ({:?})", status.message(), status.code()),
+    }
+}

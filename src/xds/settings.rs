@@ -1,0 +1,148 @@
+//! The settings of a control plane.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
+use weir_core::domain::time::{DAY, SECOND};
+use weir_server::dial::{Address, Destination, Trust};
+use weir_settings::{Secret, Time, file::is_set, tls::TlsSettings};
+
+/// How `limits` names a control plane: `xds://HOST:PORT`.
+pub const SCHEME: &str = "xds://";
+
+/// How the control plane that `limits` names is called.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct XdsSettings {
+    /// `node.id` of every request: control planes choose the policy by it.
+    pub node_id: String,
+    /// `node.metadata`: `name=value` each.
+    pub node_metadata: Vec<String>,
+    /// Metadata of the call: `name: value` each.
+    pub headers: Vec<Secret>,
+    /// How the connection is encrypted.
+    pub tls: TlsSettings,
+    /// Largest response.
+    pub max_message_bytes: usize,
+    /// The pauses between attempts to connect.
+    pub backoff: BackoffSettings,
+    /// What a start does without a policy.
+    pub start: Start,
+    /// Where the last policy is kept, for starts while the control plane is away; empty: nowhere.
+    pub last_policy_file: PathBuf,
+}
+
+/// The pauses between attempts to connect: they double, with jitter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BackoffSettings {
+    /// The first pause.
+    pub initial: Time,
+    /// The longest.
+    pub max: Time,
+}
+
+/// What a start does without a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// The ports stay closed until there is one.
+    #[default]
+    Wait,
+    /// The ports open. Readiness fails, and checks fail with UNAVAILABLE, until there is one.
+    NotReady,
+    /// The same, but ready.
+    Ready,
+}
+
+impl Default for BackoffSettings {
+    fn default() -> Self {
+        Self { initial: Time(500_000), max: Time::seconds(30) }
+    }
+}
+
+impl Default for XdsSettings {
+    fn default() -> Self {
+        Self {
+            node_id: "default".to_owned(),
+            node_metadata: Vec::new(),
+            headers: Vec::new(),
+            tls: TlsSettings::default(),
+            max_message_bytes: 64 << 20,
+            backoff: BackoffSettings::default(),
+            start: Start::default(),
+            last_policy_file: PathBuf::new(),
+        }
+    }
+}
+
+impl XdsSettings {
+    /// Checks them, for the control plane at `address`. Does not read files.
+    ///
+    /// # Errors
+    /// A sentence that names the setting.
+    pub fn check(&self, address: Option<&str>) -> Result<(), String> {
+        if let Some(address) = address {
+            self.address(address)?;
+        }
+        let TlsSettings { enabled, ca, cert, key, server_name } = &self.tls;
+        if !enabled && ([ca, cert, key].into_iter().any(|path| is_set(path)) || !server_name.is_empty()) {
+            return Err("xds.tls is set but not enabled: set xds.tls.enabled: true".to_owned());
+        }
+        if is_set(cert) != is_set(key) {
+            return Err("xds.tls.cert and xds.tls.key: either both are set or none".to_owned());
+        }
+        if !(1_024..=64 << 20).contains(&self.max_message_bytes) {
+            return Err("xds.max_message_bytes is 1024 to 67108864".to_owned());
+        }
+        let BackoffSettings { initial, max } = &self.backoff;
+        if !(SECOND / 100..=max.0).contains(&initial.0) || max.0 > DAY {
+            return Err("xds.backoff.initial is 10ms to xds.backoff.max, which is at most 1d".to_owned());
+        }
+        self.metadata().try_for_each(|pair| pair.map(drop))?;
+        self.header_pairs().try_for_each(|pair| pair.map(drop))
+    }
+
+    /// The control plane, and the way to it. Reads files.
+    ///
+    /// # Errors
+    /// A sentence that names the setting or the file.
+    pub fn destination(&self, address: &str) -> Result<Destination, String> {
+        let trust = Trust { paths: self.tls.paths(), server_name: &self.tls.server_name };
+        Destination::new(&self.address(address)?, trust).map_err(|why| format!("xds.tls: {why}"))
+    }
+
+    fn address(&self, address: &str) -> Result<Address, String> {
+        let scheme = if self.tls.enabled { "https" } else { "http" };
+        let wrong = |why| format!("limits: {why}; write {SCHEME}host:port");
+        if address.contains(['/', '@']) {
+            return Err(wrong(format!("`{SCHEME}{address}` is not the address of a control plane")));
+        }
+        format!("{scheme}://{address}").parse().map_err(wrong)
+    }
+
+    /// Names and values of [`Self::node_metadata`].
+    pub(super) fn metadata(&self) -> impl Iterator<Item = Result<(&str, &str), String>> {
+        self.node_metadata
+            .iter()
+            .map(|pair| pair.split_once('=').ok_or_else(|| format!("xds.node_metadata: `{pair}` is not name=value")))
+    }
+
+    /// Names and values of [`Self::headers`]. An error does not show a value, which may be a token.
+    pub(super) fn header_pairs(
+        &self,
+    ) -> impl Iterator<Item = Result<(MetadataKey<Ascii>, MetadataValue<Ascii>), String>> {
+        self.headers.iter().map(|header| {
+            let (name, value) = header.reveal().split_once(':').ok_or("xds.headers: an entry is not `name: value`")?;
+            let name = name.trim();
+            let key = MetadataKey::from_bytes(name.to_ascii_lowercase().as_bytes());
+            let value = MetadataValue::try_from(value.trim());
+            match (key, value) {
+                (Ok(key), Ok(value)) => Ok((key, value)),
+                (Err(_), _) => Err(format!("xds.headers: `{}` is not a header name", name.escape_debug())),
+                (_, Err(_)) => Err(format!("xds.headers: the value of {name} has characters that no header can hold")),
+            }
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! A control plane that says what a test tells it to, and remembers what it is asked.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use envoy_types::{
+    pb::{
+        envoy::service::discovery::v3::{
+            DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+            aggregated_discovery_service_server::{AggregatedDiscoveryService, AggregatedDiscoveryServiceServer},
+        },
+        google::protobuf::Any,
+        ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit},
+    },
+    util::pack_any,
+};
+use futures_util::{Stream, stream};
+use prost::Name;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tonic::{Request, Response, Status, Streaming, metadata::MetadataMap, service::Routes};
+
+use super::{eventually, grpc_server::GrpcServer};
+
+/// A control plane, ended when this is dropped.
+pub struct ControlPlane {
+    grpc: GrpcServer,
+    state: State,
+}
+
+#[derive(Clone, Default)]
+struct State(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    requests: Vec<(MetadataMap, DiscoveryRequest)>,
+    /// What goes to the newest stream; without it the stream ends.
+    responses: Option<mpsc::UnboundedSender<Result<DiscoveryResponse, Status>>>,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for State {
+    type StreamAggregatedResourcesStream = Responses<DiscoveryResponse>;
+    type DeltaAggregatedResourcesStream = Responses<DeltaDiscoveryResponse>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        call: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let (sender, mut responses) = mpsc::unbounded_channel();
+        self.lock().responses = Some(sender);
+        let (metadata, _, mut requests) = call.into_parts();
+        let state = self.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(request)) = requests.message().await {
+                state.lock().requests.push((metadata.clone(), request));
+            }
+        });
+        Ok(Response::new(Box::pin(stream::poll_fn(move |context| responses.poll_recv(context)))))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        Err(Status::unimplemented("only the state of the world"))
+    }
+}
+
+impl ControlPlane {
+    /// One on a free port.
+    pub fn start() -> Self {
+        Self::at("127.0.0.1:0", None)
+    }
+
+    /// One at this address.
+    pub fn at(address: &str, tls: Option<TlsAcceptor>) -> Self {
+        let state = State::default();
+        let service = AggregatedDiscoveryServiceServer::new(state.clone());
+        Self { grpc: GrpcServer::start(address, tls, Routes::new(service)), state }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.grpc.address
+    }
+
+    /// As `--limits` names it.
+    pub fn limits(&self) -> String {
+        format!("xds://{}", self.address())
+    }
+
+    /// Waits for the request of this number, from 0.
+    pub fn request(&self, number: usize) -> DiscoveryRequest {
+        self.call(number).1
+    }
+
+    /// The same with the metadata of its call.
+    pub fn call(&self, number: usize) -> (MetadataMap, DiscoveryRequest) {
+        eventually(&format!("request {number}"), || self.state.lock().requests.get(number).cloned())
+    }
+
+    /// How many requests there were.
+    pub fn requests(&self) -> usize {
+        self.state.lock().requests.len()
+    }
+
+    /// Sends a policy to the newest stream, and waits for the answer to it.
+    pub fn send(&self, version: &str, resources: Vec<Any>) -> DiscoveryRequest {
+        let number = self.requests();
+        let response = DiscoveryResponse {
+            version_info: version.to_owned(),
+            nonce: format!("nonce of {version}"),
+            type_url: RateLimitConfig::type_url(),
+            resources,
+            ..DiscoveryResponse::default()
+        };
+        let sent = self.state.lock().responses.as_ref().expect("a stream").send(Ok(response));
+        sent.expect("the stream is open");
+        self.request(number)
+    }
+
+    /// Ends the newest stream.
+    pub fn end_stream(&self) {
+        self.state.lock().responses = None;
+    }
+}
+
+/// The resource of a domain with these descriptors.
+pub fn config(name: &str, domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Any {
+    pack_any(RateLimitConfig { name: name.to_owned(), domain: domain.to_owned(), descriptors })
+}
+
+/// A descriptor with a limit a day.
+pub fn daily(key: &str, value: &str, requests_per_unit: u32) -> RateLimitDescriptor {
+    let unit = RateLimitUnit::Day as i32;
+    RateLimitDescriptor {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        rate_limit: Some(RateLimitPolicy { unit, requests_per_unit, ..RateLimitPolicy::default() }),
+        ..RateLimitDescriptor::default()
+    }
+}

@@ -1,0 +1,363 @@
+//! The policy from a control plane, by xDS.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream},
+};
+
+use envoy_types::pb::{
+    envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse, rate_limit_response::Code},
+    google::protobuf::{Any, Struct, Value, value::Kind},
+    ratelimit::config::ratelimit::v3::{RateLimitDescriptor, RateLimitPolicy, RateLimitReplace},
+};
+use rustix::process::Signal;
+use tonic::Status;
+
+use crate::support::{
+    Server,
+    control_plane::{ControlPlane, config, daily},
+    envoy::{descriptor, should_rate_limit},
+    eventually, eventually_async,
+    pki::{Authority, Leaf, acceptor},
+    run,
+    server::Setup,
+};
+
+const ACCEPTED: &str = "weir_policy_reloads_total{result=\"success\"}";
+const REJECTED: &str = "weir_policy_reloads_total{result=\"error\"}";
+const CONNECTED: &str = "weir_xds_connected";
+
+/// A service whose policy is this control plane's, which it calls again at once.
+fn setup(plane: &ControlPlane) -> Setup {
+    let pauses = [("WEIR_XDS__BACKOFF__INITIAL", "10ms"), ("WEIR_XDS__BACKOFF__MAX", "50ms")];
+    pauses.into_iter().fold(Setup::new().limits(plane.limits().into()), |setup, (name, value)| setup.env(name, value))
+}
+
+/// A service with this first policy.
+fn serving(plane: &ControlPlane, resources: Vec<Any>) -> Server {
+    let server = setup(plane).spawn();
+    plane.request(0);
+    plane.send("1", resources);
+    server.serving()
+}
+
+async fn ask(server: &Server, domain: &str, key: &[&str], hits: i64) -> Result<RateLimitResponse, Status> {
+    let descriptors = vec![descriptor(key, hits)];
+    let request = RateLimitRequest { domain: domain.to_owned(), descriptors, ..RateLimitRequest::default() };
+    should_rate_limit(server.channel().await, request).await
+}
+
+/// The limit that a key has and what is left of it; `None`: it has none.
+async fn left(server: &Server, domain: &str, key: &[&str]) -> Option<(u32, u32)> {
+    let answer = ask(server, domain, key, 0).await.expect("an answer");
+    let status = answer.statuses.first().expect("a status");
+    status.current_limit.as_ref().map(|limit| (limit.requests_per_unit, status.limit_remaining))
+}
+
+#[tokio::test]
+async fn responses_are_acknowledged_and_replace_the_whole_policy() {
+    let plane = ControlPlane::start();
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let server = setup(&plane)
+        .env("WEIR_GRPC__LISTEN", &port.to_string())
+        .env("WEIR_XDS__NODE_ID", "edge")
+        .env("WEIR_XDS__NODE_METADATA", "zone=a,rack=7")
+        .env("WEIR_XDS__HEADERS", "Authorization: Bearer geheim, x-tenant:b")
+        .spawn();
+    let (metadata, first) = plane.call(0);
+    let node = first.node.clone().expect("a node");
+    let fields = node.metadata.expect("metadata").fields;
+    let zone = fields.get("zone").and_then(|value| value.kind.clone());
+    assert_eq!((node.id.as_str(), zone, fields.len()), ("edge", Some(Kind::StringValue("a".to_owned())), 2));
+    let header = |name| metadata.get(name).and_then(|value| value.to_str().ok());
+    assert_eq!((header("authorization"), header("x-tenant")), (Some("Bearer geheim"), Some("b")));
+    assert_eq!(first.type_url, "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig");
+    assert_eq!((first.version_info.as_str(), first.response_nonce.as_str(), first.error_detail), ("", "", None));
+    assert!(first.resource_names.is_empty());
+    assert!(TcpStream::connect(port).is_err(), "the ports are closed until there is a policy");
+
+    let ack = plane.send("v1", vec![config("a", "d", vec![daily("k", "", 3), daily("only", "1", 1)])]);
+    assert_eq!((ack.version_info.as_str(), ack.response_nonce.as_str()), ("v1", "nonce of v1"));
+    assert!(ack.error_detail.is_none() && ack.node.is_some());
+    let server = server.serving();
+    assert_eq!(ask(&server, "d", &["k", "v"], 2).await.expect("an answer").overall_code, Code::Ok as i32);
+    assert_eq!(server.metric(CONNECTED), 1.0);
+
+    let two = vec![config("a", "d", vec![daily("k", "", 5)]), config("b", "e", vec![daily("k", "", 7)])];
+    let ack = plane.send("v2", two);
+    assert_eq!((ack.version_info.as_str(), ack.error_detail), ("v2", None));
+    let all = [left(&server, "d", &["k", "v"]).await, left(&server, "e", &["k", "v"]).await];
+    assert_eq!(all, [Some((5, 3)), Some((7, 7))], "counts are kept");
+    assert_eq!(left(&server, "d", &["only", "1"]).await, None);
+    let change = server.wait_for_log("policy reloaded");
+    assert_eq!((&change["changed"], &change["domains"], &change["limits"]), (&1.into(), &2.into(), &2.into()));
+
+    let ack = plane.send("v3", Vec::new());
+    assert_eq!((ack.version_info.as_str(), ack.error_detail), ("v3", None));
+    assert_eq!(left(&server, "d", &["k", "v"]).await, None, "without resources everything passes");
+    server.wait_for_metric(ACCEPTED, 2.0);
+    assert!(server.log().iter().all(|line| !line.contains("geheim")));
+}
+
+#[tokio::test]
+async fn one_bad_resource_rejects_the_whole_response() {
+    let plane = ControlPlane::start();
+    let good = || config("good", "d", vec![daily("k", "", 3)]);
+    let server = serving(&plane, vec![good()]);
+    let with = |policy: RateLimitPolicy| RateLimitDescriptor { rate_limit: Some(policy), ..daily("k", "v", 1) };
+    let nested = RateLimitDescriptor { descriptors: vec![with(RateLimitPolicy::default())], ..daily("user", "a", 1) };
+    let same_replaced = RateLimitPolicy {
+        unit: 4,
+        replaces: vec![RateLimitReplace { name: String::new() }],
+        ..RateLimitPolicy::default()
+    };
+    let unlimited = RateLimitPolicy { unit: 1, unlimited: true, ..RateLimitPolicy::default() };
+    let odd = |type_url: &str, value: &[u8]| Any { type_url: type_url.to_owned(), value: value.to_vec() };
+    let cases = [
+        (config("bad", "e", vec![nested]), "xds:bad: e.user_a.k_v: unknown unit `UNKNOWN`"),
+        (
+            config("bad", "e", vec![with(RateLimitPolicy { unit: 99, ..RateLimitPolicy::default() })]),
+            "unknown unit `99`",
+        ),
+        (config("bad", "e", vec![with(same_replaced)]), "xds:bad: e.k_v: an entry of replaces needs a name"),
+        (config("bad", "e", vec![with(unlimited)]), "xds:bad: e.k_v: an unlimited rate_limit has no unit"),
+        (config("bad", "e", vec![daily("", "", 1)]), "a descriptor needs a key that is not empty"),
+        (config("bad", "e", vec![daily("k", "v", 1), daily("k", "v", 2)]), "duplicate descriptor `k/v`"),
+        (config("bad", "", vec![daily("k", "", 1)]), "xds:bad: a file of descriptors names its domain"),
+        (config("bad", "d", vec![daily("l", "", 1)]), "domain `d` is also defined in xds:bad"),
+        (odd("type.googleapis.com/google.protobuf.Empty", b""), "the resource is a `type.googleapis.com/google"),
+        (odd(&good().type_url, b"\xff"), "xds:#1: the resource cannot be decoded"),
+    ];
+    let count = cases.len();
+    for (number, (bad, expected)) in cases.into_iter().enumerate() {
+        let nack = plane.send(&format!("bad {number}"), vec![good(), bad]);
+        let message = nack.error_detail.expect("an error").message;
+        assert!(message.contains(expected), "{expected}: {message}");
+        assert_eq!((nack.version_info.as_str(), nack.response_nonce), ("1", format!("nonce of bad {number}")));
+    }
+    assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 3)), "the previous policy stays in force");
+    assert_eq!((server.metric(REJECTED), server.metric(ACCEPTED)), (count as f64, 0.0));
+    assert_eq!(server.metric("weir_policy_last_reload_successful"), 0.0);
+    assert_eq!(server.log_lines("the new policy is not valid; the previous one stays in force").len(), count);
+    let ack = plane.send("2", vec![good()]);
+    assert_eq!((ack.version_info.as_str(), ack.error_detail), ("2", None));
+    assert_eq!(server.metric("weir_policy_last_reload_successful"), 1.0);
+}
+
+#[tokio::test]
+async fn messages_mean_what_the_same_file_means() {
+    let plane = ControlPlane::start();
+    let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+    let metadata = Struct { fields: [("tier".to_owned(), text("gold"))].into() };
+    let limit = |name: &str, replaces: &str| {
+        let replaces = (!replaces.is_empty()).then(|| RateLimitReplace { name: replaces.to_owned() });
+        let replaces = replaces.into_iter().collect();
+        Some(RateLimitPolicy { unit: 4, requests_per_unit: 1, name: name.to_owned(), replaces, unlimited: false })
+    };
+    let descriptors = vec![
+        RateLimitDescriptor {
+            shadow_mode: true,
+            metadata: Some(metadata),
+            detailed_metric: true,
+            ..daily("shadow", "a*", 1)
+        },
+        RateLimitDescriptor { quota_mode: true, ..daily("quota", "", 1) },
+        RateLimitDescriptor { rate_limit: limit("slow", ""), ..daily("slow", "", 1) },
+        RateLimitDescriptor { rate_limit: limit("fast", "slow"), ..daily("fast", "", 1) },
+        RateLimitDescriptor { rate_limit: None, descriptors: vec![daily("inner", "", 2)], ..daily("outer", "x", 1) },
+        RateLimitDescriptor {
+            rate_limit: Some(RateLimitPolicy { unlimited: true, ..RateLimitPolicy::default() }),
+            ..daily("free", "", 1)
+        },
+    ];
+    let other = config("b", "d", vec![daily("more", "", 9)]);
+    let server =
+        setup(&plane).env("WEIR_ENVOY__MERGE_DOMAINS", "true").env("WEIR_ENVOY__DYNAMIC_METADATA", "true").spawn();
+    plane.request(0);
+    assert_eq!(plane.send("1", vec![other, config("a", "d", descriptors)]).error_detail, None);
+    let server = server.serving();
+    assert_eq!(left(&server, "d", &["more", "1"]).await, Some((9, 9)), "the resources of a domain are merged");
+    assert_eq!(left(&server, "d", &["outer", "x", "inner", "y"]).await, Some((2, 2)));
+    assert_eq!(left(&server, "d", &["free", "1"]).await, None);
+    let shadow = ask(&server, "d", &["shadow", "ab"], 9).await.expect("an answer");
+    assert_eq!(shadow.statuses[0].code, Code::Ok as i32, "a shadow");
+    let fields = shadow.dynamic_metadata.expect("metadata").fields;
+    assert!(format!("{:?}", fields["metadata"]).contains("gold"), "{fields:?}");
+    let descriptors = vec![descriptor(&["slow", "1"], 1), descriptor(&["fast", "1"], 1)];
+    let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..RateLimitRequest::default() };
+    let answer = should_rate_limit(server.channel().await, request).await.expect("an answer");
+    assert!(answer.statuses[0].current_limit.is_none() && answer.statuses[1].current_limit.is_some(), "replaced");
+}
+
+#[tokio::test]
+async fn a_broken_stream_is_opened_again_and_the_policy_stays() {
+    let plane = ControlPlane::start();
+    let server = serving(&plane, vec![config("a", "d", vec![daily("k", "", 3)])]);
+    let requests = plane.requests();
+    plane.end_stream();
+    let again = plane.request(requests);
+    let said = (again.version_info.as_str(), again.response_nonce.as_str(), again.error_detail);
+    assert_eq!(said, ("1", "", None), "a nonce belongs to its stream");
+
+    let address = plane.address().to_owned();
+    drop(plane);
+    server.wait_for_metric(CONNECTED, 0.0);
+    assert_eq!(ask(&server, "d", &["k", "v"], 1).await.expect("an answer").overall_code, Code::Ok as i32);
+    assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 2)));
+    let away = server.wait_for_log("control plane away: the policy stays as it is");
+    assert!(away["retry_ms"].as_u64().is_some_and(|pause| pause <= 50), "{away}");
+
+    let plane = ControlPlane::at(&address, None);
+    assert_eq!(plane.request(0).version_info, "1");
+    plane.send("2", vec![config("a", "d", vec![daily("k", "", 9)])]);
+    assert_eq!(left(&server, "d", &["k", "v"]).await, Some((9, 8)));
+    assert_eq!(server.metric(CONNECTED), 1.0);
+}
+
+#[tokio::test]
+async fn a_kept_policy_serves_after_a_restart_without_the_control_plane() {
+    let kept = tempfile::tempdir().expect("a directory");
+    let path = kept.path().join("last");
+    let keeping = |setup: Setup| setup.env("WEIR_XDS__LAST_POLICY_FILE", path.to_str().expect("a path"));
+    let plane = ControlPlane::start();
+    let server = keeping(setup(&plane)).spawn();
+    plane.request(0);
+    plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
+    let server = server.serving();
+    plane.send("2", vec![config("a", "d", vec![daily("k", "", 4)])]);
+    plane.send("bad", vec![config("a", "", Vec::new())]);
+    let address = plane.address().to_owned();
+    drop((server, plane));
+
+    let away = |setup: Setup| setup.limits(format!("xds://{address}").into()).env("WEIR_XDS__BACKOFF__INITIAL", "10ms");
+    let server = away(keeping(Setup::new())).start();
+    assert_eq!(left(&server, "d", &["k", "v"]).await, Some((4, 4)));
+    assert_eq!(server.get("/readyz").0, 200);
+    drop(server);
+
+    fs::write(&path, "damaged").expect("written");
+    let waiting = away(keeping(Setup::new())).spawn();
+    waiting.wait_for_log("xds.last_policy_file cannot be read: ignored");
+    waiting.wait_for_log("waiting for a policy: the ports are closed until there is one");
+    let plane = ControlPlane::at(&address, None);
+    assert_eq!(plane.request(0).version_info, "", "all is asked for");
+    plane.send("3", vec![config("a", "d", vec![daily("k", "", 5)])]);
+    assert_eq!(left(&waiting.serving(), "d", &["k", "v"]).await, Some((5, 5)));
+}
+
+#[tokio::test]
+async fn without_a_policy_checks_fail_and_readiness_as_set() {
+    for (start, status) in [("not_ready", 503), ("ready", 200)] {
+        let plane = ControlPlane::start();
+        let server = setup(&plane).env("WEIR_XDS__START", start).start();
+        plane.request(0);
+        assert_eq!((server.get("/readyz").0, server.get("/healthz").0), (status, 200), "{start}");
+        assert_eq!(server.run(&["health"]).code, i32::from(status != 200), "{start}");
+        let failed = ask(&server, "d", &["k", "v"], 1).await.expect_err("no policy");
+        assert_eq!((failed.code(), failed.message()), (tonic::Code::Unavailable, "no policy has been received yet"));
+        let native = server.run(&["check", "k", "v"]);
+        assert!(native.code == 2 && native.err.contains("no policy has been received yet"), "{native:?}");
+        plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
+        eventually("it is ready", || (server.get("/readyz").0 == 200).then_some(()));
+        eventually("it is healthy", || (server.run(&["health"]).code == 0).then_some(()));
+        assert_eq!(left(&server, "d", &["k", "v"]).await, Some((3, 3)));
+    }
+}
+
+#[tokio::test]
+async fn counts_of_a_file_go_on_under_the_same_policy_of_a_control_plane() {
+    let data = tempfile::tempdir().expect("a directory");
+    let snapshot = data.path().join("snapshot");
+    let keeping = |setup: Setup| setup.env("WEIR_STORE__SNAPSHOT__PATH", snapshot.to_str().expect("a path"));
+    let file = "domain: d\ndescriptors:\n  - { key: k, rate_limit: { unit: day, requests_per_unit: 9 } }";
+    let server = keeping(Setup::new().policy(file)).start();
+    ask(&server, "d", &["k", "v"], 4).await.expect("an answer");
+    let mut server = server;
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_end(), 0);
+
+    for start in ["wait", "ready"] {
+        let plane = ControlPlane::start();
+        let server = keeping(setup(&plane)).env("WEIR_XDS__START", start).spawn();
+        plane.request(0);
+        if start == "ready" {
+            server.wait_for_log("serving");
+        }
+        plane.send("1", vec![config("a", "d", vec![daily("k", "", 9)])]);
+        let mut server = server.serving();
+        assert_eq!(left(&server, "d", &["k", "v"]).await, Some((9, 5)), "{start}");
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait_for_end(), 0);
+    }
+}
+
+#[tokio::test]
+async fn certificates_are_read_for_each_connection() {
+    let (ours, theirs, new) = (Authority::new("ours"), Authority::new("theirs"), Authority::new("new"));
+    let server_pair = ours.sign(Leaf::host("localhost"));
+    let plane = ControlPlane::at("127.0.0.1:0", Some(acceptor(&server_pair, Some(&ours))));
+    let (_, port) = plane.address().rsplit_once(':').expect("a port");
+    let port = port.to_owned();
+    let client = |authority: &Authority| authority.sign(Leaf::common("weir"));
+    let setup = Setup::new()
+        .limits(format!("xds://127.0.0.1:{port}").into())
+        .env("WEIR_XDS__TLS__ENABLED", "true")
+        .env("WEIR_XDS__TLS__SERVER_NAME", "localhost")
+        .env("WEIR_XDS__BACKOFF__INITIAL", "10ms")
+        .env("WEIR_XDS__BACKOFF__MAX", "50ms")
+        .file("WEIR_XDS__TLS__CA", "ca.pem", &ours.pem)
+        .file("WEIR_XDS__TLS__CERT", "xds.pem", "")
+        .file("WEIR_XDS__TLS__KEY", "xds.key", "");
+    let dir = setup.dir.path().to_owned();
+    client(&theirs).write(&dir, "xds");
+    let server = setup.spawn();
+    server.wait_for_log("control plane away: the policy stays as it is");
+    assert_eq!(plane.requests(), 0, "the certificate is another authority's");
+    client(&ours).write(&dir, "xds");
+    plane.request(0);
+    plane.send("1", vec![config("a", "d", vec![daily("k", "", 3)])]);
+    let server = server.serving();
+
+    // Everything changes: the control plane's certificate, its authority and whom it trusts.
+    drop(plane);
+    let plane =
+        ControlPlane::at(&format!("127.0.0.1:{port}"), Some(acceptor(&new.sign(Leaf::host("localhost")), Some(&new))));
+    fs::write(dir.join("ca.pem"), &new.pem).expect("written");
+    client(&new).write(&dir, "xds");
+    assert_eq!(plane.request(0).version_info, "1");
+    plane.send("2", vec![config("a", "d", vec![daily("k", "", 4)])]);
+    eventually_async("the new policy is in force", async || {
+        (left(&server, "d", &["k", "v"]).await == Some((4, 4))).then_some(())
+    })
+    .await;
+}
+
+#[test]
+fn settings_of_a_control_plane_are_checked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("weir.yaml");
+    let checked = |settings: &str| {
+        fs::write(&path, settings).expect("written");
+        run(&["config", "check", path.to_str().expect("a path")])
+    };
+    let good = checked("limits: xds://plane:18000\nxds: { node_id: a, start: ready }");
+    assert_eq!(good.code, 0, "{good:?}");
+    assert!(good.out.starts_with("policy          from the control plane xds://plane:18000\n"), "{good:?}");
+    for (settings, expected) in [
+        ("limits: xds://plane", ":1:9: limits: `plane` has no port"),
+        ("limits: xds://user@plane:1", "is not the address of a control plane; write xds://host:port"),
+        ("limits: xds://plane:1\nxds: { tls: { ca: x } }", "xds.tls is set but not enabled"),
+        ("limits: xds://plane:1\nxds: { tls: { enabled: true, cert: x } }", "either both are set or none"),
+        ("limits: xds://plane:1\nxds: { tls: { enabled: true, ca: x } }", "x: No such file"),
+        ("limits: xds://plane:1\nxds: { node_metadata: [a] }", "xds.node_metadata: `a` is not name=value"),
+        ("limits: xds://plane:1\nxds: { headers: ['a b: geheim'] }", "xds.headers: `a b` is not a header name"),
+        ("limits: xds://plane:1\nxds: { headers: ['geheim'] }", "xds.headers: an entry is not `name: value`"),
+        ("limits: xds://plane:1\nxds: { backoff: { initial: 1m } }", "xds.backoff.initial is 10ms to"),
+        ("limits: xds://plane:1\nxds: { start: now }", "xds.start is `wait`, `not_ready` or `ready`, not `now`"),
+        ("limits: xds://plane:1\nxds: { max_message_bytes: 1 }", "xds.max_message_bytes is 1024 to"),
+        ("limits: xds://plane:1\nallow_all: true", "allow_all is set, and so is limits"),
+    ] {
+        let bad = checked(settings);
+        assert!(bad.code == 2 && bad.err.contains(expected) && !bad.err.contains("geheim"), "{expected}: {bad:?}");
+    }
+}
