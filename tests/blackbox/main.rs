@@ -10,6 +10,7 @@ mod bounds;
 mod calendar;
 mod check_all;
 mod commands;
+mod concurrency;
 mod config_check;
 mod cookbook;
 mod descriptors;

@@ -26,6 +26,11 @@ pub struct Entry {
     pub(crate) spec: &'static properties::Spec,
 }
 
+/// Those that limit what is charged over time: all but [`concurrency`](super::concurrency).
+pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {
+    LIST.iter().filter(|entry| entry.name != "concurrency")
+}
+
 /// The algorithm of this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     LIST.iter().find(|entry| entry.name == name)

@@ -26,10 +26,10 @@ pub mod tat;
 use crate::domain::{Ask, Decision, Micros};
 pub use aligned::EDGES;
 pub use charges::{Held, TakesBack};
-pub use entry::{Entry, find};
+pub use entry::{Entry, find, rates};
 use fields::FieldSet;
 pub use fields::Parameter;
-pub use kinds::Form;
+pub use kinds::{Form, OnCheck};
 #[cfg(feature = "proto")]
 use message::messages;
 pub use pace::Pace;
@@ -366,6 +366,7 @@ macro_rules! list {
             decay: Decay,
             warming_up: WarmingUp,
             cycle: Cycle,
+            concurrency: Concurrency,
             $($more)*
         }
     };

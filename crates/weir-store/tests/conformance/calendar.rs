@@ -34,7 +34,8 @@ fn params(fields: &[(&str, &str)]) -> Params {
 }
 
 fn billing_month() -> Limits {
-    Limits::new(&params(&[("count", "10"), ("calendar", "month"), ("zone", "Europe/Berlin"), ("anchor", "15")]))
+    let month = params(&[("count", "10"), ("calendar", "month"), ("zone", "Europe/Berlin"), ("anchor", "15")]);
+    Limits::new(&[month.clone(), month])
 }
 
 async fn peek(store: &Authority, limits: &Limits) -> Decision {
