@@ -49,7 +49,7 @@ async fn reserves_over_an_edge(store: &Authority, clock: &ManualClock) {
     let ask = async |cost, step| {
         let reservation = Reservation { name: b"r", step };
         let mut plan = limits.plan(0, cost);
-        plan.reservation = Some(&reservation);
+        plan.reservation = Some(reservation);
         *store.verdict(&plan).await.reservation.expect("an outcome")
     };
     clock.set(EDGE - SECOND);
