@@ -30,9 +30,9 @@ use crate::proto::{self, ReserveRequest, rate_limiter_client::RateLimiterClient}
 pub struct Reserve {
     #[command(flatten)]
     charged: KeyArgs,
-    /// How long to hold them: 10ms to 1d
+    /// How long to hold them: 10ms to 1d. Limits on concurrency have a default
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    ttl: Micros,
+    ttl: Option<Micros>,
     /// What becomes of them after that time
     #[arg(long, value_enum, default_value_t)]
     on_expiry: OnExpiry,
@@ -69,7 +69,7 @@ impl Reserve {
             OnExpiry::Keep => proto::OnExpiry::Keep,
             OnExpiry::Release => proto::OnExpiry::Release,
         };
-        let (check, ttl) = (Some(self.charged.request()), Some(duration(self.ttl)));
+        let (check, ttl) = (Some(self.charged.request()), self.ttl.map(duration));
         let request = ReserveRequest { check, ttl, on_expiry: on_expiry.into() };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
