@@ -29,6 +29,7 @@ impl Settings {
         self.http.tls.check("http.tls", &self.http.listen, self.http.max_connections)?;
         self.grpc.traffic().check("grpc")?;
         self.http.traffic().check("http")?;
+        self.metrics_listen().map(drop)?;
         self.envoy.check()?;
         self.tracing.check()?;
         self.log.filter()?;
