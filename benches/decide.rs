@@ -19,7 +19,7 @@ use std::{
 };
 
 use weir_core::{
-    algorithm::{Bounds, LIST, Params},
+    algorithm::{Bounds, Params, rates},
     domain::{Ask, Clock, Key},
     plan::{Decisions, Plan},
 };
@@ -263,7 +263,7 @@ impl fmt::Display for Step {
 fn steps() -> impl Iterator<Item = Step> {
     let parse =
         |entry: &weir_core::algorithm::Entry, example: &&[(&str, &str)]| (entry.parse)(example, &Bounds::default());
-    LIST.iter().flat_map(move |entry| entry.examples.iter().filter_map(move |it| parse(entry, it).ok()).map(Step))
+    rates().flat_map(move |entry| entry.examples.iter().filter_map(move |it| parse(entry, it).ok()).map(Step))
 }
 
 /// One algorithm after the other, a request every 100 µs: some pass and some do not.

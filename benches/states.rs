@@ -10,7 +10,7 @@ mod support;
 use std::{env, process::Command, sync::Arc};
 
 use weir_core::{
-    algorithm::{Bounds, Entry, LIST, find},
+    algorithm::{Bounds, Entry, find, rates},
     domain::{Ask, Charge, ManualClock, Micros},
     plan::{Level, Limit, Origin, Plan},
 };
@@ -47,7 +47,7 @@ fn main() {
     println!("|---|---:|---:|---:|---:|");
     let named: Vec<_> = env::args().skip(1).filter(|argument| find(argument).is_some()).collect();
     let wanted = |entry: &&Entry| named.is_empty() || named.iter().any(|name| name == entry.name);
-    for entry in LIST.iter().filter(wanted) {
+    for entry in rates().filter(wanted) {
         let program = env::current_exe().expect("this program");
         let output = Command::new(program).env(CASE, entry.name).output().expect("a process");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

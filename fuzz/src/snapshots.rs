@@ -24,8 +24,7 @@ pub fn content(bytes: &[u8]) {
     assert!(store.stats().keys as u64 + loaded.expired + loaded.left_out <= loaded.states, "{loaded:?}");
     let limiter = scene::limiter(store, scene::policy());
     let snapshot = limiter.policy_handle();
-    let keys =
-        algorithm::LIST.iter().map(|entry| (EVERY, vec![entry.name])).chain([("", vec!["user", "alex", "trade"])]);
+    let keys = algorithm::rates().map(|entry| (EVERY, vec![entry.name])).chain([("", vec!["user", "alex", "trade"])]);
     for (domain, key) in keys {
         for cost in [1, 0, -1] {
             let mut request = Request::new(domain, &key).expect("a key");

@@ -16,9 +16,9 @@ use crate::proto::{ExtendRequest, rate_limiter_client::RateLimiterClient};
 pub struct Extend {
     /// The hold that `weir reserve` printed
     hold: String,
-    /// How long to hold it from now on: 10ms to 1d
+    /// How long to hold it from now on: 10ms to 1d. Limits on concurrency have a default
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    ttl: Micros,
+    ttl: Option<Micros>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -28,7 +28,7 @@ pub struct Extend {
 
 impl Extend {
     pub fn run(self) -> CommandResult {
-        let request = ExtendRequest { hold: self.hold, ttl: Some(duration(self.ttl)) };
+        let request = ExtendRequest { hold: self.hold, ttl: self.ttl.map(duration) };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
             Ok(service.extend(request).await.map_err(|status| self.client.failure(&status))?.into_inner())

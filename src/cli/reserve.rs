@@ -36,9 +36,9 @@ pub struct Reserve {
     /// Units to reserve: the estimate
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = parse_cost)]
     cost: i64,
-    /// How long to hold them: 10ms to 1d
+    /// How long to hold them: 10ms to 1d. Limits on concurrency have a default
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    ttl: Micros,
+    ttl: Option<Micros>,
     /// What becomes of them after that time
     #[arg(long, value_enum, default_value_t)]
     on_expiry: OnExpiry,
@@ -78,7 +78,7 @@ impl Reserve {
             OnExpiry::Keep => proto::OnExpiry::Keep,
             OnExpiry::Release => proto::OnExpiry::Release,
         };
-        let request = ReserveRequest { check: Some(check), ttl: Some(duration(self.ttl)), on_expiry: on_expiry.into() };
+        let request = ReserveRequest { check: Some(check), ttl: self.ttl.map(duration), on_expiry: on_expiry.into() };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
             match service.reserve(request).await {

@@ -11,7 +11,7 @@ use weir_store::{Store, Verdict};
 use super::{
     Answer, CheckError, Invalid, LevelAnswer, Limiter, PolicyHandle, Request,
     decide::{Checking, Fill, decide},
-    request::plan_in,
+    request::{plan_in, taking_no_slot},
 };
 
 /// Most checks that are decided together.
@@ -100,7 +100,8 @@ impl<'n> CheckAll<'n> {
         if self.checks.iter().any(|check| check.spec.is_some()) {
             plan.enforce_as_written();
         }
-        Ok((plan, counts))
+        let charges = !plan.dry_run && self.checks.iter().any(|check| check.cost != 0);
+        Ok((if charges { taking_no_slot(plan)? } else { plan }, counts))
     }
 }
 

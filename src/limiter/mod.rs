@@ -30,7 +30,7 @@ pub use decide::{Checking, Fill};
 pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
 pub use policy_handle::PolicyHandle;
 pub use request::{CheckError, Invalid, Request};
-pub use reservations::{Reserved, Settled};
+pub use reservations::{Reserved, Settle, Settled};
 pub use simulation::Simulation;
 pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
 
@@ -93,7 +93,7 @@ impl<S: Store> Limiter<S> {
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
     ) -> Checking<'l, 'a, Answer<'a>, impl Fill<'a, Answer<'a>>> {
-        let plan = request.plan(&handle.policy, handle.version);
+        let plan = request.charging_plan(&handle.policy, handle.version);
         decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
             self.conclude(handle, request, plan, verdict, answer);
         })

@@ -1,13 +1,14 @@
 //! Reservations: a check whose cost is held until the caller knows what it really was, and then settled.
 
 use weir_core::{
-    hold::{Outcome, Reservation},
+    domain::{Micros, time::SECOND},
+    hold::{OnExpiry, Outcome, Reservation, Step},
     plan::Plan,
 };
 use weir_store::{Store, Verdict};
 
 use super::{
-    Answer, CheckError, Limiter, PolicyHandle, Request,
+    Answer, CheckError, Invalid, Limiter, PolicyHandle, Request,
     decide::{Checking, Fill, decide},
 };
 
@@ -18,6 +19,19 @@ pub struct Reserved<'a> {
     pub answer: Answer<'a>,
     /// What the store holds; `None`: it was not asked, or did not answer.
     pub outcome: Option<Outcome>,
+    /// How long it was to last, at most.
+    pub ttl: Micros,
+}
+
+/// What a client asks of a reservation that it has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// It cost so much.
+    Commit(u64),
+    /// It cost nothing.
+    Cancel,
+    /// Hold it for so long from now on, at most; as [`Plan::reservation_ttl`] says.
+    Extend(Option<Micros>),
 }
 
 /// What became of a reservation.
@@ -30,38 +44,49 @@ pub struct Settled {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides a request as a check, and holds its cost where it passes.
+    /// Decides a request as a check, and holds its cost under this name where it passes: for `ttl` at most, and as
+    /// [`Plan::reservation_ttl`] says.
     pub fn reserve<'l, 'a>(
         &'l self,
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
-        reservation: &'a Reservation<'a>,
+        name: &'a [u8],
+        ttl: Option<Micros>,
+        on_expiry: OnExpiry,
     ) -> Checking<'l, 'a, Reserved<'a>, impl Fill<'a, Reserved<'a>>> {
+        let mut lasts = Micros::default();
         let plan = request.plan(&handle.policy, handle.version).and_then(|mut plan| {
             plan.reservable().map_err(|(level, reason)| {
                 let limit = level.map(|level| format!("the limit `{}`", plan.levels()[level].limit.name));
                 CheckError::NotReservable(limit.unwrap_or_else(|| "the key".to_owned()), reason)
             })?;
-            plan.reservation = Some(reservation);
+            lasts = lasting(&plan, ttl)?;
+            plan.reservation = Some(Reservation { name, step: Step::Reserve { ttl: lasts, on_expiry } });
             Ok(plan)
         });
         decide(&self.store, plan, move |plan, verdict, reserved: &mut Reserved<'a>| {
             self.conclude(handle, request, plan, verdict, &mut reserved.answer);
-            reserved.outcome = verdict.reservation.as_deref().copied();
+            (reserved.outcome, reserved.ttl) = (verdict.reservation.as_deref().copied(), lasts);
         })
     }
 
-    /// Settles or extends what a request has reserved. The policy may have changed since: limits that it does not have any more
+    /// Settles or extends what a request has reserved under this name. The policy may have changed since: limits that it does not have any more
     /// are left out.
     pub fn settle<'l, 'a>(
         &'l self,
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
-        reservation: &'a Reservation<'a>,
+        name: &'a [u8],
+        settle: Settle,
     ) -> Checking<'l, 'a, Settled, impl Fill<'a, Settled>> {
-        let plan = request.plan(&handle.policy, handle.version).map(|mut plan| {
-            plan.reservation = Some(reservation);
-            plan
+        let plan = request.plan(&handle.policy, handle.version).and_then(|mut plan| {
+            let step = match settle {
+                Settle::Commit(actual) => Step::Commit { actual },
+                Settle::Cancel => Step::Cancel,
+                Settle::Extend(ttl) => Step::Extend { ttl: lasting(&plan, ttl)? },
+            };
+            plan.reservation = Some(Reservation { name, step });
+            Ok(plan)
         });
         decide(&self.store, plan, |plan: &Plan<'a>, verdict: &Verdict, settled: &mut Settled| {
             let outcome =
@@ -69,4 +94,21 @@ impl<S: Store> Limiter<S> {
             *settled = Settled { outcome, domain: plan.domain };
         })
     }
+}
+
+impl Request<'_> {
+    /// How long a reservation of it lasts at most, by the policy and what is requested.
+    ///
+    /// # Errors
+    /// [`CheckError`] where neither says.
+    pub fn reservation_ttl(&self, handle: &PolicyHandle, requested: Option<Micros>) -> Result<Micros, CheckError> {
+        lasting(&self.plan(&handle.policy, handle.version)?, requested)
+    }
+}
+
+fn lasting(plan: &Plan<'_>, requested: Option<Micros>) -> Result<Micros, CheckError> {
+    // Where nothing limits the key any more, nothing is held.
+    let unlimited = plan.levels().is_empty().then_some(60 * SECOND);
+    let needed = || Invalid::field_error("ttl", "a reservation needs a ttl").into();
+    plan.reservation_ttl(requested).or(unlimited).ok_or_else(needed)
 }

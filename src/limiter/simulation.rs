@@ -37,7 +37,7 @@ impl Simulation {
         request: &'a Request<'_>,
     ) -> Result<Answer<'a>, CheckError> {
         self.clock.set(at);
-        let plan = request.plan(policy, 0)?;
+        let plan = request.charging_plan(policy, 0)?;
         let verdict = self.store.verdict(&plan);
         Ok(filled(&plan, &verdict, |plan, verdict, answer: &mut Answer<'_>| {
             answer.fill(plan, plan.levels(), verdict);

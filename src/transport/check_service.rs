@@ -23,7 +23,7 @@ use crate::{
     telemetry::Transport,
 };
 
-pub use reservations::{Caller, Settle, Settlement};
+pub use reservations::{Caller, SettleCall, Settlement};
 
 /// A check as a surface read it, or why it could not be read.
 pub type Message<'m> = Result<CheckMessage<'m>, Invalid>;

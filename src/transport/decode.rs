@@ -4,9 +4,9 @@ use weir_core::{
     algorithm::{Bounds, ParamError, Params, message::micros},
     domain::{
         Charge, Key, Micros,
-        ask::{MAX_COST, MAX_LEVELS},
+        ask::{MAX_COST, MAX_LEVELS, RESERVATION_TTL},
     },
-    hold::{OnExpiry, RESERVATION_TTL},
+    hold::OnExpiry,
 };
 use weir_policy::{LegacyBucket, Spec, SpecError, WrittenLimit, limits::interval_name};
 use weir_settings::problem::Mark;
@@ -50,13 +50,15 @@ pub fn check<'a>(message: CheckMessage<'a>, bounds: &Bounds) -> Result<Request<'
     Ok(request)
 }
 
-/// The time for which units are to be held, which is required.
+/// The time for which units are to be held.
 ///
 /// # Errors
 /// [`Invalid`] for one out of bounds.
-pub fn ttl(ttl: Option<&prost_types::Duration>) -> Result<Micros, Invalid> {
-    let ttl = ttl.and_then(micros).filter(|ttl| RESERVATION_TTL.contains(ttl));
-    ttl.ok_or_else(|| Invalid::field_error("ttl", "a ttl is 10 ms to 24 hours, in whole microseconds"))
+pub fn ttl(ttl: Option<&prost_types::Duration>) -> Result<Option<Micros>, Invalid> {
+    let Some(ttl) = ttl else { return Ok(None) };
+    let ttl = micros(ttl).filter(|ttl| RESERVATION_TTL.contains(ttl));
+    let invalid = || Invalid::field_error("ttl", "a ttl is 10 ms to 24 hours, in whole microseconds");
+    ttl.map(Some).ok_or_else(invalid)
 }
 
 /// What becomes of a reservation that is not settled.

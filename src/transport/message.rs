@@ -24,8 +24,8 @@ mod field {
     pub const MAX_WAIT: u64 = 5;
     pub const FACTOR: u64 = 6;
     pub const SUMMARY_ONLY: u64 = 7;
-    pub const DRY_RUN: u64 = 8;
-    pub const REQUEST_ID: u64 = 9;
+    pub const REQUEST_ID: u64 = 8;
+    pub const DRY_RUN: u64 = 9;
 }
 
 /// The fields of `ReserveRequest`.
@@ -128,7 +128,7 @@ impl<'a> CheckMessage<'a> {
                 (field::SUMMARY_ONLY, Value::Varint(flag)) => self.summary_only = flag != 0,
                 (field::DRY_RUN, Value::Varint(flag)) => self.dry_run = flag != 0,
                 (field::REQUEST_ID, Value::Bytes(text)) => self.request_id = std::str::from_utf8(text).ok()?,
-                (field::DOMAIN..=field::REQUEST_ID, _) => return None,
+                (field::DOMAIN..=field::DRY_RUN, _) => return None,
                 _ => {}
             }
         }

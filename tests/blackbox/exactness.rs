@@ -8,7 +8,7 @@ const UNITS: u64 = 700;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_algorithm_admits_exactly_the_limit_to_64_clients() {
     let server = [Server::with_policy(&crowd::schema(UNITS))];
-    for algorithm in weir_core::algorithm::LIST {
+    for algorithm in weir_core::algorithm::rates() {
         crowd::gets_exactly(UNITS, &server, algorithm, "alex").await;
     }
 }

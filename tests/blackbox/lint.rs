@@ -143,6 +143,28 @@ fn a_limit_that_never_refuses_is_a_warning() {
     }
 }
 
+#[test]
+fn lint_warns_of_slots_that_nobody_can_take() {
+    let slots = "children: { '*': { limits: [{ concurrency: { max: 1, ttl: 1s } }] } }";
+    let policy = |head: &str, limit: &str| format!("{head}schema: {{ a: {{ limits: [{{ {limit} }}], {slots} }} }}");
+    let (units, queue) =
+        ("gcra: { burst: 9, count: 1, period: 1s }", "leaky_queue: { count: 1, period: 1s, burst: 9 }");
+    for (policy, warning) in [
+        (policy("", units), None),
+        (
+            policy("", queue),
+            Some("`a/*#concurrency0`: `a#leaky_queue0` cannot be reserved: a request may pass with a wait"),
+        ),
+        (policy("charge: independent\n", units), Some("`a/*#concurrency0`: charge is independent")),
+    ] {
+        let dir = files(&[("limits.yaml", &policy)]);
+        let linted = run(&["limits", "lint", &path(&dir, "limits.yaml")]);
+        let said = linted.out.lines().find_map(|line| line.split("nobody can take a slot of ").nth(1));
+        assert!(linted.code == 0 && said.is_some() == warning.is_some(), "{policy}: {linted:?}");
+        assert!(said.unwrap_or_default().starts_with(warning.unwrap_or_default()), "{policy}: {linted:?}");
+    }
+}
+
 /// What a change from [`OLD`] to `new` forgets.
 fn forgotten(new: &str) -> Vec<String> {
     let dir = files(&[("old.yaml", OLD), ("new.yaml", new)]);

@@ -9,6 +9,7 @@ mod bench;
 mod bounds;
 mod check_all;
 mod commands;
+mod concurrency;
 mod config_check;
 mod cookbook;
 mod descriptors;

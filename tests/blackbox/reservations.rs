@@ -9,14 +9,13 @@ use weir_test_redis::{Options, Server as Redis};
 
 use crate::{
     support::{
-        Server, eventually_async, finish,
+        Server, eventually_async,
         http::{Answer, Client as Http},
         requests::{check, gcra, refusal, with_limits},
         reservations::{
             Client, HOUR, cancel, commit, crowd, extend, left, millis, most_overage, reserve, settled, wanted,
         },
         server::Setup,
-        weir,
     },
     tokens::{by, caller, token},
 };
@@ -343,6 +342,7 @@ async fn the_commands_reserve_and_settle() {
         (&["cancel", &changed(hold)], "no such reservation: "),
         (&["reserve", "queue", "--ttl", "1s"], "(FAILED_PRECONDITION)"),
         (&["reserve", "queue", "--ttl", "2d"], "a ttl is 10 ms to 24 hours"),
+        (&["reserve", "tenant", "acme"], "a reservation needs a ttl"),
         (&["reserve", "a", "--ttl", "1s", "--domain", "nowhere"], "(NOT_FOUND); did you mean the default domain"),
     ] {
         let failed = server.run(args);
@@ -507,12 +507,6 @@ async fn another_replica_settles_after_a_restart_and_an_outage_is_an_error() {
     assert_eq!(commit(&mut client, &answer.hold, Some(30)).await.expect("an answer"), nothing);
     assert!(cancel(&mut client, &answer.hold).await.expect("an answer").degraded);
     assert!(extend(&mut client, &answer.hold, HOUR).await.expect("an answer").degraded);
-}
-
-#[test]
-fn a_reservation_without_a_ttl_is_an_error_of_the_command() {
-    let run = finish(weir().args(["reserve", "a", "--cost", "1"]));
-    assert!(run.code == 2 && run.err.contains("--ttl <TIME>"), "{run:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,7 +20,7 @@ use std::{
     path::Path,
 };
 
-use weir_core::algorithm::LIST;
+use weir_core::algorithm::rates;
 
 use readme::Readme;
 
@@ -50,12 +50,12 @@ fn readme(name: &str) -> Readme {
 }
 
 fn readmes() -> Vec<Readme> {
-    LIST.iter().map(|entry| readme(entry.name)).collect()
+    rates().map(|entry| readme(entry.name)).collect()
 }
 
 /// Every file of the manual as it should be, by its path.
 fn manual() -> BTreeMap<String, String> {
-    let pictures = LIST.iter().map(|entry| {
+    let pictures = rates().map(|entry| {
         let path = format!("{PICTURES}/{}.svg", entry.name);
         (path, picture::draw(entry, &trace::replay(entry)))
     });
@@ -104,7 +104,7 @@ fn the_manual_is_up_to_date() {
 
 #[test]
 fn a_readme_documents_every_parameter_in_order() {
-    for (entry, readme) in LIST.iter().zip(readmes()) {
+    for (entry, readme) in rates().zip(readmes()) {
         assert_eq!(readme.parameters, entry.fields, "the parameter table of {}", entry.name);
     }
 }
@@ -120,7 +120,7 @@ fn the_size_of_every_state_is_listed() {
     let sizes =
         template.split("## What a state takes").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("sizes");
     let listed: Vec<_> = sizes.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
-    let names: Vec<_> = LIST.iter().map(|entry| entry.name).collect();
+    let names: Vec<_> = rates().map(|entry| entry.name).collect();
     assert_eq!(listed, names, "{}: add what `cargo bench --bench states NAME` prints", page::TEMPLATE);
 }
 
@@ -129,7 +129,7 @@ fn quoted_limits_are_valid() {
     for (path, text) in [page::TEMPLATE].map(|path| (path, read(path))) {
         quotes::check(path, &text);
     }
-    for entry in LIST {
+    for entry in rates() {
         let path = readme_path(entry.name);
         let text = read(&path);
         assert_eq!(

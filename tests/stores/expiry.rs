@@ -1,7 +1,7 @@
 //! What means nothing any more leaves the store by itself.
 
 use weir_core::{
-    algorithm::{Bounds, Entry, LIST, Params},
+    algorithm::{Bounds, Entry, Params, rates},
     domain::{Ask, time::SECOND},
 };
 use weir_test_redis::{Options, Server, eventually};
@@ -27,8 +27,7 @@ fn short_lived(algorithm: &Entry) -> String {
 #[test]
 fn all_keys_expire_after_the_longest_period() {
     let redis = Server::start(Options::socket());
-    let nodes: String = LIST
-        .iter()
+    let nodes: String = rates()
         .map(|algorithm| {
             let limit = short_lived(algorithm);
             format!(
@@ -41,7 +40,7 @@ fn all_keys_expire_after_the_longest_period() {
     let service = patient(&redis.url()).policy(&format!("schema:\n{nodes}")).start();
     runtime().block_on(async {
         let mut client = service.client().await;
-        for (algorithm, user) in LIST.iter().flat_map(|algorithm| (0..USERS).map(move |user| (algorithm.name, user))) {
+        for (algorithm, user) in rates().flat_map(|algorithm| (0..USERS).map(move |user| (algorithm.name, user))) {
             let answer = client.check(check(&[algorithm, &user.to_string(), "trade"])).await.expect("an answer");
             assert!(answer.into_inner().allowed);
         }

@@ -68,7 +68,7 @@ fn a_failover_loses_only_unreplicated_and_degraded_charges() {
     let admitted = before.allowed + after.allowed;
     assert_eq!(i128::from(admitted), i128::from(UNITS) + lost + i128::from(before.degraded_allowed - afterwards));
     assert!(before.degraded_allowed <= UNITS * REPLICAS as u64);
-    for algorithm in weir_core::algorithm::LIST {
+    for algorithm in weir_core::algorithm::rates() {
         runtime.block_on(crowd::gets_exactly(FRESH, &services, algorithm, "fresh"));
     }
     services.iter().for_each(assert_no_panic);

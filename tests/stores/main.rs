@@ -7,6 +7,7 @@ mod anchors;
 mod check_all;
 mod cluster_nodes;
 mod commands;
+mod concurrency;
 mod exactness;
 mod expiry;
 mod failover;

@@ -28,7 +28,7 @@ fn counts_stay_exact_while_slots_move() {
     let cluster = Cluster::start(&ClusterOptions { replicas: 1, ..ClusterOptions::default() });
     let services = replicas(&cluster.url(), &crowd::schema(UNITS));
     let runtime = runtime();
-    for algorithm in weir_core::algorithm::LIST {
+    for algorithm in weir_core::algorithm::rates() {
         let slot = cluster.slot(&hash_of(&[algorithm.name, "alex"]));
         let answers = AtomicU64::new(0);
         let tally = std::thread::scope(|scope| {

@@ -2,14 +2,14 @@
 
 use weir_core::{
     domain::{Micros, key::domain_label},
-    hold::{Outcome as ReservationOutcome, Reservation, Step},
+    hold::{OnExpiry, Outcome as ReservationOutcome},
 };
 use weir_store::Store;
 use weir_telemetry::request::{self, OTHER, Outcome};
 
 use super::{CheckService, by_itself, count, tell};
 use crate::{
-    limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settled},
+    limiter::{Answer, CheckError, Invalid, PolicyHandle, Request, Reserved, Settle, Settled},
     telemetry::{
         ReservationCall,
         ReservationUnits::{Overage, Refunded, Reserved as ReservedUnits},
@@ -42,13 +42,13 @@ impl<'a> Caller<'a> {
 
 /// What a client asks of a reservation that it has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settle {
+pub enum SettleCall {
     /// It cost so much; by default what was reserved.
     Commit(Option<i64>),
     /// It cost nothing.
     Cancel,
-    /// Hold it for so long from now on.
-    Extend(Micros),
+    /// Hold it for so long from now on, at most.
+    Extend(Option<Micros>),
 }
 
 /// What became of that.
@@ -72,13 +72,15 @@ pub enum Settlement {
     Nothing {
         /// Since the shared store had not answered.
         degraded: bool,
+        /// Extended: how long it would be held. A client that extends in time need not know that there is nothing to extend.
+        lasts: Micros,
     },
 }
 
 impl Settlement {
     /// Whether nothing is held since the shared store had not answered.
     pub fn is_degraded(self) -> bool {
-        matches!(self, Self::Nothing { degraded: true })
+        matches!(self, Self::Nothing { degraded: true, .. })
     }
 }
 
@@ -95,7 +97,7 @@ impl<S: Store> CheckService<S> {
         encode: impl FnOnce(&Answer<'_>, Option<(String, Micros)>) -> T,
     ) -> Result<T, Rejected> {
         let handle = self.limiter.policy_handle();
-        let (request, mut hold, step) = match message.map_err(Rejected::from).and_then(|it| self.read(it)) {
+        let (request, mut hold, ttl, on_expiry) = match message.map_err(Rejected::from).and_then(|it| self.read(it)) {
             Ok(read) => read,
             Err(rejected) => {
                 handle.meters.check(None, caller.transport, Outcome::Error);
@@ -106,19 +108,21 @@ impl<S: Store> CheckService<S> {
             }
         };
         let name = hold.name(caller.client);
-        let reservation = Reservation { name: &name, step };
-        let checking = self.limiter.reserve(&handle, &request, &reservation);
+        let checking = self.limiter.reserve(&handle, &request, &name, ttl, on_expiry);
         let reserved = self.outcome(checking).await;
         let answer = by_itself(reserved.as_ref().ok().map(|reserved| &reserved.answer));
         count(&handle, caller.transport, &request, answer);
         if self.is_observed {
             tell(&handle, &request, answer);
         }
-        let Reserved { answer, outcome } = reserved.map_err(|rejected| rejected.within("check"))?;
-        let (Step::Reserve { ttl, .. }, true) = (step, answer.summary.decision.allowed) else {
+        let Reserved { answer, outcome, ttl } = reserved.map_err(|rejected| match &*rejected.field {
+            "ttl" => rejected,
+            _ => rejected.within("check"),
+        })?;
+        if !answer.summary.decision.allowed {
             handle.meters.reservation(answer.domain, ReservationCall::Refused, &[]);
             return Ok(encode(&answer, None));
-        };
+        }
         let (held, expires_after, units) = match outcome {
             Some(ReservationOutcome::Reserved { expires_after }) => {
                 let units = if answer.repeated { 0 } else { request.cost.unsigned_abs() };
@@ -132,10 +136,9 @@ impl<S: Store> CheckService<S> {
         Ok(encode(&answer, Some((hold.encode(), expires_after))))
     }
 
-    /// The request to decide, the hold that its client gets, and the step of the store.
-    fn read<'m>(&self, message: ReserveMessage<'m>) -> Result<(Request<'m>, Hold, Step), Rejected> {
-        let step =
-            Step::Reserve { ttl: decode::ttl(message.ttl.as_ref())?, on_expiry: decode::on_expiry(message.on_expiry)? };
+    /// The request to decide, the hold that its client gets, how long that lasts, and what becomes of it then.
+    fn read<'m>(&self, message: ReserveMessage<'m>) -> Result<(Request<'m>, Hold, Option<Micros>, OnExpiry), Rejected> {
+        let (ttl, on_expiry) = (decode::ttl(message.ttl.as_ref())?, decode::on_expiry(message.on_expiry)?);
         let hold = Hold::new(&message.check);
         let request = self.request(message.check).map_err(|invalid| Rejected::from(invalid).within("check"))?;
         if request.cost < 1 {
@@ -145,14 +148,14 @@ impl<S: Store> CheckService<S> {
         if request.dry_run {
             return Err(Invalid::field_error("check.dry_run", "a reservation is no dry run: ask by Check").into());
         }
-        Ok((request, hold, step))
+        Ok((request, hold, ttl, on_expiry))
     }
 
     /// Settles or extends a reservation, and counts what became of it.
     ///
     /// # Errors
     /// [`Rejected`] where this client has no such reservation, and where the store cannot tell.
-    pub async fn settle(&self, hold: &str, settle: Settle, caller: &Caller<'_>) -> Result<Settlement, Rejected> {
+    pub async fn settle(&self, hold: &str, call: SettleCall, caller: &Caller<'_>) -> Result<Settlement, Rejected> {
         let handle = self.limiter.policy_handle();
         let hold = Hold::decode(hold)?;
         let request = decode::check(hold.check()?, &self.bounds).map_err(|_| malformed())?;
@@ -161,21 +164,24 @@ impl<S: Store> CheckService<S> {
             request::summarize(|summary| summary.domain = Some(domain.into()));
         }
         let reserved = request.cost.unsigned_abs();
-        let (step, call) = match settle {
-            Settle::Commit(actual) => {
-                (Step::Commit { actual: decode::actual(actual, reserved)? }, ReservationCall::Committed)
+        let (settle, call) = match call {
+            SettleCall::Commit(actual) => {
+                (Settle::Commit(decode::actual(actual, reserved)?), ReservationCall::Committed)
             }
-            Settle::Cancel => (Step::Cancel, ReservationCall::Cancelled),
-            Settle::Extend(ttl) => (Step::Extend { ttl }, ReservationCall::Extended),
+            SettleCall::Cancel => (Settle::Cancel, ReservationCall::Cancelled),
+            SettleCall::Extend(ttl) => (Settle::Extend(ttl), ReservationCall::Extended),
         };
         if hold.held != Held::Units {
             let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
+            let lasts = match settle {
+                Settle::Extend(ttl) => request.reservation_ttl(&handle, ttl)?,
+                Settle::Commit(_) | Settle::Cancel => 0,
+            };
             handle.meters.reservation(domain, call, &[]);
-            return Ok(Settlement::Nothing { degraded: hold.held == Held::Degraded });
+            return Ok(Settlement::Nothing { degraded: hold.held == Held::Degraded, lasts });
         }
         let name = hold.name(caller.client);
-        let reservation = Reservation { name: &name, step };
-        let checking = self.limiter.settle(&handle, &request, &reservation);
+        let checking = self.limiter.settle(&handle, &request, &name, settle);
         let settled = self.outcome(checking).await?;
         concluded(&handle, call, reserved, &settled)
     }

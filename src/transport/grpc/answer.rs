@@ -18,9 +18,9 @@ const DECISION: u8 = 4;
 const DEGRADED: u8 = 8;
 const BINDING: u8 = 9;
 const LEVELS: u8 = 10;
-const NEXT_AFTER: u8 = 12;
-const LEASED: u8 = 13;
-const REPEATED: u8 = 14;
+const LEASED: u8 = 12;
+const NEXT_AFTER: u8 = 13;
+const REPEATED: u8 = 15;
 
 /// Those of `LevelResult` before them.
 const NAME: u8 = 1;
@@ -47,14 +47,12 @@ pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
     if !summary_only {
         answer.levels.iter().for_each(|level| write_level(level, out));
     }
-    if let Some(after) = decision.next_after {
-        let mut fields = Short::default();
-        fields.duration(NEXT_AFTER, after);
-        out.put_slice(fields.bytes());
-    }
-    if answer.leased || answer.repeated {
+    if answer.leased || answer.repeated || decision.next_after.is_some() {
         let mut fields = Short::default();
         fields.flag(LEASED, answer.leased);
+        if let Some(after) = decision.next_after {
+            fields.duration(NEXT_AFTER, after);
+        }
         fields.flag(REPEATED, answer.repeated);
         out.put_slice(fields.bytes());
     }

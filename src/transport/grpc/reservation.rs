@@ -12,7 +12,7 @@ use crate::{
     limiter::{Answer, Invalid},
     proto::{CancelResponse, CommitResponse, ExtendResponse, ReserveResponse},
     transport::{
-        check_service::{Caller, CheckService, Settle, Settlement},
+        check_service::{Caller, CheckService, SettleCall, Settlement},
         decode,
         message::{self, ReserveMessage},
         status::Rejected,
@@ -64,7 +64,7 @@ pub async fn commit<S: Store>(
     caller: &Caller<'_>,
 ) -> Result<BytesMut, Rejected> {
     let message = message::commit(message)?;
-    let settlement = settle(service, &message.hold, Settle::Commit(message.actual), caller).await?;
+    let settlement = settle(service, &message.hold, SettleCall::Commit(message.actual), caller).await?;
     Ok(encoded(&match settlement {
         Settlement::Settled { charged, refunded, overage } => {
             CommitResponse { charged: charged as i64, refunded: refunded as i64, overage, degraded: false }
@@ -83,7 +83,7 @@ pub async fn cancel<S: Store>(
     caller: &Caller<'_>,
 ) -> Result<BytesMut, Rejected> {
     let message = message::cancel(message)?;
-    let settlement = settle(service, &message.hold, Settle::Cancel, caller).await?;
+    let settlement = settle(service, &message.hold, SettleCall::Cancel, caller).await?;
     Ok(encoded(&match settlement {
         Settlement::Settled { charged, refunded, .. } => {
             CancelResponse { charged: charged as i64, refunded: refunded as i64, degraded: false }
@@ -103,11 +103,11 @@ pub async fn extend<S: Store>(
 ) -> Result<BytesMut, Rejected> {
     let message = message::extend(message)?;
     let ttl = decode::ttl(message.ttl.as_ref())?;
-    let settlement = settle(service, &message.hold, Settle::Extend(ttl), caller).await?;
+    let settlement = settle(service, &message.hold, SettleCall::Extend(ttl), caller).await?;
     let expires_after = match settlement {
         Settlement::Extended { expires_after } => expires_after,
-        // A client that extends in time need not know that there is nothing to extend.
-        _ => ttl,
+        Settlement::Nothing { lasts, .. } => lasts,
+        Settlement::Settled { .. } => 0,
     };
     Ok(encoded(&ExtendResponse { expires_after: Some(duration(expires_after)), degraded: settlement.is_degraded() }))
 }
@@ -115,11 +115,11 @@ pub async fn extend<S: Store>(
 async fn settle<S: Store>(
     service: &CheckService<S>,
     hold: &str,
-    settle: Settle,
+    call: SettleCall,
     caller: &Caller<'_>,
 ) -> Result<Settlement, Rejected> {
     let since = Instant::now();
-    let settled = service.settle(hold, settle, caller).await;
+    let settled = service.settle(hold, call, caller).await;
     service.timed(caller.transport, since);
     settled
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_core::{
-    algorithm::{Bounds, Entry, LIST, Params},
+    algorithm::{Bounds, Entry, Params, rates},
     domain::{Ask, Micros, time::DAY},
 };
 
@@ -118,7 +118,7 @@ pub fn given(algorithm: &Entry, units: u64) -> u64 {
 
 /// For every algorithm the keys `[algorithm, user]` with twice so many units and `[algorithm, user, "trade"]` with so many.
 pub fn schema(units: u64) -> String {
-    let nodes = LIST.iter().map(|algorithm| {
+    let nodes = rates().map(|algorithm| {
         let name = algorithm.name;
         let [outer, inner] =
             [2 * units, units].map(|units| format!("{name}: {}", lasting(algorithm, units).describe()));

@@ -14,6 +14,7 @@ pub mod raw;
 pub mod requests;
 pub mod reservations;
 pub mod server;
+pub mod slots;
 
 use std::{
     io::{Read, Write},

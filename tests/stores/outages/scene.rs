@@ -191,7 +191,7 @@ impl Scene {
         if keeps {
             self.nothing_was_charged_twice(&answers);
         }
-        for algorithm in weir_core::algorithm::LIST {
+        for algorithm in weir_core::algorithm::rates() {
             self.is_exact_again(algorithm);
         }
         assert!(self.service[0].lives());

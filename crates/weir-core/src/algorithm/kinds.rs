@@ -225,39 +225,68 @@ impl Kind for Flag {
     }
 }
 
-/// What a key has that was never used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// Everything.
-    Full,
-    /// Nothing.
-    Empty,
+/// An enum of which files write one value by its name. The first is the one that messages number 1.
+macro_rules! choice {
+    ($(#[$doc:meta])* pub enum $choice:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $choice {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $choice {
+            const NAMES: &'static [&'static str] = &[$($name),+];
+            const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// From a message, where 0 says nothing.
+            #[cfg(feature = "proto")]
+            pub(crate) fn numbered(number: i32) -> Option<Self> {
+                Self::ALL.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
+            }
+        }
+
+        impl Kind for $choice {
+            type Value = Self;
+
+            const FORM: Form = Form::Choice(Self::NAMES);
+
+            fn read(text: &str) -> Result<Self, String> {
+                let place = Self::NAMES.iter().position(|name| *name == text);
+                let wrong = || format!(" is {}, not `{text}`", Self::NAMES.join(" or "));
+                place.map(|place| Self::ALL[place]).ok_or_else(wrong)
+            }
+
+            fn write(value: Self) -> String {
+                Self::NAMES[value as usize].to_owned()
+            }
+
+            fn number(value: Self) -> f64 {
+                f64::from(value as u8)
+            }
+
+            fn beyond(_: Self, _: &Bounds) -> Option<String> {
+                None
+            }
+        }
+    };
 }
 
-impl Start {
-    const NAMES: &'static [&'static str] = &["full", "empty"];
-    const ALL: [Self; 2] = [Self::Full, Self::Empty];
+choice! {
+    /// What a key has that was never used.
+    pub enum Start {
+        /// Everything.
+        Full = "full",
+        /// Nothing.
+        Empty = "empty",
+    }
 }
 
-impl Kind for Start {
-    type Value = Self;
-
-    const FORM: Form = Form::Choice(Self::NAMES);
-
-    fn read(text: &str) -> Result<Self, String> {
-        let place = Self::NAMES.iter().position(|name| *name == text);
-        place.map(|place| Self::ALL[place]).ok_or_else(|| format!(" is {}, not `{text}`", Self::NAMES.join(" or ")))
-    }
-
-    fn write(value: Self) -> String {
-        Self::NAMES[value as usize].to_owned()
-    }
-
-    fn number(value: Self) -> f64 {
-        f64::from(value as u8)
-    }
-
-    fn beyond(_: Self, _: &Bounds) -> Option<String> {
-        None
+choice! {
+    /// What a check, which takes no slot, gets under a limit on concurrency.
+    pub enum OnCheck {
+        /// An error.
+        Refuse = "refuse",
+        /// Whether a slot is free.
+        Peek = "peek",
     }
 }

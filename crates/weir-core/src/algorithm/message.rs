@@ -1,10 +1,10 @@
 //! Fields as the generated messages have them.
 
-use super::{kinds::Start, params::ParamError};
-use crate::{
-    domain::{Micros, time::SECOND},
-    proto,
+use super::{
+    kinds::{OnCheck, Start},
+    params::ParamError,
 };
+use crate::domain::{Micros, time::SECOND};
 
 /// Fields that a message has too.
 pub(crate) trait FromMessage: Sized {
@@ -54,16 +54,17 @@ impl Holds<Option<Micros>> for Option<prost_types::Duration> {
     }
 }
 
-impl Holds<Start> for i32 {
-    fn value(&self, field: &str) -> Result<Option<Start>, ParamError> {
-        match proto::Start::try_from(*self) {
-            Ok(proto::Start::Unspecified) => Ok(None),
-            Ok(proto::Start::Full) => Ok(Some(Start::Full)),
-            Ok(proto::Start::Empty) => Ok(Some(Start::Empty)),
-            Err(_) => Err(ParamError::new(field, format!("no {field} has the number {self}"))),
-        }
-    }
+macro_rules! choices {
+    ($($choice:ident),+) => {
+        $(impl Holds<$choice> for i32 {
+            fn value(&self, field: &str) -> Result<Option<$choice>, ParamError> {
+                let unknown = || ParamError::new(field, format!("no {field} has the number {self}"));
+                if *self == 0 { Ok(None) } else { $choice::numbered(*self).map(Some).ok_or_else(unknown) }
+            }
+        })+
+    };
 }
+choices!(OnCheck, Start);
 
 /// A message's length of time; `None` when it is negative, malformed, finer than a microsecond or beyond 2^53 µs.
 pub fn micros(value: &prost_types::Duration) -> Option<Micros> {

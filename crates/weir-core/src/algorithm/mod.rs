@@ -26,7 +26,7 @@ use crate::domain::{Ask, Decision, Micros};
 pub use charges::{Held, TakesBack};
 use fields::FieldSet;
 pub use fields::Parameter;
-pub use kinds::Form;
+pub use kinds::{Form, OnCheck};
 #[cfg(feature = "proto")]
 use message::messages;
 pub use pace::Pace;
@@ -352,6 +352,7 @@ macro_rules! list {
             decay: Decay,
             warming_up: WarmingUp,
             cycle: Cycle,
+            concurrency: Concurrency,
             $($more)*
         }
     };
@@ -384,6 +385,11 @@ pub struct Entry {
     /// Its spec, for the properties.
     #[cfg(test)]
     pub(crate) spec: &'static properties::Spec,
+}
+
+/// Those that limit what is charged over time: all but [`concurrency`].
+pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {
+    LIST.iter().filter(|entry| entry.name != "concurrency")
 }
 
 /// The algorithm of this name.

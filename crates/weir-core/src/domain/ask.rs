@@ -1,5 +1,7 @@
 //! The input of a decision, and its bounds.
 
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
 
 use super::time::{DAY, Micros};
@@ -10,6 +12,8 @@ pub const MAX_COST: i64 = 1 << 32;
 pub const MAX_LEVELS: usize = 16;
 /// Longest wait that a caller may accept.
 pub const MAX_WAIT: Micros = DAY;
+/// How long a reservation may last.
+pub const RESERVATION_TTL: RangeInclusive<Micros> = 10_000..=DAY;
 
 /// The input of one limit's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -136,9 +136,12 @@ fn is_above(decision: &Decision) -> bool {
     !decision.allowed
 }
 
-/// A level's state with units charged at the moment `at`.
+/// A level's state with units charged at the moment `at`. A slot that is not held any more counts for nothing.
 pub(super) fn charged(plan: &Plan<'_>, index: usize, state: Option<State>, units: u64, at: Micros) -> Option<State> {
     let level = &plan.levels()[index];
+    if level.limit.params.as_concurrency().is_some() {
+        return state;
+    }
     level.limit.params.charge(state.as_ref(), units, at, level.phase()).or(state)
 }
 

@@ -1,6 +1,6 @@
 -- Holds, as ledger.rs and authority.rs. A ledger is a list of {id, sequence, spent, units, granted, deadline}, a renewal is {id,
 -- sequence, spent, kept, want, ttl}. A level is a table of step, charge, p, s, ledger, phase: the two functions of its
--- algorithm, its parameters, its state or false, and its ledger.
+-- algorithm, its parameters, its state or false, and its ledger; and whether what is held are slots.
 
 -- As MAX_HOLDS and MAX_TTL.
 local HOLDS, HOLD_TTL = 128, 60000000
@@ -43,8 +43,9 @@ local function hold_step(level, now, cost, max_wait)
   return decision, state, all
 end
 
+-- A slot that is not held any more counts for nothing.
 local function hold_charge(level, units, at)
-  if units > 0 then level.s = level.charge(level.p, level.s, at, units, level.phase) or level.s end
+  if units > 0 and not level.slots then level.s = level.charge(level.p, level.s, at, units, level.phase) or level.s end
 end
 
 -- Burns what is held beyond its deadline, the earliest first.

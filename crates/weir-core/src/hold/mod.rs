@@ -34,9 +34,7 @@ pub use holder::{Course, Holder, Terms};
 pub use ledger::{Hold, Ledger, Outstanding};
 pub use purse::{Purse, Spend};
 pub use repeat::{Repeat, RequestId, decide_held};
-pub use reservation::{
-    OnExpiry, Outcome, RESERVATION_ID_BYTES, RESERVATION_TTL, Record, Reservation, Reservations, Step,
-};
+pub use reservation::{OnExpiry, Outcome, RESERVATION_ID_BYTES, Record, Reservation, Reservations, Step};
 
 use crate::domain::{Micros, time::SECOND};
 

@@ -51,7 +51,7 @@ pub fn decide_held(
             // Where the policy has other limits since, how these stand.
             let is_same = decisions.len() == plan.levels().len();
             let decisions = if is_same { decisions.to_vec().into() } else { stand(states) };
-            let left = |reservation: &Reservation<'_>| {
+            let left = |reservation: Reservation<'_>| {
                 let open = states.record(reservation.name).filter(|record| record.expires() > now);
                 Outcome::Reserved { expires_after: open.map_or(0, |record| record.left(now)) }
             };

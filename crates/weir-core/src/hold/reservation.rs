@@ -3,24 +3,17 @@
 //! Their units stand in the ledgers of the levels, as a lease's do, but all that end at one moment as one entry: how many
 //! reservations are open makes no check slower. What each of them is settled by is a [`Record`] of its own.
 
-use std::ops::RangeInclusive;
-
 use super::{
     Hold, HoldId, Ledger, Ledgers, MAX_HOLDS,
     authority::{charged, put, remember},
 };
 use crate::{
-    domain::{
-        Decision, Micros,
-        time::{DAY, SECOND},
-    },
+    domain::{Decision, Micros, ask::RESERVATION_TTL, time::SECOND},
     plan::{self, Decisions, Plan, dry_run, no_room, passes, peek},
 };
 
 /// The random bytes that a reservation's name begins with.
 pub const RESERVATION_ID_BYTES: usize = 16;
-/// How long a reservation may last.
-pub const RESERVATION_TTL: RangeInclusive<Micros> = 10_000..=DAY;
 /// A settlement can be asked for again for so long.
 const REPEATABLE_FOR: Micros = 60 * SECOND;
 /// Most moments at which reservations of one level end: the others are for leases.
@@ -219,7 +212,7 @@ pub trait Reservations: Ledgers {
 /// Decides a plan, or carries out what it asks of a reservation, where what has expired is settled.
 pub(super) fn decide(plan: &Plan<'_>, states: &mut impl Reservations, now: Micros) -> (Decisions, Option<Outcome>) {
     let Some(reservation) = plan.reservation else { return (plan::decide(plan, states, now), None) };
-    let Reservation { name, step } = *reservation;
+    let Reservation { name, step } = reservation;
     if let Step::Reserve { ttl, on_expiry } = step {
         let (decisions, outcome) = reserve(plan, states, now, name, deadline(ttl, now), on_expiry);
         return (decisions, Some(outcome));
@@ -275,7 +268,7 @@ fn reserve(
     }
     for index in &holds {
         let mut ledger = states.take_ledger(*index);
-        ledger.reserve(on_expiry, deadline, units);
+        ledger.reserve(on_expiry, deadline, plan.levels()[*index].held_units(units));
         states.put_ledger(*index, ledger);
         remember(plan, states, *index, now);
         decisions[*index] = peek(plan, states, *index, now);
@@ -301,7 +294,7 @@ fn settle(
     let Record::Open { on_expiry, deadline, units, levels } = record else { return Outcome::Unknown };
     for index in held_levels(plan, levels) {
         let mut ledger = states.take_ledger(index);
-        ledger.settle_reserved(*on_expiry, *deadline, *units);
+        ledger.settle_reserved(*on_expiry, *deadline, plan.levels()[index].held_units(*units));
         states.put_ledger(index, ledger);
         if actual > 0 {
             let state = charged(plan, index, states.get(index).cloned(), actual, now);
@@ -324,13 +317,16 @@ fn extend(
 ) -> Outcome {
     let Record::Open { on_expiry, deadline, units, levels } = record else { return Outcome::Unknown };
     let mut ledgers: Vec<_> = held_levels(plan, &levels).map(|index| (index, states.take_ledger(index))).collect();
-    ledgers.iter_mut().for_each(|(_, ledger)| ledger.settle_reserved(on_expiry, deadline, units));
+    let units_of = |index: usize| plan.levels()[index].held_units(units);
+    for (index, ledger) in &mut ledgers {
+        ledger.settle_reserved(on_expiry, deadline, units_of(*index));
+    }
     // A full ledger keeps it where it was.
     let has_room = units == 0 || ledgers.iter().all(|(_, ledger)| ledger.has_room_for(on_expiry, until));
     let until = if has_room { until } else { deadline };
     for (index, mut ledger) in ledgers {
         if units > 0 {
-            ledger.reserve(on_expiry, until, units);
+            ledger.reserve(on_expiry, until, units_of(index));
         }
         states.put_ledger(index, ledger);
         remember(plan, states, index, now);

@@ -10,13 +10,16 @@ impl Plan<'_> {
         refunds || self.charged(decisions).any(|units| units > 0)
     }
 
-    /// The units that each level has charged by these decisions, in their order; refunds count as none.
+    /// The units that each level has charged by these decisions, in their order; refunds count as none. Of a limit on
+    /// concurrency the slots that a reservation takes.
     pub fn charged<'p>(&'p self, decisions: &'p [Decision]) -> impl Iterator<Item = u64> + 'p {
         let (passes, dry_run) = (passes(self, decisions), self.dry_run);
         self.levels.iter().zip(decisions).map(move |(level, decision)| {
             let alone = self.charge == Charge::Independent && !level.limit.shadow;
             let is_charged = (decision.allowed && (passes || alone)) || level.params().charges_denied();
-            if is_charged && !dry_run { u64::try_from(level.cost).unwrap_or(0) } else { 0 }
+            let units = if is_charged && !dry_run { u64::try_from(level.cost).unwrap_or(0) } else { 0 };
+            let takes_none = level.limit.params.as_concurrency().is_some() && self.reservation.is_none();
+            if takes_none { 0 } else { level.held_units(units) }
         })
     }
 }

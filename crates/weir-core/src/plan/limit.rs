@@ -130,6 +130,9 @@ impl Limit {
         if self.shadow {
             return Err("it is in shadow mode, so the store counts every request");
         }
+        if self.params.as_concurrency().is_some() {
+            return Err("its slots are taken by reservations, of which only the store knows all");
+        }
         self.params.holdable().map(drop)
     }
 

@@ -18,7 +18,7 @@ pub(crate) use dry_run::dry_run;
 pub use limit::{Limit, Origin, identify};
 
 use crate::{
-    algorithm::{ParamError, Params},
+    algorithm::{OnCheck, ParamError, Params, concurrency::Concurrency},
     domain::{Ask, Charge, Key, Micros, OnStoreFailure, ask::MAX_LEVELS},
     hold::{RequestId, Reservation},
 };
@@ -36,7 +36,7 @@ pub struct Plan<'a> {
     /// Decide as always, but keep nothing: no state changes.
     pub dry_run: bool,
     /// A reservation that it makes, or whose levels it has; only of a plan that is [`Plan::reservable`].
-    pub reservation: Option<&'a Reservation<'a>>,
+    pub reservation: Option<Reservation<'a>>,
     /// The request's own id, if it has one.
     pub request: Option<&'a RequestId>,
     /// How to decide while the shared store is unavailable.
@@ -149,6 +149,11 @@ impl<'a> Level<'a> {
         Ask { now: 0, cost: 0, max_wait: None, phase: 0 }
     }
 
+    /// What a reservation of so many units holds of it: of a limit on concurrency a slot.
+    pub(crate) fn held_units(&self, units: u64) -> u64 {
+        if self.limit.params.as_concurrency().is_some() { units.min(1) } else { units }
+    }
+
     fn same_state(&self, other: &Self) -> bool {
         self.depth == other.depth && self.limit.ident() == other.limit.ident() && self.path() == other.path()
     }
@@ -257,6 +262,24 @@ impl<'a> Plan<'a> {
             level.limit.params.holdable().map_err(|reason| (Some(index), reason))?;
         }
         Ok(())
+    }
+
+    /// How long a reservation of it lasts at most: as long as requested, and as long as slots are held of the limits on
+    /// concurrency that count; of those in shadow mode where nobody else says. `None`: nobody does.
+    pub fn reservation_ttl(&self, requested: Option<Micros>) -> Option<Micros> {
+        let slots = |shadow: bool| {
+            let limits = self.levels.iter().map(|level| level.limit).filter(move |limit| limit.shadow == shadow);
+            limits.filter_map(|limit| limit.params.as_concurrency()).map(Concurrency::ttl)
+        };
+        slots(false).chain(requested).min().or_else(|| slots(true).min())
+    }
+
+    /// The first of its limits under which only reservations are decided, since each takes a slot; see
+    /// [`OnCheck`].
+    #[inline]
+    pub fn reserved_only(&self) -> Option<&Limit> {
+        let is_one = |limit: &&Limit| limit.params.as_concurrency().is_some_and(|it| it.on_check() == OnCheck::Refuse);
+        self.levels.iter().map(|level| level.limit).find(is_one)
     }
 
     /// For how long a replica may lease units of it; `None` where a level may not be leased, or where the path of the deepest

@@ -251,7 +251,8 @@ pub(crate) fn rule_of<'l>(level: &'l Level<'_>) -> Cow<'l, [u8]> {
 /// never, -2 by its mark.
 fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
     let (params, mut body) = (level.params(), ByteBuf::new());
-    let flags = i64::from(limit.shadow) + 2 * i64::from(params.charges_denied());
+    let slots = i64::from(params.as_concurrency().is_some());
+    let flags = i64::from(limit.shadow) + 2 * i64::from(params.charges_denied()) + 4 * slots;
     array_head(&mut body, 4);
     int(&mut body, params.number() as i64 + 1);
     int(&mut body, flags);

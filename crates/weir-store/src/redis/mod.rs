@@ -187,7 +187,7 @@ impl RedisStore {
     /// Why it is not decided, or not known to be.
     pub async fn verdict(&self, plan: &Plan<'_>) -> Result<Verdict, Undecided> {
         if let Some(reservation) = plan.reservation {
-            return Box::pin(self.reserve(plan, reservation)).await;
+            return Box::pin(self.reserve(plan, &reservation)).await;
         }
         let deadline = Instant::now() + self.command_timeout;
         match &self.groups(plan)[..] {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
 
 use weir_core::{
-    algorithm::{Bounds, LIST, Params, State},
+    algorithm::{Bounds, Params, State, rates},
     domain::{Ask, Charge, Decision, Key, Micros, time::SECOND},
     plan::{Level, Limit, Origin, Plan},
 };
@@ -29,7 +29,7 @@ struct Model {
 impl Model {
     /// Every example of every algorithm.
     fn all(run: usize) -> Vec<Self> {
-        let examples = LIST.iter().flat_map(|entry| entry.examples.iter().map(move |example| (entry, example)));
+        let examples = rates().flat_map(|entry| entry.examples.iter().map(move |example| (entry, example)));
         let models = examples.enumerate().map(|(number, (entry, example))| {
             let params = (entry.parse)(example, &Bounds::default()).expect("an example");
             let key = Key::new("", &[format!("run{run}"), format!("{}{number}", entry.name)]).expect("a key");

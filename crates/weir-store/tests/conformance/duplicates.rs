@@ -2,7 +2,7 @@
 //! second, whatever words are left of it. Some keep words of what no longer counts, which a clock that steps back shows.
 
 use weir_core::{
-    algorithm::{Bounds, Entry, LIST, Params},
+    algorithm::{Bounds, Entry, Params, rates},
     domain::{Charge, Key, Micros, ask::MAX_COST},
     plan::{Decisions, Level, Limit, Origin, Plan},
 };
@@ -43,7 +43,7 @@ fn examples(algorithm: &Entry) -> Vec<Params> {
 async fn a_state_emptied_by_a_limit_is_empty_for_its_duplicate() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
-    for algorithm in LIST {
+    for algorithm in rates() {
         for params in examples(algorithm) {
             let expected = run_trace(&params, &mut Reference::default()).await;
             let what = format!("{} {}", algorithm.name, params.describe());
@@ -52,7 +52,7 @@ async fn a_state_emptied_by_a_limit_is_empty_for_its_duplicate() {
         }
     }
     // The second refund takes nothing of what the first has left behind.
-    let log = LIST.iter().find(|algorithm| algorithm.name == "sliding_log").expect("it is there");
+    let log = rates().find(|algorithm| algorithm.name == "sliding_log").expect("it is there");
     let answers = run_trace(&examples(log)[0], &mut redis).await;
     let left = answers.last().and_then(|last| Some((last.first()?.limit, last.first()?.remaining)));
     assert_eq!(left, Some((10, 8)));
@@ -65,9 +65,9 @@ async fn undoing_a_shadow_keeps_the_charge_of_its_duplicate() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
     let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));
-    let window = LIST.iter().find(|algorithm| algorithm.name == "fixed_window").expect("it is there");
+    let window = rates().find(|algorithm| algorithm.name == "fixed_window").expect("it is there");
     let refuses = Limit::new(Origin::Policy, None, "*", 0, false, examples(window)[0].clone());
-    for (algorithm, params) in LIST.iter().flat_map(|it| examples(it).into_iter().map(move |params| (it, params))) {
+    for (algorithm, params) in rates().flat_map(|it| examples(it).into_iter().map(move |params| (it, params))) {
         let [counts, shadow] =
             [false, true].map(|shadow| Limit::new(Origin::Policy, None, "*", 0, shadow, params.clone()));
         for pair in [[&counts, &shadow], [&shadow, &counts]] {
@@ -93,7 +93,7 @@ async fn a_state_reduced_by_a_refusing_shadow_stays_reduced() {
     let cluster = Cluster::start(&ClusterOptions::default());
     let mut redis = OnRedis::new("a Cluster", &cluster.url(), cluster.nodes.iter().collect());
     let (key, other) = (Key::new("", &["user", "alex"]).expect("a key"), Key::new("", &["user", "bo"]).expect("a key"));
-    let gcra = LIST.iter().find(|algorithm| algorithm.name == "gcra").expect("it is there");
+    let gcra = rates().find(|algorithm| algorithm.name == "gcra").expect("it is there");
     let gcra = |burst: &str, shadow| {
         let fields = [("burst", burst), ("count", "1"), ("period", "1s")];
         let params = (gcra.parse)(&fields.as_slice(), &Bounds::default()).expect("parameters");

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::{from_environment, seed_of_the_day};
 use smallvec::smallvec;
 use weir_core::{
-    algorithm::{Bounds, LIST, Params, State},
+    algorithm::{Bounds, Entry, Params, State, find, rates},
     domain::{Charge, Key, ManualClock, Micros},
     hold::{
         HoldId, Ledger, Ledgers, OnExpiry, Outstanding, Record, RequestId, Reservation, Reservations, Step,
@@ -38,10 +38,10 @@ struct Limits {
 }
 
 impl Limits {
-    fn new(params: &Params) -> Self {
+    fn new([parent, child]: &[Params; 2]) -> Self {
         let keys = ["b", "c"].map(|last| Key::new("holds", &["a", last]).expect("a key"));
-        let limit = |name| Limit::new(Origin::Policy, Some(name), "*", 0, false, params.clone());
-        Self { keys, limits: [limit("parent"), limit("child")] }
+        let limit = |name, params: &Params| Limit::new(Origin::Policy, Some(name), "*", 0, false, params.clone());
+        Self { keys, limits: [limit("parent", parent), limit("child", child)] }
     }
 
     fn plan(&self, key: usize, cost: i64) -> Plan<'_> {
@@ -185,9 +185,11 @@ fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
 async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits, seed: u64, random: &mut Random) {
     let (mut reference, mut now) = (Reference::default(), START);
     let mut owners = [[DishonestOwner::default(); 2]; 2];
+    let kinds = if limits.plan(0, 1).is_holdable() { 3 } else { 2 };
     store.forget(clock).await;
     for step in 0..STEPS {
-        let place = || format!("WEIR_SEED={seed}, {:?}, step {step}", limits.limits[0].params);
+        let place =
+            || format!("WEIR_SEED={seed}, {:?}, step {step}", limits.limits.each_ref().map(|limit| &limit.params));
         now += random.pick(&[0, 1, 1_000, 100_000, 400_000, 30_000_000]);
         clock.set(now);
         store.upkeep(clock, random);
@@ -209,9 +211,9 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
             fingerprint: [random.pick(&[1, 1, 1, 255]); 8],
             window: random.pick(&[1_000, 60_000_000]),
         };
-        let kind = random.below(3);
+        let kind = random.below(kinds);
         let mut plan = limits.plan(key, random.pick(&[0, 0, 1, 1, 5]));
-        plan.reservation = (kind == 0).then_some(&reservation);
+        plan.reservation = (kind == 0).then_some(reservation);
         // Settlements have no id.
         let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
         plan.request = (kind < 2 && is_new && random.once_in(3)).then_some(&request);
@@ -238,11 +240,18 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
     }
 }
 
-/// One limit of each algorithm of which units can be held.
-fn examples() -> impl Iterator<Item = Params> {
-    let all = LIST.iter().flat_map(|entry| entry.examples.iter().map(move |example| (entry, *example)));
-    let parsed = all.filter_map(|(entry, example)| (entry.parse)(&example, &Bounds::default()).ok());
-    parsed.filter(|params| params.holdable().is_ok())
+/// The limits of parent and child: of each algorithm of which units can be held, and of slots beside units.
+fn examples() -> impl Iterator<Item = [Params; 2]> {
+    let parsed = |entry: &'static Entry| {
+        entry.examples.iter().filter_map(|example| (entry.parse)(example, &Bounds::default()).ok())
+    };
+    let held = rates().flat_map(parsed).filter(|params| params.holdable().is_ok());
+    let beside = rates().filter_map(move |entry| parsed(entry).find(|params| params.holdable().is_ok()));
+    let slots = || find("concurrency").into_iter().flat_map(parsed).cycle();
+    held.map(|params| [params.clone(), params])
+        .chain(slots().zip(beside.clone()).map(|(slots, units)| [slots, units]))
+        .chain(beside.zip(slots()).map(|(units, slots)| [units, slots]))
+        .chain(slots().zip(slots().skip(1)).take(3).map(|(parent, child)| [parent, child]))
 }
 
 async fn stories_on(url: &str) {
@@ -302,7 +311,7 @@ fn a_full_memory_counts_what_it_holds() {
             let id = [random.below(40) as u8];
             let request = RequestId { name: id[..].into(), fingerprint: [0; 8], window: 1_000_000 };
             let mut plan = limits.plan(random.below(2), random.pick(&[0, 1, 1, 5]));
-            plan.reservation = random.once_in(2).then_some(&reservation);
+            plan.reservation = random.once_in(2).then_some(reservation);
             let is_new = plan.reservation.is_none_or(|reservation| reservation.step.is_new());
             plan.request = (is_new && random.once_in(2)).then_some(&request);
             store.decide_now(&plan);

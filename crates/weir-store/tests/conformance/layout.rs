@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use weir_core::{
-    algorithm::{Bounds, LIST},
+    algorithm::{Bounds, rates},
     domain::{Charge, Key, Micros, time::SECOND},
     plan::{Level, Limit, Origin, Plan},
 };
@@ -33,13 +33,13 @@ struct Counted {
 /// A limit of every algorithm, and of one of them what else a name of a state is made of.
 fn all() -> Vec<Counted> {
     let limit = |origin, name, ordinal, algorithm: &str| {
-        let entry = LIST.iter().find(|entry| entry.name == algorithm).expect("an algorithm");
+        let entry = rates().find(|entry| entry.name == algorithm).expect("an algorithm");
         let params = (entry.parse)(&entry.examples[0], &Bounds::default()).expect("an example");
         Limit::new(origin, name, "*", ordinal, false, params)
     };
     let counted = |domain, path: &[&str], limit| Counted { key: Key::new(domain, path).expect("a key"), limit };
     let algorithms =
-        LIST.iter().map(|entry| counted("", &["user", entry.name], limit(Origin::Policy, None, 0, entry.name)));
+        rates().map(|entry| counted("", &["user", entry.name], limit(Origin::Policy, None, 0, entry.name)));
     algorithms
         .chain([
             counted("api", &["user", "alex", "trade"], limit(Origin::Policy, Some("per-trade"), 0, "gcra")),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::{
-    algorithm::LIST,
+    algorithm::rates,
     domain::{Charge, Micros},
     plan::{Decisions, Plan},
 };
@@ -94,7 +94,7 @@ impl Tally {
 
     /// Fails when something was met in fewer than one of twenty traces.
     pub fn assert_that_all_was_tried(&self, traces: u64, options: TraceOptions) {
-        for entry in LIST {
+        for entry in rates() {
             let levels = self.levels.get(entry.name).unwrap_or_else(|| panic!("no {} was met", entry.name));
             let Levels { charged, refused, refunded, peeked } = levels;
             assert!([charged, refused, refunded, peeked].into_iter().all(|met| *met * 20 > traces), "{self:#?}");

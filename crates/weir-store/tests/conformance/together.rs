@@ -2,7 +2,7 @@
 //! they had come one after the other.
 
 use weir_core::{
-    algorithm::{Bounds, LIST},
+    algorithm::{Bounds, rates},
     domain::{Charge, Key},
     plan::{Level, Limit, Origin, Plan},
 };
@@ -81,7 +81,7 @@ async fn a_state_emptied_by_a_check_is_empty_for_the_next_check() {
     let server = Server::start(Options::socket());
     let mut redis = OnRedis::new("Redis", &server.url(), vec![&server]);
     let key = Key::new("", &["user", "alex"]).expect("a key");
-    for (algorithm, example) in LIST.iter().flat_map(|it| it.examples.iter().map(move |example| (it, example))) {
+    for (algorithm, example) in rates().flat_map(|it| it.examples.iter().map(move |example| (it, example))) {
         let params = (algorithm.parse)(example, &Bounds::default()).expect("an example");
         let limit = Limit::new(Origin::Policy, None, "*", 0, false, params.clone());
         let mut reference = Reference::default();

@@ -5,7 +5,7 @@ use super::{
     trace::examples,
 };
 use crate::{
-    algorithm::{Bounds, LIST, Params, Source},
+    algorithm::{Bounds, Params, Source, rates},
     domain::{Ask, Micros, time::DAY},
 };
 
@@ -66,7 +66,7 @@ fn windows_are_within_bounds() {
 fn the_examples_cover_what_other_tests_need() {
     let now = 1_790_000_000 * S;
     let ask = |now: Micros, cost: i64| Ask { now, cost, max_wait: Some(0), phase: 0 };
-    for entry in LIST {
+    for entry in rates() {
         let examples: Vec<_> = examples().filter(|(other, _)| other.name == entry.name).map(|(_, it)| it).collect();
         let first = examples[0].step(None, &ask(now, 0)).0;
         assert!((3..=20).contains(&first.limit), "{}: the first is of about ten units", entry.name);

@@ -39,8 +39,10 @@ fn value(kind: &Kind, text: &str) -> Value {
         Kind::Double => Value::F64(text.parse().unwrap()),
         Kind::Bool => Value::Bool(text.parse().unwrap()),
         Kind::Enum(choices) => {
-            let name = format!("{}_{}", choices.name(), text).to_uppercase();
-            Value::EnumNumber(choices.get_value_by_name(&name).unwrap().number())
+            // Names of values begin with that of the enum.
+            let suffix = format!("_{}", text.to_uppercase());
+            let choice = choices.values().find(|choice| choice.name().ends_with(&suffix)).unwrap();
+            Value::EnumNumber(choice.number())
         }
         Kind::Message(duration) => {
             let (micros, mut message) = (parse_duration(text).unwrap(), DynamicMessage::new(duration.clone()));

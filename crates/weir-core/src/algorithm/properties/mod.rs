@@ -20,7 +20,7 @@ use lua::Halves;
 pub(crate) use trace::examples;
 use trace::{Events, Step, replay};
 
-use super::{LIST, Params, State};
+use super::{LIST, Params, State, rates};
 use crate::domain::{Ask, Decision, ask::MAX_COST, time::MAX_MOMENT};
 
 /// Panics unless a refusal's retry is the first moment at which the same request passes.
@@ -177,7 +177,7 @@ fn next_after_is_exact() {
         assert!(left(next) > 0, "nothing is left when the time is over: {step:?}");
         assert_eq!(left(next - 1), 0, "a unit is left before the time is over: {step:?}");
     });
-    for entry in LIST {
+    for entry in rates() {
         assert!(empty.get(entry.name).is_some_and(|times| *times > 1_000), "{}: {empty:?}", entry.name);
     }
     let expected = ["decay", "smooth_bursty", "warming_up"];

@@ -2,7 +2,7 @@
 
 use super::{assert_exact_retry, trace::examples};
 use crate::{
-    algorithm::{Bounds, Entry, LIST, Params, State, params::MAX_DEPTH},
+    algorithm::{Bounds, Entry, Params, State, params::MAX_DEPTH, rates},
     domain::{
         Ask, Micros,
         ask::{MAX_COST, MAX_WAIT},
@@ -86,8 +86,7 @@ fn fill(params: &Params, random: &mut Random) -> (State, Micros) {
 fn no_state_prolongs_a_refusal_beyond_the_limits_longest_reset() {
     let mut cut = std::collections::HashSet::new();
     let lies_ahead = |entry: &&'static Entry| !RECORD_WHAT_WAS_SPENT.contains(&entry.name);
-    let limits: Vec<_> = LIST
-        .iter()
+    let limits: Vec<_> = rates()
         .filter(lies_ahead)
         .flat_map(|entry| limits(entry).map(move |limit| (entry, longest_reset(entry, &limit.waiting), limit)))
         .collect();

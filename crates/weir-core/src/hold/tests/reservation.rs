@@ -57,7 +57,7 @@ impl<'a> Story<'a> {
     fn ask(&mut self, cost: u64, name: &[u8], step: Step) -> (Decisions, Outcome) {
         let reservation = Reservation { name, step };
         let mut plan = self.limits.plan(cost as i64);
-        plan.reservation = Some(&reservation);
+        plan.reservation = Some(reservation);
         self.store.at(self.now);
         let (decisions, outcome, _) = decide_held(&plan, &mut self.store, self.now);
         (decisions, outcome.unwrap())

@@ -33,7 +33,7 @@ local function read_limit(text)
   end
   local limit = {
     step = algorithm[1], charge = algorithm[2], next = algorithm[3], without = algorithm[4], params = params, period = period,
-    shadow = flags % 2 == 1, charges_denied = flags >= 2,
+    shadow = flags % 2 == 1, charges_denied = flags % 4 >= 2, slots = flags >= 4,
   }
   limits[text] = limit
   return limit

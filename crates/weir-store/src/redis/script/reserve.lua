@@ -55,6 +55,11 @@ local function time_left(name)
   return expires and words[1] == OPEN and expires - now or 0
 end
 
+-- What a reservation of so many units holds of a level: of a limit on concurrency a slot.
+local function held_units(index, units)
+  return rules[index].slots and math.min(units, 1) or units
+end
+
 local function make_reservation(kind, deadline)
   if find_record(reservation[1]) then
     -- It is there already, whoever asks again.
@@ -92,7 +97,7 @@ local function make_reservation(kind, deadline)
   local fields = {}
   for place = 1, #held do
     local index = held[place]
-    holds.reserve(levels[index].ledger, kind, deadline, units)
+    holds.reserve(levels[index].ledger, kind, deadline, held_units(index, units))
     touch(index)
     decisions[index] = step(index, 0)
     fields[place] = state_name(index)
@@ -113,7 +118,7 @@ end
 local function settle_reservation(deadline, words, fields, actual)
   local kind, units = words[2], words[3]
   for _, index in ipairs(held_levels(fields)) do
-    holds.settle_reserved(levels[index].ledger, kind, deadline, units)
+    holds.settle_reserved(levels[index].ledger, kind, deadline, held_units(index, units))
     holds.charge(levels[index], actual, now)
     touch(index)
   end
@@ -125,7 +130,7 @@ local function extend_reservation(deadline, words, fields, ends)
   local kind, units, has_room = words[2], words[3], true
   local held = held_levels(fields)
   for _, index in ipairs(held) do
-    if units > 0 then holds.settle_reserved(levels[index].ledger, kind, deadline, units) end
+    if units > 0 then holds.settle_reserved(levels[index].ledger, kind, deadline, held_units(index, units)) end
   end
   for _, index in ipairs(held) do
     has_room = has_room and (units == 0 or holds.has_room(levels[index].ledger, kind, ends))
@@ -133,7 +138,7 @@ local function extend_reservation(deadline, words, fields, ends)
   -- A full ledger keeps it where it was.
   if not has_room then ends = deadline end
   for _, index in ipairs(held) do
-    if units > 0 then holds.reserve(levels[index].ledger, kind, ends, units) end
+    if units > 0 then holds.reserve(levels[index].ledger, kind, ends, held_units(index, units)) end
     touch(index)
   end
   return {EXTENDED, ends - now, 0}, ends, words, fields
@@ -188,7 +193,7 @@ local function has_charged()
   for index = 1, count do
     local cost, rule = input[costs_at + index], rules[index]
     local alone = charge % TELLS == 1 and not rule.shadow
-    local is_charged = decisions[index][1] == 1 and (passes or alone) or rule.charges_denied
+    local is_charged = decisions[index][1] == 1 and (passes or alone) and not rule.slots or rule.charges_denied
     if cost < 0 or cost > 0 and is_charged then return true end
   end
   return false

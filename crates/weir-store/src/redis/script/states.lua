@@ -36,7 +36,7 @@ local function add_level(index, ledger)
   levels = levels or {}
   levels[index] = {
     step = rule.step, charge = rule.charge, p = rule.params, s = states[index], ledger = ledger,
-    phase = input[phases_at + index],
+    phase = input[phases_at + index], slots = rule.slots,
   }
 end
 

@@ -1,0 +1,112 @@
+#![doc = include_str!("README.md")]
+
+#[cfg(test)]
+pub(crate) mod spec;
+
+use super::{
+    Algorithm, Bounds, Held, ParamError, Params,
+    fields::fields,
+    kinds::{Kind, Length, OnCheck, Units},
+    state::{EncodedState, MAX_WHOLE, whole},
+};
+use crate::domain::{Ask, Decision, Micros, ask::RESERVATION_TTL, time::SECOND};
+
+fields! {
+    pub(crate) struct Fields as proto::Concurrency {
+        max: Units,
+        ttl: Length,
+        check: OnCheck = OnCheck::Refuse,
+    }
+    examples [
+        { max: 10, ttl: 10s },
+        { max: 100, ttl: 1m },
+        { max: 1, ttl: 10ms, check: peek },
+        { max: 3, ttl: 1s },
+        { max: 4294967296, ttl: 1d },
+    ]
+}
+
+/// When to try again: a slot is released whenever its holder is done, which nobody can tell.
+const RETRY_AFTER: Micros = SECOND;
+
+/// `max` slots, each held for at most `ttl`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Concurrency {
+    fields: Fields,
+}
+
+impl Params {
+    /// The limit, if it is one on what is held at one time.
+    #[inline]
+    pub fn as_concurrency(&self) -> Option<&Concurrency> {
+        if let Self::Concurrency(limit) = self { Some(limit) } else { None }
+    }
+}
+
+impl Concurrency {
+    /// How long a slot is held at most, unless it is extended.
+    pub(crate) fn ttl(&self) -> Micros {
+        self.fields.ttl
+    }
+
+    /// What a check gets that takes no slot.
+    pub(crate) fn on_check(&self) -> OnCheck {
+        self.fields.check
+    }
+}
+
+/// Slots that are held at the moment of a decision. It is made for that, and never kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots(u64);
+
+impl EncodedState for Slots {
+    fn encode(&self) -> Vec<f64> {
+        vec![self.0 as f64]
+    }
+
+    fn decode(numbers: &[f64]) -> Option<Self> {
+        let [held] = *numbers else { return None };
+        whole(held, 1, MAX_WHOLE).map(|held| Self(held.unsigned_abs()))
+    }
+}
+
+impl Algorithm for Concurrency {
+    type Fields = Fields;
+    type State = Slots;
+
+    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
+        if RESERVATION_TTL.contains(&fields.ttl) {
+            return Ok(Self { fields });
+        }
+        Err(ParamError::new("ttl", format!("ttl is 10ms to 1d, not {}", Length::write(fields.ttl))))
+    }
+
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Whatever a request costs, it takes a slot or none.
+    fn step(&self, state: Option<&Slots>, ask: &Ask) -> (Decision, Option<Slots>) {
+        let Fields { max, ttl, .. } = self.fields;
+        let held = state.map_or(0, |slots| slots.0);
+        let (free, taken) = (max.saturating_sub(held), ask.cost.clamp(0, 1).unsigned_abs());
+        let decision = match ask.cost < 0 || held + taken <= max {
+            true => Decision::pass(max, free, 0),
+            false => Decision::refuse(max, free, Some(RETRY_AFTER.min(ttl)), 0),
+        };
+        (decision, None)
+    }
+
+    fn holdable(&self) -> Result<Held, &'static str> {
+        Ok(Held::Exactly)
+    }
+
+    fn charge(&self, state: Option<&Slots>, units: u64, _: Micros, _: Micros) -> Option<Slots> {
+        let held = state.map_or(0, |slots| slots.0).saturating_add(units).min(MAX_WHOLE.unsigned_abs());
+        (held > 0).then_some(Slots(held))
+    }
+
+    fn window(&self) -> Micros {
+        self.fields.ttl
+    }
+}

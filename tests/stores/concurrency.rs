@@ -1,0 +1,69 @@
+//! Slots that replicas share.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
+
+use crate::{
+    service::{replicas, runtime},
+    support::{
+        eventually_async,
+        requests::peek,
+        reservations::left,
+        slots::{crowd, slot},
+    },
+};
+
+const MAX: u64 = 7;
+const KEY: [&str; 2] = ["pool", "a"];
+const OTHER: [&str; 2] = ["pool", "b"];
+const POLICY: &str = "
+schema:
+  pool:
+    limits: [{ concurrency: { max: 100, ttl: 5s }, name: all }]
+    children: { '*': { limits: [{ concurrency: { max: 7, ttl: 5s }, name: pool }, { gcra: { burst: 1000000, count: 1, period: 1s } }] } }
+";
+
+/// Holders die, and a replica is killed among them: never more slots than there are, and all come back.
+fn replicas_share_slots(url: &str) {
+    let services = replicas(url, POLICY);
+    runtime().block_on(async {
+        let seen = crowd(&services, &KEY, MAX, Duration::from_secs(3)).await;
+        println!("{seen:?}");
+        assert!(seen.most >= MAX - 2 && seen.taken > 100 && seen.died > 0, "{seen:?}");
+        let killed = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            services[1].signal(Signal::KILL);
+        };
+        let (seen, ()) =
+            futures_util::future::join(crowd(&services, &OTHER, MAX, Duration::from_secs(3)), killed).await;
+        println!("{seen:?} while one was killed");
+        assert!(seen.taken > 100, "{seen:?}");
+        let mut client = services[0].client().await;
+        for key in [KEY, OTHER] {
+            eventually_async("all slots are free", async || {
+                let answer = client.check(peek(&key)).await.expect("an answer").into_inner();
+                let free: Vec<_> = answer.levels.iter().map(|level| level.remaining).collect();
+                (free[..2] == [100, MAX]).then_some(())
+            })
+            .await;
+        }
+        let mut holds = Vec::new();
+        for _ in 0..MAX {
+            holds.push(client.reserve(slot(&KEY)).await.expect("an answer").into_inner().hold);
+        }
+        assert!(holds.iter().all(|hold| !hold.is_empty()));
+        assert_eq!(left(&mut client, &KEY).await, 0);
+    });
+}
+
+#[test]
+fn on_redis_no_more_slots_are_held_than_there_are() {
+    replicas_share_slots(&Redis::start(Options::socket()).url());
+}
+
+#[test]
+fn on_a_cluster_no_more_slots_are_held_than_there_are() {
+    replicas_share_slots(&Cluster::start(&ClusterOptions::default()).url());
+}
