@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use weir_core::algorithm::Bounds;
 use weir_policy::Rules;
-use weir_server::{Listen, ShutdownSettings};
+use weir_server::ShutdownSettings;
 use weir_settings::{Problems, Time, suggest};
 use weir_store::StoreSettings;
 
@@ -179,16 +179,6 @@ impl Settings {
     /// The address of the control plane that the policy comes from; `None`: it comes from files, or there is none.
     pub fn control_plane(&self) -> Option<&str> {
         self.limits.to_str()?.strip_prefix(xds::SCHEME)
-    }
-
-    /// The port of `/metrics` alone, where there is one.
-    ///
-    /// # Errors
-    /// It is not an address.
-    pub fn metrics_listen(&self) -> Result<Option<Listen>, String> {
-        let address = &self.metrics.listen;
-        let parse = || address.parse().map_err(|why| format!("metrics.listen: {why}"));
-        (!address.is_empty()).then(parse).transpose()
     }
 
     /// The settings of these values, which override the environment's.

@@ -46,7 +46,7 @@ async fn pushed_policies_limit_the_traffic_of_an_envoy() {
             },
         },
     });
-    let proxy = Proxy::start(&configuration);
+    let proxy = Proxy::start(&configuration.to_string());
     let mut client = Client::connect(&proxy.address).await;
     let alex = [("x-user", "alex")];
     assert_eq!(client.statuses(3, &alex).await, [200, 200, 429], "{}", proxy.log());
