@@ -40,6 +40,7 @@ mod migrate;
 mod near_cache;
 mod nested_table;
 mod policies;
+mod ratelimit;
 mod readiness;
 mod reload;
 mod request_ids;
