@@ -60,7 +60,7 @@ impl RedisStore {
         renewal: &Renewal,
         timeout: Duration,
     ) -> Result<(Decisions, Grant), Failure> {
-        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal));
+        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal, servers.time()));
         let decided = servers.ask(|| slot_of(held.key()), deadline, part).await?;
         let grant = granted(&decided, renewal)?;
         Ok((decided.decisions, grant))

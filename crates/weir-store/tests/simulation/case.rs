@@ -3,7 +3,10 @@
 use smallvec::SmallVec;
 use weir_core::{
     algorithm::{Bounds, Params, find},
-    domain::{Charge, Key, Micros, OnStoreFailure, time::SECOND},
+    domain::{
+        Charge, Key, Micros, OnStoreFailure,
+        time::{DAY, SECOND},
+    },
     plan::{Level, Limit, Origin, Plan},
     testing::Random,
 };
@@ -42,6 +45,24 @@ pub enum Scene {
     /// Each check has a key of its own, so that what becomes of it is known one by one; the store's failures are decided
     /// so.
     Single(OnStoreFailure),
+    /// The same, with an id: whoever has no answer asks again, elsewhere.
+    Repeated,
+    /// A key of its own for each reservation, which is settled elsewhere, and again until that is answered.
+    Reserved,
+    /// Slots of a few keys, held for a while; some holders die.
+    Slots,
+}
+
+impl Scene {
+    /// Whether each request has a key of its own.
+    pub fn has_own_keys(self) -> bool {
+        matches!(self, Self::Single(_) | Self::Repeated | Self::Reserved)
+    }
+
+    /// Whether callers come back with what they were answered.
+    pub fn has_callers(self) -> bool {
+        matches!(self, Self::Repeated | Self::Reserved | Self::Slots)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -80,15 +101,22 @@ impl Case {
     }
 
     pub fn draw(random: &mut Random) -> Self {
-        let scene = match random.below(8) {
+        let scene = match random.below(11) {
             0 => Scene::Shared,
             1 | 2 => Scene::Single(random.pick(&[OnStoreFailure::Local, OnStoreFailure::Allow, OnStoreFailure::Deny])),
+            3 => Scene::Repeated,
+            4 => Scene::Reserved,
+            5 => Scene::Slots,
             _ => Scene::Leases,
         };
-        let single = matches!(scene, Scene::Single(_));
-        let mut levels = if single { vec![plenty()] } else { draw_levels(random) };
-        let mut faults = Faults::draw(random, single);
-        let other = (!single && random.once_in(8)).then(|| bucket(700, 100));
+        let (single, callers) = (scene.has_own_keys(), scene.has_callers());
+        let mut levels = match scene {
+            Scene::Slots => vec![slots(12), slots(8)],
+            _ if single => vec![plenty()],
+            _ => draw_levels(random),
+        };
+        let mut faults = Faults::draw(random, single || callers);
+        let other = (!single && !callers && random.once_in(8)).then(|| bucket(700, 100));
         if other.is_some() {
             // Commands under the old policy arrive soon, so that it is known when the new one is in force.
             levels = vec![bucket(700, 400)];
@@ -110,7 +138,7 @@ impl Case {
             rates: if single { [0, 50, 200, 800] } else { [0, 50, 400, 1_500] },
             length: random.within(SECOND, 2 * SECOND),
             faults,
-            recovers: single || random.once_in(4),
+            recovers: single || callers || random.once_in(4),
             scene,
         }
     }
@@ -119,7 +147,7 @@ impl Case {
     pub fn is_calm(&self) -> bool {
         let is_exact = self.levels.iter().all(|(params, _)| params.name() != "sliding_window");
         is_exact
-            && !matches!(self.scene, Scene::Single(_))
+            && matches!(self.scene, Scene::Leases | Scene::Shared)
             && self.faults == Faults { drift: self.faults.drift, ..Faults::default() }
     }
 
@@ -145,14 +173,18 @@ impl Case {
             version,
             limits: self.levels_of(version).enumerate().map(limit).collect(),
             anchor: self.anchor,
-            on_store_failure: if let Scene::Single(rule) = self.scene { rule } else { OnStoreFailure::Deny },
+            on_store_failure: match self.scene {
+                Scene::Single(rule) => rule,
+                Scene::Leases | Scene::Shared => OnStoreFailure::Deny,
+                Scene::Repeated | Scene::Reserved | Scene::Slots => OnStoreFailure::Error,
+            },
         }
     }
 }
 
 impl Faults {
     /// A few kinds, so that each has its effect, and often.
-    fn draw(random: &mut Random, single: bool) -> Self {
+    fn draw(random: &mut Random, is_known: bool) -> Self {
         let mut faults = Self { drift: random.once_in(2), ..Self::default() };
         if random.once_in(12) {
             return faults;
@@ -177,7 +209,7 @@ impl Faults {
                 }
             }
         }
-        if single {
+        if is_known {
             // What a store has lost it cannot be asked for, and a reset of a key that is asked for once says nothing.
             (faults.lose_data, faults.reset) = (0, 0);
         }
@@ -217,10 +249,15 @@ fn bucket(rate: u64, capacity: u64) -> (Params, Definition) {
     (params, Definition::Bucket { capacity, count: rate, period: SECOND })
 }
 
-/// A limit that is never reached, and of which next to nothing comes back.
+/// A limit that is never reached, and whose window does not end meanwhile.
 fn plenty() -> (Params, Definition) {
-    let params = parse("token_bucket", &[("capacity", "1000"), ("count", "1"), ("period", "1d")]);
-    (params, Definition::Bucket { capacity: 1_000, count: 1, period: 86_400 * SECOND })
+    let params = parse("fixed_window", &[("count", "1000"), ("period", "31d")]);
+    (params, Definition::Window { count: 1_000, period: 31 * DAY })
+}
+
+/// So many slots, which a caller may hold for longer than a case lasts.
+fn slots(max: u64) -> (Params, Definition) {
+    (parse("concurrency", &[("max", &max.to_string()), ("ttl", "1m")]), Definition::Slots { max })
 }
 
 /// Limits of a few hundred a second, as their definitions are, so that each is reached soon.

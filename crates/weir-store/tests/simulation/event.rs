@@ -10,6 +10,8 @@ pub enum Event {
     Tick,
     /// A caller of a replica asks.
     Check(usize),
+    /// A caller that waits for an answer since this attempt, or holds something, comes back.
+    Again(u64, u64),
     /// Callers ask more or less.
     Load,
     /// A connection's beginning reaches the store.

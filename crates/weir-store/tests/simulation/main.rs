@@ -32,7 +32,7 @@ const FIXED: u64 = 24;
 /// What a fleet gets of what one limiter would admit, at least.
 const LEAST_PERCENT: u64 = 95;
 /// For how long fresh seeds are tried.
-const SECONDS: u64 = 20;
+const SECONDS: u64 = 60;
 
 fn run(seed: u64) -> Result<(Case, Figures), String> {
     let random = Random::new(seed);
@@ -69,11 +69,23 @@ impl Total {
 
 impl fmt::Display for Total {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { events, checks, admitted, leased, degraded, failed, calls, clean_stops, faults, .. } =
-            &self.figures;
+        let Figures {
+            events,
+            checks,
+            admitted,
+            leased,
+            held,
+            settled,
+            degraded,
+            failed,
+            calls,
+            clean_stops,
+            faults,
+            ..
+        } = &self.figures;
         writeln!(f, "{} schedules, {events} events, {checks} checks, {calls} calls of the script", self.schedules)?;
         writeln!(f, "{admitted} admitted, {leased} of them from leases; {degraded} degraded, {failed} failed")?;
-        writeln!(f, "{clean_stops} clean stops")?;
+        writeln!(f, "{held} reservations held, {settled} settled; {clean_stops} clean stops")?;
         if let Some((worst, seed)) = self.worst {
             let share = self.calm[0] as f64 * 100.0 / self.calm[1] as f64;
             let worst = worst as f64 / 10.0;

@@ -11,6 +11,8 @@ pub enum Definition {
     Window { count: u64, period: Micros },
     /// At most `count` within any span of this length.
     AnySpan { count: u64, period: Micros },
+    /// At most so many are held at one time, whatever is admitted.
+    Slots { max: u64 },
     /// At most `at_once` and what comes back at the rate, `count` per `period`, within any span of time.
     Rate { at_once: u64, count: u64, period: Micros },
 }
@@ -51,6 +53,7 @@ impl Limiter {
                 let before = self.admitted.len().checked_sub(count as usize);
                 before.is_none_or(|index| now - self.admitted[index] >= period)
             }
+            Definition::Slots { .. } => true,
             Definition::Rate { at_once, period, .. } => {
                 let line = self.line(now);
                 line - self.least.min(line) + i128::from(period) <= i128::from(at_once) * i128::from(period)

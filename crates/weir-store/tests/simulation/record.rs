@@ -1,13 +1,15 @@
 //! What an observer sees, and what it makes of it.
 
+mod judge;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use weir_core::domain::{Key, Micros};
 
 use super::{
-    case::{Case, Scene},
+    case::Case,
     event::Event,
-    oracle::{Definition, Limiter, Mark, judge},
+    oracle::{Definition, Limiter, Mark},
     redis::{PREFIX, Redis},
     replica::{Answer, Outcome, START},
 };
@@ -31,6 +33,9 @@ pub struct Figures {
     pub admitted: u64,
     /// Of them, from leases.
     pub leased: u64,
+    /// Reservations made or extended, and settled.
+    pub held: u64,
+    pub settled: u64,
     pub degraded: u64,
     pub failed: u64,
     /// What one limiter would have admitted.
@@ -50,6 +55,8 @@ impl Figures {
             (&mut self.checks, other.checks),
             (&mut self.admitted, other.admitted),
             (&mut self.leased, other.leased),
+            (&mut self.held, other.held),
+            (&mut self.settled, other.settled),
             (&mut self.degraded, other.degraded),
             (&mut self.failed, other.failed),
             (&mut self.exact, other.exact),
@@ -77,6 +84,8 @@ pub struct Record {
     /// The lives that went on when all was well again. Those that were about to end may lose what the store does not take.
     survivors: HashSet<u64>,
     last_checks: Vec<u64>,
+    /// Of whom holds a slot: the check, its user, from when and until when.
+    held: Vec<(u64, usize, Micros, Micros)>,
     /// Until then holds may be unknown to a store that has lost data.
     excused_until: Micros,
     violation: Option<String>,
@@ -101,7 +110,8 @@ impl Record {
         let shared = series.len();
         let own = case.levels.last().expect("a level").1;
         series.extend((0..case.users).map(|user| of(path(&["t", &format!("u{user}")]), own)));
-        let (figures, answers, names, sends, survivors, last_checks, excused_until, violation) = Default::default();
+        let (figures, answers, names, sends, survivors, last_checks, held, excused_until, violation) =
+            Default::default();
         let (hasher, is_told) = (blake3::Hasher::new(), std::env::var("WEIR_TRACE").is_ok());
         Self {
             hasher,
@@ -114,6 +124,7 @@ impl Record {
             sends,
             survivors,
             last_checks,
+            held,
             excused_until,
             violation,
         }
@@ -181,6 +192,20 @@ impl Record {
         (0..self.shared).chain([self.shared + user])
     }
 
+    /// A caller was told that it holds something until then.
+    pub fn held(&mut self, answer: &Answer, until: Micros) {
+        // It may have held it before.
+        self.released(answer.check, answer.ended);
+        self.held.push((answer.check, answer.user, answer.ended, until));
+    }
+
+    /// It gives that back, from now on.
+    pub fn released(&mut self, check: u64, at: Micros) {
+        for (_, _, _, until) in self.held.iter_mut().filter(|(own, ..)| *own == check) {
+            *until = at.min(*until);
+        }
+    }
+
     /// A replica has sent a command.
     pub fn sent(&mut self, words: &[Vec<u8>]) {
         if words[0] != b"EVALSHA" {
@@ -221,7 +246,9 @@ impl Record {
                 figures.admitted += 1;
                 figures.leased += u64::from(leased);
             }
-            Outcome::Refused { .. } => {}
+            Outcome::Held { .. } => figures.held += 1,
+            Outcome::Settled { .. } => figures.settled += 1,
+            Outcome::Refused { .. } | Outcome::Unknown => {}
             Outcome::Degraded { .. } => figures.degraded += 1,
             Outcome::Failed(_) => figures.failed += 1,
         }
@@ -250,84 +277,5 @@ impl Record {
                 lost.fold((0, at), |(units, until), grant| (units + grant.units, until.max(grant.deadline - START)));
             series.marks.push((at, Mark::Lost { since: since.unwrap_or(Micros::MIN), granted, until }));
         }
-    }
-
-    /// Judges all at the end.
-    pub fn judge(&mut self, redis: &Redis, case: &Case) -> Result<(), String> {
-        self.figures.calls = redis.calls;
-        self.figures.trace = self.hasher.finalize().to_hex().to_string();
-        self.judge_recovery()?;
-        match case.scene {
-            Scene::Single(_) => self.judge_singles(redis),
-            _ => self.judge_limits(redis),
-        }
-    }
-
-    /// Once nothing goes wrong any more, the store decides.
-    fn judge_recovery(&self) -> Result<(), String> {
-        for check in &self.last_checks {
-            let answer = self.answers.iter().find(|(_, answer)| answer.check == *check);
-            match answer.map(|(_, answer)| &answer.outcome) {
-                Some(Outcome::Admitted { .. } | Outcome::Refused { .. }) => {}
-                other => return Err(format!("long after the last fault, check {check}: {other:?}")),
-            }
-        }
-        Ok(())
-    }
-
-    /// No limit admits more than its definition.
-    fn judge_limits(&mut self, redis: &Redis) -> Result<(), String> {
-        for (_, answer) in &self.answers {
-            let Outcome::Admitted { at, leased } = answer.outcome else { continue };
-            if !(answer.began..=answer.ended).contains(&at) {
-                return Err(format!("decided before it was asked, or after it was answered: {answer:?}"));
-            }
-            for index in self.series_of(answer.user) {
-                self.series[index].marks.push((at, Mark::Admitted { leased }));
-            }
-        }
-        for reset in &redis.resets {
-            for series in &mut self.series {
-                if series.path == reset.path || reset.subtree && series.path.starts_with(&reset.path) {
-                    series.marks.push((reset.at - START, Mark::Reset));
-                }
-            }
-        }
-        for series in &mut self.series {
-            judge(series.definition, &mut series.marks)
-                .map_err(|why| format!("{}: {why}", String::from_utf8_lossy(&series.path)))?;
-        }
-        Ok(())
-    }
-
-    /// Nothing is sent again that may have been carried out, nothing is charged twice, and nothing is lost.
-    fn judge_singles(&self, redis: &Redis) -> Result<(), String> {
-        let keyspace = redis.keyspace.borrow();
-        let mut refused: HashMap<&[u8], u64> = HashMap::new();
-        redis.refused.iter().for_each(|key| *refused.entry(key).or_default() += 1);
-        let answers: HashMap<_, _> =
-            self.answers.iter().map(|(life, answer)| (answer.check, (*life, answer))).collect();
-        for (name, check) in &self.names {
-            let sends = self.sends.get(check).copied().unwrap_or_default();
-            let writes = keyspace.writes.get(name).copied().unwrap_or_default();
-            let answer = answers.get(check);
-            let story = || format!("check {check}, sent {sends} times, charged {writes} times: {answer:?}");
-            if writes > 1 {
-                return Err(format!("charged twice: {}", story()));
-            }
-            if sends > 1 + refused.get(&name[..]).copied().unwrap_or_default() {
-                return Err(format!("sent again: {}", story()));
-            }
-            match answer.map(|(life, answer)| (life, &answer.outcome)) {
-                Some((_, Outcome::Admitted { .. })) if writes != 1 => {
-                    return Err(format!("admitted by the store and not charged: {}", story()));
-                }
-                Some((life, Outcome::Degraded { admitted: true })) if self.survivors.contains(life) && sends == 0 => {
-                    return Err(format!("admitted without the store and never charged: {}", story()));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }

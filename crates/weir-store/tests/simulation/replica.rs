@@ -11,7 +11,10 @@ use tokio::{
     task::{JoinHandle, yield_now},
     time::advance,
 };
-use weir_core::domain::{Key, Micros};
+use weir_core::{
+    domain::{Key, Micros, time::SECOND},
+    hold::{Outcome as Reserved, RequestId, Reservation, Step},
+};
 use weir_settings::Time;
 use weir_store::{
     MemoryStore, Remote as _, SharedStore, StoreSettings, StoreUrl, SystemClock, Verdict,
@@ -27,6 +30,9 @@ use super::{
 
 /// When the simulation begins, by the store's clock.
 pub const START: Micros = 1_790_000_000_000_000;
+
+/// As long as a case, and longer.
+const IDEMPOTENCY_WINDOW: Micros = 60 * SECOND;
 
 /// What became of a check.
 #[derive(Clone, Debug)]
@@ -47,6 +53,16 @@ pub enum Outcome {
     Refused {
         leased: bool,
     },
+    /// Units, or slots, are held for so long from when the store decided.
+    Held {
+        lasts: Micros,
+    },
+    /// A reservation has cost so much.
+    Settled {
+        actual: u64,
+    },
+    /// There is no such reservation.
+    Unknown,
     /// Decided without the store, which failed.
     Degraded {
         admitted: bool,
@@ -78,8 +94,19 @@ pub struct Check {
     pub number: u64,
     pub user: usize,
     pub key: Key,
+    pub kind: Kind,
     pub policy: Arc<Policy>,
     pub clock: Arc<AtomicI64>,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Plain,
+    /// With an id, which is the check's number.
+    Identified,
+    /// About a reservation, whose name is the check's number, of so many units.
+    Reservation(Step, i64),
 }
 
 impl Replica {
@@ -224,9 +251,15 @@ impl Drop for Counted {
 }
 
 async fn carry_out(store: &SharedStore, check: Check) -> Answer {
-    let Check { number, user, key, policy, clock } = check;
-    let began = clock.load(Relaxed);
-    let plan = policy.plan(&key, 1);
+    let Check { number, user, key, kind, policy, clock } = check;
+    let (began, name) = (clock.load(Relaxed), number.to_be_bytes());
+    let request = RequestId { name: name.into(), fingerprint: name, window: IDEMPOTENCY_WINDOW };
+    let mut plan = policy.plan(&key, if let Kind::Reservation(_, units) = kind { units } else { 1 });
+    match kind {
+        Kind::Plain => {}
+        Kind::Identified => plan.request = Some(&request),
+        Kind::Reservation(step, _) => plan.reservation = Some(Reservation { name: &name, step }),
+    }
     // As `AnyStore` does it.
     let decided = match store.leased(&plan) {
         Some(verdict) => Ok(verdict),
@@ -242,6 +275,14 @@ async fn carry_out(store: &SharedStore, check: Check) -> Answer {
 
 fn outcome(verdict: &Verdict, ended: Micros) -> Outcome {
     let admitted = verdict.decisions.iter().all(|decision| decision.allowed);
+    match verdict.reservation.as_deref() {
+        Some(Reserved::Reserved { expires_after } | Reserved::Extended { expires_after }) => {
+            return Outcome::Held { lasts: *expires_after };
+        }
+        Some(Reserved::Settled { actual, .. }) => return Outcome::Settled { actual: *actual },
+        Some(Reserved::Unknown) => return Outcome::Unknown,
+        Some(Reserved::Refused) | None => {}
+    }
     match verdict {
         Verdict { degraded: true, .. } => Outcome::Degraded { admitted },
         // Spent in this moment, whatever its clock says.

@@ -15,6 +15,15 @@ pub struct Hash {
     expires: Option<Micros>,
 }
 
+/// What the fields begin with that are records of requests, not states.
+const RECORDS: &[u8] = b"\xfd";
+
+impl Hash {
+    fn states(&self) -> impl Iterator<Item = &[u8]> {
+        self.fields.iter().filter(|(field, _)| !field.starts_with(RECORDS)).map(|(_, value)| &value[..])
+    }
+}
+
 /// Units that were granted to a hold of one level.
 #[derive(Clone, Debug)]
 pub struct Granted {
@@ -148,7 +157,7 @@ impl Keyspace {
 
     /// What is held of every level.
     pub fn held(&self) -> Vec<Held> {
-        self.hashes.values().flat_map(|hash| hash.fields.values()).flat_map(|value| holds(value)).collect()
+        self.hashes.values().flat_map(Hash::states).flat_map(holds).collect()
     }
 
     /// What is held of the levels whose names begin so.
@@ -159,8 +168,18 @@ impl Keyspace {
         fields.flat_map(|(_, value)| holds(value)).collect()
     }
 
+    /// The units used of the only level of a hash, whose state is a window.
+    pub fn used(&self, key: &[u8]) -> u64 {
+        let values = self.hashes.get(key).into_iter().flat_map(Hash::states);
+        let used = |value| Item::all(value)?.get(1)?.items()?.get(1)?.number();
+        values.filter_map(used).sum::<f64>() as u64
+    }
+
     fn observe(&mut self, key: &[u8], field: &[u8], value: &[u8]) {
         *self.writes.entry(key.to_vec()).or_default() += 1;
+        if field.starts_with(RECORDS) {
+            return;
+        }
         let before =
             self.get(key).and_then(|hash| hash.fields.get(field)).map(|value| holds(value)).unwrap_or_default();
         let now = self.now;

@@ -1,6 +1,7 @@
 //! Replicas, their callers, the store and the network between them, in virtual time on one thread. All that happens is drawn from
 //! one seed.
 
+mod callers;
 mod faults;
 mod transport;
 
@@ -17,14 +18,15 @@ use weir_core::{
     testing::Random,
 };
 
-use self::transport::Connection;
+pub use self::callers::{HELD, USED};
+use self::{callers::Caller, transport::Connection};
 use super::{
-    case::{Case, Faults, Policy, Scene},
+    case::{Case, Faults, Policy},
     event::{Due, Event, Fault},
     network::Simulated,
     record::Record,
     redis::Redis,
-    replica::{Check, Replica, START},
+    replica::{Check, Kind, Replica, START},
 };
 
 /// Checks that a paused replica finds when it goes on, at most.
@@ -70,6 +72,7 @@ pub struct World {
     pub policy: Arc<Policy>,
     lives: u64,
     checks: u64,
+    callers: BTreeMap<u64, Caller>,
     is_healed: bool,
     pub record: Record,
 }
@@ -92,6 +95,7 @@ impl World {
             connections: BTreeMap::new(),
             lives: 0,
             checks: 0,
+            callers: BTreeMap::new(),
             is_healed: false,
         };
         world.begin();
@@ -171,6 +175,7 @@ impl World {
         match event {
             Event::Tick => return self.tick(),
             Event::Check(seat) => self.check(seat),
+            Event::Again(number, attempt) => self.again(number, attempt),
             Event::Load => {
                 for seat in 0..self.seats.len() {
                     self.seats[seat].rate = self.random.pick(&self.case.rates.clone());
@@ -224,6 +229,7 @@ impl World {
         let life = self.seats[seat].life;
         for answer in answers {
             self.record.covered(&owners, &answer, &self.redis);
+            self.answered(&answer);
             self.record.answer(life, answer);
         }
         self.collect(seat);
@@ -274,14 +280,17 @@ impl World {
         self.checks += 1;
         let (number, user) = (self.checks, self.random.below(self.case.users));
         let key = match self.case.scene {
-            Scene::Single(_) => Key::new("", &["c", &number.to_string()]),
+            scene if scene.has_own_keys() => Key::new("", &["c", &number.to_string()]),
             _ => Key::new("", &["t", &format!("u{user}")]),
         };
         let key = key.expect("a key");
         self.record.asked(number, user, &key, self.now);
+        if self.case.scene.has_callers() {
+            return self.call(number, user, key, seat);
+        }
         let (policy, clock) = (Arc::clone(&self.policy), Arc::clone(&self.clock));
         if let Some(replica) = &mut self.seats[seat].replica {
-            replica.check(Check { number, user, key, policy, clock });
+            replica.check(Check { number, user, key, kind: Kind::Plain, policy, clock });
         }
     }
 

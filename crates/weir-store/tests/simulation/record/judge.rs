@@ -1,0 +1,145 @@
+//! What is promised, and whether it was kept.
+
+use std::collections::HashMap;
+
+use weir_core::domain::Micros;
+
+use super::Record;
+use crate::{
+    case::{Case, Scene},
+    oracle::{Definition, Mark, judge},
+    redis::Redis,
+    replica::{Outcome, START},
+    world::{HELD, USED},
+};
+
+impl Record {
+    /// Judges all at the end.
+    pub fn judge(&mut self, redis: &Redis, case: &Case) -> Result<(), String> {
+        self.figures.calls = redis.calls;
+        self.figures.trace = self.hasher.finalize().to_hex().to_string();
+        self.judge_recovery()?;
+        match case.scene {
+            Scene::Single(_) => self.judge_singles(redis),
+            Scene::Repeated | Scene::Reserved => self.judge_charges(redis),
+            Scene::Slots => self.judge_slots(),
+            Scene::Leases | Scene::Shared => self.judge_limits(redis),
+        }
+    }
+
+    /// Once nothing goes wrong any more, the store decides.
+    fn judge_recovery(&self) -> Result<(), String> {
+        for check in &self.last_checks {
+            let answer = self.answers.iter().find(|(_, answer)| answer.check == *check);
+            match answer.map(|(_, answer)| &answer.outcome) {
+                Some(Outcome::Admitted { .. } | Outcome::Refused { .. } | Outcome::Held { .. }) => {}
+                other => return Err(format!("long after the last fault, check {check}: {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// No limit admits more than its definition.
+    fn judge_limits(&mut self, redis: &Redis) -> Result<(), String> {
+        for (_, answer) in &self.answers {
+            let Outcome::Admitted { at, leased } = answer.outcome else { continue };
+            if !(answer.began..=answer.ended).contains(&at) {
+                return Err(format!("decided before it was asked, or after it was answered: {answer:?}"));
+            }
+            for index in self.series_of(answer.user) {
+                self.series[index].marks.push((at, Mark::Admitted { leased }));
+            }
+        }
+        for reset in &redis.resets {
+            for series in &mut self.series {
+                if series.path == reset.path || reset.subtree && series.path.starts_with(&reset.path) {
+                    series.marks.push((reset.at - START, Mark::Reset));
+                }
+            }
+        }
+        for series in &mut self.series {
+            judge(series.definition, &mut series.marks)
+                .map_err(|why| format!("{}: {why}", String::from_utf8_lossy(&series.path)))?;
+        }
+        Ok(())
+    }
+
+    /// Whatever is lost and asked again, a request with an id is charged once, and a reservation what it used, or what it held.
+    fn judge_charges(&self, redis: &Redis) -> Result<(), String> {
+        let keyspace = redis.keyspace.borrow();
+        for (name, check) in &self.names {
+            let own: Vec<_> = self.answers.iter().map(|(_, answer)| answer).filter(|it| it.check == *check).collect();
+            let outcomes = || own.iter().map(|answer| &answer.outcome);
+            let charged = keyspace.used(name);
+            let may_be: &[u64] = if outcomes().any(|outcome| matches!(outcome, Outcome::Settled { .. })) {
+                &[USED]
+            } else if outcomes().any(|outcome| matches!(outcome, Outcome::Admitted { .. })) {
+                &[1]
+            } else if outcomes().any(|outcome| matches!(outcome, Outcome::Held { .. })) {
+                &[0, USED, HELD as u64]
+            } else {
+                &[0, 1, USED, HELD as u64]
+            };
+            if !may_be.contains(&charged) {
+                return Err(format!("check {check}: charged {charged}, not one of {may_be:?}: {own:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// No more slots are held than there are, by what their holders were told.
+    fn judge_slots(&self) -> Result<(), String> {
+        for (index, series) in self.series.iter().enumerate() {
+            let Definition::Slots { max } = series.definition else { continue };
+            let own = self.held.iter().filter(|(_, user, ..)| self.series_of(*user).any(|other| other == index));
+            let mut changes: Vec<(Micros, i64)> = own
+                .filter(|(.., from, until)| from < until)
+                .flat_map(|(.., from, until)| [(*from, 1), (*until, -1)])
+                .collect();
+            // Of those at one moment the ends come first.
+            changes.sort_unstable();
+            let mut held = 0;
+            for (at, change) in changes {
+                held += change;
+                if held > max as i64 {
+                    return Err(format!(
+                        "{}: {held} slots of {max} are held at {at}",
+                        String::from_utf8_lossy(&series.path)
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is sent again that may have been carried out, nothing is charged twice, and nothing is lost.
+    fn judge_singles(&self, redis: &Redis) -> Result<(), String> {
+        let keyspace = redis.keyspace.borrow();
+        let mut refused: HashMap<&[u8], u64> = HashMap::new();
+        redis.refused.iter().for_each(|key| *refused.entry(key).or_default() += 1);
+        let answers: HashMap<_, _> =
+            self.answers.iter().map(|(life, answer)| (answer.check, (*life, answer))).collect();
+        for (name, check) in &self.names {
+            let sends = self.sends.get(check).copied().unwrap_or_default();
+            let writes = keyspace.writes.get(name).copied().unwrap_or_default();
+            let answer = answers.get(check);
+            let story = || format!("check {check}, sent {sends} times, charged {writes} times: {answer:?}");
+            if writes > 1 {
+                return Err(format!("charged twice: {}", story()));
+            }
+            if sends > 1 + refused.get(&name[..]).copied().unwrap_or_default() {
+                return Err(format!("sent again: {}", story()));
+            }
+            match answer.map(|(life, answer)| (life, &answer.outcome)) {
+                Some((_, Outcome::Admitted { .. })) if writes != 1 => {
+                    return Err(format!("admitted by the store and not charged: {}", story()));
+                }
+                Some((life, Outcome::Degraded { admitted: true })) if self.survivors.contains(life) && sends == 0 => {
+                    return Err(format!("admitted without the store and never charged: {}", story()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
