@@ -389,11 +389,6 @@ mod tests {
             ("grpc: { message_timeout: 99ms }", &[], "grpc.message_timeout is 100ms to 1d"),
             ("envoy: { headers: on }", &[], "envoy.headers"),
             ("envoy: { reset_header: 'a b' }", &[], "envoy.reset_header: `a b` is not a header name"),
-            ("rlqs: { domains: [api] }", &[], "`api` is not DOMAIN=KEY or DOMAIN=KEY/KEY"),
-            ("rlqs: { domains: ['a=b', 'a=c'] }", &[], "rlqs.domains has `a` twice"),
-            ("rlqs: { assignment_ttl: 9s }", &[], "rlqs.assignment_ttl is 10s to 50s"),
-            ("rlqs: { idle_timeout: 29s }", &[], "rlqs.idle_timeout is 30s to 1d"),
-            ("", &[("WEIR_RLQS__MAX_BUCKETS", "0")], "rlqs.max_buckets is 1 to 1000000"),
             ("envoy: { limit_header: '' }", &[], "envoy.limit_header: `` is not a header name"),
         ] {
             let error = load(yaml, environment).unwrap_err();

@@ -88,3 +88,35 @@ impl From<QuotaDomain> for String {
         format!("{domain}={}", keys.join("/"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_is_written_with_the_keys_of_its_buckets() {
+        let read = |text: &str| QuotaDomain::try_from(text.to_owned());
+        let domain = QuotaDomain { domain: "api".to_owned(), keys: vec!["user".to_owned(), "route".to_owned()] };
+        assert_eq!((read("api=user/route"), String::from(domain.clone())), (Ok(domain), "api=user/route".to_owned()));
+        for wrong in ["api", "=user", "api=", "api=user//route"] {
+            assert!(read(wrong).is_err_and(|error| error.contains(wrong)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn settings_out_of_bounds_are_rejected_by_name() {
+        let with = |change: fn(&mut RlqsSettings)| {
+            let mut settings = RlqsSettings::default();
+            change(&mut settings);
+            settings.check().err().unwrap_or_default()
+        };
+        assert_eq!(with(|_| {}), "");
+        assert_eq!(with(|it| it.assignment_ttl = Time::seconds(9)), "rlqs.assignment_ttl is 10s to 50s");
+        assert_eq!(with(|it| it.idle_timeout = Time::seconds(29)), "rlqs.idle_timeout is 30s to 1d");
+        assert_eq!(with(|it| it.max_buckets = 0), "rlqs.max_buckets is 1 to 1000000");
+        let twice = |it: &mut RlqsSettings| {
+            it.domains = ["a=b", "a=c"].into_iter().filter_map(|text| text.to_owned().try_into().ok()).collect();
+        };
+        assert_eq!(with(twice), "rlqs.domains has `a` twice");
+    }
+}
