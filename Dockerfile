@@ -30,7 +30,8 @@ RUN if [ "$OPTIMIZED" != yes ]; then cargo build --locked --release --bin weir; 
 COPY . .
 # Cargo detects changes by file times, and a source file may be older than the layer above.
 RUN find . -name '*.rs' -not -path './target/*' -exec touch {} + \
-    && mkdir -p /image/etc/weir/limits /image/usr/local/bin /image/var/lib /state \
+    && mkdir -p /image/etc/weir/limits /image/usr/local/bin /image/var/lib /state /links \
+    && ln -s /usr/local/bin/weir /links/ratelimit \
     && if [ "$OPTIMIZED" = yes ]; then weir=$(deploy/build-optimized); \
        else cargo build --locked --release --bin weir && weir=target/release/weir; fi \
     && cp "$weir" /image/usr/local/bin/weir \
@@ -47,6 +48,8 @@ LABEL org.opencontainers.image.title="Weir" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
 COPY --from=build /image /
+# Called by the path of envoyproxy/ratelimit's program, it serves by that one's environment variables.
+COPY --from=build /links/ /bin/
 # For a snapshot (store.snapshot.path): a volume mounted here belongs to the user below.
 COPY --from=build --chown=65532:65532 /state /var/lib/weir
 # By number, so that Kubernetes can verify that it is not root.

@@ -77,11 +77,16 @@ impl Admin {
     /// The pages.
     pub fn routes(self) -> Router {
         Router::new()
-            .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .route("/healthcheck", get(healthcheck))
-            .with_state(self)
+            .with_state(self.clone())
+            .merge(self.metrics_route())
+    }
+
+    /// `/metrics` alone.
+    pub fn metrics_route(self) -> Router {
+        Router::new().route("/metrics", get(metrics)).with_state(self)
     }
 }
 

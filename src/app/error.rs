@@ -26,6 +26,9 @@ pub enum AppError {
     /// The control plane cannot be called so.
     #[error("{0}")]
     ControlPlane(String),
+    /// The port of the metrics cannot be named so.
+    #[error("{0}")]
+    MetricsPort(String),
     /// The certificates of a port cannot be used.
     #[error("{setting}: {cause}")]
     Tls {

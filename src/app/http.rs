@@ -30,14 +30,22 @@ pub fn routes(
     explorer: Option<Explorer>,
     sites: Sites,
 ) -> Result<Router, AppError> {
-    let control = Handle::current();
-    let pages = admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default());
-    let pages = pages.layer(from_fn(move |request, next: Next| {
-        let page = control.spawn(next.run(request));
-        async { page.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()) }
-    }));
+    let pages = on_control(admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default()));
     let most = settings.grpc.max_message_bytes;
     let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most)?;
     let api = http::routes(service, settings.http.headers, most, sites)?;
     Ok(api.merge(envoy).merge(pages))
+}
+
+/// `/metrics` alone, on the runtime that this is called on.
+pub fn metrics(admin: Admin) -> Router {
+    on_control(admin.metrics_route())
+}
+
+fn on_control(pages: Router) -> Router {
+    let control = Handle::current();
+    pages.layer(from_fn(move |request, next: Next| {
+        let page = control.spawn(next.run(request));
+        async { page.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response()) }
+    }))
 }

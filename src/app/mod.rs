@@ -48,6 +48,8 @@ use crate::{
 
 /// Most decisions of a port that wait for a shared store, unless the settings say so: what one pipeline worker queues.
 const MAX_REQUESTS_TO_A_SHARED_STORE: usize = 10_000;
+/// Most connections of the port of `/metrics`.
+const MAX_SCRAPERS: usize = 64;
 /// Shards swept at each tick, of at least 64; all of a million keys' in about three seconds.
 const SHARDS_A_TICK: usize = 16;
 /// How often to sweep.
@@ -68,6 +70,8 @@ pub struct App {
     workers: [Workers; 2],
     grpc: Server<Guarded<Calls<AnyStore>>>,
     http: Server<Guarded<Pages>>,
+    /// The port of `/metrics` alone.
+    metrics: Option<Server<Guarded<Pages>>>,
 }
 
 impl App {
@@ -179,6 +183,30 @@ impl App {
             tls: security.http(),
             clients: security.clients(),
         };
+        let metrics_port = match settings.metrics_listen().map_err(AppError::MetricsPort)? {
+            None => None,
+            Some(address) => Some(Server {
+                listener: listen("metrics.listen", &address).await?,
+                service: Guarded::new(
+                    Pages::new(http::metrics(admin.clone())),
+                    None,
+                    None,
+                    Connected::new(drain.clone()),
+                ),
+                workers: http_workers.handles(),
+                settings: ConnectionSettings {
+                    name: "metrics",
+                    http2_only: false,
+                    max_connections: MAX_SCRAPERS,
+                    max_streams: 1,
+                    traffic: settings.http.traffic(),
+                },
+                meter: ListenerMeter::new(metrics.registry(), "metrics"),
+                drain: drain.clone(),
+                tls: None,
+                clients: None,
+            }),
+        };
         let requires_store = settings.store.redis.required_for_readiness;
         let readiness = Readiness { admin, health, requires_store, reporting: Arc::default() };
         let in_force = PolicyInForce { limiter: Arc::clone(&limiter), empty };
@@ -190,8 +218,21 @@ impl App {
             writing: Mutex::new(snapshot_lock),
         };
         let snapshots = Arc::new(snapshots);
-        let workers = [grpc_workers, http_workers];
-        Ok(Self { settings, limiter, reloads, snapshots, readiness, security, drain, exporting, workers, grpc, http })
+        let (workers, metrics) = ([grpc_workers, http_workers], metrics_port);
+        Ok(Self {
+            settings,
+            limiter,
+            reloads,
+            snapshots,
+            readiness,
+            security,
+            drain,
+            exporting,
+            workers,
+            grpc,
+            http,
+            metrics,
+        })
     }
 
     /// Where it listens, with the ports that were taken: gRPC, then HTTP.
@@ -204,7 +245,8 @@ impl App {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> bool {
         let (grpc, http) = self.addresses();
         self.security.warn_of_open([("grpc", &grpc), ("http", &http)]);
-        info!(grpc, http, store = %self.settings.store.url, workers = self.workers[0].count(), "serving");
+        let metrics = self.metrics.as_ref().map(|port| port.listener.address());
+        info!(grpc, http, metrics, store = %self.settings.store.url, workers = self.workers[0].count(), "serving");
         let is_shared = self.limiter.store().shared().is_some();
         let awaits_policy = self.limiter.policy_handle().policy.is_awaited();
         if awaits_policy && self.settings.xds.start == Start::NotReady {
@@ -213,7 +255,8 @@ impl App {
         if is_shared {
             self.readiness.await_store().await;
         }
-        let serving = [tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
+        let mut serving = vec![tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
+        serving.extend(self.metrics.map(|port| tokio::spawn(port.run())));
         let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
         background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));

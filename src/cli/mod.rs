@@ -10,6 +10,7 @@ mod explain;
 mod extend;
 mod health;
 mod hint;
+mod key;
 mod lint;
 mod migrate;
 mod out;
@@ -26,6 +27,7 @@ mod token;
 
 use std::{
     env,
+    ffi::OsStr,
     fmt::Display,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -116,11 +118,28 @@ impl SettingsArgs {
 
 /// Where settings are looked for when no command is given.
 const QUICK_START: &str = "config/weir.yaml";
+/// The name of envoyproxy/ratelimit's program: called so, this one serves by that one's environment variables.
+const RATELIMIT: &str = "ratelimit";
 
 /// Runs the command that the arguments name. Exit codes: 0 yes, 1 no (refused, not serving), 2 an error.
 pub fn run() -> ExitCode {
-    let Cli { serve, command } = Cli::parse();
-    let outcome = match command {
+    let outcome = if is_named(RATELIMIT) { migrate::serve_in_place() } else { run_command(Cli::parse()) };
+    match outcome {
+        Ok(code) => code,
+        Err(Failure(message)) => {
+            eprintln!("weir: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether the program was started under this name.
+fn is_named(name: &str) -> bool {
+    env::args_os().next().is_some_and(|program| Path::new(&program).file_name() == Some(OsStr::new(name)))
+}
+
+fn run_command(Cli { serve, command }: Cli) -> CommandResult {
+    match command {
         None => serve.or_configured_by(Path::new(QUICK_START)).run(),
         Some(Command::Serve(command)) => command.run(),
         Some(Command::Check(command)) => command.run(),
@@ -138,13 +157,6 @@ pub fn run() -> ExitCode {
         Some(Command::Simulate(command)) => command.run(),
         Some(Command::Completions(command)) => command.run(),
         Some(Command::Migrate(Migrate::EnvoyRatelimit(command))) => command.run(),
-    };
-    match outcome {
-        Ok(code) => code,
-        Err(Failure(message)) => {
-            eprintln!("weir: {message}");
-            ExitCode::from(2)
-        }
     }
 }
 

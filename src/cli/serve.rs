@@ -43,25 +43,30 @@ impl Serve {
         let file = self.settings.config.clone();
         let (settings, _) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
-        let path = |path: &Path| is_set(path).then(|| path.display().to_string());
-        info!(
-            version = env!("CARGO_PKG_VERSION"),
-            settings = file.as_deref().and_then(path),
-            limits = path(&settings.limits),
-            credentials = path(&settings.auth.file),
-            "starting"
-        );
-        let signals = StopSignals::listen()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("weir-control")
-            .enable_all()
-            .build()?;
-        let ended = runtime.block_on(serve(settings, self.start_empty, signals));
-        // To drop it would wait for threads that read files, of which one may hang for ever.
-        runtime.shutdown_background();
-        ended
+        run(settings, file.as_deref(), self.start_empty)
     }
+}
+
+/// Serves with these settings, which were read from this file.
+pub fn run(settings: Settings, file: Option<&Path>, start_empty: bool) -> CommandResult {
+    let path = |path: &Path| is_set(path).then(|| path.display().to_string());
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        settings = file.and_then(path),
+        limits = path(&settings.limits),
+        credentials = path(&settings.auth.file),
+        "starting"
+    );
+    let signals = StopSignals::listen()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("weir-control")
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(serve(settings, start_empty, signals));
+    // To drop it would wait for threads that read files, of which one may hang for ever.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn serve(settings: Settings, start_empty: bool, mut signals: StopSignals) -> CommandResult {

@@ -7,7 +7,10 @@ mod paths;
 mod source;
 mod store;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use figment::{Figment, Profile, error::Kind, providers::Serialized, value::Value};
 use serde::{Deserialize, Serialize};
@@ -176,6 +179,21 @@ impl Settings {
     /// The address of the control plane that the policy comes from; `None`: it comes from files, or there is none.
     pub fn control_plane(&self) -> Option<&str> {
         self.limits.to_str()?.strip_prefix(xds::SCHEME)
+    }
+
+    /// The settings of these values, which override the environment's.
+    ///
+    /// # Errors
+    /// As [`Settings::load`].
+    pub fn of_values<'a>(
+        values: impl IntoIterator<Item = (&'a str, &'a str)>,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        // As variables, which are texts for settings of all kinds too.
+        let variable = |(key, value): (&str, &str)| (source::variable(key), value.to_owned());
+        let mut all: BTreeMap<_, _> = environment.into_iter().collect();
+        all.extend(values.into_iter().map(variable));
+        Self::load(None, all, &Flags::default())
     }
 
     /// The bounds on limits that files and callers name.

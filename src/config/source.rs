@@ -227,13 +227,17 @@ pub fn environment(
     Ok(values)
 }
 
+/// The variable of a setting.
+pub fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
+}
+
 fn unknown_variable(name: &str, levels: &[String], defaults: &Dict) -> String {
-    let variable = |key: &String| format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"));
-    let known: Vec<_> = keys(defaults).iter().map(variable).collect();
+    let known: Vec<_> = keys(defaults).iter().map(|key| variable(key)).collect();
     let near: Vec<_> = known.iter().map(String::as_str).collect();
     let mut meant: Vec<_> = suggest::meant(name, &near).into_iter().map(str::to_owned).collect();
     if let (true, Some(last)) = (meant.is_empty(), levels.last()) {
-        meant = named(last, defaults).iter().map(variable).collect();
+        meant = named(last, defaults).iter().map(|key| variable(key)).collect();
     }
     unknown("variable", name, &meant, &known)
 }

@@ -51,6 +51,8 @@ pub struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsSettings {
+    /// A port for `/metrics` alone, besides the HTTP port, where no client is authenticated; empty: none.
+    pub listen: String,
     /// Most limits and domains of policies that have series of their own while a service runs, those of policies that are gone
     /// included; the others share one.
     pub max_limit_series: usize,
@@ -60,7 +62,7 @@ pub struct MetricsSettings {
 
 impl Default for MetricsSettings {
     fn default() -> Self {
-        Self { max_limit_series: 10_000, max_series: 1_000 }
+        Self { listen: String::new(), max_limit_series: 10_000, max_series: 1_000 }
     }
 }
 

@@ -134,15 +134,15 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "LOG_LEVEL=WARNING\nLOG_FORMAT=json\n\
-             USE_STATSD=true\nSTATSD_HOST=s\nUSE_PROMETHEUS=true\nTRACING_ENABLED=true\nTRACING_SERVICE_NAME=edge\nTRACING_SAMPLING_RATE=0.25\nOTEL_EXPORTER_OTLP_HEADERS=geheim\n\
+             USE_STATSD=true\nSTATSD_HOST=s\nUSE_PROMETHEUS=true\nPROMETHEUS_ADDR=127.0.0.1:0\nTRACING_ENABLED=true\nTRACING_SERVICE_NAME=edge\nTRACING_SAMPLING_RATE=0.25\nOTEL_EXPORTER_OTLP_HEADERS=geheim\n\
              DOG_STATSD_MOGRIFIER_A_NAME=n\nBACKEND_TYPE=memcache",
             json!({
-                "log.level": "warn", "log.format": "json", "tracing.service_name": "edge", "tracing.sample_ratio": 0.25,
+                "metrics.listen": "127.0.0.1:0", "log.level": "warn", "log.format": "json", "tracing.service_name": "edge", "tracing.sample_ratio": 0.25,
             }),
             [
                 &["BACKEND_TYPE", "TRACING_ENABLED"],
                 &["USE_STATSD", "STATSD_HOST", "DOG_STATSD_MOGRIFIER_A_NAME"],
-                &["OTEL_EXPORTER_OTLP_HEADERS", "USE_PROMETHEUS"],
+                &["OTEL_EXPORTER_OTLP_HEADERS"],
             ],
         ),
         case(

@@ -32,12 +32,12 @@ fn unknown_settings_are_rejected_with_a_suggestion() {
         (
             None,
             &[("WEIR_LISTEN", "x")],
-            "unknown variable `WEIR_LISTEN`; did you mean `WEIR_GRPC__LISTEN` or `WEIR_HTTP__LISTEN`?",
+            "unknown variable `WEIR_LISTEN`; did you mean `WEIR_GRPC__LISTEN`, `WEIR_HTTP__LISTEN` or `WEIR_METRICS__LISTEN`?",
         ),
         (
             Some("listen: 8081\n"),
             &[],
-            "weir.yaml:1:1: unknown key `listen`; did you mean `grpc.listen` or `http.listen`?",
+            "weir.yaml:1:1: unknown key `listen`; did you mean `grpc.listen`, `http.listen` or `metrics.listen`?",
         ),
         (None, &[("WEIR_", "x")], "unknown variable `WEIR_`"),
         (Some("grcp: {}\n"), &[], "weir.yaml:1:1: unknown key `grcp`; did you mean `grpc`?"),

@@ -7,6 +7,7 @@
 mod client;
 mod config;
 mod crowd;
+mod gateway;
 mod headers;
 mod hits;
 mod outage;

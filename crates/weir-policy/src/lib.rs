@@ -23,7 +23,7 @@ use std::collections::HashMap;
 pub use diff::Diff;
 pub use legacy::Bucket as LegacyBucket;
 pub use limits::WrittenLimit;
-pub use load::{Loaded, Rules, TextHash, load, parse};
+pub use load::{Loaded, Rules, TextHash, load, parse, skipped};
 pub use near::Near;
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;

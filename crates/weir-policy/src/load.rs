@@ -225,6 +225,11 @@ impl TextHash {
     }
 }
 
+/// The entries of a directory of policy files that [`load`] skips; hidden ones are no such.
+pub fn skipped(path: &Path) -> Vec<PathBuf> {
+    files(path).map(|(_, skipped)| skipped).unwrap_or_default()
+}
+
 /// The policy files at a path, sorted by name, and the other entries. An entry that is named like a policy file but cannot
 /// be read, such as a FIFO or a dangling link, is among the first: ignoring it would lift its limits.
 pub(super) fn files(path: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {

@@ -1,6 +1,7 @@
 //! `weir migrate`
 
 mod environment;
+mod in_place;
 mod redis;
 mod sheet;
 mod table;
@@ -19,6 +20,7 @@ use weir_settings::file;
 
 use super::{CommandResult, Failure, out::Out, variables};
 use environment::Environment;
+pub use in_place::serve_in_place;
 
 /// Most bytes of variables that are read.
 const MAX_BYTES: u64 = 1 << 20;

@@ -32,7 +32,7 @@ pub fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
         None | Some("redis") => {}
         Some("memcache") => {
             sheet.set("store.url", "memory", "BACKEND_TYPE: memcached is not supported.");
-            sheet.to_do.push(
+            sheet.require(
                 "BACKEND_TYPE: memcached is not supported; in memory each replica counts for itself, so name a Redis in \
                  store.url where several are to count together"
                     .to_owned(),
@@ -124,7 +124,7 @@ fn encryption(environment: &Environment, url: &mut RedisUrl, sheet: &mut Sheet) 
     match &url.topology {
         _ if !asked => return Ok(false),
         Topology::Single(Address::Unix(_)) => {
-            sheet.to_do.push("REDIS_TLS: a unix socket is not encrypted, so this is left out".to_owned());
+            sheet.require("REDIS_TLS: a unix socket is not encrypted, so this is left out");
             return Ok(false);
         }
         Topology::Single(_) => url.tls = true,
@@ -147,7 +147,7 @@ fn certificates(environment: &Environment, sheet: &mut Sheet) {
             sheet.set("store.redis.tls.key", key, from(environment, &PAIR[1..]));
         }
         [None, None] => {}
-        _ => sheet.to_do.push(format!("{} and {}: both are set or none", PAIR[0], PAIR[1])),
+        _ => sheet.require(format!("{} and {}: both are set or none", PAIR[0], PAIR[1])),
     }
 }
 
@@ -162,17 +162,19 @@ fn login(environment: &Environment, in_url: Option<Credentials>, sheet: &mut She
     let whose =
         [("REDIS_AUTH", of_auth), ("REDIS_URL", of_url)].into_iter().find_map(|(name, found)| Some((name, found?)));
     if let Some((name, (user, password))) = whose {
-        let keys = ["store.redis.username", "store.redis.password_file"];
-        say_login(sheet, name, user, !password.is_empty() && file.is_none(), keys, "WEIR_STORE__REDIS__PASSWORD");
+        let keys = ["store.redis.username", "store.redis.password", "store.redis.password_file"];
+        let password = Some(password).filter(|password| !password.is_empty() && file.is_none());
+        say_login(sheet, name, user, password, keys, "WEIR_STORE__REDIS__PASSWORD");
     }
     let sentinels = environment.text("REDIS_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("sentinel"));
     if let Some(text) = environment.text("REDIS_SENTINEL_AUTH").filter(|_| sentinels) {
-        let user = text.split_once(':').map_or("", |(user, _)| user);
-        let keys = ["store.redis.sentinel.username", "store.redis.sentinel.password_file"];
-        say_login(sheet, "REDIS_SENTINEL_AUTH", user, true, keys, "WEIR_STORE__REDIS__SENTINEL__PASSWORD");
+        let (user, password) = text.split_once(':').unwrap_or(("", text));
+        let keys =
+            ["store.redis.sentinel.username", "store.redis.sentinel.password", "store.redis.sentinel.password_file"];
+        say_login(sheet, "REDIS_SENTINEL_AUTH", user, Some(password), keys, "WEIR_STORE__REDIS__SENTINEL__PASSWORD");
     }
     if sentinels && environment.text("REDIS_URL").is_some_and(|text| text.contains('@')) {
-        sheet.to_do.push(
+        sheet.require(
             "REDIS_URL: a user or password beside a Sentinel is left out; the master's go to store.redis.username and \
              WEIR_STORE__REDIS__PASSWORD, the Sentinels' to the same below store.redis.sentinel"
                 .to_owned(),
@@ -184,20 +186,20 @@ fn say_login(
     sheet: &mut Sheet,
     name: &str,
     user: &str,
-    has_password: bool,
-    [username, password_file]: [&'static str; 2],
+    password: Option<&str>,
+    [username, password_key, password_file]: [&'static str; 3],
     variable: &str,
 ) {
     if !user.is_empty() && user != "default" {
         sheet.set(username, user, format!("from {name}"));
     }
-    if has_password {
+    if let Some(password) = password {
         let remark =
             format!("The password in {name} is not printed: set {variable} to it, or write it to a file named here.");
         sheet.show(password_file, remark);
-        sheet.to_do.push(format!(
-            "{name}: set {variable} to the password in it, or write it to a file and set {password_file}"
-        ));
+        let step =
+            format!("{name}: set {variable} to the password in it, or write it to a file and set {password_file}");
+        sheet.hide(password_key, password, step);
     }
 }
 
@@ -231,7 +233,7 @@ fn behaviour(environment: &Environment, sheet: &mut Sheet) -> Result<(), String>
     if let Some(prefix) = environment.text("CACHE_KEY_PREFIX") {
         let prefix = format!("{prefix}weir:");
         if prefix.contains(['{', '}']) || prefix.len() > MAX_PREFIX_BYTES {
-            sheet.to_do.push(
+            sheet.require(
                 "CACHE_KEY_PREFIX: a prefix has at most 128 bytes and no braces; set store.redis.key_prefix".to_owned(),
             );
         } else {

@@ -2,16 +2,36 @@
 
 use std::fmt;
 
+use weir_settings::Secret;
+
 /// Settings with their origins, and notes beside them.
 #[derive(Default)]
 pub struct Sheet {
     lines: Vec<Line>,
-    /// Manual steps before this serves.
-    pub to_do: Vec<String>,
+    /// Settings that are not printed.
+    secrets: Vec<(&'static str, Secret)>,
+    to_do: Vec<Step>,
     /// Variables without an equivalent, and why.
     pub missing: Vec<String>,
     /// Variables that are not needed, and why.
     pub not_needed: Vec<String>,
+}
+
+/// A manual step.
+struct Step {
+    text: String,
+    kind: StepKind,
+}
+
+/// What depends on a manual step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StepKind {
+    /// Without it the service would not do what the other one does.
+    Required,
+    /// Nothing that the other one does.
+    Advice,
+    /// A secret, which is not printed.
+    Secret,
 }
 
 struct Line {
@@ -22,7 +42,7 @@ struct Line {
 }
 
 /// The sections in the order of `config/weir.yaml`.
-const SECTIONS: [&str; 8] = ["limits", "xds", "grpc", "http", "envoy", "store", "tracing", "log"];
+const SECTIONS: [&str; 9] = ["limits", "xds", "grpc", "http", "envoy", "store", "metrics", "tracing", "log"];
 
 impl Sheet {
     /// Sets a key, with a remark on where its value comes from.
@@ -35,13 +55,52 @@ impl Sheet {
         self.lines.push(Line { key, value: None, remark: remark.into() });
     }
 
+    /// A step without which the service would not do what the other one does.
+    pub fn require(&mut self, step: impl Into<String>) {
+        self.to_do.push(Step { text: step.into(), kind: StepKind::Required });
+    }
+
+    /// A step that may be left out.
+    pub fn advise(&mut self, step: impl Into<String>) {
+        self.to_do.push(Step { text: step.into(), kind: StepKind::Advice });
+    }
+
+    /// Sets a key to a value that is not printed; the step says how else to set it.
+    pub fn hide(&mut self, key: &'static str, value: &str, step: impl Into<String>) {
+        self.secrets.push((key, Secret::from(value.to_owned())));
+        self.to_do.push(Step { text: step.into(), kind: StepKind::Secret });
+    }
+
     /// The notes on what is not in the settings: headings with entries.
-    pub fn chapters(&self) -> [(&'static str, &[String]); 3] {
+    pub fn chapters(&self) -> [(&'static str, Vec<&str>); 3] {
+        fn texts(entries: &[String]) -> Vec<&str> {
+            entries.iter().map(String::as_str).collect()
+        }
         [
-            ("To be done by hand:", &self.to_do),
-            ("Without an equivalent:", &self.missing),
-            ("Not needed:", &self.not_needed),
+            ("To be done by hand:", self.to_do.iter().map(|step| step.text.as_str()).collect()),
+            ("Without an equivalent:", texts(&self.missing)),
+            ("Not needed:", texts(&self.not_needed)),
         ]
+    }
+
+    /// The steps without which the service would not do what the other one does.
+    pub fn required(&self) -> impl Iterator<Item = &str> {
+        self.steps(StepKind::Required)
+    }
+
+    /// The steps that may be left out.
+    pub fn advice(&self) -> impl Iterator<Item = &str> {
+        self.steps(StepKind::Advice)
+    }
+
+    fn steps(&self, kind: StepKind) -> impl Iterator<Item = &str> {
+        self.to_do.iter().filter(move |step| step.kind == kind).map(|step| step.text.as_str())
+    }
+
+    /// All that is set, with what is not printed.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &str)> {
+        let lines = self.lines.iter().filter_map(|line| Some((line.key, line.value.as_deref()?)));
+        lines.chain(self.secrets.iter().map(|(key, secret)| (*key, secret.reveal())))
     }
 
     fn write_settings(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -31,6 +31,7 @@ pub fn translate(environment: &Environment) -> Result<Sheet, String> {
     ages(environment, &mut sheet)?;
     tls(environment, &mut sheet)?;
     envoy(environment, &mut sheet)?;
+    metrics(environment, &mut sheet)?;
     redis::store(environment, &mut sheet)?;
     tracing(environment, &mut sheet)?;
     log(environment, &mut sheet)?;
@@ -95,15 +96,12 @@ fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         return Ok(());
     }
     if environment.text("GRPC_UDS").is_some() {
-        sheet
-            .to_do
-            .push(format!("{SWITCH}: a unix socket is not encrypted here; the rights of its directory guard it"));
+        sheet.require(format!("{SWITCH}: a unix socket is not encrypted here; the rights of its directory guard it"));
         return Ok(());
     }
     let Some(cert) = environment.text(CERT) else {
         sheet
-            .to_do
-            .push(format!("{SWITCH}: {CERT} is not set; name the files of a certificate in grpc.tls.cert and .key"));
+            .require(format!("{SWITCH}: {CERT} is not set; name the files of a certificate in grpc.tls.cert and .key"));
         return Ok(());
     };
     sheet.set("grpc.tls.cert", cert, from(environment, &[SWITCH, CERT]));
@@ -119,7 +117,7 @@ fn tls(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         }
     }
     if environment.text(CLIENTS).is_some() {
-        sheet.to_do.push(format!(
+        sheet.advise(format!(
             "{CLIENTS}: clients with a certificate may check; for /metrics and resets say in auth.file who may"
         ));
     }
@@ -163,6 +161,17 @@ fn envoy(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     Ok(())
 }
 
+fn metrics(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+    const SWITCH: &str = "USE_PROMETHEUS";
+    const ADDRESS: &str = "PROMETHEUS_ADDR";
+    if environment.is_on(SWITCH)? {
+        let address = environment.text(ADDRESS).unwrap_or(":9090");
+        let host = if address.starts_with(':') { "0.0.0.0" } else { "" };
+        sheet.set("metrics.listen", format!("{host}{address}"), from(environment, &[SWITCH, ADDRESS]));
+    }
+    Ok(())
+}
+
 fn tracing(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     const SWITCH: &str = "TRACING_ENABLED";
     const NAME: &str = "TRACING_SERVICE_NAME";
@@ -172,7 +181,7 @@ fn tracing(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     }
     let place = "where the collector takes OTLP over gRPC, as http://otel-collector:4317";
     sheet.show("tracing.otlp_endpoint", format!("{SWITCH}: {place}."));
-    sheet.to_do.push(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
+    sheet.advise(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
     if let Some(name) = environment.text(NAME) {
         sheet.set("tracing.service_name", name, from(environment, &[NAME]));
     }
@@ -217,7 +226,7 @@ fn rest(environment: &Environment, sheet: &mut Sheet) {
         let off = environment.text(name).and_then(switch) == Some(false);
         match becomes {
             Becomes::Setting(key) if environment.is_elsewhere(name) => {
-                sheet.to_do.push(format!("{name}: its value is defined elsewhere and not available here; set {key}"));
+                sheet.require(format!("{name}: its value is defined elsewhere and not available here; set {key}"));
             }
             Becomes::Setting(_) => {}
             Becomes::Missing if off => {
@@ -229,8 +238,6 @@ fn rest(environment: &Environment, sheet: &mut Sheet) {
     }
     let relative = environment.text("RUNTIME_ROOT").is_some_and(|root| Path::new(root).is_relative());
     if relative {
-        sheet
-            .to_do
-            .push("RUNTIME_ROOT: a relative path is meant from where the file with these settings stands".to_owned());
+        sheet.advise("RUNTIME_ROOT: a relative path is meant from where the file with these settings stands");
     }
 }

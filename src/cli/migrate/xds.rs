@@ -28,9 +28,9 @@ pub fn control_plane(environment: &Environment, sheet: &mut Sheet) -> Result<(),
         }
     }
     const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
-    if environment.text(HEADERS).is_some() {
+    if let Some(headers) = environment.text(HEADERS) {
         sheet.show("xds.headers", format!("{HEADERS} is not printed: set WEIR_XDS__HEADERS to it."));
-        sheet.to_do.push(format!("{HEADERS}: set WEIR_XDS__HEADERS to its value"));
+        sheet.hide("xds.headers", headers, format!("{HEADERS}: set WEIR_XDS__HEADERS to its value"));
     }
     tls(environment, sheet)?;
     pauses(environment, sheet)?;

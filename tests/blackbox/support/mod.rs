@@ -4,6 +4,7 @@ pub mod collector;
 pub mod control_plane;
 pub mod crowd;
 pub mod envoy;
+pub mod gateway;
 pub mod grpc_server;
 pub mod http;
 mod load;

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
+    os::unix::fs::symlink,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -65,6 +66,40 @@ impl Setup {
             command.env(name, value);
         }
         Self { command, dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    /// The program as `ratelimit`, which takes the variables of envoyproxy/ratelimit, on free ports.
+    pub fn ratelimit() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let program = dir.path().join("ratelimit");
+        symlink(env!("CARGO_BIN_EXE_weir"), &program).expect("a link");
+        let mut command = Command::new(program);
+        command.env_clear().stdin(Stdio::null());
+        for (name, value) in [
+            ("HOST", "127.0.0.1"),
+            ("PORT", "0"),
+            ("GRPC_HOST", "127.0.0.1"),
+            ("GRPC_PORT", "0"),
+            ("LOG_FORMAT", "json"),
+            ("WEIR_LIMITS_POLL", "10ms"),
+            ("WEIR_SHUTDOWN__DELAY", "0s"),
+        ] {
+            command.env(name, value);
+        }
+        Self { command, dir }
+    }
+
+    /// With these variables, a line each.
+    pub fn variables(self, lines: &str) -> Self {
+        lines.lines().fold(self, |setup, line| {
+            let (name, value) = line.split_once('=').expect("NAME=value");
+            setup.env(name, value)
+        })
+    }
+
+    /// Runs it to its end.
+    pub fn run(mut self) -> super::Run {
+        super::finish(&mut self.command)
     }
 
     /// With this policy in its `limits.yaml`.

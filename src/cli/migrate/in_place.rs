@@ -1,0 +1,62 @@
+//! `ratelimit`: this program under the name of that service's, started by its variables.
+
+use std::{env, fs, path::Path};
+
+use tracing::{info, warn};
+use weir_settings::file::is_set;
+
+use super::{Environment, Failure, translate};
+use crate::{
+    cli::{CommandResult, serve, variables},
+    config::Settings,
+    telemetry,
+};
+
+/// Variables without an equivalent here, which change decisions where they are on.
+const CHANGES_DECISIONS: [&str; 1] = ["STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"];
+
+/// Serves by the variables of envoyproxy/ratelimit as `weir migrate` translates them. They override `WEIR_…` variables, which
+/// set what that service has no variable for. What has no equivalent is logged.
+///
+/// # Errors
+/// Something would be decided, encrypted or counted otherwise than there.
+pub fn serve_in_place() -> CommandResult {
+    if env::args_os().len() > 1 {
+        return Err(Failure("as `ratelimit` it takes no arguments; call it `weir` for its commands".to_owned()));
+    }
+    let environment = Environment::of_process(variables());
+    let sheet = translate::translate(&environment).map_err(Failure)?;
+    let mut obstacles: Vec<_> = sheet.required().map(str::to_owned).collect();
+    obstacles.extend(sheet.missing.iter().filter(|entry| changes_decisions(entry)).cloned());
+    let mut settings = Settings::of_values(sheet.values(), variables())?;
+    settings.allow_all = false;
+    if settings.control_plane().is_none() && is_set(&settings.limits) {
+        let read_there = weir_policy::skipped(&settings.limits).into_iter().filter(|path| is_read_there(path));
+        obstacles.extend(read_there.map(|path| {
+            format!("RUNTIME_ROOT: {} is not read: name policy files *.yaml or *.yml in one directory", path.display())
+        }));
+    }
+    if !obstacles.is_empty() {
+        return Err(Failure(format!("cannot take the place of envoyproxy/ratelimit:\n  {}", obstacles.join("\n  "))));
+    }
+    telemetry::tracing::init(&settings.log).map_err(Failure)?;
+    for entry in sheet.advice() {
+        warn!(entry, "a variable needs a step by hand");
+    }
+    for entry in &sheet.missing {
+        warn!(entry, "a variable has no equivalent");
+    }
+    for entry in &sheet.not_needed {
+        info!(entry, "a variable is not needed");
+    }
+    serve::run(settings, None, false)
+}
+
+fn changes_decisions(entry: &str) -> bool {
+    entry.split_once(':').is_some_and(|(name, _)| CHANGES_DECISIONS.contains(&name))
+}
+
+/// Files of any name, in directories too.
+fn is_read_there(path: &Path) -> bool {
+    !path.is_dir() || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some())
+}

@@ -1,0 +1,104 @@
+//! The program as `ratelimit`: in the place of envoyproxy/ratelimit, by its variables.
+
+use std::fs;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response::Code};
+use tonic::transport::Channel;
+use weir_test_redis::{Options, Server as Redis};
+
+use crate::support::{
+    control_plane::{config, daily},
+    envoy::{descriptor, should_rate_limit},
+    gateway::Gateway,
+    http,
+    pki::channel,
+    server::Setup,
+};
+
+async fn code(channel: Channel, key: &[&str]) -> i32 {
+    let request = RateLimitRequest {
+        domain: "default/eg/http".to_owned(),
+        descriptors: vec![descriptor(key, 1)],
+        ..RateLimitRequest::default()
+    };
+    should_rate_limit(channel, request).await.expect("an answer").overall_code
+}
+
+#[tokio::test]
+async fn the_variables_of_envoy_gateway_start_it() {
+    let gateway = Gateway::start();
+    let Gateway { plane, authority, pair, .. } = &gateway;
+    // What the image sets for its own command.
+    let server = gateway.setup().env("WEIR_LIMITS", "/etc/weir/limits").start();
+    assert_eq!(plane.request(0).node.expect("a node").id, "envoy-ratelimit");
+    assert_eq!(server.get("/healthcheck"), (200, "OK".to_owned()), "its probe, without a policy");
+    plane.send("1", vec![config("default/eg/http", "default/eg/http", vec![daily("rule-0", "rule-0", 1)])]);
+
+    let envoy = channel(&server.grpc, authority, Some(pair)).await.expect("connected");
+    let key = ["rule-0", "rule-0"];
+    let codes = [code(envoy.clone(), &key).await, code(envoy, &key).await];
+    assert_eq!(codes, [Code::Ok as i32, Code::OverLimit as i32]);
+    if let Ok(stranger) = channel(&server.grpc, authority, None).await {
+        let request = RateLimitRequest { domain: "d".to_owned(), ..RateLimitRequest::default() };
+        should_rate_limit(stranger, request).await.expect_err("no certificate");
+    }
+    let metrics = server.wait_for_log("serving")["metrics"].as_str().expect("an address").to_owned();
+    let (status, page) = http::get(&metrics, "/metrics").expect("it answers");
+    assert!(status == 200 && page.contains("weir_xds_connected 1"), "{page}");
+    assert_eq!(http::get(&metrics, "/healthz").expect("it answers").0, 404);
+}
+
+#[tokio::test]
+async fn policy_files_and_a_password_are_taken() {
+    let redis = Redis::start(Options::port());
+    redis.command(&["CONFIG", "SET", "requirepass", "geheim"]);
+    let setup = Setup::ratelimit();
+    let config = setup.path("root/config");
+    fs::create_dir_all(&config).expect("a directory");
+    let text = "domain: default/eg/http\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 1 } }]";
+    fs::write(config.join("rules.yaml"), text).expect("written");
+    let root = setup.path("root");
+    let server = setup
+        .env("RUNTIME_ROOT", root.to_str().expect("a path"))
+        .env("REDIS_SOCKET_TYPE", "tcp")
+        .env("REDIS_URL", &format!("127.0.0.1:{}", redis.port()))
+        .env("REDIS_AUTH", "geheim")
+        .env("NEAR_LIMIT_RATIO", "0.9")
+        .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
+        .start();
+    let codes = [code(server.channel().await, &["k", "v"]).await, code(server.channel().await, &["k", "v"]).await];
+    assert_eq!(codes, [Code::Ok as i32, Code::OverLimit as i32]);
+    assert_eq!(server.metric("weir_degraded_total{domain=\"default/eg/http\",mode=\"local\"}"), 0.0);
+    let entry = server.wait_for_log("a variable has no equivalent")["entry"].to_string();
+    assert!(entry.contains("NEAR_LIMIT_RATIO: "), "{entry}");
+    assert!(server.log().iter().all(|line| !line.contains("geheim")));
+}
+
+#[test]
+fn what_would_be_decided_otherwise_stops_the_start() {
+    for (variables, expected) in [
+        ("BACKEND_TYPE=memcache", "BACKEND_TYPE: memcached is not supported"),
+        (
+            "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true",
+            "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT: set `charge: all_or_nothing`",
+        ),
+        ("GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT is not set"),
+        ("REDIS_TLS=true", "REDIS_TLS: a unix socket is not encrypted"),
+        ("LOG_LEVEL=loud", "LOG_LEVEL is not a level of that service"),
+    ] {
+        let run = Setup::ratelimit().variables(variables).run();
+        assert!(run.code == 2 && run.err.contains(expected), "{variables}: {run:?}");
+    }
+    let setup = Setup::ratelimit();
+    let root = setup.path("root");
+    fs::create_dir_all(root.join("config/more")).expect("a directory");
+    fs::write(root.join("config/rules"), "domain: d").expect("written");
+    fs::write(root.join("config/more/rules.yaml"), "domain: d").expect("written");
+    let run = setup.env("RUNTIME_ROOT", root.to_str().expect("a path")).run();
+    for name in ["rules", "more"] {
+        let expected = format!("root/config/{name} is not read: name policy files *.yaml or *.yml in one directory");
+        assert!(run.code == 2 && run.err.contains(&expected), "{run:?}");
+    }
+    let run = Setup::ratelimit().arg("--help").run();
+    assert!(run.code == 2 && run.err.contains("takes no arguments"), "{run:?}");
+}
