@@ -81,7 +81,8 @@ impl Ledger {
     }
 
     /// Settles a hold and gives back what its owner does not keep. It lives on, even without units, until its deadline: to
-    /// know the renewal should it come again.
+    /// know the renewal should it come again. One that has no units, and of which nothing was spent since, stays as it is unless
+    /// it is granted some: so a key at its limit is not written each time that its holders ask.
     pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> Standing {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return Standing::New };
         if renewal.sequence < hold.sequence {
@@ -91,6 +92,9 @@ impl Ledger {
             return Standing::Again { granted: hold.granted, is_kept: renewal.kept + hold.granted <= hold.units };
         }
         let spent = renewal.spent.saturating_sub(hold.spent);
+        if (hold.units, spent, renewal.kept) == (0, 0, 0) {
+            return Standing::Next { spent, is_kept: true };
+        }
         let is_kept = renewal.kept <= hold.units.saturating_sub(spent);
         let units = if is_kept { renewal.kept } else { 0 };
         let deadline = deadline(renewal, now);
@@ -125,8 +129,8 @@ impl Ledger {
     pub(super) fn grant(&mut self, renewal: &Renewal, units: u64, now: Micros) {
         match self.holds.iter_mut().find(|hold| hold.id == renewal.id) {
             Some(hold) => {
-                hold.units += units;
-                hold.granted = units;
+                let (sequence, spent, deadline) = (renewal.sequence, renewal.spent, deadline(renewal, now));
+                *hold = Hold { sequence, spent, units: hold.units + units, granted: units, deadline, ..*hold };
             }
             None => self.holds.push(Hold {
                 id: renewal.id,
