@@ -27,6 +27,7 @@ mod health;
 mod http_checks;
 mod http_life;
 mod http_requests;
+mod http_samples;
 mod http_story;
 mod idempotency;
 mod legacy;
