@@ -55,6 +55,8 @@ struct Held {
     units: u64,
     /// Until then, for sure.
     until: Micros,
+    /// No more than so much until then: the store has lost what was held, perhaps of others too, whose holders go on.
+    most: (u64, Micros),
 }
 
 /// A level that is being renewed.
@@ -82,7 +84,7 @@ pub struct Renewed {
 impl Held {
     /// Nothing yet.
     fn new(owner: u64, number: u64) -> Self {
-        Self { id: HoldId { owner, number }, sequence: 0, units: 0, until: 0 }
+        Self { id: HoldId { owner, number }, sequence: 0, units: 0, until: 0, most: (0, 0) }
     }
 
     fn renewal(&mut self, kept: u64, want: u64, ttl: Micros) -> Renewal {
@@ -159,6 +161,8 @@ impl Renewing {
             Ok(target) => (target, false),
             Err(_) => (self.rate.units, true),
         };
+        let bounded = |most: (u64, Micros)| if clock() < most.1 { target.min(most.0) } else { target };
+        let mut target = bounded(self.rate.most);
         let (most, worth) = if is_shared { (MAX_IN_A_ROW.0, rate / WORTH) } else { (MAX_IN_A_ROW.1, 0) };
         for _ in 0..if is_lost { 0 } else { most } {
             let kept = self.rate.units.min(target.max(self.live));
@@ -167,6 +171,10 @@ impl Renewing {
             match limiter.renew(&self.level, HeldPart::Rate, &renewal).await {
                 Ok(grant) => {
                     self.rate.granted(&renewal, &grant, sent);
+                    if !grant.is_kept && kept > 0 {
+                        self.rate.most = (kept, sent + terms.ttl + terms.lag);
+                        target = bounded(self.rate.most);
+                    }
                     if self.rate.units + worth >= target || grant.units == 0 && grant.is_kept {
                         break;
                     }

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Three Envoys that decide by quotas, two replicas of Weir and a Redis, behind an open-loop load that moves. What is admitted is
+compared with the limit over every stretch of time.
+
+usage: quota.py WEIR ENVOY [--rate N] [--turn SECONDS]
+"""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "quota.yaml"
+CONNECTIONS = 24
+# Of one and a fifth of the limit.
+DEMANDS = (0.9, 0.05, 0.05)
+LEAST_USED = 0.95
+CONVERGED_IN = 11.0
+# Stored tokens of three Envoys that join one after the other, in seconds of the limit; and the lag of a busy machine.
+STORED, LAG = 0.1 * (1 + 1 / 2 + 1 / 3), 0.5
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Process:
+    """A program that may be killed, paused and started again."""
+
+    def __init__(self, log, args, env=None):
+        self.log, self.args, self.env, self.child = log, args, env, None
+        self.start()
+
+    def start(self):
+        self.child = subprocess.Popen(self.args, env=self.env, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+
+    def end(self, how=signal.SIGKILL):
+        self.child.send_signal(how)
+        self.child.wait()
+
+
+class Envoy:
+    """A proxy, its load, and what became of each second of it."""
+
+    def __init__(self, process, port, user):
+        self.process, self.port, self.user = process, port, user
+        self.demand = 0.0
+        self.admitted, self.denied, self.failed = [], 0, 0
+        self.idle = []
+
+    async def connect(self):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        return reader, writer
+
+    async def one(self):
+        pair = self.idle.pop() if self.idle else None
+        try:
+            if pair is None:
+                pair = await self.connect()
+            reader, writer = pair
+            writer.write(b"GET / HTTP/1.1\r\nhost: shop\r\nx-user: " + self.user + b"\r\n\r\n")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+            if length:
+                await reader.readexactly(length)
+        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+            self.failed += 1
+            if pair is not None:
+                pair[1].close()
+            return
+        if head.startswith(b"HTTP/1.1 200"):
+            self.admitted.append(time.monotonic())
+        else:
+            self.denied += 1
+        if len(self.idle) < CONNECTIONS:
+            self.idle.append(pair)
+        else:
+            pair[1].close()
+
+    async def load(self):
+        due, running = time.monotonic(), set()
+        while True:
+            now = time.monotonic()
+            if self.demand == 0:
+                due = now
+            while due <= now and self.demand > 0:
+                task = asyncio.create_task(self.one())
+                running.add(task)
+                task.add_done_callback(running.discard)
+                due += 1 / self.demand
+            await asyncio.sleep(0.005)
+
+
+class Drill:
+    def __init__(self, arguments, folder):
+        self.rate, self.turn = arguments.rate, arguments.turn
+        self.problems = []
+        self.folder, log = folder, open(folder / "log", "wb")
+        redis_port = free_port()
+        self.redis = Process(log, ["redis-server", "--port", str(redis_port), "--save", "", "--dir", str(folder)])
+        policy = folder / "limits.yaml"
+        limit = f"{{ token_bucket: {{ capacity: {self.rate}, count: {self.rate}, period: 1s }} }}"
+        policy.write_text(f"domain: quota\nschema: {{ user: {{ children: {{ '*': {{ limits: [{limit}] }} }} }} }}\n")
+        self.grpc = [free_port(), free_port()]
+        self.replicas = []
+        for port in self.grpc:
+            env = {
+                "WEIR_GRPC__LISTEN": f"127.0.0.1:{port}",
+                "WEIR_HTTP__LISTEN": "127.0.0.1:0",
+                "WEIR_RLQS__DOMAINS": "quota=user",
+                "WEIR_STORE__URL": f"redis://127.0.0.1:{redis_port}",
+                "WEIR_SHUTDOWN__DELAY": "0s",
+            }
+            self.replicas.append(Process(log, [arguments.weir, "serve", "--limits", str(policy)], env))
+        self.envoys = [self.envoy(arguments.envoy, number, log) for number in range(3)]
+
+    def envoy(self, program, number, log):
+        port = free_port()
+        text = EXAMPLE.read_text().replace("port_value: 10000", f"port_value: {port}")
+        text = text.replace("port_value: 9901", f"port_value: {free_port()}")
+        # Strict: what passes without an assignment is no part of what is measured.
+        text = text.replace("{ blanket_rule: ALLOW_ALL }", "{ blanket_rule: DENY_ALL }")
+        expired = text.index("expired_assignment_behavior:")
+        rest = text.index("- name: envoy.filters.http.router")
+        text = text[:expired] + "expired_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }\n" + (
+            " " * 18) + text[rest:]
+        # Both replicas, this Envoy's first one first.
+        endpoint = "              - endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {} }} }} }}"
+        ports = self.grpc[number % 2:] + self.grpc[:number % 2]
+        text = text.replace(endpoint.format(8081), "\n".join(endpoint.format(port) for port in ports))
+        config = self.folder / f"envoy{number}.yaml"
+        config.write_text(text)
+        args = [program, "--config-path", str(config), "--disable-hot-restart", "--concurrency", "1", "--log-level", "error"]
+        return Envoy(Process(log, args), port, b"alex")
+
+    def demands(self, turn):
+        for index, envoy in enumerate(self.envoys):
+            envoy.demand = 1.2 * self.rate * DEMANDS[(index + turn) % 3]
+
+    def between(self, start, end):
+        return sum(start <= moment < end for envoy in self.envoys for moment in envoy.admitted)
+
+    async def pass_turn(self, what, seconds=None, settled=None):
+        """Lets time pass. Where the limit is to be used, `settled` seconds of it are left to convergence."""
+        start = time.monotonic()
+        await asyncio.sleep(seconds or self.turn)
+        end = time.monotonic()
+        shares = [sum(start <= moment < end for moment in envoy.admitted) for envoy in self.envoys]
+        used = sum(shares) / (self.rate * (end - start))
+        line = f"{what:<44} used {used:6.1%}   by Envoy {shares}"
+        if settled is not None:
+            converged = self.converged(start, end)
+            late = self.between(start + settled, end) / (self.rate * (end - start - settled))
+            line += f"   converged in {converged:4.1f} s, used {late:6.1%} from then on"
+            if late < LEAST_USED or converged > settled:
+                self.problems.append(f"{what}: {late:.1%} used, converged in {converged:.1f} s")
+        print(line, flush=True)
+
+    def converged(self, start, end):
+        """From when on each two seconds use the limit."""
+        moment, last = end - 2, end
+        while moment >= start and self.between(moment, moment + 2) >= LEAST_USED * 2 * self.rate:
+            last, moment = moment, moment - 0.5
+        return last - start if moment >= start else 0.0
+
+    def excess(self):
+        """The most that was admitted beyond the limit in any stretch of time, in requests."""
+        moments = sorted(moment for envoy in self.envoys for moment in envoy.admitted)
+        most, least, start = 0.0, None, moments[0]
+        for count, moment in enumerate(moments):
+            level = count - self.rate * (moment - start)
+            least = level if least is None else min(least, level)
+            most = max(most, level + 1 - least)
+        return most
+
+    async def run(self):
+        await asyncio.sleep(6)
+        loads = [asyncio.create_task(envoy.load()) for envoy in self.envoys]
+        self.demands(0)
+        await self.pass_turn("begin")
+        for turn in range(1, 5):
+            self.demands(turn)
+            await self.pass_turn(f"demand moves ({turn})", settled=CONVERGED_IN)
+        first = self.envoys[1]
+        first.process.end()
+        await self.pass_turn("an Envoy is killed")
+        first.process.start()
+        await self.pass_turn("it is back", 25)
+        self.replicas[0].end()
+        await self.pass_turn("a replica is killed", 35)
+        self.replicas[0].start()
+        await self.pass_turn("it is back")
+        self.redis.end()
+        await self.pass_turn("Redis is killed", 35)
+        self.redis.start()
+        await self.pass_turn("it is back, empty")
+        self.replicas[1].end(signal.SIGTERM)
+        self.replicas[1].start()
+        await self.pass_turn("a replica is restarted", 30)
+        for load in loads:
+            load.cancel()
+        excess, bound = self.excess(), (STORED + LAG) * self.rate
+        print(f"over the limit of {self.rate}/s, in any stretch of time: {excess:.0f} requests, of at most {bound:.0f}: "
+              f"{STORED * self.rate:.0f} stored and {LAG * self.rate:.0f} by lag")
+        print(f"failed {sum(envoy.failed for envoy in self.envoys)} (of the Envoy that was killed), "
+              f"refused {sum(envoy.denied for envoy in self.envoys)}")
+        if excess > bound:
+            self.problems.append(f"{excess:.0f} requests over the limit, of at most {bound:.0f}")
+
+    def end(self):
+        for process in [envoy.process for envoy in self.envoys] + self.replicas + [self.redis]:
+            with contextlib.suppress(ProcessLookupError):
+                process.end()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("weir")
+    parser.add_argument("envoy")
+    parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--turn", type=float, default=20)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        drill = Drill(arguments, Path(folder))
+        try:
+            asyncio.run(drill.run())
+        finally:
+            drill.end()
+        if drill.problems:
+            sys.stderr.write((Path(folder) / "log").read_text(errors="replace")[-4_000:])
+    for problem in drill.problems:
+        print(f"FAILED {problem}", file=sys.stderr)
+    sys.exit(bool(drill.problems))
+
+
+main()

@@ -1,0 +1,135 @@
+//! Streams of Envoy's quotas, each of which reports many buckets every five seconds: the CPU and memory of the service that divides them.
+//!
+//! `quotas ADDRESS PID STREAMS BUCKETS SECONDS`, with a domain `quota=user` that has a limit for each user.
+
+use std::{env, fs, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use prost::Message;
+use tokio::{sync::mpsc, time::Instant};
+use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
+use tonic_prost::ProstCodec;
+
+const CALL: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// `RateLimitQuotaUsageReports`, whose usages are encoded once.
+#[derive(Clone, PartialEq, Message)]
+struct Reports {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    usages: Vec<Bytes>,
+}
+
+/// `RateLimitQuotaResponse`, whose actions are counted.
+#[derive(Clone, PartialEq, Message)]
+struct Answers {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    actions: Vec<Bytes>,
+}
+
+/// `BucketQuotaUsage` of the bucket `{user: NUMBER}`.
+#[derive(Clone, PartialEq, Message)]
+struct Usage {
+    #[prost(message, optional, tag = "1")]
+    bucket: Option<BucketId>,
+    #[prost(message, optional, tag = "2")]
+    elapsed: Option<Elapsed>,
+    #[prost(uint64, tag = "3")]
+    allowed: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct BucketId {
+    #[prost(map = "string, string", tag = "1")]
+    bucket: std::collections::HashMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Elapsed {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [address, pid, streams, buckets, seconds] = &arguments[..] else {
+        return Err("usage: quotas ADDRESS PID STREAMS BUCKETS SECONDS".into());
+    };
+    let (streams, buckets, seconds): (u32, u64, f64) = (streams.parse()?, buckets.parse()?, seconds.parse()?);
+    let usages: Vec<Bytes> = (0..buckets).map(usage).collect();
+    let (told, mut answered) = mpsc::unbounded_channel();
+    for number in 0..streams {
+        let channel = Channel::from_shared(format!("http://{address}"))?.connect().await?;
+        let begin = Instant::now() + REPORT_EVERY * number / streams;
+        let (usages, told) = (usages.clone(), told.clone());
+        tokio::spawn(async move {
+            if let Err(error) = report(channel, begin, usages, told).await {
+                eprintln!("a stream has ended: {error}");
+            }
+        });
+    }
+    // Until each has joined, and what follows has settled.
+    let settled = Duration::from_secs(20);
+    let (mut answers, begin) = (0, Instant::now() + settled);
+    tokio::time::sleep(settled).await;
+    while answered.try_recv().is_ok() {}
+    let cpu = cpu_seconds(pid)?;
+    tokio::time::sleep_until(begin + Duration::from_secs_f64(seconds)).await;
+    let used = cpu_seconds(pid)? - cpu;
+    while let Ok(count) = answered.try_recv() {
+        answers += count;
+    }
+    let resident = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let resident = resident.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default().trim();
+    println!(
+        "{streams} streams x {buckets} buckets: {:.0} reports/s, {:.0} answers/s, {:.2} CPUs ({:.2} us a report), {resident}",
+        f64::from(streams) * buckets as f64 / REPORT_EVERY.as_secs_f64(),
+        answers as f64 / seconds,
+        used / seconds,
+        used / seconds * 1e6 / (f64::from(streams) * buckets as f64 / REPORT_EVERY.as_secs_f64()),
+    );
+    Ok(())
+}
+
+fn usage(number: u64) -> Bytes {
+    let bucket = Some(BucketId { bucket: [("user".to_owned(), format!("u{number}"))].into() });
+    Usage { bucket, elapsed: Some(Elapsed { seconds: 5 }), allowed: number % 50 + 1 }.encode_to_vec().into()
+}
+
+/// Reports all usages from `begin` on, and tells how many were answered.
+async fn report(
+    channel: Channel,
+    begin: Instant,
+    usages: Vec<Bytes>,
+    told: mpsc::UnboundedSender<usize>,
+) -> Result<(), Failed> {
+    let mut service = Grpc::new(channel);
+    service.ready().await?;
+    let mut ticks = tokio::time::interval_at(begin, REPORT_EVERY);
+    let mut domain = Some("quota".to_owned());
+    let reports = stream::poll_fn(move |cx| {
+        ticks.poll_tick(cx).map(|_| Some(Reports { domain: domain.take().unwrap_or_default(), usages: usages.clone() }))
+    });
+    let codec = ProstCodec::<Reports, Answers>::default();
+    let answers = service.streaming(Request::new(reports), PathAndQuery::from_static(CALL), codec).await?;
+    let mut answers = answers.into_inner();
+    while let Some(answer) = answers.message().await? {
+        let _ = told.send(answer.actions.len());
+    }
+    Ok(())
+}
+
+/// The CPU time of a process so far.
+fn cpu_seconds(pid: &str) -> Result<f64, Failed> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+    // In hundredths of a second: of the process itself, in user space and in the kernel.
+    Ok((ticks(11) + ticks(12)) / 100.0)
+}
