@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_core::{
     domain::{Micros, OnStoreFailure, time::SECOND},
     hold::{DRIFT_PPM, Grant, HoldId, Renewal},
-    quota::{LevelId, Terms},
+    quota::{LevelId, Load, Terms},
 };
 use weir_store::{Store, StoreError};
 
@@ -65,9 +65,7 @@ pub struct Renewing {
     level: Arc<QuotaLevel>,
     rate: Held,
     demand: Held,
-    /// What its holders demand, and what they may be using.
-    demanded: u64,
-    live: u64,
+    load: Load,
 }
 
 /// What became of that.
@@ -116,9 +114,9 @@ impl HeldLevel {
     }
 
     /// Begins a renewal, whose end must be told; it is not due meanwhile.
-    pub fn renew(&mut self, (demanded, live): (u64, u64)) -> Renewing {
+    pub fn renew(&mut self, load: Load) -> Renewing {
         self.due = Micros::MAX;
-        Renewing { level: Arc::clone(&self.level), rate: self.rate, demand: self.demand, demanded, live }
+        Renewing { level: Arc::clone(&self.level), rate: self.rate, demand: self.demand, load }
     }
 
     /// The end of a renewal: what may be divided from now on, among so many levels in all.
@@ -165,7 +163,7 @@ impl Renewing {
         let mut target = bounded(self.rate.most);
         let (most, worth) = if is_shared { (MAX_IN_A_ROW.0, rate / WORTH) } else { (MAX_IN_A_ROW.1, 0) };
         for _ in 0..if is_lost { 0 } else { most } {
-            let kept = self.rate.units.min(target.max(self.live));
+            let kept = self.rate.units.min(target.max(self.load.live));
             let renewal = self.rate.renewal(kept, target.saturating_sub(kept), hold_ttl(terms));
             let sent = clock();
             match limiter.renew(&self.level, HeldPart::Rate, &renewal).await {
@@ -199,15 +197,17 @@ impl Renewing {
         if !is_shared {
             return Ok(rate);
         }
-        let own =
-            (u128::from(self.demanded.min(rate)) * u128::from(WHOLE_DEMAND)).div_ceil(u128::from(rate.max(1))) as u64;
+        let own = (u128::from(self.load.demand.min(rate)) * u128::from(WHOLE_DEMAND)).div_ceil(u128::from(rate.max(1)))
+            as u64;
         let kept = self.demand.units.min(own);
         let renewal = self.demand.renewal(kept, own - kept, DEMAND_TTL);
         let sent = clock();
         let grant = limiter.renew(&self.level, HeldPart::Demand, &renewal).await?;
         self.demand.granted(&renewal, &grant, sent);
         let all = QuotaLevel::demand_of_all(grant.free).max(own).max(1);
-        Ok((u128::from(rate) * u128::from(own) / u128::from(all)) as u64)
+        let share = (u128::from(rate) * u128::from(own) / u128::from(all)) as u64;
+        // Those that are back get what is free, before others shrink for them.
+        Ok((share + self.load.back).min(rate))
     }
 
     /// Lets the store have everything back after `ttl`.

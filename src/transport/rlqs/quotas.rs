@@ -14,7 +14,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 use weir_core::{
     domain::{Micros, key::domain_label, time::SECOND},
-    quota::{Divider, Terms},
+    quota::{Divider, Load, Terms},
 };
 use weir_store::Store;
 use weir_telemetry::LogLimit;
@@ -172,7 +172,7 @@ impl<S: Store> Quotas<S> {
                 let removed: Vec<Renewing> = {
                     let mut book = self.book();
                     let removed = book.sweep();
-                    removed.into_iter().map(|mut held| held.renew((0, 0))).collect()
+                    removed.into_iter().map(|mut held| held.renew(Load::default())).collect()
                 };
                 stream::iter(removed)
                     .for_each_concurrent(MAX_RENEWING, |level| level.give_back(&self.limiter, 0))
@@ -229,7 +229,7 @@ impl<S: Store> Quotas<S> {
         let mut book = self.book();
         let Book { levels, divider, .. } = &mut *book;
         let due = levels.iter_mut().filter(|(_, held)| held.due <= now);
-        due.map(|(name, held)| (name.clone(), held.renew(divider.usage(held.id)))).collect()
+        due.map(|(name, held)| (name.clone(), held.renew(divider.load(held.id)))).collect()
     }
 
     /// Renews a level. Whether the store did not answer.
@@ -255,7 +255,7 @@ impl<S: Store> Quotas<S> {
     pub async fn finish(&self) {
         let levels: Vec<Renewing> = {
             let mut book = self.book();
-            book.levels.values_mut().map(|held| held.renew((0, 0))).collect()
+            book.levels.values_mut().map(|held| held.renew(Load::default())).collect()
         };
         let ttl = FAREWELL_SECONDS as Micros * SECOND + self.terms.lag;
         let given_back =

@@ -1,7 +1,7 @@
 //! One bucket: the division among its holders.
 
 use super::{
-    BURST_PARTS, BucketId, Change, MemberId, Steps, Terms, UNITS_PER_REQUEST, max_min,
+    BURST_PARTS, BucketId, Change, Load, MemberId, Steps, Terms, UNITS_PER_REQUEST, max_min,
     member::{Member, debit},
     share::spread,
     slab::Slab,
@@ -67,8 +67,8 @@ impl Bucket {
         self.demand
     }
 
-    /// Lets go of what is over; what is demanded, and what may be in use.
-    pub(super) fn measure(&mut self, terms: &Terms, now: Micros) -> (u64, u64) {
+    /// Lets go of what is over, and sums up the rest.
+    pub(super) fn measure(&mut self, terms: &Terms, now: Micros) -> Load {
         let (mut gone, mut live) = (Vec::new(), 0);
         for (id, member) in self.members.iter_mut() {
             if member.settle(terms, now) {
@@ -82,7 +82,7 @@ impl Bucket {
         }
         let demanded: u64 = self.demands(now).iter().map(|(_, quanta)| quanta * self.steps.quantum).sum();
         self.demand = demanded + self.live_of_others(now);
-        (self.demand, live)
+        Load { demand: self.demand, live, back: self.back(now) }
     }
 
     /// Divides a share of at most this rate.
@@ -101,9 +101,7 @@ impl Bucket {
         let joining =
             demands.iter().filter(|(id, _)| self.members.get(*id).is_some_and(|member| member.rate() == 0)).count();
         // Whoever is back comes before those that would grow.
-        let back =
-            self.members.iter().filter(|(_, member)| member.is_back(now)).map(|(_, member)| member.observed(steps));
-        let kept = self.live_of_others(now).max(back.sum::<u64>().min(free));
+        let kept = self.live_of_others(now).max(self.back(now).min(free));
         let divided = share.saturating_sub(kept);
         let divided = divided - (joining as u64 * debit(burst, steps)).min(divided / 2);
         let quanta: Vec<u64> = demands.iter().map(|(_, quanta)| *quanta).collect();
@@ -187,6 +185,12 @@ impl Bucket {
         let even = self.rate / self.steps.quantum / parts().count().max(1) as u64;
         let floors = ((even / FLOOR).max(1), (even / NEWCOMERS_FLOOR).max(1));
         parts().map(|(id, member)| (id, member.demand(self.steps, floors.0, floors.1))).collect()
+    }
+
+    /// What those use that are back and were told nothing yet.
+    fn back(&self, now: Micros) -> u64 {
+        let back = self.members.iter().filter(|(_, member)| member.is_back(now));
+        back.map(|(_, member)| member.observed(self.steps)).sum()
     }
 
     /// What may be in use by those that take no part.

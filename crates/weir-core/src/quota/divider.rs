@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    Assignment, BucketId, Change, LevelId, MAX_RATE, MemberId, Standing, Steps, Terms, Usage,
+    Assignment, BucketId, Change, LevelId, Load, MAX_RATE, MemberId, Standing, Steps, Terms, Usage,
     bucket::{Bucket, Divided, Room},
     member::Member,
     share::spread,
@@ -30,6 +30,8 @@ struct Level {
     levels: Vec<u32>,
     buckets: Vec<u32>,
     demand: u64,
+    /// What those use that are back and hold nothing of this replica.
+    back: u64,
     /// Of one without a parent: when all below it is divided again, and was last.
     due: Micros,
     divided: Micros,
@@ -51,6 +53,7 @@ impl Divider {
             levels: Vec::new(),
             buckets: Vec::new(),
             demand: 0,
+            back: 0,
             due: Micros::MAX,
             divided: Micros::MIN,
         };
@@ -83,9 +86,10 @@ impl Divider {
         }
     }
 
-    /// The rate that the holders below a level demand, and the rate that may be in use there.
-    pub fn usage(&self, level: LevelId) -> (u64, u64) {
-        self.levels.get(level.0).map_or((0, 0), |level| (level.demand, level.live))
+    /// What the holders below a level demand and may be using.
+    pub fn load(&self, level: LevelId) -> Load {
+        let load = |level: &Level| Load { demand: level.demand, live: level.live, back: level.back };
+        self.levels.get(level.0).map_or_else(Load::default, load)
     }
 
     /// A bucket without holders, whose lowest limit this is.
@@ -219,23 +223,24 @@ impl Divider {
     fn measure(&mut self, id: u32, now: Micros) {
         let Some(level) = self.levels.get_mut(id) else { return };
         let (levels, buckets) = (std::mem::take(&mut level.levels), std::mem::take(&mut level.buckets));
-        let (mut demand, mut live) = (0, 0);
+        let (mut demand, mut live, mut back) = (0, 0, 0);
         for below in &levels {
             self.measure(*below, now);
             if let Some(below) = self.levels.get(*below) {
-                (demand, live) = (demand + below.demand, live + below.live);
+                (demand, live, back) = (demand + below.demand, live + below.live, back + below.back);
             }
         }
         for bucket in &buckets {
             if let Some(bucket) = self.buckets.get_mut(*bucket) {
                 let before = bucket.members.len();
-                let (more_demand, more_live) = bucket.measure(&self.terms, now);
+                let load = bucket.measure(&self.terms, now);
                 self.members -= before - bucket.members.len();
-                (demand, live) = (demand + more_demand, live + more_live);
+                (demand, live, back) = (demand + load.demand, live + load.live, back + load.back);
             }
         }
         if let Some(level) = self.levels.get_mut(id) {
-            (level.levels, level.buckets, level.demand, level.live) = (levels, buckets, demand.min(level.rate), live);
+            (level.levels, level.buckets) = (levels, buckets);
+            (level.demand, level.live, level.back) = (demand.min(level.rate), live, back.min(level.rate));
         }
     }
 

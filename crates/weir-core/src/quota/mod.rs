@@ -95,6 +95,17 @@ pub struct Change {
     pub assignment: Assignment,
 }
 
+/// What is below a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// What its holders demand.
+    pub demand: u64,
+    /// What they may be using.
+    pub live: u64,
+    /// What those use that are back and hold nothing of this replica: they go on by themselves, for a while.
+    pub back: u64,
+}
+
 /// The hits that a holder reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
