@@ -299,12 +299,16 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.window(),)+ }
             }
 
+            /// See [`Algorithm::pace`].
+            pub fn pace(&self) -> Option<Pace> {
+                match self { $(Self::$variant(params) => params.pace(),)+ }
+            }
+
             /// Whether it never refuses a request that `other` admits, where `other` is charged for all that it is charged for,
             /// and nothing is charged that either refuses. Refunds apart.
             pub fn is_idle_beside(&self, other: &Self) -> bool {
                 let (admits, pace) = match self { $(Self::$variant(params) => (params.admits_its_pace(), params.pace()),)+ };
-                let other = match other { $(Self::$variant(params) => params.pace(),)+ };
-                admits && other.zip(pace).is_some_and(|(other, pace)| other.is_within(pace))
+                admits && other.pace().zip(pace).is_some_and(|(other, pace)| other.is_within(pace))
             }
 
             /// See [`Algorithm::takes_back`].
