@@ -46,6 +46,7 @@ mod readiness;
 mod reload;
 mod request_ids;
 mod reservations;
+mod rlqs;
 mod rolling;
 mod schema;
 mod settings;
