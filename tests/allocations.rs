@@ -23,8 +23,8 @@ use weir::{
 
 /// Four limits, two of them on one node, found by name and by `*`, one of them under a factor.
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[15, 30, 60], [99, 1, 1]], children: { trade: { factor: \
-                      0.5, limits: [5, 10, 15], children: { '*': { limits: [{ fixed_window: { count: 5, period: 1d } }] \
-                      } } } } } } } }";
+                      0.5, limits: [5, 10, 15], children: { '*': { limits: [{ fixed_window: { count: 5, calendar: day, \
+                      zone: Europe/Berlin } }] } } } } } } } }";
 
 fn domain() -> Domain {
     let document = document::parse(POLICY).expect("YAML").expect("a document");

@@ -107,7 +107,7 @@ class Server:
 
     def leased(self):
         """Checks that Weir has decided from leases so far."""
-        lines = (line for line in self.metrics() if line.startswith("weir_lease_decisions_total{"))
+        lines = (line for line in self.metrics() if line.startswith("weir_leases_decisions_total{"))
         return sum(float(line.split()[-1]) for line in lines)
 
     def await_answer(self, ask, timeout=120.0):

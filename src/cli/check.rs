@@ -8,7 +8,7 @@ use weir_core::{
     domain::{Micros, time::parse_duration},
 };
 
-use super::{CommandResult, Failure, NO, block_on, client::Client, hint, out::say, render::Decided};
+use super::{CommandResult, NO, block_on, client::Client, hint, key::KeyArgs, out::say, render::Decided};
 use crate::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimiterClient};
 
 /// Check whether a request is allowed, and charge it
@@ -23,15 +23,8 @@ use crate::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimit
 /// Exit codes: 0: allowed; 1: refused; 2: an error.
 #[derive(Args)]
 pub struct Check {
-    /// The key's segments, root first
-    #[arg(required = true, value_name = "KEY")]
-    key: Vec<String>,
-    /// The domain whose policy decides
-    #[arg(long, default_value = "")]
-    domain: String,
-    /// Units to charge
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = parse_cost)]
-    cost: i64,
+    #[command(flatten)]
+    charged: KeyArgs,
     /// Divides the limits: 0.5 allows twice as much, 0 is unlimited
     #[arg(long, allow_negative_numbers = true, value_parser = parse_factor)]
     factor: Option<f64>,
@@ -56,23 +49,19 @@ pub struct Check {
 
 impl Check {
     pub fn run(self) -> CommandResult {
-        hint::check_expansion(&self.key)?;
+        let KeyArgs { key, domain, .. } = &self.charged;
+        hint::check_expansion(key)?;
         if self.all {
             return self.run_all();
         }
-        let request = self.request(self.key.clone());
-        let (domain, key) = (request.domain.clone(), request.key.clone());
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
-            let answer = match service.check(request).await {
+            let answer = match service.check(self.request(key.clone())).await {
                 Ok(answer) => answer.into_inner(),
-                Err(status) => {
-                    let hint = hint::after(&status, &mut service, &domain, &key).await;
-                    return Err(Failure(self.client.failure(&status).0 + hint.as_deref().unwrap_or_default()));
-                }
+                Err(status) => return Err(self.charged.failure(&status, &self.client, &mut service).await),
             };
             if answer.levels.is_empty() && self.factor != Some(0.0) {
-                hint::warn_of_unlimited(&mut service, &domain, &key).await;
+                hint::warn_of_unlimited(&mut service, domain, key).await;
             }
             Ok(answer)
         })?;
@@ -90,27 +79,25 @@ impl Check {
 impl Check {
     fn request(&self, key: Vec<String>) -> CheckRequest {
         CheckRequest {
-            domain: self.domain.clone(),
             key,
-            cost: Some(self.cost),
             factor: self.factor,
             dry_run: self.dry_run,
             request_id: self.request_id.clone(),
             max_wait: self.max_wait.map(duration),
-            ..Default::default()
+            ..self.charged.request()
         }
     }
 
     fn run_all(&self) -> CommandResult {
         let key_of = |key: &String| key.split('/').map(str::to_owned).collect::<Vec<_>>();
-        let checks = self.key.iter().map(|key| self.request(key_of(key))).collect();
+        let checks = self.charged.key.iter().map(|key| self.request(key_of(key))).collect();
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
             let answer = service.check_all(CheckAllRequest { checks }).await;
             let answer = answer.map_err(|status| self.client.failure(&status))?.into_inner();
-            for (key, result) in self.key.iter().zip(&answer.results) {
+            for (key, result) in self.charged.key.iter().zip(&answer.results) {
                 if result.levels.is_empty() && self.factor != Some(0.0) {
-                    hint::warn_of_unlimited(&mut service, &self.domain, &key_of(key)).await;
+                    hint::warn_of_unlimited(&mut service, &self.charged.domain, &key_of(key)).await;
                 }
             }
             Ok(answer)
@@ -121,16 +108,12 @@ impl Check {
         } else {
             let dry_run = if self.dry_run { "dry run: " } else { "" };
             say(format!("{dry_run}{}", if answer.allowed { "all are allowed" } else { "refused: none is charged" }))?;
-            for (key, decided) in self.key.iter().zip(results) {
+            for (key, decided) in self.charged.key.iter().zip(results) {
                 say(format!("{key}: {}", decided.text().trim_end()))?;
             }
         }
         Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) })
     }
-}
-
-pub fn parse_cost(text: &str) -> Result<i64, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a cost; write a whole number from -2^32 to 2^32"))
 }
 
 fn parse_factor(text: &str) -> Result<f64, String> {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{CommandResult, block_on, check::parse_cost, client::Client, out::say};
+use super::{CommandResult, block_on, client::Client, key::parse_cost, out::say};
 use crate::proto::{CommitRequest, CommitResponse, rate_limiter_client::RateLimiterClient};
 
 /// Settle a reservation by what it really cost

@@ -10,6 +10,7 @@ mod explain;
 mod extend;
 mod health;
 mod hint;
+mod key;
 mod lint;
 mod migrate;
 mod out;

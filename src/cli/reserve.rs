@@ -10,14 +10,14 @@ use weir_core::{
 };
 
 use super::{
-    CommandResult, Failure, NO, block_on,
-    check::parse_cost,
+    CommandResult, NO, block_on,
     client::Client,
     hint,
+    key::KeyArgs,
     out::say,
     render::{Decided, shown},
 };
-use crate::proto::{self, CheckRequest, ReserveRequest, rate_limiter_client::RateLimiterClient};
+use crate::proto::{self, ReserveRequest, rate_limiter_client::RateLimiterClient};
 
 /// Reserve units until their real cost is known
 ///
@@ -26,16 +26,10 @@ use crate::proto::{self, CheckRequest, ReserveRequest, rate_limiter_client::Rate
 ///
 /// Exit codes: 0: reserved; 1: refused; 2: an error.
 #[derive(Args)]
+#[command(mut_arg("cost", |cost| cost.help("Units to reserve: the estimate")))]
 pub struct Reserve {
-    /// The key's segments, root first
-    #[arg(required = true, value_name = "KEY")]
-    key: Vec<String>,
-    /// The domain whose policy decides
-    #[arg(long, default_value = "")]
-    domain: String,
-    /// Units to reserve: the estimate
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = parse_cost)]
-    cost: i64,
+    #[command(flatten)]
+    charged: KeyArgs,
     /// How long to hold them: 10ms to 1d. Limits on concurrency have a default
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     ttl: Option<Micros>,
@@ -70,23 +64,18 @@ struct Printed {
 
 impl Reserve {
     pub fn run(self) -> CommandResult {
-        hint::check_expansion(&self.key)?;
-        let (domain, key) = (self.domain, self.key);
-        let check =
-            CheckRequest { domain: domain.clone(), key: key.clone(), cost: Some(self.cost), ..Default::default() };
+        hint::check_expansion(&self.charged.key)?;
         let on_expiry = match self.on_expiry {
             OnExpiry::Keep => proto::OnExpiry::Keep,
             OnExpiry::Release => proto::OnExpiry::Release,
         };
-        let request = ReserveRequest { check: Some(check), ttl: self.ttl.map(duration), on_expiry: on_expiry.into() };
+        let (check, ttl) = (Some(self.charged.request()), self.ttl.map(duration));
+        let request = ReserveRequest { check, ttl, on_expiry: on_expiry.into() };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
             match service.reserve(request).await {
                 Ok(answer) => Ok(answer.into_inner()),
-                Err(status) => {
-                    let hint = hint::after(&status, &mut service, &domain, &key).await;
-                    Err(Failure(self.client.failure(&status).0 + hint.as_deref().unwrap_or_default()))
-                }
+                Err(status) => Err(self.charged.failure(&status, &self.client, &mut service).await),
             }
         })?;
         let decided = Decided::from(answer.decision.unwrap_or_default());

@@ -7,6 +7,7 @@ mod bad_peers;
 mod bad_requests;
 mod bench;
 mod bounds;
+mod calendar;
 mod check_all;
 mod commands;
 mod concurrency;

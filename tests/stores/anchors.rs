@@ -32,7 +32,7 @@ fn bucket(depth: u32, capacity: u64) -> Limit {
 
 fn window(count: u64, seconds: i64, charge_denied: bool) -> Limit {
     let period = Some(seconds_long(seconds));
-    let window = FixedWindow { count, period, charge_denied, per_key_phase: false };
+    let window = FixedWindow { count, period, charge_denied, ..FixedWindow::default() };
     Limit { depth: 1, ..limit(Algorithm::FixedWindow(window)) }
 }
 

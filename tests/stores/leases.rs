@@ -29,8 +29,8 @@ const CALLERS: usize = 8;
 const MOST_HELD: u64 = 10_000;
 const USER: [&str; 2] = ["user", "alex"];
 const TRADE: [&str; 3] = ["user", "alex", "trade"];
-const SPENT: &str = "weir_lease_decisions_total{outcome=\"allowed\"}";
-const HELD: &str = "weir_lease_held_units";
+const SPENT: &str = "weir_leases_decisions_total{outcome=\"allowed\"}";
+const HELD: &str = "weir_leases_held_units";
 
 /// What callers have seen.
 #[derive(Default)]
@@ -94,7 +94,7 @@ fn never_over_a_quota(url: &str) {
     let counted: f64 = services.iter().map(|service| service.metric(SPENT)).sum();
     assert_eq!(counted, leased as f64);
     // All that was not burnt is admitted or left.
-    let burnt: f64 = services.iter().map(|service| service.metric("weir_lease_burnt_units_total")).sum();
+    let burnt: f64 = services.iter().map(|service| service.metric("weir_leases_burnt_units_total")).sum();
     services.iter().for_each(|service| service.wait_for_metric(HELD, 0.0));
     eventually("what was held is given back", || {
         let missing = QUOTA - admitted - left(&services[0]);

@@ -2,10 +2,14 @@
 //! `PROPERTIES_EFFORT=100` runs a hundred times as many cases.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)]
 
+mod definition;
+
 use std::{env, fmt::Debug, str::FromStr};
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+
+pub use definition::{Definition, Limiter, first_beyond};
 
 use crate::hold::{Grant, HoldId, MAX_TTL, Renewal};
 

@@ -80,6 +80,8 @@ pub enum RefusalCode {
     Oom,
     /// Too few replicas, or the disk fails: writes are refused.
     NoWrites,
+    /// The script was not told the calendar's window in which the server's clock is.
+    Clock,
 }
 
 /// Most bytes of a server's or a connection's text that are kept: it goes to logs, and may be as long as its sender likes.
@@ -112,7 +114,7 @@ impl RefusalCode {
         text.split([' ', ':', '-']).take(8).find_map(Self::of)
     }
 
-    const WORDS: [(&'static str, Self); 15] = [
+    const WORDS: [(&'static str, Self); 16] = [
         ("MOVED", Self::Moved),
         ("ASK", Self::Ask),
         ("TRYAGAIN", Self::TryAgain),
@@ -128,6 +130,7 @@ impl RefusalCode {
         ("OOM", Self::Oom),
         ("NOREPLICAS", Self::NoWrites),
         ("MISCONF", Self::NoWrites),
+        ("CLOCK", Self::Clock),
     ];
 }
 
@@ -206,6 +209,7 @@ impl Failure {
                 RefusalCode::NoPerm => "no_permission",
                 RefusalCode::Oom => "out_of_memory",
                 RefusalCode::NoWrites => "no_writes",
+                RefusalCode::Clock => "clock",
             },
         }
     }
@@ -253,6 +257,7 @@ mod tests {
             ("WRONGTYPE Operation against a key holding the wrong kind of value", "corrupt"),
             ("user_script:97: attempt to perform arithmetic on a nil value", "corrupt"),
             ("user_script:63: Bad data format in input.", "corrupt"),
+            ("CLOCK no window is told for 1790000000000000 us since the epoch", "clock"),
         ] {
             assert_eq!(Failure::of_script(text).kind(), kind, "{text}");
         }

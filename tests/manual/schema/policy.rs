@@ -192,6 +192,8 @@ fn algorithm(entry: &Entry) -> Value {
             Form::Number => json!({ "type": "number" }),
             Form::Duration => reference("duration"),
             Form::Switch => json!({ "type": "boolean" }),
+            Form::Name => json!({ "type": "string" }),
+            Form::Day => json!({ "type": ["integer", "string"] }),
             Form::Choice(words) => json!({ "enum": words }),
         };
         (parameter.name.to_owned(), described(schema, meaning))
@@ -199,5 +201,8 @@ fn algorithm(entry: &Entry) -> Value {
     let required: Vec<_> =
         parameters.iter().filter(|parameter| parameter.is_required).map(|field| field.name).collect();
     let schema = with(object(schemas.collect(), json!("object")), json!({ "required": required }));
+    let is_either = ["period", "calendar"].map(|name| entry.fields.contains(&name)) == [true, true];
+    let either = json!({ "oneOf": [{ "required": ["period"] }, { "required": ["calendar"] }] });
+    let schema = if is_either { with(schema, either) } else { schema };
     described(schema, &readme.in_short[0])
 }

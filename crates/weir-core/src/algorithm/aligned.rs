@@ -5,6 +5,10 @@
 use super::state::{EncodedState, moment, whole};
 use crate::domain::Micros;
 
+/// How many edges of a calendar's windows the Lua half is told: of two windows before the one around the caller's idea of now, that
+/// one, and three after it. Then clocks may differ by a day, and a reservation may end a day later.
+pub const EDGES: usize = 7;
+
 /// Where the window around `now` begins.
 #[inline]
 pub(crate) fn start(now: Micros, period: Micros, phase: Micros) -> Micros {

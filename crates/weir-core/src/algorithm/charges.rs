@@ -20,6 +20,8 @@ pub enum TakesBack {
     WhileItLasts,
     /// Until the end of the period in which it was charged; the key's own, where it has a phase.
     WithinPeriod(Micros),
+    /// Until the end of the window in which it was charged: while the state's first number is the same.
+    WithinWindow,
     /// A refund takes the newest charges. But each is remembered by its mark, so `runs_without` of `runs.lua` finds it.
     ByMark,
     /// Not at all.

@@ -77,7 +77,7 @@ macro_rules! fields {
             const NAMES: &'static [&'static str] = &[$(stringify!($field)),+];
 
             const EXAMPLES: &'static [&'static [(&'static str, &'static str)]] =
-                &[$(&[$((stringify!($name), stringify!($text))),+]),+];
+                &[$(&[$((stringify!($name), $crate::algorithm::fields::unquoted(stringify!($text)))),+]),+];
 
             fn parameters() -> Vec<$crate::algorithm::Parameter> {
                 use $crate::algorithm::Parameter;
@@ -144,6 +144,17 @@ macro_rules! message {
     };
 }
 pub(super) use message;
+
+/// The text of an example, which is quoted where Rust would take it for several words.
+pub(super) const fn unquoted(text: &'static str) -> &'static str {
+    match text.as_bytes() {
+        [b'"', inner @ .., b'"'] => match std::str::from_utf8(inner) {
+            Ok(inner) => inner,
+            Err(_) => text,
+        },
+        _ => text,
+    }
+}
 
 /// A field as a file has it.
 pub(super) fn read<K: Kind>(

@@ -23,6 +23,10 @@ pub enum Form {
     Duration,
     /// `true` or `false`.
     Switch,
+    /// A name, such as a time zone's.
+    Name,
+    /// A day of the week, of the month or of the year.
+    Day,
     /// One of these words.
     Choice(&'static [&'static str]),
 }

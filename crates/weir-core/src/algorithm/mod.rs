@@ -7,6 +7,7 @@
 
 mod aligned;
 mod charges;
+mod entry;
 mod fields;
 mod kinds;
 #[cfg(feature = "proto")]
@@ -23,7 +24,9 @@ mod state;
 pub mod tat;
 
 use crate::domain::{Ask, Decision, Micros};
+pub use aligned::EDGES;
 pub use charges::{Held, TakesBack};
+pub use entry::{Entry, find, rates};
 use fields::FieldSet;
 pub use fields::Parameter;
 pub use kinds::{Form, OnCheck};
@@ -110,6 +113,12 @@ pub trait Algorithm: Sized {
 
     /// The period within which each key has a phase of its own, derived from the key's name.
     fn phase_period(&self) -> Option<Micros> {
+        None
+    }
+
+    /// The edges of windows that a calendar tells, ascending: of those around `now`, for the Lua half, which has no calendar.
+    /// `now` is about the store's: the Lua half finds the window by the store's own clock, and fails where it is beyond them.
+    fn edges(&self, _now: impl FnOnce() -> Micros) -> Option<[Micros; EDGES]> {
         None
     }
 
@@ -265,6 +274,11 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.phase_period(),)+ }
             }
 
+            /// See [`Algorithm::edges`].
+            pub fn edges(&self, now: impl FnOnce() -> Micros) -> Option<[Micros; EDGES]> {
+                match self { $(Self::$variant(params) => params.edges(now),)+ }
+            }
+
             /// See [`Algorithm::charges_denied`].
             pub fn charges_denied(&self) -> bool {
                 match self { $(Self::$variant(params) => params.charges_denied(),)+ }
@@ -364,35 +378,3 @@ list!(algorithms);
 list!(algorithms skeleton: Skeleton);
 #[cfg(feature = "proto")]
 list!(messages);
-
-/// One line of the list.
-pub struct Entry {
-    /// The name in files, and of the Lua function.
-    pub name: &'static str,
-    /// The Lua half: a `local function` of that name, and `<name>_charge` and `<name>_next` where the Rust half has their like.
-    pub lua: &'static str,
-    /// The parameters as files name them, in the order of the message's fields.
-    pub fields: &'static [&'static str],
-    /// The parameters in that order, with their forms.
-    pub parameters: fn() -> Vec<Parameter>,
-    /// Parameters worth trying, as a file would write them: for the manual, the properties, tests of stores, benches. The first is of
-    /// about ten units at once and one a second. Among the others are the bounds of exactness, one whose states are forgotten
-    /// after half a second to two, and two of 100 to 700 units of which none comes back for hours (two, as one's windows may end now).
-    pub examples: &'static [&'static [(&'static str, &'static str)]],
-    /// Reads the parameters from a file's map; the error names the first field that is missing, unreadable or out of
-    /// bounds.
-    pub parse: fn(&dyn Source, &Bounds) -> Result<Params, ParamError>,
-    /// Its spec, for the properties.
-    #[cfg(test)]
-    pub(crate) spec: &'static properties::Spec,
-}
-
-/// Those that limit what is charged over time: all but [`concurrency`].
-pub fn rates() -> impl Iterator<Item = &'static Entry> + Clone {
-    LIST.iter().filter(|entry| entry.name != "concurrency")
-}
-
-/// The algorithm of this name.
-pub fn find(name: &str) -> Option<&'static Entry> {
-    LIST.iter().find(|entry| entry.name == name)
-}

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Grant, Ledger, MAX_HOLDS, Renewal, ledger::Standing};
+use super::{Grant, Ledger, MAX_HOLDS, Renewal, ledger::Renewed};
 use crate::{
     algorithm::State,
     domain::{Ask, Decision, Micros},
@@ -54,16 +54,16 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
     let nothing =
         Grant { sequence: renewal.sequence, units: 0, free: 0, is_kept: true, is_recalled: false, refused_for: 0 };
     let grant = match standing {
-        Standing::Overtaken => Grant { is_kept: false, ..nothing },
-        Standing::Again { granted, is_kept } => Grant { units: granted, is_kept, ..nothing },
-        Standing::New | Standing::Next { .. } => {
+        Renewed::Overtaken => Grant { is_kept: false, ..nothing },
+        Renewed::Again { granted, is_kept } => Grant { units: granted, is_kept, ..nothing },
+        Renewed::New | Renewed::Next { .. } => {
             let free = decisions.iter().map(|decision| decision.remaining).min().unwrap_or(0);
             let units = grant(plan, states, free, now, renewal);
             (0..plan.levels().len()).for_each(|index| remember(plan, states, index, now));
             Grant {
                 units,
                 free: free - units,
-                is_kept: matches!(standing, Standing::Next { is_kept: true, .. }),
+                is_kept: matches!(standing, Renewed::Next { is_kept: true, .. }),
                 is_recalled: renewal.kept > 0 && decisions.iter().any(is_above),
                 refused_for: refused_for(states, &decisions, renewal),
                 ..nothing
@@ -75,19 +75,19 @@ pub fn renew(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &
 
 /// What all levels say of the renewal: they are renewed together, so the first speaks for all, unless one of them was
 /// full when the hold began.
-fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> Standing {
+fn settle(plan: &Plan<'_>, states: &mut impl Ledgers, now: Micros, renewal: &Renewal) -> Renewed {
     let mut first = None;
     for index in 0..plan.levels().len() {
         let mut ledger = states.take_ledger(index);
         let standing = ledger.settle(renewal, now);
         states.put_ledger(index, ledger);
-        if let Standing::Next { spent: spent @ 1.., .. } = standing {
+        if let Renewed::Next { spent: spent @ 1.., .. } = standing {
             let state = charged(plan, index, states.get(index).cloned(), spent, now);
             put(plan, states, index, state, now);
         }
         first.get_or_insert(standing);
     }
-    first.unwrap_or(Standing::Overtaken)
+    first.unwrap_or(Renewed::Overtaken)
 }
 
 /// At most a share of what is free, so that it lasts for those who ask next; but a unit where there is one.

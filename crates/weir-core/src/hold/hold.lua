@@ -20,6 +20,23 @@ local function hold_outstanding(ledger)
   return units, last
 end
 
+-- How long a state matters under what is outstanding, which may count as spent as late as at its deadline, on top of what there
+-- is by then, if that is not forgotten. A window may begin in between.
+local function hold_lasts(level, now, state, units, last)
+  local step, charge, p, phase, late = level.step, level.charge, level.p, level.phase, math.max(last, now)
+  local lasts = step(p, charge(p, state, late, units, phase) or state, late, 0, -1, phase)[5]
+  if state then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase), late, 0, -1, phase)[5]) end
+  return late - now + lasts
+end
+
+-- After how long a level's state and ledger mean nothing any more. A charge made later counts for at least as long, so this is
+-- never less than what a step says now.
+local function hold_reset(level, now)
+  local units, last = hold_outstanding(level.ledger)
+  if units == 0 then return level.step(level.p, level.s, now, 0, -1, level.phase)[5] end
+  return hold_lasts(level, now, level.s, units, last)
+end
+
 -- One level's step, what is outstanding being charged on top: the decision, the state without that, and with it.
 local function hold_step(level, now, cost, max_wait)
   local step, charge, p, s, phase = level.step, level.charge, level.p, level.s, level.phase
@@ -35,11 +52,7 @@ local function hold_step(level, now, cost, max_wait)
       _, state = step(p, s, now, cost, max_wait, phase)
     end
   end
-  -- What is held may count as spent as late as at its deadline, on top of what there is by then, if that is not forgotten.
-  local late, left = math.max(last, now), state or s
-  local lasts = step(p, charge(p, left, late, units, phase) or left, late, 0, max_wait, phase)[5]
-  if left then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase), late, 0, max_wait, phase)[5]) end
-  decision[5] = math.max(decision[5], late - now + lasts)
+  decision[5] = math.max(decision[5], hold_lasts(level, now, state or s, units, last))
   return decision, state, all
 end
 
@@ -74,7 +87,7 @@ local function hold_deadline(renewal, now)
   return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
 end
 
--- Settles a renewal: 'new', 'next' and whether what is kept is held, 'again', what that was
+-- Settles a renewal: 'new', 'idle' of a hold without units, which stays as it is unless it is granted some, 'next' and whether what is kept is held, 'again', what that was
 -- granted and whether what is kept is held, or 'overtaken'.
 local function hold_settle(level, renewal, now)
   local hold = hold_find(level.ledger, renewal[1])
@@ -82,6 +95,7 @@ local function hold_settle(level, renewal, now)
   if renewal[2] < hold[2] then return 'overtaken' end
   if renewal[2] == hold[2] then return 'again', hold[5], renewal[4] + hold[5] <= hold[4] end
   local spent = math.max(renewal[3] - hold[3], 0)
+  if hold[4] == 0 and spent == 0 and renewal[4] == 0 then return 'idle', true end
   local is_kept = renewal[4] <= math.max(hold[4] - spent, 0)
   hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], is_kept and renewal[4] or 0, 0
   hold[6] = hold_deadline(renewal, now)
@@ -114,7 +128,8 @@ local function hold_grant(levels, free, renewal, now)
     local ledger = levels[index].ledger
     local hold = hold_find(ledger, renewal[1])
     if hold then
-      hold[4], hold[5] = hold[4] + units, units
+      hold[2], hold[3], hold[4], hold[5] = renewal[2], renewal[3], hold[4] + units, units
+      hold[6] = hold_deadline(renewal, now)
     else
       ledger[#ledger + 1] = {renewal[1], renewal[2], renewal[3], units, units, hold_deadline(renewal, now)}
     end
@@ -139,11 +154,12 @@ end
 -- {units, free, whether what is kept is held, whether it is recalled, for how long the request would be refused}; and whether
 -- ledgers have changed.
 local function hold_renew(levels, now, renewal, decide)
-  local standing, told, is_kept
+  local standing, told, is_kept, has_changed
   for index = 1, #levels do
     hold_expire(levels[index], now)
     local own, own_told, own_kept = hold_settle(levels[index], renewal, now)
     if index == 1 then standing, told, is_kept = own, own_told, own_kept end
+    has_changed = has_changed or own == 'next'
   end
   local decisions = decide(levels)
   if standing == 'overtaken' then return decisions, {0, 0, 0, 0, 0}, false end
@@ -157,7 +173,7 @@ local function hold_renew(levels, now, renewal, decide)
   local is_recalled = renewal[4] > 0 and is_above
   return decisions, {
     units, free - units, told and 1 or 0, is_recalled and 1 or 0, hold_refused_for(levels, decisions, renewal),
-  }, true
+  }, has_changed or units > 0
 end
 
 -- Where the units of reservations of this kind and deadline are, if any.

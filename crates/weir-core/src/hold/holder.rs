@@ -1,6 +1,6 @@
 //! The holder: when to ask for how much, and what to do meanwhile.
 
-use super::{DRIFT_PPM, Grant, HOLD_OFF_MAX, HoldId, Renewal, demand::Demand, purse::Purse};
+use super::{DRIFT_PPM, Grant, HOLD_OFF_MAX, HoldId, Renewal, balance::Balance, demand::Demand};
 use crate::{
     algorithm::Params,
     domain::{Ask, Micros},
@@ -44,9 +44,9 @@ impl Terms {
     }
 }
 
-/// How a request is decided that the purse cannot pay for.
+/// How a request is decided that the balance cannot pay for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum OnShortage {
     /// Refused, as the authority has refused no more than this shortly before: try again after so long.
     Refuse {
         /// Until the authority is asked again.
@@ -58,7 +58,7 @@ pub enum Course {
 
 /// The holder of one key's lease; its owner calls it for one thread at a time, with the time of its monotonic clock.
 ///
-/// It spends from a [`Purse`], of which it knows by the units that are left how many were spent. Fields say what the
+/// It spends from a [`Balance`], of which it knows by the units that are left how many were spent. Fields say what the
 /// authority was told; only an answer to the pending renewal changes them.
 #[derive(Clone, Debug)]
 pub struct Holder {
@@ -66,7 +66,7 @@ pub struct Holder {
     terms: Terms,
     sequence: u64,
     pub(super) pending: Option<Pending>,
-    /// All units that were ever put in the purse and not taken back unspent. Those that are not in it are spent.
+    /// All units that were ever put in the balance and not taken back unspent. Those that are not in it are spent.
     taken: u64,
     demand: Demand,
     /// Units spent that the demand knows of.
@@ -97,84 +97,84 @@ impl Holder {
         Self { id, terms, sequence: 0, pending: None, taken: 0, demand, counted: 0, refused: None }
     }
 
-    /// A request came that the purse cannot pay for.
-    pub fn short(&mut self, purse: &Purse, cost: i64, now: Micros) -> Course {
-        self.count(purse, cost.max(0).unsigned_abs(), now);
-        let is_pending = self.is_pending(purse, now);
+    /// A request came that the balance cannot pay for.
+    pub fn short(&mut self, balance: &Balance, cost: i64, now: Micros) -> OnShortage {
+        self.count(balance, cost.max(0).unsigned_abs(), now);
+        let is_pending = self.is_pending(balance, now);
         if let Some(Refused { until, .. }) = self.refused.filter(|refused| cost >= refused.cost) {
             // Then one asks for all, who wait for its answer no longer than as long again.
             let until = if is_pending && now >= until { until + self.terms.hold_off } else { until };
             if now < until {
-                return Course::Refuse { retry_after: until - now };
+                return OnShortage::Refuse { retry_after: until - now };
             }
         }
         let want = self.demand.within(self.terms.horizon);
-        if is_pending || (want < 2 && purse.units() == 0) {
-            return Course::Store(None);
+        if is_pending || (want < 2 && balance.units() == 0) {
+            return OnShortage::Store(None);
         }
         // What is held goes back with the request, which may need it.
-        self.taken -= purse.empty();
-        Course::Store(Some(self.renewal(purse, 0, want, cost, now)))
+        self.taken -= balance.empty();
+        OnShortage::Store(Some(self.renewal(balance, 0, want, cost, now)))
     }
 
-    /// The purse is low, or time has come to see whether it is: a renewal to send, which nobody waits for.
-    pub fn low(&mut self, purse: &Purse, now: Micros) -> Option<Renewal> {
-        if self.is_pending(purse, now) {
+    /// The balance is low, or time has come to see whether it is: a renewal to send, which nobody waits for.
+    pub fn low(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
+        if self.is_pending(balance, now) {
             return None;
         }
-        self.count(purse, 0, now);
-        if purse.is_over(now) {
-            self.taken -= purse.empty();
+        self.count(balance, 0, now);
+        if balance.is_over(now) {
+            self.taken -= balance.empty();
         }
         let target = self.demand.within(self.terms.horizon);
-        let held = purse.units();
+        let held = balance.units();
         // Less than two are not worth a hold, and much more than is needed is of use to others.
         if target < 2 || held > 2 * target {
-            self.taken -= purse.take_above(if target < 2 { 0 } else { target });
+            self.taken -= balance.take_above(if target < 2 { 0 } else { target });
         }
         if target < 2 && held == 0 {
-            purse.unwatch();
+            balance.unwatch();
             return None;
         }
-        let kept = purse.units();
+        let kept = balance.units();
         let want = if target < 2 { 0 } else { target.saturating_sub(kept) };
-        Some(self.renewal(purse, kept, want, 0, now))
+        Some(self.renewal(balance, kept, want, 0, now))
     }
 
-    /// To be called now and then, more often than half a hold lasts: what [`Purse::spend`] would tell, where nothing is spent.
-    pub fn due(&mut self, purse: &Purse, now: Micros) -> Option<Renewal> {
-        if purse.is_due(now) { self.low(purse, now) } else { None }
+    /// To be called now and then, more often than half a hold lasts: what [`Balance::spend`] would tell, where nothing is spent.
+    pub fn due(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
+        if balance.is_due(now) { self.low(balance, now) } else { None }
     }
 
     /// The owner stops: what is held is given back.
-    pub fn close(&mut self, purse: &Purse, now: Micros) -> Option<Renewal> {
-        purse.unwatch();
-        let units = purse.empty();
+    pub fn close(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
+        balance.unwatch();
+        let units = balance.empty();
         self.taken -= units;
-        (units > 0 || self.pending.is_some()).then(|| self.renewal(purse, 0, 0, 0, now))
+        (units > 0 || self.pending.is_some()).then(|| self.renewal(balance, 0, 0, 0, now))
     }
 
     /// The authority's answer, and whether the request that came with the renewal was refused.
-    pub fn answered(&mut self, purse: &Purse, grant: &Grant, is_refused: bool) {
+    pub fn answered(&mut self, balance: &Balance, grant: &Grant, is_refused: bool) {
         let Some(Pending { renewal, sent, cost }) = self.pending.take_if(|it| it.renewal.sequence == grant.sequence)
         else {
             return;
         };
         if !grant.is_kept {
             // Burnt, with whatever was spent of it since.
-            purse.empty();
+            balance.empty();
             self.counted = self.counted.min(renewal.spent);
             self.taken = renewal.spent;
         }
         if grant.is_recalled {
-            self.taken -= purse.empty();
+            self.taken -= balance.empty();
         }
         self.taken += grant.units;
         let usable = self.terms.usable();
-        purse.fill(grant.units, sent + usable);
+        balance.fill(grant.units, sent + usable);
         let is_scarce = grant.units < renewal.want && grant.units + grant.free <= self.terms.scarce;
         // Where there is none to be had, asking again before it is needed brings nothing.
-        purse.watch(if is_scarce { 0 } else { purse.units() / 2 }, sent + usable / 2);
+        balance.watch(if is_scarce { 0 } else { balance.units() / 2 }, sent + usable / 2);
         self.refused = None;
         if is_refused {
             self.refuse(cost, sent, grant.refused_for);
@@ -196,30 +196,30 @@ impl Holder {
     }
 
     /// The renewal of this number will not be answered. Whether it was served is not known, and need not be.
-    pub fn lost(&mut self, purse: &Purse, sequence: u64) {
+    pub fn lost(&mut self, balance: &Balance, sequence: u64) {
         if let Some(pending) = self.pending.take_if(|pending| pending.renewal.sequence == sequence) {
             // A store that is not asked at all fails at once, again and again.
-            purse.watch(0, pending.sent + self.terms.hold_off);
+            balance.watch(0, pending.sent + self.terms.hold_off);
         }
     }
 
     /// Whether it may be forgotten.
-    pub fn is_idle(&mut self, purse: &Purse, now: Micros) -> bool {
-        self.count(purse, 0, now);
-        !self.is_pending(purse, now) && purse.units() == 0 && self.demand.within(self.terms.horizon) == 0
+    pub fn is_idle(&mut self, balance: &Balance, now: Micros) -> bool {
+        self.count(balance, 0, now);
+        !self.is_pending(balance, now) && balance.units() == 0 && self.demand.within(self.terms.horizon) == 0
     }
 
     /// Whether a renewal is under way. One that is not answered until what it brings is of no use is lost.
-    fn is_pending(&mut self, purse: &Purse, now: Micros) -> bool {
+    fn is_pending(&mut self, balance: &Balance, now: Micros) -> bool {
         let ttl = self.terms.ttl;
         if self.pending.take_if(|pending| now >= pending.sent + ttl).is_some() {
-            purse.watch(0, Micros::MIN);
+            balance.watch(0, Micros::MIN);
         }
         self.pending.is_some()
     }
 
-    fn renewal(&mut self, purse: &Purse, kept: u64, want: u64, cost: i64, now: Micros) -> Renewal {
-        purse.unwatch();
+    fn renewal(&mut self, balance: &Balance, kept: u64, want: u64, cost: i64, now: Micros) -> Renewal {
+        balance.unwatch();
         self.sequence += 1;
         let spent = self.taken - kept;
         let renewal = Renewal { id: self.id, sequence: self.sequence, spent, kept, want, ttl: self.terms.ttl };
@@ -227,8 +227,8 @@ impl Holder {
         renewal
     }
 
-    fn count(&mut self, purse: &Purse, units: u64, now: Micros) {
-        let spent = self.taken.saturating_sub(purse.units());
+    fn count(&mut self, balance: &Balance, units: u64, now: Micros) {
+        let spent = self.taken.saturating_sub(balance.units());
         self.demand.count(units + spent.saturating_sub(self.counted), now);
         self.counted = spent;
     }

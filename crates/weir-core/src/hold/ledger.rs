@@ -37,7 +37,7 @@ pub struct Outstanding {
 
 /// What a renewal is to a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Renewed {
     /// Of a hold that is not there: it begins, or has expired.
     New,
     /// The next one of its hold: so many units were spent since the last one, and are to be charged. What is kept was not
@@ -81,21 +81,25 @@ impl Ledger {
     }
 
     /// Settles a hold and gives back what its owner does not keep. It lives on, even without units, until its deadline: to
-    /// know the renewal should it come again.
-    pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> Standing {
-        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return Standing::New };
+    /// know the renewal should it come again. One that has no units, and of which nothing was spent since, stays as it is unless
+    /// it is granted some: so a key at its limit is not written each time that its holders ask.
+    pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> Renewed {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return Renewed::New };
         if renewal.sequence < hold.sequence {
-            return Standing::Overtaken;
+            return Renewed::Overtaken;
         }
         if renewal.sequence == hold.sequence {
-            return Standing::Again { granted: hold.granted, is_kept: renewal.kept + hold.granted <= hold.units };
+            return Renewed::Again { granted: hold.granted, is_kept: renewal.kept + hold.granted <= hold.units };
         }
         let spent = renewal.spent.saturating_sub(hold.spent);
+        if (hold.units, spent, renewal.kept) == (0, 0, 0) {
+            return Renewed::Next { spent, is_kept: true };
+        }
         let is_kept = renewal.kept <= hold.units.saturating_sub(spent);
         let units = if is_kept { renewal.kept } else { 0 };
         let deadline = deadline(renewal, now);
         *hold = Hold { sequence: renewal.sequence, spent: renewal.spent, units, granted: 0, deadline, ..*hold };
-        Standing::Next { spent, is_kept }
+        Renewed::Next { spent, is_kept }
     }
 
     /// Whether a renewal may be granted something.
@@ -125,8 +129,8 @@ impl Ledger {
     pub(super) fn grant(&mut self, renewal: &Renewal, units: u64, now: Micros) {
         match self.holds.iter_mut().find(|hold| hold.id == renewal.id) {
             Some(hold) => {
-                hold.units += units;
-                hold.granted = units;
+                let (sequence, spent, deadline) = (renewal.sequence, renewal.spent, deadline(renewal, now));
+                *hold = Hold { sequence, spent, units: hold.units + units, granted: units, deadline, ..*hold };
             }
             None => self.holds.push(Hold {
                 id: renewal.id,

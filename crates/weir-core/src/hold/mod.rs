@@ -6,7 +6,7 @@
 //!
 //! * the **authority** ([`renew`]), in the store's one step: it keeps a [`Ledger`] of holds for each level, grants, settles,
 //!   and burns what its owner has not renewed by the deadline;
-//! * the **holder** ([`Holder`]), in the owner: it decides when to ask for how much. What it holds lies in a [`Purse`], from
+//! * the **holder** ([`Holder`]), in the owner: it decides when to ask for how much. What it holds lies in a [`Balance`], from
 //!   which any thread spends without a lock.
 //!
 //! **The invariant.** A level's state has only what is settled. What is outstanding is charged on top of it at the moment of
@@ -20,19 +20,19 @@
 //! [`Held`]: crate::algorithm::Held
 
 mod authority;
+mod balance;
 mod demand;
 mod holder;
 mod ledger;
-mod purse;
 mod repeat;
 mod reservation;
 #[cfg(test)]
 mod tests;
 
 pub use authority::{Ledgers, expire, renew};
-pub use holder::{Course, Holder, Terms};
+pub use balance::{Balance, Spend};
+pub use holder::{Holder, OnShortage, Terms};
 pub use ledger::{Hold, Ledger, Outstanding};
-pub use purse::{Purse, Spend};
 pub use repeat::{Repeat, RequestId, decide_held};
 pub use reservation::{OnExpiry, Outcome, RESERVATION_ID_BYTES, Record, Reservation, Reservations, Step};
 

@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 use crate::{Verdict, redis::RenewalPlan};
 use weir_core::{
     domain::{Decision, Micros},
-    hold::{Course, Grant, HoldId, Holder, Purse, Renewal, Spend, Terms},
+    hold::{Balance, Grant, HoldId, Holder, OnShortage, Renewal, Spend, Terms},
     plan::{Decisions, Plan},
 };
 
 /// A lease.
 pub struct Lease {
-    purse: Purse,
+    balance: Balance,
     /// `None`: closed. Units that were still granted to it are burnt at their deadline.
     holder: Mutex<Option<Holder>>,
     levels: SmallVec<[LevelSnapshot; 4]>,
@@ -39,7 +39,7 @@ impl Lease {
     pub fn new(id: HoldId, plan: &Plan<'_>, renewal_plan: RenewalPlan, ttl: Micros, now: Micros) -> Self {
         let terms = Terms::of(plan.levels().iter().map(|level| level.params()), ttl);
         Self {
-            purse: Purse::default(),
+            balance: Balance::default(),
             holder: Mutex::new(Some(Holder::new(id, terms, now))),
             levels: plan.levels().iter().map(|_| LevelSnapshot::default()).collect(),
             renewal_plan,
@@ -49,27 +49,27 @@ impl Lease {
     /// Spends units, if they are there.
     #[inline]
     pub fn spend(&self, cost: i64, now: Micros) -> Spend {
-        self.purse.spend(cost, now)
+        self.balance.spend(cost, now)
     }
 
     /// Units that are left.
     pub fn units(&self) -> u64 {
-        self.purse.units()
+        self.balance.units()
     }
 
     /// The renewal that is due since little is left; `None` also while another thread asks.
     pub fn low(&self, now: Micros) -> Option<Renewal> {
-        self.holder.try_lock()?.as_mut()?.low(&self.purse, now)
+        self.holder.try_lock()?.as_mut()?.low(&self.balance, now)
     }
 
     /// The renewal that is due since time has passed.
     pub fn due(&self, now: Micros) -> Option<Renewal> {
-        if self.purse.is_due(now) { self.holder.lock().as_mut()?.due(&self.purse, now) } else { None }
+        if self.balance.is_due(now) { self.holder.lock().as_mut()?.due(&self.balance, now) } else { None }
     }
 
-    /// How a request is decided that the purse cannot pay for; `None`: the lease is closed.
-    pub fn short(&self, cost: i64, now: Micros) -> Option<Course> {
-        Some(self.holder.lock().as_mut()?.short(&self.purse, cost, now))
+    /// How a request is decided that the balance cannot pay for; `None`: the lease is closed.
+    pub fn short(&self, cost: i64, now: Micros) -> Option<OnShortage> {
+        Some(self.holder.lock().as_mut()?.short(&self.balance, cost, now))
     }
 
     /// The store has answered a request that came with no renewal.
@@ -86,26 +86,26 @@ impl Lease {
     pub fn renewed(&self, decisions: &Decisions, grant: &Grant, sent: Micros, is_refused: bool) {
         self.learn(decisions, grant.units, sent);
         if let Some(holder) = &mut *self.holder.lock() {
-            holder.answered(&self.purse, grant, is_refused);
+            holder.answered(&self.balance, grant, is_refused);
         }
     }
 
     /// The store has not answered a renewal.
     pub fn lost(&self, renewal: &Renewal) {
         if let Some(holder) = &mut *self.holder.lock() {
-            holder.lost(&self.purse, renewal.sequence);
+            holder.lost(&self.balance, renewal.sequence);
         }
     }
 
     /// Closes it: the renewal that gives back what is left.
     pub fn close(&self, now: Micros) -> Option<Renewal> {
-        self.holder.lock().take()?.close(&self.purse, now)
+        self.holder.lock().take()?.close(&self.balance, now)
     }
 
     /// Closes it if it is idle; whether it is closed.
     pub fn close_if_idle(&self, now: Micros) -> bool {
         let mut holder = self.holder.lock();
-        if holder.as_mut().is_some_and(|holder| holder.is_idle(&self.purse, now)) {
+        if holder.as_mut().is_some_and(|holder| holder.is_idle(&self.balance, now)) {
             *holder = None;
         }
         holder.is_none()
@@ -120,9 +120,9 @@ impl Lease {
         }
     }
 
-    /// The answer to a request that the purse has paid for.
+    /// The answer to a request that the balance has paid for.
     pub fn allowed(&self, now: Micros) -> Verdict {
-        let held = self.purse.units();
+        let held = self.balance.units();
         let decided = |level: &LevelSnapshot| {
             let free = level.free.load(Relaxed);
             let limit = level.limit.load(Relaxed);

@@ -7,14 +7,14 @@ use metrics::{Counter, Gauge};
 use weir_core::hold::{Grant, Renewal};
 use weir_telemetry::{Registry, ShardedCounters};
 
-const DECISIONS: &str = "weir_lease_decisions_total";
-const SPENT: &str = "weir_lease_spent_units_total";
-const GRANTED: &str = "weir_lease_granted_units_total";
-const BURNT: &str = "weir_lease_burnt_units_total";
-const RENEWALS: &str = "weir_lease_renewals_total";
-const FULL: &str = "weir_lease_full_total";
+const DECISIONS: &str = "weir_leases_decisions_total";
+const SPENT: &str = "weir_leases_spent_units_total";
+const GRANTED: &str = "weir_leases_granted_units_total";
+const BURNT: &str = "weir_leases_burnt_units_total";
+const RENEWALS: &str = "weir_leases_renewals_total";
+const FULL: &str = "weir_leases_full_total";
 const LEASES: &str = "weir_leases";
-const HELD: &str = "weir_lease_held_units";
+const HELD: &str = "weir_leases_held_units";
 
 /// The counters, with their HELP texts.
 pub const COUNTERS: &[(&str, &str)] = &[

@@ -2,9 +2,9 @@
 //! ([`weir_core::hold`]).
 
 mod entry;
-mod heat;
-mod keeper;
+mod hot_key_filter;
 mod metrics;
+mod renewals;
 
 use std::{
     hash::{BuildHasher as _, Hash, Hasher},
@@ -20,11 +20,11 @@ use papaya::HashMap;
 use tokio::{runtime::Handle, task::JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::{entry::Lease, heat::Heat, metrics::LeaseMeter};
+use self::{entry::Lease, hot_key_filter::HotKeyFilter, metrics::LeaseMeter};
 use super::{SystemClock, Verdict, redis::RedisStore};
 use weir_core::{
     domain::{Clock as _, Micros},
-    hold::{Course, Grant, HoldId, Renewal, Spend},
+    hold::{Grant, HoldId, OnShortage, Renewal, Spend},
     plan::Plan,
 };
 use weir_telemetry::Registry;
@@ -37,12 +37,12 @@ const MAX_LEASES: usize = 65_536;
 /// The leases of this replica.
 pub struct Leases {
     shared: Arc<Shared>,
-    heat: Heat,
+    hot_keys: HotKeyFilter,
     hasher: FixedState,
     /// Tells this replica, since it started, from all others.
     owner: u64,
     numbers: AtomicU64,
-    _keeper: AbortOnDropHandle<()>,
+    _renewals: AbortOnDropHandle<()>,
 }
 
 /// What renewals in the background need as well.
@@ -53,7 +53,7 @@ struct Shared {
     policy_version: AtomicU64,
     clock: SystemClock,
     meter: LeaseMeter,
-    sender: keeper::Sender,
+    sender: renewals::Sender,
 }
 
 /// The key of a lease: the path of the deepest level, which within one version of a policy tells all levels.
@@ -159,14 +159,14 @@ impl Leases {
             meter: LeaseMeter::new(registry),
             sender: redis.into(),
         });
-        let keeper = redis.runtime.spawn(keeper::run(Arc::clone(&shared)));
+        let renewals = redis.runtime.spawn(renewals::run(Arc::clone(&shared)));
         Self {
             shared,
-            heat: Heat::default(),
+            hot_keys: HotKeyFilter::default(),
             hasher,
             owner: redis.machine.random(),
             numbers: AtomicU64::new(0),
-            _keeper: AbortOnDropHandle::new(keeper),
+            _renewals: AbortOnDropHandle::new(renewals),
         }
     }
 
@@ -212,11 +212,11 @@ impl Leases {
         let Some(lease) = found.or_else(|| self.add(redis, plan, (&name, ttl), now)) else { return Unpaid::NotLeased };
         match lease.short(cost, now) {
             None => Unpaid::NotLeased,
-            Some(Course::Refuse { retry_after }) => {
+            Some(OnShortage::Refuse { retry_after }) => {
                 self.shared.meter.refused();
                 Unpaid::Refused(lease.refused(now, retry_after))
             }
-            Some(Course::Store(renewal)) => {
+            Some(OnShortage::Store(renewal)) => {
                 Unpaid::Ask(PendingCheck { shared: Arc::clone(&self.shared), lease, cost, sent: now, renewal })
             }
         }
@@ -231,7 +231,7 @@ impl Leases {
         now: Micros,
     ) -> Option<Arc<Lease>> {
         let hash = self.hasher.hash_one(name);
-        if !self.heat.is_hot(hash, now) || !redis.decides_in_one_step(plan) {
+        if !self.hot_keys.is_hot(hash, now) || !redis.decides_in_one_step(plan) {
             return None;
         }
         if self.shared.table.len() >= MAX_LEASES {

@@ -48,7 +48,7 @@ impl Afterwards {
     async fn charge(&self, shard: usize, name: Box<[u8]>) {
         let Some(due) = self.charges.take(shard, name) else { return };
         let (deadline, units) = (Instant::now() + self.timeout, due.units());
-        let part = || Part::afterwards(&due, units, &self.prefix);
+        let part = || Part::afterwards(&due, units, &self.prefix, self.servers.time());
         match self.servers.charge(&self.key(due.anchor()), deadline, part).await {
             Ok(decided) => self.charges.charged(&due, decided.charged),
             Err(failure) => self.failed(due, &failure),

@@ -13,6 +13,7 @@ use super::{
     queue::Waiter,
     reply::Answers,
     script::{self, Task},
+    store_time::StoreTime,
 };
 use crate::{Failure, failure::RefusalCode};
 use weir_core::domain::Micros;
@@ -101,13 +102,14 @@ impl Batch {
         &mut self,
         connection: &MultiplexedConnection,
         settings: &CallSettings,
+        time: &StoreTime,
     ) -> Result<Option<Failure>, Failure> {
         let all: Vec<usize> = (0..self.calls.len()).collect();
-        let mut round = self.round(connection, settings, &all, false).await?;
+        let mut round = self.round(connection, (settings, time), &all, false).await?;
         if !round.without_script.is_empty() {
             let again = std::mem::take(&mut round.without_script);
             let second = match script::load(connection.clone()).await {
-                Ok(()) => self.round(connection, settings, &again, true).await,
+                Ok(()) => self.round(connection, (settings, time), &again, true).await,
                 Err(error) => Err(failure(error)),
             };
             match second {
@@ -125,7 +127,7 @@ impl Batch {
     async fn round(
         &mut self,
         connection: &MultiplexedConnection,
-        settings: &CallSettings,
+        (settings, time): (&CallSettings, &StoreTime),
         calls: &[usize],
         last: bool,
     ) -> Result<Round, Failure> {
@@ -134,7 +136,7 @@ impl Batch {
         if let ([call], false) = (calls, keep) {
             let (command, asking) = self.command(*call, settings);
             let reply = send(connection.clone(), &command, asking).await.map_err(failure)?;
-            self.answer(*call, &reply, &mut round);
+            self.answer(*call, &reply, time, &mut round);
             return Ok(round);
         }
         // They are written in their order, and each is answered as soon as its reply is there.
@@ -147,7 +149,7 @@ impl Batch {
         let mut replies: FuturesOrdered<_> = sent.collect();
         for call in calls {
             let Some(reply) = replies.next().await else { break };
-            self.answer(*call, &reply.map_err(failure)?, &mut round);
+            self.answer(*call, &reply.map_err(failure)?, time, &mut round);
         }
         if let Some(reply) = replies.next().await {
             let reply = reply.and_then(Value::extract_error).map_err(failure);
@@ -178,8 +180,12 @@ impl Batch {
         command
     }
 
-    fn answer(&mut self, call: usize, reply: &Value, round: &mut Round) {
+    fn answer(&mut self, call: usize, reply: &Value, time: &StoreTime, round: &mut Round) {
         let mut answers = Answers::new(reply);
+        if let Ok(answers) = &answers {
+            // Before a check is answered that is to be sent again with the right windows.
+            time.told(answers.at());
+        }
         if let Err(failure) = &answers
             && failure.refusal() == Some(RefusalCode::NoScript)
             && !round.last

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use rmp::encode::{ByteBuf, write_array_len, write_f64, write_sint, write_str_len};
 use smallvec::{SmallVec, smallvec};
 
-use super::{cross_slot::Undo, reply::Tells, script::Task};
+use super::{cross_slot::Undo, reply::Tells, script::Task, store_time::StoreTime};
 use crate::outage_charges::Due;
 use weir_core::{
     algorithm::{Params, TakesBack},
@@ -53,9 +53,22 @@ impl Mode<'_> {
 #[derive(Clone, Debug)]
 pub struct RenewalPlan {
     keys: SmallVec<[Vec<u8>; 1]>,
+    /// The columns before the phases, which differ from one moment to another where a calendar tells them.
     columns: Vec<u8>,
+    phases: SmallVec<[Phase; 1]>,
+    /// The column behind them.
+    places: Vec<u8>,
     levels: u32,
     work: u32,
+}
+
+/// Where the windows of a level begin.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// So much later than others.
+    Offset(Micros),
+    /// As the calendar of these parameters has them.
+    Calendar(Params),
 }
 
 /// Some levels of a plan, as the script takes them: a part of the array that a call is.
@@ -80,7 +93,7 @@ pub struct Part {
 impl Part {
     /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
     /// each field of a level.
-    pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], mode: Mode<'_>) -> Self {
+    pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], time: &StoreTime, mode: Mode<'_>) -> Self {
         let (keys, numbers) = keys(plan, indexes, prefix);
         let (levels, mut body) = (indexes.len() as u32, ByteBuf::new());
         let how = i64::from(plan.charge == Charge::Independent) + 16 * i64::from(plan.dry_run);
@@ -88,6 +101,10 @@ impl Part {
         let how = how + if request.is_some() { 64 } else { 0 };
         head(&mut body, how, plan.max_wait, (keys.len(), levels), request, mode);
         columns(&mut body, plan, indexes, &numbers, None);
+        for level in indexes.iter().map(|index| &plan.levels()[*index]) {
+            phase(&mut body, level.params(), level.phase(), time);
+        }
+        places(&mut body, plan, indexes);
         if let Mode::Undo(undo) = mode {
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.before));
             undo.levels.iter().for_each(|(change, _)| text(&mut body, &change.after));
@@ -105,22 +122,31 @@ impl Part {
     }
 
     /// So many units of one level, to be charged afterwards as far as they fit.
-    pub fn afterwards(due: &Due, units: u64, prefix: &[u8]) -> Self {
+    pub fn afterwards(due: &Due, units: u64, prefix: &[u8], time: &StoreTime) -> Self {
         let mut body = ByteBuf::new();
         // No wait is asked for; one key, one level, which is on the first key.
         [AFTERWARDS, -1, 1, 1, 1].into_iter().for_each(|number| int(&mut body, number));
         text(&mut body, due.field());
         text(&mut body, due.rule());
-        [units as i64, due.phase(), 1].into_iter().for_each(|number| int(&mut body, number));
+        int(&mut body, units as i64);
+        phase(&mut body, due.params(), due.phase(), time);
+        int(&mut body, 1);
         let (keys, work) = (smallvec![[prefix, due.anchor()].concat()], work(due.params()));
         Self { keys, body: body.into_vec(), values: 10, levels: 1, work, tells: Tells::Charged, has_id: false }
     }
 
     /// A renewal that comes with no request.
-    pub fn renewal(held: &RenewalPlan, renewal: &Renewal) -> Self {
+    pub fn renewal(held: &RenewalPlan, renewal: &Renewal, time: &StoreTime) -> Self {
         let (mut body, levels) = (ByteBuf::new(), held.levels);
         head(&mut body, 0, None, (held.keys.len(), levels), None, Mode::Renew(renewal));
         body.as_mut_vec().extend_from_slice(&held.columns);
+        for held in &held.phases {
+            match held {
+                Phase::Offset(offset) => int(&mut body, *offset),
+                Phase::Calendar(params) => phase(&mut body, params, 0, time),
+            }
+        }
+        body.as_mut_vec().extend_from_slice(&held.places);
         let (keys, work) = (held.keys.clone(), held.work);
         Self { keys, body: body.into_vec(), values: 10 + 6 * levels, levels, work, tells: Tells::Grant, has_id: false }
     }
@@ -131,9 +157,16 @@ impl RenewalPlan {
     pub fn new(plan: &Plan<'_>, prefix: &[u8]) -> Self {
         let indexes: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
         let (keys, numbers) = keys(plan, &indexes, prefix);
-        let mut body = ByteBuf::new();
-        columns(&mut body, plan, &indexes, &numbers, Some(0));
-        Self { keys, columns: body.into_vec(), levels: indexes.len() as u32, work: total_work(plan, &indexes) }
+        let (mut before, mut behind) = (ByteBuf::new(), ByteBuf::new());
+        columns(&mut before, plan, &indexes, &numbers, Some(0));
+        places(&mut behind, plan, &indexes);
+        let phases = plan.levels().iter().map(|level| match level.params() {
+            params if params.edges(|| 0).is_some() => Phase::Calendar(params.clone()),
+            _ => Phase::Offset(level.phase()),
+        });
+        let (levels, work) = (indexes.len() as u32, total_work(plan, &indexes));
+        let (columns, phases, places) = (before.into_vec(), phases.collect(), behind.into_vec());
+        Self { keys, columns, phases, places, levels, work }
     }
 
     /// The key of the first anchor.
@@ -205,14 +238,24 @@ fn head(
     }
 }
 
-/// A column for each field of a level. `cost`: of each level, in place of what the plan asks for.
+/// A column for each field of a level but the last two. `cost`: of each level, in place of what the plan asks for.
 fn columns(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize], keys: &[i64], cost: Option<i64>) {
     let levels = || indexes.iter().map(|index| &plan.levels()[*index]);
     keys.iter().for_each(|number| int(body, *number));
     levels().for_each(|level| field(body, level));
     levels().for_each(|level| rule(body, level));
     levels().for_each(|level| int(body, cost.unwrap_or(level.cost)));
-    levels().for_each(|level| int(body, level.phase()));
+}
+
+/// Where the windows of a level begin: the key's offset, or the edges of those windows around the present that a calendar has.
+fn phase(body: &mut ByteBuf, params: &Params, offset: Micros, time: &StoreTime) {
+    let Some(edges) = params.edges(|| time.now()) else { return int(body, offset) };
+    array_head(body, edges.len());
+    edges.into_iter().for_each(|edge| int(body, edge));
+}
+
+/// The column of the levels' states.
+fn places(body: &mut ByteBuf, plan: &Plan<'_>, indexes: &[usize]) {
     let places = firsts(indexes.iter().map(|index| plan.state_of(*index)));
     places.iter().for_each(|place| int(body, *place as i64 + 1));
 }
@@ -248,7 +291,7 @@ pub(crate) fn rule_of<'l>(level: &'l Level<'_>) -> Cow<'l, [u8]> {
 }
 
 /// The algorithm, its flags, its parameters, and when a charge may be taken back: within a period, 0 while it lasts, -1
-/// never, -2 by its mark.
+/// never, -2 by its mark, -3 within its window.
 fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
     let (params, mut body) = (level.params(), ByteBuf::new());
     let slots = i64::from(params.as_concurrency().is_some());
@@ -264,6 +307,7 @@ fn encoded_rule(level: &Level<'_>, limit: &Limit) -> Box<[u8]> {
         TakesBack::WithinPeriod(period) => period,
         TakesBack::Never => -1,
         TakesBack::ByMark => -2,
+        TakesBack::WithinWindow => -3,
     };
     int(&mut body, takes_back);
     body.into_vec().into()

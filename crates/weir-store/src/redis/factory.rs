@@ -14,6 +14,7 @@ use super::{
     pool::{Pool, Target},
     probe::ProbeKey,
     settings::RedisSettings,
+    store_time::StoreTime,
     worker::Context,
 };
 use crate::{
@@ -36,6 +37,8 @@ pub struct NodeFactory {
     pub connector: Arc<Connector>,
     /// Where their tasks run.
     pub runtime: Handle,
+    /// What time they have, about.
+    pub time: Arc<StoreTime>,
     machine: Arc<dyn Machine>,
     settings: RedisSettings,
     clock: Option<Arc<dyn Clock>>,
@@ -54,7 +57,8 @@ impl NodeFactory {
         (machine, runtime): (Arc<dyn Machine>, Handle),
     ) -> Self {
         let connector = Arc::new(Connector::new(Arc::clone(&machine), url, settings));
-        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime, machine }
+        let time = Arc::new(StoreTime::new(Arc::clone(&machine), clock.clone()));
+        Self { connector, settings: settings.clone(), clock, least_ttl_millis, meter, runtime, time, machine }
     }
 
     /// The only server, or the master of the moment.
@@ -84,6 +88,7 @@ impl NodeFactory {
                 wait_replicas: settings.wait_replicas,
             },
             clock: self.clock.clone(),
+            time: Arc::clone(&self.time),
             command_timeout,
             slow_round_trips: LogLimit::every(WARNING_PAUSE),
             replication_timeouts: LogLimit::every(WARNING_PAUSE),

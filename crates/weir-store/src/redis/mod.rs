@@ -29,6 +29,7 @@ pub mod sentinel;
 mod servers;
 pub mod settings;
 pub mod slots;
+mod store_time;
 pub mod tls;
 mod worker;
 
@@ -240,7 +241,7 @@ impl RedisStore {
         renewal: &Renewal,
         timeout: Duration,
     ) -> Result<(Decisions, Grant), Failure> {
-        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal));
+        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal, servers.time()));
         let decided = servers.ask(|| slot_of(held.key()), deadline, part).await?;
         let grant = granted(&decided, renewal)?;
         Ok((decided.decisions, grant))
@@ -326,7 +327,7 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<Decided, Failure> {
         let anchor = levels.first().map(|index| plan.levels()[*index].anchor_path()).unwrap_or_default();
-        let part = || Part::new(plan, levels, &self.prefix, mode);
+        let part = || Part::new(plan, levels, &self.prefix, self.servers.time(), mode);
         self.servers.ask(|| slot_of(&[&self.prefix[..], anchor].concat()), deadline, part).await
     }
 

@@ -87,6 +87,11 @@ impl<'a> Answers<'a> {
         Ok(answers)
     }
 
+    /// The server's clock when it answered.
+    pub fn at(&self) -> Micros {
+        self.at
+    }
+
     /// The answer to the next part, which has so many levels.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use super::{
     retry::retried,
     sentinel::{Sentinels, watch::watch},
     slots::slot_of,
+    store_time::StoreTime,
 };
 use crate::{
     Failure,
@@ -37,6 +38,7 @@ const MAX_WAITING_SCANS: usize = 16;
 pub struct Servers {
     kind: Kind,
     scans: Scans,
+    time: Arc<StoreTime>,
     /// Asks Sentinels for the master, until it is dropped.
     _watch: Option<AbortOnDropHandle<()>>,
 }
@@ -59,7 +61,7 @@ struct Scans {
 impl Servers {
     /// Starts what asks the servers.
     pub fn start(topology: &Topology, factory: NodeFactory) -> Self {
-        let mut watching = None;
+        let (mut watching, time) = (None, Arc::clone(&factory.time));
         let kind = match topology {
             Topology::Single(address) => {
                 Kind::One(Box::new(factory.only(Target::Fixed(address.clone()), address.clone())))
@@ -78,12 +80,17 @@ impl Servers {
             Topology::Cluster { seeds } => Kind::Cluster(Cluster::start(seeds.clone(), factory)),
         };
         let scans = Scans { turn: Semaphore::new(1), room: Semaphore::new(1 + MAX_WAITING_SCANS) };
-        Self { kind, scans, _watch: watching }
+        Self { kind, scans, time, _watch: watching }
     }
 
     /// Whether all anchors are on one server, so that a plan over several is one step.
     pub(crate) fn decide_all_together(&self) -> bool {
         matches!(self.kind, Kind::One(_))
+    }
+
+    /// What time they have, about.
+    pub(crate) fn time(&self) -> &StoreTime {
+        &self.time
     }
 
     /// A number that changes whenever another server is in the place of one. Those of a Cluster are known by their addresses.

@@ -13,6 +13,7 @@ use super::{
     command::failure,
     pool::{Pool, Pooled},
     queue::Queue,
+    store_time::StoreTime,
 };
 use crate::{
     Failure,
@@ -37,6 +38,8 @@ pub struct Context {
     pub call_settings: CallSettings,
     /// The moment of every call, where it is not the server's to tell.
     pub clock: Option<Arc<dyn Clock>>,
+    /// What time the servers have, about.
+    pub time: Arc<StoreTime>,
     /// How long a check may take.
     pub command_timeout: Duration,
     /// Warnings of round trips that take much of the time of a check.
@@ -114,7 +117,7 @@ async fn carry(batch: &mut Batch, connection: Pooled, context: &Context, round_t
     let settings = CallSettings { now, ..context.call_settings };
     let since = Instant::now();
     // Those who ask have deadlines of their own. That they waited long does not make the server slow.
-    let exchanged = timeout(context.command_timeout, batch.exchange(&connection, &settings)).await;
+    let exchanged = timeout(context.command_timeout, batch.exchange(&connection, &settings, &context.time)).await;
     let exchanged = exchanged.unwrap_or_else(|_| Err(Failure::Lost("no reply in time".into())));
     if let Err(failure) = &exchanged {
         batch.fail(failure);
@@ -202,7 +205,7 @@ fn after(refused: Option<Failure>, connection: Pooled, context: &Context) -> Opt
         return None;
     }
     match failure.refusal() {
-        Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain) => {
+        Some(RefusalCode::Moved | RefusalCode::Ask | RefusalCode::TryAgain | RefusalCode::Clock) => {
             context.breaker.succeeded();
             return Some(connection);
         }

@@ -32,19 +32,19 @@ const STEPS: usize = 40;
 const STORIES: u64 = 8;
 
 /// The limits on two keys that share the first level.
-struct Limits {
+pub struct Limits {
     keys: [Key; 2],
     limits: [Limit; 2],
 }
 
 impl Limits {
-    fn new([parent, child]: &[Params; 2]) -> Self {
+    pub fn new([parent, child]: &[Params; 2]) -> Self {
         let keys = ["b", "c"].map(|last| Key::new("holds", &["a", last]).expect("a key"));
         let limit = |name, params: &Params| Limit::new(Origin::Policy, Some(name), "*", 0, false, params.clone());
         Self { keys, limits: [limit("parent", parent), limit("child", child)] }
     }
 
-    fn plan(&self, key: usize, cost: i64) -> Plan<'_> {
+    pub fn plan(&self, key: usize, cost: i64) -> Plan<'_> {
         let level = |depth: u8| Level::new(&self.keys[key], depth, 1, &self.limits[usize::from(depth) - 1], cost);
         Plan::new(smallvec![level(1), level(2)], Charge::AllOrNothing, None)
     }
@@ -134,7 +134,7 @@ fn reservation_step(random: &mut Random) -> Step {
 }
 
 /// The authority under test.
-enum Authority {
+pub enum Authority {
     Redis(RedisStore),
     /// Grants no leases.
     Memory(MemoryStore<Arc<ManualClock>>),
@@ -163,7 +163,7 @@ impl Authority {
         }
     }
 
-    async fn verdict(&self, plan: &Plan<'_>) -> Verdict {
+    pub async fn verdict(&self, plan: &Plan<'_>) -> Verdict {
         match self {
             Self::Redis(store) => store.verdict(plan).await.expect("a verdict"),
             Self::Memory(store) => store.verdict(plan),
@@ -178,7 +178,7 @@ impl Authority {
     }
 }
 
-fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
+pub fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
     MemoryStore::new(MemorySettings { max_keys: 1_000, ..MemorySettings::default() }, Arc::clone(clock))
 }
 
@@ -254,12 +254,16 @@ fn examples() -> impl Iterator<Item = [Params; 2]> {
         .chain(slots().zip(slots().skip(1)).take(3).map(|(parent, child)| [parent, child]))
 }
 
-async fn stories_on(url: &str) {
+pub fn on_redis(url: &str, clock: &Arc<ManualClock>) -> Authority {
     let Ok(StoreUrl::Redis(url)) = url.parse() else { panic!("{url} is no Redis") };
-    let clock = Arc::new(ManualClock::default());
     let settings = RedisSettings { command_timeout: Time::seconds(20), ..RedisSettings::default() };
-    let store = RedisStore::start(&url, &settings, Some(clock.clone()), Arc::default()).expect("a thread");
-    stories(&mut Authority::Redis(store), &clock).await;
+    let store = RedisStore::start(&url, &settings, Some(Arc::<ManualClock>::clone(clock)), Arc::default());
+    Authority::Redis(store.expect("a thread"))
+}
+
+async fn stories_on(url: &str) {
+    let clock = Arc::new(ManualClock::default());
+    stories(&mut on_redis(url, &clock), &clock).await;
 }
 
 async fn stories(store: &mut Authority, clock: &Arc<ManualClock>) {

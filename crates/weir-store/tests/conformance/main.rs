@@ -7,6 +7,7 @@
 #![allow(clippy::expect_used)]
 
 mod afterwards;
+mod calendar;
 mod draw;
 mod duplicates;
 mod fixture;

@@ -8,10 +8,8 @@ use weir_core::{
         time::{DAY, SECOND},
     },
     plan::{Level, Limit, Origin, Plan},
-    testing::Random,
+    testing::{Definition, Random},
 };
-
-use super::oracle::Definition;
 
 /// What goes wrong: how often, in microseconds between two on average, or once in so many packets; 0: never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

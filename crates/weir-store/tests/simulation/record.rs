@@ -4,12 +4,15 @@ mod judge;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use weir_core::domain::{Key, Micros};
+use weir_core::{
+    domain::{Key, Micros},
+    testing::{Definition, Limiter},
+};
 
 use super::{
     case::Case,
     event::Event,
-    oracle::{Definition, Limiter, Mark},
+    oracle::Mark,
     redis::{PREFIX, Redis},
     replica::{Answer, Outcome, START},
 };

@@ -1,7 +1,30 @@
+-- The end of a calendar's window around `now`, of which `edges` are told. A charge of long ago is in none of them: for it any
+-- window is right that is over.
+local function fixed_window_end(now, edges, is_charge)
+  if is_charge and now < edges[1] then return edges[1] end
+  for index = 2, now >= edges[1] and #edges or 0 do
+    if now < edges[index] then return edges[index] end
+  end
+  error({err = string.format('CLOCK no window is told for %.0f us since the epoch', now)})
+end
+
+-- When the window to count in ends, what its state begins with, and what is used of it. A period of 0: windows of a calendar,
+-- of which the phase has the edges, and states the end.
+local function fixed_window_at(p, s, now, phase, is_charge)
+  local period = p[2]
+  if period > 0 then
+    local start, used = aligned_window(s, now, period, phase)
+    return start + period, start, used
+  end
+  if s and s[2] ~= 0 and s[1] > now then return s[1], s[1], s[2] end
+  local ends = fixed_window_end(now, phase, is_charge)
+  return ends, ends, 0
+end
+
 local function fixed_window(p, s, now, cost, max_wait, phase)
-  local count, period, charge_denied = p[1], p[2], p[3] == 1
-  local start, used = aligned_window(s, now, period, phase)
-  local left = start + period - now
+  local count, charge_denied = p[1], p[3] == 1
+  local ends, mark, used = fixed_window_at(p, s, now, phase)
+  local left = ends - now
   local function answer(used, allowed, never)
     local retry = (allowed or never) and -1 or left
     local reset = used > 0 and left or 0
@@ -9,15 +32,15 @@ local function fixed_window(p, s, now, cost, max_wait, phase)
   end
   if cost < 0 then
     used = math.max(used + cost, 0)
-    return answer(used, true, false), s and {start, used}
+    return answer(used, true, false), s and {mark, used}
   end
   local allowed = used + cost <= count
   local charged = cost > 0 and (allowed or charge_denied)
   if charged then used = math.min(used + cost, 4503599627370496) end
-  return answer(used, allowed, cost > count), charged and {start, used} or nil
+  return answer(used, allowed, cost > count), charged and {mark, used} or nil
 end
 
 local function fixed_window_charge(p, s, now, units, phase)
-  local start, used = aligned_window(s, now, p[2], phase)
-  return {start, math.min(used + units, 4503599627370496)}
+  local _, mark, used = fixed_window_at(p, s, now, phase, true)
+  return {mark, math.min(used + units, 4503599627370496)}
 end

@@ -1,15 +1,27 @@
 #![doc = include_str!("README.md")]
 
+mod calendar;
+mod kinds;
 #[cfg(test)]
 pub(crate) mod spec;
+mod zone;
+
+use std::sync::Arc;
 
 use super::{
-    Algorithm, Bounds, Held, Pace, ParamError, TakesBack, aligned, checked,
+    Algorithm, Bounds, EDGES, Held, Pace, ParamError, TakesBack, aligned,
     fields::{FieldSet as _, fields},
-    kinds::{Flag, Period, Units},
+    kinds::{Flag, Units},
     params::{CHARGES_DENIED, MAX_PERIOD},
 };
-use crate::domain::{Ask, Decision, Micros};
+use crate::domain::{
+    Ask, Decision, Micros, Unit,
+    time::{DAY, format_duration},
+};
+pub use calendar::Anchor;
+use calendar::Calendar;
+use kinds::{AnchorDay, CalendarUnit, OptionalPeriod, ZoneName};
+pub use zone::Zone;
 
 /// What a window may count up to, so that it stays exact in a double.
 const MAX_USED: i64 = 1 << 52;
@@ -17,9 +29,12 @@ const MAX_USED: i64 = 1 << 52;
 fields! {
     pub(crate) struct Fields as proto::FixedWindow {
         count: Units,
-        period: Period,
+        period: OptionalPeriod = None,
         charge_denied: Flag = false,
         per_key_phase: Flag = false,
+        calendar: CalendarUnit = None,
+        zone: ZoneName = None,
+        anchor: AnchorDay = None,
     }
     examples [
         { count: 10, period: 10s },
@@ -31,28 +46,112 @@ fields! {
         { count: 1, period: 1us },
         { count: 500, period: 31d },
         { count: 400, period: 30d },
+        { count: 50, calendar: day, zone: "Africa/Cairo" },
+        { count: 20, calendar: week, zone: "Asia/Tehran", anchor: saturday },
+        { count: 1000, calendar: month },
+        { count: 300, calendar: month, zone: "Europe/Berlin", anchor: 15 },
+        { count: 7, calendar: month, zone: "Pacific/Apia", anchor: 31, charge_denied: true },
+        { count: 40, calendar: week, zone: "Europe/London" },
     ]
 }
 
-/// `count` units in each window of length `period`.
+/// `count` units in each window of length `period`, or of a calendar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixedWindow {
     fields: Fields,
+    windows: Windows,
 }
 
+/// Where windows begin and end.
+#[derive(Clone, Debug, PartialEq)]
+enum Windows {
+    /// At multiples of a period.
+    Periodic(Micros),
+    /// As a calendar has them. Shared, so that a scaled limit finds the windows that its own has looked up.
+    Calendar(Arc<Calendar>),
+}
+
+/// What was used of a window. Of a calendar's it has the end in place of the start: that is all that a decision needs, so it
+/// runs to the end that was told, whatever the zone or its rules have become since.
 type Window = aligned::Window<0, MAX_USED>;
 
 impl FixedWindow {
     /// A limit as Envoy's protocol and its files have them: `count` units, 0 as well, in each window of a `period` from 1 µs
     /// to 366 days, whatever the service's own bound; aligned to the epoch.
     pub fn in_unit(count: u32, period: Micros, charge_denied: bool) -> Self {
-        let (count, period) = (count.into(), period.clamp(1, MAX_PERIOD));
-        Self { fields: Fields { count, period, charge_denied, per_key_phase: false } }
+        let period = period.clamp(1, MAX_PERIOD);
+        let fields = Fields {
+            count: count.into(),
+            period: Some(period),
+            charge_denied,
+            per_key_phase: false,
+            calendar: None,
+            zone: None,
+            anchor: None,
+        };
+        Self { fields, windows: Windows::Periodic(period) }
     }
 
     /// The time until the window of this phase around `now` ends.
     pub fn until_end(&self, now: Micros, phase: Micros) -> Micros {
-        aligned::start(now, self.fields.period, phase) + self.fields.period - now
+        self.window_at(None, now, phase).1 - now
+    }
+
+    /// The window to count in, and its end.
+    #[inline]
+    fn window_at(&self, state: Option<&Window>, now: Micros, phase: Micros) -> (Window, Micros) {
+        match (&self.windows, state) {
+            (Windows::Periodic(period), _) => {
+                let window = Window::at(state, now, *period, phase);
+                (window, window.start + period)
+            }
+            (Windows::Calendar(_), Some(state)) if state.used != 0 && state.start > now => (*state, state.start),
+            (Windows::Calendar(calendar), _) => {
+                let end = calendar.around(now).end;
+                (Window { start: end, used: 0 }, end)
+            }
+        }
+    }
+}
+
+impl Windows {
+    fn new(fields: &Fields, bounds: &Bounds) -> Result<Self, ParamError> {
+        let Fields { period, per_key_phase, calendar, zone, anchor, .. } = *fields;
+        let wrong = |field, reason: &str| Err(ParamError::new(field, reason));
+        let unit = match (period, calendar) {
+            (None, None) => return wrong("period", "period is missing; or give a calendar"),
+            (Some(_), Some(_)) => return wrong("period", "period is left out where a calendar is given"),
+            (Some(_), None) if zone.is_some() => return wrong("zone", "zone is the time zone of a calendar, which is not given"),
+            (Some(_), None) if anchor.is_some() => {
+                return wrong("anchor", "anchor is where windows of a calendar begin, which is not given");
+            }
+            (Some(period), None) => return Ok(Self::Periodic(period)),
+            (None, Some(unit)) => unit,
+        };
+        if per_key_phase {
+            return wrong("per_key_phase", "per_key_phase is false where a calendar is given");
+        }
+        if anchor.is_some_and(|anchor| !anchor.is_of(unit)) {
+            return wrong(
+                "anchor",
+                "anchor is a weekday for windows of a week (monday), a day for those of a month (15), month and day for \
+                 those of a year (04-06); days have none",
+            );
+        }
+        if longest(unit) > bounds.max_period {
+            let most = format_duration(bounds.max_period);
+            return wrong("calendar", &format!("calendar is a unit of at most {most} (the setting max_period)"));
+        }
+        Ok(Self::Calendar(Arc::new(Calendar::new(unit, zone.unwrap_or_else(Zone::utc), anchor))))
+    }
+}
+
+/// A unit at its longest, clock changes apart.
+fn longest(unit: Unit) -> Micros {
+    match unit {
+        Unit::Month => 31 * DAY,
+        Unit::Year => 366 * DAY,
+        _ => unit.micros(),
     }
 }
 
@@ -60,8 +159,8 @@ impl Algorithm for FixedWindow {
     type Fields = Fields;
     type State = Window;
 
-    fn new(fields: Fields, _: &Bounds) -> Result<Self, ParamError> {
-        Ok(Self { fields })
+    fn new(fields: Fields, bounds: &Bounds) -> Result<Self, ParamError> {
+        Ok(Self { windows: Windows::new(&fields, bounds)?, fields })
     }
 
     fn fields(&self) -> &Fields {
@@ -70,9 +169,9 @@ impl Algorithm for FixedWindow {
 
     #[inline]
     fn step(&self, state: Option<&Window>, ask: &Ask) -> (Decision, Option<Window>) {
-        let Fields { count, period, charge_denied, .. } = self.fields;
-        let window = Window::at(state, ask.now, period, ask.phase);
-        let left = window.start + period - ask.now;
+        let Fields { count, charge_denied, .. } = self.fields;
+        let (window, end) = self.window_at(state, ask.now, ask.phase);
+        let left = end - ask.now;
         let answer = |used: i64, allowed: bool, never: bool| {
             let (remaining, reset) = (count.saturating_sub(used.unsigned_abs()), if used > 0 { left } else { 0 });
             match (allowed, never) {
@@ -97,7 +196,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn charge(&self, state: Option<&Window>, units: u64, now: Micros, phase: Micros) -> Option<Window> {
-        let window = Window::at(state, now, self.fields.period, phase);
+        let (window, _) = self.window_at(state, now, phase);
         Some(Window { used: window.used.saturating_add_unsigned(units).min(MAX_USED), ..window })
     }
 
@@ -106,19 +205,35 @@ impl Algorithm for FixedWindow {
         if self.fields.count == 0 {
             return Ok(self.clone());
         }
-        checked(self.fields.scaled(factor), &Bounds { max_period: MAX_PERIOD })
+        let fields = self.fields.scaled(factor);
+        fields.check(&Bounds { max_period: MAX_PERIOD })?;
+        Ok(Self { fields, windows: self.windows.clone() })
     }
 
+    /// Of a calendar the unit alone: a window in use runs to its end when its zone or its anchor changes.
     fn time_base(&self) -> String {
-        self.fields.period.to_string()
+        match &self.windows {
+            Windows::Periodic(period) => period.to_string(),
+            Windows::Calendar(calendar) => calendar.unit().name().to_owned(),
+        }
     }
 
     fn phase_period(&self) -> Option<Micros> {
-        self.fields.per_key_phase.then_some(self.fields.period)
+        self.fields.period.filter(|_| self.fields.per_key_phase)
+    }
+
+    fn edges(&self, now: impl FnOnce() -> Micros) -> Option<[Micros; EDGES]> {
+        match &self.windows {
+            Windows::Periodic(_) => None,
+            Windows::Calendar(calendar) => Some(calendar.edges(now())),
+        }
     }
 
     fn takes_back(&self) -> TakesBack {
-        TakesBack::WithinPeriod(self.fields.period)
+        match self.windows {
+            Windows::Periodic(period) => TakesBack::WithinPeriod(period),
+            Windows::Calendar(_) => TakesBack::WithinWindow,
+        }
     }
 
     fn charges_denied(&self) -> bool {
@@ -127,15 +242,20 @@ impl Algorithm for FixedWindow {
 
     fn sparing_denied(&self) -> Option<Self> {
         let fields = Fields { charge_denied: false, ..self.fields };
-        self.fields.charge_denied.then_some(Self { fields })
+        self.fields.charge_denied.then(|| Self { fields, windows: self.windows.clone() })
     }
 
+    /// Windows of a calendar differ in length, so what they admit beside others is not told.
     fn pace(&self) -> Option<Pace> {
         let Fields { count, period, per_key_phase, .. } = self.fields;
-        Some(Pace::Windowed { count, period, is_on_clock: !per_key_phase })
+        Some(Pace::Windowed { count, period: period?, is_on_clock: !per_key_phase })
     }
 
+    /// Of a calendar about the length: a month counts as 30 days, a year as 365.
     fn window(&self) -> Micros {
-        self.fields.period
+        match &self.windows {
+            Windows::Periodic(period) => *period,
+            Windows::Calendar(calendar) => calendar.unit().micros(),
+        }
     }
 }

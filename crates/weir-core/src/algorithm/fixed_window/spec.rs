@@ -1,5 +1,7 @@
 //! The spec of `fixed_window`, and its vectors.
 
+mod calendar;
+
 use super::{
     super::{
         Params,
@@ -15,7 +17,16 @@ use crate::domain::{Ask, ask::MAX_COST};
 pub(crate) const SPEC: Spec = Spec {
     // All of each of the limit's windows that this one can touch: 2 * count for a length of one period.
     bound: |example, elapsed, _| {
-        example.units("count") * (u128::from(elapsed.unsigned_abs()).div_ceil(example.micros("period")) + 1)
+        const HOUR: u128 = 3_600_000_000;
+        let shortest = match example.text("calendar") {
+            None => example.micros("period"),
+            // The clocks go on by an hour.
+            Some("day") => 23 * HOUR,
+            Some("week") => (7 * 24 - 1) * HOUR,
+            Some("month") => (28 * 24 - 1) * HOUR,
+            Some(_) => (365 * 24 - 1) * HOUR,
+        };
+        example.units("count") * (u128::from(elapsed.unsigned_abs()).div_ceil(shortest) + 1)
     },
     is_reached: true,
     shapes: false,

@@ -6,7 +6,7 @@ use mlua::{Function, Lua, MultiValue, Table, Value};
 
 use crate::{
     algorithm::{LIST, LUA_PRELUDE, Params, State},
-    domain::{Ask, Decision, Micros},
+    domain::{Ask, Decision, Micros, time::DAY},
 };
 
 /// Numbers as the Lua half takes and gives them. A decision's: allowed, limit, remaining, retry (-1 for none), reset, wait,
@@ -62,15 +62,14 @@ impl Halves {
         named(&load(&self.lua, file, text, &self.shared).unwrap(), name)
     }
 
-    /// A level as `hold.lua` takes it, of which nothing is spent or held.
-    pub(crate) fn level(&self, params: &Params, phase: Micros) -> Table {
+    /// A level as `hold.lua` takes it, of which nothing is spent or held; its phase is for the caller to set.
+    pub(crate) fn level(&self, params: &Params) -> Table {
         let level = self.lua.create_table().unwrap();
         level.set("step", &self.steps[params.name()]).unwrap();
         level.set("charge", &self.charges[params.name()]).unwrap();
         level.set("p", params.lua_params()).unwrap();
         level.set("s", false).unwrap();
         level.set("ledger", self.lua.create_table().unwrap()).unwrap();
-        level.set("phase", phase as f64).unwrap();
         level
     }
 
@@ -89,11 +88,21 @@ impl Halves {
         State::decode(state.algorithm(), &left).unwrap()
     }
 
+    /// Where windows begin, as the Lua half takes it: a key's phase, or the edges that a caller tells whose clock is up to a day
+    /// off.
+    pub(crate) fn phase(&self, params: &Params, now: Micros, phase: Micros) -> Value {
+        let off = (now.rem_euclid(3) - 1) * DAY;
+        match params.edges(|| now + off) {
+            Some(edges) => Value::Table(self.lua.create_sequence_from(edges.map(|edge| edge as f64)).unwrap()),
+            None => Value::Number(phase as f64),
+        }
+    }
+
     /// The Lua half of [`Params::step`]: the decision, and the new state where it changed.
     pub(crate) fn step(&self, params: &Params, state: Option<&State>, ask: &Ask) -> (Numbers, Option<Numbers>) {
         let state = state.map(State::encode);
         let max_wait = ask.max_wait.unwrap_or(-1) as f64;
-        let (now, cost, phase) = (ask.now as f64, ask.cost as f64, ask.phase as f64);
+        let (now, cost, phase) = (ask.now as f64, ask.cost as f64, self.phase(params, ask.now, ask.phase));
         self.steps[params.name()].call((params.lua_params(), state, now, cost, max_wait, phase)).unwrap()
     }
 
@@ -101,7 +110,7 @@ impl Halves {
     /// computes it.
     fn next_after(&self, params: &Params, state: Option<&Numbers>, ask: &Ask, decided: &Numbers) -> f64 {
         let (p, max_wait) = (params.lua_params(), ask.max_wait.unwrap_or(-1) as f64);
-        let (now, phase) = (ask.now as f64, ask.phase as f64);
+        let (now, phase) = (ask.now as f64, self.phase(params, ask.now, ask.phase));
         if let Some(next) = self.nexts.get(params.name()) {
             return next.call((p, state.cloned(), now, max_wait, phase)).unwrap();
         }
@@ -118,7 +127,8 @@ impl Halves {
         let place = || format!("{units} units charged: {params:?} {state:?} {ask:?}");
         let rust = params.charge(state, units, ask.now, ask.phase).map(|state| state.encode());
         let charge = self.charges.get(params.name()).unwrap_or_else(|| panic!("no charge: {}", place()));
-        let arguments = (params.lua_params(), state.map(State::encode), ask.now as f64, units as f64, ask.phase as f64);
+        let phase = self.phase(params, ask.now, ask.phase);
+        let arguments = (params.lua_params(), state.map(State::encode), ask.now as f64, units as f64, phase);
         let lua: Option<Numbers> = charge.call(arguments).unwrap();
         match (&lua, &rust) {
             (None, None) => {}

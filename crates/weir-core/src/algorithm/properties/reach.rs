@@ -58,7 +58,10 @@ fn longest_reset(entry: &Entry, params: &Params) -> Micros {
         }
     }
     let waits = params.step(state.as_ref(), &ask(1, Some(MAX_WAIT))).0.allowed;
-    let reset = params.step(state.as_ref(), &ask(0, None)).0.reset_after;
+    // At this moment a window may be about to end.
+    let longest =
+        params.edges(|| 0).map_or(0, |edges| edges.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0));
+    let reset = params.step(state.as_ref(), &ask(0, None)).0.reset_after.max(longest);
     // A debt that was granted stands, as does a wait.
     let debt = if entry.spec.lends { MAX_DEPTH } else { 0 };
     reset + debt + if waits || entry.spec.lends { MAX_WAIT + params.window() } else { 0 }

@@ -69,7 +69,8 @@ fn takes_back_one(params: &Params, halves: &Halves, random: &mut Random) -> bool
     if !with.ask(params, &Ask { cost: units, ..ask }).allowed {
         return false;
     }
-    let mark = with.state.as_ref().map(State::encode).and_then(|numbers| numbers.into_iter().nth_back(1));
+    let charged = with.state.as_ref().map(State::encode).unwrap_or_default();
+    let mark = charged.iter().copied().nth_back(1);
     let mut others = 0;
     for _ in 0..random.below(4) {
         ask.now += random.magnitude(params.window() / 8);
@@ -84,6 +85,10 @@ fn takes_back_one(params: &Params, halves: &Halves, random: &mut Random) -> bool
         TakesBack::WhileItLasts => before.state.is_some() && before.expires > ask.now,
         TakesBack::WithinPeriod(period) => {
             (charged_at - phase).div_euclid(period) == (ask.now - phase).div_euclid(period)
+        }
+        TakesBack::WithinWindow => {
+            let first = with.state.as_ref().map(State::encode).and_then(|numbers| numbers.first().copied());
+            first == charged.first().copied() && with.expires > ask.now
         }
         TakesBack::ByMark => true,
         TakesBack::Never => false,

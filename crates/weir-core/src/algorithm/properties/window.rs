@@ -121,7 +121,9 @@ fn no_window_grants_more_than_the_documented_bound() {
                 }
                 let bound = |elapsed, largest| (entry.spec.bound)(example, elapsed, largest);
                 let (full, found) = caller.assert_bound(bound, second - 1);
-                let reached = full || !greedy || !entry.spec.is_reached;
+                // Windows of a calendar differ in length: of those that are met, two may be too long for that.
+                let is_even = example.text("calendar").is_none();
+                let reached = full || !greedy || !entry.spec.is_reached || !is_even;
                 assert!(reached, "a greedy caller of {params:?} never had all that is documented");
                 let largest = caller.granted.iter().map(|(_, cost)| *cost).max().unwrap_or(0);
                 if found > worst[index].found {

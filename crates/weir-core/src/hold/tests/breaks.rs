@@ -4,14 +4,13 @@
 use super::{
     broken::Break,
     model::{assert_within, find_beyond, run},
-    oracle::Definition,
     table::{bucket, parse},
     world::{Case, Faults, Load},
 };
 use crate::{
     algorithm::Params,
     domain::time::SECOND,
-    testing::{Random, cases},
+    testing::{Definition, Random, cases},
 };
 
 /// Everything at once; and holders that are cut off again and again, with messages that take long.

@@ -24,8 +24,8 @@ pub(super) enum Break {
 impl World<'_> {
     /// Whether a holder that heeds no deadline has something left of what is over.
     pub(super) fn spends_on(&self, index: usize) -> bool {
-        let purse = &self.replicas[index].purse;
-        self.is(Break::SpendAfterTheDeadline) && purse.units() > 0 && purse.is_over(self.local(index))
+        let balance = &self.replicas[index].balance;
+        self.is(Break::SpendAfterTheDeadline) && balance.units() > 0 && balance.is_over(self.local(index))
     }
 
     pub(super) fn break_expiry(&mut self) {

@@ -54,7 +54,7 @@ struct Both<'a> {
 impl<'a> Both<'a> {
     fn new(halves: &'a Halves, renew: &'a Function, params: &Params) -> Self {
         let limits = Limits::new(&[params.clone(), params.clone()]);
-        let levels = limits.plan(0).levels().iter().map(|level| halves.level(params, level.phase())).collect();
+        let levels = limits.plan(0).levels().iter().map(|_| halves.level(params)).collect();
         Self { halves, renew, limits, store: Store::new(false), levels }
     }
 
@@ -63,6 +63,9 @@ impl<'a> Both<'a> {
         let Renewal { id, sequence, spent, kept, want, ttl } = *renewal;
         let told = [sequence, spent, kept, want, ttl.unsigned_abs()].map(|number| number as f64);
         let told = self.halves.list(&format!("{}/{}", id.owner, id.number), &told.to_vec());
+        for (table, level) in self.levels.iter().zip(self.limits.plan(0).levels()) {
+            table.set("phase", self.halves.phase(level.params(), now, level.phase())).unwrap();
+        }
         let (lua, lua_grant): Answer = self.renew.call((self.levels.clone(), now as f64, cost as f64, told)).unwrap();
         let rust: Vec<_> = decisions.iter().map(numbers).collect();
         assert_eq!(lua, rust);

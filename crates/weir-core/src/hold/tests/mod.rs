@@ -6,7 +6,6 @@ mod broken;
 mod event;
 mod lua;
 mod model;
-mod oracle;
 mod reservation;
 mod search;
 mod store;

@@ -1,13 +1,10 @@
 //! Runs of a world, judged.
 
-use super::{
-    oracle::{Definition, first_beyond},
-    world::{Case, Outcome, World},
-};
+use super::world::{Case, Outcome, World};
 use crate::{
     algorithm::{Held, Params, State},
     domain::{Ask, Micros},
-    testing::Random,
+    testing::{Definition, Random, first_beyond},
 };
 
 /// Panics if more was admitted than the limits admit, by the definitions and by the limits themselves.

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     algorithm::Params,
     domain::Micros,
-    hold::{Course, Grant, HoldId, Holder, Ledger, Purse, Renewal, Spend, Terms},
+    hold::{Balance, Grant, HoldId, Holder, Ledger, OnShortage, Renewal, Spend, Terms},
     testing::Random,
 };
 
@@ -49,7 +49,7 @@ enum Message {
 struct Node {
     now: Micros,
     store: Store,
-    holders: [(Purse, Holder); 2],
+    holders: [(Balance, Holder); 2],
     network: Vec<Message>,
     /// The ideal bucket: its level in parts of a unit, `PER_UNIT` to each, at `now`.
     level: i64,
@@ -72,7 +72,7 @@ impl Search {
     }
 
     fn first(&self, left: Left) -> Node {
-        let holder = |owner| (Purse::default(), Holder::new(HoldId { owner, number: 0 }, TERMS, 0));
+        let holder = |owner| (Balance::default(), Holder::new(HoldId { owner, number: 0 }, TERMS, 0));
         let store = Store::new(self.broken == Some(Break::DrainWhatIsHeld));
         Node { now: 0, store, holders: [holder(1), holder(2)], network: Vec::new(), level: 0, left }
     }
@@ -136,8 +136,8 @@ impl Search {
             if renewals > 0 {
                 let mut next = node.clone();
                 next.left.renewals -= 1;
-                let (purse, state) = &mut next.holders[holder];
-                if let Some(renewal) = state.low(purse, next.now) {
+                let (balance, state) = &mut next.holders[holder];
+                if let Some(renewal) = state.low(balance, next.now) {
                     next.network.push(Message::Request { holder, cost: 0, renewal: Some(renewal) });
                     followers.push(next);
                 }
@@ -146,8 +146,8 @@ impl Search {
                 let sequence = pending.renewal.sequence;
                 let mut next = node.clone();
                 next.left.losses -= 1;
-                let (purse, state) = &mut next.holders[holder];
-                state.lost(purse, sequence);
+                let (balance, state) = &mut next.holders[holder];
+                state.lost(balance, sequence);
                 followers.push(next);
             }
         }
@@ -173,11 +173,11 @@ impl Search {
 
     fn check(&self, node: &mut Node, holder: usize) {
         let read = if self.broken == Some(Break::SpendAfterTheDeadline) { Micros::MIN + 1 } else { node.now };
-        let (purse, state) = &mut node.holders[holder];
-        match purse.spend(1, read) {
-            Spend::Short => match state.short(purse, 1, node.now) {
-                Course::Refuse { .. } => {}
-                Course::Store(renewal) => node.network.push(Message::Request { holder, cost: 1, renewal }),
+        let (balance, state) = &mut node.holders[holder];
+        match balance.spend(1, read) {
+            Spend::Short => match state.short(balance, 1, node.now) {
+                OnShortage::Refuse { .. } => {}
+                OnShortage::Store(renewal) => node.network.push(Message::Request { holder, cost: 1, renewal }),
             },
             Spend::Spent | Spend::Low => node.level += PER_UNIT,
         }
@@ -203,8 +203,8 @@ impl Search {
                 }
             }
             Message::Reply { holder, grant, refused } => {
-                let (purse, state) = &mut node.holders[holder];
-                state.answered(purse, &grant, refused);
+                let (balance, state) = &mut node.holders[holder];
+                state.answered(balance, &grant, refused);
             }
         }
     }

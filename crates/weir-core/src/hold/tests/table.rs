@@ -2,13 +2,12 @@
 
 use super::{
     model::{assert_within, run},
-    oracle::Definition,
     world::{Case, Faults, Load},
 };
 use crate::{
     algorithm::{Bounds, Params, find},
     domain::{Micros, time::SECOND},
-    testing::{Random, cases},
+    testing::{Definition, Random, cases},
 };
 
 pub(super) fn parse(name: &str, fields: &[(&str, &str)]) -> Params {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     algorithm::Params,
     domain::{Ask, Micros},
-    hold::{Course, HoldId, Holder, Purse, Renewal, Spend, Terms},
+    hold::{Balance, HoldId, Holder, OnShortage, Renewal, Spend, Terms},
     testing::Random,
 };
 
@@ -62,7 +62,7 @@ pub(super) struct Outcome {
 }
 
 pub(super) struct Replica {
-    pub(super) purse: Purse,
+    pub(super) balance: Balance,
     holder: Holder,
     life: u64,
     /// Its clock's lead, and by how many millionths it runs faster.
@@ -95,7 +95,7 @@ impl<'a> World<'a> {
         let mut random = random.clone();
         let terms = Terms::of(&case.params, 250_000);
         let replicas = (0..case.holders).map(|_| Replica {
-            purse: Purse::default(),
+            balance: Balance::default(),
             holder: Holder::new(HoldId { owner: 0, number: 0 }, terms, 0),
             life: 0,
             lead: random.within(-5_000_000, 5_000_000),
@@ -180,7 +180,7 @@ impl<'a> World<'a> {
         let (life, now, terms) = (self.number, self.local(index), self.terms);
         let replica = &mut self.replicas[index];
         replica.life = life;
-        replica.purse = Purse::default();
+        replica.balance = Balance::default();
         replica.holder = Holder::new(HoldId { owner: life, number: 1 }, terms, now);
     }
 
@@ -211,7 +211,7 @@ impl<'a> World<'a> {
                     return;
                 }
                 let replica = &mut self.replicas[index];
-                if let Some(renewal) = replica.holder.due(&replica.purse, local) {
+                if let Some(renewal) = replica.holder.due(&replica.balance, local) {
                     self.send(index, 0, Some(renewal));
                 }
             }
@@ -220,7 +220,7 @@ impl<'a> World<'a> {
             Event::GiveUp(index, life, sequence) => {
                 let replica = &mut self.replicas[index];
                 if replica.life == life {
-                    replica.holder.lost(&replica.purse, sequence);
+                    replica.holder.lost(&replica.balance, sequence);
                 }
             }
             Event::Crash => {
@@ -268,21 +268,21 @@ impl<'a> World<'a> {
         let spends_on = self.spends_on(index);
         let read = if spends_on { Micros::MIN + 1 } else { local };
         let replica = &mut self.replicas[index];
-        match replica.purse.spend(1, read) {
+        match replica.balance.spend(1, read) {
             Spend::Spent => self.outcome.admitted.push(self.now),
             Spend::Low if spends_on => self.outcome.admitted.push(self.now),
             Spend::Low => {
                 self.outcome.admitted.push(self.now);
-                if let Some(mut renewal) = replica.holder.low(&replica.purse, local) {
+                if let Some(mut renewal) = replica.holder.low(&replica.balance, local) {
                     if self.case.broken == Some(Break::GiveBackAndKeep) {
                         renewal.kept /= 2;
                     }
                     self.send(index, 0, Some(renewal));
                 }
             }
-            Spend::Short => match replica.holder.short(&replica.purse, 1, local) {
-                Course::Refuse { .. } => {}
-                Course::Store(renewal) => self.send(index, 1, renewal),
+            Spend::Short => match replica.holder.short(&replica.balance, 1, local) {
+                OnShortage::Refuse { .. } => {}
+                OnShortage::Store(renewal) => self.send(index, 1, renewal),
             },
         }
     }
@@ -356,18 +356,18 @@ impl<'a> World<'a> {
         }
         grant.is_kept |= burnt;
         let Some(pending) = replica.holder.pending.map(|pending| pending.renewal.sequence) else { return };
-        replica.holder.answered(&replica.purse, &grant, message.refused);
+        replica.holder.answered(&replica.balance, &grant, message.refused);
         if pending != grant.sequence {
             return;
         }
         let ttl = self.terms.ttl;
         if after_reply {
-            replica.purse.fill(0, local + ttl);
-            replica.purse.watch(replica.purse.units() / 2, local + ttl / 2);
+            replica.balance.fill(0, local + ttl);
+            replica.balance.watch(replica.balance.units() / 2, local + ttl / 2);
         } else if walls {
             let deadline = served - START + ttl;
-            replica.purse.fill(0, deadline);
-            replica.purse.watch(replica.purse.units() / 2, deadline - ttl / 2);
+            replica.balance.fill(0, deadline);
+            replica.balance.watch(replica.balance.units() / 2, deadline - ttl / 2);
         }
     }
 

@@ -13,7 +13,7 @@ local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN, RESERVES, HAS_ID = -1, 2, 4, 8
 -- What is asked of a reservation, as encode.rs numbers it: to be made, kept or given back when it expires, settled, extended.
 local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND = 1, 2, 3, 4
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
-local NEVER, BY_MARK = -1, -2
+local NEVER, BY_MARK, WITHIN_WINDOW = -1, -2, -3
 -- The field of a hash that says until when units may be held of its states.
 local HELD = 'held'
 -- What the fields of reservations' records begin with; alone it is the field that says until when there may be some. No

@@ -42,7 +42,7 @@ end
 
 -- Has a level's state and ledger written, to last for as long as what is outstanding may matter.
 local function touch(index)
-  states[index], resets[index], changed = levels[index].s, holds.step(levels[index], now, 0, -1)[5], true
+  states[index], resets[index], changed = levels[index].s, holds.reset(levels[index], now), true
 end
 
 -- Burns what is held beyond its deadline.

@@ -39,7 +39,10 @@ local function give_back(index)
     put(index, states[place])
     return true
   end
-  if period > 0 then
+  if period == WITHIN_WINDOW then
+    local charged_to = select(2, unpacked(input[afters_at + index]))[1]
+    if states[place] and states[place][1] ~= charged_to then return false end
+  elseif period > 0 then
     if floor((charged_at - phase) / period) ~= floor((now - phase) / period) then return false end
   elseif before == '' or unpacked(before) <= now then
     return false

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use weir_core::domain::Micros;
+use weir_core::{domain::Micros, testing::Definition};
 
 use super::Record;
 use crate::{
     case::{Case, Scene},
-    oracle::{Definition, Mark, judge},
+    oracle::{Mark, judge},
     redis::Redis,
     replica::{Outcome, START},
     world::{HELD, USED},

@@ -10,7 +10,7 @@ use crate::domain::Micros;
 /// Units that may be spent until a deadline. Spending takes no lock and allocates nothing. Times are those of the holder's
 /// monotonic clock.
 #[derive(Debug)]
-pub struct Purse {
+pub struct Balance {
     units: AtomicI64,
     deadline: AtomicI64,
     /// Below so many units a renewal is due.
@@ -19,7 +19,7 @@ pub struct Purse {
     renew_at: AtomicI64,
 }
 
-/// The outcome of [`Purse::spend`].
+/// The outcome of [`Balance::spend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spend {
     /// Spent.
@@ -30,7 +30,7 @@ pub enum Spend {
     Short,
 }
 
-impl Default for Purse {
+impl Default for Balance {
     fn default() -> Self {
         Self {
             units: AtomicI64::new(0),
@@ -41,7 +41,7 @@ impl Default for Purse {
     }
 }
 
-impl Purse {
+impl Balance {
     /// Spends `cost` units, above 0, at `now`. Who is delayed between reading its clock and this may spend what is burnt
     /// meanwhile: that was charged by then, too early by the delay.
     #[inline]
@@ -105,7 +105,7 @@ impl Purse {
 }
 
 #[cfg(test)]
-impl Clone for Purse {
+impl Clone for Balance {
     fn clone(&self) -> Self {
         let copy = |number: &AtomicI64| AtomicI64::new(number.load(Relaxed));
         Self {

@@ -12,18 +12,18 @@ const SLOT: Micros = 100_000;
 const HOT: u64 = 3;
 
 /// Counts requests of keys that have no lease.
-pub struct Heat {
+pub struct HotKeyFilter {
     /// The number of a time slot, and in the low byte the requests in it.
     counters: Box<[AtomicU64]>,
 }
 
-impl Default for Heat {
+impl Default for HotKeyFilter {
     fn default() -> Self {
         Self { counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect() }
     }
 }
 
-impl Heat {
+impl HotKeyFilter {
     /// Counts a request of a key: whether it is in demand.
     pub fn is_hot(&self, hash: u64, now: Micros) -> bool {
         let counter = &self.counters[hash as usize % COUNTERS];
@@ -42,12 +42,12 @@ mod tests {
 
     #[test]
     fn a_key_is_hot_from_the_third_request_within_a_slot() {
-        let (heat, start) = (Heat::default(), 1_700_000_000_000_000);
-        let requests = |at: Micros, count: usize| (0..count).map(|_| heat.is_hot(7, at)).collect::<Vec<_>>();
+        let (filter, start) = (HotKeyFilter::default(), 1_700_000_000_000_000);
+        let requests = |at: Micros, count: usize| (0..count).map(|_| filter.is_hot(7, at)).collect::<Vec<_>>();
         assert_eq!(requests(start, 4), [false, false, true, true]);
         assert_eq!(requests(start + SLOT, 2), [false; 2]);
-        assert!(!heat.is_hot(8, start + SLOT), "another key");
+        assert!(!filter.is_hot(8, start + SLOT), "another key");
         assert_eq!(requests(start + SLOT, 300).pop(), Some(true));
-        assert!(!heat.is_hot(7, start + 2 * SLOT));
+        assert!(!filter.is_hot(7, start + 2 * SLOT));
     }
 }

@@ -1,0 +1,133 @@
+//! Windows of a calendar, wherever a limit can be written.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tonic::Code;
+use weir::proto::{Calendar, FixedWindow, limit::Algorithm};
+
+use crate::support::{
+    Server,
+    http::Client,
+    requests::{check, limit, refusal, seconds_long, with_limits},
+    run, run_with,
+    server::Setup,
+};
+
+const POLICY: &str = "schema:
+  user:
+    children:
+      '*':
+        limits:
+          - fixed_window: { count: 10, calendar: month, zone: europe/berlin, anchor: 15 }
+            name: billing
+          - fixed_window: { count: 9, calendar: week, anchor: sunday }
+            name: weekly
+";
+
+fn window(zone: Option<&str>, anchor: Option<&str>, calendar: Calendar) -> FixedWindow {
+    let [zone, anchor] = [zone, anchor].map(|text| text.map(str::to_owned));
+    FixedWindow { count: 5, calendar: calendar.into(), zone, anchor, ..FixedWindow::default() }
+}
+
+#[tokio::test]
+async fn clients_write_calendars_in_messages_and_as_json() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    let own = |window| with_limits(check(&["own"]), vec![limit(Algorithm::FixedWindow(window))]);
+    let asked = client.check(own(window(Some("America/New_York"), Some("31"), Calendar::Month))).await;
+    let answer = asked.expect("valid").into_inner();
+    let reset = answer.reset_after.expect("in use").seconds;
+    assert_eq!((answer.limit, answer.remaining), (5, 4));
+    assert!((0..=31 * 86_400 + 3_600).contains(&reset), "{reset}");
+    let limits = json!({ "limits": [{ "fixedWindow": { "count": 5, "calendar": "CALENDAR_MONTH", "zone": "America/New_York", "anchor": "31" } }] });
+    let mut http = Client::connect(&server.http).expect("it accepts connections");
+    let answer = http.post("/v1/check", &json!({ "key": ["own"], "limitSpec": limits })).json();
+    assert_eq!(answer["remaining"], "3", "the same count: {answer}");
+    for (window, field) in [
+        (window(Some("Berlin"), None, Calendar::Day), "zone"),
+        (window(None, Some("monday"), Calendar::Month), "anchor"),
+        (window(None, None, Calendar::Year), "calendar"),
+        (window(None, None, Calendar::Unspecified), "period"),
+        (FixedWindow { period: Some(seconds_long(9)), ..window(None, None, Calendar::Day) }, "period"),
+        (FixedWindow { calendar: 9, ..window(None, None, Calendar::Day) }, "calendar"),
+    ] {
+        let status = client.check(own(window.clone())).await.expect_err("invalid");
+        let field = format!("limit_spec.limits[0].fixed_window.{field}");
+        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field)), "{window:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_restart_keeps_the_counts_of_a_calendar() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (limits, snapshot) = (dir.path().join("limits.yaml"), dir.path().join("weir.snapshot"));
+    std::fs::write(&limits, POLICY).expect("written");
+    let start = || {
+        let snapshot = snapshot.to_str().expect("a path");
+        Setup::new().limits(limits.clone()).env("WEIR_STORE__SNAPSHOT__PATH", snapshot).start()
+    };
+    for left in [[9, 8], [8, 7]] {
+        let mut server = start();
+        let answer = server.client().await.check(check(&["user", "alex"])).await.expect("an answer").into_inner();
+        assert_eq!(answer.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), left);
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait_for_end(), 0);
+        // The window in use runs to its end, whatever the zone and the anchor have become.
+        std::fs::write(&limits, POLICY.replace("europe/berlin, anchor: 15", "Asia/Tokyo")).expect("written");
+    }
+}
+
+#[test]
+fn lint_and_explain_know_calendars() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("limits.yaml");
+    let file = path.to_str().expect("a path");
+    std::fs::write(&path, POLICY).expect("written");
+    let explained = run(&["limits", "explain", file, "user", "alex"]);
+    let shown = "billing: fixed_window { count: 10, calendar: month, zone: Europe/Berlin, anchor: 15 }; counted as \
+                 `pfixed_windowmonth=billing`";
+    assert!(explained.out.contains(shown), "{}", explained.out);
+    assert!(run(&["limits", "lint", file]).out.contains("valid; domains: 1, limits: 2"));
+    for (instead, message) in [
+        (
+            "zone: Berlin",
+            ":6:63: fixed_window: zone is a name of the IANA time zone database such as Europe/Berlin, not `Berlin`",
+        ),
+        ("period: 1d", "fixed_window: period is left out where a calendar is given"),
+    ] {
+        std::fs::write(&path, POLICY.replace("zone: europe/berlin", instead)).expect("written");
+        let linted = run(&["limits", "lint", file]);
+        assert_eq!(linted.code, 2);
+        assert!(linted.err.contains(message), "{}", linted.err);
+    }
+    std::fs::write(&path, POLICY.replace("month, zone: europe/berlin, anchor: 15", "year")).expect("written");
+    assert!(run(&["limits", "lint", file]).err.contains("calendar is a unit of at most 31d (the setting max_period)"));
+    assert_eq!(run(&["limits", "lint", file, "--max-period", "366d"]).code, 0);
+}
+
+/// A trace with limits of its own, on both sides of a month's end in three zones.
+#[test]
+fn a_months_end_in_three_zones() {
+    let month = |zone: &str| json!([{ "fixed_window": { "count": 1, "calendar": "month", "zone": zone } }]);
+    let at = |seconds: i64, zone: &str, of_key: &str| json!({ "at_us": seconds * 1_000_000, "key": [of_key], "limits": month(zone) });
+    // 31 October 2026, noon UTC; the months begin at 15:00 and 23:00 UTC, and at 4:00, before the clocks are set back.
+    let noon = 1_793_448_000;
+    let zones = [("Asia/Tokyo", 3), ("Europe/Berlin", 11), ("America/New_York", 16)];
+    let lines = zones.iter().flat_map(|(zone, hours)| {
+        let begins = noon + hours * 3_600;
+        [noon, noon, begins].map(|seconds| at(seconds, zone, zone).to_string() + "\n")
+    });
+    let said = run_with(&["simulate"], &lines.collect::<String>());
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let said: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let november = [30 * 24, 30 * 24, 30 * 24 + 1];
+    for (answers, ((zone, hours), november)) in said.chunks(3).zip(zones.iter().zip(november)) {
+        assert_eq!(answers[0]["reset_after_us"], hours * 3_600_000_000, "{zone}");
+        assert_eq!(answers[1]["retry_after_us"], hours * 3_600_000_000, "{zone}");
+        assert_eq!(
+            (&answers[2]["allowed"], &answers[2]["reset_after_us"]),
+            (&json!(true), &json!(november * 3_600_000_000_i64)),
+            "{zone}"
+        );
+    }
+}
