@@ -42,7 +42,9 @@ use crate::{
     explorer::Explorer,
     limiter::Limiter,
     telemetry::{HotKeys, Metrics},
-    transport::{Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, observer::RequestObserver},
+    transport::{
+        Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, observer::RequestObserver, rlqs::Quotas,
+    },
     xds::Start,
 };
 
@@ -62,6 +64,7 @@ pub struct App {
     /// The reload tasks of files.
     reloads: Vec<BoxFuture<'static, ()>>,
     snapshots: Arc<Snapshots>,
+    quotas: Option<Arc<Quotas<AnyStore>>>,
     readiness: Readiness,
     security: Security,
     drain: Drain,
@@ -138,6 +141,9 @@ impl App {
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);
             Calls::new(service, drain.clone(), &settings.grpc, envoy, &grpc_meter).await?
         };
+        let quotas = (!settings.rlqs.domains.is_empty())
+            .then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, limiter.store().shared().is_some()));
+        let routes = routes.dividing(quotas.clone());
         // Separate workers, so that HTTP load does not delay gRPC.
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
@@ -224,6 +230,7 @@ impl App {
             limiter,
             reloads,
             snapshots,
+            quotas,
             readiness,
             security,
             drain,
@@ -260,6 +267,7 @@ impl App {
         let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
         background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
+        background.extend(self.quotas.clone().map(|quotas| tokio::spawn(quotas.run())));
         let when_full = self.settings.store.when_full.name();
         background.push(tokio::spawn(store_log::run(
             Arc::clone(&self.limiter),
@@ -289,6 +297,9 @@ impl App {
         }
         for task in background {
             task.abort();
+        }
+        if let Some(quotas) = self.quotas {
+            quotas.finish().await;
         }
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;

@@ -43,6 +43,7 @@ impl Settings {
         self.http.traffic().check("http")?;
         self.metrics_listen().map(drop)?;
         self.envoy.check()?;
+        self.rlqs.check()?;
         self.tracing.check()?;
         self.log.filter()?;
         for (key, count) in [

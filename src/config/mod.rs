@@ -30,7 +30,10 @@ pub use self::{
 use crate::{
     auth::AuthSettings,
     telemetry::{MetricsSettings, TracingSettings, tracing::LogSettings},
-    transport::{grpc::GrpcSettings, http::HttpSettings, idempotency::IdempotencySettings, rls::EnvoySettings},
+    transport::{
+        grpc::GrpcSettings, http::HttpSettings, idempotency::IdempotencySettings, rlqs::RlqsSettings,
+        rls::EnvoySettings,
+    },
     xds::{self, XdsSettings},
 };
 
@@ -67,6 +70,8 @@ pub struct Settings {
     pub auth: AuthSettings,
     /// How Envoy is answered.
     pub envoy: EnvoySettings,
+    /// What is divided among Envoys.
+    pub rlqs: RlqsSettings,
     /// Where counts live.
     pub store: StoreSettings,
     /// How much metrics may show.
@@ -97,6 +102,7 @@ impl Default for Settings {
             auth: AuthSettings::default(),
             store: StoreSettings::default(),
             envoy: EnvoySettings::default(),
+            rlqs: RlqsSettings::default(),
             metrics: MetricsSettings::default(),
             shutdown: ShutdownSettings::default(),
             tracing: TracingSettings::default(),

@@ -209,6 +209,13 @@ impl Override {
 }
 
 impl Resolved<'_> {
+    /// All limits that the descriptors meet, with the keys by which they count.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (&Key, MetLimit<'_>)> {
+        self.descriptors
+            .iter()
+            .flat_map(|found| found.key.iter().flat_map(|key| found.limits().map(move |met| (key, met))))
+    }
+
     /// The plan by the policy of this version.
     pub(super) fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
         let anchor = self.domain.map_or(0, |domain| domain.anchor);

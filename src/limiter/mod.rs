@@ -7,6 +7,7 @@ pub mod descriptors;
 mod hot_keys;
 mod policy_handle;
 mod preview;
+pub mod quota;
 pub mod request;
 mod reservations;
 pub mod simulation;

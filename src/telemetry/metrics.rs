@@ -19,6 +19,7 @@ use super::{
         LAST_RELOAD, MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES,
         SNAPSHOT_DURATION, SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES, XDS_CONNECTED,
     },
+    rlqs,
     series::{LimitMeter, Transport},
     spans::{self, SpanMeter},
 };
@@ -88,6 +89,7 @@ impl Metrics {
         registry.describe(weir_store::metrics::COUNTERS, &[]);
         registry.describe(weir_store::lease::COUNTERS, weir_store::lease::GAUGES);
         registry.describe(spans::COUNTERS, &[]);
+        registry.describe(rlqs::COUNTERS, rlqs::GAUGES);
         let (check_durations, policy) = (Arc::<CheckDurations>::default(), Arc::<PolicyInfo>::default());
         #[cfg(target_os = "linux")]
         registry.add(Arc::new(super::process::ProcessMetrics));

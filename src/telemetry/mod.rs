@@ -8,6 +8,7 @@ pub mod metrics;
 mod names;
 #[cfg(target_os = "linux")]
 mod process;
+pub mod rlqs;
 mod series;
 pub mod spans;
 pub mod tracing;
@@ -16,5 +17,6 @@ pub use auth::AuthMeter;
 pub use hot_keys::{HotKey, HotKeys, Sighting};
 pub use meters::{Counts, LimitCounts, Meters};
 pub use metrics::{Metrics, MetricsSettings};
+pub use rlqs::RlqsMeter;
 pub use series::{LimitMeter, ReservationCall, ReservationUnits, Transport};
 pub use spans::{Spans, TracingSettings};

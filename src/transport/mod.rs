@@ -17,6 +17,7 @@ pub mod json;
 pub mod message;
 pub mod observer;
 mod pages;
+pub mod rlqs;
 pub mod rls;
 pub mod routes;
 pub mod status;

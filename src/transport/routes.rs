@@ -12,6 +12,8 @@ pub mod service {
     pub const RATE_LIMITER: &str = "weir.v1.RateLimiter";
     /// Envoy's.
     pub const ENVOY: &str = "envoy.service.ratelimit.v3.RateLimitService";
+    /// Envoy's quotas.
+    pub const ENVOY_QUOTA: &str = "envoy.service.rate_limit_quota.v3.RateLimitQuotaService";
     /// The name under which envoyproxy/ratelimit answers health checks.
     pub const ENVOY_HEALTH: &str = "ratelimit";
 }
@@ -40,6 +42,8 @@ pub mod path {
     pub const SUGGEST: &str = "/weir.v1.RateLimiter/Suggest";
     /// Envoy's rate limit call.
     pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    /// Envoy's stream of quota reports.
+    pub const STREAM_QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
     /// Health check.
     pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
     /// The same as a stream of changes.
@@ -56,9 +60,12 @@ pub mod path {
 #[inline]
 pub fn access_of_call(called: &str) -> Access {
     match called {
-        path::CHECK | path::CHECK_BATCH | path::CHECK_ALL | path::CHECK_STREAM | path::SHOULD_RATE_LIMIT => {
-            Access::Role(Role::Check)
-        }
+        path::CHECK
+        | path::CHECK_BATCH
+        | path::CHECK_ALL
+        | path::CHECK_STREAM
+        | path::SHOULD_RATE_LIMIT
+        | path::STREAM_QUOTAS => Access::Role(Role::Check),
         path::RESERVE | path::COMMIT | path::CANCEL | path::EXTEND => Access::Named(Role::Check),
         path::RESET => Access::Named(Role::Reset),
         path::SUGGEST => Access::Role(Role::Metrics),
@@ -97,6 +104,7 @@ pub fn surface_of_call(called: &str) -> Surface {
         path::EXTEND => weir("Extend"),
         path::RESET => weir("Reset"),
         path::SHOULD_RATE_LIMIT => Surface::Grpc { service: service::ENVOY, method: "ShouldRateLimit" },
+        path::STREAM_QUOTAS => Surface::Grpc { service: service::ENVOY_QUOTA, method: "StreamRateLimitQuotas" },
         _ => Surface::Other,
     }
 }

@@ -37,14 +37,15 @@ fn page_by(http: &str, token: &str) -> String {
     client.ask("GET /metrics", &[("authorization", &authorization)], b"").expect("it answers").body
 }
 
-/// All that a service with its own memory shows: encrypted, with callers that were reloaded, a snapshot, and a collector that is away.
+/// All that a service with its own memory shows: encrypted, with callers that were reloaded, a snapshot, a collector that is away,
+/// and quotas.
 fn of_one_that_is_alone() -> Vec<String> {
     let (pair, metrics) = (Authority::new("ours").sign(Leaf::host("localhost")), token());
     let callers = |name| format!("callers:\n{}", caller(name, "metrics", &metrics, ""));
     let setup = Setup::new().policy(POLICY).grpc_tls(&pair).callers(&callers("prometheus"));
     let snapshot = setup.path("snapshot");
     let setup = setup.env("WEIR_STORE__SNAPSHOT__PATH", snapshot.to_str().expect("a path"));
-    let setup = setup.env("WEIR_TRACING__OTLP_ENDPOINT", "http://127.0.0.1:1");
+    let setup = setup.env("WEIR_TRACING__OTLP_ENDPOINT", "http://127.0.0.1:1").env("WEIR_RLQS__DOMAINS", "api=user");
     let server = setup.env("WEIR_STORE__SNAPSHOT__EVERY", "1s").start();
     put(&server.dir.path().join("auth.yaml"), &callers("scraper"));
     server.wait_for_metric_by(&metrics.token, "weir_auth_reloads_total{result=\"success\"}", 1.0);

@@ -19,6 +19,7 @@ mod outages;
 mod planned_failover;
 mod replicas;
 mod reservations;
+mod rlqs;
 mod round_trips;
 mod service;
 mod start;

@@ -83,6 +83,8 @@ pub mod algorithm;
 
 pub mod plan;
 
+pub mod quota;
+
 pub mod hold;
 
 #[cfg(any(test, feature = "testing"))]

@@ -6,7 +6,11 @@ use super::{
     Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, redis::RedisStore,
     shared::SharedStore,
 };
-use weir_core::{domain::Key, plan::Plan};
+use weir_core::{
+    domain::Key,
+    hold::{Grant, Renewal},
+    plan::Plan,
+};
 use weir_telemetry::{Registry, Render};
 
 use crate::metrics::StoreMeter;
@@ -71,6 +75,13 @@ impl Store for AnyStore {
         match self {
             Self::Memory(memory) => memory.reset(key, anchor, subtree).await,
             Self::Shared(shared) => shared.reset(key, anchor, subtree).await,
+        }
+    }
+
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+        match self {
+            Self::Memory(memory) => memory.renew(plan, renewal).await,
+            Self::Shared(shared) => shared.renew(plan, renewal).await,
         }
     }
 }

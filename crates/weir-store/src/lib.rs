@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use weir_core::{
     domain::{Key, Micros, OnStoreFailure},
-    hold::{Outcome, Repeat},
+    hold::{Grant, Outcome, Renewal, Repeat},
     plan::{Decisions, Plan},
 };
 
@@ -43,6 +43,12 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError`] when the store cannot tell.
     fn reset(&self, key: &Key, anchor: u8, subtree: bool)
     -> impl Future<Output = Result<ResetDone, StoreError>> + Send;
+
+    /// Serves a renewal of units that are held of a plan without cost, which is one level ([`weir_core::hold`]).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not, or its answer is lost. The next renewal makes up for it.
+    fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> impl Future<Output = Result<Grant, StoreError>> + Send;
 }
 
 /// A store's answer to a plan.

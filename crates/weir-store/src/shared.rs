@@ -272,6 +272,19 @@ impl SharedStore {
     }
 }
 
+impl SharedStore {
+    /// Serves a renewal of units held; see [`Store::renew`]. Nothing stands in for a store that does not answer.
+    ///
+    /// # Errors
+    /// [`StoreError`] when that store did not serve it.
+    pub async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+        match self.redis.renew(plan, renewal).await {
+            Ok(grant) => Ok(grant),
+            Err(error) => Err(StoreError::Unavailable(self.counted(error)?)),
+        }
+    }
+}
+
 impl Remote for SharedStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
         match plan.lease_ttl() {

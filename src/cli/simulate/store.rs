@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     domain::{Key, ManualClock, time::SECOND},
+    hold::{Grant, Renewal},
     plan::Plan,
 };
 use weir_settings::Time;
@@ -94,6 +95,10 @@ impl Store for InRedis {
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         self.store.reset(key, anchor, subtree).await
+    }
+
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+        self.store.renew(plan, renewal).await
     }
 }
 

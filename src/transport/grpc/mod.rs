@@ -8,6 +8,7 @@ pub mod call;
 pub mod codec;
 mod deadline;
 mod health;
+mod quota_stream;
 pub mod reservation;
 mod settings;
 mod stream;
@@ -30,6 +31,7 @@ use super::{
     check_service::{Caller, CheckService},
     message::ReserveMessage,
     observer::{given_id, return_id},
+    rlqs::{Quotas, Session},
     rls::{self, EnvoySettings, Rls, wire::RateLimitRequest},
     routes::{self, path, service},
     status::Rejected,
@@ -38,6 +40,7 @@ use crate::{auth::Access, proto, telemetry::Transport};
 use arrival::{Arrivals, Awaited, ConnectionArrivals};
 use deadline::Deadline;
 use health::Health;
+use quota_stream::QuotaAnswers;
 use stream::{Answers, Messages};
 use termination::{Side, TerminatedBody, Termination};
 
@@ -53,6 +56,8 @@ const MAX_REFLECTION_TIME: Duration = Duration::from_secs(60);
 pub struct Calls<S> {
     service: CheckService<S>,
     rls: Rls<S>,
+    /// Where limits are divided among Envoys.
+    quotas: Option<Arc<Quotas<S>>>,
     health: Arc<Health>,
     reflection: Routes,
     reflections: ConcurrencyLimit,
@@ -94,6 +99,7 @@ impl<S> Clone for Calls<S> {
         Self {
             service: self.service.clone(),
             rls: self.rls.clone(),
+            quotas: self.quotas.clone(),
             health: Arc::clone(&self.health),
             reflection: self.reflection.clone(),
             reflections: self.reflections.clone(),
@@ -141,6 +147,7 @@ impl<S: Store> Calls<S> {
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, meter.too_many_open.clone());
         let calls = Self {
             rls: Rls::new(service.clone(), envoy),
+            quotas: None,
             service,
             health: Arc::new(Health::new(&reporter)),
             reflection,
@@ -153,6 +160,12 @@ impl<S: Store> Calls<S> {
             max_message_bytes,
         };
         Ok((calls, reporter))
+    }
+
+    /// The same, which serves Envoy's quotas too, where they are wanted.
+    #[must_use]
+    pub fn dividing(self, quotas: Option<Arc<Quotas<S>>>) -> Self {
+        Self { quotas, ..self }
     }
 
     /// Serves a call that has one message and one answer. It is not begun once its deadline has passed.
@@ -220,6 +233,27 @@ impl<S: Store> Calls<S> {
         codec::streaming(self.max_message_bytes).streaming(call, request).await
     }
 
+    async fn stream_quotas(
+        &self,
+        quotas: &Arc<Quotas<S>>,
+        request: Request<Incoming>,
+        deadline: Option<Deadline>,
+    ) -> Response<Body> {
+        let call = service_fn(|mut request: tonic::Request<tonic::Streaming<Bytes>>| {
+            let id = given_id(request.metadata().as_ref());
+            let authorization = request.extensions_mut().remove();
+            let termination = Termination::new(self.connected.close.clone(), deadline, authorization);
+            let pace = self.connected.rate.clone().map(Pace::new);
+            let messages = Messages::new(request.into_inner(), termination, pace);
+            let permit = self.streams.acquire().map_err(Rejected::from);
+            ready(permit.map_err(Status::from).map(|permit| {
+                tonic::Response::new(QuotaAnswers::new(messages, Session::new(Arc::clone(quotas)), id, permit))
+            }))
+        });
+        let request = request.map(|body| self.arrivals.body(body, Awaited::Stream));
+        codec::streaming(self.max_message_bytes).streaming(call, request).await
+    }
+
     async fn watch(&self, request: Request<Incoming>, deadline: Option<Deadline>) -> Response<Body> {
         let permit = match self.watches.acquire() {
             Ok(permit) => permit,
@@ -273,6 +307,12 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                 path::HEALTH_CHECK => Unary::Health,
                 path::HEALTH_WATCH => return Box::pin(self.watch(request, deadline)).await,
                 path::CHECK_STREAM => return Box::pin(self.check_stream(request, deadline)).await,
+                path::STREAM_QUOTAS => {
+                    return match &self.quotas {
+                        Some(quotas) => Box::pin(self.stream_quotas(quotas, request, deadline)).await,
+                        None => Status::unimplemented("the setting rlqs.domains is empty").into_http(),
+                    };
+                }
                 path::REFLECTION | path::REFLECTION_V1ALPHA => return Box::pin(self.reflect(request, deadline)).await,
                 _ => return Status::unimplemented("unknown method").into_http(),
             };
@@ -299,7 +339,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
     }
 
     fn lasts(path: &str) -> bool {
-        path == path::CHECK_STREAM
+        matches!(path, path::CHECK_STREAM | path::STREAM_QUOTAS)
     }
 
     fn reject(rejected: Rejected) -> Response<Body> {

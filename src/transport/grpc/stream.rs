@@ -58,7 +58,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
     }
 
     /// The next one; an error where they end otherwise than by the client. It must not be polled again after either end.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if let Some(status) = self.termination.closed_status() {
             return Poll::Ready(Some(Err(status)));
         }
@@ -75,6 +75,11 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
                 }
             }
         }
+    }
+
+    /// Waits for no more than their end, where the next one cannot be taken yet.
+    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        self.termination.poll(cx).map(|status| Some(Err(status)))
     }
 
     /// The next one that is due.

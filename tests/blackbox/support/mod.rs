@@ -10,6 +10,7 @@ pub mod http;
 mod load;
 pub mod pki;
 pub mod plain;
+pub mod quotas;
 pub mod raw;
 pub mod requests;
 pub mod reservations;

@@ -294,17 +294,19 @@ macro_rules! algorithms {
                 match self { $(Self::$variant(params) => params.starting_full().map(Self::$variant),)+ }
             }
 
+            /// See [`Algorithm::pace`].
+            pub fn pace(&self) -> Option<Pace> {
+                match self { $(Self::$variant(params) => params.pace(),)+ }
+            }
+
             /// See [`Algorithm::window`].
             pub fn window(&self) -> Micros {
                 match self { $(Self::$variant(params) => params.window(),)+ }
             }
 
-            /// Whether it never refuses a request that `other` admits, where `other` is charged for all that it is charged for,
-            /// and nothing is charged that either refuses. Refunds apart.
-            pub fn is_idle_beside(&self, other: &Self) -> bool {
-                let (admits, pace) = match self { $(Self::$variant(params) => (params.admits_its_pace(), params.pace()),)+ };
-                let other = match other { $(Self::$variant(params) => params.pace(),)+ };
-                admits && other.zip(pace).is_some_and(|(other, pace)| other.is_within(pace))
+            /// See [`Algorithm::admits_its_pace`].
+            fn admits_its_pace(&self) -> bool {
+                match self { $(Self::$variant(params) => params.admits_its_pace(),)+ }
             }
 
             /// See [`Algorithm::takes_back`].

@@ -1,5 +1,6 @@
 //! How much a limit admits in any stretch of time, which tells whether another can refuse anything beside it.
 
+use super::Params;
 use crate::domain::Micros;
 
 /// What a limit admits at most, with requests of any cost, refunds apart.
@@ -30,6 +31,15 @@ pub enum Pace {
         /// Periods begin at multiples since the epoch, for every key.
         is_on_clock: bool,
     },
+}
+
+impl Params {
+    /// Whether it never refuses a request that `other` admits, where `other` is charged for all that it is charged for, and
+    /// nothing is charged that either refuses. Refunds apart.
+    pub fn is_idle_beside(&self, other: &Self) -> bool {
+        let paces = other.pace().zip(self.pace());
+        self.admits_its_pace() && paces.is_some_and(|(other, pace)| other.is_within(pace))
+    }
 }
 
 impl Pace {

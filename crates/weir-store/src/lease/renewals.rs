@@ -44,7 +44,7 @@ impl Shared {
 
     /// Sends a renewal and has the lease know what became of it.
     pub async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
-        match RedisStore::renew(&self.sender.servers, &lease.renewal_plan, &renewal, self.sender.timeout).await {
+        match RedisStore::send_renewal(&self.sender.servers, &lease.renewal_plan, &renewal, self.sender.timeout).await {
             Ok((decisions, grant)) => {
                 self.meter.renewed(&renewal, &grant);
                 lease.renewed(&decisions, &grant, sent, false);

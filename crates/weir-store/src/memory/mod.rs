@@ -28,7 +28,7 @@ use view::View;
 use weir_core::{
     algorithm::State,
     domain::{Clock, Key, Micros},
-    hold::{Ledger, Outcome, Record, Repeat, decide_held},
+    hold::{self, Grant, Ledger, Outcome, Record, Renewal, Repeat, decide_held},
     plan::{Decisions, Plan, decide},
 };
 
@@ -183,6 +183,17 @@ impl<C: Clock> MemoryStore<C> {
         decisions
     }
 
+    /// Serves a renewal now; see [`Store::renew`].
+    pub fn renew_now(&self, plan: &Plan<'_>, renewal: &Renewal) -> Grant {
+        let mut view = View::new(self, plan);
+        view.lock();
+        let now = view.look();
+        view.will_hold();
+        let (_, grant) = hold::renew(plan, &mut view, now, renewal);
+        view.finish();
+        grant
+    }
+
     /// The present, by this store's clock.
     pub fn now(&self) -> Micros {
         self.clock.now()
@@ -262,5 +273,9 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     async fn reset(&self, key: &Key, anchor: u8, subtree: bool) -> Result<ResetDone, StoreError> {
         Ok(self.reset_now(key, anchor, subtree))
+    }
+
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+        Ok(self.renew_now(plan, renewal))
     }
 }

@@ -118,6 +118,11 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
         self.is_held || self.plan.request.is_some()
     }
 
+    /// Something of the plan's states is about to be held.
+    pub fn will_hold(&mut self) {
+        self.is_held = true;
+    }
+
     /// Counts so many ledgers and records more, or fewer.
     fn count_held(&mut self, more: isize) {
         match usize::try_from(more) {

@@ -1,10 +1,22 @@
-//! What is held of a plan's states.
+//! What is held of a plan's states, and its renewals that come with no request.
+
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{RedisStore, cross_slot::groups, encode::holds_call, reply::Answers};
-use crate::StoreError;
-use weir_core::{domain::Micros, plan::Plan};
+use super::{
+    RedisStore, RenewalPlan, Servers,
+    cross_slot::groups,
+    encode::{Part, holds_call},
+    reply::{Answers, Decided},
+    slots::slot_of,
+};
+use crate::{Failure, StoreError};
+use weir_core::{
+    domain::Micros,
+    hold::{Grant, Renewal},
+    plan::{Decisions, Plan},
+};
 
 /// Units of one level that an owner has been granted, in however many holds, and that are not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +49,28 @@ impl RedisStore {
         }
         Ok(holds)
     }
+
+    /// Sends a renewal that comes with no request; how the levels stand then, and what was granted.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub(crate) async fn send_renewal(
+        servers: &Servers,
+        held: &RenewalPlan,
+        renewal: &Renewal,
+        timeout: Duration,
+    ) -> Result<(Decisions, Grant), Failure> {
+        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal, servers.time()));
+        let decided = servers.ask(|| slot_of(held.key()), deadline, part).await?;
+        let grant = granted(&decided, renewal)?;
+        Ok((decided.decisions, grant))
+    }
+}
+
+/// The grant in an answer to this renewal.
+pub(super) fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
+    let none = || Failure::Lost("the answer has no grant".into());
+    Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(none)? })
 }
 
 /// One for each owner, the first first: below a level an owner holds units of several keys.

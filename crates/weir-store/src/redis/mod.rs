@@ -46,6 +46,7 @@ use self::{
     cross_slot::{Group, Undo, fates, groups, is_undone, merge, repeat, undos},
     encode::{Mode, Part, call_head},
     factory::NodeFactory,
+    holds::granted,
     io::IoThread,
     reply::Decided,
     reset::Forgotten,
@@ -63,7 +64,7 @@ use super::{
 use weir_core::{
     domain::{Clock, Decision, Key, OnStoreFailure},
     hold::{Grant, Renewal, Repeat},
-    plan::{Decisions, Plan},
+    plan::Plan,
 };
 use weir_telemetry::request;
 
@@ -231,22 +232,6 @@ impl RedisStore {
         Ok((Verdict { decisions: decided.decisions, at: decided.at, ..Verdict::default() }, grant))
     }
 
-    /// Sends a renewal that comes with no request; how the levels stand then, and what was granted.
-    ///
-    /// # Errors
-    /// Why that is not known.
-    pub(crate) async fn renew(
-        servers: &Servers,
-        held: &RenewalPlan,
-        renewal: &Renewal,
-        timeout: Duration,
-    ) -> Result<(Decisions, Grant), Failure> {
-        let (deadline, part) = (Instant::now() + timeout, || Part::renewal(held, renewal, servers.time()));
-        let decided = servers.ask(|| slot_of(held.key()), deadline, part).await?;
-        let grant = granted(&decided, renewal)?;
-        Ok((decided.decisions, grant))
-    }
-
     /// Charges what was admitted without this store, whenever it answers, until the handle is dropped.
     pub fn charge_afterwards(&self, charges: Arc<OutageCharges>) -> AbortOnDropHandle<()> {
         let (servers, prefix) = (Arc::clone(&self.servers), Arc::clone(&self.prefix));
@@ -362,12 +347,6 @@ impl RedisStore {
     }
 }
 
-/// The grant in an answer to this renewal.
-fn granted(decided: &Decided, renewal: &Renewal) -> Result<Grant, Failure> {
-    let none = || Failure::Lost("the answer has no grant".into());
-    Ok(Grant { sequence: renewal.sequence, ..decided.grant.ok_or_else(none)? })
-}
-
 impl Remote for RedisStore {
     fn verdict<'a>(&'a self, plan: &'a Plan<'_>) -> BoxFuture<'a, Result<Verdict, StoreError>> {
         Box::pin(async move { RedisStore::verdict(self, plan).await.map_err(|undecided| undecided.failure.into()) })
@@ -395,5 +374,10 @@ impl Store for RedisStore {
         let done = done.await?;
         self.meter.took(StoreOp::Reset, since.elapsed());
         Ok(done)
+    }
+
+    async fn renew(&self, plan: &Plan<'_>, renewal: &Renewal) -> Result<Grant, StoreError> {
+        let granted = self.verdict_and_grant(plan, renewal).await;
+        granted.map(|(_, grant)| grant).map_err(|undecided| undecided.failure.into())
     }
 }

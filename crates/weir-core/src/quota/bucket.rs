@@ -1,0 +1,196 @@
+//! One bucket: the division among its holders.
+
+use super::{
+    BURST_PARTS, BucketId, Change, MemberId, Steps, Terms, UNITS_PER_REQUEST, max_min,
+    member::{Member, debit},
+    share::spread,
+    slab::Slab,
+};
+use crate::domain::Micros;
+
+/// Others shrink when somebody lacks more than this part of its own.
+const HYSTERESIS: u64 = 32;
+/// The parts of an even share that a newcomer, and anybody else, demands at least.
+const NEWCOMERS_FLOOR: u64 = 4;
+const FLOOR: u64 = 50;
+
+/// The holders of a bucket.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    /// Its lowest limit.
+    pub(super) level: u32,
+    /// The least rate of all its limits.
+    pub(super) rate: u64,
+    pub(super) steps: Steps,
+    pub(super) members: Slab<Member>,
+    demand: u64,
+}
+
+/// What the levels above a bucket leave for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// The rate that nobody may be using.
+    pub(super) free: u64,
+    /// More may be in use than is granted, since less is granted than before.
+    pub(super) is_over: bool,
+    /// Another bucket below the same levels lacks something.
+    pub(super) is_wanted: bool,
+}
+
+/// What a division leaves behind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Divided {
+    /// How much more may be in use.
+    pub(super) more: u64,
+    /// Something changes by time alone.
+    pub(super) is_unsettled: bool,
+    /// Holders lack more than those of the same bucket can spare.
+    pub(super) lacks: bool,
+}
+
+impl Divided {
+    /// That of another bucket beside.
+    pub(super) fn add(&mut self, other: Self) {
+        self.more += other.more;
+        self.is_unsettled |= other.is_unsettled;
+        self.lacks |= other.lacks;
+    }
+}
+
+impl Bucket {
+    pub(super) fn new(level: u32, rate: u64) -> Self {
+        Self { level, rate, steps: Steps::of(rate), members: Slab::default(), demand: 0 }
+    }
+
+    /// The rate that its holders are to have, as last measured.
+    pub(super) fn demand(&self) -> u64 {
+        self.demand
+    }
+
+    /// Lets go of what is over; what is demanded, and what may be in use.
+    pub(super) fn measure(&mut self, terms: &Terms, now: Micros) -> (u64, u64) {
+        let (mut gone, mut live) = (Vec::new(), 0);
+        for (id, member) in self.members.iter_mut() {
+            if member.settle(terms, now) {
+                live += member.live;
+            } else {
+                gone.push(id);
+            }
+        }
+        for id in gone {
+            self.members.remove(id);
+        }
+        let demanded: u64 = self.demands(now).iter().map(|(_, quanta)| quanta * self.steps.quantum).sum();
+        self.demand = demanded + self.live_of_others(now);
+        (self.demand, live)
+    }
+
+    /// Divides a share of at most this rate.
+    pub(super) fn divide(
+        &mut self,
+        bucket: BucketId,
+        share: u64,
+        Room { mut free, is_over, is_wanted }: Room,
+        (terms, now): (&Terms, Micros),
+        changes: &mut Vec<Change>,
+    ) -> Divided {
+        let (steps, quantum) = (self.steps, self.steps.quantum);
+        let step = |rate: u64| (rate / HYSTERESIS).max(quantum);
+        let demands = self.demands(now);
+        let burst = (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1);
+        let joining =
+            demands.iter().filter(|(id, _)| self.members.get(*id).is_some_and(|member| member.rate() == 0)).count();
+        // Whoever is back comes before those that would grow.
+        let back =
+            self.members.iter().filter(|(_, member)| member.is_back(now)).map(|(_, member)| member.observed(steps));
+        let kept = self.live_of_others(now).max(back.sum::<u64>().min(free));
+        let divided = share.saturating_sub(kept);
+        let divided = divided - (joining as u64 * debit(burst, steps)).min(divided / 2);
+        let quanta: Vec<u64> = demands.iter().map(|(_, quanta)| *quanta).collect();
+        let targets = spread(divided / quantum, &quanta).into_iter().map(|quanta| quanta * quantum);
+        let targets: Vec<(u32, u64)> = demands.iter().map(|(id, _)| *id).zip(targets).collect();
+
+        let (mut lacking, mut releasing) = (0, 0);
+        for (id, target) in &targets {
+            let Some(member) = self.members.get(*id) else { continue };
+            let rate = member.rate();
+            releasing += member.live - rate;
+            lacking += match rate {
+                0 => target + debit(burst, steps),
+                _ if *target >= rate + step(rate) => target - rate,
+                _ => 0,
+            };
+        }
+        let (mut more, mut released) = (0, 0);
+        let mut tell = |id, assignment| changes.push(Change { bucket, member: MemberId(id), assignment });
+        if is_over || is_wanted || lacking > free + releasing {
+            for (id, target) in &targets {
+                let Some(member) = self.members.get_mut(*id) else { continue };
+                let rate = member.rate();
+                if rate > *target && (is_over || rate >= target + step(rate)) {
+                    // What it had counts on, so nothing is free yet.
+                    released += rate - target;
+                    tell(*id, member.assign(*target, terms, now));
+                }
+            }
+        }
+        let mut wants = Vec::new();
+        for (id, target) in &targets {
+            let Some(member) = self.members.get_mut(*id) else { continue };
+            let (rate, before) = (member.rate(), member.live);
+            if rate > 0 {
+                // What is free is handed out to the last; only shrinking waits for more.
+                wants.push(target.saturating_sub(rate) / quantum);
+                continue;
+            }
+            wants.push(0);
+            let first = (*target).min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
+            if first > 0 {
+                tell(*id, member.begin(first, burst, steps, terms, now));
+            } else if member.is_to_be_denied(terms, now) {
+                tell(*id, member.assign(0, terms, now));
+            }
+            free -= member.live - before;
+            more += member.live - before;
+        }
+        let gains = max_min(free / quantum, &wants);
+        for (((id, _), gain), want) in targets.iter().zip(gains).zip(wants) {
+            let Some(member) = self.members.get_mut(*id) else { continue };
+            let (gain, want, before) = (gain * quantum, want * quantum, member.live);
+            if gain > 0 && gain >= want.min(step(member.rate())) {
+                tell(*id, member.assign(member.rate() + gain, terms, now));
+                free -= member.live - before;
+                more += member.live - before;
+            }
+        }
+        // What goes on by itself for a while is confirmed where there is room for it anyway.
+        for (id, member) in self.members.iter_mut() {
+            if !member.is_back(now) {
+                continue;
+            }
+            let rate = member.observed(steps);
+            if rate + debit(burst, steps) <= free {
+                tell(id, member.begin(rate, burst, steps, terms, now));
+                // By then all that are back have said what they use.
+                member.waits_until = member.waits_until.min(now + terms.reports);
+                free -= member.live;
+                more += member.live;
+            }
+        }
+        let is_unsettled = self.members.iter().any(|(_, member)| member.is_unsettled());
+        Divided { more, is_unsettled, lacks: lacking > more + free + releasing + released }
+    }
+
+    /// Those that take part, and what they are to have, in quanta.
+    fn demands(&self, now: Micros) -> Vec<(u32, u64)> {
+        let parts = || self.members.iter().filter(|(_, member)| member.takes_part(now));
+        let even = self.rate / self.steps.quantum / parts().count().max(1) as u64;
+        let floors = ((even / FLOOR).max(1), (even / NEWCOMERS_FLOOR).max(1));
+        parts().map(|(id, member)| (id, member.demand(self.steps, floors.0, floors.1))).collect()
+    }
+
+    /// What may be in use by those that take no part.
+    fn live_of_others(&self, now: Micros) -> u64 {
+        self.members.iter().filter(|(_, member)| !member.takes_part(now)).map(|(_, member)| member.live).sum()
+    }
+}

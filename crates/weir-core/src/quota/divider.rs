@@ -1,0 +1,288 @@
+//! The division: levels, their buckets, and who holds what.
+
+use smallvec::SmallVec;
+
+use super::{
+    Assignment, BucketId, Change, LevelId, MAX_RATE, MemberId, Standing, Steps, Terms, Usage,
+    bucket::{Bucket, Divided, Room},
+    member::Member,
+    share::spread,
+    slab::Slab,
+};
+use crate::domain::Micros;
+
+/// Divides rates; see [the module](super).
+#[derive(Clone, Debug, Default)]
+pub struct Divider {
+    terms: Terms,
+    levels: Slab<Level>,
+    buckets: Slab<Bucket>,
+    members: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Level {
+    parent: Option<u32>,
+    rate: u64,
+    budget: u64,
+    /// Rates that may be in use below it.
+    live: u64,
+    levels: Vec<u32>,
+    buckets: Vec<u32>,
+    demand: u64,
+    /// Of one without a parent: when all below it is divided again, and was last.
+    due: Micros,
+    divided: Micros,
+}
+
+impl Divider {
+    /// Nothing yet.
+    pub fn new(terms: Terms) -> Self {
+        Self { terms, ..Self::default() }
+    }
+
+    /// A limit of this rate below another, with no budget yet.
+    pub fn add_level(&mut self, parent: Option<LevelId>, rate: u64) -> LevelId {
+        let level = Level {
+            parent: parent.map(|parent| parent.0),
+            rate: rate.min(MAX_RATE),
+            budget: 0,
+            live: 0,
+            levels: Vec::new(),
+            buckets: Vec::new(),
+            demand: 0,
+            due: Micros::MAX,
+            divided: Micros::MIN,
+        };
+        let id = self.levels.insert(level);
+        if let Some(parent) = parent.and_then(|parent| self.levels.get_mut(parent.0)) {
+            parent.levels.push(id);
+        }
+        LevelId(id)
+    }
+
+    /// A limit has another rate from now on. The steps of the buckets below it stay.
+    pub fn set_rate(&mut self, level: LevelId, rate: u64, now: Micros) {
+        if let Some(found) = self.levels.get_mut(level.0) {
+            found.rate = rate.min(MAX_RATE);
+        }
+        let rates: Vec<_> = self.buckets.iter().map(|(id, bucket)| (id, self.least_rate(bucket.level))).collect();
+        for (id, rate) in rates {
+            self.buckets.get_mut(id).into_iter().for_each(|bucket| bucket.rate = rate);
+        }
+        self.due(level.0, now);
+    }
+
+    /// The rate that the authority has granted.
+    pub fn set_budget(&mut self, level: LevelId, budget: u64, now: Micros) {
+        if let Some(found) = self.levels.get_mut(level.0)
+            && found.budget != budget
+        {
+            found.budget = budget;
+            self.due(level.0, now);
+        }
+    }
+
+    /// The rate that the holders below a level demand, and the rate that may be in use there.
+    pub fn usage(&self, level: LevelId) -> (u64, u64) {
+        self.levels.get(level.0).map_or((0, 0), |level| (level.demand, level.live))
+    }
+
+    /// A bucket without holders, whose lowest limit this is.
+    pub fn add_bucket(&mut self, level: LevelId) -> BucketId {
+        let id = self.buckets.insert(Bucket::new(level.0, self.least_rate(level.0)));
+        if let Some(level) = self.levels.get_mut(level.0) {
+            level.buckets.push(id);
+        }
+        BucketId(id)
+    }
+
+    /// The steps in which a bucket's rates are told.
+    pub fn steps(&self, bucket: BucketId) -> Option<Steps> {
+        self.buckets.get(bucket.0).map(|bucket| bucket.steps)
+    }
+
+    /// A holder reports for the first time. What it gets comes with a tick.
+    pub fn join(&mut self, bucket: BucketId, usage: &Usage, now: Micros) -> Option<MemberId> {
+        let member = Member::new(usage, &self.terms, now);
+        let found = self.buckets.get_mut(bucket.0)?;
+        let (id, level) = (found.members.insert(member), found.level);
+        self.members += 1;
+        self.due(level, now);
+        Some(MemberId(id))
+    }
+
+    /// A holder reports again; `None`: there is none of this number.
+    pub fn report(&mut self, bucket: BucketId, member: MemberId, usage: &Usage, now: Micros) -> Option<Standing> {
+        let found = self.buckets.get_mut(bucket.0)?;
+        let level = found.level;
+        let holder = found.members.get_mut(member.0).filter(|holder| !holder.has_left)?;
+        if !holder.report(usage, &self.terms, now) {
+            self.leave(bucket, member, 0, now);
+            return Some(Standing::Abandoned);
+        }
+        let standing = holder.renew(&self.terms, now).map_or(Standing::Waits, Standing::Renewed);
+        let root = self.root(level);
+        if let Some(root) = self.levels.get_mut(root) {
+            root.due = root.due.min(now.max(root.divided.saturating_add(self.terms.interval)));
+        }
+        Some(standing)
+    }
+
+    /// A holder has gone, and uses what it has until that is over, or for the time `at_most` that it was told.
+    pub fn leave(&mut self, bucket: BucketId, member: MemberId, at_most: Micros, now: Micros) {
+        let Some(found) = self.buckets.get_mut(bucket.0) else { return };
+        if let Some(holder) = found.members.get_mut(member.0) {
+            holder.leave(now.saturating_add(at_most));
+            let level = found.level;
+            self.due(level, now);
+        }
+    }
+
+    /// What a holder has, which goes on from now; `None`: nothing was told to it yet.
+    pub fn renew(&mut self, bucket: BucketId, member: MemberId, now: Micros) -> Option<Assignment> {
+        self.buckets.get_mut(bucket.0)?.members.get_mut(member.0)?.renew(&self.terms, now)
+    }
+
+    /// Divides what is due.
+    pub fn tick(&mut self, now: Micros, changes: &mut Vec<Change>) {
+        let due: Vec<u32> = self.levels.iter().filter(|(_, level)| level.due <= now).map(|(id, _)| id).collect();
+        for root in due {
+            self.measure(root, now);
+            let mut divided = self.divide_level(root, MAX_RATE, false, now, changes);
+            if divided.lacks {
+                divided = self.divide_level(root, MAX_RATE, true, now, changes);
+            }
+            if let Some(level) = self.levels.get_mut(root) {
+                level.divided = now;
+                level.due =
+                    if divided.is_unsettled { now + self.terms.lag.min(self.terms.interval) } else { Micros::MAX };
+            }
+        }
+    }
+
+    /// Removes buckets without holders.
+    pub fn remove_empty_buckets(&mut self) -> Vec<BucketId> {
+        let empty = |bucket: &&(u32, &Bucket)| bucket.1.members.len() == 0;
+        let removed: Vec<u32> = self.buckets.iter().filter(|bucket| empty(&bucket)).map(|(id, _)| id).collect();
+        for id in &removed {
+            let level = self.buckets.remove(*id).and_then(|bucket| self.levels.get_mut(bucket.level));
+            level.into_iter().for_each(|level| level.buckets.retain(|other| other != id));
+        }
+        removed.into_iter().map(BucketId).collect()
+    }
+
+    /// Removes a level, if nothing is below it. Whether it did.
+    pub fn remove_empty_level(&mut self, level: LevelId) -> bool {
+        let is_empty = |level: &Level| level.levels.is_empty() && level.buckets.is_empty();
+        if !self.levels.get(level.0).is_some_and(is_empty) {
+            return false;
+        }
+        let parent = self.levels.remove(level.0).and_then(|level| level.parent);
+        let parent = parent.and_then(|parent| self.levels.get_mut(parent));
+        parent.into_iter().for_each(|parent| parent.levels.retain(|other| *other != level.0));
+        true
+    }
+
+    /// Buckets, and their holders, those included that have left and may still spend.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.buckets.len(), self.members)
+    }
+
+    fn due(&mut self, level: u32, now: Micros) {
+        let root = self.root(level);
+        if let Some(root) = self.levels.get_mut(root) {
+            root.due = root.due.min(now);
+        }
+    }
+
+    /// A level and those above it.
+    fn path(&self, level: u32) -> SmallVec<[u32; 4]> {
+        let mut path = SmallVec::new();
+        let mut next = Some(level);
+        while let Some((id, level)) = next.and_then(|id| Some((id, self.levels.get(id)?))) {
+            path.push(id);
+            next = level.parent;
+        }
+        path
+    }
+
+    fn root(&self, level: u32) -> u32 {
+        self.path(level).last().copied().unwrap_or(level)
+    }
+
+    fn least_rate(&self, level: u32) -> u64 {
+        self.path(level).iter().filter_map(|id| self.levels.get(*id)).map(|level| level.rate).min().unwrap_or(0)
+    }
+
+    /// Lets go of what is over below a level, and sums up what is demanded and in use there.
+    fn measure(&mut self, id: u32, now: Micros) {
+        let Some(level) = self.levels.get_mut(id) else { return };
+        let (levels, buckets) = (std::mem::take(&mut level.levels), std::mem::take(&mut level.buckets));
+        let (mut demand, mut live) = (0, 0);
+        for below in &levels {
+            self.measure(*below, now);
+            if let Some(below) = self.levels.get(*below) {
+                (demand, live) = (demand + below.demand, live + below.live);
+            }
+        }
+        for bucket in &buckets {
+            if let Some(bucket) = self.buckets.get_mut(*bucket) {
+                let before = bucket.members.len();
+                let (more_demand, more_live) = bucket.measure(&self.terms, now);
+                self.members -= before - bucket.members.len();
+                (demand, live) = (demand + more_demand, live + more_live);
+            }
+        }
+        if let Some(level) = self.levels.get_mut(id) {
+            (level.levels, level.buckets, level.demand, level.live) = (levels, buckets, demand.min(level.rate), live);
+        }
+    }
+
+    /// Divides what a level may hand out among what is below it, where that `is_wanted` by others beside it.
+    fn divide_level(
+        &mut self,
+        id: u32,
+        allowance: u64,
+        is_wanted: bool,
+        now: Micros,
+        changes: &mut Vec<Change>,
+    ) -> Divided {
+        let Some(level) = self.levels.get_mut(id) else { return Divided::default() };
+        let amount = allowance.min(level.budget);
+        let (levels, buckets) = (std::mem::take(&mut level.levels), std::mem::take(&mut level.buckets));
+        let below = levels.iter().map(|below| self.levels.get(*below).map_or(0, |level| level.demand));
+        let beside = buckets.iter().map(|id| self.buckets.get(*id).map_or(0, Bucket::demand));
+        let mut shares = spread(amount, &below.chain(beside).collect::<Vec<_>>()).into_iter();
+        let mut all = Divided::default();
+        let path = self.path(id);
+        for (below, share) in levels.iter().zip(shares.by_ref()) {
+            all.add(self.divide_level(*below, share, is_wanted, now, changes));
+        }
+        for (bucket, share) in buckets.iter().zip(shares) {
+            let room = self.room(&path, is_wanted);
+            let Some(found) = self.buckets.get_mut(*bucket) else { continue };
+            let divided = found.divide(BucketId(*bucket), share, room, (&self.terms, now), changes);
+            for level in &path {
+                if let Some(level) = self.levels.get_mut(*level) {
+                    level.live += divided.more;
+                }
+            }
+            all.add(divided);
+        }
+        if let Some(level) = self.levels.get_mut(id) {
+            (level.levels, level.buckets) = (levels, buckets);
+        }
+        all
+    }
+
+    /// What may still be handed out below all levels of a path.
+    fn room(&self, path: &[u32], is_wanted: bool) -> Room {
+        let levels = || path.iter().filter_map(|id| self.levels.get(*id));
+        Room {
+            free: levels().map(|level| level.budget.saturating_sub(level.live)).min().unwrap_or(0),
+            is_over: levels().any(|level| level.live > level.budget),
+            is_wanted,
+        }
+    }
+}

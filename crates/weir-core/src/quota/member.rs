@@ -1,0 +1,173 @@
+//! One holder of a bucket.
+
+use super::{Assignment, Steps, Terms, UNITS_PER_REQUEST, Usage};
+use crate::domain::{Micros, time::SECOND};
+
+/// Least time over which demand is measured.
+const MEASURED_OVER_MIN: Micros = SECOND / 4;
+/// Reports after which the demand is known: the first one tells of a moment.
+const REPORTS_UNTIL_KNOWN: u8 = 2;
+
+/// One holder.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// What it was asked for, by its last report.
+    demand: u64,
+    reports: u8,
+    /// It holds nothing, or what another replica or an earlier stream gave it: until then that goes on by itself.
+    pub(super) waits_until: Micros,
+    reported: Micros,
+    asked: Micros,
+    /// `None`: no answer yet.
+    pub(super) assigned: Option<u64>,
+    /// Requests that it may store; 0 until it may spend.
+    burst: u64,
+    /// A higher rate that may still be in use, and until when.
+    former: (u64, Micros),
+    /// The rate that its full bucket counts as when it begins, and until when.
+    debit: (u64, Micros),
+    /// When what it was told last is over.
+    expires: Micros,
+    pub(super) has_left: bool,
+    /// What counts of it now.
+    pub(super) live: u64,
+}
+
+impl Member {
+    /// A holder that reports for the first time. One that has spent for a while had an assignment from elsewhere.
+    pub(super) fn new(usage: &Usage, terms: &Terms, now: Micros) -> Self {
+        let (hits, waits_until) =
+            if usage.elapsed > 0 { (usage.allowed, now + terms.ttl) } else { (usage.allowed + usage.denied, now) };
+        Self {
+            demand: rate(hits, usage.elapsed.max(SECOND)),
+            reports: 1,
+            waits_until,
+            reported: now,
+            asked: now,
+            assigned: None,
+            burst: 0,
+            former: (0, now),
+            debit: (0, now),
+            expires: now + terms.ttl,
+            has_left: false,
+            live: 0,
+        }
+    }
+
+    /// It reports again. `false`: it was not asked for anything for too long.
+    pub(super) fn report(&mut self, usage: &Usage, terms: &Terms, now: Micros) -> bool {
+        let hits = usage.allowed + usage.denied;
+        self.demand = rate(hits, (now - self.reported).max(MEASURED_OVER_MIN));
+        self.reported = now;
+        self.reports = self.reports.saturating_add(1);
+        if hits > 0 {
+            self.asked = now;
+        }
+        now - self.asked < terms.idle
+    }
+
+    /// What it has goes on from now.
+    pub(super) fn renew(&mut self, terms: &Terms, now: Micros) -> Option<Assignment> {
+        let rate = self.assigned?;
+        self.expires = now + terms.ttl;
+        Some(Assignment { rate, burst: self.burst })
+    }
+
+    /// What it is to have, a tenth more than it was asked for as that varies, in quanta; at least `floor` of them.
+    pub(super) fn demand(&self, steps: Steps, known_floor: u64, floor: u64) -> u64 {
+        let floor = if self.reports < REPORTS_UNTIL_KNOWN { floor } else { known_floor };
+        (self.demand + self.demand / 10).div_ceil(steps.quantum).max(floor)
+    }
+
+    /// What it was asked for, as its bucket tells rates; at least one step.
+    pub(super) fn observed(&self, steps: Steps) -> u64 {
+        self.demand.div_ceil(steps.quantum).max(1) * steps.quantum
+    }
+
+    /// Whether it takes part in the division.
+    pub(super) fn takes_part(&self, now: Micros) -> bool {
+        !self.has_left && self.waits_until <= now
+    }
+
+    /// Whether it was told nothing yet, and what it got elsewhere goes on for a while.
+    pub(super) fn is_back(&self, now: Micros) -> bool {
+        !self.has_left && self.waits_until > now && self.assigned.is_none()
+    }
+
+    /// Whether something of it changes by time alone.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.has_left || self.assigned.is_none() || self.former.0 > 0 || self.debit.0 > 0
+    }
+
+    /// The rate that it holds.
+    pub(super) fn rate(&self) -> u64 {
+        self.assigned.unwrap_or(0)
+    }
+
+    /// Lets go of what is over. `false`: it has left, and all of it is.
+    pub(super) fn settle(&mut self, terms: &Terms, now: Micros) -> bool {
+        if self.former.1 <= now {
+            self.former.0 = 0;
+        }
+        if self.debit.1 <= now {
+            self.debit.0 = 0;
+        }
+        if self.expires + terms.lag <= now {
+            if self.has_left {
+                self.live = 0;
+                return false;
+            }
+            self.assigned = None;
+        }
+        self.count();
+        true
+    }
+
+    /// Whether no share came for so long that it is to be told so.
+    pub(super) fn is_to_be_denied(&self, terms: &Terms, now: Micros) -> bool {
+        self.assigned.is_none() && self.waits_until + terms.ttl <= now
+    }
+
+    /// It gets another rate. A higher one before it counts for the lag.
+    pub(super) fn assign(&mut self, rate: u64, terms: &Terms, now: Micros) -> Assignment {
+        let before = self.rate().max(self.former.0);
+        if rate < before {
+            self.former = (before, now + terms.lag);
+        }
+        if rate == 0 {
+            self.burst = 0;
+        }
+        self.assigned = Some(rate);
+        self.expires = now + terms.ttl;
+        self.count();
+        Assignment { rate, burst: self.burst }
+    }
+
+    /// It begins to spend, with a full bucket that holds so many requests, which counts as if it came within the fill time.
+    pub(super) fn begin(&mut self, rate: u64, burst: u64, steps: Steps, terms: &Terms, now: Micros) -> Assignment {
+        self.burst = burst;
+        self.debit = (debit(burst, steps), now + steps.fill_seconds as Micros * SECOND + terms.lag);
+        self.assign(rate, terms, now)
+    }
+
+    /// It leaves, and uses what it has until then at the latest.
+    pub(super) fn leave(&mut self, until: Micros) {
+        self.has_left = true;
+        self.expires = self.expires.min(until);
+    }
+
+    fn count(&mut self) {
+        self.live = self.rate().max(self.former.0) + self.debit.0;
+    }
+}
+
+/// The rate that a full bucket of so many requests counts as.
+pub(super) fn debit(burst: u64, steps: Steps) -> u64 {
+    burst * steps.quantum
+}
+
+fn rate(hits: u64, elapsed: Micros) -> u64 {
+    let rate =
+        u128::from(hits) * u128::from(UNITS_PER_REQUEST) * SECOND as u128 / elapsed.unsigned_abs().max(1) as u128;
+    rate.min(u128::from(super::MAX_RATE)) as u64
+}

@@ -1,0 +1,381 @@
+//! Holders that behave as Envoy's client does, and a record of what may be in use that knows nothing of the divider.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TTL: Micros = 15 * SECOND;
+const REPORT: Micros = 5 * SECOND;
+const TICK: Micros = SECOND / 10;
+const REQUEST: u64 = UNITS_PER_REQUEST;
+
+/// One holder, as it sees itself.
+#[derive(Clone, Debug)]
+struct Holder {
+    bucket: BucketId,
+    member: Option<MemberId>,
+    demand: u64,
+    rate: u64,
+    /// Until then it may still use a higher one.
+    former: (u64, Micros),
+    expires: Micros,
+    burst: u64,
+    tokens: f64,
+    allowed: f64,
+    denied: f64,
+    admitted: f64,
+    report_at: Micros,
+    changes: usize,
+    has_left: bool,
+}
+
+struct World {
+    divider: Divider,
+    now: Micros,
+    holders: Vec<Holder>,
+    limits: Vec<(LevelId, u64, Vec<BucketId>)>,
+}
+
+impl World {
+    /// One bucket below a limit of so many requests a second.
+    fn new(requests: u64) -> (Self, BucketId) {
+        let mut divider = Divider::new(Terms::default());
+        let level = divider.add_level(None, requests * REQUEST);
+        divider.set_budget(level, requests * REQUEST, 0);
+        let bucket = divider.add_bucket(level);
+        (Self { divider, now: 0, holders: Vec::new(), limits: vec![(level, requests * REQUEST, vec![bucket])] }, bucket)
+    }
+
+    fn join(&mut self, bucket: BucketId, demand: u64, elapsed: Micros) -> usize {
+        let usage = Usage {
+            allowed: if elapsed > 0 { demand * elapsed as u64 / SECOND as u64 } else { 1 },
+            denied: 0,
+            elapsed,
+        };
+        let member = self.divider.join(bucket, &usage, self.now);
+        let report_at = self.now + REPORT - (self.holders.len() as Micros * 700_000) % REPORT;
+        self.holders.push(Holder {
+            bucket,
+            member,
+            demand,
+            rate: 0,
+            former: (0, 0),
+            expires: 0,
+            burst: 0,
+            tokens: 0.0,
+            allowed: 0.0,
+            denied: 0.0,
+            admitted: 0.0,
+            report_at,
+            changes: 0,
+            has_left: false,
+        });
+        self.holders.len() - 1
+    }
+
+    fn leave(&mut self, index: usize) {
+        let holder = &mut self.holders[index];
+        if let Some(member) = holder.member.filter(|_| !holder.has_left) {
+            holder.has_left = true;
+            self.divider.leave(holder.bucket, member, Micros::MAX, self.now);
+        }
+    }
+
+    fn step(&mut self) {
+        let (now, seconds) = (self.now, TICK as f64 / SECOND as f64);
+        for holder in &mut self.holders {
+            if holder.expires <= now {
+                holder.rate = 0;
+            }
+            let rate = holder.rate as f64 / REQUEST as f64;
+            let wanted = holder.demand as f64 * seconds;
+            // What comes within the step may be spent within it.
+            let spent = wanted.min(holder.tokens + rate * seconds);
+            holder.tokens = (holder.tokens + rate * seconds - spent).min(holder.burst as f64);
+            (holder.allowed, holder.denied, holder.admitted) =
+                (holder.allowed + spent, holder.denied + wanted - spent, holder.admitted + spent);
+            if holder.report_at <= now && !holder.has_left {
+                let usage = Usage { allowed: holder.allowed as u64, denied: holder.denied as u64, elapsed: REPORT };
+                (holder.allowed, holder.denied, holder.report_at) = (0.0, 0.0, now + REPORT);
+                let Some(member) = holder.member else { continue };
+                match self.divider.report(holder.bucket, member, &usage, now) {
+                    Some(Standing::Renewed(assignment)) => {
+                        assert_eq!(assignment.rate, holder.rate, "what is renewed is what was told");
+                        holder.expires = now + TTL;
+                    }
+                    Some(Standing::Waits) => assert_eq!(holder.rate, 0),
+                    Some(Standing::Abandoned) => (holder.member, holder.rate) = (None, 0),
+                    None => panic!("a holder that has not left is known"),
+                }
+            }
+        }
+        let mut changes = Vec::new();
+        self.divider.tick(now, &mut changes);
+        for Change { bucket, member, assignment } in changes {
+            let holder =
+                self.holders.iter_mut().find(|it| it.bucket == bucket && it.member == Some(member) && !it.has_left);
+            let holder = holder.expect("whoever is told something is there");
+            let in_use = holder.rate.max(if holder.former.1 > now { holder.former.0 } else { 0 });
+            if assignment.rate < in_use {
+                holder.former = (in_use, now + Terms::default().lag);
+            }
+            if holder.rate == 0 {
+                holder.tokens = assignment.burst as f64;
+            } else if assignment.rate > 0 {
+                assert_eq!(assignment.burst, holder.burst, "the bucket of a holder does not change while it spends");
+            }
+            (holder.rate, holder.burst, holder.expires) = (assignment.rate, assignment.burst, now + TTL);
+            holder.changes += 1;
+        }
+        for (_, budget, buckets) in &self.limits {
+            let below = self.holders.iter().filter(|holder| buckets.contains(&holder.bucket) && holder.expires > now);
+            let in_use: u64 = below.map(|it| it.rate.max(if it.former.1 > now { it.former.0 } else { 0 })).sum();
+            assert!(in_use <= *budget, "{in_use} of {budget} at {now}");
+        }
+        self.now += TICK;
+    }
+
+    fn run(&mut self, seconds: i64) {
+        let end = self.now + seconds * SECOND;
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    fn admitted(&self) -> f64 {
+        self.holders.iter().map(|holder| holder.admitted).sum()
+    }
+
+    fn rates(&self) -> Vec<u64> {
+        self.holders.iter().map(|holder| holder.rate / REQUEST).collect()
+    }
+}
+
+#[test]
+fn demand_that_moves_is_followed_within_two_reports() {
+    let (mut world, bucket) = World::new(1_000);
+    let demands = [1_080, 60, 60];
+    for demand in demands {
+        world.join(bucket, demand, 0);
+    }
+    world.run(20);
+    for turn in 1..6 {
+        for index in 0..3 {
+            world.holders[index].demand = demands[(index + turn) % 3];
+        }
+        // Two reports, and the lag of those that shrink.
+        world.run(11);
+        for (index, rate) in world.rates().into_iter().enumerate() {
+            let fair = [880, 60, 60][(index + turn) % 3];
+            assert!(rate >= fair * 97 / 100, "{:?} in turn {turn}", world.rates());
+        }
+        let before = world.admitted();
+        world.run(9);
+        assert!(world.admitted() - before >= 0.95 * 9_000.0, "{}", world.admitted() - before);
+    }
+    let bursts: u64 = world.holders.iter().map(|holder| holder.burst).sum();
+    assert!(world.admitted() <= 1_000.0 * 120.0 + bursts as f64);
+}
+
+#[test]
+fn a_newcomer_gets_its_floor_at_once_and_an_equal_share_within_two_reports() {
+    let (mut world, bucket) = World::new(900);
+    world.join(bucket, 2_000, 0);
+    world.join(bucket, 2_000, 0);
+    world.run(20);
+    let newcomer = world.join(bucket, 2_000, 0);
+    world.run(2);
+    assert!(world.rates()[newcomer] >= 900 / 3 / 4, "{:?}", world.rates());
+    world.run(9);
+    assert!(world.rates().iter().all(|rate| (290..=310).contains(rate)), "{:?}", world.rates());
+}
+
+#[test]
+fn shares_stay_while_demand_varies_within_them() {
+    let (mut world, bucket) = World::new(1_000);
+    for demand in [500, 200, 100] {
+        world.join(bucket, demand, 0);
+    }
+    world.run(20);
+    let before: Vec<usize> = world.holders.iter().map(|holder| holder.changes).collect();
+    for turn in 0..10 {
+        for (holder, demand) in world.holders.iter_mut().zip([500_u64, 200, 100]) {
+            holder.demand = demand * (98 + turn % 5) / 100;
+        }
+        world.run(5);
+    }
+    assert_eq!(world.holders.iter().map(|holder| holder.changes).collect::<Vec<_>>(), before);
+}
+
+#[test]
+fn one_that_leaves_keeps_its_share_until_its_time_is_over() {
+    let (mut world, bucket) = World::new(100);
+    world.join(bucket, 1_000, 0);
+    world.join(bucket, 1_000, 0);
+    world.run(20);
+    assert_eq!(world.rates(), [50, 50]);
+    world.leave(0);
+    world.run(9);
+    assert_eq!(world.rates()[1], 50);
+    world.run(8);
+    assert_eq!(world.rates(), [0, 100]);
+}
+
+#[test]
+fn one_that_comes_back_is_confirmed_in_what_it_uses() {
+    let (mut world, bucket) = World::new(1_000);
+    // Their server has restarted without knowing anything of them.
+    let back = [(700, 5 * SECOND), (200, 5 * SECOND)].map(|(demand, elapsed)| world.join(bucket, demand, elapsed));
+    world.run(1);
+    let rates = world.rates();
+    assert!(rates[back[0]] >= 700 && rates[back[1]] >= 200, "{rates:?}");
+    // Of one whose share is held by somebody else nothing more is given, as it goes on by itself.
+    let late = world.join(bucket, 500, 5 * SECOND);
+    world.run(10);
+    assert_eq!(world.rates()[late], 0);
+    world.run(8);
+    assert!(world.rates()[late] >= 300, "{:?}", world.rates());
+}
+
+#[test]
+fn a_lower_budget_shrinks_everybody_and_none_denies() {
+    let (mut world, bucket) = World::new(1_000);
+    world.join(bucket, 800, 0);
+    world.join(bucket, 800, 0);
+    world.run(12);
+    let level = world.limits[0].0;
+    world.divider.set_budget(level, 100 * REQUEST, world.now);
+    world.run(1);
+    world.limits[0].1 = 100 * REQUEST;
+    world.run(1);
+    assert_eq!(world.rates(), [50, 50]);
+    world.divider.set_budget(level, 0, world.now);
+    world.run(1);
+    assert_eq!(world.rates(), [0, 0]);
+    let late = world.join(bucket, 800, 0);
+    world.run(16);
+    assert_eq!((world.holders[late].changes, world.holders[late].rate), (1, 0), "denied after a while");
+}
+
+#[test]
+fn low_rates_are_divided_in_longer_times() {
+    for (rate, fill_seconds, quantum) in
+        [(1_000 * REQUEST, 1, 1_000), (99 * REQUEST, 10, 100), (5 * REQUEST, 100, 10), (50, 1_000, 1)]
+    {
+        let steps = Steps::of(rate);
+        assert_eq!((steps.fill_seconds, steps.quantum), (fill_seconds, quantum));
+        assert!(steps.requests(rate) >= 50, "{rate}");
+    }
+    let mut divider = Divider::new(Terms::default());
+    let level = divider.add_level(None, 50);
+    divider.set_budget(level, 50, 0);
+    let bucket = divider.add_bucket(level);
+    let members: Vec<_> = (0..3).filter_map(|_| divider.join(bucket, &Usage::default(), 0)).collect();
+    let mut changes = Vec::new();
+    (0..30).for_each(|tick| divider.tick(tick * SECOND, &mut changes));
+    for member in members {
+        let held = divider.renew(bucket, member, 30 * SECOND).unwrap();
+        assert!(held.rate >= 10 && held.burst == 1, "{held:?}");
+    }
+}
+
+#[test]
+fn a_hundred_that_join_together_store_a_tenth_of_a_second_together() {
+    let (mut world, bucket) = World::new(10_000);
+    for _ in 0..100 {
+        world.join(bucket, 1_000, 0);
+    }
+    world.run(3);
+    assert!(world.holders.iter().all(|holder| holder.rate > 0 && holder.burst == 10));
+    world.run(10);
+    assert!(world.rates().iter().all(|rate| (95..=105).contains(rate)), "{:?}", world.rates());
+}
+
+#[test]
+fn buckets_below_one_limit_share_it() {
+    let (mut world, one) = World::new(1_000);
+    let parent = world.limits[0].0;
+    let children = [(); 2].map(|()| {
+        let level = world.divider.add_level(Some(parent), 800 * REQUEST);
+        world.divider.set_budget(level, 800 * REQUEST, 0);
+        (level, world.divider.add_bucket(level))
+    });
+    world.limits[0].2 = vec![one, children[0].1, children[1].1];
+    world.limits.extend(children.map(|(level, bucket)| (level, 800 * REQUEST, vec![bucket])));
+    world.join(children[0].1, 2_000, 0);
+    world.run(20);
+    assert_eq!(world.rates(), [800]);
+    world.join(children[1].1, 2_000, 0);
+    world.join(one, 100, 0);
+    world.run(20);
+    let rates = world.rates();
+    assert!((430..=460).contains(&rates[0]) && (430..=460).contains(&rates[1]) && rates[2] >= 100, "{rates:?}");
+}
+
+#[test]
+fn the_idle_are_forgotten() {
+    let (mut world, bucket) = World::new(100);
+    let idle = world.join(bucket, 50, 0);
+    world.run(10);
+    world.holders[idle].demand = 0;
+    world.run(320);
+    assert_eq!((world.holders[idle].member, world.divider.counts()), (None, (1, 0)));
+    assert_eq!(world.divider.remove_empty_buckets(), [bucket]);
+    assert!(world.divider.remove_empty_level(world.limits[0].0));
+}
+
+/// What may happen.
+#[derive(Clone, Debug)]
+enum Event {
+    Join(u64, bool),
+    Leave(usize),
+    Demand(usize, u64),
+    /// So many ticks.
+    Pass(u32),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (0..3_000_u64, any::<bool>()).prop_map(|(demand, again)| Event::Join(demand, again)),
+        (0..12_usize).prop_map(Event::Leave),
+        (0..12_usize, 0..3_000_u64).prop_map(|(index, demand)| Event::Demand(index, demand)),
+        prop_oneof![1..8_u32, 8..120_u32].prop_map(Event::Pass),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// [`World::step`] compares what may be in use with the budget at every moment.
+    #[test]
+    fn what_may_be_in_use_is_never_more_than_the_limit(
+        requests in prop_oneof![1..20_u64, 20..2_000_u64],
+        events in prop::collection::vec(event(), 1..40),
+    ) {
+        let (mut world, bucket) = World::new(requests);
+        for event in events {
+            match event {
+                Event::Join(demand, again) if world.holders.len() < 12 => {
+                    world.join(bucket, demand, if again { REPORT } else { 0 });
+                }
+                Event::Leave(index) if index < world.holders.len() => world.leave(index),
+                Event::Demand(index, demand) if index < world.holders.len() => world.holders[index].demand = demand,
+                Event::Pass(ticks) => (0..ticks).for_each(|_| world.step()),
+                _ => {}
+            }
+        }
+        let seconds = world.now as f64 / SECOND as f64;
+        let bursts: u64 = world.holders.iter().map(|holder| holder.burst).sum();
+        let most = requests as f64 * seconds + bursts as f64 + 1.0;
+        prop_assert!(world.admitted() <= most, "{} of {most}", world.admitted());
+        // Demand that stays is divided fairly.
+        world.run(40);
+        let living: Vec<_> = world.holders.iter().filter(|holder| !holder.has_left).collect();
+        let fair = max_min(requests, &living.iter().map(|holder| holder.demand).collect::<Vec<_>>());
+        for (holder, fair) in living.iter().zip(fair) {
+            // A tenth beyond the demand, the steps, and the floors of the others.
+            let least = (fair as f64 * 0.85 - 1.0) * REQUEST as f64;
+            prop_assert!(holder.rate as f64 >= least, "{} of {fair} among {:?}", holder.rate, world.rates());
+        }
+    }
+}

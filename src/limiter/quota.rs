@@ -1,0 +1,184 @@
+//! Limits as rates to be divided ([`weir_core::quota`]), and the store as the authority over what each replica may divide.
+//!
+//! A replica holds a part of a limit's rate: units of a **rate bucket** beside the limit's own state, as large as the rate, one
+//! unit for each thousandth of a request a second. They are held as leases are ([`weir_core::hold`]), but never spent. So all
+//! replicas together never hold more than the rate, and what a replica held that is gone comes back when its time is over.
+//! How much its holders demand it holds in the same way, of a bucket without a bound worth mentioning: what is not free there
+//! is the demand of all replicas.
+
+use weir_core::{
+    algorithm::{Bounds, Pace, Params, find},
+    domain::{Ask, Charge, Key, Micros, OnStoreFailure, time::SECOND},
+    hold::{Grant, Renewal},
+    plan::{Level, Limit, Origin, Plan},
+    quota::{MAX_RATE, UNITS_PER_REQUEST},
+};
+use weir_store::{Store, StoreError};
+
+use super::{Descriptor, DescriptorsRequest, Invalid, Limiter, PolicyHandle};
+
+/// What there is of demand: that of [`MAX_DEMANDS`] replicas which demand a whole limit each.
+pub const WHOLE_DEMAND: u64 = 1 << 20;
+const MAX_DEMANDS: u64 = 1 << 12;
+
+/// A limit whose rate is divided.
+#[derive(Clone, Debug)]
+pub struct QuotaLevel {
+    /// The name of the limit's state for the key, which tells it from all others.
+    pub name: Vec<u8>,
+    /// The limit's name.
+    pub limit: Box<str>,
+    /// Its rate, in [`UNITS_PER_REQUEST`].
+    pub rate: u64,
+    key: Key,
+    depth: u8,
+    anchor: u8,
+    of_rate: Limit,
+    of_demand: Limit,
+}
+
+/// The limits of a bucket, root first. Those in shadow are left out, and those that are no rates: concurrency limits.
+#[derive(Clone, Debug, Default)]
+pub struct QuotaPath {
+    /// Number of the domain in its policy; `None`: no policy defines it.
+    pub domain: Option<u32>,
+    /// The limits.
+    pub levels: Vec<QuotaLevel>,
+    /// What holds while the store does not answer.
+    pub on_store_failure: OnStoreFailure,
+}
+
+/// What is held of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldPart {
+    /// A part of its rate.
+    Rate,
+    /// The demand of this replica's holders, in parts of [`WHOLE_DEMAND`].
+    Demand,
+}
+
+impl QuotaLevel {
+    fn new(key: &Key, depth: u8, anchor: u8, limit: &Limit) -> Option<Self> {
+        let rate = rate(&limit.params);
+        let name = Level::new(key, depth, anchor, limit, 0).state_name();
+        let bucket = |what: &str, capacity: u64| {
+            let name = format!("rlqs {what} {}", limit.ident_text());
+            Some(Limit::new(Origin::Request, Some(&name), "", 0, false, bucket_of(capacity)?))
+        };
+        Some(Self {
+            name,
+            limit: limit.name.clone(),
+            rate,
+            key: key.clone(),
+            depth,
+            anchor,
+            of_rate: bucket("rate", rate.max(1))?,
+            of_demand: bucket("demand", WHOLE_DEMAND * MAX_DEMANDS)?,
+        })
+    }
+
+    /// The demand of all replicas, where so much is free.
+    pub fn demand_of_all(free: u64) -> u64 {
+        (WHOLE_DEMAND * MAX_DEMANDS).saturating_sub(free)
+    }
+
+    fn plan(&self, part: HeldPart) -> Plan<'_> {
+        let limit = match part {
+            HeldPart::Rate => &self.of_rate,
+            HeldPart::Demand => &self.of_demand,
+        };
+        let level = Level::new(&self.key, self.depth, self.anchor, limit, 0);
+        Plan::new([level].into_iter().collect(), Charge::AllOrNothing, None)
+    }
+}
+
+impl<S: Store> Limiter<S> {
+    /// The limits that a bucket meets, which is named as a descriptor is: by its entries, in their order.
+    ///
+    /// # Errors
+    /// None that a bucket of this shape can have.
+    pub fn quota_path(
+        &self,
+        handle: &PolicyHandle,
+        domain: &str,
+        entries: Vec<(String, String)>,
+    ) -> Result<QuotaPath, Invalid> {
+        let descriptor = Descriptor { entries, hits: 0, over: None };
+        let asked = DescriptorsRequest { domain: domain.to_owned(), descriptors: vec![descriptor] };
+        let resolved = asked.resolve(&handle.policy)?;
+        let Some(domain) = resolved.domain else { return Ok(QuotaPath::default()) };
+        let is_rate = |limit: &Limit| limit.params.as_concurrency().is_none();
+        let enforced = resolved.limits().filter(|(_, met)| !met.limit.shadow && !domain.shadow && is_rate(met.limit));
+        let levels =
+            enforced.filter_map(|(key, met)| QuotaLevel::new(key, met.depth, domain.anchor, met.limit)).collect();
+        Ok(QuotaPath { domain: Some(domain.index), levels, on_store_failure: domain.on_store_failure })
+    }
+
+    /// Serves a renewal of a part of a level.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not.
+    pub async fn renew(&self, level: &QuotaLevel, part: HeldPart, renewal: &Renewal) -> Result<Grant, StoreError> {
+        self.store.renew(&level.plan(part), renewal).await
+    }
+}
+
+/// The rate that a limit admits in the long run.
+fn rate(params: &Params) -> u64 {
+    let (count, period) = match params.pace() {
+        Some(
+            Pace::Metered { count, period, .. }
+            | Pace::Sliding { count, period }
+            | Pace::Windowed { count, period, .. },
+        ) => (count, period),
+        None => {
+            let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
+            (params.step(None, &peek).0.limit, params.window())
+        }
+    };
+    let a_second = u128::from(count) * u128::from(UNITS_PER_REQUEST) * SECOND as u128;
+    (a_second / period.max(1) as u128).min(u128::from(MAX_RATE)) as u64
+}
+
+/// A bucket of so many units. What was held beyond its time drains within a second.
+fn bucket_of(capacity: u64) -> Option<Params> {
+    /// Units drain one in a whole part of a microsecond, which keeps the bucket exact at any capacity.
+    const A_SECOND: u64 = SECOND as Micros as u64;
+    let count = capacity.div_ceil(A_SECOND).max(1) * A_SECOND;
+    let (capacity, count) = (capacity.to_string(), count.min(MAX_RATE / A_SECOND * A_SECOND).to_string());
+    let fields: &[(&str, &str)] = &[("capacity", &capacity), ("count", &count), ("period", "1s")];
+    (find("token_bucket")?.parse)(&fields, &Bounds::default()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(algorithm: &str, fields: &[(&str, &str)]) -> Params {
+        (find(algorithm).unwrap().parse)(&fields, &Bounds::default()).unwrap()
+    }
+
+    #[test]
+    fn a_limit_has_the_rate_that_it_admits_in_the_long_run() {
+        for (algorithm, fields, thousandths) in [
+            ("token_bucket", &[("capacity", "5"), ("count", "1000"), ("period", "1s")][..], 1_000_000),
+            ("gcra", &[("burst", "15"), ("count", "30"), ("period", "60s")], 500),
+            ("fixed_window", &[("count", "5000"), ("period", "1h")], 1_388),
+            ("sliding_window", &[("count", "100"), ("period", "10s")], 10_000),
+            ("leaky_bucket", &[("size", "10"), ("drip_rate", "100ms")], 10_000),
+            ("token_bucket", &[("capacity", "1"), ("count", "4294967296"), ("period", "1s")], MAX_RATE),
+        ] {
+            assert_eq!(rate(&params(algorithm, fields)), thousandths, "{algorithm} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_of_any_rate_is_exact() {
+        for capacity in [1, 50, 999_983, 1_000_003, 123_456_789, MAX_RATE - 1, MAX_RATE] {
+            let bucket = bucket_of(capacity).unwrap();
+            let peek = Ask { now: 0, cost: 0, max_wait: None, phase: 0 };
+            assert_eq!(bucket.step(None, &peek).0.limit, capacity);
+            assert!(bucket.window() <= SECOND + 1_000, "{capacity} drains in {}", bucket.window());
+        }
+    }
+}

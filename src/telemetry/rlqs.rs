@@ -1,0 +1,91 @@
+//! Metrics of Envoy's quotas.
+
+use metrics::{Counter, Gauge};
+use weir_core::quota::{UNITS_PER_REQUEST, Usage};
+use weir_telemetry::Registry;
+
+const REQUESTS: &str = "weir_rlqs_requests_total";
+const REJECTED: &str = "weir_rlqs_rejected_total";
+const RENEWALS_LOST: &str = "weir_rlqs_renewals_lost_total";
+const STREAMS: &str = "weir_rlqs_streams";
+const BUCKETS: &str = "weir_rlqs_buckets";
+const HELD: &str = "weir_rlqs_held_requests_per_second";
+
+/// The counters, with their HELP texts.
+pub const COUNTERS: &[(&str, &str)] = &[
+    (
+        REQUESTS,
+        "Requests that Envoys decided by their assignments and reported, by domain and outcome (allowed, denied).",
+    ),
+    (
+        REJECTED,
+        "Reports of Envoys without effect, by reason: unreadable, or full: of a new bucket beyond rlqs.max_buckets.",
+    ),
+    (RENEWALS_LOST, "Renewals of this replica's part of a limit that the store did not answer."),
+];
+/// The gauges, with their HELP texts.
+pub const GAUGES: &[(&str, &str)] = &[
+    (STREAMS, "Streams of Envoys that report to this replica."),
+    (BUCKETS, "Buckets that they report."),
+    (HELD, "The sum of the rates of all limits that this replica divides among its Envoys, in requests per second."),
+];
+
+/// The meter of a replica's quotas.
+pub struct RlqsMeter {
+    /// Allowed and denied, by domain.
+    used: Vec<[Counter; 2]>,
+    unreadable: Counter,
+    full: Counter,
+    lost: Counter,
+    streams: Gauge,
+    buckets: Gauge,
+    held: Gauge,
+}
+
+impl RlqsMeter {
+    /// The meter for these domains.
+    pub fn new<'d>(registry: &Registry, domains: impl Iterator<Item = &'d str>) -> Self {
+        let used = |domain| {
+            ["allowed", "denied"].map(|outcome| registry.counter(REQUESTS, &[("domain", domain), ("outcome", outcome)]))
+        };
+        Self {
+            used: domains.map(used).collect(),
+            unreadable: registry.counter(REJECTED, &[("reason", "unreadable")]),
+            full: registry.counter(REJECTED, &[("reason", "full")]),
+            lost: registry.counter(RENEWALS_LOST, &[]),
+            streams: registry.gauge(STREAMS, &[]),
+            buckets: registry.gauge(BUCKETS, &[]),
+            held: registry.gauge(HELD, &[]),
+        }
+    }
+
+    /// What an Envoy has decided by itself in the domain of this number.
+    pub fn used(&self, domain: usize, usage: &Usage) {
+        if let Some([allowed, denied]) = self.used.get(domain) {
+            allowed.increment(usage.allowed);
+            denied.increment(usage.denied);
+        }
+    }
+
+    /// A message could not be read.
+    pub fn unreadable(&self) {
+        self.unreadable.increment(1);
+    }
+
+    /// There was no room for a bucket.
+    pub fn full(&self) {
+        self.full.increment(1);
+    }
+
+    /// The store did not renew a level.
+    pub fn lost(&self) {
+        self.lost.increment(1);
+    }
+
+    /// How much there is now; `held` in thousandths of a request a second.
+    pub fn standing(&self, streams: usize, buckets: usize, held: u64) {
+        self.streams.set(streams as f64);
+        self.buckets.set(buckets as f64);
+        self.held.set(held as f64 / UNITS_PER_REQUEST as f64);
+    }
+}

@@ -1,0 +1,349 @@
+//! What is known of buckets, levels and streams: all that happens under the one lock.
+
+use std::{collections::HashMap, sync::Arc};
+
+use foldhash::fast::RandomState;
+use futures_util::task::AtomicWaker;
+use weir_core::{
+    domain::Micros,
+    quota::{Assignment, BucketId, Change, Divider, MemberId, Standing, Steps, Usage},
+};
+
+use super::{
+    authority::HeldLevel,
+    wire::{self, Action},
+};
+use crate::limiter::quota::QuotaPath;
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// Buckets, levels and streams.
+pub struct Book {
+    pub divider: Divider,
+    /// By the names of their limits' states.
+    pub levels: Map<Vec<u8>, HeldLevel>,
+    /// By their numbers.
+    buckets: Map<u32, Bucket>,
+    /// Numbers of buckets, by domain and id.
+    names: Vec<Map<Box<[u8]>, u32>>,
+    divided: Map<BucketId, u32>,
+    streams: Map<u64, Stream>,
+    last_bucket: u32,
+    last_stream: u64,
+    last_level: u64,
+    owner: u64,
+    changes: Vec<Change>,
+}
+
+struct Bucket {
+    domain: usize,
+    /// As answers have it.
+    id: Box<[u8]>,
+    rule: Rule,
+    streams: u32,
+}
+
+/// What a bucket's limits say.
+enum Rule {
+    /// There is none.
+    AllowAll,
+    /// One of them allows nothing.
+    DenyAll,
+    Divided(Division),
+}
+
+struct Division {
+    bucket: BucketId,
+    steps: Steps,
+    /// The names of its levels' states.
+    path: Vec<Vec<u8>>,
+    /// The streams of its holders, by their numbers.
+    owners: Vec<u64>,
+}
+
+/// A stream: the buckets that it reports.
+struct Stream {
+    buckets: Map<u32, Holding>,
+    /// Buckets whose assignments it is to be told, each once.
+    pending: Vec<u32>,
+    waker: Arc<AtomicWaker>,
+}
+
+#[derive(Clone, Copy)]
+struct Holding {
+    member: Option<MemberId>,
+    is_pending: bool,
+}
+
+impl Book {
+    /// An empty one, for so many domains.
+    pub fn new(divider: Divider, domains: usize, owner: u64) -> Self {
+        Self {
+            divider,
+            levels: Map::default(),
+            buckets: Map::default(),
+            names: (0..domains).map(|_| Map::default()).collect(),
+            divided: Map::default(),
+            streams: Map::default(),
+            last_bucket: 0,
+            last_stream: 0,
+            last_level: 0,
+            owner,
+            changes: Vec::new(),
+        }
+    }
+
+    /// A stream begins.
+    pub fn open(&mut self, waker: Arc<AtomicWaker>) -> u64 {
+        self.last_stream += 1;
+        self.streams.insert(self.last_stream, Stream { buckets: Map::default(), pending: Vec::new(), waker });
+        self.last_stream
+    }
+
+    /// A stream has ended: its holders keep what they have until that is over, or for the time `at_most` that they were told.
+    pub fn close(&mut self, stream: u64, at_most: Micros, now: Micros) {
+        let Some(closed) = self.streams.remove(&stream) else { return };
+        for (number, holding) in closed.buckets {
+            let Some(bucket) = self.buckets.get_mut(&number) else { continue };
+            bucket.streams -= 1;
+            if let (Rule::Divided(division), Some(member)) = (&bucket.rule, holding.member) {
+                self.divider.leave(division.bucket, member, at_most, now);
+            }
+        }
+    }
+
+    /// The number of the bucket of this id.
+    pub fn find(&self, domain: usize, id: &[u8]) -> Option<u32> {
+        self.names.get(domain)?.get(id).copied()
+    }
+
+    /// How many there are.
+    pub fn bucket_count(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// How many streams there are.
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The entries of all buckets, with their numbers and domains.
+    pub fn all_buckets(&self) -> Vec<(u32, usize, Vec<u8>)> {
+        self.buckets.iter().map(|(number, bucket)| (*number, bucket.domain, bucket.id.to_vec())).collect()
+    }
+
+    /// A bucket that was not known.
+    pub fn add(&mut self, domain: usize, id: Box<[u8]>, path: QuotaPath) -> u32 {
+        self.last_bucket += 1;
+        let number = self.last_bucket;
+        let rule = self.rule(number, path);
+        if let Some(names) = self.names.get_mut(domain) {
+            names.insert(id.clone(), number);
+        }
+        self.buckets.insert(number, Bucket { domain, id, rule, streams: 0 });
+        number
+    }
+
+    fn rule(&mut self, number: u32, path: QuotaPath) -> Rule {
+        if path.levels.is_empty() {
+            return Rule::AllowAll;
+        }
+        if path.levels.iter().any(|level| level.rate == 0) {
+            return Rule::DenyAll;
+        }
+        let (mut parent, mut names) = (None, Vec::with_capacity(path.levels.len()));
+        for level in path.levels {
+            let name = level.name.clone();
+            names.push(name.clone());
+            let known = self.levels.get(&name).map(|held| held.id);
+            let id = known.unwrap_or_else(|| {
+                let id = self.divider.add_level(parent, level.rate);
+                self.last_level += 1;
+                let hold = (self.owner, self.last_level);
+                self.levels.insert(name, HeldLevel::new(id, Arc::new(level), path.on_store_failure, hold));
+                id
+            });
+            parent = Some(id);
+        }
+        let Some(lowest) = parent else { return Rule::AllowAll };
+        let bucket = self.divider.add_bucket(lowest);
+        let steps = self.divider.steps(bucket).unwrap_or(Steps { fill_seconds: 1, quantum: 1 });
+        self.divided.insert(bucket, number);
+        Rule::Divided(Division { bucket, steps, path: names, owners: Vec::new() })
+    }
+
+    /// A bucket's limits may be others now: `true` where they are, so that its holders begin anew.
+    pub fn set_path(&mut self, number: u32, path: QuotaPath, now: Micros) -> bool {
+        let Some(bucket) = self.buckets.get(&number) else { return false };
+        let stays = match &bucket.rule {
+            Rule::AllowAll => path.levels.is_empty(),
+            Rule::DenyAll => path.levels.iter().any(|level| level.rate == 0),
+            Rule::Divided(division) => {
+                path.levels.iter().all(|level| level.rate > 0)
+                    && path.levels.iter().map(|level| &level.name).eq(&division.path)
+            }
+        };
+        if stays {
+            for level in path.levels {
+                let Some(held) = self.levels.get_mut(&level.name).filter(|held| held.level.rate != level.rate) else {
+                    continue;
+                };
+                self.divider.set_rate(held.id, level.rate, now);
+                (held.level, held.due) = (Arc::new(level), held.due.min(now));
+            }
+            return false;
+        }
+        let rule = self.rule(number, path);
+        let Some(bucket) = self.buckets.get_mut(&number) else { return false };
+        let former = std::mem::replace(&mut bucket.rule, rule);
+        for (stream, known) in &mut self.streams {
+            let Some(holding) = known.buckets.get_mut(&number) else { continue };
+            if let (Rule::Divided(division), Some(member)) = (&former, holding.member) {
+                self.divider.leave(division.bucket, member, 0, now);
+            }
+            holding.member = bucket.rule.join(&mut self.divider, *stream, &Usage::default(), now);
+            // What it has from before must not go on.
+            known.tell(number);
+        }
+        if let Rule::Divided(division) = former {
+            self.divided.remove(&division.bucket);
+        }
+        true
+    }
+
+    /// A stream reports a bucket: what it is told at once, if anything.
+    pub fn report(&mut self, stream: u64, number: u32, usage: &Usage, now: Micros) -> Option<Action> {
+        let bucket = self.buckets.get_mut(&number)?;
+        let known = self.streams.get_mut(&stream)?;
+        let Some(holding) = known.buckets.get(&number).copied() else {
+            bucket.streams += 1;
+            let member = bucket.rule.join(&mut self.divider, stream, usage, now);
+            known.buckets.insert(number, Holding { member, is_pending: false });
+            return bucket.rule.blanket();
+        };
+        let (Rule::Divided(division), Some(member)) = (&bucket.rule, holding.member) else {
+            return bucket.rule.blanket();
+        };
+        match self.divider.report(division.bucket, member, usage, now) {
+            Some(Standing::Renewed(assignment)) => Some(action(assignment, division.steps)),
+            Some(Standing::Waits) | None => None,
+            Some(Standing::Abandoned) => {
+                known.buckets.remove(&number);
+                bucket.streams -= 1;
+                Some(Action::Abandon)
+            }
+        }
+    }
+
+    /// A bucket that a stream is to be told of, and what.
+    pub fn next_pending(&mut self, stream: u64, now: Micros) -> Option<(&[u8], Action)> {
+        let known = self.streams.get_mut(&stream)?;
+        while let Some(number) = known.pending.pop() {
+            let Some(holding) = known.buckets.get_mut(&number) else { continue };
+            holding.is_pending = false;
+            let Some(bucket) = self.buckets.get(&number) else { continue };
+            let action = match (&bucket.rule, holding.member) {
+                (Rule::Divided(division), Some(member)) => {
+                    let assignment = self.divider.renew(division.bucket, member, now);
+                    assignment.map_or(Action::DenyAll, |assignment| action(assignment, division.steps))
+                }
+                (rule, _) => rule.blanket().unwrap_or(Action::DenyAll),
+            };
+            return Some((&bucket.id, action));
+        }
+        None
+    }
+
+    /// Everything that a stream has is to be told to it once more.
+    pub fn tell_all(&mut self, stream: u64) {
+        let Some(known) = self.streams.get_mut(&stream) else { return };
+        let numbers: Vec<u32> = known.buckets.keys().copied().collect();
+        numbers.into_iter().for_each(|number| known.tell(number));
+    }
+
+    /// The id of a bucket, as answers have it.
+    pub fn id(&self, number: u32) -> &[u8] {
+        self.buckets.get(&number).map_or(&[], |bucket| &bucket.id)
+    }
+
+    /// Divides what is due.
+    pub fn tick(&mut self, now: Micros) {
+        let mut changes = std::mem::take(&mut self.changes);
+        self.divider.tick(now, &mut changes);
+        for Change { bucket, member, .. } in changes.drain(..) {
+            let Some(number) = self.divided.get(&bucket) else { continue };
+            let Some(Bucket { rule: Rule::Divided(division), .. }) = self.buckets.get(number) else { continue };
+            let stream = division.owners.get(member.index()).and_then(|stream| self.streams.get_mut(stream));
+            stream.into_iter().for_each(|stream| stream.tell(*number));
+        }
+        self.changes = changes;
+    }
+
+    /// Forgets buckets that no stream reports, and levels without buckets: those are returned.
+    pub fn sweep(&mut self) -> Vec<HeldLevel> {
+        let empty = self.divider.remove_empty_buckets();
+        for bucket in empty {
+            self.divided.remove(&bucket);
+        }
+        let divided = &self.divided;
+        let names = &mut self.names;
+        self.buckets.retain(|number, bucket| {
+            let is_divided = |division: &Division| divided.get(&division.bucket) == Some(number);
+            let stays = bucket.streams > 0 || matches!(&bucket.rule, Rule::Divided(division) if is_divided(division));
+            if !stays && let Some(names) = names.get_mut(bucket.domain) {
+                names.remove(&bucket.id);
+            }
+            stays
+        });
+        let mut removed = Vec::new();
+        loop {
+            let divider = &mut self.divider;
+            let before = removed.len();
+            removed.extend(self.levels.extract_if(|_, held| divider.remove_empty_level(held.id)).map(|(_, held)| held));
+            // Those above them may be empty now.
+            if removed.len() == before {
+                return removed;
+            }
+        }
+    }
+}
+
+impl Rule {
+    fn blanket(&self) -> Option<Action> {
+        match self {
+            Self::AllowAll => Some(Action::AllowAll),
+            Self::DenyAll => Some(Action::DenyAll),
+            Self::Divided(_) => None,
+        }
+    }
+
+    fn join(&mut self, divider: &mut Divider, stream: u64, usage: &Usage, now: Micros) -> Option<MemberId> {
+        let Self::Divided(division) = self else { return None };
+        let member = divider.join(division.bucket, usage, now)?;
+        let index = member.index();
+        division.owners.resize(division.owners.len().max(index + 1), 0);
+        division.owners[index] = stream;
+        Some(member)
+    }
+}
+
+impl Stream {
+    /// It is to be told of a bucket.
+    fn tell(&mut self, number: u32) {
+        if let Some(holding) = self.buckets.get_mut(&number)
+            && !std::mem::replace(&mut holding.is_pending, true)
+        {
+            self.pending.push(number);
+            self.waker.wake();
+        }
+    }
+}
+
+fn action(assignment: Assignment, steps: Steps) -> wire::Action {
+    match steps.requests(assignment.rate) {
+        0 => Action::DenyAll,
+        tokens_per_fill => {
+            Action::TokenBucket { max_tokens: assignment.burst, tokens_per_fill, fill_seconds: steps.fill_seconds }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Reads reports from the wire and writes assignments to it: `RateLimitQuotaUsageReports` and `RateLimitQuotaResponse`.
+
+use std::collections::BTreeMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{encode_varint, encoded_len_varint};
+use weir_core::{domain::Micros, quota::Usage};
+
+use crate::transport::fields::{Fields, Value};
+
+/// The fields of the messages, by their numbers.
+mod field {
+    /// Of reports.
+    pub const DOMAIN: u64 = 1;
+    pub const USAGES: u64 = 2;
+    /// Of one report, and of an answer to it.
+    pub const BUCKET_ID: u64 = 1;
+    pub const ELAPSED: u64 = 2;
+    pub const ALLOWED: u64 = 3;
+    pub const DENIED: u64 = 4;
+    /// Of a bucket's id, and of its entries.
+    pub const ENTRIES: u64 = 1;
+    pub const KEY: u64 = 1;
+    pub const VALUE: u64 = 2;
+    /// Of a duration.
+    pub const SECONDS: u64 = 1;
+    /// Of answers.
+    pub const ACTION: u8 = 1;
+    pub const ASSIGNMENT: u8 = 2;
+    pub const ABANDON: u8 = 3;
+    pub const TTL: u8 = 2;
+    pub const STRATEGY: u8 = 3;
+    pub const BLANKET_RULE: u8 = 1;
+    pub const TOKEN_BUCKET: u8 = 3;
+    pub const MAX_TOKENS: u8 = 1;
+    pub const TOKENS_PER_FILL: u8 = 2;
+    pub const FILL_INTERVAL: u8 = 3;
+}
+
+/// Most entries of a bucket that are read.
+const MAX_ENTRIES: usize = 64;
+const MICROS: u64 = 1_000_000;
+
+/// A message of reports: its domain, which only the first one has, and its reports unread.
+#[derive(Debug, Default)]
+pub struct Reports {
+    /// The domain; empty where it is left out.
+    pub domain: String,
+    /// Each to be read by [`Report::read`].
+    pub usages: Vec<Bytes>,
+}
+
+/// What one bucket was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report<'a> {
+    /// The bucket's id as it came.
+    pub bucket: &'a [u8],
+    /// The hits.
+    pub usage: Usage,
+}
+
+/// What a bucket is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Everything passes.
+    AllowAll,
+    /// Nothing does.
+    DenyAll,
+    /// So many requests in so many seconds, and so many stored.
+    TokenBucket {
+        /// Stored at most.
+        max_tokens: u64,
+        /// Requests in each fill time, above 0.
+        tokens_per_fill: u64,
+        /// The fill time.
+        fill_seconds: u64,
+    },
+    /// To be dropped.
+    Abandon,
+}
+
+/// Reads a message; `None`: it is none.
+pub fn read(message: &Bytes) -> Option<Reports> {
+    let mut reports = Reports::default();
+    for field in Fields::new(message) {
+        match field? {
+            (field::DOMAIN, Value::Bytes(text)) => reports.domain = String::from_utf8_lossy(text).into_owned(),
+            (field::USAGES, Value::Bytes(usage)) => reports.usages.push(message.slice_ref(usage)),
+            _ => {}
+        }
+    }
+    Some(reports)
+}
+
+impl<'a> Report<'a> {
+    /// Reads one report; `None`: it is none.
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let mut report = Self { bucket: &[], usage: Usage::default() };
+        for field in Fields::new(bytes) {
+            match field? {
+                (field::BUCKET_ID, Value::Bytes(id)) => report.bucket = id,
+                (field::ELAPSED, Value::Bytes(duration)) => report.usage.elapsed = whole_seconds(duration)?,
+                (field::ALLOWED, Value::Varint(hits)) => report.usage.allowed = hits,
+                (field::DENIED, Value::Varint(hits)) => report.usage.denied = hits,
+                _ => {}
+            }
+        }
+        // Sums of them stay far from overflowing.
+        for hits in [&mut report.usage.allowed, &mut report.usage.denied] {
+            *hits = (*hits).min(u64::from(u32::MAX));
+        }
+        Some(report)
+    }
+}
+
+fn whole_seconds(duration: &[u8]) -> Option<Micros> {
+    let mut seconds = 0;
+    for field in Fields::new(duration) {
+        if let (field::SECONDS, Value::Varint(number)) = field? {
+            seconds = number.min(u64::from(u32::MAX));
+        }
+    }
+    Some((seconds * MICROS) as Micros)
+}
+
+/// The entries of a bucket's id; `None`: it is none, or has too many.
+pub fn entries(id: &[u8]) -> Option<BTreeMap<String, String>> {
+    let mut entries = BTreeMap::new();
+    for field in Fields::new(id) {
+        let (field::ENTRIES, Value::Bytes(entry)) = field? else { continue };
+        let (mut key, mut value) = (String::new(), String::new());
+        for field in Fields::new(entry) {
+            match field? {
+                (field::KEY, Value::Bytes(text)) => key = String::from_utf8_lossy(text).into_owned(),
+                (field::VALUE, Value::Bytes(text)) => value = String::from_utf8_lossy(text).into_owned(),
+                _ => {}
+            }
+        }
+        entries.insert(key, value);
+        if entries.len() > MAX_ENTRIES {
+            return None;
+        }
+    }
+    Some(entries)
+}
+
+/// A bucket's id with its entries in the order of their keys: one for each bucket, in whatever order Envoy's map had them.
+pub fn id_of(entries: &BTreeMap<String, String>) -> Vec<u8> {
+    let (mut id, mut one) = (Vec::new(), Vec::new());
+    for (key, value) in entries {
+        one.clear();
+        put_bytes(field::KEY as u8, key.as_bytes(), &mut one);
+        put_bytes(field::VALUE as u8, value.as_bytes(), &mut one);
+        put_bytes(field::ENTRIES as u8, &one, &mut id);
+    }
+    id
+}
+
+/// Appends what a bucket is told for so many seconds.
+pub fn put_action(bucket: &[u8], action: Action, ttl_seconds: u64, out: &mut BytesMut) {
+    let mut told = Vec::with_capacity(32);
+    if action == Action::Abandon {
+        put_bytes(field::ABANDON, &[], &mut told);
+    } else {
+        let (mut ttl, mut strategy, mut assignment) = (Vec::new(), Vec::new(), Vec::new());
+        put_number(field::SECONDS as u8, ttl_seconds, &mut ttl);
+        put_bytes(field::TTL, &ttl, &mut assignment);
+        match action {
+            Action::TokenBucket { max_tokens, tokens_per_fill, fill_seconds } => {
+                let (mut per_fill, mut interval, mut bucket) = (Vec::new(), Vec::new(), Vec::new());
+                put_number(1, tokens_per_fill, &mut per_fill);
+                put_number(field::SECONDS as u8, fill_seconds, &mut interval);
+                put_number(field::MAX_TOKENS, max_tokens, &mut bucket);
+                put_bytes(field::TOKENS_PER_FILL, &per_fill, &mut bucket);
+                put_bytes(field::FILL_INTERVAL, &interval, &mut bucket);
+                put_bytes(field::TOKEN_BUCKET, &bucket, &mut strategy);
+            }
+            // 0 allows all; of a oneof it is written too.
+            rule => put_number(field::BLANKET_RULE, u64::from(rule == Action::DenyAll), &mut strategy),
+        }
+        put_bytes(field::STRATEGY, &strategy, &mut assignment);
+        put_bytes(field::ASSIGNMENT, &assignment, &mut told);
+    }
+    let id_bytes = 1 + encoded_len_varint(bucket.len() as u64) + bucket.len();
+    out.put_u8(field::ACTION << 3 | 2);
+    encode_varint((id_bytes + told.len()) as u64, out);
+    put_bytes(field::BUCKET_ID as u8, bucket, out);
+    out.put_slice(&told);
+}
+
+fn put_bytes(field: u8, bytes: &[u8], out: &mut impl BufMut) {
+    out.put_u8(field << 3 | 2);
+    encode_varint(bytes.len() as u64, out);
+    out.put_slice(bytes);
+}
+
+fn put_number(field: u8, number: u64, out: &mut impl BufMut) {
+    out.put_u8(field << 3);
+    encode_varint(number, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::{
+        envoy::service::rate_limit_quota::v3::{
+            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+            rate_limit_quota_response::bucket_action::BucketAction as Told,
+            rate_limit_quota_usage_reports::BucketQuotaUsage,
+        },
+        envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
+        google::protobuf::Duration,
+    };
+    use prost::Message;
+
+    use super::*;
+
+    fn bucket(entries: &[(&str, &str)]) -> BucketId {
+        BucketId { bucket: entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect() }
+    }
+
+    #[test]
+    fn reports_are_read_as_envoy_writes_them() {
+        let id = bucket(&[("user", "alex"), ("action", "trade")]);
+        let usage = BucketQuotaUsage {
+            bucket_id: Some(id.clone()),
+            time_elapsed: Some(Duration { seconds: 5, nanos: 999 }),
+            num_requests_allowed: 7,
+            num_requests_denied: u64::MAX,
+        };
+        let message =
+            RateLimitQuotaUsageReports { domain: "api".to_owned(), bucket_quota_usages: vec![usage.clone(), usage] };
+        let reports = read(&Bytes::from(message.encode_to_vec())).unwrap();
+        assert_eq!((&*reports.domain, reports.usages.len()), ("api", 2));
+        let report = Report::read(&reports.usages[1]).unwrap();
+        assert_eq!(report.usage, Usage { allowed: 7, denied: u32::MAX.into(), elapsed: 5_000_000 });
+        let entries = entries(report.bucket).unwrap();
+        assert_eq!(entries, id.bucket.clone().into_iter().collect());
+        assert_eq!(BucketId::decode(&id_of(&entries)[..]).unwrap(), id);
+        assert!(read(&Bytes::from_static(b"\x0a\xff")).is_none() && Report::read(b"\x12").is_none());
+    }
+
+    #[test]
+    fn actions_are_written_as_envoy_reads_them() {
+        let id = bucket(&[("name", "prod")]);
+        let token_bucket = Action::TokenBucket { max_tokens: 30, tokens_per_fill: 880, fill_seconds: 1 };
+        let mut out = BytesMut::new();
+        for action in [Action::AllowAll, Action::DenyAll, token_bucket, Action::Abandon] {
+            put_action(&id.encode_to_vec(), action, 15, &mut out);
+        }
+        let read = RateLimitQuotaResponse::decode(out).unwrap();
+        assert!(read.bucket_action.iter().all(|action| action.bucket_id.as_ref() == Some(&id)));
+        let told: Vec<_> = read.bucket_action.into_iter().map(|action| action.bucket_action.unwrap()).collect();
+        let mut strategies = Vec::new();
+        for told in &told[..3] {
+            let Told::QuotaAssignmentAction(assignment) = told else { panic!("{told:?}") };
+            assert_eq!(assignment.assignment_time_to_live, Some(Duration { seconds: 15, nanos: 0 }));
+            strategies.push(assignment.rate_limit_strategy.as_ref().unwrap().strategy.unwrap());
+        }
+        assert_eq!(strategies[0], Strategy::BlanketRule(BlanketRule::AllowAll as i32));
+        assert_eq!(strategies[1], Strategy::BlanketRule(BlanketRule::DenyAll as i32));
+        let Strategy::TokenBucket(bucket) = &strategies[2] else { panic!("{strategies:?}") };
+        assert_eq!((bucket.max_tokens, bucket.tokens_per_fill.as_ref().unwrap().value), (30, 880));
+        assert_eq!(bucket.fill_interval, Some(Duration { seconds: 1, nanos: 0 }));
+        assert!(matches!(told[3], Told::AbandonAction(_)));
+    }
+}

@@ -1,0 +1,199 @@
+//! Envoy's quotas: what each stream is told, with streams that behave as Envoy's client does.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tonic::Code;
+
+use crate::support::{
+    Server,
+    quotas::{QuotaStream, Told, bucket},
+    server::Setup,
+};
+
+const POLICY: &str = "
+domain: api
+schema:
+  user:
+    limits: [{ token_bucket: { capacity: 5000, count: 5000, period: 1s } }]
+    children:
+      alex: { limits: [{ token_bucket: { capacity: 1000, count: 1000, period: 1s } }] }
+      slow: { limits: [{ fixed_window: { count: 90, period: 60s } }] }
+      root: { limits: [] }
+      one: { limits: [{ fixed_window: { count: 3000, period: 1s } }] }
+      other: { limits: [{ fixed_window: { count: 4000, period: 1s } }] }
+";
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn setup() -> Setup {
+    Setup::new().policy(POLICY).env("WEIR_RLQS__DOMAINS", "api=user")
+}
+
+async fn open(server: &Server) -> QuotaStream {
+    QuotaStream::open(server.channel().await, "api").await.expect("a stream")
+}
+
+#[test]
+fn the_service_is_off_until_a_domain_is_named() {
+    runtime().block_on(async {
+        let server = Server::with_policy(POLICY);
+        let refused = QuotaStream::open(server.channel().await, "api").await.err().expect("refused");
+        assert_eq!(refused.code(), Code::Unimplemented);
+
+        let server = setup().start();
+        for (domain, code) in [("shop", Code::NotFound), ("", Code::InvalidArgument)] {
+            let mut stream = QuotaStream::open(server.channel().await, domain).await.expect("a stream");
+            stream.report(bucket("alex"), 1, 0, 0).await;
+            let end = stream.hear(Duration::from_secs(60)).await.expect_err("ended");
+            assert_eq!(end.code(), code, "{domain:?}");
+        }
+    });
+}
+
+#[test]
+fn a_limit_is_divided_among_streams_by_demand() {
+    runtime().block_on(async {
+        let server = setup().start();
+        let mut first = open(&server).await;
+        first.report(bucket("alex"), 1, 0, 0).await;
+        // All of it, but a full bucket of a tenth of a second at first.
+        let (told, seconds) = first.until("alex", |told| told.rate() >= 1_000.0).await;
+        assert_eq!((told, seconds), (Told::Tokens { per_fill: 1_000, fill_seconds: 1, max: 100 }, 15));
+
+        let mut second = open(&server).await;
+        second.report(bucket("alex"), 1, 0, 0).await;
+        first.report(bucket("alex"), 5_000, 5_000, 5).await;
+        let (told, _) = second.until("alex", |told| told.rate() > 0.0).await;
+        assert!(matches!(told, Told::Tokens { max: 50, .. }), "{told:?}");
+        assert!(first.until("alex", |told| told.rate() < 1_000.0).await.0.rate() + told.rate() <= 1_000.0);
+        for _ in 0..3 {
+            second.report(bucket("alex"), 1_000, 4_000, 1).await;
+            first.report(bucket("alex"), 1_000, 4_000, 1).await;
+            second.listen(Duration::from_millis(600)).await;
+            first.listen(Duration::from_millis(600)).await;
+        }
+        assert_eq!((first.rate("alex"), second.rate("alex")), (500.0, 500.0));
+
+        // The second one has little to do.
+        for _ in 0..3 {
+            second.report(bucket("alex"), 60, 0, 1).await;
+            first.report(bucket("alex"), 1_000, 4_000, 1).await;
+            second.listen(Duration::from_millis(600)).await;
+            first.listen(Duration::from_millis(600)).await;
+        }
+        assert!(first.rate("alex") >= 900.0 && second.rate("alex") >= 50.0, "{:?} {:?}", first.told, second.told);
+        assert!(first.rate("alex") + second.rate("alex") <= 1_000.0);
+        drop(second);
+        tokio::task::spawn_blocking(move || {
+            server.wait_for_metric("weir_rlqs_streams", 1.0);
+            assert_eq!(server.metric("weir_rlqs_buckets"), 1.0);
+            assert!(server.metric("weir_rlqs_requests_total{domain=\"api\",outcome=\"denied\"}") >= 5_000.0);
+        })
+        .await
+        .expect("metrics");
+    });
+}
+
+#[test]
+fn each_bucket_is_told_what_its_limits_say() {
+    const RULES: &str = "
+domain: api
+schema:
+  user:
+    children:
+      shadow: { limits: [{ fixed_window: { count: 10, period: 1s }, shadow: true }] }
+      slow: { limits: [{ fixed_window: { count: 90, period: 60s } }] }
+";
+    runtime().block_on(async {
+        let server = Setup::new().policy(RULES).env("WEIR_RLQS__DOMAINS", "api=user").start();
+        let mut stream = open(&server).await;
+        for user in ["nobody", "shadow", "slow"] {
+            stream.report(bucket(user), 1, 0, 0).await;
+        }
+        for user in ["nobody", "shadow"] {
+            assert_eq!(stream.until(user, |_| true).await, (Told::AllowAll, 15), "{user}");
+        }
+        // 1.5 a second, in steps of a hundredth.
+        let (told, _) = stream.until("slow", |told| told.rate() > 1.4).await;
+        assert!(matches!(told, Told::Tokens { fill_seconds: 100, max: 1, .. }), "{told:?}");
+    });
+}
+
+#[test]
+fn buckets_below_one_limit_share_it() {
+    runtime().block_on(async {
+        let server = setup().start();
+        let mut stream = open(&server).await;
+        for user in ["one", "other"] {
+            stream.report(bucket(user), 1, 0, 0).await;
+        }
+        for _ in 0..6 {
+            for user in ["one", "other"] {
+                stream.report(bucket(user), 10_000, 0, 1).await;
+            }
+            stream.listen(Duration::from_millis(600)).await;
+            // 3,000 and 4,000 by themselves, 5,000 together.
+            assert!(stream.rate("one") + stream.rate("other") <= 5_000.0, "{:?}", stream.told);
+        }
+        assert!(stream.rate("one") >= 2_400.0 && stream.rate("other") >= 2_400.0, "{:?}", stream.told);
+    });
+}
+
+#[test]
+fn a_changed_policy_is_told_at_once() {
+    runtime().block_on(async {
+        let server = setup().start();
+        let mut stream = open(&server).await;
+        stream.report(bucket("alex"), 1, 0, 0).await;
+        stream.until("alex", |told| told.rate() >= 1_000.0).await;
+        server.replace_policy(&POLICY.replace("count: 1000", "count: 100"));
+        stream.until("alex", |told| told.rate() > 0.0 && told.rate() <= 100.0).await;
+        server.replace_policy("domain: api\nschema: { user: { limits: [] } }");
+        stream.until("alex", |told| told == Told::AllowAll).await;
+    });
+}
+
+#[test]
+fn a_stream_that_is_ended_keeps_its_share_until_it_has_found_another_replica() {
+    runtime().block_on(async {
+        let mut server = setup().start();
+        let mut stream = open(&server).await;
+        stream.report(bucket("alex"), 1, 0, 0).await;
+        let (told, _) = stream.until("alex", |told| told.rate() >= 1_000.0).await;
+        server.signal(Signal::TERM);
+        let end = loop {
+            match stream.hear(Duration::from_secs(60)).await {
+                Ok(_) => {}
+                Err(end) => break end,
+            }
+        };
+        assert_eq!((end.code(), stream.told["alex"]), (Code::Unavailable, (told, 7)));
+        assert_eq!(tokio::task::spawn_blocking(move || server.wait_for_end()).await.expect("its end"), 0);
+    });
+}
+
+#[test]
+fn a_restarted_service_divides_nothing_that_may_still_be_in_use() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("a directory");
+        let snapshot = dir.path().join("snapshot");
+        let snapshot = snapshot.to_str().expect("a path");
+        let mut server = setup().env("WEIR_STORE__SNAPSHOT__PATH", snapshot).start();
+        let mut stream = open(&server).await;
+        stream.report(bucket("alex"), 1, 0, 0).await;
+        stream.until("alex", |told| told.rate() >= 1_000.0).await;
+        server.signal(Signal::TERM);
+        while stream.hear(Duration::from_secs(60)).await.is_ok() {}
+        tokio::task::spawn_blocking(move || server.wait_for_end()).await.expect("its end");
+
+        let server = setup().env("WEIR_STORE__SNAPSHOT__PATH", snapshot).start();
+        let mut newcomer = open(&server).await;
+        newcomer.report(bucket("alex"), 1, 0, 0).await;
+        newcomer.listen(Duration::from_secs(3)).await;
+        assert_eq!(newcomer.rate("alex"), 0.0, "{:?}", newcomer.told);
+        newcomer.until("alex", |told| told.rate() >= 1_000.0).await;
+    });
+}

@@ -1,0 +1,148 @@
+//! Envoy's rate limit quota service as Envoy uses it: a stream, and what it was told last of each bucket.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use envoy_types::pb::{
+    envoy::{
+        service::rate_limit_quota::v3::{
+            BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+            rate_limit_quota_response::bucket_action::BucketAction, rate_limit_quota_usage_reports::BucketQuotaUsage,
+        },
+        r#type::v3::rate_limit_strategy::{BlanketRule, Strategy},
+    },
+    google::protobuf::Duration as WireDuration,
+};
+use futures_util::stream;
+use tokio::{sync::mpsc, time::timeout};
+use tonic::{
+    Request, Status, Streaming, client::Grpc, codegen::http::uri::PathAndQuery, metadata::MetadataMap,
+    transport::Channel,
+};
+use tonic_prost::ProstCodec;
+
+use super::PATIENCE;
+
+const CALL: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+
+/// What a bucket was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    AllowAll,
+    DenyAll,
+    /// Requests in so many seconds, and stored.
+    Tokens {
+        per_fill: u32,
+        fill_seconds: i64,
+        max: u32,
+    },
+    Abandon,
+}
+
+impl Told {
+    /// Requests a second.
+    pub fn rate(self) -> f64 {
+        match self {
+            Self::Tokens { per_fill, fill_seconds, .. } => f64::from(per_fill) / fill_seconds as f64,
+            Self::AllowAll => f64::INFINITY,
+            Self::DenyAll | Self::Abandon => 0.0,
+        }
+    }
+}
+
+/// A stream as one Envoy has it.
+pub struct QuotaStream {
+    reports: mpsc::Sender<RateLimitQuotaUsageReports>,
+    answers: Streaming<RateLimitQuotaResponse>,
+    domain: Option<String>,
+    /// What was told of each bucket last, by its only entry's value, and for how many seconds.
+    pub told: BTreeMap<String, (Told, i64)>,
+}
+
+/// A bucket `{user: NAME}`.
+pub fn bucket(user: &str) -> BucketId {
+    BucketId { bucket: [("user".to_owned(), user.to_owned())].into() }
+}
+
+impl QuotaStream {
+    /// Begins a stream for a domain.
+    pub async fn open(channel: Channel, domain: &str) -> Result<Self, Status> {
+        Self::open_with(channel, domain, MetadataMap::new()).await
+    }
+
+    /// The same with metadata.
+    pub async fn open_with(channel: Channel, domain: &str, metadata: MetadataMap) -> Result<Self, Status> {
+        let mut service = Grpc::new(channel);
+        service.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let (reports, mut sent) = mpsc::channel(16);
+        let messages = stream::poll_fn(move |cx| sent.poll_recv(cx));
+        let codec = ProstCodec::<RateLimitQuotaUsageReports, RateLimitQuotaResponse>::default();
+        let mut request = Request::new(messages);
+        *request.metadata_mut() = metadata;
+        let answers = service.streaming(request, PathAndQuery::from_static(CALL), codec).await?.into_inner();
+        Ok(Self { reports, answers, domain: Some(domain.to_owned()), told: BTreeMap::new() })
+    }
+
+    /// Reports a bucket: hits allowed and denied in so many seconds.
+    pub async fn report(&mut self, bucket: BucketId, allowed: u64, denied: u64, seconds: i64) {
+        let usage = BucketQuotaUsage {
+            bucket_id: Some(bucket),
+            time_elapsed: Some(WireDuration { seconds, nanos: 0 }),
+            num_requests_allowed: allowed,
+            num_requests_denied: denied,
+        };
+        let domain = self.domain.take().unwrap_or_default();
+        let message = RateLimitQuotaUsageReports { domain, bucket_quota_usages: vec![usage] };
+        // The answer tells why it has ended, if it has.
+        let _ = self.reports.send(message).await;
+    }
+
+    /// Waits for a message, at most so long: whether one came.
+    pub async fn hear(&mut self, patience: Duration) -> Result<bool, Status> {
+        let Ok(message) = timeout(patience, self.answers.message()).await else { return Ok(false) };
+        let message = message?.ok_or_else(|| Status::ok("the stream has ended"))?;
+        for action in message.bucket_action {
+            let user = action.bucket_id.expect("a bucket").bucket.into_values().next().expect("an entry");
+            self.told.insert(user, told(&action.bucket_action.expect("an action")));
+        }
+        Ok(true)
+    }
+
+    /// Reads until what it was told of a user satisfies this.
+    pub async fn until(&mut self, user: &str, is_so: impl Fn(Told) -> bool) -> (Told, i64) {
+        loop {
+            if let Some((told, seconds)) = self.told.get(user).filter(|(told, _)| is_so(*told)) {
+                return (*told, *seconds);
+            }
+            let came = self.hear(PATIENCE).await.expect("the stream goes on");
+            assert!(came, "nothing more is told: {:?}", self.told);
+        }
+    }
+
+    /// Reads what is told in this time.
+    pub async fn listen(&mut self, time: Duration) {
+        let end = tokio::time::Instant::now() + time;
+        while self.hear(end - tokio::time::Instant::now()).await.expect("the stream goes on") {}
+    }
+
+    /// Requests a second that a user may make.
+    pub fn rate(&self, user: &str) -> f64 {
+        self.told.get(user).map_or(0.0, |(told, _)| told.rate())
+    }
+}
+
+fn told(action: &BucketAction) -> (Told, i64) {
+    let BucketAction::QuotaAssignmentAction(assignment) = action else { return (Told::Abandon, 0) };
+    let seconds = assignment.assignment_time_to_live.as_ref().expect("a time").seconds;
+    let strategy = assignment.rate_limit_strategy.as_ref().expect("a strategy").strategy.as_ref().expect("a strategy");
+    let told = match strategy {
+        Strategy::BlanketRule(rule) if *rule == BlanketRule::AllowAll as i32 => Told::AllowAll,
+        Strategy::BlanketRule(_) => Told::DenyAll,
+        Strategy::TokenBucket(bucket) => Told::Tokens {
+            per_fill: bucket.tokens_per_fill.as_ref().expect("a number").value,
+            fill_seconds: bucket.fill_interval.as_ref().expect("a time").seconds,
+            max: bucket.max_tokens,
+        },
+        Strategy::RequestsPerTimeUnit(_) => panic!("Envoy ignores it: {strategy:?}"),
+    };
+    (told, seconds)
+}
