@@ -83,7 +83,7 @@ impl Loaded {
         for (name, document) in documents {
             problems.0.extend(domains.add(name, &document).err().into_iter().flat_map(|found| found.0));
         }
-        if problems.0.is_empty() { Ok(Self::of(domains.policy(rules), text)) } else { Err(problems) }
+        if problems.0.is_empty() { Ok(Self::of(domains.policy(), text)) } else { Err(problems) }
     }
 
     fn of(policy: Policy, text: TextHash) -> Self {
@@ -102,6 +102,8 @@ pub struct Rules {
     pub require_end_marker: bool,
     /// Requests may not bring limits of their own, where their domain does not say otherwise.
     pub denies_specs: bool,
+    /// A directory may have no policy file: the policy is empty then.
+    pub allows_empty: bool,
 }
 
 /// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are ignored, anything else
@@ -111,7 +113,7 @@ pub struct Rules {
 /// All that is wrong in all files.
 pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     let (files, skipped) = files(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
-    if files.is_empty() {
+    if files.is_empty() && !rules.allows_empty {
         return Err(Problems::of_file(path, "the directory contains no policy file (*.yaml, *.yml)"));
     }
     let mut domains = Domains::new(rules);
@@ -131,7 +133,7 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     if !problems.0.is_empty() {
         return Err(problems);
     }
-    Ok(Loaded { policy: domains.policy(rules), skipped, empty, tests, hash: reader.text.finish() })
+    Ok(Loaded { policy: domains.policy(), skipped, empty, tests, hash: reader.text.finish() })
 }
 
 /// Reads the text of one policy file, in either format.
@@ -139,10 +141,19 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
 /// # Errors
 /// All that is wrong with it, each with its place.
 pub fn parse(text: &str, bounds: &Bounds) -> Result<Policy, Problems> {
-    match document::parse(text)? {
+    match document_of(text)? {
         None => Ok(Policy::empty()),
         Some(document) => Ok(Policy::new([domain_of(&document, bounds)?])),
     }
+}
+
+/// The document of a file: strict, but for files of descriptors, which are read as envoyproxy/ratelimit reads them.
+pub(crate) fn document_of(text: &str) -> Result<Option<Node>, Problems> {
+    let Some((document, duplicates)) = document::parse_lenient(text)? else { return Ok(None) };
+    if descriptors::file::is_one(&document) {
+        return Ok(Some(descriptors::yaml::as_theirs(document)));
+    }
+    if duplicates.0.is_empty() { Ok(Some(document)) } else { Err(duplicates) }
 }
 
 fn domain_of(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
@@ -156,30 +167,31 @@ fn domain_of(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
 /// The domains of the files read so far, each with the first that defines it.
 struct Domains {
     found: HashMap<Box<str>, (Domain, PathBuf)>,
-    bounds: Bounds,
-    merge: bool,
+    rules: Rules,
 }
 
 impl Domains {
     fn new(rules: &Rules) -> Self {
-        Self { found: HashMap::new(), bounds: rules.bounds, merge: rules.merge_domains }
+        Self { found: HashMap::new(), rules: *rules }
     }
 
-    fn policy(self, rules: &Rules) -> Policy {
+    fn policy(self) -> Policy {
         let policy = if self.found.is_empty() {
             Policy::empty()
         } else {
             Policy::new(self.found.into_values().map(|(domain, _)| domain))
         };
-        policy.under(rules)
+        policy.under(&self.rules)
     }
 
     fn add(&mut self, path: PathBuf, document: &Node) -> Result<(), Problems> {
         let in_file = |problems: Problems| problems.in_file(&path);
         let is_theirs = descriptors::file::is_one(document);
         let (mut domain, first) = match is_theirs.then(|| self.take_for_merge(document)).flatten() {
-            Some((before, first)) => (descriptors::file::add(before, document, &self.bounds).map_err(in_file)?, first),
-            None => (domain_of(document, &self.bounds).map_err(in_file)?, path.clone()),
+            Some((before, first)) => {
+                (descriptors::file::add(before, document, &self.rules.bounds).map_err(in_file)?, first)
+            }
+            None => (domain_of(document, &self.rules.bounds).map_err(in_file)?, path.clone()),
         };
         if let Some((other, before)) = self.found.get(&domain.name) {
             let name = &domain.name;
@@ -199,7 +211,7 @@ impl Domains {
     fn take_for_merge(&mut self, document: &Node) -> Option<(Domain, PathBuf)> {
         let name = descriptors::file::domain_of(document)?;
         let is_theirs = self.found.get(name).is_some_and(|(domain, _)| domain.descriptors.is_some());
-        if self.merge && is_theirs { self.found.remove(name) } else { None }
+        if self.rules.merge_domains && is_theirs { self.found.remove(name) } else { None }
     }
 }
 
@@ -230,7 +242,7 @@ impl Reader {
                 "the file must end with the line `{END_MARKER}` (limits_require_end_marker); it may be half written"
             )));
         }
-        document::parse(&text).map_err(|problems| problems.in_file(path))
+        document_of(&text).map_err(|problems| problems.in_file(path))
     }
 }
 
