@@ -50,6 +50,8 @@ pub struct Settings {
     pub limits_poll: Time,
     /// Whether each policy file must end with a line `...`.
     pub limits_require_end_marker: bool,
+    /// Whether a directory of policy files may be empty.
+    pub limits_allow_empty: bool,
     /// Whether requests may bring limits of their own, where their domain's policy does not say.
     pub limit_spec: LimitSpecRule,
     /// Who may reset keys.
@@ -89,6 +91,7 @@ impl Default for Settings {
             allow_all: false,
             limits_poll: Time(500_000),
             limits_require_end_marker: false,
+            limits_allow_empty: false,
             limit_spec: LimitSpecRule::default(),
             reset: ResetRule::default(),
             max_period: Time(Bounds::default().max_period),
@@ -214,6 +217,7 @@ impl Settings {
             merge_domains: self.envoy.merge_domains,
             require_end_marker: self.limits_require_end_marker,
             denies_specs: self.limit_spec == LimitSpecRule::Deny,
+            allows_empty: self.limits_allow_empty,
         }
     }
 }

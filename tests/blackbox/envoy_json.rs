@@ -113,8 +113,8 @@ fn headers_and_dynamic_metadata_are_in_the_body() {
     let headers = [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "0"), ("RateLimit-Reset", "5356800")];
     let headers = headers.map(|(key, value)| json!({ "key": key, "value": value }));
     assert_eq!(answered["responseHeadersToAdd"], json!(headers));
-    let metadata = json!({ "domain": "shop", "hitsAddend": 2.0, "descriptors": [
-        { "entries": ["path=/"] }, { "entries": ["user=alex"], "hitsAddend": 1.0 } ] });
+    let metadata = json!({ "domain": "shop", "hitsAddend": 2, "descriptors": [
+        { "entries": ["path=/"] }, { "entries": ["user=alex"], "hitsAddend": 1 } ] });
     assert_eq!(answered["dynamicMetadata"], metadata);
 }
 

@@ -9,6 +9,7 @@ use weir_test_redis::{Options, Server as Redis};
 use crate::support::{
     control_plane::{config, daily},
     envoy::{descriptor, should_rate_limit},
+    eventually_async,
     gateway::Gateway,
     http,
     pki::channel,
@@ -72,6 +73,33 @@ async fn policy_files_and_a_password_are_taken() {
     let entry = server.wait_for_log("a variable has no equivalent")["entry"].to_string();
     assert!(entry.contains("NEAR_LIMIT_RATIO: "), "{entry}");
     assert!(server.log().iter().all(|line| !line.contains("geheim")));
+}
+
+#[tokio::test]
+async fn the_last_policy_file_takes_its_limits_with_it() {
+    let setup = Setup::ratelimit();
+    let config = setup.path("root/config");
+    fs::create_dir_all(&config).expect("a directory");
+    let root = setup.path("root");
+    let redis = Redis::start(Options::port());
+    let server = setup
+        .env("RUNTIME_ROOT", root.to_str().expect("a path"))
+        .env("REDIS_SOCKET_TYPE", "tcp")
+        .env("REDIS_URL", &format!("127.0.0.1:{}", redis.port()))
+        .env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "60s")
+        .start();
+    let has_limit = async || {
+        let descriptors = vec![descriptor(&["k", "v"], 0)];
+        let request = RateLimitRequest { domain: "d".to_owned(), descriptors, ..RateLimitRequest::default() };
+        let answer = should_rate_limit(server.channel().await, request).await.expect("an answer");
+        answer.statuses[0].current_limit.is_some()
+    };
+    assert!(!has_limit().await, "an empty directory");
+    let text = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 1 } }]";
+    fs::write(config.join("rules.yaml"), text).expect("written");
+    eventually_async("the limit", async || has_limit().await.then_some(())).await;
+    fs::remove_file(config.join("rules.yaml")).expect("removed");
+    eventually_async("no limit", async || (!has_limit().await).then_some(())).await;
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Domain, Policy, descriptors, file};
+use super::{Domain, Policy, descriptors, file, limits::scalar};
 use weir_core::algorithm::Bounds;
 use weir_settings::{
     Problems,
-    document::{self, Node},
+    document::{self, Node, Value},
     file as settings_file,
 };
 
@@ -31,8 +31,31 @@ pub struct Loaded {
     pub skipped: Vec<PathBuf>,
     /// Files that hold nothing, as one does while it is being written. They are valid, and bring no domain.
     pub empty: Vec<PathBuf>,
+    /// The tests that stand in its files, in the order of the files.
+    pub tests: Vec<Tests>,
     /// 16 hexadecimal digits that tell its text from others: the same wherever the same files are read in the same order.
     pub hash: String,
+}
+
+/// The section `tests` of a file, as it is written: what checks must be answered. Only who runs them reads it.
+#[derive(Debug)]
+pub struct Tests {
+    /// The file.
+    pub path: PathBuf,
+    /// Its domain.
+    pub domain: Box<str>,
+    /// What the section holds.
+    pub node: Node,
+}
+
+impl Tests {
+    fn of(path: &Path, document: &Node) -> Option<Self> {
+        let Value::Map(entries) = &document.value else { return None };
+        let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
+        let domain = find("domain").and_then(scalar).unwrap_or_default();
+        let node = find("tests").filter(|_| !descriptors::file::is_one(document))?;
+        Some(Self { path: path.to_owned(), domain: domain.into(), node: node.clone() })
+    }
 }
 
 impl Loaded {
@@ -60,11 +83,11 @@ impl Loaded {
         for (name, document) in documents {
             problems.0.extend(domains.add(name, &document).err().into_iter().flat_map(|found| found.0));
         }
-        if problems.0.is_empty() { Ok(Self::of(domains.policy(rules), text)) } else { Err(problems) }
+        if problems.0.is_empty() { Ok(Self::of(domains.policy(), text)) } else { Err(problems) }
     }
 
     fn of(policy: Policy, text: TextHash) -> Self {
-        Self { policy, skipped: Vec::new(), empty: Vec::new(), hash: text.finish() }
+        Self { policy, skipped: Vec::new(), empty: Vec::new(), tests: Vec::new(), hash: text.finish() }
     }
 }
 
@@ -79,6 +102,8 @@ pub struct Rules {
     pub require_end_marker: bool,
     /// Requests may not bring limits of their own, where their domain does not say otherwise.
     pub denies_specs: bool,
+    /// A directory may have no policy file: the policy is empty then.
+    pub allows_empty: bool,
 }
 
 /// Reads a policy: a file, or every `*.yaml` and `*.yml` of a directory. Hidden entries are ignored, anything else
@@ -88,16 +113,18 @@ pub struct Rules {
 /// All that is wrong in all files.
 pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     let (files, skipped) = files(path).map_err(|error| Problems::of_file(path, error.to_string()))?;
-    if files.is_empty() {
+    if files.is_empty() && !rules.allows_empty {
         return Err(Problems::of_file(path, "the directory contains no policy file (*.yaml, *.yml)"));
     }
     let mut domains = Domains::new(rules);
     let mut reader = Reader::new(rules.require_end_marker);
     let (mut problems, mut empty) = (Problems::default(), Vec::new());
+    let mut tests = Vec::new();
     for path in files {
         match reader.read(&path) {
             Ok(None) => empty.push(path),
             Ok(Some(document)) => {
+                tests.extend(Tests::of(&path, &document));
                 problems.0.extend(domains.add(path, &document).err().into_iter().flat_map(|found| found.0))
             }
             Err(found) => problems.0.extend(found.0),
@@ -106,7 +133,7 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     if !problems.0.is_empty() {
         return Err(problems);
     }
-    Ok(Loaded { policy: domains.policy(rules), skipped, empty, hash: reader.text.finish() })
+    Ok(Loaded { policy: domains.policy(), skipped, empty, tests, hash: reader.text.finish() })
 }
 
 /// Reads the text of one policy file, in either format.
@@ -114,10 +141,19 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
 /// # Errors
 /// All that is wrong with it, each with its place.
 pub fn parse(text: &str, bounds: &Bounds) -> Result<Policy, Problems> {
-    match document::parse(text)? {
+    match document_of(text)? {
         None => Ok(Policy::empty()),
         Some(document) => Ok(Policy::new([domain_of(&document, bounds)?])),
     }
+}
+
+/// The document of a file: strict, but for files of descriptors, which are read as envoyproxy/ratelimit reads them.
+pub(crate) fn document_of(text: &str) -> Result<Option<Node>, Problems> {
+    let Some((document, duplicates)) = document::parse_lenient(text)? else { return Ok(None) };
+    if descriptors::file::is_one(&document) {
+        return Ok(Some(descriptors::yaml::as_theirs(document)));
+    }
+    if duplicates.0.is_empty() { Ok(Some(document)) } else { Err(duplicates) }
 }
 
 fn domain_of(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
@@ -131,30 +167,31 @@ fn domain_of(document: &Node, bounds: &Bounds) -> Result<Domain, Problems> {
 /// The domains of the files read so far, each with the first that defines it.
 struct Domains {
     found: HashMap<Box<str>, (Domain, PathBuf)>,
-    bounds: Bounds,
-    merge: bool,
+    rules: Rules,
 }
 
 impl Domains {
     fn new(rules: &Rules) -> Self {
-        Self { found: HashMap::new(), bounds: rules.bounds, merge: rules.merge_domains }
+        Self { found: HashMap::new(), rules: *rules }
     }
 
-    fn policy(self, rules: &Rules) -> Policy {
+    fn policy(self) -> Policy {
         let policy = if self.found.is_empty() {
             Policy::empty()
         } else {
             Policy::new(self.found.into_values().map(|(domain, _)| domain))
         };
-        policy.under(rules)
+        policy.under(&self.rules)
     }
 
     fn add(&mut self, path: PathBuf, document: &Node) -> Result<(), Problems> {
         let in_file = |problems: Problems| problems.in_file(&path);
         let is_theirs = descriptors::file::is_one(document);
         let (mut domain, first) = match is_theirs.then(|| self.take_for_merge(document)).flatten() {
-            Some((before, first)) => (descriptors::file::add(before, document, &self.bounds).map_err(in_file)?, first),
-            None => (domain_of(document, &self.bounds).map_err(in_file)?, path.clone()),
+            Some((before, first)) => {
+                (descriptors::file::add(before, document, &self.rules.bounds).map_err(in_file)?, first)
+            }
+            None => (domain_of(document, &self.rules.bounds).map_err(in_file)?, path.clone()),
         };
         if let Some((other, before)) = self.found.get(&domain.name) {
             let name = &domain.name;
@@ -174,7 +211,7 @@ impl Domains {
     fn take_for_merge(&mut self, document: &Node) -> Option<(Domain, PathBuf)> {
         let name = descriptors::file::domain_of(document)?;
         let is_theirs = self.found.get(name).is_some_and(|(domain, _)| domain.descriptors.is_some());
-        if self.merge && is_theirs { self.found.remove(name) } else { None }
+        if self.rules.merge_domains && is_theirs { self.found.remove(name) } else { None }
     }
 }
 
@@ -205,7 +242,7 @@ impl Reader {
                 "the file must end with the line `{END_MARKER}` (limits_require_end_marker); it may be half written"
             )));
         }
-        document::parse(&text).map_err(|problems| problems.in_file(path))
+        document_of(&text).map_err(|problems| problems.in_file(path))
     }
 }
 

@@ -42,7 +42,7 @@ pub enum Value {
     Scalar(String),
     /// A sequence.
     List(Vec<Node>),
-    /// A mapping, in the order of the file, without a key twice.
+    /// A mapping, in the order of the file; without a key twice, but for [`parse_lenient`].
     Map(Vec<Entry>),
 }
 
@@ -90,6 +90,21 @@ pub fn parse(text: &str) -> Result<Option<Node>, Problems> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_within(text: &str, most: Most) -> Result<Option<Node>, Problems> {
+    match read(text, most)? {
+        Some((_, duplicates)) if !duplicates.0.is_empty() => Err(duplicates),
+        document => Ok(document.map(|(root, _)| root)),
+    }
+}
+
+/// The same as [`parse`], and the keys that stand twice in a map, which are in the document twice.
+///
+/// # Errors
+/// As [`parse`], but for duplicate keys.
+pub fn parse_lenient(text: &str) -> Result<Option<(Node, Problems)>, Problems> {
+    read(text, MOST)
+}
+
+fn read(text: &str, most: Most) -> Result<Option<(Node, Problems)>, Problems> {
     let mut builder = Builder::new(most);
     for event in Parser::new_from_str(text) {
         let step = match event {
@@ -108,7 +123,8 @@ pub fn parse_within(text: &str, most: Most) -> Result<Option<Node>, Problems> {
             return Err(problems);
         }
     }
-    Ok(builder.root)
+    let Builder { root, duplicates, .. } = builder;
+    Ok(root.map(|root| (root, duplicates)))
 }
 
 type Step = Result<(), (Mark, String)>;
@@ -116,6 +132,7 @@ type Step = Result<(), (Mark, String)>;
 struct Builder {
     most: Most,
     root: Option<Node>,
+    duplicates: Problems,
     open: Vec<Open>,
     anchors: HashMap<usize, Anchored>,
     nodes: usize,
@@ -149,7 +166,7 @@ struct Open {
 impl Builder {
     fn new(most: Most) -> Self {
         let (open, anchors) = (Vec::new(), HashMap::new());
-        Self { most, root: None, open, anchors, nodes: 0, repeated_bytes: 0 }
+        Self { most, root: None, duplicates: Problems::default(), open, anchors, nodes: 0, repeated_bytes: 0 }
     }
 
     fn event(&mut self, event: Event<'_>, span: Span) -> Step {
@@ -238,14 +255,14 @@ impl Builder {
                         }
                     };
                     match open.keys.entry(key.clone()) {
-                        hash_map::Entry::Vacant(place) => place.insert(node.mark),
+                        hash_map::Entry::Vacant(place) => drop(place.insert(node.mark)),
                         hash_map::Entry::Occupied(first) => {
                             let Mark { line, column } = first.get();
                             let message =
                                 format!("duplicate key `{key}`; the first one is at line {line}, column {column}");
-                            return Err((node.mark, message));
+                            self.duplicates.add(node.mark, "", message);
                         }
-                    };
+                    }
                     open.inside.bytes += key.len();
                     open.key = Some((node.mark, key));
                 }

@@ -42,7 +42,8 @@ struct Line {
 }
 
 /// The sections in the order of `config/weir.yaml`.
-const SECTIONS: [&str; 9] = ["limits", "xds", "grpc", "http", "envoy", "store", "metrics", "tracing", "log"];
+const SECTIONS: [&str; 10] =
+    ["limits", "limits_allow_empty", "xds", "grpc", "http", "envoy", "store", "metrics", "tracing", "log"];
 
 impl Sheet {
     /// Sets a key, with a remark on where its value comes from.

@@ -227,7 +227,7 @@ pub const TABLE: &[Variable] = &[
     Variable::new(
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
         Missing,
-        "set `charge: all_or_nothing` in the policy file; it is one atomic step",
+        "set `charge: all_or_nothing` in the policy file; it is one atomic step, and charges nothing of a refused request",
     ),
     Variable::new(
         "NEAR_LIMIT_RATIO",
@@ -270,7 +270,11 @@ pub const TABLE: &[Variable] = &[
         Setting("tracing.otlp_endpoint"),
         "OTLP over gRPC, on another port than OTLP over HTTP, which is the default there",
     ),
-    Variable::new("TRACING_EXPORTER_PROTOCOL", Nothing, "only OTLP over gRPC"),
+    Variable::new(
+        "TRACING_EXPORTER_PROTOCOL",
+        Setting("tracing.otlp_endpoint"),
+        "`grpc`; with `http` the endpoint is that of another port, and is not translated",
+    ),
     Variable::new(
         "TRACING_SERVICE_NAME",
         Setting("tracing.service_name"),
@@ -284,6 +288,16 @@ pub const TABLE: &[Variable] = &[
         "for traces that begin here; a client's sampled flag takes precedence",
     ),
     Variable::new("OTEL_EXPORTER_OTLP_HEADERS", Nothing, "the OpenTelemetry SDK reads it here too"),
+    Variable::new(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        Setting("tracing.otlp_endpoint"),
+        "with `TRACING_EXPORTER_PROTOCOL=grpc`",
+    ),
+    Variable::new(
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        Setting("tracing.otlp_endpoint"),
+        "with `TRACING_EXPORTER_PROTOCOL=grpc`",
+    ),
     Variable::new(
         "OTEL_EXPORTER_OTLP_*",
         Missing,

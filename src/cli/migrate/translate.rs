@@ -57,6 +57,7 @@ fn limits(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
         path.push_str(part);
     }
     let remark = from(environment, &NAMES);
+    sheet.set("limits_allow_empty", "true", "as there");
     sheet.set("limits", path, format!("{remark}; its *.yaml and *.yml, none of deeper directories."));
     Ok(())
 }
@@ -176,12 +177,23 @@ fn tracing(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     const SWITCH: &str = "TRACING_ENABLED";
     const NAME: &str = "TRACING_SERVICE_NAME";
     const RATE: &str = "TRACING_SAMPLING_RATE";
+    const PROTOCOL: &str = "TRACING_EXPORTER_PROTOCOL";
     if !environment.is_on(SWITCH)? {
         return Ok(());
     }
-    let place = "where the collector takes OTLP over gRPC, as http://otel-collector:4317";
-    sheet.show("tracing.otlp_endpoint", format!("{SWITCH}: {place}."));
-    sheet.advise(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
+    let endpoint = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]
+        .into_iter()
+        .find_map(|name| Some((name, environment.text(name)?)))
+        .filter(|_| environment.text(PROTOCOL) == Some("grpc"));
+    if let Some((name, endpoint)) = endpoint {
+        let endpoint = endpoint.trim_end_matches('/');
+        let scheme = if endpoint.contains("://") { "" } else { "http://" };
+        sheet.set("tracing.otlp_endpoint", format!("{scheme}{endpoint}"), from(environment, &[SWITCH, PROTOCOL, name]));
+    } else {
+        let place = "where the collector takes OTLP over gRPC, as http://otel-collector:4317";
+        sheet.show("tracing.otlp_endpoint", format!("{SWITCH}: {place}."));
+        sheet.advise(format!("{SWITCH}: set tracing.otlp_endpoint, {place}"));
+    }
     if let Some(name) = environment.text(NAME) {
         sheet.set("tracing.service_name", name, from(environment, &[NAME]));
     }

@@ -1,4 +1,4 @@
-//! The span of a caller, as W3C Trace Context has it.
+//! The span of a caller, as W3C Trace Context has it, or else B3.
 
 use hyper::HeaderMap;
 use opentelemetry::{
@@ -17,10 +17,15 @@ const PARTS: [usize; 4] = [2, 32, 16, 2];
 
 /// The span that the headers of a request name as its parent.
 pub fn caller(headers: &HeaderMap) -> Option<SpanContext> {
-    let mut parents = headers.get_all(PARENT).iter();
-    let parent = parents.next()?.to_str().ok()?.trim();
-    // With several values it is ambiguous.
-    if parents.next().is_some() || !parent.split('-').map(str::len).take(PARTS.len()).eq(PARTS) {
+    let of_b3;
+    let parent = match headers.get(PARENT) {
+        Some(_) => single(headers, PARENT)?.trim(),
+        None => {
+            of_b3 = b3(headers)?;
+            of_b3.as_str()
+        }
+    };
+    if !parent.split('-').map(str::len).take(PARTS.len()).eq(PARTS) {
         return None;
     }
     let states: Result<Vec<_>, _> = headers.get_all(STATE).iter().map(|value| value.to_str()).collect();
@@ -28,6 +33,32 @@ pub fn caller(headers: &HeaderMap) -> Option<SpanContext> {
     let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers { parent, state });
     let caller = context.span().span_context().clone();
     caller.is_valid().then_some(caller)
+}
+
+/// The value of a header; with several it is ambiguous.
+fn single<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?;
+    values.next().is_none().then_some(value)
+}
+
+/// What a `traceparent` would say instead of the headers of B3, in one or in several.
+fn b3(headers: &HeaderMap) -> Option<String> {
+    let (trace, span, sampled) = match single(headers, "b3") {
+        Some(one) => {
+            let mut parts = one.trim().split('-');
+            (parts.next()?, parts.next()?, parts.next().unwrap_or_default())
+        }
+        None => {
+            let part = |name| single(headers, name).map(str::trim);
+            let is_debug = part("x-b3-flags") == Some("1");
+            let sampled = if is_debug { "d" } else { part("x-b3-sampled").unwrap_or_default() };
+            (part("x-b3-traceid")?, part("x-b3-spanid")?, sampled)
+        }
+    };
+    let flags = if matches!(sampled, "1" | "d" | "true") { "01" } else { "00" };
+    // Short ids are of 64 bits.
+    Some(format!("00-{:0>32}-{}-{flags}", trace.to_ascii_lowercase(), span.to_ascii_lowercase()))
 }
 
 struct Headers<'h> {
@@ -71,6 +102,25 @@ mod tests {
         assert!(caller.is_sampled() && caller.is_remote());
         assert!(!read("00", "00").unwrap().is_sampled() && read("00", "03").unwrap().is_sampled());
         assert!(read("cc", "01-what-will-be").is_some(), "later versions may say more");
+    }
+
+    #[test]
+    fn b3_is_read_where_there_is_no_traceparent() {
+        let short = &TRACE[16..];
+        let one = |sampled: &str| of(&[("b3", &format!("{TRACE}-{SPAN}{sampled}"))]).unwrap();
+        assert_eq!((one("-1").trace_id().to_string(), one("").span_id().to_string()), (TRACE.into(), SPAN.into()));
+        assert_eq!(["-1", "-d", "-0", ""].map(|sampled| one(sampled).is_sampled()), [true, true, false, false]);
+        assert!(one("-1-05e3ac9a4f6e3b90").is_sampled(), "the caller's own parent");
+        let several = |more| of(&[("x-b3-traceid", short), ("x-b3-spanid", SPAN), more]).unwrap();
+        assert_eq!(several(("x-b3-sampled", "1")).trace_id().to_string(), format!("{}{short}", "0".repeat(16)));
+        assert!(several(("x-b3-flags", "1")).is_sampled() && !several(("x-b3-sampled", "0")).is_sampled());
+        for wrong in ["0", "1-2-3", "zz-zz-1", &format!("{TRACE}{TRACE}-{SPAN}-1"), &format!("{TRACE}-é-1")] {
+            assert_eq!(of(&[("b3", wrong)]), None, "{wrong}");
+        }
+        let other = format!("00-{}-{SPAN}-01", TRACE.replace('a', "b"));
+        let both = of(&[("b3", &format!("{TRACE}-{SPAN}-0")), (PARENT, &other)]).unwrap();
+        assert!(both.is_sampled(), "a traceparent comes first");
+        assert_eq!(of(&[("b3", &format!("{TRACE}-{SPAN}-1")), (PARENT, "00")]), None);
     }
 
     #[test]

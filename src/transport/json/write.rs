@@ -102,6 +102,9 @@ struct One<'a> {
     value: Value<'a>,
 }
 
+/// Whole numbers below this are exact, as a double and as an integer.
+const MAX_WHOLE: f64 = 9e15;
+
 impl Serialize for One<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { json, field, value } = *self;
@@ -118,7 +121,15 @@ impl Serialize for One<'_> {
                     None => serializer.serialize_i32(number as i32),
                 }
             }
-            (Type::Double, Value::Fixed64(bits)) => serializer.serialize_f64(f64::from_bits(bits)),
+            (Type::Double, Value::Fixed64(bits)) => {
+                let number = f64::from_bits(bits);
+                // Whole ones without a fraction, as Go's protojson writes them.
+                if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
+                    serializer.serialize_i64(number as i64)
+                } else {
+                    serializer.serialize_f64(number)
+                }
+            }
             (Type::String, Value::Bytes(text)) => {
                 serializer.serialize_str(std::str::from_utf8(text).map_err(S::Error::custom)?)
             }

@@ -4,7 +4,9 @@
 //! a value that is no UTF-8 (a header may hold any bytes) is read with U+FFFD in place of what is none, as text. Only the
 //! number of descriptors is bounded here, which is for Envoy's configuration to say.
 
+use data_encoding::HEXLOWER;
 use prost::Message;
+use ring::digest::{Context, SHA256};
 use tonic::Status;
 use weir_core::domain::{Unit, ask::MAX_COST};
 
@@ -13,7 +15,8 @@ use crate::{
     transport::fields::{Fields, Value},
 };
 
-/// Entries of a descriptor that are read: one more than any rule has, which is enough to tell that it meets none.
+/// Entries of a descriptor that are kept: one more than any rule has, which is enough to tell that it meets none. A hash of the others
+/// ends the last one's value, so that the counts of overrides are their own.
 const MAX_ENTRIES: usize = 17;
 
 /// The fields of the messages, by their numbers.
@@ -95,12 +98,24 @@ fn read(bytes: &[u8]) -> Option<RateLimitRequest> {
 }
 
 fn descriptor(bytes: &[u8], terms: &DescriptorTerms, hits_of_all: u32) -> Option<Descriptor> {
-    let mut entries = Vec::new();
+    let (mut entries, mut others) = (Vec::new(), None);
     for field in Fields::new(bytes) {
         match field? {
             (field::ENTRIES, Value::Bytes(entry)) if entries.len() < MAX_ENTRIES => entries.push(self::entry(entry)?),
+            (field::ENTRIES, Value::Bytes(entry)) => {
+                let others = others.get_or_insert_with(|| Context::new(&SHA256));
+                let (key, value) = self::entry(entry)?;
+                for text in [key, value] {
+                    others.update(&(text.len() as u64).to_le_bytes());
+                    others.update(text.as_bytes());
+                }
+            }
             _ => {}
         }
+    }
+    if let (Some((_, value)), Some(others)) = (entries.last_mut(), others) {
+        value.push('\0');
+        value.push_str(&HEXLOWER.encode(others.finish().as_ref()));
     }
     let hits = terms.hits_addend.unwrap_or_else(|| u64::from(hits_of_all.max(1)));
     let hits = hits.min(MAX_COST as u64) as i64;

@@ -1,10 +1,13 @@
 //! The metadata of a descriptor, for readers of the response.
 
 use serde_json::{Map, Number, Value as Json};
+
 use weir_settings::{
     document::{Node, Value},
     problem::Mark,
 };
+
+use super::yaml::{integer, truth};
 
 /// A map of anything, as JSON; `None` where it holds nothing.
 ///
@@ -32,14 +35,14 @@ fn json(node: &Node) -> Json {
 
 /// The value of an unquoted scalar.
 fn plain(text: &str) -> Json {
+    if let Some(truth) = truth(text) {
+        return Json::Bool(truth);
+    }
     let is_number = text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '-' | '+' | '.'));
-    match text {
-        "true" | "True" | "TRUE" => Json::Bool(true),
-        "false" | "False" | "FALSE" => Json::Bool(false),
-        _ => match (text.parse::<i64>(), text.parse::<f64>().ok().and_then(Number::from_f64)) {
-            (Ok(number), _) if is_number => Json::Number(number.into()),
-            (Err(_), Some(number)) if is_number => Json::Number(number),
-            _ => Json::String(text.to_owned()),
-        },
+    let real = || text.replace('_', "").parse().ok().and_then(Number::from_f64);
+    match integer(text) {
+        Some(number) if is_number => Json::Number(number.into()),
+        None if is_number => real().map_or_else(|| Json::from(text), Json::Number),
+        _ => Json::from(text),
     }
 }

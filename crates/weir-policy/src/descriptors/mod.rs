@@ -11,6 +11,7 @@ mod metadata;
 mod rate_limit;
 pub mod resolve;
 pub mod rule;
+pub(crate) mod yaml;
 
 #[cfg(test)]
 mod tests;

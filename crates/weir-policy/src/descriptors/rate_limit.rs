@@ -1,7 +1,10 @@
 //! One `rate_limit` of a descriptor: how many in which time, and by which algorithm.
 
-use super::file::is_theirs;
-use crate::limits::{MAX_NAME_BYTES, is_name, read_limits, scalar};
+use super::{
+    file::is_theirs,
+    yaml::{integer, truth},
+};
+use crate::limits::{read_limits, scalar};
 use weir_core::{
     algorithm::{
         self, Bounds, Params, Source,
@@ -19,6 +22,8 @@ use weir_settings::{
     suggest,
 };
 
+/// Longest name: envoyproxy/ratelimit has no bound.
+const MAX_NAME_BYTES: usize = 4_096;
 /// Its keys, beside the parameters of a named algorithm.
 pub(crate) const KEYS: &[&str] =
     &["unit", "requests_per_unit", "unlimited", "name", "replaces", "unit_multiplier", "period", "algorithm"];
@@ -60,10 +65,9 @@ pub(crate) fn read(node: &Node, charge_denied: bool, bounds: &Bounds, problems: 
 
 /// Reads a truth, in any of the words that YAML has for one.
 pub(crate) fn flag(entry: &Entry, problems: &mut Problems) -> bool {
-    let text = scalar(&entry.value).map(str::to_ascii_lowercase);
-    match (&entry.value.value, text.as_deref()) {
-        (_, Some("true" | "yes" | "on")) => true,
-        (Value::Null, _) | (_, Some("false" | "no" | "off")) => false,
+    match (&entry.value.value, scalar(&entry.value).and_then(truth)) {
+        (Value::Null, _) => false,
+        (_, Some(truth)) => truth,
         _ => {
             problems.add(
                 entry.value.mark,
@@ -132,7 +136,7 @@ impl<'a> Reader<'a> {
         let entry = self.entry("name")?;
         match scalar(&entry.value) {
             Some("") => None,
-            Some(name) if is_name(name) => Some(name.into()),
+            Some(name) if name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control) => Some(name.into()),
             _ => {
                 let message = format!("a name is 1 to {MAX_NAME_BYTES} bytes without control characters");
                 self.problems.add(entry.value.mark, "name", message);
@@ -250,7 +254,7 @@ impl<'a> Reader<'a> {
     /// How many in each period, where that is said.
     fn count(&mut self) -> Option<Option<u32>> {
         let Some(entry) = self.entry("requests_per_unit") else { return Some(None) };
-        let count = scalar(&entry.value).and_then(|text| text.replace('_', "").parse().ok());
+        let count = scalar(&entry.value).and_then(integer).and_then(|count| u32::try_from(count).ok());
         if count.is_none() {
             let found = entry.value.shown();
             let message = format!("requests_per_unit is a whole number from 0 to 4294967295, not {found}");

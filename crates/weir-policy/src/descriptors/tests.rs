@@ -3,15 +3,14 @@
 use serde_json::json;
 
 use super::{Rule, Written, file, resolve};
-use crate::{Domain, Rules, load};
+use crate::{Domain, Rules, load, load::document_of};
 use weir_core::{
     algorithm::Bounds,
     domain::{Charge, OnStoreFailure},
 };
-use weir_settings::document;
 
-fn read(text: &str) -> Result<Domain, String> {
-    let document = document::parse(text).map_err(|problems| text_of(&problems))?.expect("a document");
+pub fn read(text: &str) -> Result<Domain, String> {
+    let document = document_of(text).map_err(|problems| text_of(&problems))?.expect("a document");
     file::read(&document, &Bounds::default()).map_err(|problems| text_of(&problems))
 }
 
@@ -21,13 +20,13 @@ fn text_of(problems: &weir_settings::Problems) -> String {
 }
 
 /// The limits that a descriptor meets, each as its name with what it says.
-fn limits(domain: &Domain, entries: &[(&str, &str)]) -> Vec<String> {
+pub fn limits(domain: &Domain, entries: &[(&str, &str)]) -> Vec<String> {
     let met = resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied());
     let shown = |limit: &weir_core::plan::Limit| format!("{} {}", limit.name, limit.params.describe());
     met.into_iter().flat_map(|met| met.limits.iter().map(shown)).collect()
 }
 
-fn rule<'a>(domain: &'a Domain, entries: &'a [(&str, &str)]) -> &'a Rule {
+pub fn rule<'a>(domain: &'a Domain, entries: &'a [(&str, &str)]) -> &'a Rule {
     resolve(domain, domain.descriptors.as_deref().unwrap(), entries.iter().copied()).expect("a rule").rule
 }
 
@@ -132,7 +131,7 @@ fn errors_have_the_line_number() {
         ),
         (
             one("{ unit: day, requests_per_unit: 1, name: \"a\\tb\" }"),
-            "4: a name is 1 to 256 bytes without control characters",
+            "4: a name is 1 to 4096 bytes without control characters",
         ),
         (one("{ unit: day, requests_per_unit: 1, unit_multiplier: 0 }"), "4: unit_multiplier is a whole number from 1"),
         (

@@ -164,6 +164,21 @@ fn decoding_stops_one_above_the_maximum() {
 }
 
 #[test]
+fn descriptors_that_differ_only_beyond_the_maximum_are_different() {
+    let entries = |last: &str, count| {
+        let mut sent = entry_of("k", "v").repeat(count);
+        sent.extend(entry_of("k", last));
+        only(one(sent)).entries
+    };
+    for count in [17, 18, 40] {
+        assert_ne!(entries("a", count), entries("b", count), "{count}");
+        assert_ne!(entries("a", count), entries("a", count + 1), "{count}");
+        assert_eq!(entries("a", count), entries("a", count), "{count}");
+    }
+    assert_eq!(entries("a", 16)[16].1, "a");
+}
+
+#[test]
 fn repeated_fields_take_the_last_value_and_messages_are_merged() {
     let twice = [long(1, "a"), number(3, 2), long(2, []), long(1, "b"), number(3, 4)].concat();
     let request = read(twice);
