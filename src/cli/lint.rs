@@ -8,13 +8,14 @@ use weir_policy::{
     Rules,
     lint::{self, Changes},
 };
+use weir_settings::{Problem, Problems};
 
-use super::{CommandResult, Failure, NO, out::say};
+use super::{CommandResult, Failure, NO, diff::say_changes, out::say, policy_tests};
 
-/// Check policy files
+/// Check policy files, and run the tests in them
 ///
 /// Prints every error with file, line and column, then warnings. Exit code 0: valid; 1: warnings, with --strict; 2: not
-/// valid.
+/// valid, or a test failed.
 #[derive(Args)]
 pub struct Lint {
     /// A policy file, or a directory of them
@@ -55,22 +56,15 @@ impl Lint {
         let rules = Rules { bounds, merge_domains, require_end_marker, ..Rules::default() };
         let loaded = match weir_policy::load(&self.path, &rules) {
             Ok(loaded) => loaded,
-            Err(problems) if self.json => {
-                let places = problems.0.iter().map(|problem| {
-                    serde_json::json!({ "file": problem.file, "line": problem.mark.line, "column": problem.mark.column,
-                        "field": problem.field, "message": problem.message })
-                });
-                say(serde_json::json!({ "valid": false, "errors": places.collect::<Vec<_>>() }))?;
-                return Ok(ExitCode::from(2));
-            }
-            Err(problems) => {
-                eprintln!("{problems}");
-                return Ok(ExitCode::from(2));
-            }
+            Err(problems) => return self.invalid(&problems),
+        };
+        let tests = match policy_tests::run(&loaded.policy, &loaded.tests, &bounds) {
+            Ok(report) => report,
+            Err(problems) => return self.invalid(&problems),
         };
         let mut warnings = lint::warnings(&loaded.policy);
         warnings.extend(loaded.empty.iter().map(|path| format!("{} is empty", path.display())));
-        let Changes { forgotten, moved } = match &self.against {
+        let changes = match &self.against {
             Some(old) => {
                 let old = weir_policy::load(old, &Rules { require_end_marker: false, ..rules })?;
                 Changes::between(&old.policy, &loaded.policy)
@@ -78,10 +72,17 @@ impl Lint {
             None => Changes::default(),
         };
         let (domains, limits) = (loaded.policy.domains().count(), loaded.policy.limit_count());
+        let has_tests = tests.passed + tests.failed > 0;
         if self.json {
-            say(serde_json::json!({ "valid": true, "domains": domains, "limits": limits, "warnings": warnings,
-                    "skipped": loaded.skipped, "forgotten": self.against.is_some().then_some(&forgotten),
-                    "moved": self.against.is_some().then_some(&moved) }))?;
+            let Changes { forgotten, moved } = &changes;
+            let mut report = serde_json::json!({ "valid": true, "domains": domains, "limits": limits, "warnings": warnings,
+                    "skipped": loaded.skipped, "forgotten": self.against.is_some().then_some(forgotten),
+                    "moved": self.against.is_some().then_some(moved) });
+            if has_tests {
+                report["tests"] = serde_json::json!({ "passed": tests.passed, "failed": tests.failed,
+                    "failures": places(&tests.failures) });
+            }
+            say(report)?;
         } else {
             say(format_args!("{}: valid; domains: {domains}, limits: {limits}", self.path.display()))?;
             for skipped in &loaded.skipped {
@@ -90,17 +91,38 @@ impl Lint {
             for warning in &warnings {
                 say(format_args!("warning: {warning}"))?;
             }
-            for line in &moved {
-                say(format_args!("moves: {line}"))?;
+            if self.against.is_some() {
+                say_changes(&changes)?;
             }
-            for line in &forgotten {
-                say(format_args!("forgets: {line}"))?;
+            if has_tests {
+                say(format_args!("tests: {} passed, {} failed", tests.passed, tests.failed))?;
             }
-            if self.against.is_some() && forgotten.is_empty() {
-                say(format_args!("forgets nothing"))?;
+            if tests.failed > 0 {
+                eprintln!("{}", tests.failures);
             }
         }
-        let something = !warnings.is_empty() || !forgotten.is_empty();
-        Ok(if self.strict && something { ExitCode::from(NO) } else { ExitCode::SUCCESS })
+        let something = !warnings.is_empty() || !changes.forgotten.is_empty();
+        Ok(match (tests.failed, self.strict && something) {
+            (1.., _) => ExitCode::from(2),
+            (0, true) => ExitCode::from(NO),
+            (0, false) => ExitCode::SUCCESS,
+        })
     }
+
+    fn invalid(&self, problems: &Problems) -> CommandResult {
+        if self.json {
+            say(serde_json::json!({ "valid": false, "errors": places(problems) }))?;
+        } else {
+            eprintln!("{problems}");
+        }
+        Ok(ExitCode::from(2))
+    }
+}
+
+fn places(problems: &Problems) -> Vec<serde_json::Value> {
+    let place = |problem: &Problem| {
+        serde_json::json!({ "file": problem.file, "line": problem.mark.line, "column": problem.mark.column,
+            "field": problem.field, "message": problem.message })
+    };
+    problems.0.iter().map(place).collect()
 }

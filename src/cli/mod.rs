@@ -6,6 +6,7 @@ mod client;
 mod commit;
 mod completions;
 mod config;
+mod diff;
 mod explain;
 mod extend;
 mod health;
@@ -14,6 +15,7 @@ mod key;
 mod lint;
 mod migrate;
 mod out;
+mod policy_tests;
 mod render;
 mod reserve;
 mod reset;
@@ -85,6 +87,7 @@ enum Config {
 enum Limits {
     Lint(lint::Lint),
     Explain(explain::Explain),
+    Diff(diff::Compare),
 }
 
 #[derive(Subcommand)]
@@ -153,6 +156,7 @@ fn run_command(Cli { serve, command }: Cli) -> CommandResult {
         Some(Command::Config(Config::Check(command))) => command.run(),
         Some(Command::Limits(Limits::Lint(command))) => command.run(),
         Some(Command::Limits(Limits::Explain(command))) => command.run(),
+        Some(Command::Limits(Limits::Diff(command))) => command.run(),
         Some(Command::Schema(command)) => command.run(),
         Some(Command::Simulate(command)) => command.run(),
         Some(Command::Completions(command)) => command.run(),

@@ -79,6 +79,11 @@ impl Serialize for Level {
 }
 
 impl Decided {
+    /// The name of the binding limit.
+    pub fn binding_name(&self) -> Option<&str> {
+        self.summary.binding.and_then(|index| self.levels.get(index)).map(|level| level.name.as_str())
+    }
+
     /// As text: a summary line, then a line for each level, the binding one marked.
     pub fn text(&self) -> String {
         let Summary { decision, binding } = &self.summary;

@@ -26,6 +26,12 @@ impl Default for Simulation {
 }
 
 impl Simulation {
+    /// Forgets a key at this moment, with `subtree` all below it too.
+    pub fn reset(&self, at: Micros, policy: &Policy, request: &Request<'_>, subtree: bool) {
+        self.clock.set(at);
+        self.store.reset_now(&request.key, request.anchor(policy), subtree);
+    }
+
     /// Decides a request at this moment by a policy, which is the same for all of a simulation.
     ///
     /// # Errors

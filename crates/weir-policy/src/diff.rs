@@ -1,34 +1,42 @@
-//! The difference between two policies, for the log.
+//! The difference between two policies: what it is called, for the log, and what it means for keys, for a person.
 
-use std::{collections::BTreeMap, fmt};
+mod effect;
+mod item;
 
-use crate::{
-    Policy,
-    descriptors::Rule,
-    lint::{PolicyNode, policy_nodes},
-    tree::Domain,
-};
-use weir_core::{domain::key::domain_label, plan::Limit};
+use std::fmt;
+
+use crate::Policy;
+
+pub use effect::Effect;
+use item::{Item, items};
 
 /// Most bytes of names in the text of a difference; the rest is a number.
 const MAX_NAME_BYTES: usize = 1_000;
 
 /// What a policy adds to another one, changes and removes: domains, limits and rules of descriptors, by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
     /// Those that are new.
-    pub added: Vec<String>,
+    pub added: Vec<Difference>,
     /// Those that say something else.
-    pub changed: Vec<String>,
+    pub changed: Vec<Difference>,
     /// Those that are gone.
-    pub removed: Vec<String>,
+    pub removed: Vec<Difference>,
 }
 
-/// One thing that a policy says.
-enum Item<'a> {
-    Domain(&'a Domain),
-    Limit(&'a Limit),
-    Rule(&'a Rule),
+/// One of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// `api` of a domain, `api:user/*#per-user` of a limit, `api:user/*` of a rule of descriptors.
+    pub name: String,
+    /// What it said; empty where it is new.
+    pub before: String,
+    /// What it says; empty where it is gone.
+    pub after: String,
+    /// What that means for keys, a line each.
+    pub means: Vec<String>,
+    /// What a key may do, of a limit that has other parameters.
+    pub effect: Option<Effect>,
 }
 
 impl Diff {
@@ -37,81 +45,61 @@ impl Diff {
         let (mut before, mut diff) = (items(old), Self::default());
         for (name, after) in items(new) {
             match before.remove(&name) {
-                None => diff.added.push(name),
-                Some(before) if before != after => diff.changed.push(name),
+                None => diff.added.push(Difference::added(name, &after, old)),
+                Some(before) if before != after => diff.changed.push(Difference::changed(name, &before, &after)),
                 Some(_) => {}
             }
         }
-        diff.removed.extend(before.into_keys());
+        diff.removed.extend(before.into_iter().map(|(name, before)| Difference::removed(name, &before, new)));
         diff
+    }
+
+    /// All, each with `+` where it is new, `~` where it has changed, `-` where it is gone.
+    pub fn all(&self) -> impl Iterator<Item = (char, &Difference)> {
+        let signed = [('+', &self.added), ('~', &self.changed), ('-', &self.removed)];
+        signed.into_iter().flat_map(|(sign, differences)| differences.iter().map(move |one| (sign, one)))
     }
 }
 
-/// `+` before each name that is new, `~` where it has changed, `-` where it is gone; at most about a kilobyte.
+impl Difference {
+    fn added(name: String, after: &[Item<'_>], old: &Policy) -> Self {
+        let is_first = after.iter().any(|item| item.is_limit() && !item.is_limited_in(old));
+        let means = is_first.then(|| "these keys had no limit".to_owned()).into_iter().collect();
+        Self { name, before: String::new(), after: said(after), means, effect: None }
+    }
+
+    fn removed(name: String, before: &[Item<'_>], new: &Policy) -> Self {
+        let is_last = before.iter().any(|item| item.is_limit() && !item.is_limited_in(new));
+        let means = is_last.then(|| "these keys have no limit any more".to_owned()).into_iter().collect();
+        Self { name, before: said(before), after: String::new(), means, effect: None }
+    }
+
+    fn changed(name: String, before: &[Item<'_>], after: &[Item<'_>]) -> Self {
+        let (mut means, mut effect) = (Vec::new(), None);
+        if let ([before], [after]) = (before, after) {
+            (means, effect) = (before.becomes(after), before.effect_of(after));
+        }
+        Self { name, before: said(before), after: said(after), means, effect }
+    }
+}
+
+fn said(items: &[Item<'_>]) -> String {
+    items.iter().map(Item::says).collect::<Vec<_>>().join("; ")
+}
+
+/// The names with their signs; at most about a kilobyte.
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let signed = [('+', &self.added), ('~', &self.changed), ('-', &self.removed)];
-        let names: Vec<_> =
-            signed.iter().flat_map(|(sign, names)| names.iter().map(move |name| (sign, name))).collect();
-        let mut bytes = 0;
-        for (index, (sign, name)) in names.iter().enumerate() {
+        let (mut bytes, count) = (0, self.all().count());
+        for (index, (sign, Difference { name, .. })) in self.all().enumerate() {
             let space = if index == 0 { "" } else { " " };
             bytes += name.len() + 2;
             if bytes > MAX_NAME_BYTES {
-                return write!(f, "{space}and {} more", names.len() - index);
+                return write!(f, "{space}and {} more", count - index);
             }
             write!(f, "{space}{sign}{name}")?;
         }
         Ok(())
-    }
-}
-
-/// All that a policy says, by name. Limits of one name at one place stand together.
-fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
-    let mut items = BTreeMap::<_, Vec<_>>::new();
-    for domain in policy.domains() {
-        let shown = domain_label(&domain.name);
-        items.entry(shown.to_owned()).or_default().push(Item::Domain(domain));
-        for policy_node in policy_nodes(domain) {
-            let rule = domain.descriptors.as_ref().and_then(|all| all.rule(policy_node.node));
-            let path = format!("{shown}:{}", policy_node.pattern.join("/"));
-            items.entry(path).or_default().extend(rule.map(Item::Rule));
-            for limit in domain.limits_at(policy_node.node) {
-                items.entry(name(shown, &policy_node, limit)).or_default().push(Item::Limit(limit));
-            }
-        }
-    }
-    items.retain(|_, items| !items.is_empty());
-    items
-}
-
-/// `api:user/*#per-user`, or where a limit has no name `api:user/*#gcra0`.
-fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
-    if limit.is_named() {
-        format!("{domain}:{}#{}", policy_node.pattern.join("/"), limit.name)
-    } else {
-        format!("{domain}:{}", limit.name)
-    }
-}
-
-impl PartialEq for Item<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Domain(one), Self::Domain(other)) => {
-                let said = |domain: &Domain| {
-                    let Domain { charge, on_store_failure, allows_spec, anchor, shadow, retry_jitter, .. } = *domain;
-                    (charge, on_store_failure, allows_spec, anchor, shadow, retry_jitter)
-                };
-                said(one) == said(other) && one.descriptors.is_some() == other.descriptors.is_some()
-            }
-            // Not by its number, which changes with those before it.
-            (Self::Limit(one), Self::Limit(other)) => {
-                (one.shadow, one.lease(), &one.params, one.written())
-                    == (other.shadow, other.lease(), &other.params, other.written())
-            }
-            (Self::Rule(one), Self::Rule(other)) => one.says_the_same(other),
-            _ => false,
-        }
     }
 }
 

@@ -23,8 +23,18 @@ use weir_settings::{
 };
 
 /// The keys of a native policy file.
-pub const FILE_KEYS: &[&str] =
-    &["domain", "charge", "on_store_failure", "limit_spec", "anchor", "lease", "shadow", "retry_jitter", "schema"];
+pub const FILE_KEYS: &[&str] = &[
+    "domain",
+    "charge",
+    "on_store_failure",
+    "limit_spec",
+    "anchor",
+    "lease",
+    "shadow",
+    "retry_jitter",
+    "schema",
+    "tests",
+];
 /// The keys of a node.
 pub const NODE_KEYS: &[&str] = &["limits", "children", "factor"];
 

@@ -20,10 +20,10 @@ pub mod watch;
 
 use std::collections::HashMap;
 
-pub use diff::Diff;
+pub use diff::{Diff, Difference};
 pub use legacy::Bucket as LegacyBucket;
 pub use limits::WrittenLimit;
-pub use load::{Loaded, Rules, TextHash, load, parse, skipped};
+pub use load::{Loaded, Rules, Tests, TextHash, load, parse, skipped};
 pub use near::Near;
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;

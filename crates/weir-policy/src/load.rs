@@ -7,11 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Domain, Policy, descriptors, file};
+use super::{Domain, Policy, descriptors, file, limits::scalar};
 use weir_core::algorithm::Bounds;
 use weir_settings::{
     Problems,
-    document::{self, Node},
+    document::{self, Node, Value},
     file as settings_file,
 };
 
@@ -31,8 +31,31 @@ pub struct Loaded {
     pub skipped: Vec<PathBuf>,
     /// Files that hold nothing, as one does while it is being written. They are valid, and bring no domain.
     pub empty: Vec<PathBuf>,
+    /// The tests that stand in its files, in the order of the files.
+    pub tests: Vec<Tests>,
     /// 16 hexadecimal digits that tell its text from others: the same wherever the same files are read in the same order.
     pub hash: String,
+}
+
+/// The section `tests` of a file, as it is written: what checks must be answered. Only who runs them reads it.
+#[derive(Debug)]
+pub struct Tests {
+    /// The file.
+    pub path: PathBuf,
+    /// Its domain.
+    pub domain: Box<str>,
+    /// What the section holds.
+    pub node: Node,
+}
+
+impl Tests {
+    fn of(path: &Path, document: &Node) -> Option<Self> {
+        let Value::Map(entries) = &document.value else { return None };
+        let find = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
+        let domain = find("domain").and_then(scalar).unwrap_or_default();
+        let node = find("tests").filter(|_| !descriptors::file::is_one(document))?;
+        Some(Self { path: path.to_owned(), domain: domain.into(), node: node.clone() })
+    }
 }
 
 impl Loaded {
@@ -64,7 +87,7 @@ impl Loaded {
     }
 
     fn of(policy: Policy, text: TextHash) -> Self {
-        Self { policy, skipped: Vec::new(), empty: Vec::new(), hash: text.finish() }
+        Self { policy, skipped: Vec::new(), empty: Vec::new(), tests: Vec::new(), hash: text.finish() }
     }
 }
 
@@ -96,10 +119,12 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     let mut domains = Domains::new(rules);
     let mut reader = Reader::new(rules.require_end_marker);
     let (mut problems, mut empty) = (Problems::default(), Vec::new());
+    let mut tests = Vec::new();
     for path in files {
         match reader.read(&path) {
             Ok(None) => empty.push(path),
             Ok(Some(document)) => {
+                tests.extend(Tests::of(&path, &document));
                 problems.0.extend(domains.add(path, &document).err().into_iter().flat_map(|found| found.0))
             }
             Err(found) => problems.0.extend(found.0),
@@ -108,7 +133,7 @@ pub fn load(path: &Path, rules: &Rules) -> Result<Loaded, Problems> {
     if !problems.0.is_empty() {
         return Err(problems);
     }
-    Ok(Loaded { policy: domains.policy(), skipped, empty, hash: reader.text.finish() })
+    Ok(Loaded { policy: domains.policy(), skipped, empty, tests, hash: reader.text.finish() })
 }
 
 /// Reads the text of one policy file, in either format.

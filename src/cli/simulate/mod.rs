@@ -3,7 +3,7 @@
 pub mod access;
 mod compare;
 pub mod lines;
-mod moments;
+pub(super) mod moments;
 mod progress;
 mod replay;
 mod simulation;

@@ -96,6 +96,11 @@ impl CheckLine {
         Self { at_us, domain, key, cost, max_wait_us: None, factor: None, limits: None, charge: None }
     }
 
+    /// The same, which accepts so long a wait, under a factor.
+    pub fn under(self, max_wait_us: Option<Micros>, factor: Option<f64>) -> Self {
+        Self { max_wait_us, factor, ..self }
+    }
+
     /// The request that the line asks.
     pub fn request(&self, bounds: &Bounds) -> Result<Request<'_>, Invalid> {
         let charge = self.charge.map(|charge| match charge {
@@ -123,6 +128,11 @@ impl CheckLine {
 }
 
 impl ResetLine {
+    /// A key to forget, with `subtree` all below it too.
+    pub fn new(at_us: Micros, domain: String, reset: Vec<String>, subtree: bool) -> Self {
+        Self { at_us, domain, reset, subtree }
+    }
+
     /// The request that names the key.
     pub fn request(&self) -> Result<Request<'_>, Invalid> {
         let named = |error: Invalid| Invalid::field_error(error.field("").replace("key", "reset"), error.to_string());

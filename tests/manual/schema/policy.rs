@@ -79,8 +79,35 @@ fn of_file(key: &str) -> Value {
         "schema" => {
             described(reference("nodes"), "The first segments of keys. An exact name takes precedence over `*`.")
         }
+        "tests" => described(tests(), "Checks and what they must be answered, which `weir limits lint` runs."),
         other => panic!("describe `{other}` here"),
     }
+}
+
+fn tests() -> Value {
+    let whole = || json!({ "type": "integer", "minimum": 0 });
+    let key = || json!({ "type": "array", "items": text() });
+    let answer = json!({
+        "allowed": { "type": "boolean" }, "by": text(), "remaining": whole(), "retry_after": reference("duration"),
+        "reset_after": reference("duration"), "wait": reference("duration"),
+    });
+    let says = json!({
+        "anyOf": [
+            { "enum": ["allowed", "refused"] },
+            { "type": "object", "properties": answer, "additionalProperties": false },
+        ],
+    });
+    let step = json!({
+        "at": reference("duration"), "key": key(), "cost": { "type": "integer" }, "max_wait": reference("duration"),
+        "factor": { "type": "number", "minimum": 0 }, "says": says, "reset": key(), "subtree": { "type": "boolean" },
+    });
+    let step = with(
+        json!({ "type": "object", "properties": step, "additionalProperties": false }),
+        json!({ "oneOf": [{ "required": ["key"] }, { "required": ["reset"] }] }),
+    );
+    let test = json!({ "name": text(), "start": { "type": "string" }, "steps": { "type": "array", "items": step } });
+    let test = json!({ "type": "object", "properties": test, "required": ["steps"], "additionalProperties": false });
+    json!({ "type": ["array", "null"], "items": test })
 }
 
 fn nodes() -> Value {

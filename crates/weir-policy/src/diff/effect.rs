@@ -1,0 +1,98 @@
+//! What a key may do under a limit, and under what it has become.
+
+use std::fmt;
+
+use weir_core::{
+    algorithm::{Pace, Params},
+    domain::{
+        Ask,
+        time::{DAY, SECOND},
+    },
+};
+
+/// Units at once and over time, before and after.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effect {
+    /// Units at once, of a key that was not used.
+    pub at_once: [u64; 2],
+    /// Units a second in the long run; of slots there is no such number.
+    pub per_second: Option<[f64; 2]>,
+}
+
+impl Effect {
+    /// From one limit to another.
+    pub fn of(one: &Params, other: &Params) -> Self {
+        let at_once = [one, other].map(at_once);
+        let per_second = per_second(one).zip(per_second(other)).map(|(one, other)| [one, other]);
+        Self { at_once, per_second }
+    }
+}
+
+fn at_once(params: &Params) -> u64 {
+    params.step(None, &Ask { now: 0, cost: 0, max_wait: None, phase: 0 }).0.limit
+}
+
+fn per_second(params: &Params) -> Option<f64> {
+    use Pace::{Metered, Sliding, Windowed};
+    let (count, period) = match params.pace() {
+        _ if matches!(params, Params::Concurrency(_)) => return None,
+        Some(Metered { count, period, .. } | Sliding { count, period } | Windowed { count, period, .. }) => {
+            (count, period)
+        }
+        None => (at_once(params), params.window()),
+    };
+    Some(count as f64 * SECOND as f64 / period as f64)
+}
+
+fn ratio(before: f64, after: f64) -> f64 {
+    if before == after { 1.0 } else { after / before }
+}
+
+/// `30 -> 60 a minute (twice as much), 16 at once as before`
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(rates) = self.per_second {
+            let (unit, seconds) = unit_of(rates.into_iter().filter(|rate| *rate > 0.0).fold(f64::INFINITY, f64::min));
+            write!(f, "{}, ", compared(rates.map(|rate| rate * seconds), unit))?;
+        }
+        f.write_str(&compared(self.at_once.map(|units| units as f64), "at once"))
+    }
+}
+
+/// `30 -> 60 a minute (twice as much)`, or `30 a minute as before`
+fn compared([before, after]: [f64; 2], unit: &str) -> String {
+    let ratio = ratio(before, after);
+    if is_same(ratio) {
+        return format!("{} {unit} as before", number(before));
+    }
+    format!("{} -> {} {unit} ({})", number(before), number(after), times(ratio))
+}
+
+/// The shortest unit in which there is at least one, and its seconds.
+fn unit_of(per_second: f64) -> (&'static str, f64) {
+    let day = (DAY / SECOND) as f64;
+    let units = [("a second", 1.0), ("a minute", 60.0), ("an hour", 3_600.0), ("a day", day)];
+    units.into_iter().find(|(_, seconds)| per_second * seconds >= 0.999_999).unwrap_or(("in 30 days", 30.0 * day))
+}
+
+fn is_same(ratio: f64) -> bool {
+    (ratio - 1.0).abs() < 1e-9
+}
+
+/// `twice as much`, `half as much`, `1.5 times as much`
+fn times(ratio: f64) -> String {
+    match ratio {
+        _ if !ratio.is_finite() => "there was none".to_owned(),
+        0.0 => "none any more".to_owned(),
+        _ if is_same(ratio / 2.0) => "twice as much".to_owned(),
+        _ if is_same(ratio * 2.0) => "half as much".to_owned(),
+        0.1.. => format!("{} times as much", number(ratio)),
+        _ => format!("1/{} as much", number(1.0 / ratio)),
+    }
+}
+
+/// With at most three digits behind the point, and none that are 0 at the end.
+fn number(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

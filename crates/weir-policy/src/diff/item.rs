@@ -1,0 +1,177 @@
+//! What a policy says, by name.
+
+use std::collections::BTreeMap;
+
+use super::Effect;
+use crate::{
+    Policy,
+    descriptors::Rule,
+    lint::{PolicyNode, policy_nodes},
+    tree::Domain,
+};
+use weir_core::{
+    domain::{Charge, key::domain_label, time::format_duration},
+    plan::Limit,
+};
+
+/// One thing that a policy says, and where.
+pub(super) struct Item<'a> {
+    domain: &'a Domain,
+    /// The segments of its node.
+    pattern: Vec<&'a str>,
+    said: Said<'a>,
+}
+
+enum Said<'a> {
+    /// Of the domain as a whole.
+    Settings,
+    Limit(&'a Limit),
+    Rule(&'a Rule),
+}
+
+/// All that a policy says, by name. Limits of one name at one place stand together.
+pub(super) fn items(policy: &Policy) -> BTreeMap<String, Vec<Item<'_>>> {
+    let mut items = BTreeMap::<_, Vec<_>>::new();
+    for domain in policy.domains() {
+        let shown = domain_label(&domain.name);
+        let item = |pattern: &[_], said| Item { domain, pattern: pattern.to_vec(), said };
+        items.entry(shown.to_owned()).or_default().push(item(&[], Said::Settings));
+        for policy_node in policy_nodes(domain) {
+            let rule = domain.descriptors.as_ref().and_then(|all| all.rule(policy_node.node));
+            if let Some(rule) = rule {
+                let path = format!("{shown}:{}", policy_node.pattern.join("/"));
+                items.entry(path).or_default().push(item(&policy_node.pattern, Said::Rule(rule)));
+            }
+            for limit in domain.limits_at(policy_node.node) {
+                let limit_item = item(&policy_node.pattern, Said::Limit(limit));
+                items.entry(name(shown, &policy_node, limit)).or_default().push(limit_item);
+            }
+        }
+    }
+    items
+}
+
+/// `api:user/*#per-user`, or where a limit has no name `api:user/*#gcra0`.
+fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
+    if limit.is_named() {
+        format!("{domain}:{}#{}", policy_node.pattern.join("/"), limit.name)
+    } else {
+        format!("{domain}:{}", limit.name)
+    }
+}
+
+impl Item<'_> {
+    /// Whether it is a limit.
+    pub fn is_limit(&self) -> bool {
+        matches!(self.said, Said::Limit(_))
+    }
+
+    /// Whether keys of its node meet a limit in this policy. In a file of descriptors that is not told.
+    pub fn is_limited_in(&self, policy: &Policy) -> bool {
+        let Some(domain) = policy.domain(&self.domain.name) else { return false };
+        let mut node = 0;
+        for segment in &self.pattern {
+            let Some((_, child)) = domain.child(node, segment.as_bytes()) else { break };
+            if !domain.limits_at(child).is_empty() {
+                return true;
+            }
+            node = child;
+        }
+        domain.descriptors.is_some()
+    }
+
+    /// In a line.
+    pub fn says(&self) -> String {
+        match self.said {
+            Said::Settings => settings(self.domain).map(|(name, value)| format!("{name}: {value}")).join(", "),
+            Said::Limit(limit) => {
+                let shadow = if limit.shadow { ", shadow" } else { "" };
+                let leased = limit.lease().map(|ttl| format!(", lease {}", format_duration(ttl))).unwrap_or_default();
+                format!("{} {}{shadow}{leased}", limit.params.name(), limit.params.describe())
+            }
+            Said::Rule(rule) => {
+                let flags = [("unlimited", rule.unlimited), ("shadow_mode", rule.shadow), ("quota_mode", rule.quota)];
+                let flags = flags.into_iter().chain([("share_threshold", rule.share_threshold)]);
+                let set: Vec<_> = flags.filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+                if set.is_empty() { "a descriptor".to_owned() } else { format!("a descriptor: {}", set.join(", ")) }
+            }
+        }
+    }
+
+    /// What changes for keys when it says something else, a line each.
+    pub fn becomes(&self, other: &Self) -> Vec<String> {
+        match (&self.said, &other.said) {
+            (Said::Settings, Said::Settings) => {
+                let pairs = settings(self.domain).into_iter().zip(settings(other.domain));
+                let differ = pairs.filter(|((_, before), (_, after))| before != after);
+                differ.map(|((name, before), (_, after))| format!("{name}: {before} -> {after}")).collect()
+            }
+            (Said::Limit(one), Said::Limit(other)) => limit_becomes(one, other),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a key may do under a limit that has other parameters.
+    pub fn effect_of(&self, other: &Self) -> Option<Effect> {
+        match (&self.said, &other.said) {
+            (Said::Limit(one), Said::Limit(other)) => {
+                (one.params != other.params).then(|| Effect::of(&one.params, &other.params))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn limit_becomes(one: &Limit, other: &Limit) -> Vec<String> {
+    let mut lines = Vec::new();
+    if one.params != other.params {
+        lines.push(Effect::of(&one.params, &other.params).to_string());
+    }
+    match (one.shadow, other.shadow) {
+        (true, false) => lines.push("shadow is turned off: it refuses from now on".to_owned()),
+        (false, true) => lines.push("shadow is turned on: it refuses nothing any more".to_owned()),
+        _ => {}
+    }
+    if one.lease() != other.lease() {
+        let said = |limit: &Limit| limit.lease().map_or_else(|| "none".to_owned(), format_duration);
+        lines.push(format!("lease: {} -> {}", said(one), said(other)));
+    }
+    lines
+}
+
+/// What a domain says besides its limits.
+fn settings(domain: &Domain) -> [(&'static str, String); 6] {
+    let charge = if domain.charge == Charge::Independent { "independent" } else { "all_or_nothing" };
+    let spec = match domain.allows_spec {
+        None => "by default",
+        Some(true) => "allow",
+        Some(false) => "deny",
+    };
+    [
+        ("charge", charge.to_owned()),
+        ("on_store_failure", domain.on_store_failure.name().to_owned()),
+        ("limit_spec", spec.to_owned()),
+        ("anchor", domain.anchor.to_string()),
+        ("shadow", domain.shadow.to_string()),
+        ("retry_jitter", domain.retry_jitter.to_string()),
+    ]
+}
+
+/// Whether both say the same, wherever that is.
+impl PartialEq for Item<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.said, &other.said) {
+            (Said::Settings, Said::Settings) => {
+                let (one, other) = (self.domain, other.domain);
+                settings(one) == settings(other) && one.descriptors.is_some() == other.descriptors.is_some()
+            }
+            // Not by its number, which changes with those before it.
+            (Said::Limit(one), Said::Limit(other)) => {
+                (one.shadow, one.lease(), &one.params, one.written())
+                    == (other.shadow, other.lease(), &other.params, other.written())
+            }
+            (Said::Rule(one), Said::Rule(other)) => one.says_the_same(other),
+            _ => false,
+        }
+    }
+}

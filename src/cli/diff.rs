@@ -1,0 +1,89 @@
+//! `weir limits diff`
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use serde_json::{Value, json};
+use weir_core::{algorithm::Bounds, domain::time::parse_duration};
+use weir_policy::{Diff, Difference, Rules, lint::Changes};
+
+use super::{CommandResult, Failure, NO, out::say};
+
+/// Compare two policies: what keys may do, and which counts are lost
+///
+/// Exit code 0: both say the same; 1: they differ; 2: an error.
+#[derive(Args)]
+pub struct Compare {
+    /// The older policy: a file, or a directory of them
+    old: PathBuf,
+    /// The newer policy
+    new: PathBuf,
+    /// Longest period that is allowed, as in the setting max_period
+    #[arg(long, value_name = "TIME", default_value = "31d")]
+    max_period: String,
+    /// Allow several descriptor files for one domain, as the setting envoy.merge_domains does
+    #[arg(long)]
+    merge_domains: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Compare {
+    pub fn run(self) -> CommandResult {
+        let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
+        let rules = Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() };
+        let [old, new] = [&self.old, &self.new].map(|path| weir_policy::load(path, &rules));
+        let (old, new) = (old?.policy, new?.policy);
+        let (diff, changes) = (Diff::between(&old, &new), Changes::between(&old, &new));
+        let is_same = diff.all().next().is_none();
+        if self.json {
+            let differences: Vec<_> = diff.all().map(|(sign, difference)| as_json(sign, difference)).collect();
+            say(json!({ "differences": differences, "moved": changes.moved, "forgotten": changes.forgotten }))?;
+        } else if is_same {
+            say(format_args!("no difference"))?;
+        } else {
+            diff.all().try_for_each(|(sign, difference)| print(sign, difference))?;
+            say_changes(&changes)?;
+        }
+        Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    }
+}
+
+fn print(sign: char, Difference { name, before, after, means, .. }: &Difference) -> io::Result<()> {
+    let arrow = if before.is_empty() || after.is_empty() || before == after { "" } else { " -> " };
+    // Of a domain the settings that differ say it all.
+    let is_limit = name.contains(':');
+    let after = if before == after { "" } else { after };
+    match (sign, is_limit) {
+        ('~', false) => say(format_args!("~ {name}"))?,
+        _ => say(format_args!("{sign} {name}: {before}{arrow}{after}"))?,
+    }
+    means.iter().try_for_each(|line| say(format_args!("    {line}")))
+}
+
+fn as_json(sign: char, difference: &Difference) -> Value {
+    let Difference { name, before, after, means, effect } = difference;
+    let kind = match sign {
+        '+' => "added",
+        '-' => "removed",
+        _ => "changed",
+    };
+    let said = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+    let effect = effect.map(|effect| json!({ "at_once": effect.at_once, "per_second": effect.per_second }));
+    json!({ "kind": kind, "name": name, "before": said(before), "after": said(after), "means": means, "effect": effect })
+}
+
+/// Which counts another limit goes on with, and which are lost.
+pub fn say_changes(Changes { moved, forgotten }: &Changes) -> io::Result<()> {
+    for line in moved {
+        say(format_args!("moves: {line}"))?;
+    }
+    for line in forgotten {
+        say(format_args!("forgets: {line}"))?;
+    }
+    if forgotten.is_empty() {
+        say(format_args!("forgets nothing"))?;
+    }
+    Ok(())
+}

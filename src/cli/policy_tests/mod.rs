@@ -1,0 +1,108 @@
+//! Tests beside a policy: checks in virtual time, and what each must be answered. `weir limits lint` runs them, by the code of
+//! `weir simulate`.
+
+mod read;
+mod says;
+
+use weir_core::algorithm::Bounds;
+use weir_policy::{Policy, Tests};
+use weir_settings::{Problems, problem::Mark};
+
+use self::says::Says;
+use super::{
+    render::Decided,
+    simulate::trace::{CheckLine, Line, ResetLine},
+};
+use crate::{
+    limiter::{CheckError, Simulation},
+    transport::status::Rejected,
+};
+
+/// One test: steps that begin with no counts.
+struct PolicyTest {
+    name: String,
+    steps: Vec<Step>,
+}
+
+struct Step {
+    mark: Mark,
+    line: Line,
+    says: Vec<(Mark, Says)>,
+}
+
+/// How tests went.
+#[derive(Default)]
+pub struct Report {
+    /// How many tests said what they must.
+    pub passed: usize,
+    /// How many did not.
+    pub failed: usize,
+    /// What was said otherwise, each with its place.
+    pub failures: Problems,
+}
+
+/// Runs the tests of a policy's files.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn run(policy: &Policy, files: &[Tests], bounds: &Bounds) -> Result<Report, Problems> {
+    let (mut report, mut wrong) = (Report::default(), Problems::default());
+    for file in files {
+        match read::tests(&file.node, &file.domain) {
+            Ok(tests) => {
+                let mut failures = Problems::default();
+                for test in tests {
+                    let has_passed = test.run(policy, bounds, &mut failures);
+                    report.passed += usize::from(has_passed);
+                    report.failed += usize::from(!has_passed);
+                }
+                report.failures.0.extend(failures.in_file(&file.path).0);
+            }
+            Err(problems) => wrong.0.extend(problems.in_file(&file.path).0),
+        }
+    }
+    if wrong.0.is_empty() { Ok(report) } else { Err(wrong) }
+}
+
+impl PolicyTest {
+    /// Whether all steps are answered as they must be.
+    fn run(&self, policy: &Policy, bounds: &Bounds, failures: &mut Problems) -> bool {
+        let (simulation, mut has_passed) = (Simulation::default(), true);
+        let mut failed = |mark, what: String| {
+            has_passed = false;
+            failures.add(mark, "", format!("test `{}`: {what}", self.name));
+        };
+        for Step { mark, line, says } in &self.steps {
+            let outcome = match line {
+                Line::Check(line) => check(&simulation, policy, line, bounds).map(Some),
+                Line::Reset(line) => reset(&simulation, policy, line).map(|()| None),
+            };
+            match outcome {
+                Ok(None) => {}
+                Ok(Some(answer)) => {
+                    for (mark, says) in says {
+                        if let Some(told) = says.differs_from(&answer) {
+                            failed(*mark, told);
+                        }
+                    }
+                }
+                Err(error) => {
+                    let Rejected { message, .. } = Rejected::from(error);
+                    failed(*mark, format!("not valid: {message}"));
+                }
+            }
+        }
+        has_passed
+    }
+}
+
+fn check(simulation: &Simulation, policy: &Policy, line: &CheckLine, bounds: &Bounds) -> Result<Decided, CheckError> {
+    let request = line.request(bounds)?;
+    let answer = simulation.check(line.at_us, policy, &request)?;
+    Ok(Decided::from(&answer))
+}
+
+fn reset(simulation: &Simulation, policy: &Policy, line: &ResetLine) -> Result<(), CheckError> {
+    simulation.reset(line.at_us, policy, &line.request()?, line.subtree);
+    Ok(())
+}

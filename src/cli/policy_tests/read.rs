@@ -1,0 +1,180 @@
+//! Reads the section `tests` of a policy file.
+
+use weir_core::domain::{
+    Micros,
+    time::{MAX_MOMENT, parse_duration},
+};
+use weir_settings::{
+    Problems,
+    document::{Entry, Node, Value},
+    problem::Mark,
+    suggest,
+};
+
+use super::{PolicyTest, Says, Step};
+use crate::cli::simulate::{
+    moments::Moment,
+    trace::{CheckLine, Line, ResetLine},
+};
+
+const TEST_KEYS: &[&str] = &["name", "start", "steps"];
+const CHECK_KEYS: &[&str] = &["at", "key", "cost", "max_wait", "factor", "says"];
+const RESET_KEYS: &[&str] = &["at", "reset", "subtree"];
+const SAYS_KEYS: &[&str] = &["allowed", "by", "remaining", "retry_after", "reset_after", "wait"];
+
+/// The tests of a file, whose checks are in its domain.
+///
+/// # Errors
+/// All that is wrong with them.
+pub fn tests(node: &Node, domain: &str) -> Result<Vec<PolicyTest>, Problems> {
+    let mut reader = Reader { domain, problems: Problems::default() };
+    let items = reader.list(node, "tests");
+    let tests = items.iter().enumerate().map(|(index, item)| reader.test(item, index + 1)).collect();
+    if reader.problems.0.is_empty() { Ok(tests) } else { Err(reader.problems) }
+}
+
+struct Reader<'a> {
+    domain: &'a str,
+    problems: Problems,
+}
+
+impl Reader<'_> {
+    fn test(&mut self, node: &Node, number: usize) -> PolicyTest {
+        let mut test = PolicyTest { name: number.to_string(), steps: Vec::new() };
+        let entries = self.map(node, "a test", TEST_KEYS);
+        let mut start = 0;
+        for Entry { key, value, .. } in entries {
+            match key.as_str() {
+                "name" => test.name = self.scalar(value, "name", "a text", |text| Some(text.to_owned())),
+                "start" => {
+                    let form = "a time as in 2026-10-31T12:00:00Z";
+                    start = self.scalar(value, "start", form, |text| Moment::parse(text).ok().map(|moment| moment.at));
+                }
+                _ => {}
+            }
+        }
+        let Some(steps) = entries.iter().find(|entry| entry.key == "steps") else {
+            self.problems.add(node.mark, "steps", "a test has steps");
+            return test;
+        };
+        let mut at = start;
+        for step in self.list(&steps.value, "steps") {
+            test.steps.extend(self.step(step, start, &mut at));
+        }
+        test
+    }
+
+    fn step(&mut self, node: &Node, start: Micros, at: &mut Micros) -> Option<Step> {
+        let is_reset = matches!(&node.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == "reset"));
+        let entries = self.map(node, "a step", if is_reset { RESET_KEYS } else { CHECK_KEYS });
+        let (mut key, mut subtree, mut says) = (None, false, Vec::new());
+        let (mut cost, mut max_wait, mut factor) = (None, None, None);
+        for Entry { key: name, value, .. } in entries {
+            match name.as_str() {
+                "at" => *at = start.saturating_add(self.duration(value, "at")).min(MAX_MOMENT),
+                "key" | "reset" => key = Some(self.segments(value, name)),
+                "subtree" => subtree = self.scalar(value, name, "true or false", |text| text.parse().ok()),
+                "cost" => cost = Some(self.scalar(value, name, "a whole number", |text| text.parse().ok())),
+                "max_wait" => max_wait = Some(self.duration(value, name)),
+                "factor" => factor = Some(self.scalar(value, name, "a number", |text| text.parse().ok())),
+                "says" => says = self.says(value),
+                _ => {}
+            }
+        }
+        let Some(key) = key else {
+            self.problems.add(node.mark, "key", "a step checks a key, or resets one: key: [user, alex]");
+            return None;
+        };
+        let line = if is_reset {
+            Line::Reset(ResetLine::new(*at, self.domain.to_owned(), key, subtree))
+        } else {
+            let line = CheckLine::new(*at, self.domain.to_owned(), key, cost);
+            Line::Check(line.under(max_wait, factor))
+        };
+        Some(Step { mark: node.mark, line, says })
+    }
+
+    /// `allowed`, `refused`, or a map.
+    fn says(&mut self, node: &Node) -> Vec<(Mark, Says)> {
+        match &node.value {
+            Value::Scalar(text) if text == "allowed" => return vec![(node.mark, Says::Allowed(true))],
+            Value::Scalar(text) if text == "refused" => return vec![(node.mark, Says::Allowed(false))],
+            Value::Map(_) => {}
+            _ => {
+                let message = format!("says is allowed, refused or a map, not {}", node.shown());
+                self.problems.add(node.mark, "says", message);
+                return Vec::new();
+            }
+        }
+        let read = |reader: &mut Self, Entry { key, value, .. }: &Entry| {
+            let name = key.as_str();
+            let says = match name {
+                "allowed" => Says::Allowed(reader.scalar(value, name, "true or false", |text| text.parse().ok())),
+                "by" => Says::By(reader.scalar(value, name, "a limit's name", |text| Some(text.to_owned()))),
+                "remaining" => Says::Remaining(reader.scalar(value, name, "a whole number", |text| text.parse().ok())),
+                "retry_after" => Says::RetryAfter(reader.duration(value, name)),
+                "reset_after" => Says::ResetAfter(reader.duration(value, name)),
+                "wait" => Says::Wait(reader.duration(value, name)),
+                _ => return None,
+            };
+            Some((value.mark, says))
+        };
+        let entries = self.map(node, "says", SAYS_KEYS);
+        entries.iter().filter_map(|entry| read(self, entry)).collect()
+    }
+
+    fn segments(&mut self, node: &Node, field: &str) -> Vec<String> {
+        let texts = self.list(node, field).iter().map(|item| match &item.value {
+            Value::Scalar(text) => Some(text.clone()),
+            _ => None,
+        });
+        let texts: Option<Vec<_>> = texts.collect();
+        texts.unwrap_or_else(|| {
+            self.problems.add(node.mark, field, format!("{field} is a list of segments: [user, alex]"));
+            Vec::new()
+        })
+    }
+
+    fn duration(&mut self, node: &Node, field: &str) -> Micros {
+        self.scalar(node, field, "a duration: 250ms, 60s, 5m, 1h, 1d or whole seconds", |text| {
+            parse_duration(text).ok()
+        })
+    }
+
+    fn scalar<T: Default>(&mut self, node: &Node, field: &str, form: &str, read: impl Fn(&str) -> Option<T>) -> T {
+        let value = match &node.value {
+            Value::Scalar(text) => read(text),
+            _ => None,
+        };
+        value.unwrap_or_else(|| {
+            self.problems.add(node.mark, field, format!("{field} is {form}, not {}", node.shown()));
+            T::default()
+        })
+    }
+
+    fn list<'n>(&mut self, node: &'n Node, field: &str) -> &'n [Node] {
+        match &node.value {
+            Value::List(items) => items,
+            Value::Null => &[],
+            _ => {
+                self.problems.add(node.mark, field, format!("{field} is a list, not {}", node.shown()));
+                &[]
+            }
+        }
+    }
+
+    fn map<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> &'n [Entry] {
+        let Value::Map(entries) = &node.value else {
+            self.problems.add(
+                node.mark,
+                "",
+                format!("{what} is a map with {}, not {}", known.join(", "), node.shown()),
+            );
+            return &[];
+        };
+        for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+            self.problems.add(entry.mark, &entry.key, suggest::unknown("key", &entry.key, known));
+        }
+        entries
+    }
+}

@@ -1,0 +1,93 @@
+//! `weir limits diff`: what keys may do under another policy.
+
+use serde_json::{Value, json};
+
+use crate::support::{Run, run};
+
+const OLD: &str = "schema:
+  user:
+    children:
+      '*':
+        limits:
+          - { gcra: { burst: 15, count: 30, period: 60s }, name: per-user }
+          - { fixed_window: { count: 5000, period: 1d }, name: per-day, shadow: true }
+        children:
+          trade: { limits: [{ token_bucket: { capacity: 6, count: 10, period: 15s }, name: trades }] }
+  team: { children: { '*': { limits: [{ fixed_window: { count: 9, period: 1d }, name: team }] } } }
+";
+
+fn diff(old: &str, new: &str, more: &[&str]) -> Run {
+    let dir = tempfile::tempdir().expect("a directory");
+    let paths = [("old.yaml", old), ("new.yaml", new)].map(|(name, text)| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a path").to_owned()
+    });
+    run(&[&["limits", "diff", &paths[0], &paths[1]], more].concat())
+}
+
+#[test]
+fn policies_that_say_the_same_do_not_differ() {
+    let same = diff(OLD, &OLD.replace("60s", "1m"), &[]);
+    assert_eq!((same.code, same.out.as_str(), same.err.as_str()), (0, "no difference\n", ""));
+}
+
+#[test]
+fn a_difference_says_what_keys_may_do() {
+    let new = OLD
+        .replace("count: 30, period: 60s", "count: 60, period: 60s")
+        .replace(", shadow: true", "")
+        .replace("capacity: 6, count: 10, period: 15s", "capacity: 3, count: 5, period: 15s")
+        .replace("team: { children", "group: { children")
+        .replace("schema:", "charge: independent\nschema:");
+    let said = diff(OLD, &new, &[]);
+    assert_eq!((said.code, said.err.as_str()), (1, ""));
+    let expected = "\
++ default:group/*#team: fixed_window { count: 9, period: 1d }
+    these keys had no limit
+~ default
+    charge: all_or_nothing -> independent
+~ default:user/*#per-day: fixed_window { count: 5000, period: 1d }, shadow -> fixed_window { count: 5000, period: 1d }
+    shadow is turned off: it refuses from now on
+~ default:user/*#per-user: gcra { burst: 15, count: 30, period: 1m } -> gcra { burst: 15, count: 60, period: 1m }
+    30 -> 60 a minute (twice as much), 16 at once as before
+~ default:user/*/trade#trades: token_bucket { capacity: 6, count: 10, period: 15s } -> token_bucket { capacity: 3, count: 5, period: 15s }
+    40 -> 20 a minute (half as much), 6 -> 3 at once (half as much)
+- default:team/*#team: fixed_window { count: 9, period: 1d }
+    these keys have no limit any more
+";
+    let (differences, rest) = said.out.split_once("moves: ").expect("counts that go on");
+    assert_eq!(differences, expected);
+    assert!(rest.contains("`per-user`: { burst: 15, count: 30, period: 1m } goes on"), "{rest}");
+    assert!(rest.ends_with("\nforgets: default domain: `team`: `team/*` is gone\n"), "{rest}");
+}
+
+#[test]
+fn the_json_has_numbers() {
+    let new = OLD
+        .replace("count: 30", "count: 45")
+        .replace("- { fixed_window: { count: 5000, period: 1d }, name: per-day, shadow: true }", "");
+    let said = diff(OLD, &new, &["--json"]);
+    assert_eq!(said.code, 1);
+    let said: Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(
+        said["differences"][0],
+        json!({ "kind": "changed", "name": "default:user/*#per-user",
+            "before": "gcra { burst: 15, count: 30, period: 1m }", "after": "gcra { burst: 15, count: 45, period: 1m }",
+            "means": ["30 -> 45 a minute (1.5 times as much), 16 at once as before"],
+            "effect": { "at_once": [16, 16], "per_second": [0.5, 0.75] } })
+    );
+    let removed = &said["differences"][1];
+    assert_eq!((&removed["kind"], &removed["after"], &removed["means"]), (&json!("removed"), &Value::Null, &json!([])));
+    assert_eq!(
+        (said["moved"].as_array().map(Vec::len), said["forgotten"].as_array().map(Vec::len)),
+        (Some(1), Some(1))
+    );
+}
+
+#[test]
+fn an_invalid_policy_is_an_error_and_no_difference() {
+    let said = diff(OLD, "schema: { a: { limits: [1, 0, 1] } }", &[]);
+    assert_eq!((said.code, said.out.as_str()), (2, ""));
+    assert!(said.err.contains("new.yaml:1:28: count is 1 to 2^32, not 0"), "{}", said.err);
+}
