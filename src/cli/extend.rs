@@ -16,7 +16,7 @@ use crate::proto::{ExtendRequest, rate_limiter_client::RateLimiterClient};
 pub struct Extend {
     /// The hold that `weir reserve` printed
     hold: String,
-    /// How long to hold it from now on: 10ms to 1d. Limits on concurrency have a default
+    /// How long to hold it from now on: 10ms to 1d. Concurrency limits have a default
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     ttl: Option<Micros>,
     /// Print JSON

@@ -30,7 +30,7 @@ use crate::proto::{self, ReserveRequest, rate_limiter_client::RateLimiterClient}
 pub struct Reserve {
     #[command(flatten)]
     charged: KeyArgs,
-    /// How long to hold them: 10ms to 1d. Limits on concurrency have a default
+    /// How long to hold them: 10ms to 1d. Concurrency limits have a default
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     ttl: Option<Micros>,
     /// What becomes of them after that time

@@ -5,24 +5,12 @@ use weir_core::{
     domain::time::{DAY, SECOND},
 };
 
-use weir_server::Listen;
-
 use super::{Settings, store};
 
 /// Largest bound on concurrent decisions: a larger one would bound nothing in practice.
 const MAX_CONCURRENT_REQUESTS: usize = 10_000_000;
 
 impl Settings {
-    /// The port of `/metrics` alone, where there is one.
-    ///
-    /// # Errors
-    /// It is not an address.
-    pub fn metrics_listen(&self) -> Result<Option<Listen>, String> {
-        let address = &self.metrics.listen;
-        let parse = || address.parse().map_err(|why| format!("metrics.listen: {why}"));
-        (!address.is_empty()).then(parse).transpose()
-    }
-
     /// The same settings if they are within their bounds and do not contradict each other; an error names the setting.
     pub(super) fn checked(self) -> Result<Self, String> {
         let wrong = |text: &str| Err(text.to_owned());

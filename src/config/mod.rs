@@ -2,6 +2,7 @@
 //! then flags.
 
 mod bounds;
+mod derived;
 mod flags;
 mod paths;
 mod source;
@@ -17,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use weir_core::algorithm::Bounds;
-use weir_policy::Rules;
 use weir_server::ShutdownSettings;
 use weir_settings::{Problems, Time, suggest};
 use weir_store::StoreSettings;
@@ -34,7 +34,7 @@ use crate::{
         grpc::GrpcSettings, http::HttpSettings, idempotency::IdempotencySettings, rlqs::RlqsSettings,
         rls::EnvoySettings,
     },
-    xds::{self, XdsSettings},
+    xds::XdsSettings,
 };
 
 /// All settings. `config/weir.yaml` explains each.
@@ -185,11 +185,6 @@ impl Settings {
         }
     }
 
-    /// The address of the control plane that the policy comes from; `None`: it comes from files, or there is none.
-    pub fn control_plane(&self) -> Option<&str> {
-        self.limits.to_str()?.strip_prefix(xds::SCHEME)
-    }
-
     /// The settings of these values, which override the environment's.
     ///
     /// # Errors
@@ -203,22 +198,6 @@ impl Settings {
         let mut all: BTreeMap<_, _> = environment.into_iter().collect();
         all.extend(values.into_iter().map(variable));
         Self::load(None, all, &Flags::default())
-    }
-
-    /// The bounds on limits that files and callers name.
-    pub fn bounds(&self) -> Bounds {
-        Bounds { max_period: self.max_period.0 }
-    }
-
-    /// The rules for policy files.
-    pub fn policy_rules(&self) -> Rules {
-        Rules {
-            bounds: self.bounds(),
-            merge_domains: self.envoy.merge_domains,
-            require_end_marker: self.limits_require_end_marker,
-            denies_specs: self.limit_spec == LimitSpecRule::Deny,
-            allows_empty: self.limits_allow_empty,
-        }
     }
 }
 

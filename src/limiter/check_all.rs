@@ -11,7 +11,7 @@ use weir_store::{Store, Verdict};
 use super::{
     Answer, CheckError, Invalid, LevelAnswer, Limiter, PolicyHandle, Request,
     decide::{Checking, Fill, decide},
-    request::{plan_in, taking_no_slot},
+    request::{checkable, plan_in},
 };
 
 /// Most checks that are decided together.
@@ -100,8 +100,7 @@ impl<'n> CheckAll<'n> {
         if self.checks.iter().any(|check| check.spec.is_some()) {
             plan.enforce_as_written();
         }
-        let charges = !plan.dry_run && self.checks.iter().any(|check| check.cost != 0);
-        Ok((if charges { taking_no_slot(plan)? } else { plan }, counts))
+        Ok((checkable(plan)?, counts))
     }
 }
 

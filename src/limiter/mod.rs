@@ -94,7 +94,7 @@ impl<S: Store> Limiter<S> {
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
     ) -> Checking<'l, 'a, Answer<'a>, impl Fill<'a, Answer<'a>>> {
-        let plan = request.charging_plan(&handle.policy, handle.version);
+        let plan = request.plan(&handle.policy, handle.version).and_then(request::checkable);
         decide(&self.store, plan, move |plan, verdict, answer: &mut Answer<'a>| {
             self.conclude(handle, request, plan, verdict, answer);
         })

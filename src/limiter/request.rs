@@ -82,9 +82,9 @@ pub enum CheckError {
     /// A limit on the path cannot be reserved.
     #[error("{0} cannot be reserved: {1}")]
     NotReservable(String, &'static str),
-    /// A limit on concurrency, whose slots only reservations take.
-    #[error("the limit `{0}` is on requests at the same time: use Reserve, or `check: peek` in the policy")]
-    ReservedOnly(String),
+    /// A concurrency limit that refuses checks.
+    #[error("a check takes no slot of the concurrency limit `{0}`: use Reserve, or `check: peek` in the policy")]
+    NotCheckable(String),
     /// There is no such reservation.
     #[error("no such reservation: it was never made, is over, or is another client's")]
     UnknownReservation,
@@ -182,13 +182,6 @@ impl<'n> Request<'n> {
         Ok(plan)
     }
 
-    /// The same, of a request that may charge: not under limits of which only reservations take slots.
-    #[inline]
-    pub(super) fn charging_plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
-        self.plan(policy, version)
-            .and_then(|plan| if self.cost != 0 && !self.dry_run { taking_no_slot(plan) } else { Ok(plan) })
-    }
-
     /// The limits of its domain's policy that it meets.
     #[inline]
     pub(super) fn levels<'a>(&'a self, domain: &'a Domain) -> Result<SmallVec<[Level<'a>; 4]>, Invalid> {
@@ -210,11 +203,12 @@ impl<'n> Request<'n> {
     }
 }
 
-/// A plan that charges, and is no reservation.
-pub(super) fn taking_no_slot(plan: Plan<'_>) -> Result<Plan<'_>, CheckError> {
-    match plan.reserved_only() {
+/// The plan of a check, unless a limit refuses checks.
+#[inline]
+pub(super) fn checkable(plan: Plan<'_>) -> Result<Plan<'_>, CheckError> {
+    match plan.refuses_checks() {
         None => Ok(plan),
-        Some(limit) => Err(CheckError::ReservedOnly(limit.name.to_string())),
+        Some(limit) => Err(CheckError::NotCheckable(limit.name.to_string())),
     }
 }
 

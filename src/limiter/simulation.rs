@@ -6,7 +6,7 @@ use weir_core::domain::{ManualClock, Micros};
 use weir_policy::Policy;
 use weir_store::{MemoryStore, memory::MemorySettings};
 
-use super::{Answer, CheckError, Request, decide::filled};
+use super::{Answer, CheckError, Request, decide::filled, request::checkable};
 
 /// Most states of a simulation, which is of a few keys.
 const MAX_STATES: usize = 10_000;
@@ -43,7 +43,7 @@ impl Simulation {
         request: &'a Request<'_>,
     ) -> Result<Answer<'a>, CheckError> {
         self.clock.set(at);
-        let plan = request.charging_plan(policy, 0)?;
+        let plan = request.plan(policy, 0).and_then(checkable)?;
         let verdict = self.store.verdict(&plan);
         Ok(filled(&plan, &verdict, |plan, verdict, answer: &mut Answer<'_>| {
             answer.fill(plan, plan.levels(), verdict);

@@ -48,7 +48,7 @@ impl From<CheckError> for Rejected {
             CheckError::SpecDenied(_) => {
                 Self { field: "limit_spec".to_owned(), ..Self::new(Code::PermissionDenied, message) }
             }
-            CheckError::NotReservable(..) | CheckError::ReservedOnly(_) => Self::new(Code::FailedPrecondition, message),
+            CheckError::NotReservable(..) | CheckError::NotCheckable(_) => Self::new(Code::FailedPrecondition, message),
             CheckError::UnknownReservation => Self { field: "hold".to_owned(), ..Self::new(Code::NotFound, message) },
             CheckError::NoPolicy | CheckError::NotSettled => Self::new(Code::Unavailable, message),
             CheckError::ResetDenied => Self::new(Code::PermissionDenied, message),

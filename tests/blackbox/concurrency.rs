@@ -5,7 +5,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 use tonic::{Code, Status};
-use weir::proto::{CheckBatchRequest, CheckRequest, Concurrency, ReserveRequest, ResetRequest, limit::Algorithm};
+use weir::proto::{
+    CheckAllRequest, CheckBatchRequest, CheckRequest, Concurrency, ReserveRequest, ResetRequest, limit::Algorithm,
+};
 
 use crate::support::{
     Server, eventually_async,
@@ -111,8 +113,12 @@ async fn a_check_takes_no_slot_and_is_told_so() {
     let batch = CheckBatchRequest { checks: vec![check(&ALEX), check(&["seats"])] };
     let results = client.check_batch(batch).await.expect("answers").into_inner().results;
     assert_eq!((results[0].error.as_ref().map(|error| error.code), results[1].allowed), (Some(9), true));
-    let all = weir::proto::CheckAllRequest { checks: vec![check(&["seats"]), check(&ALEX)] };
+    let all = CheckAllRequest { checks: vec![check(&["seats"]), check(&ALEX)] };
     assert_eq!(code(client.check_all(all).await), Code::FailedPrecondition);
+    let all = CheckAllRequest { checks: vec![check(&["seats"]), peek(&ALEX)] };
+    assert!(client.check_all(all).await.expect("an answer").into_inner().allowed, "a preview takes no slot");
+    let refund = CheckRequest { cost: Some(-1), ..check(&ALEX) };
+    assert!(client.check(refund).await.expect("an answer").into_inner().allowed, "nor does a refund");
     let mut http = Http::connect(&server.http).expect("it accepts connections");
     let refused = http.post("/v1/check", &json!({ "key": ALEX }));
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!(9)));
@@ -165,6 +171,9 @@ async fn a_slot_whose_holder_died_is_free_again_and_a_late_release_frees_nobody_
 async fn a_limit_in_shadow_mode_stops_nobody() {
     let server = Server::with_policy(POLICY);
     let mut client = server.client().await;
+    assert!(client.check(check(&["watched"])).await.expect("an answer").into_inner().allowed);
+    let all = CheckAllRequest { checks: vec![check(&["watched"]), check(&["seats"])] };
+    assert!(client.check_all(all).await.expect("an answer").into_inner().allowed);
     let holds = [taken(&mut client, &["watched"], 1).await, taken(&mut client, &["watched"], 1).await];
     assert_eq!(
         server.metric("weir_decisions_total{domain=\"default\",limit=\"watched\",outcome=\"shadow_limited\"}"),

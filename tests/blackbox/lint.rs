@@ -144,22 +144,28 @@ fn a_limit_that_never_refuses_is_a_warning() {
 }
 
 #[test]
-fn lint_warns_of_slots_that_nobody_can_take() {
-    let slots = "children: { '*': { limits: [{ concurrency: { max: 1, ttl: 1s } }] } }";
-    let policy = |head: &str, limit: &str| format!("{head}schema: {{ a: {{ limits: [{{ {limit} }}], {slots} }} }}");
-    let (units, queue) =
-        ("gcra: { burst: 9, count: 1, period: 1s }", "leaky_queue: { count: 1, period: 1s, burst: 9 }");
+fn lint_warns_of_slots_that_cannot_be_taken() {
+    let (slots, units) = ("concurrency: { max: 1, ttl: 1s }", "gcra: { burst: 9, count: 1, period: 1s }");
+    let queue = "leaky_queue: { count: 1, period: 1s, burst: 9 }";
+    let policy = |head: &str, limit: &str, below: &str| {
+        let below = format!("children: {{ '*': {{ limits: [{{ {below} }}] }} }}");
+        format!("{head}schema: {{ a: {{ limits: [{{ {limit} }}], {below} }} }}")
+    };
     for (policy, warning) in [
-        (policy("", units), None),
+        (policy("", units, slots), None),
         (
-            policy("", queue),
-            Some("`a/*#concurrency0`: `a#leaky_queue0` cannot be reserved: a request may pass with a wait"),
+            policy("", queue, slots),
+            Some("`a/*#concurrency0` can be taken: keys that meet `a#leaky_queue0` cannot be reserved: "),
         ),
-        (policy("charge: independent\n", units), Some("`a/*#concurrency0`: charge is independent")),
+        (
+            policy("", slots, queue),
+            Some("`a#concurrency0` can be taken: keys that meet `a/*#leaky_queue0` cannot be reserved: "),
+        ),
+        (policy("charge: independent\n", units, slots), Some("`a/*#concurrency0` can be taken: charge is independent")),
     ] {
         let dir = files(&[("limits.yaml", &policy)]);
         let linted = run(&["limits", "lint", &path(&dir, "limits.yaml")]);
-        let said = linted.out.lines().find_map(|line| line.split("nobody can take a slot of ").nth(1));
+        let said = linted.out.lines().find_map(|line| line.split("no slot of ").nth(1));
         assert!(linted.code == 0 && said.is_some() == warning.is_some(), "{policy}: {linted:?}");
         assert!(said.unwrap_or_default().starts_with(warning.unwrap_or_default()), "{policy}: {linted:?}");
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use weir::proto::{
-    Charge, CheckRequest, CheckResponse, FixedWindow, Limit, LimitSpec, SlidingBuckets, SlidingLog, TokenBucket,
-    limit::Algorithm, rate_limiter_client::RateLimiterClient,
+    Calendar, Charge, CheckRequest, CheckResponse, FixedWindow, Limit, LimitSpec, SlidingBuckets, SlidingLog,
+    TokenBucket, limit::Algorithm, rate_limiter_client::RateLimiterClient,
 };
 use weir_test_redis::{Cluster, ClusterOptions, eventually};
 
@@ -110,7 +110,12 @@ fn refunds_stay_exact_when_others_charge_in_between() {
     let log = SlidingLog { count: OUTER, period, ..SlidingLog::default() };
     let resolution = Some(seconds_long(86_400));
     let buckets = SlidingBuckets { count: OUTER, period, resolution, charge_denied: false };
-    for (name, outer) in [("log", Algorithm::SlidingLog(log)), ("buckets", Algorithm::SlidingBuckets(buckets))] {
+    let month = FixedWindow { count: OUTER, calendar: Calendar::Month.into(), ..FixedWindow::default() };
+    for (name, outer) in [
+        ("log", Algorithm::SlidingLog(log)),
+        ("buckets", Algorithm::SlidingBuckets(buckets)),
+        ("month", Algorithm::FixedWindow(month)),
+    ] {
         let client = runtime.block_on(service.client());
         let above = Limit { depth: 1, ..limit(outer) };
         let left = refused_while_others_charge(&cluster, (client, name), &runtime, above, || {});

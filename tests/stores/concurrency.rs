@@ -6,11 +6,11 @@ use rustix::process::Signal;
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 
 use crate::{
-    service::{replicas, runtime},
+    service::{patient, replicas, runtime},
     support::{
         eventually_async,
         requests::peek,
-        reservations::left,
+        reservations::{cancel, left},
         slots::{crowd, slot},
     },
 };
@@ -56,6 +56,42 @@ fn replicas_share_slots(url: &str) {
         assert!(holds.iter().all(|hold| !hold.is_empty()));
         assert_eq!(left(&mut client, &KEY).await, 0);
     });
+}
+
+/// On a Cluster the user's slot is taken before the tenant's refusal is known, and then taken back: with its answer.
+async fn what_was_taken_back_is_taken_by_the_repeat(url: &str) {
+    let policy = "
+schema:
+  tenant:
+    limits: [{ concurrency: { max: 1, ttl: 1m }, name: all }]
+    children: { '*': { children: { '*': { limits: [{ concurrency: { max: 2, ttl: 1m }, name: own }] } } } }
+";
+    let service = patient(url).policy(policy).start();
+    let mut client = service.client().await;
+    let (key, other) = (["tenant", "acme", "alex"], ["tenant", "acme", "sam"]);
+    let mut request = slot(&key);
+    request.check.as_mut().expect("a check").request_id = "one".to_owned();
+    let taken = client.reserve(slot(&other)).await.expect("an answer").into_inner().hold;
+    assert!(client.reserve(request.clone()).await.expect("an answer").into_inner().hold.is_empty());
+    cancel(&mut client, &taken).await.expect("settled");
+    let mut holds = Vec::new();
+    for _ in 0..2 {
+        let answer = client.reserve(request.clone()).await.expect("an answer").into_inner();
+        assert!(answer.expires_after.is_some_and(|lasts| lasts.seconds > 50), "{answer:?}");
+        holds.push(answer.hold);
+        let stands = client.check(peek(&key)).await.expect("an answer").into_inner();
+        assert_eq!(stands.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [0, 1]);
+    }
+    assert_eq!(holds[0], holds[1], "the repeat takes no other slot");
+    cancel(&mut client, &holds[0]).await.expect("settled");
+    let stands = client.check(peek(&key)).await.expect("an answer").into_inner();
+    assert_eq!(stands.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn on_a_cluster_what_was_taken_back_is_taken_by_the_repeat() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    runtime().block_on(what_was_taken_back_is_taken_by_the_repeat(&cluster.url()));
 }
 
 #[test]

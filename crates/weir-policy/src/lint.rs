@@ -34,7 +34,7 @@ pub fn policy_nodes(domain: &Domain) -> Vec<PolicyNode<'_>> {
 
 /// Warnings: in files of descriptors ignored keys; in others limits above the anchor with others below them, which a store that is spread over
 /// several nodes cannot decide in one step, names with a `*` that is no pattern, limits that only a name keeps apart, limits that
-/// never refuse beside others, limits that are to be leased and cannot be, and those whose slots nobody can take.
+/// never refuse beside others, limits that are to be leased and cannot be, and concurrency limits whose slots cannot be taken.
 pub fn warnings(policy: &Policy) -> Vec<String> {
     let mut warnings = Vec::new();
     for domain in policy.domains() {
@@ -54,7 +54,7 @@ pub fn warnings(policy: &Policy) -> Vec<String> {
             }
         }
         warnings.extend(not_leased(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
-        warnings.extend(never_taken(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
+        warnings.extend(not_reservable(domain, &nodes).map(|limit| format!("{shown}: {limit}")));
         if domain.charge == Charge::AllOrNothing {
             warnings.extend(idle(domain, &nodes).iter().map(|limit| format!("{shown}: {limit}")));
         }
@@ -121,20 +121,23 @@ fn not_leased<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Itera
     })
 }
 
-/// The limits on concurrency whose slots nobody can take, since a reservation is of all limits on the path, with the reason.
-fn never_taken<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
-    let is_on_path = |above: &PolicyNode<'_>, below: &PolicyNode<'_>| below.pattern.starts_with(&above.pattern);
+/// The concurrency limits that meet limits of which nothing can be reserved, with the reason: a reservation is of all limits on
+/// the path.
+fn not_reservable<'d>(domain: &'d Domain, nodes: &'d [PolicyNode<'_>]) -> impl Iterator<Item = String> + 'd {
     let limits = nodes.iter().flat_map(|it| domain.limits_at(it.node).iter().map(move |limit| (it, limit)));
     limits.filter(|(_, limit)| limit.params.as_concurrency().is_some()).filter_map(move |(own, limit)| {
-        let path = nodes.iter().filter(|above| is_on_path(above, own));
+        let meets = |other: &&PolicyNode<'_>| {
+            own.pattern.starts_with(&other.pattern) || other.pattern.starts_with(&own.pattern)
+        };
         let reason = match domain.charge {
             Charge::Independent => "charge is independent".to_owned(),
-            Charge::AllOrNothing => path.flat_map(|above| domain.limits_at(above.node)).find_map(|other| {
-                let reason = other.params.holdable().err()?;
-                Some(format!("`{}` cannot be reserved: {reason}", other.name))
-            })?,
+            Charge::AllOrNothing => {
+                let mut others = nodes.iter().filter(meets).flat_map(|other| domain.limits_at(other.node));
+                let (other, reason) = others.find_map(|other| Some((other, other.params.holdable().err()?)))?;
+                format!("keys that meet `{}` cannot be reserved: {reason}", other.name)
+            }
         };
-        Some(format!("nobody can take a slot of `{}`: {reason}", limit.name))
+        Some(format!("no slot of `{}` can be taken: {reason}", limit.name))
     })
 }
 

@@ -92,7 +92,12 @@ impl Verdict {
     pub fn charged<'v>(&'v self, plan: &'v Plan<'_>) -> impl Iterator<Item = u64> + 'v {
         let is_decided = !self.degraded || plan.on_store_failure == OnStoreFailure::Local;
         let is_charged = is_decided && self.repeat == Repeat::First;
-        plan.charged(&self.decisions).map(move |units| if is_charged { units } else { 0 })
+        let takes_slots = matches!(self.reservation.as_deref(), Some(Outcome::Reserved { .. }));
+        let charged = plan.levels().iter().zip(plan.charged(&self.decisions));
+        charged.map(move |(level, units)| {
+            let is_slot = level.limit.params.as_concurrency().is_some();
+            if is_charged && (takes_slots || !is_slot) { units } else { 0 }
+        })
     }
 }
 

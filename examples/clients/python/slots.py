@@ -1,11 +1,14 @@
 """A function of which only so many run at the same time: a slot is held around it, and extended while it runs."""
 
+import logging
 import os
 from contextlib import contextmanager
 from threading import Event, Thread
 
 import grpc
 from weir.v1 import weir_pb2, weir_pb2_grpc
+
+log = logging.getLogger("weir")
 
 
 class AllTaken(Exception):
@@ -21,12 +24,16 @@ def slot(weir, key):
     done = Event()
 
     def extend():
-        while not done.wait(taken.expires_after.ToMilliseconds() / 2000):
-            # Without an answer the next one may have it.
+        # A third: an answer may be lost, and the next one is in time.
+        third = taken.expires_after.ToMilliseconds() / 3000
+        while not done.wait(third):
             try:
-                weir.Extend(weir_pb2.ExtendRequest(hold=taken.hold), timeout=10)
-            except grpc.RpcError:
-                pass
+                held = weir.Extend(weir_pb2.ExtendRequest(hold=taken.hold), timeout=third)
+                third = held.expires_after.ToMilliseconds() / 3000
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.NOT_FOUND:
+                    # Work that must not go on without a slot stops here.
+                    return log.error("the slot of %s is lost: another one may run too", key)
 
     extends = Thread(target=extend, daemon=True)
     extends.start()
@@ -34,8 +41,10 @@ def slot(weir, key):
         yield
     finally:
         done.set()
-        extends.join()
-        weir.Commit(weir_pb2.CommitRequest(hold=taken.hold), timeout=10)
+        try:
+            weir.Commit(weir_pb2.CommitRequest(hold=taken.hold), timeout=10)
+        except grpc.RpcError as error:
+            log.warning("the slot of %s is free after its ttl: %s", key, error.code())
 
 
 weir = weir_pb2_grpc.RateLimiterStub(grpc.insecure_channel(os.environ.get("WEIR_ADDR", "127.0.0.1:8081")))

@@ -286,7 +286,7 @@ choice! {
 }
 
 choice! {
-    /// What a check, which takes no slot, gets under a limit on concurrency.
+    /// What a check, which takes no slot, gets under a concurrency limit.
     pub enum OnCheck {
         /// An error.
         Refuse = "refuse",

@@ -87,8 +87,9 @@ local function hold_deadline(renewal, now)
   return now + math.max(math.min(renewal[6], HOLD_TTL), 1)
 end
 
--- Settles a renewal: 'new', 'idle' of a hold without units, which stays as it is unless it is granted some, 'next' and whether what is kept is held, 'again', what that was
--- granted and whether what is kept is held, or 'overtaken'.
+-- Settles a renewal. What it is: 'new'; 'next', and whether what is kept is held; 'again', what that was granted, and whether
+-- what is kept is held; or 'overtaken'. 'idle' is a next one of a hold without units, of which nothing was spent: that stays as it
+-- is, unless it is granted units. So a renewal that comes late or twice may be granted units, which the next one gives back.
 local function hold_settle(level, renewal, now)
   local hold = hold_find(level.ledger, renewal[1])
   if not hold then return 'new' end

@@ -82,7 +82,8 @@ impl Ledger {
 
     /// Settles a hold and gives back what its owner does not keep. It lives on, even without units, until its deadline: to
     /// know the renewal should it come again. One that has no units, and of which nothing was spent since, stays as it is unless
-    /// it is granted some: so a key at its limit is not written each time that its holders ask.
+    /// it is granted some: so a key at its limit is not written each time that its holders ask. A renewal that comes late or
+    /// twice may then be granted units, which the next one gives back.
     pub(super) fn settle(&mut self, renewal: &Renewal, now: Micros) -> Renewed {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.id == renewal.id) else { return Renewed::New };
         if renewal.sequence < hold.sequence {

@@ -244,7 +244,8 @@ fn reserve(
     deadline: Micros,
     on_expiry: OnExpiry,
 ) -> (Decisions, Outcome) {
-    if let Some(record) = states.record(name).filter(|record| record.expires() > now) {
+    let is_open = |record: &Record| matches!(record, Record::Open { .. }) && record.expires() > now;
+    if let Some(record) = states.record(name).filter(is_open) {
         // It is there already, whoever asks again.
         let decisions =
             (0..plan.levels().len()).map(|index| Decision { allowed: true, ..peek(plan, states, index, now) });
@@ -255,12 +256,16 @@ fn reserve(
         return (decisions, Outcome::Refused);
     }
     let units = plan.levels().first().map_or(0, |level| level.cost.unsigned_abs());
-    let holds: Vec<usize> = (0..decisions.len()).filter(|index| units > 0 && decisions[*index].allowed).collect();
-    let mut has_room = true;
-    for index in &holds {
-        let ledger = states.take_ledger(*index);
-        has_room &= ledger.has_room_for(on_expiry, deadline);
-        states.put_ledger(*index, ledger);
+    let (mut holds, mut has_room) = (Vec::new(), true);
+    for index in (0..decisions.len()).filter(|index| units > 0 && decisions[*index].allowed) {
+        let ledger = states.take_ledger(index);
+        let fits = ledger.has_room_for(on_expiry, deadline);
+        states.put_ledger(index, ledger);
+        if fits {
+            holds.push(index);
+        } else if !plan.levels()[index].limit.shadow {
+            has_room = false;
+        }
     }
     if !has_room || !states.make_room(&holds) {
         decisions.iter_mut().for_each(|decision| *decision = no_room(decision));
@@ -315,7 +320,9 @@ fn extend(
     record: Record,
     until: Micros,
 ) -> Outcome {
-    let Record::Open { on_expiry, deadline, units, levels } = record else { return Outcome::Unknown };
+    let Record::Open { on_expiry, deadline, units, mut levels } = record else { return Outcome::Unknown };
+    // What the policy does not have keeps its end, so it is not this reservation's any more.
+    levels.retain(|name| plan.levels().iter().any(|level| level.is_state(name)));
     let mut ledgers: Vec<_> = held_levels(plan, &levels).map(|index| (index, states.take_ledger(index))).collect();
     let units_of = |index: usize| plan.levels()[index].held_units(units);
     for (index, ledger) in &mut ledgers {

@@ -10,8 +10,8 @@ impl Plan<'_> {
         refunds || self.charged(decisions).any(|units| units > 0)
     }
 
-    /// The units that each level has charged by these decisions, in their order; refunds count as none. Of a limit on
-    /// concurrency the slots that a reservation takes.
+    /// The units that each level has charged by these decisions, in their order; refunds count as none. Of a concurrency
+    /// limit the slots that a reservation takes.
     pub fn charged<'p>(&'p self, decisions: &'p [Decision]) -> impl Iterator<Item = u64> + 'p {
         let (passes, dry_run) = (passes(self, decisions), self.dry_run);
         self.levels.iter().zip(decisions).map(move |(level, decision)| {

@@ -149,7 +149,7 @@ impl<'a> Level<'a> {
         Ask { now: 0, cost: 0, max_wait: None, phase: 0 }
     }
 
-    /// What a reservation of so many units holds of it: of a limit on concurrency a slot.
+    /// What a reservation of so many units holds of it: of a concurrency limit a slot.
     pub(crate) fn held_units(&self, units: u64) -> u64 {
         if self.limit.params.as_concurrency().is_some() { units.min(1) } else { units }
     }
@@ -274,12 +274,15 @@ impl<'a> Plan<'a> {
         slots(false).chain(requested).min().or_else(|| slots(true).min())
     }
 
-    /// The first of its limits under which only reservations are decided, since each takes a slot; see
-    /// [`OnCheck`].
+    /// The first of its limits, if it has any, that refuses checks, which take no slot of it; see [`OnCheck`]. A limit in
+    /// shadow mode refuses nothing, and a preview or a refund takes no slot anyway.
     #[inline]
-    pub fn reserved_only(&self) -> Option<&Limit> {
-        let is_one = |limit: &&Limit| limit.params.as_concurrency().is_some_and(|it| it.on_check() == OnCheck::Refuse);
-        self.levels.iter().map(|level| level.limit).find(is_one)
+    pub fn refuses_checks(&self) -> Option<&Limit> {
+        let is_one = |level: &&Level<'_>| {
+            let refuses = level.limit.params.as_concurrency().is_some_and(|it| it.on_check() == OnCheck::Refuse);
+            refuses && !level.limit.shadow && level.cost > 0 && !self.is_shadow && !self.dry_run
+        };
+        self.levels.iter().find(is_one).map(|level| level.limit)
     }
 
     /// For how long a replica may lease units of it; `None` where a level may not be leased, or where the path of the deepest

@@ -36,6 +36,8 @@ pub enum Mode<'a> {
     Renew(&'a Renewal),
     /// Carries out what is asked of the reservation.
     Reserve(&'a Reservation<'a>),
+    /// Forgets the reservation of this name, and gives back what it holds.
+    TakeBack(&'a [u8]),
 }
 
 impl Mode<'_> {
@@ -43,7 +45,7 @@ impl Mode<'_> {
     fn tells_id(self) -> bool {
         match self {
             // What is taken back is forgotten, so that it is charged when it is repeated.
-            Self::Decide | Self::Tell | Self::Undo(_) | Self::Reserve(_) => true,
+            Self::Decide | Self::Tell | Self::Undo(_) | Self::Reserve(_) | Self::TakeBack(_) => true,
             Self::Renew(_) => false,
         }
     }
@@ -115,7 +117,7 @@ impl Part {
             Mode::Tell => (4 + 6 * levels, Tells::Changes),
             Mode::Undo(_) => (5 + 9 * levels, Tells::LeftCharged),
             Mode::Renew(_) => (10 + 6 * levels, Tells::Grant),
-            Mode::Reserve(_) => (7 + 6 * levels, Tells::Reservation),
+            Mode::Reserve(_) | Mode::TakeBack(_) => (7 + 6 * levels, Tells::Reservation),
         };
         let (values, has_id) = (values + if request.is_some() { 3 } else { 0 }, request.is_some());
         Self { keys, body: body.into_vec(), values, levels, work: total_work(plan, indexes), tells, has_id }
@@ -205,7 +207,7 @@ fn head(
         Mode::Tell => 2 + how,
         Mode::Undo(_) => 4 + how,
         Mode::Renew(_) => 8 + how,
-        Mode::Reserve(_) => 32 + how,
+        Mode::Reserve(_) | Mode::TakeBack(_) => 32 + how,
     };
     for number in [charge, max_wait.unwrap_or(-1), keys as i64, i64::from(levels)] {
         int(body, number);
@@ -234,6 +236,10 @@ fn head(
                 Step::Extend { ttl } => (4, ttl),
             };
             [task, value].into_iter().for_each(|number| int(body, number));
+        }
+        Mode::TakeBack(name) => {
+            text(body, name);
+            [5, 0].into_iter().for_each(|number| int(body, number));
         }
     }
 }

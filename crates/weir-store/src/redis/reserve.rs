@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Failure, Verdict};
 use weir_core::{
-    hold::{Outcome, Reservation, Step},
+    hold::{Outcome, Reservation},
     plan::Plan,
 };
 
@@ -18,18 +18,18 @@ type Answer = Result<Decided, Failure>;
 
 impl RedisStore {
     /// Carries out what is asked of a reservation. Where anchors are asked each for itself, one that some of them refuse is
-    /// cancelled at the others; until that has arrived they hold its units, at most for its time.
+    /// taken back at the others; until that has arrived they hold its units, at most for its time.
     pub(super) async fn reserve(&self, plan: &Plan<'_>, reservation: &Reservation<'_>) -> Result<Verdict, Undecided> {
         let groups = self.groups(plan);
-        let mut answers = self.ask_all(plan, &groups, reservation).await;
+        let mut answers = self.ask_all(plan, &groups, Mode::Reserve(reservation)).await;
         let is_refused = answers.iter().any(refuses);
         let failure = answers.iter().find_map(|answer| answer.as_ref().err().cloned());
         let is_made = !is_refused && failure.is_none();
         if reservation.step.is_new() && !is_made && groups.len() > 1 {
             let may_hold: Vec<usize> = (0..groups.len()).filter(|index| !refuses(&answers[*index])).collect();
             let holders: Vec<Group> = may_hold.iter().map(|index| groups[*index].clone()).collect();
-            let cancel = Reservation { step: Step::Cancel, ..*reservation };
-            for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, &cancel).await) {
+            let take_back = Mode::TakeBack(reservation.name);
+            for (index, answer) in may_hold.into_iter().zip(self.ask_all(plan, &holders, take_back).await) {
                 // They tell how they stand since then.
                 answers[index] = answer.or_else(|_| answers[index].clone());
             }
@@ -46,9 +46,9 @@ impl RedisStore {
         Ok(Verdict { decisions, at, reservation, repeat, ..Verdict::default() })
     }
 
-    async fn ask_all(&self, plan: &Plan<'_>, groups: &[Group], reservation: &Reservation<'_>) -> Vec<Answer> {
+    async fn ask_all(&self, plan: &Plan<'_>, groups: &[Group], mode: Mode<'_>) -> Vec<Answer> {
         let deadline = Instant::now() + self.command_timeout;
-        join_all(groups.iter().map(|group| self.ask(plan, group, Mode::Reserve(reservation), deadline))).await
+        join_all(groups.iter().map(|group| self.ask(plan, group, mode, deadline))).await
     }
 }
 

@@ -11,14 +11,17 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"weir.example/client/weirv1"
 )
 
 var errAllTaken = errors.New("all slots are taken")
 
-// slot runs work with a slot of a concurrency limit. Should this process die, the slot is free after the limit's ttl.
-func slot(ctx context.Context, weir weirv1.RateLimiterClient, key []string, work func() error) error {
+// slot runs work with a slot of a concurrency limit. Should this process die, the slot is free after the limit's ttl. The work's
+// context ends when the slot is lost.
+func slot(ctx context.Context, weir weirv1.RateLimiterClient, key []string, work func(context.Context) error) error {
 	taken, err := weir.Reserve(ctx, &weirv1.ReserveRequest{Check: &weirv1.CheckRequest{Key: key}})
 	if err != nil {
 		return err
@@ -26,30 +29,35 @@ func slot(ctx context.Context, weir weirv1.RateLimiterClient, key []string, work
 	if !taken.Decision.Allowed {
 		return errAllTaken
 	}
-	done, extended := make(chan struct{}), make(chan struct{})
+	working, stop := context.WithCancel(ctx)
 	go func() {
-		defer close(extended)
-		ticks := time.NewTicker(taken.ExpiresAfter.AsDuration() / 2)
-		defer ticks.Stop()
+		defer stop()
+		// A third: an answer may be lost, and the next one is in time.
+		third := taken.ExpiresAfter.AsDuration() / 3
 		for {
 			select {
-			case <-done:
+			case <-working.Done():
 				return
-			case <-ticks.C:
-				// Without an answer the next one may have it.
-				_, _ = weir.Extend(ctx, &weirv1.ExtendRequest{Hold: taken.Hold})
+			case <-time.After(third):
+			}
+			call, done := context.WithTimeout(working, third)
+			held, err := weir.Extend(call, &weirv1.ExtendRequest{Hold: taken.Hold})
+			done()
+			if err == nil {
+				third = held.ExpiresAfter.AsDuration() / 3
+			} else if status.Code(err) == codes.NotFound {
+				return
 			}
 		}
 	}()
 	defer func() {
-		close(done)
-		<-extended
+		stop()
 		// Also where the caller has given up.
 		if _, err := weir.Commit(context.WithoutCancel(ctx), &weirv1.CommitRequest{Hold: taken.Hold}); err != nil {
-			log.Print(err)
+			log.Printf("the slot is free after its ttl: %v", err)
 		}
 	}()
-	return work()
+	return work(working)
 }
 
 func main() {
@@ -62,9 +70,9 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	exports := []string{"exports", "alex"}
-	err = slot(ctx, weir, exports, func() error {
+	err = slot(ctx, weir, exports, func(ctx context.Context) error {
 		fmt.Println("exporting")
-		err := slot(ctx, weir, exports, func() error {
+		err := slot(ctx, weir, exports, func(context.Context) error {
 			fmt.Println("two at the same time")
 			return nil
 		})
@@ -77,7 +85,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = slot(ctx, weir, exports, func() error {
+	err = slot(ctx, weir, exports, func(context.Context) error {
 		fmt.Println("exporting again")
 		return nil
 	})

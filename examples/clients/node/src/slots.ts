@@ -1,6 +1,7 @@
 // A function of which only so many run at the same time: a slot is held around it, and extended while it runs.
-import { credentials, loadPackageDefinition } from "@grpc/grpc-js";
+import { credentials, loadPackageDefinition, status } from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
+import type { Duration__Output } from "./weir/google/protobuf/Duration.js";
 import type { ReserveRequest } from "./weir/weir/v1/ReserveRequest.js";
 import type { ReserveResponse__Output } from "./weir/weir/v1/ReserveResponse.js";
 import type { ProtoGrpcType } from "./weir/weir.js";
@@ -20,18 +21,34 @@ const commit = (hold: string) =>
 
 class AllTaken extends Error {}
 
-/** Runs `work` with a slot of a concurrency limit. Should this process die, the slot is free after the limit's ttl. */
-async function slot<T>(key: string[], work: () => Promise<T>): Promise<T> {
+const milliseconds = (time?: Duration__Output | null) => Number(time?.seconds ?? 0) * 1_000 + (time?.nanos ?? 0) / 1_000_000;
+
+/**
+ * Runs `work` with a slot of a concurrency limit. Should this process die, the slot is free after the limit's ttl. The signal tells
+ * when the slot is lost.
+ */
+async function slot<T>(key: string[], work: (lost: AbortSignal) => Promise<T>): Promise<T> {
   const { decision, hold, expiresAfter } = await reserve({ check: { key } });
   if (!decision?.allowed) throw new AllTaken(key.join("/"));
-  const milliseconds = Number(expiresAfter?.seconds ?? 0) * 1_000 + (expiresAfter?.nanos ?? 0) / 1_000_000;
-  // Without an answer the next one may have it.
-  const extend = setInterval(() => client.Extend({ hold }, soon(), () => {}), milliseconds / 2);
+  const lost = new AbortController();
+  let timer: NodeJS.Timeout | undefined;
+  // A third: an answer may be lost, and the next one is in time.
+  const extendAfter = (third: number) => {
+    timer = setTimeout(() => {
+      client.Extend({ hold }, { deadline: Date.now() + third }, (error, held) => {
+        if (!timer) return;
+        if (error?.code === status.NOT_FOUND) lost.abort();
+        else extendAfter(held ? milliseconds(held.expiresAfter) / 3 : third);
+      });
+    }, third);
+  };
+  extendAfter(milliseconds(expiresAfter) / 3);
   try {
-    return await work();
+    return await work(lost.signal);
   } finally {
-    clearInterval(extend);
-    await commit(hold);
+    clearTimeout(timer);
+    timer = undefined;
+    await commit(hold).catch((error) => console.warn("the slot is free after its ttl:", error.message));
   }
 }
 

@@ -26,7 +26,7 @@ fields! {
     ]
 }
 
-/// When to try again: a slot is released whenever its holder is done, which nobody can tell.
+/// When to try again: when a slot will be given back is not known.
 const RETRY_AFTER: Micros = SECOND;
 
 /// `max` slots, each held for at most `ttl`.

@@ -39,7 +39,7 @@ fn a_request_takes_one_slot_whatever_it_costs() {
 }
 
 #[test]
-fn nobody_waits_longer_than_a_slot_lasts() {
+fn a_retry_is_no_later_than_a_slot_lasts() {
     let params = parse("concurrency", &[("max", "1"), ("ttl", "20ms")]);
     assert_eq!(params.step(held(&params, 1).as_ref(), &ask(1)).0.retry_after, Some(20_000));
 }

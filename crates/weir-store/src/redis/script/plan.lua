@@ -10,8 +10,9 @@ local LOOKS, UPDATES = 4, 16
 -- by 4 more that is taken back; by 8 more a renewal comes with it; by 16 more nothing is written; by 32 more it is about a
 -- reservation; by 64 more the request has an id. Or as afterwards.lua does.
 local AFTERWARDS, TELLS, UNDOES, RENEWS, DRY_RUN, RESERVES, HAS_ID = -1, 2, 4, 8, 16, 32, 64
--- What is asked of a reservation, as encode.rs numbers it: to be made, kept or given back when it expires, settled, extended.
-local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND = 1, 2, 3, 4
+-- What is asked of a reservation, as encode.rs numbers it: to be made, kept or given back when it expires, settled, extended, taken
+-- back.
+local RESERVE_KEEP, RESERVE_RELEASE, SETTLE, EXTEND, TAKE_BACK = 1, 2, 3, 4, 5
 -- When a limit's charge may be taken back, as encode.rs numbers it, where that is not for a period.
 local NEVER, BY_MARK, WITHIN_WINDOW = -1, -2, -3
 -- The field of a hash that says until when units may be held of its states.

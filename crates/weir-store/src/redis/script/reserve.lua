@@ -55,13 +55,14 @@ local function time_left(name)
   return expires and words[1] == OPEN and expires - now or 0
 end
 
--- What a reservation of so many units holds of a level: of a limit on concurrency a slot.
+-- What a reservation of so many units holds of a level: of a concurrency limit a slot.
 local function held_units(index, units)
   return rules[index].slots and math.min(units, 1) or units
 end
 
 local function make_reservation(kind, deadline)
-  if find_record(reservation[1]) then
+  local _, before = find_record(reservation[1])
+  if before and before[1] == OPEN then
     -- It is there already, whoever asks again.
     for index = 1, count do
       decisions[index] = step(index, 0)
@@ -80,8 +81,11 @@ local function make_reservation(kind, deadline)
   for index = 1, count do
     if decisions[index][1] == 1 then
       if units > 0 then
-        held[#held + 1] = index
-        has_room = has_room and holds.has_room(levels[index].ledger, kind, deadline)
+        if holds.has_room(levels[index].ledger, kind, deadline) then
+          held[#held + 1] = index
+        elseif not rules[index].shadow then
+          has_room = false
+        end
       end
     elseif not rules[index].shadow then
       passes = false
@@ -128,7 +132,9 @@ end
 
 local function extend_reservation(deadline, words, fields, ends)
   local kind, units, has_room = words[2], words[3], true
-  local held = held_levels(fields)
+  -- What the policy does not have keeps its end, so it is not this reservation's any more.
+  local held, kept = held_levels(fields), {}
+  for place, index in ipairs(held) do kept[place] = state_name(index) end
   for _, index in ipairs(held) do
     if units > 0 then holds.settle_reserved(levels[index].ledger, kind, deadline, held_units(index, units)) end
   end
@@ -141,7 +147,7 @@ local function extend_reservation(deadline, words, fields, ends)
     if units > 0 then holds.reserve(levels[index].ledger, kind, ends, held_units(index, units)) end
     touch(index)
   end
-  return {EXTENDED, ends - now, 0}, ends, words, fields
+  return {EXTENDED, ends - now, 0}, ends, words, kept
 end
 
 local function answer_of_record(task, value)
@@ -152,7 +158,10 @@ local function answer_of_record(task, value)
     return {WAS_SETTLED, words[2], words[3]}
   end
   if task == EXTEND then return extend_reservation(expires, words, fields, reservation_deadline(value)) end
-  return settle_reservation(expires, words, fields, value)
+  if task ~= TAKE_BACK then return settle_reservation(expires, words, fields, value) end
+  call('HDEL', key_of(count), RECORDS .. reservation[1])
+  wrote = true
+  return (settle_reservation(expires, words, fields, 0))
 end
 
 -- Carries out what is asked of a reservation: what is answered, and what is remembered of it, if that is new.

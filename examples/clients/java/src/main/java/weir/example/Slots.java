@@ -1,12 +1,15 @@
 package weir.example;
 
+import com.google.protobuf.Duration;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
+import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import java.util.List;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import weir.v1.RateLimiterGrpc;
 import weir.v1.RateLimiterGrpc.RateLimiterBlockingStub;
 import weir.v1.Weir.CheckRequest;
@@ -37,23 +40,45 @@ public class Slots {
         if (!taken.getDecision().getAllowed()) {
             throw new AllTaken();
         }
-        var lasts = taken.getExpiresAfter();
-        var every = (lasts.getSeconds() * 1_000 + lasts.getNanos() / 1_000_000) / 2;
-        var extend = extending.scheduleAtFixedRate(() -> extend(taken.getHold()), every, every, TimeUnit.MILLISECONDS);
+        var done = new AtomicBoolean();
+        extendAfter(third(taken.getExpiresAfter()), taken.getHold(), done);
         try {
             work.run();
         } finally {
-            extend.cancel(false);
-            weir().commit(CommitRequest.newBuilder().setHold(taken.getHold()).build());
+            done.set(true);
+            try {
+                weir().commit(CommitRequest.newBuilder().setHold(taken.getHold()).build());
+            } catch (StatusRuntimeException failed) {
+                System.err.println("the slot is free after its ttl: " + failed.getMessage());
+            }
         }
     }
 
-    private void extend(String hold) {
-        try {
-            weir().extend(ExtendRequest.newBuilder().setHold(hold).build());
-        } catch (StatusRuntimeException unanswered) {
-            // The next one may be answered.
+    /** An answer may be lost, and the next one is in time. */
+    private static long third(Duration lasts) {
+        return (lasts.getSeconds() * 1_000 + lasts.getNanos() / 1_000_000) / 3;
+    }
+
+    private void extendAfter(long milliseconds, String hold, AtomicBoolean done) {
+        extending.schedule(() -> extend(milliseconds, hold, done), milliseconds, TimeUnit.MILLISECONDS);
+    }
+
+    private void extend(long milliseconds, String hold, AtomicBoolean done) {
+        if (done.get()) {
+            return;
         }
+        var next = milliseconds;
+        try {
+            var request = ExtendRequest.newBuilder().setHold(hold).build();
+            next = third(stub.withDeadlineAfter(milliseconds, TimeUnit.MILLISECONDS).extend(request).getExpiresAfter());
+        } catch (StatusRuntimeException unanswered) {
+            if (unanswered.getStatus().getCode() == Status.Code.NOT_FOUND) {
+                // Work that must not go on without a slot stops here.
+                System.err.println("the slot is lost: another one may run too");
+                return;
+            }
+        }
+        extendAfter(next, hold, done);
     }
 
     public static void main(String[] arguments) throws AllTaken {
@@ -70,7 +95,7 @@ public class Slots {
             }
         });
         slots.run(exports, () -> System.out.println("exporting again"));
-        slots.extending.shutdown();
+        slots.extending.shutdownNow();
         channel.shutdownNow();
     }
 }
