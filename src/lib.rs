@@ -4,6 +4,8 @@
 //! limits are on the key's path, the store ([`weir_store`]) decides them in one step, the answer is aggregated and encoded.
 //! The modules below are in reading order, each using only those above it; `ARCHITECTURE.md` has the map.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 /// The messages of `weir.v1` and a client of its service.
 pub mod proto {
     pub use weir_core::proto::*;

@@ -31,7 +31,7 @@ const MAX_BATCH: usize = 512;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Exports spans while the service runs.
-pub struct Exporting {
+pub(super) struct Exporting {
     provider: SdkTracerProvider,
     timeout: Duration,
 }
@@ -41,7 +41,10 @@ impl Exporting {
     ///
     /// # Errors
     /// A sentence, for an endpoint that is none and a file of authorities that cannot be used.
-    pub fn start(settings: &TracingSettings, metrics: &Metrics) -> Result<(Option<Self>, Option<Spans>), String> {
+    pub(super) fn start(
+        settings: &TracingSettings,
+        metrics: &Metrics,
+    ) -> Result<(Option<Self>, Option<Spans>), String> {
         if !settings.is_on() {
             return Ok((None, None));
         }
@@ -56,7 +59,7 @@ impl Exporting {
     }
 
     /// Sends what is left, for as long as a batch may take, and ends.
-    pub async fn finish(self) {
+    pub(super) async fn finish(self) {
         let ended = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(self.timeout)).await;
         if !matches!(ended, Ok(Ok(()))) {
             warn!("the collector did not accept the last spans in time");
@@ -68,7 +71,7 @@ impl Exporting {
 ///
 /// # Errors
 /// As [`Exporting::start`].
-pub fn check(settings: &TracingSettings) -> Result<(), String> {
+pub(super) fn check(settings: &TracingSettings) -> Result<(), String> {
     if settings.is_on() { dial::channel(settings, settings.timeout.duration()).map(drop) } else { Ok(()) }
 }
 

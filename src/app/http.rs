@@ -23,7 +23,7 @@ use crate::{
 
 /// The API, Envoy's `/json`, the pages and, where there is one, the explorer. The pages run on the runtime that this is called on: to write a large
 /// `/metrics` takes long enough to hold up the checks of a serving thread.
-pub fn routes(
+pub(super) fn routes(
     settings: &Settings,
     service: CheckService<AnyStore>,
     admin: Admin,
@@ -38,7 +38,7 @@ pub fn routes(
 }
 
 /// `/metrics` alone, on the runtime that this is called on.
-pub fn metrics(admin: Admin) -> Router {
+pub(super) fn metrics(admin: Admin) -> Router {
     on_control(admin.metrics_route())
 }
 

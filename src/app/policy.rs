@@ -12,7 +12,7 @@ use super::AppError;
 use crate::{config::Settings, limiter::Limiter};
 
 /// The policy as it was loaded last.
-pub struct PolicyInForce {
+pub(super) struct PolicyInForce {
     pub limiter: Arc<Limiter<AnyStore>>,
     /// The files that held nothing then.
     pub empty: Vec<PathBuf>,
@@ -22,7 +22,7 @@ pub struct PolicyInForce {
 ///
 /// # Errors
 /// Without one the settings must say that everything is to be allowed; that is no more than a policy forgotten otherwise.
-pub fn is_named(settings: &Settings) -> Result<bool, AppError> {
+pub(super) fn is_named(settings: &Settings) -> Result<bool, AppError> {
     match (is_set(&settings.limits), settings.allow_all) {
         (false, false) => Err(AppError::NoPolicy),
         (true, true) => Err(AppError::PolicyAndNone(settings.limits.display().to_string())),
@@ -31,7 +31,7 @@ pub fn is_named(settings: &Settings) -> Result<bool, AppError> {
 }
 
 /// Loads the policy of these settings, and logs what a person should know of it.
-pub fn load(settings: &Settings) -> Result<Loaded, Problems> {
+pub(super) fn load(settings: &Settings) -> Result<Loaded, Problems> {
     let loaded = weir_policy::load(&settings.limits, &settings.policy_rules())?;
     for skipped in &loaded.skipped {
         info!(path = %skipped.display(), "not a policy file: skipped");
@@ -47,7 +47,7 @@ impl PolicyInForce {
     ///
     /// # Errors
     /// It is not valid, which is logged and counted. The previous one stays in force.
-    pub fn reload(&mut self, loaded: Result<Loaded, Problems>) -> Result<(), Problems> {
+    pub(super) fn reload(&mut self, loaded: Result<Loaded, Problems>) -> Result<(), Problems> {
         match loaded.and_then(|loaded| self.check(loaded)) {
             Ok((policy, hash)) => {
                 let diff = Diff::between(&self.limiter.policy_handle().policy, &policy);

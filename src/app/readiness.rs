@@ -22,7 +22,7 @@ const DOWN: &str = "the store does not answer\n";
 
 /// Reports whether this service is ready.
 #[derive(Clone)]
-pub struct Readiness {
+pub(super) struct Readiness {
     pub admin: Admin,
     pub health: HealthReporter,
     /// Whether it fails while the store does not answer.
@@ -34,13 +34,13 @@ pub struct Readiness {
 impl Readiness {
     /// For the time before the store has answered: it may be misconfigured (a name, a password, a certificate), and decisions
     /// are made without it meanwhile.
-    pub async fn await_store(&self) {
+    pub(super) async fn await_store(&self) {
         self.tell(Some(NEVER_ANSWERED)).await;
     }
 
     /// Reports ready when the store has answered once, or after `timeout`; from then on, where it is required, whether it is
     /// healthy.
-    pub async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, timeout: Duration) {
+    pub(super) async fn follow_store(self, limiter: Arc<Limiter<AnyStore>>, timeout: Duration) {
         let Some(shared) = limiter.store().shared() else { return };
         reached(shared.redis(), timeout).await;
         self.tell(None).await;
@@ -65,7 +65,7 @@ impl Readiness {
     }
 
     /// Whether a policy is awaited, without which this service is not ready.
-    pub async fn report_awaited_policy(&self, is_awaited: bool) {
+    pub(super) async fn report_awaited_policy(&self, is_awaited: bool) {
         self.admin.report_awaited_policy(is_awaited);
         self.report().await;
     }
@@ -77,7 +77,7 @@ impl Readiness {
     }
 
     /// Fails readiness for good.
-    pub async fn report_draining(&self) {
+    pub(super) async fn report_draining(&self) {
         self.admin.report_draining();
         self.report().await;
     }

@@ -30,7 +30,7 @@ const RETRY_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Files to load again. Made before they are loaded first, so that no change and no signal is missed.
-pub struct Reload {
+pub(super) struct Reload {
     /// The setting that names the files, as the log calls them.
     setting: &'static str,
     watch: FileWatch,
@@ -41,14 +41,14 @@ pub struct Reload {
 
 impl Reload {
     /// For the files of this watch; `given_up` counts reads that timed out.
-    pub fn new(setting: &'static str, watch: FileWatch, given_up: Counter) -> Self {
+    pub(super) fn new(setting: &'static str, watch: FileWatch, given_up: Counter) -> Self {
         Self { setting, watch, hangup: signal(SignalKind::hangup()).ok(), given_up, timeout: READ_TIMEOUT }
     }
 
     /// Looks at the files every `poll`, or less often where they are very many, for ever. `read` makes of them what `apply`
     /// puts in force; what a read that was given up comes to in the end is dropped, because a later one may have read newer
     /// files.
-    pub async fn run<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         self,
         poll: Duration,
         read: impl Fn() -> T + Clone + Send + 'static,

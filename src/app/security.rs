@@ -22,7 +22,7 @@ const GRPC: &[&[u8]] = &[b"h2"];
 const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// TLS and authentication of both ports.
-pub struct Security {
+pub(super) struct Security {
     auth: Option<Arc<Auth>>,
     grpc: Option<Arc<Tls>>,
     http: Option<Arc<Tls>>,
@@ -37,7 +37,7 @@ impl Security {
     ///
     /// # Errors
     /// [`AppError`] names the setting and the file.
-    pub fn open(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Self, AppError> {
+    pub(super) fn open(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Self, AppError> {
         let mut security = Self {
             auth: None,
             grpc: None,
@@ -120,28 +120,28 @@ impl Security {
     }
 
     /// How the connections of the gRPC port are encrypted.
-    pub fn grpc(&self) -> Option<Arc<Tls>> {
+    pub(super) fn grpc(&self) -> Option<Arc<Tls>> {
         self.grpc.clone()
     }
 
     /// How the connections of the HTTP port are encrypted.
-    pub fn http(&self) -> Option<Arc<Tls>> {
+    pub(super) fn http(&self) -> Option<Arc<Tls>> {
         self.http.clone()
     }
 
     /// The clients that are known by their certificates.
-    pub fn clients(&self) -> Option<Arc<dyn Clients>> {
+    pub(super) fn clients(&self) -> Option<Arc<dyn Clients>> {
         self.auth.clone().map(|auth| auth as Arc<dyn Clients>)
     }
 
     /// The authentication of a listener.
-    pub fn authentication(&self, listener: &str) -> Option<Authentication> {
+    pub(super) fn authentication(&self, listener: &str) -> Option<Authentication> {
         let auth = self.auth.clone()?;
         Some(Authentication { auth, meter: self.metrics.auth(listener) })
     }
 
     /// Warns of a port beyond loopback without TLS or without authentication.
-    pub fn warn_of_open(&self, listeners: [(&str, &str); 2]) {
+    pub(super) fn warn_of_open(&self, listeners: [(&str, &str); 2]) {
         for (name, address) in listeners {
             // An address that does not parse is a unix socket.
             if !address.parse().is_ok_and(|address: SocketAddr| !address.ip().is_loopback()) {

@@ -30,7 +30,7 @@ const USUAL_STEP: Micros = SECOND;
 
 /// The memory store with what the snapshot remembers; with `start_empty` without, and what is there is set aside. And the
 /// lock of the snapshot, where there is one.
-pub fn open_store(
+pub(super) fn open_store(
     settings: &StoreSettings,
     policy: &Policy,
     start_empty: bool,
@@ -110,7 +110,7 @@ fn load(
 }
 
 /// Writes the snapshots of a service.
-pub struct Snapshots {
+pub(super) struct Snapshots {
     pub limiter: Arc<Limiter<AnyStore>>,
     pub settings: SnapshotSettings,
     /// Held while one is written. It keeps other processes from writing at all.
@@ -119,7 +119,7 @@ pub struct Snapshots {
 
 impl Snapshots {
     /// Writes one at each interval, for ever.
-    pub async fn run(self: Arc<Self>) {
+    pub(super) async fn run(self: Arc<Self>) {
         if !is_set(&self.settings.path) {
             return;
         }
@@ -133,7 +133,7 @@ impl Snapshots {
     }
 
     /// Writes one, after the one that is under way; `true` also where none is configured. A failure is logged and counted.
-    pub async fn write(self: Arc<Self>) -> bool {
+    pub(super) async fn write(self: Arc<Self>) -> bool {
         if !is_set(&self.settings.path) {
             return true;
         }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Where the policy comes from.
-pub enum Source {
+pub(super) enum Source {
     /// Nowhere: there is none.
     Nothing,
     /// Files.
@@ -35,7 +35,7 @@ impl Source {
     ///
     /// # Errors
     /// There is no valid policy, or its source cannot be used.
-    pub async fn open(settings: &Settings, metrics: &Metrics) -> Result<(Self, Loaded), AppError> {
+    pub(super) async fn open(settings: &Settings, metrics: &Metrics) -> Result<(Self, Loaded), AppError> {
         let rules = settings.policy_rules();
         if !policy::is_named(settings)? {
             warn!("no policy (allow_all): every check in the default domain that brings no limits is allowed");
@@ -58,7 +58,7 @@ impl Source {
     }
 
     /// The tasks that put each further policy in force.
-    pub fn follow(
+    pub(super) fn follow(
         self,
         mut in_force: PolicyInForce,
         settings: &Settings,

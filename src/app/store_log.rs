@@ -27,7 +27,7 @@ const OUTAGE_AFTER: Duration = Duration::from_secs(3);
 type Counts = [u64; OnStoreFailure::ALL.len()];
 
 /// Looks at the stores until it is dropped.
-pub async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str, max_keys: usize) {
+pub(super) async fn run(limiter: Arc<Limiter<AnyStore>>, when_full: &'static str, max_keys: usize) {
     let (mut outages, mut full, mut before) = (Outages::default(), Full::default(), Charges::default());
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -11,7 +11,7 @@ use crate::proto::{CancelRequest, CancelResponse, rate_limiter_client::RateLimit
 ///
 /// A reservation that was committed stays so.
 #[derive(Args)]
-pub struct Cancel {
+pub(super) struct Cancel {
     /// The hold that `weir reserve` printed
     hold: String,
     /// Print JSON
@@ -22,7 +22,7 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let request = CancelRequest { hold: self.hold };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);

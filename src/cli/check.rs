@@ -22,7 +22,7 @@ use crate::proto::{CheckAllRequest, CheckRequest, rate_limiter_client::RateLimit
 ///
 /// Exit codes: 0: allowed; 1: refused; 2: an error.
 #[derive(Args)]
-pub struct Check {
+pub(super) struct Check {
     #[command(flatten)]
     charged: KeyArgs,
     /// Divides the limits: 0.5 allows twice as much, 0 is unlimited
@@ -48,7 +48,7 @@ pub struct Check {
 }
 
 impl Check {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let KeyArgs { key, domain, .. } = &self.charged;
         hint::check_expansion(key)?;
         if self.all {

@@ -17,7 +17,7 @@ use super::Failure;
 use crate::{dial, proto::code_name};
 
 #[derive(Args)]
-pub struct Client {
+pub(super) struct Client {
     #[command(flatten)]
     options: Options,
     /// The service, once it was connected to.
@@ -29,11 +29,11 @@ pub struct Client {
 const NOT_GRPC: &str = "grpc-status header missing";
 
 /// A service to which every call carries the token.
-pub type Service = InterceptedService<Channel, ByToken>;
+pub(super) type Service = InterceptedService<Channel, ByToken>;
 
 /// Adds the token to calls, where there is one.
 #[derive(Clone)]
-pub struct ByToken(Option<HeaderValue>);
+pub(super) struct ByToken(Option<HeaderValue>);
 
 impl Interceptor for ByToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -49,7 +49,7 @@ impl Interceptor for ByToken {
 
 impl Client {
     /// A connection to the service.
-    pub async fn connect(&self) -> Result<Service, Failure> {
+    pub(super) async fn connect(&self) -> Result<Service, Failure> {
         let (destination, token) = (self.options.destination()?, ByToken(self.options.authorization()?));
         let destination = self.destination.get_or_init(|| destination);
         let timeout = self.options.timeout();
@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// Why a call failed.
-    pub fn failure(&self, status: &Status) -> Failure {
+    pub(super) fn failure(&self, status: &Status) -> Failure {
         let code = status.code();
         if let Some(found) = self.destination.get().and_then(Destination::unexpected) {
             return Failure(found.to_owned());

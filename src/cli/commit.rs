@@ -12,7 +12,7 @@ use crate::proto::{CommitRequest, CommitResponse, rate_limiter_client::RateLimit
 /// What was not used is given back; more is charged, also above the limit. A reservation is settled once: a repeated command
 /// prints the first settlement.
 #[derive(Args)]
-pub struct Commit {
+pub(super) struct Commit {
     /// The hold that `weir reserve` printed
     hold: String,
     /// Units that it really cost; by default what was reserved
@@ -26,7 +26,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let request = CommitRequest { hold: self.hold, actual: self.actual };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);
@@ -50,4 +50,4 @@ impl Commit {
 }
 
 /// Says that settling a reservation has changed nothing.
-pub const NOT_HELD: &str = "nothing is held: reserved without the shared store, which did not answer (degraded)";
+pub(super) const NOT_HELD: &str = "nothing is held: reserved without the shared store, which did not answer (degraded)";

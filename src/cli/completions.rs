@@ -12,13 +12,13 @@ use super::{Cli, CommandResult, out::Out};
 /// Bash: `source <(weir completions bash)`. Zsh: `weir completions zsh >"${fpath[1]}/_weir"`. Fish: `weir completions
 /// fish >~/.config/fish/completions/weir.fish`.
 #[derive(Args)]
-pub struct Completions {
+pub(super) struct Completions {
     /// The shell
     shell: Shell,
 }
 
 impl Completions {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         generate(self.shell, &mut Cli::command(), "weir", &mut Out::new());
         Ok(ExitCode::SUCCESS)
     }

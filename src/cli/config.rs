@@ -24,7 +24,7 @@ const SOON: Duration = Duration::from_secs(30 * 86_400);
 ///
 /// Exit codes: 0: valid; 2: not valid. Standard error has a line for each problem, with file, line and column.
 #[derive(Args)]
-pub struct Check {
+pub(super) struct Check {
     /// The settings file; overrides --config and WEIR_CONFIG
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct Check {
 }
 
 impl Check {
-    pub fn run(mut self) -> CommandResult {
+    pub(super) fn run(mut self) -> CommandResult {
         self.settings.config = self.file.or(self.settings.config);
         let (settings, places) = self.settings.load()?;
         let in_place = |error: &AppError| match error {

@@ -13,7 +13,7 @@ use super::{CommandResult, Failure, NO, out::say};
 ///
 /// Exit code 0: both say the same; 1: they differ; 2: an error.
 #[derive(Args)]
-pub struct Compare {
+pub(super) struct Compare {
     /// The older policy: a file, or a directory of them
     old: PathBuf,
     /// The newer policy
@@ -30,7 +30,7 @@ pub struct Compare {
 }
 
 impl Compare {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let rules = Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() };
         let [old, new] = [&self.old, &self.new].map(|path| weir_policy::load(path, &rules));
@@ -75,7 +75,7 @@ fn as_json(sign: char, difference: &Difference) -> Value {
 }
 
 /// Which counts another limit goes on with, and which are lost.
-pub fn say_changes(Changes { moved, forgotten }: &Changes) -> io::Result<()> {
+pub(super) fn say_changes(Changes { moved, forgotten }: &Changes) -> io::Result<()> {
     for line in moved {
         say(format_args!("moves: {line}"))?;
     }

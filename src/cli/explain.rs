@@ -19,7 +19,7 @@ use super::{CommandResult, Failure, hint, out::say};
 
 /// Explain which limits apply to a key, and why
 #[derive(Args)]
-pub struct Explain {
+pub(super) struct Explain {
     /// A policy file, or a directory of them
     path: PathBuf,
     /// The key's segments, root first; in a domain of descriptors KEY VALUE KEY VALUE …
@@ -40,7 +40,7 @@ pub struct Explain {
 }
 
 impl Explain {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         hint::check_expansion(&self.key)?;
         let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
         let rules = Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() };

@@ -13,7 +13,7 @@ use crate::proto::{ExtendRequest, rate_limiter_client::RateLimiterClient};
 
 /// Hold a reservation for longer, or shorter
 #[derive(Args)]
-pub struct Extend {
+pub(super) struct Extend {
     /// The hold that `weir reserve` printed
     hold: String,
     /// How long to hold it from now on: 10ms to 1d. Concurrency limits have a default
@@ -27,7 +27,7 @@ pub struct Extend {
 }
 
 impl Extend {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let request = ExtendRequest { hold: self.hold, ttl: self.ttl.map(duration) };
         let answer = block_on(async {
             let mut service = RateLimiterClient::new(self.client.connect().await?);

@@ -11,7 +11,7 @@ use super::{CommandResult, NO, block_on, client::Client, out::say};
 ///
 /// Exit code 0: serving; 1: not serving, for example while draining; 2: unreachable.
 #[derive(Args)]
-pub struct Health {
+pub(super) struct Health {
     /// Full name of one gRPC service; default: the whole server
     #[arg(long, default_value = "")]
     service: String,
@@ -23,7 +23,7 @@ pub struct Health {
 }
 
 impl Health {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let request = HealthCheckRequest { service: self.service };
         let answer = block_on(async {
             let mut service = HealthClient::new(self.client.connect().await?);

@@ -14,7 +14,7 @@ const MAX_HIDDEN: usize = 100;
 
 /// Warns on standard error where no limit applies to a key, with what the service has near it. A service that is older, or
 /// that does not tell this client, has no hint.
-pub async fn warn_of_unlimited(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) {
+pub(super) async fn warn_of_unlimited(service: &mut RateLimiterClient<Service>, domain: &str, key: &[String]) {
     let near = suggested(service, domain, key).await;
     if near.as_ref().is_some_and(|near| near.limited) {
         return;
@@ -32,7 +32,7 @@ async fn suggested(service: &mut RateLimiterClient<Service>, domain: &str, key: 
 }
 
 /// That no limit applies to a key, and what may have been meant.
-pub fn unlimited(key: &[String], near: Option<&Near>) -> String {
+pub(super) fn unlimited(key: &[String], near: Option<&Near>) -> String {
     let warning = format!("no limit applies to `{}`", shown(key));
     match near {
         None => warning,
@@ -49,7 +49,7 @@ pub fn unlimited(key: &[String], near: Option<&Near>) -> String {
 }
 
 /// What follows the error that a domain is not defined.
-pub async fn after(
+pub(super) async fn after(
     error: &Status,
     service: &mut RateLimiterClient<Service>,
     domain: &str,
@@ -63,7 +63,7 @@ pub async fn after(
 }
 
 /// The domains that may have been meant, of those that are defined, nearest first.
-pub fn domains<T: AsRef<str>>(domain: &str, known: &[T]) -> String {
+pub(super) fn domains<T: AsRef<str>>(domain: &str, known: &[T]) -> String {
     let name = |known: &T| match known.as_ref() {
         "" => "the default domain (without --domain)".to_owned(),
         known => format!("--domain {}", quoted(known)),
@@ -80,7 +80,7 @@ pub fn domains<T: AsRef<str>>(domain: &str, known: &[T]) -> String {
 ///
 /// # Errors
 /// Where the names of all files of this directory are in the key.
-pub fn check_expansion(key: &[String]) -> Result<(), Failure> {
+pub(super) fn check_expansion(key: &[String]) -> Result<(), Failure> {
     let Ok(files) = fs::read_dir(".") else { return Ok(()) };
     let names = files.take(key.len() + MAX_HIDDEN).filter_map(|file| file.ok()?.file_name().into_string().ok());
     let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
@@ -97,7 +97,7 @@ pub fn check_expansion(key: &[String]) -> Result<(), Failure> {
 }
 
 /// A key as its arguments are typed.
-pub fn shown(key: &[String]) -> String {
+pub(super) fn shown(key: &[String]) -> String {
     key.iter().map(|segment| quoted(segment)).collect::<Vec<_>>().join(" ")
 }
 

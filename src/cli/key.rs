@@ -12,7 +12,7 @@ use crate::proto::{CheckRequest, rate_limiter_client::RateLimiterClient};
 
 /// A key, and what it is charged.
 #[derive(Args)]
-pub struct KeyArgs {
+pub(super) struct KeyArgs {
     /// The key's segments, root first
     #[arg(required = true, value_name = "KEY")]
     pub key: Vec<String>,
@@ -26,17 +26,22 @@ pub struct KeyArgs {
 
 impl KeyArgs {
     /// The check of the key.
-    pub fn request(&self) -> CheckRequest {
+    pub(super) fn request(&self) -> CheckRequest {
         CheckRequest { domain: self.domain.clone(), key: self.key.clone(), cost: Some(self.cost), ..Default::default() }
     }
 
     /// Why a call failed, with a hint where the domain is not defined.
-    pub async fn failure(&self, status: &Status, client: &Client, service: &mut RateLimiterClient<Service>) -> Failure {
+    pub(super) async fn failure(
+        &self,
+        status: &Status,
+        client: &Client,
+        service: &mut RateLimiterClient<Service>,
+    ) -> Failure {
         let hint = hint::after(status, service, &self.domain, &self.key).await;
         Failure(client.failure(status).0 + hint.as_deref().unwrap_or_default())
     }
 }
 
-pub fn parse_cost(text: &str) -> Result<i64, String> {
+pub(super) fn parse_cost(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a cost; write a whole number from -2^32 to 2^32"))
 }

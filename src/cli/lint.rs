@@ -17,7 +17,7 @@ use super::{CommandResult, Failure, NO, diff::say_changes, out::say, policy_test
 /// Prints every error with file, line and column, then warnings. Exit code 0: valid; 1: warnings, with --strict; 2: not
 /// valid, or a test failed.
 #[derive(Args)]
-pub struct Lint {
+pub(super) struct Lint {
     /// A policy file, or a directory of them
     path: PathBuf,
     /// What a shell makes of an unquoted `*`
@@ -44,7 +44,7 @@ pub struct Lint {
 }
 
 impl Lint {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         if let Some(second) = self.more.first() {
             let (first, second) = (self.path.display(), second.display());
             return Err(Failure(format!(

@@ -6,10 +6,10 @@ use std::{
 };
 
 /// Standard output. A closed pipe, as in `weir … | head -1`, is ignored and does not change the exit code.
-pub struct Out(Stdout);
+pub(super) struct Out(Stdout);
 
 impl Out {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(io::stdout())
     }
 }
@@ -32,6 +32,6 @@ fn unless_closed<T>(written: io::Result<T>, dropped: T) -> io::Result<T> {
 }
 
 /// Prints a line.
-pub fn say(text: impl Display) -> io::Result<()> {
+pub(super) fn say(text: impl Display) -> io::Result<()> {
     writeln!(Out::new(), "{text}")
 }

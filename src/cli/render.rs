@@ -6,7 +6,7 @@ use weir_core::domain::{Decision, Micros, Summary};
 use crate::{limiter::Answer, proto, transport::decision_json};
 
 /// A decision as `simulate` and `--json` print it. Without a limit: limit, remaining and binding are null.
-pub struct Decided {
+pub(super) struct Decided {
     pub summary: Summary,
     /// Printed only where true.
     degraded: bool,
@@ -80,12 +80,12 @@ impl Serialize for Level {
 
 impl Decided {
     /// The name of the binding limit.
-    pub fn binding_name(&self) -> Option<&str> {
+    pub(super) fn binding_name(&self) -> Option<&str> {
         self.summary.binding.and_then(|index| self.levels.get(index)).map(|level| level.name.as_str())
     }
 
     /// As text: a summary line, then a line for each level, the binding one marked.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
             (None, _) if self.levels.is_empty() => "allowed: no limit applies\n".to_owned(),
@@ -133,7 +133,7 @@ fn waiting(wait: Micros) -> String {
 
 /// A length of time for a person: below a minute in seconds to the microsecond, above it as in `6h48m30s`, rounded up to
 /// the second.
-pub fn shown(micros: Micros) -> String {
+pub(super) fn shown(micros: Micros) -> String {
     if micros < 60_000_000 {
         let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
         return format!("{}s", text.trim_end_matches('0').trim_end_matches('.'));

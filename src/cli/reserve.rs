@@ -27,7 +27,7 @@ use crate::proto::{self, ReserveRequest, rate_limiter_client::RateLimiterClient}
 /// Exit codes: 0: reserved; 1: refused; 2: an error.
 #[derive(Args)]
 #[command(mut_arg("cost", |cost| cost.help("Units to reserve: the estimate")))]
-pub struct Reserve {
+pub(super) struct Reserve {
     #[command(flatten)]
     charged: KeyArgs,
     /// How long to hold them: 10ms to 1d. Concurrency limits have a default
@@ -63,7 +63,7 @@ struct Printed {
 }
 
 impl Reserve {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         hint::check_expansion(&self.charged.key)?;
         let on_expiry = match self.on_expiry {
             OnExpiry::Keep => proto::OnExpiry::Keep,

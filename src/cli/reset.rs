@@ -9,7 +9,7 @@ use crate::proto::{ResetRequest, ResetResponse, rate_limiter_client::RateLimiter
 
 /// Reset a key: forget its counts
 #[derive(Args)]
-pub struct Reset {
+pub(super) struct Reset {
     /// The key's segments, root first
     #[arg(required = true, value_name = "KEY")]
     key: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Reset {
 }
 
 impl Reset {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         hint::check_expansion(&self.key)?;
         let (domain, key, path) = (self.domain.clone(), self.key.clone(), self.key.join(" / "));
         let request = ResetRequest { domain: self.domain, key: self.key, subtree: self.subtree };

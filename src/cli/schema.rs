@@ -10,7 +10,7 @@ use super::{CommandResult, out::say};
 ///
 /// Save it beside the YAML file, and begin that file with the line `# yaml-language-server: $schema=FILE`.
 #[derive(Subcommand)]
-pub enum Schema {
+pub(super) enum Schema {
     /// The schema of policy files in the native format
     Policy,
     /// The schema of the settings file
@@ -18,7 +18,7 @@ pub enum Schema {
 }
 
 impl Schema {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let text = match self {
             Self::Policy => include_str!("../../config/policy.schema.json"),
             Self::Settings => include_str!("../../config/settings.schema.json"),

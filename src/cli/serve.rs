@@ -24,7 +24,7 @@ const NOT_SAVED: u8 = 3;
 /// Exit codes: 0 after SIGTERM or SIGINT; 2 when it cannot start; 3 when the last snapshot could not be written; 4 after a
 /// second signal.
 #[derive(Args)]
-pub struct Serve {
+pub(super) struct Serve {
     #[command(flatten)]
     settings: SettingsArgs,
     /// Rename the snapshot to PATH.rejected, and start without it
@@ -34,12 +34,12 @@ pub struct Serve {
 
 impl Serve {
     /// The same, with the settings in this file if none is named and there is such a file.
-    pub fn or_configured_by(mut self, config: &Path) -> Self {
+    pub(super) fn or_configured_by(mut self, config: &Path) -> Self {
         self.settings.config = self.settings.config.or_else(|| config.is_file().then(|| config.to_owned()));
         self
     }
 
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let file = self.settings.config.clone();
         let (settings, _) = self.settings.load()?;
         telemetry::tracing::init(&settings.log).map_err(Failure)?;
@@ -48,7 +48,7 @@ impl Serve {
 }
 
 /// Serves with these settings, which were read from this file.
-pub fn run(settings: Settings, file: Option<&Path>, start_empty: bool) -> CommandResult {
+pub(super) fn run(settings: Settings, file: Option<&Path>, start_empty: bool) -> CommandResult {
     let path = |path: &Path| is_set(path).then(|| path.display().to_string());
     info!(
         version = env!("CARGO_PKG_VERSION"),

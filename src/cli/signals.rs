@@ -15,7 +15,7 @@ const ENDED_AT_ONCE: i32 = 4;
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// SIGINT and SIGTERM.
-pub enum Signals {
+pub(super) enum Signals {
     /// They end the process, which leaves nothing behind.
     End,
     /// They are for the command to hear.
@@ -24,12 +24,12 @@ pub enum Signals {
 
 impl Signals {
     /// From here on they do not end the process as long as this is there.
-    pub fn listen() -> io::Result<Self> {
+    pub(super) fn listen() -> io::Result<Self> {
         Ok(Self::Heard { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     /// The next one, as the exit code that tells of it.
-    pub async fn next(&mut self) -> u8 {
+    pub(super) async fn next(&mut self) -> u8 {
         let Self::Heard { interrupt, terminate } = self else { return pending().await };
         tokio::select! {
             _ = interrupt.recv() => 130,
@@ -40,11 +40,11 @@ impl Signals {
 
 /// SIGTERM and SIGINT of a service, heard on a thread of its own, which nothing that hangs elsewhere can hold up. The second
 /// one ends the process there.
-pub struct StopSignals(watch::Receiver<&'static str>);
+pub(super) struct StopSignals(watch::Receiver<&'static str>);
 
 impl StopSignals {
     /// From here on they do not end the process.
-    pub fn listen() -> io::Result<Self> {
+    pub(super) fn listen() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().build()?;
         let (mut terminate, mut interrupt) = {
             let _within = runtime.enter();
@@ -67,7 +67,7 @@ impl StopSignals {
     }
 
     /// Waits for the first one: its name.
-    pub async fn first(&mut self) -> &'static str {
+    pub(super) async fn first(&mut self) -> &'static str {
         match self.0.wait_for(|name| !name.is_empty()).await {
             Ok(name) => *name,
             // Its thread has died: nothing else can ask for the end.

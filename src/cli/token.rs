@@ -15,7 +15,7 @@ use crate::auth::{Role, TokenHash, token};
 /// Give the token to the client; Weir does not store it. The entry holds only its hash. To give an existing client another
 /// token, add the line below `tokens` to its entry.
 #[derive(Args)]
-pub struct Token {
+pub(super) struct Token {
     /// The client's name
     #[arg(value_name = "NAME")]
     name: String,
@@ -35,7 +35,7 @@ fn parse_role(name: &str) -> Result<Role, String> {
 }
 
 impl Token {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         if !is_name(&self.name) {
             return Err(Failure("a client's name is 1 to 256 bytes without control characters".to_owned()));
         }

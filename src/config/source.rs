@@ -29,7 +29,7 @@ const OF_COMMANDS: [&str; 6] =
     ["WEIR_CONFIG", "WEIR_ADDR", "WEIR_TOKEN", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME", "WEIR_DEADLINE_MS"];
 
 /// A set of values from one place.
-pub struct Values(pub Dict);
+pub(super) struct Values(pub Dict);
 
 impl Provider for Values {
     fn metadata(&self) -> Metadata {
@@ -65,7 +65,7 @@ impl Places {
 }
 
 /// The values of a YAML file.
-pub fn file(path: &Path, defaults: &Dict, places: &mut Places) -> Result<Values, Problems> {
+pub(super) fn file(path: &Path, defaults: &Dict, places: &mut Places) -> Result<Values, Problems> {
     let text =
         settings_file::read_text(path, MAX_FILE_BYTES).map_err(|error| Problems::of_file(path, error.to_string()))?;
     let mut values = Dict::new();
@@ -204,7 +204,7 @@ fn keys(defaults: &Dict) -> Vec<String> {
 ///
 /// figment's own `Env` does not serve: it reads `0123` as the number 123 although the setting may be a password, and
 /// skips a name with an empty level instead of refusing it.
-pub fn environment(
+pub(super) fn environment(
     variables: impl IntoIterator<Item = (String, String)>,
     defaults: &Dict,
     places: &mut Places,
@@ -228,7 +228,7 @@ pub fn environment(
 }
 
 /// The variable of a setting.
-pub fn variable(key: &str) -> String {
+pub(super) fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "__"))
 }
 

@@ -23,7 +23,7 @@ const MAX_WAIT_REPLICAS: u32 = 16;
 ///
 /// # Errors
 /// A sentence that names the key.
-pub fn check(store: &StoreSettings) -> Result<(), String> {
+pub(super) fn check(store: &StoreSettings) -> Result<(), String> {
     holds((1..=1 << 32).contains(&store.max_keys), "store.max_keys is 1 to 2^32")?;
     let every = SnapshotSettings::EVERY.contains(&store.snapshot.every.0);
     holds(every, "store.snapshot.every is 1s to 1d")?;

@@ -37,7 +37,7 @@ fn unchanged() -> f64 {
 }
 
 /// Previews the decision of a request; nothing is charged.
-pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     // Units that are given back are no question.
     if wanted.cost < 0 {

@@ -29,7 +29,7 @@ struct Wanted {
 /// The counters of a domain since its policy is in force, the shared store, and hot keys. `checks` are those that passed, were
 /// refused and failed, `unmatched` those that met no limit. Of limits only those that have decided anything: number, allowed,
 /// limited, limited as a shadow, near. `latency` and the store's round trips are those of the whole service.
-pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let Wanted { domain, search } = read(&explorer, request).await?;
     let limiter = &explorer.0.limiter;
     let handle = limiter.policy_handle();

@@ -47,7 +47,7 @@ struct ShownNode<'a> {
 }
 
 /// The domains, and the tree of one.
-pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     let handle = explorer.0.limiter.policy_handle();
     let policy = &handle.policy;

@@ -40,7 +40,7 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub(super) struct Wanted {
     domain: String,
     key: Vec<String>,
     /// A policy file, or a list of limits for the key, in place of the policy in force. Empty: neither.
@@ -89,7 +89,7 @@ struct Course {
 }
 
 /// Runs a simulation.
-pub async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
+pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> Reply {
     let wanted: Wanted = read(&explorer, request).await?;
     wanted.check()?;
     let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "");

@@ -179,7 +179,7 @@ impl<'a> ResolvedDescriptor<'a> {
     }
 
     /// Its limits, root first.
-    pub fn limits(&self) -> impl Iterator<Item = MetLimit<'_>> {
+    pub(super) fn limits(&self) -> impl Iterator<Item = MetLimit<'_>> {
         let (policy, own) = match &self.limits {
             Limits::Policy(limits) => (Some(limits), None),
             Limits::Override(limit) => (None, Some(&**limit)),
@@ -190,7 +190,7 @@ impl<'a> ResolvedDescriptor<'a> {
         policy.map(|&MetLimit { depth, limit, written }| MetLimit { depth, limit, written }).chain(own)
     }
 
-    pub fn is_override(&self) -> bool {
+    pub(super) fn is_override(&self) -> bool {
         matches!(self.limits, Limits::Override(_))
     }
 

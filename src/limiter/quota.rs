@@ -17,7 +17,7 @@ use weir_store::{Store, StoreError};
 
 use super::{Descriptor, DescriptorsRequest, Invalid, Limiter, PolicyHandle};
 
-/// What there is of demand: that of [`MAX_DEMANDS`] replicas which demand a whole limit each.
+/// What there is of demand: that of `MAX_DEMANDS` replicas which demand a whole limit each.
 pub const WHOLE_DEMAND: u64 = 1 << 20;
 const MAX_DEMANDS: u64 = 1 << 12;
 

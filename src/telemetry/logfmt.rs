@@ -22,7 +22,7 @@ use tracing_subscriber::{
 const MESSAGE: &str = "message";
 
 /// Writes an event as one line of logfmt.
-pub struct Logfmt;
+pub(super) struct Logfmt;
 
 impl<S, N> FormatEvent<S, N> for Logfmt
 where

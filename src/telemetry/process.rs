@@ -7,7 +7,7 @@ use procfs::{
 use weir_telemetry::{Render, text::single};
 
 /// Reads them from `/proc` when they are scraped.
-pub struct ProcessMetrics;
+pub(super) struct ProcessMetrics;
 
 impl Render for ProcessMetrics {
     fn render(&self, out: &mut String) {

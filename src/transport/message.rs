@@ -17,22 +17,22 @@ pub const MAX_FIELDS: usize = 128;
 
 /// The fields of `CheckRequest`, by their numbers.
 mod field {
-    pub const DOMAIN: u64 = 1;
-    pub const KEY: u64 = 2;
-    pub const LIMIT_SPEC: u64 = 3;
-    pub const COST: u64 = 4;
-    pub const MAX_WAIT: u64 = 5;
-    pub const FACTOR: u64 = 6;
-    pub const SUMMARY_ONLY: u64 = 7;
-    pub const REQUEST_ID: u64 = 8;
-    pub const DRY_RUN: u64 = 9;
+    pub(super) const DOMAIN: u64 = 1;
+    pub(super) const KEY: u64 = 2;
+    pub(super) const LIMIT_SPEC: u64 = 3;
+    pub(super) const COST: u64 = 4;
+    pub(super) const MAX_WAIT: u64 = 5;
+    pub(super) const FACTOR: u64 = 6;
+    pub(super) const SUMMARY_ONLY: u64 = 7;
+    pub(super) const REQUEST_ID: u64 = 8;
+    pub(super) const DRY_RUN: u64 = 9;
 }
 
 /// The fields of `ReserveRequest`.
 mod reserve_field {
-    pub const CHECK: u64 = 1;
-    pub const TTL: u64 = 2;
-    pub const ON_EXPIRY: u64 = 3;
+    pub(super) const CHECK: u64 = 1;
+    pub(super) const TTL: u64 = 2;
+    pub(super) const ON_EXPIRY: u64 = 3;
 }
 
 /// The field of `CheckBatchRequest` that holds checks.

@@ -20,7 +20,7 @@ use super::{
 };
 
 /// Sends calls to a service. Tests have a scripted one.
-pub trait CallSender: Send {
+pub(crate) trait CallSender: Send {
     /// Waits until a call can be sent. `false`: the load ended first.
     fn is_ready(&mut self) -> impl Future<Output = bool> + Send;
 
@@ -29,7 +29,7 @@ pub trait CallSender: Send {
 }
 
 /// Makes one call after the other until the load ends.
-pub async fn call<C: Clock>(
+pub(crate) async fn call<C: Clock>(
     pacer: Pacer<C>,
     mut sender: impl CallSender,
     mut writer: RequestWriter,
@@ -53,7 +53,7 @@ pub async fn call<C: Clock>(
 }
 
 /// Calls over a shared connection.
-pub struct ConnectionSender {
+pub(crate) struct ConnectionSender {
     pub connection: SharedConnection,
     pub head: Head,
     pub timeout: Timeout,

@@ -20,7 +20,7 @@ use crate::{Failure, signals::Signals};
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Collects the threads' counts.
-pub struct Collector {
+pub(crate) struct Collector {
     load: Load,
     losses: Losses,
     stop: Stop,
@@ -43,7 +43,7 @@ struct CpuUsed {
 impl Collector {
     /// # Errors
     /// Never; the bounds of histograms are fixed.
-    pub fn new(work: &Work, server_pid: Option<u32>, live: Live) -> Result<Self, Failure> {
+    pub(crate) fn new(work: &Work, server_pid: Option<u32>, live: Live) -> Result<Self, Failure> {
         let Work { load, losses, stop, .. } = work.clone();
         let (total, recent, spare) = (Counts::new()?, Counts::new()?, Counts::new()?);
         Ok(Self { load, losses, stop, server_pid, live, total, recent, spare })
@@ -53,7 +53,7 @@ impl Collector {
     ///
     /// # Errors
     /// If a thread of the generator fails.
-    pub async fn measure(
+    pub(crate) async fn measure(
         mut self,
         workers: Vec<Worker>,
         signals: &mut Signals,

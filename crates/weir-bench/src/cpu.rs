@@ -13,7 +13,7 @@ const USER: usize = 11;
 const SYSTEM: usize = 12;
 
 /// CPU time of this process so far.
-pub fn own() -> Duration {
+pub(crate) fn own() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
@@ -21,7 +21,7 @@ pub fn own() -> Duration {
 ///
 /// # Errors
 /// If there is no such process, or no `/proc`.
-pub fn of_process(pid: u32) -> Result<Duration, Failure> {
+pub(crate) fn of_process(pid: u32) -> Result<Duration, Failure> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).map_err(|error| Failure(format!("{path}: {error}")))?;
     ticks(&text).map(|ticks| TICK * ticks).ok_or_else(|| Failure(format!("{path} has an unknown format")))

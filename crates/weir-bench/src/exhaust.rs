@@ -27,7 +27,13 @@ const MAX_ROUNDS: usize = 8;
 ///
 /// # Errors
 /// If the service cannot be reached or answers with an error, or if such a key has no limit.
-pub async fn exhaust(target: &Target, head: &Head, spec: &CheckSpec, kind: Kind, keys: u64) -> Result<u64, Failure> {
+pub(crate) async fn exhaust(
+    target: &Target,
+    head: &Head,
+    spec: &CheckSpec,
+    kind: Kind,
+    keys: u64,
+) -> Result<u64, Failure> {
     let (sender, connection) = target.dial().await.map_err(Failure)?;
     let connection = tokio::spawn(connection);
     let mut client = Exhauster { sender, timeout: Timeout::new(target.timeout()), checks: 0 };

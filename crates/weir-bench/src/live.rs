@@ -11,7 +11,7 @@ use super::{
 const CLEAR: &str = "\r\x1b[K";
 
 /// Prints the counts of each second. On a terminal each line replaces the one before.
-pub struct Live {
+pub(crate) struct Live {
     wanted: bool,
     on_terminal: bool,
     is_shown: bool,
@@ -19,13 +19,13 @@ pub struct Live {
 
 impl Live {
     /// Prints on a terminal, and elsewhere if `wanted`.
-    pub fn new(wanted: bool) -> Self {
+    pub(crate) fn new(wanted: bool) -> Self {
         let on_terminal = io::stderr().is_terminal();
         Self { wanted: wanted || on_terminal, on_terminal, is_shown: false }
     }
 
     /// Prints the counts of the last `seconds`, `second` seconds after the start.
-    pub fn print(&mut self, second: u64, recorder: &Counts, seconds: f64) {
+    pub(crate) fn print(&mut self, second: u64, recorder: &Counts, seconds: f64) {
         if !self.wanted {
             return;
         }
@@ -40,7 +40,7 @@ impl Live {
     }
 
     /// Clears the line on a terminal.
-    pub fn conclude(&mut self) {
+    pub(crate) fn conclude(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             eprint!("{CLEAR}");
         }

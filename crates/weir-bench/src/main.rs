@@ -1,5 +1,7 @@
 //! `weir-bench`: puts a service under load and measures it.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 mod args;
 mod calls;
 mod checks;

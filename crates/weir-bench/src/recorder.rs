@@ -22,13 +22,13 @@ const MAX_MESSAGE: usize = 200;
 ///
 /// # Errors
 /// Never; the bounds are fixed.
-pub fn histogram() -> Result<Histogram<u64>, CreationError> {
+pub(crate) fn histogram() -> Result<Histogram<u64>, CreationError> {
     Histogram::new_with_bounds(FINEST_NS, LONGEST_NS, DIGITS)
 }
 
 /// Errors of one code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Errors {
+pub(crate) struct Errors {
     /// Checks that failed with it.
     pub count: u64,
     /// The message of the first.
@@ -37,7 +37,7 @@ pub struct Errors {
 
 /// Counts and latencies of calls.
 #[derive(Debug)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Checks that began before the measurement, whatever their outcome.
     pub warm_up: u64,
     /// Calls that ended; on a stream each check is one.
@@ -63,7 +63,7 @@ impl Counts {
     ///
     /// # Errors
     /// Never; the bounds of histograms are fixed.
-    pub fn new() -> Result<Self, CreationError> {
+    pub(crate) fn new() -> Result<Self, CreationError> {
         Ok(Self {
             warm_up: 0,
             calls: 0,
@@ -78,12 +78,12 @@ impl Counts {
     }
 
     /// Checks with an answer.
-    pub fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.allowed + self.refused
     }
 
     /// Checks that failed.
-    pub fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.errors.values().map(|errors| errors.count).sum()
     }
 
@@ -108,7 +108,7 @@ impl Counts {
     ///
     /// # Errors
     /// Never; all histograms have the same bounds.
-    pub fn add(&mut self, other: &Self) -> Result<(), AdditionError> {
+    pub(crate) fn add(&mut self, other: &Self) -> Result<(), AdditionError> {
         self.warm_up += other.warm_up;
         self.calls += other.calls;
         self.allowed += other.allowed;
@@ -124,7 +124,7 @@ impl Counts {
     }
 
     /// Resets to zero.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         let Self { warm_up, calls, allowed, refused, degraded, errors, latency, late, last } = self;
         for count in [warm_up, calls, allowed, refused, degraded, last] {
             *count = 0;
@@ -137,7 +137,7 @@ impl Counts {
 
 /// The times of a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// When it was due.
     pub due: Nanos,
     /// When it was sent.
@@ -147,7 +147,7 @@ pub struct Call {
 }
 
 /// The counts of one thread, which the collector swaps for empty ones.
-pub struct Recorder {
+pub(crate) struct Recorder {
     counts: Mutex<Counts>,
     /// Calls that were due earlier are warm-up.
     measured_from: Nanos,
@@ -156,12 +156,12 @@ pub struct Recorder {
 impl Recorder {
     /// # Errors
     /// Never; the bounds of histograms are fixed.
-    pub fn new(measured_from: Nanos) -> Result<Self, CreationError> {
+    pub(crate) fn new(measured_from: Nanos) -> Result<Self, CreationError> {
         Ok(Self { counts: Mutex::new(Counts::new()?), measured_from })
     }
 
     /// Records calls that have ended, each with its number of checks.
-    pub fn record(&self, calls: impl IntoIterator<Item = (Call, u64, Answers)>) {
+    pub(crate) fn record(&self, calls: impl IntoIterator<Item = (Call, u64, Answers)>) {
         let mut counts = self.counts.lock();
         for (call, checks, answers) in calls {
             if call.due < self.measured_from {
@@ -173,7 +173,7 @@ impl Recorder {
     }
 
     /// Takes the counts, leaving `empty` in their place.
-    pub fn swap(&self, empty: &mut Counts) {
+    pub(crate) fn swap(&self, empty: &mut Counts) {
         std::mem::swap(&mut *self.counts.lock(), empty);
     }
 }

@@ -21,7 +21,7 @@ use super::{
 };
 
 /// A caller with one stream, which is reopened when it ends.
-pub struct StreamCaller<C> {
+pub(crate) struct StreamCaller<C> {
     pub pacer: Pacer<C>,
     pub connection: SharedConnection,
     pub head: Head,
@@ -46,7 +46,7 @@ struct OpenStream {
 
 impl<C: Clock> StreamCaller<C> {
     /// Sends checks until the load ends.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         while let Some(due) = self.pacer.next().await {
             let Some(mut stream) = self.open().await else {
                 self.pacer.give_back();

@@ -33,7 +33,7 @@ const DIALS: usize = 32;
 
 /// The shape of a load, the same for all threads.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub(crate) struct Load {
     pub threads: usize,
     /// Connections of all threads.
     pub connections: usize,
@@ -51,7 +51,7 @@ pub struct Load {
 
 impl Load {
     /// Start and end of the measurement.
-    pub fn measured(&self) -> (Nanos, Nanos) {
+    pub(crate) fn measured(&self) -> (Nanos, Nanos) {
         let nanos = |time: Duration| (time.as_secs_f64() * SECOND) as Nanos;
         (nanos(self.warm_up), nanos(self.warm_up + self.duration))
     }
@@ -64,7 +64,7 @@ impl Load {
 
 /// The input of a thread.
 #[derive(Clone)]
-pub struct Work {
+pub(crate) struct Work {
     pub load: Load,
     pub target: Arc<Target>,
     pub head: Head,
@@ -74,7 +74,7 @@ pub struct Work {
 }
 
 /// A thread that connects and waits for the start.
-pub struct Worker {
+pub(crate) struct Worker {
     /// Its counts.
     pub recorder: Arc<Recorder>,
     connected: oneshot::Receiver<Result<(), Failure>>,
@@ -83,10 +83,10 @@ pub struct Worker {
 }
 
 /// Resolves at the end of a thread.
-pub type Ended = oneshot::Receiver<Result<ScheduleStats, Failure>>;
+pub(crate) type Ended = oneshot::Receiver<Result<ScheduleStats, Failure>>;
 
 /// A thread under load.
-pub struct Running {
+pub(crate) struct Running {
     /// Its counts.
     pub recorder: Arc<Recorder>,
     /// See [`Running::end`].
@@ -98,7 +98,7 @@ impl Worker {
     ///
     /// # Errors
     /// If the system refuses a thread.
-    pub fn spawn(work: Work, number: usize) -> Result<Self, Failure> {
+    pub(crate) fn spawn(work: Work, number: usize) -> Result<Self, Failure> {
         let recorder = Arc::new(Recorder::new(work.load.measured().0)?);
         let (tell_connected, connected) = oneshot::channel();
         let (start, started) = oneshot::channel();
@@ -115,13 +115,13 @@ impl Worker {
     ///
     /// # Errors
     /// If a connection fails.
-    pub async fn connected(mut self) -> Result<Self, Failure> {
+    pub(crate) async fn connected(mut self) -> Result<Self, Failure> {
         (&mut self.connected).await.map_err(|_| died())??;
         Ok(self)
     }
 
     /// Starts the load; `at` is time 0.
-    pub fn start(self, at: Instant) -> Running {
+    pub(crate) fn start(self, at: Instant) -> Running {
         // If the thread has ended, `ended` tells why.
         let _ = self.start.send(at);
         Running { recorder: self.recorder, ended: self.ended }
@@ -133,7 +133,7 @@ impl Running {
     ///
     /// # Errors
     /// If the thread failed.
-    pub async fn end(ended: Ended) -> Result<ScheduleStats, Failure> {
+    pub(crate) async fn end(ended: Ended) -> Result<ScheduleStats, Failure> {
         ended.await.map_err(|_| died())?
     }
 }

@@ -39,6 +39,7 @@
 //! ```
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 /// The messages of `weir.v1`, generated from `proto/weir/v1/weir.proto`, where they are documented.
 #[cfg(feature = "proto")]

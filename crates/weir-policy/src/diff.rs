@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::Policy;
 
-pub use effect::Effect;
+pub(crate) use effect::Effect;
 use item::{Item, items};
 
 /// Most bytes of names in the text of a difference; the rest is a number.

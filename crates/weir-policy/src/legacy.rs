@@ -46,7 +46,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// A hint for a key of the legacy form among the parameters of the algorithm that replaces it.
-pub fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
+pub(crate) fn misplaced(algorithm: &algorithm::Entry, key: &str) -> Option<String> {
     let meant = algorithm.name == BECOMES && known(key).is_some_and(|name| !is_bucket(name));
     meant.then(|| format!("`{key}` does not stand within {BECOMES}, but in its place: {{ max: 10, duration: 60000 }}"))
 }

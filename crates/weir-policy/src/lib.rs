@@ -4,6 +4,8 @@
 //! Envoy's rate-limit service, [`tree`] is what checks use, [`fn@load`] reads a file or a directory, [`watch`] notices changes,
 //! [`lint`] tells what a person should know, `near` finds what an unlimited key may have meant, [`Spec`] is for limits that a request brings along.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 pub mod descriptors;
 mod diff;
 pub mod file;

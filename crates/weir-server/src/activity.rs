@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Whether a connection has requests in flight, and since when not.
 #[derive(Debug)]
-pub struct Activity {
+pub(crate) struct Activity {
     begun: Instant,
     under_way: AtomicUsize,
     /// Since the last [`Self::look`].
@@ -25,7 +25,7 @@ pub struct Activity {
 
 /// The use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub(crate) enum Use {
     /// Requests are in flight.
     UnderWay,
     /// None are, but some were since the last look.
@@ -36,18 +36,18 @@ pub enum Use {
 
 /// A request in flight, until this is dropped.
 #[derive(Debug)]
-pub struct Busy(Arc<Activity>);
+pub(crate) struct Busy(Arc<Activity>);
 
 impl Activity {
     /// For a new connection; `is_timed` records [`Self::quiet_since`].
-    pub fn new(is_timed: bool) -> Self {
+    pub(crate) fn new(is_timed: bool) -> Self {
         let (under_way, was_used, quiet_since) = Default::default();
         Self { begun: Instant::now(), under_way, was_used, is_timed, quiet_since }
     }
 
     /// A request begins.
     #[inline]
-    pub fn begin(self: &Arc<Self>) -> Busy {
+    pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         if !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Activity {
     }
 
     /// Its use since the last look.
-    pub fn look(&self) -> Use {
+    pub(crate) fn look(&self) -> Use {
         let was_used = self.was_used.swap(false, Ordering::Relaxed);
         match self.under_way.load(Ordering::Acquire) {
             0 if was_used => Use::SinceLook,

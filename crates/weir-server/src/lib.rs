@@ -2,6 +2,8 @@
 //! bounds on connections and requests, TLS whose files may change, connections that end gracefully (GOAWAY), and a drain. It
 //! knows neither paths nor messages: a [`Serve`] answers.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 mod activity;
 mod address;
 mod close;

@@ -17,7 +17,7 @@ use weir_settings::Time;
 use crate::{Traffic, activity::Activity, seats::Seat};
 
 /// How long a client may hold a connection without ever asking anything.
-pub const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// By how much of its age a connection may end sooner or later than others, so that those of one moment do not come back in one.
 const JITTER: f64 = 0.1;
 

@@ -23,7 +23,7 @@ pub const fn max_open(max_connections: usize) -> usize {
 
 /// A bounded number of seats.
 #[derive(Debug)]
-pub struct Seats {
+pub(crate) struct Seats {
     max_seats: usize,
     taken: Mutex<Taken>,
     /// Connections that have given up their seat and are not gone.
@@ -47,21 +47,21 @@ struct Occupant {
 
 /// One seat, free again when this is dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub(crate) struct Seat {
     seats: Arc<Seats>,
     occupant: Arc<Occupant>,
 }
 
 impl Seats {
     /// At most so many.
-    pub fn new(max_seats: usize) -> Arc<Self> {
+    pub(crate) fn new(max_seats: usize) -> Arc<Self> {
         Arc::new(Self { max_seats, taken: Mutex::default(), ending: AtomicUsize::new(0) })
     }
 
     /// Takes a seat for a connection. Where there is none, one that has nothing in flight is evicted, if possible one that was not
     /// used since it was looked at last (second chance, which comes near to the least recently used). `None`: all that were looked
     /// at have requests in flight.
-    pub fn take(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Seat> {
+    pub(crate) fn take(self: &Arc<Self>, activity: Arc<Activity>) -> Option<Seat> {
         let mut taken = self.taken.lock();
         if taken.seats.len() >= self.max_seats {
             if self.max_seats + self.ending.load(Ordering::Relaxed) >= max_open(self.max_seats) {
@@ -106,7 +106,7 @@ impl Taken {
 
 impl Seat {
     /// Waits until the connection has to give it up.
-    pub async fn evicted(&self) {
+    pub(crate) async fn evicted(&self) {
         self.occupant.evicted.cancelled().await;
     }
 }

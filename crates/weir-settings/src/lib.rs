@@ -1,6 +1,8 @@
 //! Reading operators' files: bounded reads of regular files, YAML whose nodes know their line and column,
 //! durations, secrets that are never printed, and the check whether a file has changed.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 pub mod document;
 pub mod file;
 pub mod problem;

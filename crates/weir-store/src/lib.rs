@@ -1,6 +1,8 @@
 //! Where states live, and what decides a plan over them in one step: this process's memory, or Redis and Valkey, which replicas
 //! share, with what answers while they fail.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 mod any;
 mod clock;
 pub mod failure;

@@ -1,6 +1,8 @@
 //! Telemetry primitives: counters and histograms whose threads share no cache line, the
 //! registry that renders them as Prometheus text, the context of the request at hand, and a rate limit for log lines.
 
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
 mod counters;
 pub mod histogram;
 mod log_limit;

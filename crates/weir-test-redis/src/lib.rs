@@ -3,6 +3,7 @@
 //! disk, and ends with the value that started it, or with the test's process, however that ends.
 
 #![allow(clippy::expect_used)]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 mod cluster;
 mod ports;

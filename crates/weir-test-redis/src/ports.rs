@@ -21,7 +21,7 @@ pub fn free() -> u16 {
 }
 
 /// A port of which the Cluster bus is free too.
-pub fn free_with_bus() -> u16 {
+pub(crate) fn free_with_bus() -> u16 {
     search(|port| is_free(port) && is_free(port + BUS))
 }
 

@@ -3,7 +3,7 @@
 use super::{Options, Server, eventually};
 
 /// The name of the master among Sentinels.
-pub const MASTER: &str = "mymaster";
+pub(crate) const MASTER: &str = "mymaster";
 
 /// What is watched, and how.
 #[derive(Clone, Debug)]

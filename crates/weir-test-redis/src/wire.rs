@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The server is not there, does not answer in time, or does not speak the protocol.
-pub fn ask(socket: &Path, commands: &[&[&[u8]]]) -> io::Result<Reply> {
+pub(crate) fn ask(socket: &Path, commands: &[&[&[u8]]]) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.write_all(&commands.iter().flat_map(|command| encoded(command)).collect::<Vec<_>>())?;
@@ -42,12 +42,12 @@ fn encoded(words: &[&[u8]]) -> Vec<u8> {
 }
 
 /// An error as the server writes it.
-pub fn words(error: &ServerError) -> String {
+pub(crate) fn words(error: &ServerError) -> String {
     [Some(error.code()), error.details()].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// A reply as a person reads it: one line a value.
-pub fn text(reply: &Reply) -> String {
+pub(crate) fn text(reply: &Reply) -> String {
     match reply {
         Reply::BulkString(bytes) => String::from_utf8_lossy(bytes).trim_end().to_owned(),
         Reply::SimpleString(text) => text.trim_end().to_owned(),

@@ -21,7 +21,7 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_
 ///
 /// # Errors
 /// A sentence that names the setting or the file.
-pub fn channel(settings: &TracingSettings, timeout: Duration) -> Result<Channel, String> {
+pub(super) fn channel(settings: &TracingSettings, timeout: Duration) -> Result<Channel, String> {
     let wrong = |error: tonic::transport::Error| format!("tracing.otlp_endpoint: {error}");
     let endpoint = Endpoint::from_shared(settings.otlp_endpoint.clone()).map_err(wrong)?;
     let endpoint = endpoint.connect_timeout(timeout).timeout(timeout);

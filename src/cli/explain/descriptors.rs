@@ -22,7 +22,7 @@ struct Way<'a> {
 }
 
 /// Tells what a descriptor meets; `words` are its keys and values in turn.
-pub fn explain(domain: &Domain, descriptors: &Descriptors, words: &[String], json: bool) -> CommandResult {
+pub(super) fn explain(domain: &Domain, descriptors: &Descriptors, words: &[String], json: bool) -> CommandResult {
     if !words.len().is_multiple_of(2) {
         let message = "in a domain of descriptors every key has a value: KEY VALUE KEY VALUE …";
         return Err(Failure(format!("{message}; `{}` has none", words.last().map_or("", |word| word))));

@@ -8,7 +8,7 @@ use super::table;
 
 /// Variables by name.
 #[derive(Debug, Default)]
-pub struct Environment {
+pub(super) struct Environment {
     given: BTreeMap<String, Given>,
 }
 
@@ -23,7 +23,7 @@ enum Given {
 
 impl Environment {
     /// Those of a process that the other service knows; the rest is other programs' business.
-    pub fn of_process(variables: impl IntoIterator<Item = (String, String)>) -> Self {
+    pub(super) fn of_process(variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let known = variables.into_iter().filter(|(name, _)| table::find(name).is_some());
         Self { given: known.map(|(name, text)| (name, Given::Text(text))).collect() }
     }
@@ -33,7 +33,7 @@ impl Environment {
     ///
     /// # Errors
     /// What is wrong with the text, without any value of a variable.
-    pub fn of_text(text: &str) -> Result<Self, String> {
+    pub(super) fn of_text(text: &str) -> Result<Self, String> {
         let mut environment = Self::default();
         let lines: Vec<_> = text.lines().map(str::trim).enumerate().filter(|(_, line)| is_told(line)).collect();
         if lines.iter().any(|(_, line)| assignment(line).is_some()) {
@@ -57,7 +57,7 @@ impl Environment {
     }
 
     /// The text of a variable; an empty one is not set.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         match self.given.get(name) {
             Some(Given::Text(text)) if !text.is_empty() => Some(text),
             _ => None,
@@ -65,7 +65,7 @@ impl Environment {
     }
 
     /// Whether its value stands elsewhere, and so is not known.
-    pub fn is_elsewhere(&self, name: &str) -> bool {
+    pub(super) fn is_elsewhere(&self, name: &str) -> bool {
         self.given.get(name) == Some(&Given::Elsewhere)
     }
 
@@ -73,13 +73,13 @@ impl Environment {
     ///
     /// # Errors
     /// When it is no switch's position.
-    pub fn is_on(&self, name: &str) -> Result<bool, String> {
+    pub(super) fn is_on(&self, name: &str) -> Result<bool, String> {
         self.text(name)
             .map_or(Ok(false), |text| switch(text).ok_or_else(|| format!("{name} is neither true nor false")))
     }
 
     /// The names of all that is set.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.given.iter().filter(|(_, given)| **given != Given::Text(String::new())).map(|(name, _)| name.as_str())
     }
 
@@ -185,7 +185,7 @@ fn unquoted(value: &str) -> &str {
 }
 
 /// Go's spellings of true and false.
-pub fn switch(text: &str) -> Option<bool> {
+pub(super) fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -194,7 +194,7 @@ pub fn switch(text: &str) -> Option<bool> {
 }
 
 /// A remark on which of these variables are set.
-pub fn from(environment: &Environment, names: &[&str]) -> String {
+pub(super) fn from(environment: &Environment, names: &[&str]) -> String {
     let set: Vec<_> = names.iter().copied().filter(|name| environment.text(name).is_some()).collect();
     if set.is_empty() {
         format!("the default where {} is not set", names[0])

@@ -20,7 +20,7 @@ const CHANGES_DECISIONS: [&str; 1] = ["STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"]
 ///
 /// # Errors
 /// Something would be decided, encrypted or counted otherwise than there.
-pub fn serve_in_place() -> CommandResult {
+pub(crate) fn serve_in_place() -> CommandResult {
     if env::args_os().len() > 1 {
         return Err(Failure("as `ratelimit` it takes no arguments; call it `weir` for its commands".to_owned()));
     }

@@ -20,7 +20,7 @@ use weir_settings::file;
 
 use super::{CommandResult, Failure, out::Out, variables};
 use environment::Environment;
-pub use in_place::serve_in_place;
+pub(super) use in_place::serve_in_place;
 
 /// Most bytes of variables that are read.
 const MAX_BYTES: u64 = 1 << 20;
@@ -31,14 +31,14 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Variables without an equivalent, variables that are not needed, and manual steps are listed at the end and on standard
 /// error. Passwords are not printed. docs/envoy.md has the table of all variables.
 #[derive(Args)]
-pub struct EnvoyRatelimit {
+pub(super) struct EnvoyRatelimit {
     /// Read the variables from this file; `-`: from standard input
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
 }
 
 impl EnvoyRatelimit {
-    pub fn run(self) -> CommandResult {
+    pub(super) fn run(self) -> CommandResult {
         let environment = match &self.env_file {
             None => Environment::of_process(variables()),
             Some(path) => {

@@ -27,7 +27,7 @@ const MAX_PREFIX_BYTES: usize = 128;
 ///
 /// # Errors
 /// A variable that cannot be read, by name.
-pub fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+pub(super) fn store(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     match environment.text("BACKEND_TYPE") {
         None | Some("redis") => {}
         Some("memcache") => {

@@ -6,7 +6,7 @@ use weir_settings::Secret;
 
 /// Settings with their origins, and notes beside them.
 #[derive(Default)]
-pub struct Sheet {
+pub(super) struct Sheet {
     lines: Vec<Line>,
     /// Settings that are not printed.
     secrets: Vec<(&'static str, Secret)>,
@@ -47,33 +47,33 @@ const SECTIONS: [&str; 10] =
 
 impl Sheet {
     /// Sets a key, with a remark on where its value comes from.
-    pub fn set(&mut self, key: &'static str, value: impl Into<String>, remark: impl Into<String>) {
+    pub(super) fn set(&mut self, key: &'static str, value: impl Into<String>, remark: impl Into<String>) {
         self.lines.push(Line { key, value: Some(value.into()), remark: remark.into() });
     }
 
     /// Shows a key that stays unset, with a remark on what belongs there.
-    pub fn show(&mut self, key: &'static str, remark: impl Into<String>) {
+    pub(super) fn show(&mut self, key: &'static str, remark: impl Into<String>) {
         self.lines.push(Line { key, value: None, remark: remark.into() });
     }
 
     /// A step without which the service would not do what the other one does.
-    pub fn require(&mut self, step: impl Into<String>) {
+    pub(super) fn require(&mut self, step: impl Into<String>) {
         self.to_do.push(Step { text: step.into(), kind: StepKind::Required });
     }
 
     /// A step that may be left out.
-    pub fn advise(&mut self, step: impl Into<String>) {
+    pub(super) fn advise(&mut self, step: impl Into<String>) {
         self.to_do.push(Step { text: step.into(), kind: StepKind::Advice });
     }
 
     /// Sets a key to a value that is not printed; the step says how else to set it.
-    pub fn hide(&mut self, key: &'static str, value: &str, step: impl Into<String>) {
+    pub(super) fn hide(&mut self, key: &'static str, value: &str, step: impl Into<String>) {
         self.secrets.push((key, Secret::from(value.to_owned())));
         self.to_do.push(Step { text: step.into(), kind: StepKind::Secret });
     }
 
     /// The notes on what is not in the settings: headings with entries.
-    pub fn chapters(&self) -> [(&'static str, Vec<&str>); 3] {
+    pub(super) fn chapters(&self) -> [(&'static str, Vec<&str>); 3] {
         fn texts(entries: &[String]) -> Vec<&str> {
             entries.iter().map(String::as_str).collect()
         }
@@ -85,12 +85,12 @@ impl Sheet {
     }
 
     /// The steps without which the service would not do what the other one does.
-    pub fn required(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn required(&self) -> impl Iterator<Item = &str> {
         self.steps(StepKind::Required)
     }
 
     /// The steps that may be left out.
-    pub fn advice(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn advice(&self) -> impl Iterator<Item = &str> {
         self.steps(StepKind::Advice)
     }
 
@@ -99,7 +99,7 @@ impl Sheet {
     }
 
     /// All that is set, with what is not printed.
-    pub fn values(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(super) fn values(&self) -> impl Iterator<Item = (&str, &str)> {
         let lines = self.lines.iter().filter_map(|line| Some((line.key, line.value.as_deref()?)));
         lines.chain(self.secrets.iter().map(|(key, secret)| (*key, secret.reveal())))
     }

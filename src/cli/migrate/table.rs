@@ -1,7 +1,7 @@
 //! The variables of envoyproxy/ratelimit, each with what becomes of it. `docs/envoy.md` shows this table.
 
 /// A variable, or several where a `*` stands for a part of the name.
-pub struct Variable {
+pub(super) struct Variable {
     /// Its name.
     pub name: &'static str,
     /// What becomes of it.
@@ -12,7 +12,7 @@ pub struct Variable {
 
 /// What becomes of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Becomes {
+pub(super) enum Becomes {
     /// This setting.
     Setting(&'static str),
     /// Nothing, as nothing is needed.
@@ -40,7 +40,7 @@ impl Variable {
 }
 
 /// The variable of this name, where that service knows one.
-pub fn find(name: &str) -> Option<&'static Variable> {
+pub(super) fn find(name: &str) -> Option<&'static Variable> {
     TABLE.iter().find(|variable| variable.covers(name))
 }
 
@@ -49,7 +49,7 @@ const STATSD: &str = "no statsd; scrape GET /metrics of http.listen";
 const NO_WAIT: &str = "the service starts and answers without its store, and reconnects continuously";
 
 /// All variables, in the order of that service's parts.
-pub const TABLE: &[Variable] = &[
+pub(super) const TABLE: &[Variable] = &[
     // Where it listens.
     Variable::new("HOST", Setting("http.listen"), "with PORT; the default there is every address, here only loopback"),
     Variable::new("PORT", Setting("http.listen"), "JSON, health and metrics"),

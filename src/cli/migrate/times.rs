@@ -9,13 +9,13 @@ use super::{environment::Environment, sheet::Sheet};
 ///
 /// # Errors
 /// The variable's name, where it is no time.
-pub fn given(environment: &Environment, name: &str) -> Result<Option<Micros>, String> {
+pub(super) fn given(environment: &Environment, name: &str) -> Result<Option<Micros>, String> {
     let Some(text) = environment.text(name) else { return Ok(None) };
     go_duration(text).map(Some).ok_or_else(|| format!("{name} is not a duration, such as 10s or 1m30s"))
 }
 
 /// Sets a key to `kept`, which stands for what the variable gives.
-pub fn set(sheet: &mut Sheet, key: &'static str, name: &str, given: Micros, kept: Micros) {
+pub(super) fn set(sheet: &mut Sheet, key: &'static str, name: &str, given: Micros, kept: Micros) {
     let bounded = if kept == given { "" } else { ", within the bounds here" };
     sheet.set(key, String::from(Time(kept)), format!("from {name}{bounded}"));
 }

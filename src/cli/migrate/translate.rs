@@ -24,7 +24,7 @@ const LONGEST_GRACE: Micros = DAY;
 ///
 /// # Errors
 /// A variable whose value that service would not read, by name; never its value.
-pub fn translate(environment: &Environment) -> Result<Sheet, String> {
+pub(super) fn translate(environment: &Environment) -> Result<Sheet, String> {
     let mut sheet = Sheet::default();
     limits(environment, &mut sheet)?;
     listeners(environment, &mut sheet)?;

@@ -15,7 +15,7 @@ const MESSAGE_BYTES: std::ops::RangeInclusive<usize> = 1_024..=64 << 20;
 const SHORTEST_PAUSE: i64 = 10_000;
 
 /// The control plane that `CONFIG_TYPE=GRPC_XDS_SOTW` takes the rules from.
-pub fn control_plane(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
+pub(super) fn control_plane(environment: &Environment, sheet: &mut Sheet) -> Result<(), String> {
     const URL: &str = "CONFIG_GRPC_XDS_SERVER_URL";
     let server = environment.text(URL).unwrap_or("localhost:18000");
     let server = server.strip_prefix("dns:///").unwrap_or(server);

@@ -32,7 +32,7 @@ struct Step {
 
 /// How tests went.
 #[derive(Default)]
-pub struct Report {
+pub(super) struct Report {
     /// How many tests said what they must.
     pub passed: usize,
     /// How many did not.
@@ -45,7 +45,7 @@ pub struct Report {
 ///
 /// # Errors
 /// What is wrong with them.
-pub fn run(policy: &Policy, files: &[Tests], bounds: &Bounds) -> Result<Report, Problems> {
+pub(super) fn run(policy: &Policy, files: &[Tests], bounds: &Bounds) -> Result<Report, Problems> {
     let (mut report, mut wrong) = (Report::default(), Problems::default());
     for file in files {
         match read::tests(&file.node, &file.domain) {

@@ -26,7 +26,7 @@ const SAYS_KEYS: &[&str] = &["allowed", "by", "remaining", "retry_after", "reset
 ///
 /// # Errors
 /// All that is wrong with them.
-pub fn tests(node: &Node, domain: &str) -> Result<Vec<PolicyTest>, Problems> {
+pub(super) fn tests(node: &Node, domain: &str) -> Result<Vec<PolicyTest>, Problems> {
     let mut reader = Reader { domain, problems: Problems::default() };
     let items = reader.list(node, "tests");
     let tests = items.iter().enumerate().map(|(index, item)| reader.test(item, index + 1)).collect();

@@ -6,7 +6,7 @@ use crate::cli::render::Decided;
 
 /// One thing that must be said.
 #[derive(Debug)]
-pub enum Says {
+pub(super) enum Says {
     /// Whether it passes.
     Allowed(bool),
     /// The limit that decides: the binding one.
@@ -23,7 +23,7 @@ pub enum Says {
 
 impl Says {
     /// What is said instead and what must be, where they differ.
-    pub fn differs_from(&self, answer: &Decided) -> Option<String> {
+    pub(super) fn differs_from(&self, answer: &Decided) -> Option<String> {
         let decision = &answer.summary.decision;
         let by = answer.binding_name();
         let time = |time: Micros| format_duration(time);

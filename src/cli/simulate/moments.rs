@@ -35,7 +35,7 @@ const EPOCHS: [(i128, i128); 4] = [
 
 /// When a line of a log was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub(crate) struct Moment {
     pub at: Micros,
     /// The log has whole seconds only.
     pub is_whole_second: bool,
@@ -47,7 +47,7 @@ impl Moment {
     ///
     /// # Errors
     /// A sentence, for any other text and for a moment before 1970 or beyond 2112.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let moment = match text.as_bytes() {
             [_, _, b'/', ..] => OffsetDateTime::parse(text, COMMON).ok().map(|time| (micros(time), true)),
             [_, _, _, _, b'-', ..] => iso(text).map(|time| (micros(time), !text[ISO_SECONDS..].starts_with('.'))),
@@ -97,7 +97,7 @@ fn epoch(text: &str) -> Option<(i128, bool)> {
 }
 
 /// `at 1.5s`, or the date for a moment that is one.
-pub fn at_text(at: Micros) -> String {
+pub(crate) fn at_text(at: Micros) -> String {
     let time = OffsetDateTime::from_unix_timestamp(at.div_euclid(SECOND));
     let Some(time) = time.ok().filter(|_| at >= DATES_FROM) else { return format!("at {}", shown(at)) };
     let (year, month, day) = time.to_calendar_date();

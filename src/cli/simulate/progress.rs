@@ -13,7 +13,7 @@ const ELSEWHERE: Duration = Duration::from_secs(5);
 const CLEAR: &str = "\r\x1b[K";
 
 /// The progress of a replay.
-pub struct Progress {
+pub(super) struct Progress {
     started: Instant,
     said: Instant,
     /// How often it is shown; `None`: never.
@@ -29,7 +29,7 @@ pub struct Progress {
 
 impl Progress {
     /// Before the first line. It is shown on a terminal without other output, and elsewhere when `wanted`.
-    pub fn new(wanted: bool, is_alone: bool, size: Option<u64>) -> Self {
+    pub(super) fn new(wanted: bool, is_alone: bool, size: Option<u64>) -> Self {
         let on_terminal = io::stderr().is_terminal();
         let every = if on_terminal { ON_TERMINAL } else { ELSEWHERE };
         let now = Instant::now();
@@ -46,12 +46,12 @@ impl Progress {
     }
 
     /// Lines replayed so far.
-    pub fn lines(&self) -> u64 {
+    pub(super) fn lines(&self) -> u64 {
         self.lines
     }
 
     /// So many more lines were replayed, and so many bytes of the text read.
-    pub fn came_to(&mut self, more_lines: u64, bytes: u64) {
+    pub(super) fn came_to(&mut self, more_lines: u64, bytes: u64) {
         self.lines += more_lines;
         self.bytes = bytes;
         let Some(every) = self.every else { return };
@@ -63,13 +63,13 @@ impl Progress {
     }
 
     /// Says something else in between.
-    pub fn interrupt(&mut self, text: &str) {
+    pub(super) fn interrupt(&mut self, text: &str) {
         self.clear();
         eprintln!("weir: {text}");
     }
 
     /// The end: clears the line of a terminal, prints a last line elsewhere.
-    pub fn conclude(&mut self) {
+    pub(super) fn conclude(&mut self) {
         self.clear();
         if self.every.is_some() && !self.on_terminal {
             self.say();

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use super::{Failure, lines::Lines, progress::Progress, skipped::SkippedLines, store::SimulationStore, trace::Line};
 
 /// What a trace is replayed against.
-pub trait ReplayTarget {
+pub(super) trait ReplayTarget {
     type Store: SimulationStore;
 
     /// Replays a line, and prints its result where that is wanted. Returns why the replay cannot continue, if so.
@@ -27,7 +27,7 @@ pub trait ReplayTarget {
 }
 
 /// The replay of one trace.
-pub struct Replay {
+pub(super) struct Replay {
     pub lines: Lines,
     /// Where invalid lines are reported and skipped; `None`: an invalid line ends the replay.
     pub skipped: Option<SkippedLines>,
@@ -35,7 +35,7 @@ pub struct Replay {
 }
 
 /// How a replay ended.
-pub enum End {
+pub(super) enum End {
     /// After its last line.
     Complete,
     /// By a signal between two lines, with the exit code.
@@ -47,7 +47,7 @@ impl Replay {
     ///
     /// # Errors
     /// None of them could be parsed.
-    pub fn conclude(&self) -> Result<(), Failure> {
+    pub(super) fn conclude(&self) -> Result<(), Failure> {
         self.skipped.as_ref().map_or(Ok(()), |skipped| skipped.conclude(self.progress.lines()))
     }
 
@@ -55,7 +55,7 @@ impl Replay {
     ///
     /// # Errors
     /// An invalid line, where none is skipped, or one that the store failed to decide: its number and why.
-    pub async fn run(
+    pub(super) async fn run(
         &mut self,
         target: &mut impl ReplayTarget,
         out: &mut dyn Write,

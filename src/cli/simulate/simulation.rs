@@ -29,7 +29,7 @@ use crate::{
 
 /// What is printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Print {
+pub(super) enum Print {
     /// Every decision.
     Decisions,
     /// Every decision, with the line's number and key, for lines that are not written as a trace.
@@ -39,7 +39,7 @@ pub enum Print {
 }
 
 /// One policy against which a trace is replayed, with its totals so far.
-pub struct Simulation<S> {
+pub(super) struct Simulation<S> {
     limiter: Limiter<S>,
     clock: Arc<ManualClock>,
     bounds: Bounds,
@@ -63,7 +63,7 @@ struct CheckRecord<'a> {
 
 impl<S: SimulationStore> Simulation<S> {
     /// A simulation of `policy`, whose time in `store` is that of `clock`.
-    pub fn new(store: S, clock: Arc<ManualClock>, policy: Policy, bounds: Bounds, print: Print) -> Self {
+    pub(super) fn new(store: S, clock: Arc<ManualClock>, policy: Policy, bounds: Bounds, print: Print) -> Self {
         let tallies = Tallies::new(&policy);
         let limiter = Limiter::new(store, policy, Metrics::new());
         Self { limiter, clock, bounds, print, tallies, invalid: None }
@@ -165,7 +165,7 @@ impl<S: SimulationStore> ReplayTarget for Simulation<S> {
 }
 
 /// Prints a line of JSON.
-pub fn say(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+pub(super) fn say(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")
 }

@@ -7,11 +7,11 @@ const MAX_TOLD: u64 = 5;
 
 /// The skipped lines.
 #[derive(Default)]
-pub struct SkippedLines(u64);
+pub(super) struct SkippedLines(u64);
 
 impl SkippedLines {
     /// Skips a line. The first few are reported, with the reason.
-    pub fn note(&mut self, number: u64, why: &str, progress: &mut Progress) {
+    pub(super) fn note(&mut self, number: u64, why: &str, progress: &mut Progress) {
         self.0 += 1;
         if self.0 <= MAX_TOLD {
             progress.interrupt(&format!("line {number} is skipped: {why}"));
@@ -22,7 +22,7 @@ impl SkippedLines {
     ///
     /// # Errors
     /// All of them.
-    pub fn conclude(&self, lines: u64) -> Result<(), Failure> {
+    pub(super) fn conclude(&self, lines: u64) -> Result<(), Failure> {
         match self.0 {
             0 => Ok(()),
             all if all == lines => Err(Failure(format!("none of the {lines} lines could be parsed"))),

@@ -20,7 +20,7 @@ use super::{
 
 /// Where the lines come from, and what they mean.
 #[derive(Args)]
-pub struct Source {
+pub(super) struct Source {
     /// The trace, or - for standard input
     #[arg(long, value_name = "FILE", default_value = "-", conflicts_with = "access_log")]
     trace: PathBuf,
@@ -54,7 +54,7 @@ pub struct Source {
 
 impl Source {
     /// Whether the lines are those of an access log.
-    pub fn is_access_log(&self) -> bool {
+    pub(super) fn is_access_log(&self) -> bool {
         self.access_log.is_some()
     }
 
@@ -62,7 +62,7 @@ impl Source {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn open(&self, progress: bool, is_alone: bool) -> Result<Replay, Failure> {
+    pub(super) fn open(&self, progress: bool, is_alone: bool) -> Result<Replay, Failure> {
         let path = self.access_log.as_ref().unwrap_or(&self.trace);
         let is_stdin = path.as_os_str() == "-";
         let file = if is_stdin {

@@ -24,7 +24,7 @@ const MAX_KEYS: usize = 1 << 32;
 const LEAST_COMMAND_TIMEOUT: Time = Time(5 * SECOND);
 
 /// A store for one simulation.
-pub trait SimulationStore: Store {
+pub(super) trait SimulationStore: Store {
     /// Removes everything that the simulation stored.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ pub trait SimulationStore: Store {
 }
 
 /// A store in memory.
-pub fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
+pub(super) fn in_memory(clock: &Arc<ManualClock>) -> MemoryStore<Arc<ManualClock>> {
     let settings = MemorySettings { max_keys: MAX_KEYS, ..MemorySettings::default() };
     MemoryStore::new(settings, Arc::clone(clock))
 }
@@ -52,7 +52,7 @@ impl SimulationStore for MemoryStore<Arc<ManualClock>> {
 }
 
 /// A store in Redis, under a random prefix.
-pub struct InRedis {
+pub(super) struct InRedis {
     store: RedisStore,
     leftovers: String,
 }
@@ -60,7 +60,11 @@ pub struct InRedis {
 impl InRedis {
     /// # Errors
     /// The server cannot be used, and why.
-    pub async fn open(url: &RedisUrl, settings: &RedisSettings, clock: &Arc<ManualClock>) -> Result<Self, Failure> {
+    pub(super) async fn open(
+        url: &RedisUrl,
+        settings: &RedisSettings,
+        clock: &Arc<ManualClock>,
+    ) -> Result<Self, Failure> {
         let settings = alone(settings.clone());
         let store = RedisStore::start(url, &settings, Some(Arc::clone(clock) as _), Arc::default())?;
         let reached = store.reach(settings.connect_timeout.duration()).await;
@@ -103,7 +107,7 @@ impl Store for InRedis {
 }
 
 /// A store's error with its cause.
-pub fn in_full(error: &StoreError) -> String {
+pub(super) fn in_full(error: &StoreError) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),

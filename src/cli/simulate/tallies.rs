@@ -10,17 +10,17 @@ use crate::limiter::{Answer, Request};
 
 /// The decisions of one limit.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Tally {
+pub(super) struct Tally {
     pub allowed: u64,
     pub refused: u64,
     pub first_refusal_us: Option<Micros>,
 }
 
 /// The name of a limit, behind that of its domain.
-pub type Name = (String, String);
+pub(super) type Name = (String, String);
 
 /// The totals of all limits of a policy, and of the limits of requests.
-pub struct Tallies {
+pub(super) struct Tallies {
     /// The totals of the policy's limits, by their index.
     of_policy: Vec<(Name, Tally)>,
     of_requests: BTreeMap<Name, Tally>,
@@ -28,7 +28,7 @@ pub struct Tallies {
 
 impl Tallies {
     /// Nothing yet.
-    pub fn new(policy: &Policy) -> Self {
+    pub(super) fn new(policy: &Policy) -> Self {
         let mut limits: Vec<_> = policy.limits().collect();
         limits.sort_by_key(|(_, limit)| limit.index);
         let names = limits.into_iter().map(|(domain, limit)| (domain.name.to_string(), limit.name.to_string()));
@@ -36,7 +36,7 @@ impl Tallies {
     }
 
     /// Counts the decisions on a request.
-    pub fn count(&mut self, at: Micros, request: &Request<'_>, answer: &Answer<'_>) {
+    pub(super) fn count(&mut self, at: Micros, request: &Request<'_>, answer: &Answer<'_>) {
         for level in &answer.levels {
             let of_policy =
                 if request.spec.is_none() { self.of_policy.get_mut(level.limit.index as usize) } else { None };
@@ -54,7 +54,7 @@ impl Tallies {
     }
 
     /// Those that did something, in the order of their names; limits of one name as one.
-    pub fn by_name(&self) -> BTreeMap<&Name, Tally> {
+    pub(super) fn by_name(&self) -> BTreeMap<&Name, Tally> {
         let mut all: BTreeMap<&Name, Tally> = BTreeMap::new();
         let used = self.of_policy.iter().filter(|(_, tally)| tally.allowed + tally.refused > 0);
         for (name, tally) in used.map(|(name, tally)| (name, tally)).chain(&self.of_requests) {

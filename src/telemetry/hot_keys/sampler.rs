@@ -33,7 +33,7 @@ struct Sampler {
 /// For how many requests that of the calling thread stands, where it is to be looked at. Another `pulse` than at the last
 /// call makes it be taken whatever its turn.
 #[inline]
-pub fn take(pulse: u32) -> Option<u32> {
+pub(super) fn take(pulse: u32) -> Option<u32> {
     MINE.with_borrow_mut(|sampler| {
         if sampler.gap > 0 && sampler.pulse == pulse {
             sampler.gap -= 1;

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 
 /// The heaviest keys, each with what is kept about it.
-pub struct SpaceSaving<T> {
+pub(super) struct SpaceSaving<T> {
     most: usize,
     hasher: RandomState,
     /// By key, the place in `entries`.
@@ -20,7 +20,7 @@ pub struct SpaceSaving<T> {
 
 /// A key that is held.
 #[derive(Debug)]
-pub struct Entry<T> {
+pub(super) struct Entry<T> {
     key: Box<[u8]>,
     /// Its weight, or up to `error` more.
     pub weight: f64,
@@ -33,7 +33,7 @@ pub struct Entry<T> {
 
 impl<T> SpaceSaving<T> {
     /// For at most so many keys, at least one.
-    pub fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize) -> Self {
         Self {
             most: most.clamp(1, u32::MAX as usize),
             hasher: RandomState::new(),
@@ -45,7 +45,7 @@ impl<T> SpaceSaving<T> {
 
     /// Adds to the weight of a key. One that is not held takes the place of the lightest where there is no room; what is
     /// kept about it is made by `make`.
-    pub fn add(&mut self, key: &[u8], weight: f64, make: impl FnOnce() -> T) -> &mut T {
+    pub(super) fn add(&mut self, key: &[u8], weight: f64, make: impl FnOnce() -> T) -> &mut T {
         let hash = self.hasher.hash_one(key);
         let found = self.places.find(hash, |place| *self.entries[*place as usize].key == *key).copied();
         let place = match found {
@@ -65,12 +65,12 @@ impl<T> SpaceSaving<T> {
     }
 
     /// The keys held, in no order.
-    pub fn entries(&self) -> &[Entry<T>] {
+    pub(super) fn entries(&self) -> &[Entry<T>] {
         &self.entries
     }
 
     /// Multiplies every weight, and lets `each` do so with what is kept.
-    pub fn scale(&mut self, by: f64, each: impl Fn(&mut T)) {
+    pub(super) fn scale(&mut self, by: f64, each: impl Fn(&mut T)) {
         for entry in &mut self.entries {
             entry.weight *= by;
             entry.error *= by;

@@ -12,18 +12,18 @@ const MAX_DIGITS: usize = 8;
 
 /// When the client stops waiting for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Deadline(Instant);
+pub(super) struct Deadline(Instant);
 
 impl Deadline {
     /// That of a call which begins now. A timeout that gRPC does not define is ignored.
     #[inline]
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let timeout = timeout(headers.get(GRPC_TIMEOUT)?.as_bytes())?;
         Instant::now().checked_add(timeout).map(Self)
     }
 
     /// That of a call which may last so long.
-    pub fn after(time: Duration) -> Self {
+    pub(super) fn after(time: Duration) -> Self {
         Self(Instant::now() + time)
     }
 
@@ -31,18 +31,18 @@ impl Deadline {
     ///
     /// # Errors
     /// DEADLINE_EXCEEDED.
-    pub fn check(self) -> Result<(), Status> {
+    pub(super) fn check(self) -> Result<(), Status> {
         if Instant::now() < self.0 { Ok(()) } else { Err(exceeded()) }
     }
 
     /// Waits until it has passed; the status to end with.
-    pub async fn passed(self) -> Status {
+    pub(super) async fn passed(self) -> Status {
         sleep_until(self.0).await;
         exceeded()
     }
 
     /// Ends a call where it is when the deadline passes.
-    pub async fn bound(self, call: impl Future<Output = Response<Body>>) -> Response<Body> {
+    pub(super) async fn bound(self, call: impl Future<Output = Response<Body>>) -> Response<Body> {
         timeout_at(self.0, call).await.unwrap_or_else(|_| exceeded().into_http())
     }
 }

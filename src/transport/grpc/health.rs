@@ -23,11 +23,11 @@ use super::{
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
 
 /// Answers health checks.
-pub struct Health(HealthService);
+pub(super) struct Health(HealthService);
 
 impl Health {
     /// Serves the status that `reporter` holds.
-    pub fn new(reporter: &HealthReporter) -> Self {
+    pub(super) fn new(reporter: &HealthReporter) -> Self {
         Self(HealthService::from_health_reporter(reporter.clone()))
     }
 
@@ -35,12 +35,12 @@ impl Health {
     ///
     /// # Errors
     /// NOT_FOUND for a service that is not known, INVALID_ARGUMENT for no message.
-    pub async fn check(&self, message: Bytes) -> Result<BytesMut, Status> {
+    pub(super) async fn check(&self, message: Bytes) -> Result<BytesMut, Status> {
         Ok(call::encoded(self.0.check(read(message)?).await?.get_ref()))
     }
 
     /// `Watch`, until `termination`. It keeps its permit for as long.
-    pub async fn watch(
+    pub(super) async fn watch(
         &self,
         request: Request<ArrivingBody<Incoming>>,
         permit: Permit,

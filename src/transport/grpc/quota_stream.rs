@@ -17,7 +17,7 @@ use super::stream::Messages;
 use crate::transport::{observer::return_id, rlqs::Session};
 
 /// The answers of a stream.
-pub struct QuotaAnswers<M, S: Store> {
+pub(super) struct QuotaAnswers<M, S: Store> {
     /// None once they have ended.
     messages: Option<Messages<M>>,
     session: Session<S>,
@@ -29,7 +29,7 @@ pub struct QuotaAnswers<M, S: Store> {
 
 impl<M, S: Store> QuotaAnswers<M, S> {
     /// Those to these messages. A stream that fails tells the client the `id` that it gave the call.
-    pub fn new(messages: Messages<M>, session: Session<S>, id: Option<HeaderValue>, permit: Permit) -> Self {
+    pub(super) fn new(messages: Messages<M>, session: Session<S>, id: Option<HeaderValue>, permit: Permit) -> Self {
         Self { messages: Some(messages), session, error: None, id, _permit: permit }
     }
 

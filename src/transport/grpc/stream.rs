@@ -41,7 +41,7 @@ const MAX_UNDER_WAY: usize = 64;
 const MAX_MESSAGES_BETWEEN_POLLS: u32 = 64;
 
 /// The checks of a stream, until it ends.
-pub struct Messages<M> {
+pub(super) struct Messages<M> {
     messages: M,
     termination: Termination,
     /// Where its connection has a rate.
@@ -53,12 +53,12 @@ pub struct Messages<M> {
 
 impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
     /// These, no faster than `pace`, until the `termination`.
-    pub fn new(messages: M, termination: Termination, pace: Option<Pace>) -> Self {
+    pub(super) fn new(messages: M, termination: Termination, pace: Option<Pace>) -> Self {
         Self { messages, termination, pace, early: None, messages_since_poll: 0 }
     }
 
     /// The next one; an error where they end otherwise than by the client. It must not be polled again after either end.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         if let Some(status) = self.termination.closed_status() {
             return Poll::Ready(Some(Err(status)));
         }
@@ -78,7 +78,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
     }
 
     /// Waits for no more than their end, where the next one cannot be taken yet.
-    pub fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         self.termination.poll(cx).map(|status| Some(Err(status)))
     }
 
@@ -97,7 +97,7 @@ impl<M: Stream<Item = Result<Bytes, Status>> + Unpin> Messages<M> {
 }
 
 /// A check that was begun.
-pub enum Begun {
+pub(super) enum Begun {
     /// Its answer is there, and was at this moment.
     Ready(BytesMut, Instant),
     /// The store is waited for.
@@ -105,7 +105,7 @@ pub enum Begun {
 }
 
 /// Begins each check of a stream, with its time of arrival.
-pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -> Begun {
+pub(super) fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -> Begun {
     // Its own count of who holds it: the limiter's is shared by all threads.
     let service = Arc::new(service);
     let mut out = BytesMut::new();
@@ -138,7 +138,7 @@ pub fn begin<S: Store>(service: CheckService<S>) -> impl FnMut(Bytes, Instant) -
 }
 
 /// The answers of a stream.
-pub struct Answers<M, B> {
+pub(super) struct Answers<M, B> {
     /// None once they have ended.
     messages: Option<Messages<M>>,
     begin: B,
@@ -163,7 +163,7 @@ where
 {
     /// Those to these messages until the `deadline`, each begun by `begin`. A stream that fails tells the client the `id` that
     /// it gave the call.
-    pub fn new(messages: Messages<M>, begin: B, deadline: Option<Deadline>, id: Option<HeaderValue>) -> Self {
+    pub(super) fn new(messages: Messages<M>, begin: B, deadline: Option<Deadline>, id: Option<HeaderValue>) -> Self {
         Self {
             messages: Some(messages),
             begin,

@@ -23,14 +23,18 @@ use crate::transport::{
 };
 
 /// Resolves to the status that a stream ends with.
-pub struct Termination {
+pub(super) struct Termination {
     close: CloseSignal,
     ended: Pin<Box<dyn Future<Output = Status> + Send>>,
 }
 
 impl Termination {
     /// At this signal; at the deadline and when the credentials are lost, where there are any.
-    pub fn new(close: CloseSignal, deadline: Option<Deadline>, authorization: Option<StreamAuthorization>) -> Self {
+    pub(super) fn new(
+        close: CloseSignal,
+        deadline: Option<Deadline>,
+        authorization: Option<StreamAuthorization>,
+    ) -> Self {
         let said = close.clone().wait();
         let lost = async move {
             match authorization {
@@ -57,18 +61,18 @@ impl Termination {
 
     /// The status of a stream whose connection closes. Cheap enough to ask for each message of a client that never pauses.
     #[inline]
-    pub fn closed_status(&self) -> Option<Status> {
+    pub(super) fn closed_status(&self) -> Option<Status> {
         self.close.closed().map(closed)
     }
 
     /// Waits for the termination. It must not be polled again after that.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         self.ended.as_mut().poll(cx)
     }
 }
 
 /// The body of a health watch or of reflection: it goes on until its own end or the [`Termination`].
-pub struct TerminatedBody<B> {
+pub(super) struct TerminatedBody<B> {
     body: B,
     termination: Option<Termination>,
     side: Side,
@@ -76,7 +80,7 @@ pub struct TerminatedBody<B> {
 }
 
 /// The side of the call that the body belongs to.
-pub enum Side {
+pub(super) enum Side {
     /// The client's, which fails with the status. Reflection reads it on a task of its own, which would hold the connection.
     Request,
     /// The service's, which tells the status in its trailers.
@@ -85,13 +89,13 @@ pub enum Side {
 
 impl<B> TerminatedBody<B> {
     /// Ends `body` at `termination`.
-    pub fn new(body: B, termination: Termination, side: Side) -> Self {
+    pub(super) fn new(body: B, termination: Termination, side: Side) -> Self {
         Self { body, termination: Some(termination), side, _held: None }
     }
 
     /// The same, which has a permit until it is dropped.
     #[must_use]
-    pub fn holding(self, permit: Permit) -> Self {
+    pub(super) fn holding(self, permit: Permit) -> Self {
         Self { _held: Some(permit), ..self }
     }
 }

@@ -50,22 +50,22 @@ const MAX_VALUES: usize = 512;
 
 /// The messages that are read and written here.
 mod name {
-    pub const CHECK: &str = ".weir.v1.CheckRequest";
-    pub const ANSWER: &str = ".weir.v1.CheckResponse";
-    pub const BATCH: &str = ".weir.v1.CheckBatchRequest";
-    pub const ANSWERS: &str = ".weir.v1.CheckBatchResponse";
-    pub const ALL: &str = ".weir.v1.CheckAllRequest";
-    pub const ALL_ANSWERS: &str = ".weir.v1.CheckAllResponse";
-    pub const RESERVE: &str = ".weir.v1.ReserveRequest";
-    pub const RESERVED: &str = ".weir.v1.ReserveResponse";
-    pub const COMMIT: &str = ".weir.v1.CommitRequest";
-    pub const COMMITTED: &str = ".weir.v1.CommitResponse";
-    pub const CANCEL: &str = ".weir.v1.CancelRequest";
-    pub const CANCELLED: &str = ".weir.v1.CancelResponse";
-    pub const EXTEND: &str = ".weir.v1.ExtendRequest";
-    pub const EXTENDED: &str = ".weir.v1.ExtendResponse";
-    pub const RESET: &str = ".weir.v1.ResetRequest";
-    pub const DONE: &str = ".weir.v1.ResetResponse";
+    pub(super) const CHECK: &str = ".weir.v1.CheckRequest";
+    pub(super) const ANSWER: &str = ".weir.v1.CheckResponse";
+    pub(super) const BATCH: &str = ".weir.v1.CheckBatchRequest";
+    pub(super) const ANSWERS: &str = ".weir.v1.CheckBatchResponse";
+    pub(super) const ALL: &str = ".weir.v1.CheckAllRequest";
+    pub(super) const ALL_ANSWERS: &str = ".weir.v1.CheckAllResponse";
+    pub(super) const RESERVE: &str = ".weir.v1.ReserveRequest";
+    pub(super) const RESERVED: &str = ".weir.v1.ReserveResponse";
+    pub(super) const COMMIT: &str = ".weir.v1.CommitRequest";
+    pub(super) const COMMITTED: &str = ".weir.v1.CommitResponse";
+    pub(super) const CANCEL: &str = ".weir.v1.CancelRequest";
+    pub(super) const CANCELLED: &str = ".weir.v1.CancelResponse";
+    pub(super) const EXTEND: &str = ".weir.v1.ExtendRequest";
+    pub(super) const EXTENDED: &str = ".weir.v1.ExtendResponse";
+    pub(super) const RESET: &str = ".weir.v1.ResetRequest";
+    pub(super) const DONE: &str = ".weir.v1.ResetResponse";
 }
 
 /// The API over one limiter.

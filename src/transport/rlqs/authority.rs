@@ -97,7 +97,7 @@ impl Held {
 }
 
 /// How long a part of a rate is held: longer than its holders use it, when the store is not reached for a renewal.
-pub fn hold_ttl(terms: &Terms) -> Micros {
+pub(super) fn hold_ttl(terms: &Terms) -> Micros {
     terms.ttl + terms.lag + RENEW_EVERY.1
 }
 

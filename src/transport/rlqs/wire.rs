@@ -11,30 +11,30 @@ use crate::transport::fields::{Fields, Value};
 /// The fields of the messages, by their numbers.
 mod field {
     /// Of reports.
-    pub const DOMAIN: u64 = 1;
-    pub const USAGES: u64 = 2;
+    pub(super) const DOMAIN: u64 = 1;
+    pub(super) const USAGES: u64 = 2;
     /// Of one report, and of an answer to it.
-    pub const BUCKET_ID: u64 = 1;
-    pub const ELAPSED: u64 = 2;
-    pub const ALLOWED: u64 = 3;
-    pub const DENIED: u64 = 4;
+    pub(super) const BUCKET_ID: u64 = 1;
+    pub(super) const ELAPSED: u64 = 2;
+    pub(super) const ALLOWED: u64 = 3;
+    pub(super) const DENIED: u64 = 4;
     /// Of a bucket's id, and of its entries.
-    pub const ENTRIES: u64 = 1;
-    pub const KEY: u64 = 1;
-    pub const VALUE: u64 = 2;
+    pub(super) const ENTRIES: u64 = 1;
+    pub(super) const KEY: u64 = 1;
+    pub(super) const VALUE: u64 = 2;
     /// Of a duration.
-    pub const SECONDS: u64 = 1;
+    pub(super) const SECONDS: u64 = 1;
     /// Of answers.
-    pub const ACTION: u8 = 1;
-    pub const ASSIGNMENT: u8 = 2;
-    pub const ABANDON: u8 = 3;
-    pub const TTL: u8 = 2;
-    pub const STRATEGY: u8 = 3;
-    pub const BLANKET_RULE: u8 = 1;
-    pub const TOKEN_BUCKET: u8 = 3;
-    pub const MAX_TOKENS: u8 = 1;
-    pub const TOKENS_PER_FILL: u8 = 2;
-    pub const FILL_INTERVAL: u8 = 3;
+    pub(super) const ACTION: u8 = 1;
+    pub(super) const ASSIGNMENT: u8 = 2;
+    pub(super) const ABANDON: u8 = 3;
+    pub(super) const TTL: u8 = 2;
+    pub(super) const STRATEGY: u8 = 3;
+    pub(super) const BLANKET_RULE: u8 = 1;
+    pub(super) const TOKEN_BUCKET: u8 = 3;
+    pub(super) const MAX_TOKENS: u8 = 1;
+    pub(super) const TOKENS_PER_FILL: u8 = 2;
+    pub(super) const FILL_INTERVAL: u8 = 3;
 }
 
 /// Most entries of a bucket that are read.

@@ -21,11 +21,11 @@ const MAX_ENTRIES: usize = 17;
 
 /// The fields of the messages, by their numbers.
 mod field {
-    pub const DOMAIN: u64 = 1;
-    pub const DESCRIPTORS: u64 = 2;
-    pub const ENTRIES: u64 = 1;
-    pub const KEY: u64 = 1;
-    pub const VALUE: u64 = 2;
+    pub(super) const DOMAIN: u64 = 1;
+    pub(super) const DESCRIPTORS: u64 = 2;
+    pub(super) const ENTRIES: u64 = 1;
+    pub(super) const KEY: u64 = 1;
+    pub(super) const VALUE: u64 = 2;
 }
 
 /// A request as it came.

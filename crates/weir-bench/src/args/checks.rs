@@ -14,7 +14,7 @@ const KEYS: u64 = 1_000;
 
 #[derive(Args)]
 #[command(next_help_heading = "Checks")]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     /// The key's segments, separated by `/`; `{}` is replaced by a number. With --call envoy they are keys and values in
     /// turn [default: user/{}/trade, or user/{} with --call envoy]
     #[arg(long, value_name = "KEY", conflicts_with = "depth")]
@@ -77,7 +77,7 @@ impl FromStr for OwnLimit {
 
 impl CheckArgs {
     /// The key, with [`NUMBER`] as placeholder.
-    pub fn key(&self, call: Call) -> String {
+    pub(crate) fn key(&self, call: Call) -> String {
         match (&self.key, self.depth, call) {
             (Some(key), ..) => key.clone(),
             (None, Some(1), _) => NUMBER.to_owned(),
@@ -92,7 +92,7 @@ impl CheckArgs {
     }
 
     /// The number of keys.
-    pub fn keys(&self, call: Call) -> u64 {
+    pub(crate) fn keys(&self, call: Call) -> u64 {
         self.keys.unwrap_or(if self.key(call).contains(NUMBER) { KEYS } else { 1 })
     }
 
@@ -100,7 +100,7 @@ impl CheckArgs {
     ///
     /// # Errors
     /// A sentence, for options that contradict each other.
-    pub fn spec(&self, call: Call) -> Result<CheckSpec, String> {
+    pub(crate) fn spec(&self, call: Call) -> Result<CheckSpec, String> {
         let spec = CheckSpec {
             domain: self.domain.clone(),
             key: self.key(call).split('/').map(str::to_owned).collect(),
@@ -141,7 +141,7 @@ impl CheckArgs {
     ///
     /// # Errors
     /// For an invalid distribution.
-    pub fn requests(&self, spec: &CheckSpec, call: Call, checks: usize) -> Result<Requests, ZipfError> {
+    pub(crate) fn requests(&self, spec: &CheckSpec, call: Call, checks: usize) -> Result<Requests, ZipfError> {
         let count = self.keys(call);
         let keys = Keys::new(count, self.distribution, self.exponent)?;
         Ok(Requests::new(spec, call.kind(), checks, keys, count, self.refusals))

@@ -10,7 +10,7 @@ use crate::{wire::answers::Kind, worker::Load};
 
 /// The call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Call {
+pub(crate) enum Call {
     /// Check: a call for each check
     Unary,
     /// CheckBatch: --batch checks a call
@@ -26,7 +26,7 @@ const MAX_IN_FLIGHT: usize = 10_000_000;
 
 #[derive(Args)]
 #[command(next_help_heading = "Load")]
-pub struct LoadArgs {
+pub(crate) struct LoadArgs {
     /// The call to make
     #[arg(long, value_enum, default_value = "unary")]
     pub call: Call,
@@ -69,7 +69,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 
 impl Call {
     /// The path of the method.
-    pub fn method(self) -> &'static str {
+    pub(crate) fn method(self) -> &'static str {
         match self {
             Call::Unary | Call::Envoy => self.single_method(),
             Call::Batch => "/weir.v1.RateLimiter/CheckBatch",
@@ -78,7 +78,7 @@ impl Call {
     }
 
     /// The path of the method with a single check.
-    pub fn single_method(self) -> &'static str {
+    pub(crate) fn single_method(self) -> &'static str {
         match self {
             Call::Envoy => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
             Call::Unary | Call::Batch | Call::Stream => "/weir.v1.RateLimiter/Check",
@@ -86,7 +86,7 @@ impl Call {
     }
 
     /// The type of answers.
-    pub fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Kind {
         match self {
             Call::Unary | Call::Stream => Kind::Check,
             Call::Batch => Kind::Batch,
@@ -97,7 +97,7 @@ impl Call {
 
 impl LoadArgs {
     /// Checks of a call.
-    pub fn checks(&self) -> usize {
+    pub(crate) fn checks(&self) -> usize {
         if self.call == Call::Batch { usize::from(self.batch) } else { 1 }
     }
 
@@ -105,7 +105,7 @@ impl LoadArgs {
     ///
     /// # Errors
     /// A sentence, for too many checks in flight.
-    pub fn load(&self, seed: u64) -> Result<Load, String> {
+    pub(crate) fn load(&self, seed: u64) -> Result<Load, String> {
         let window = (self.call == Call::Stream).then_some(usize::from(self.window));
         let (connections, streams) = (usize::from(self.connections), usize::from(self.streams));
         if connections * streams * window.unwrap_or(1) > MAX_IN_FLIGHT {

@@ -6,13 +6,13 @@ mod load;
 use clap::{Parser, ValueEnum};
 use weir_server::dial::Options;
 
-pub use self::load::Call;
+pub(crate) use self::load::Call;
 use self::{checks::CheckArgs, load::LoadArgs};
 use super::{checks::Distribution, report::LoadInfo, worker::Load};
 
 /// The format of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// Readable text
     Text,
     /// One JSON object on one line
@@ -29,7 +29,7 @@ pub enum Format {
 /// report.
 #[derive(Parser)]
 #[command(name = "weir-bench", version)]
-pub struct Bench {
+pub(crate) struct Bench {
     #[command(flatten)]
     pub load: LoadArgs,
     #[command(flatten)]
@@ -56,7 +56,7 @@ fn parse_number(text: &str, is_good: impl Fn(f64) -> bool, wanted: &str) -> Resu
 
 impl Bench {
     /// What the report says of the load.
-    pub fn info(&self, load: &Load, address: String) -> LoadInfo {
+    pub(crate) fn info(&self, load: &Load, address: String) -> LoadInfo {
         LoadInfo {
             address,
             call: match self.load.call {

@@ -7,7 +7,7 @@ use rand_distr::{Zipf, ZipfError};
 
 /// How often each key is checked
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Distribution {
+pub(crate) enum Distribution {
     /// All equally often
     Uniform,
     /// The n-th as often as 1 / n^exponent
@@ -16,7 +16,7 @@ pub enum Distribution {
 
 /// Numbers of keys, drawn by a distribution.
 #[derive(Clone, Debug)]
-pub enum Keys {
+pub(crate) enum Keys {
     /// Numbers below this, all equally likely.
     Uniform(u64),
     /// Numbers below this; the first is the most likely.
@@ -28,7 +28,7 @@ impl Keys {
     ///
     /// # Errors
     /// For a Zipf distribution with `count` 0 or a negative exponent.
-    pub fn new(count: u64, distribution: Distribution, exponent: f64) -> Result<Self, ZipfError> {
+    pub(crate) fn new(count: u64, distribution: Distribution, exponent: f64) -> Result<Self, ZipfError> {
         match distribution {
             Distribution::Uniform => Ok(Self::Uniform(count)),
             Distribution::Zipf => Ok(Self::Zipf(count, Zipf::new(count as f64, exponent)?)),
@@ -36,7 +36,7 @@ impl Keys {
     }
 
     /// The number of the next key.
-    pub fn draw(&self, rng: &mut ChaCha8Rng) -> u64 {
+    pub(crate) fn draw(&self, rng: &mut ChaCha8Rng) -> u64 {
         match self {
             Self::Uniform(1) => 0,
             Self::Uniform(count) => rng.random_range(..*count),

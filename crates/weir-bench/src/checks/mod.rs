@@ -14,7 +14,7 @@ use prost::Message;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-pub use self::keys::{Distribution, Keys};
+pub(crate) use self::keys::{Distribution, Keys};
 use self::template::Template;
 use super::wire::{PREFIX, answers::Kind};
 use weir_core::domain::time::{DAY, format_duration};
@@ -28,11 +28,11 @@ const EXHAUSTED: &str = "exhausted-";
 const MAX_EXHAUSTED_KEYS: u64 = 100;
 
 /// Placeholder of the number in a key.
-pub const NUMBER: &str = "{}";
+pub(crate) const NUMBER: &str = "{}";
 
 /// A limit that requests carry: `burst` + 1 at once, then `count` each `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnLimit {
+pub(crate) struct OwnLimit {
     pub burst: u64,
     pub count: u64,
     /// In microseconds.
@@ -57,7 +57,7 @@ impl OwnLimit {
 
 /// What all checks of a load have in common.
 #[derive(Clone, Debug)]
-pub struct CheckSpec {
+pub(crate) struct CheckSpec {
     pub domain: String,
     /// The key's segments, in which [`NUMBER`] stands for the number.
     pub key: Vec<String>,
@@ -77,7 +77,7 @@ impl CheckSpec {
     }
 
     /// Units of a check.
-    pub fn units(&self) -> i64 {
+    pub(crate) fn units(&self) -> i64 {
         self.cost.unwrap_or(1)
     }
 
@@ -107,13 +107,13 @@ impl CheckSpec {
     }
 
     /// A check of the key with this number, or of one whose limit is exhausted before the load.
-    pub fn native(&self, digits: &str, is_exhausted: bool) -> CheckRequest {
+    pub(crate) fn native(&self, digits: &str, is_exhausted: bool) -> CheckRequest {
         let key = if is_exhausted { self.key(&format!("{EXHAUSTED}{digits}")) } else { self.key(digits) };
         self.check(key, self.limits(is_exhausted))
     }
 
     /// The same as Envoy's request: segments are the keys and values of one descriptor.
-    pub fn envoy(&self, digits: &str, is_exhausted: bool) -> RateLimitRequest {
+    pub(crate) fn envoy(&self, digits: &str, is_exhausted: bool) -> RateLimitRequest {
         let segments = self.native(digits, is_exhausted).key;
         let entries = segments.chunks(2).map(|pair| Entry {
             key: pair.first().cloned().unwrap_or_default(),
@@ -129,7 +129,7 @@ impl CheckSpec {
 }
 
 /// A message with its gRPC prefix.
-pub fn framed(message: &impl Message) -> Vec<u8> {
+pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
     let mut bytes = vec![0; PREFIX];
     message.encode_raw(&mut bytes);
     let length = (bytes.len() - PREFIX) as u32;
@@ -139,7 +139,7 @@ pub fn framed(message: &impl Message) -> Vec<u8> {
 
 /// The requests of a load.
 #[derive(Debug)]
-pub struct Requests {
+pub(crate) struct Requests {
     /// The type of answers.
     pub kind: Kind,
     /// Checks of a call.
@@ -151,7 +151,7 @@ pub struct Requests {
 
 impl Requests {
     /// Requests of `checks` checks each, of which the share `refusals` (0 to 1) is to be refused.
-    pub fn new(spec: &CheckSpec, kind: Kind, checks: usize, keys: Keys, count: u64, refusals: f64) -> Self {
+    pub(crate) fn new(spec: &CheckSpec, kind: Kind, checks: usize, keys: Keys, count: u64, refusals: f64) -> Self {
         let template = |count, is_exhausted| {
             Template::new(count, |digits| match kind {
                 Kind::Check => framed(&spec.native(digits, is_exhausted)),
@@ -176,12 +176,12 @@ impl Requests {
 }
 
 /// How many keys are exhausted, for a load on `keys` keys.
-pub fn exhausted_keys(keys: u64) -> u64 {
+pub(crate) fn exhausted_keys(keys: u64) -> u64 {
     keys.min(MAX_EXHAUSTED_KEYS)
 }
 
 /// Writes request bodies, with its own random numbers.
-pub struct RequestWriter {
+pub(crate) struct RequestWriter {
     requests: Arc<Requests>,
     rng: ChaCha8Rng,
     buffer: BytesMut,
@@ -189,19 +189,19 @@ pub struct RequestWriter {
 
 impl RequestWriter {
     /// For one of several callers; each has its own stream of the same seed.
-    pub fn new(requests: Arc<Requests>, seed: u64, caller: u64) -> Self {
+    pub(crate) fn new(requests: Arc<Requests>, seed: u64, caller: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(caller);
         Self { requests, rng, buffer: BytesMut::new() }
     }
 
     /// Checks of a call, and the type of its answer.
-    pub fn call(&self) -> (u64, Kind) {
+    pub(crate) fn call(&self) -> (u64, Kind) {
         (self.requests.checks as u64, self.requests.kind)
     }
 
     /// The body of the next call.
-    pub fn body(&mut self) -> Bytes {
+    pub(crate) fn body(&mut self) -> Bytes {
         if self.requests.kind != Kind::Batch {
             return self.messages(1);
         }
@@ -216,7 +216,7 @@ impl RequestWriter {
     }
 
     /// `count` messages of a stream.
-    pub fn messages(&mut self, count: usize) -> Bytes {
+    pub(crate) fn messages(&mut self, count: usize) -> Bytes {
         self.reserve(count);
         for _ in 0..count {
             self.requests.write_one(&mut self.rng, &mut self.buffer);

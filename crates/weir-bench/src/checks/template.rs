@@ -7,7 +7,7 @@ const MAX_DIGITS: usize = 20;
 
 /// A message that is encoded once. Each use copies it and patches the number in.
 #[derive(Clone, Debug)]
-pub struct Template {
+pub(super) struct Template {
     bytes: Vec<u8>,
     /// Offsets of the numbers.
     offsets: Vec<usize>,
@@ -17,7 +17,7 @@ pub struct Template {
 
 impl Template {
     /// For numbers from 0 to below `count`. `write` encodes the message with these digits as the number.
-    pub fn new(count: u64, write: impl Fn(&str) -> Vec<u8>) -> Self {
+    pub(super) fn new(count: u64, write: impl Fn(&str) -> Vec<u8>) -> Self {
         let digits = count.saturating_sub(1).to_string().len().min(MAX_DIGITS);
         let [bytes, other] = ["0", "1"].map(|digit| write(&digit.repeat(digits)));
         // The two differ in the digits alone.
@@ -34,12 +34,12 @@ impl Template {
     }
 
     /// The length of every message, in bytes.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Appends the message with `number`.
-    pub fn write(&self, number: u64, out: &mut BytesMut) {
+    pub(super) fn write(&self, number: u64, out: &mut BytesMut) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         for offset in &self.offsets {

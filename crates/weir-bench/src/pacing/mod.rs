@@ -15,7 +15,7 @@ use std::{
 use hdrhistogram::Histogram;
 use tokio::sync::Semaphore;
 
-pub use self::{
+pub(crate) use self::{
     schedule::{Nanos, SECOND, Schedule},
     stop::Stop,
     time::{Clock, SystemTimer, Timer, WallClock},
@@ -24,7 +24,7 @@ use super::recorder;
 
 /// Tells callers when to start their next call.
 #[derive(Clone)]
-pub struct Pacer<C> {
+pub(crate) struct Pacer<C> {
     clock: C,
     stop: Stop,
     loop_: Loop,
@@ -41,22 +41,22 @@ enum Loop {
 
 impl<C: Clock> Pacer<C> {
     /// A closed loop, which ends at `end` or when `stop` is set.
-    pub fn closed(clock: C, end: Nanos, stop: Stop) -> Self {
+    pub(crate) fn closed(clock: C, end: Nanos, stop: Stop) -> Self {
         Self { clock, stop, loop_: Loop::Closed(end) }
     }
 
     /// An open loop.
-    pub fn open(clock: C, queue: Arc<DueCalls>, stop: Stop) -> Self {
+    pub(crate) fn open(clock: C, queue: Arc<DueCalls>, stop: Stop) -> Self {
         Self { clock, stop, loop_: Loop::Open(queue) }
     }
 
     /// The current time.
-    pub fn now(&self) -> Nanos {
+    pub(crate) fn now(&self) -> Nanos {
         self.clock.now()
     }
 
     /// Waits for the next call and returns when it is due. `None`: the load has ended.
-    pub async fn next(&self) -> Option<Nanos> {
+    pub(crate) async fn next(&self) -> Option<Nanos> {
         match &self.loop_ {
             Loop::Closed(_) => self.next_now(),
             Loop::Open(queue) => {
@@ -67,7 +67,7 @@ impl<C: Clock> Pacer<C> {
     }
 
     /// The next call, if one is due now.
-    pub fn next_now(&self) -> Option<Nanos> {
+    pub(crate) fn next_now(&self) -> Option<Nanos> {
         match &self.loop_ {
             Loop::Closed(end) => {
                 let now = self.clock.now();
@@ -81,7 +81,7 @@ impl<C: Clock> Pacer<C> {
     }
 
     /// Returns a call that was taken but not sent, because the load ended first.
-    pub fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         if let Loop::Open(queue) = &self.loop_ {
             queue.given_back.fetch_add(1, Ordering::Relaxed);
         }
@@ -89,7 +89,7 @@ impl<C: Clock> Pacer<C> {
 }
 
 /// The calls of an open loop that no caller has taken yet.
-pub struct DueCalls {
+pub(crate) struct DueCalls {
     schedule: Schedule,
     /// A permit for each that is due.
     due: Semaphore,
@@ -99,7 +99,7 @@ pub struct DueCalls {
 
 /// How well the schedule of an open loop was kept, without its warm-up.
 #[derive(Debug)]
-pub struct ScheduleStats {
+pub(crate) struct ScheduleStats {
     /// Calls that were due.
     pub due: u64,
     /// Those of them that were never sent, because the load ended first.
@@ -115,7 +115,7 @@ impl ScheduleStats {
     ///
     /// # Errors
     /// Never; the bounds of histograms are fixed.
-    pub fn new() -> Result<Self, hdrhistogram::CreationError> {
+    pub(crate) fn new() -> Result<Self, hdrhistogram::CreationError> {
         Ok(Self { due: 0, unsent: 0, most_waiting: 0, behind: recorder::histogram()? })
     }
 
@@ -123,7 +123,7 @@ impl ScheduleStats {
     ///
     /// # Errors
     /// Never; all histograms have the same bounds.
-    pub fn add(&mut self, other: &Self) -> Result<(), hdrhistogram::AdditionError> {
+    pub(crate) fn add(&mut self, other: &Self) -> Result<(), hdrhistogram::AdditionError> {
         self.due += other.due;
         self.unsent += other.unsent;
         self.most_waiting += other.most_waiting;
@@ -132,7 +132,7 @@ impl ScheduleStats {
 }
 
 impl DueCalls {
-    pub fn new(schedule: Schedule) -> Self {
+    pub(crate) fn new(schedule: Schedule) -> Self {
         Self { schedule, due: Semaphore::new(0), taken: AtomicU64::new(0), given_back: AtomicU64::new(0) }
     }
 
@@ -145,7 +145,7 @@ impl DueCalls {
     ///
     /// # Errors
     /// If the system's timer fails.
-    pub async fn pace(
+    pub(crate) async fn pace(
         &self,
         clock: impl Clock,
         mut timer: impl Timer,
@@ -186,7 +186,7 @@ impl DueCalls {
     }
 
     /// Calls that were due and never sent; final once the last caller has ended.
-    pub fn unsent(&self) -> u64 {
+    pub(crate) fn unsent(&self) -> u64 {
         self.due.available_permits() as u64 + self.given_back.load(Ordering::Relaxed)
     }
 }

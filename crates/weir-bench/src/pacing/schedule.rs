@@ -1,14 +1,14 @@
 //! The schedule of an open loop: start times that do not depend on earlier calls.
 
 /// Nanoseconds since the load began.
-pub type Nanos = u64;
+pub(crate) type Nanos = u64;
 
 /// Nanoseconds in a second.
-pub const SECOND: f64 = 1e9;
+pub(crate) const SECOND: f64 = 1e9;
 
 /// The calls of one thread, evenly spaced.
 #[derive(Clone, Copy, Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     /// Time between two calls, in nanoseconds.
     period: f64,
     /// Time before the first call, in nanoseconds.
@@ -20,18 +20,18 @@ pub struct Schedule {
 impl Schedule {
     /// The share of `thread` (from 0) of `rate` calls a second (above 0) until `end`. The shares of all threads together are evenly
     /// spaced.
-    pub fn new(rate: f64, thread: usize, threads: usize, end: Nanos) -> Self {
+    pub(crate) fn new(rate: f64, thread: usize, threads: usize, end: Nanos) -> Self {
         let spacing = SECOND / rate;
         Self { period: spacing * threads as f64, offset: spacing * thread as f64, end }
     }
 
     /// When the call with this number (from 0) is due.
-    pub fn due(&self, call: u64) -> Nanos {
+    pub(crate) fn due(&self, call: u64) -> Nanos {
         (self.offset + call as f64 * self.period) as Nanos
     }
 
     /// How many calls are due at or before `now`.
-    pub fn due_by(&self, now: Nanos) -> u64 {
+    pub(crate) fn due_by(&self, now: Nanos) -> u64 {
         let now = now.min(self.end.saturating_sub(1));
         if self.end == 0 {
             return 0;
@@ -48,7 +48,7 @@ impl Schedule {
     }
 
     /// How many calls there are in all.
-    pub fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.due_by(self.end)
     }
 }

@@ -9,24 +9,24 @@ use tokio_util::sync::CancellationToken;
 
 /// No call starts once it is set.
 #[derive(Clone, Debug, Default)]
-pub struct Stop {
+pub(crate) struct Stop {
     /// Read before each call; cheaper than the token.
     is_set: Arc<AtomicBool>,
     token: CancellationToken,
 }
 
 impl Stop {
-    pub fn set(&self) {
+    pub(crate) fn set(&self) {
         self.is_set.store(true, Ordering::Relaxed);
         self.token.cancel();
     }
 
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
     }
 
     /// Waits until it is set.
-    pub async fn wait(&self) {
+    pub(crate) async fn wait(&self) {
         self.token.cancelled().await;
     }
 }

@@ -5,13 +5,13 @@ use std::{future::Future, io, time::Instant};
 use super::schedule::Nanos;
 
 /// A clock. Tests have a virtual one.
-pub trait Clock: Clone + Send + Sync + 'static {
+pub(crate) trait Clock: Clone + Send + Sync + 'static {
     /// The current time.
     fn now(&self) -> Nanos;
 }
 
 /// Sleeps until a time.
-pub trait Timer: Send {
+pub(crate) trait Timer: Send {
     /// Returns at `at` or later.
     ///
     /// # Errors
@@ -21,13 +21,13 @@ pub trait Timer: Send {
 
 /// The monotonic clock.
 #[derive(Clone, Copy, Debug)]
-pub struct WallClock {
+pub(crate) struct WallClock {
     start: Instant,
 }
 
 impl WallClock {
     /// A clock that reads 0 at `start`.
-    pub fn new(start: Instant) -> Self {
+    pub(crate) fn new(start: Instant) -> Self {
         Self { start }
     }
 }
@@ -38,7 +38,7 @@ impl Clock for WallClock {
     }
 }
 
-pub use system::SystemTimer;
+pub(crate) use system::SystemTimer;
 
 /// timerfd: tokio's timer has a resolution of one millisecond, longer than most calls take.
 #[cfg(target_os = "linux")]
@@ -53,7 +53,7 @@ mod system {
     use super::{Clock, Nanos, Timer, WallClock};
 
     /// See the module.
-    pub struct SystemTimer {
+    pub(crate) struct SystemTimer {
         clock: WallClock,
         /// Readable (eight bytes) once the timer has expired.
         fd: Receiver,
@@ -64,7 +64,7 @@ mod system {
         ///
         /// # Errors
         /// If the system refuses a timer.
-        pub fn new(clock: WallClock) -> io::Result<Self> {
+        pub(crate) fn new(clock: WallClock) -> io::Result<Self> {
             let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
             Ok(Self { clock, fd: Receiver::from_owned_fd_unchecked(fd)? })
         }

@@ -21,7 +21,7 @@ const REFUSALS_OFF: f64 = 0.02;
 
 /// The parameters of a load: what is needed to repeat it.
 #[derive(Clone, Debug, Serialize)]
-pub struct LoadInfo {
+pub(crate) struct LoadInfo {
     pub address: String,
     pub call: &'static str,
     /// Checks a second of an open loop; absent: a closed loop.
@@ -46,7 +46,7 @@ pub struct LoadInfo {
 
 /// The CPU time of a process during the measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct CpuTime {
+pub(crate) struct CpuTime {
     /// For each check with an answer, in microseconds.
     pub us_per_check: f64,
     /// In cores.
@@ -54,7 +54,7 @@ pub struct CpuTime {
 }
 
 /// What was measured.
-pub struct Measured {
+pub(crate) struct Measured {
     pub recorder: Counts,
     /// How well the schedule of an open loop was kept.
     pub schedule: Option<ScheduleStats>,
@@ -73,7 +73,7 @@ pub struct Measured {
 
 /// The report.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     load: LoadInfo,
     duration_s: f64,
     elapsed_s: f64,
@@ -124,7 +124,7 @@ struct OpenLoop {
 
 /// Percentiles, in microseconds.
 #[derive(Debug, Serialize)]
-pub struct Latency {
+pub(crate) struct Latency {
     mean: f64,
     pub p50: f64,
     p90: f64,
@@ -143,7 +143,7 @@ fn us(nanos: f64) -> f64 {
 
 impl Latency {
     /// Percentiles of nanoseconds.
-    pub fn of(histogram: &Histogram<u64>) -> Self {
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |percentile| us(histogram.value_at_percentile(percentile) as f64);
         Self {
             mean: us(histogram.mean()),
@@ -166,7 +166,7 @@ impl fmt::Display for Latency {
 }
 
 /// Microseconds in a readable unit.
-pub fn readable(us: f64) -> String {
+pub(crate) fn readable(us: f64) -> String {
     match us {
         us if us < 1_000.0 => format!("{us:.0}us"),
         us if us < 1_000_000.0 => format!("{:.2}ms", us / 1e3),
@@ -187,7 +187,7 @@ impl CpuTime {
 
 impl Report {
     /// The report of a load.
-    pub fn new(load: LoadInfo, measured: &Measured) -> Self {
+    pub(crate) fn new(load: LoadInfo, measured: &Measured) -> Self {
         let Measured { recorder, elapsed, .. } = measured;
         let (answered, failed) = (recorder.answered(), recorder.failed());
         let per_second = |count: u64| (count as f64 / elapsed.as_secs_f64().max(1e-9) * 10.0).round() / 10.0;
@@ -227,7 +227,7 @@ impl Report {
     }
 
     /// Whether at least one check was answered.
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.allowed + self.refused > 0
     }
 

@@ -5,7 +5,7 @@ use tonic::Code;
 
 /// Why a check or call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub(crate) struct Fault {
     /// The gRPC status code.
     pub code: Code,
     /// The status message.
@@ -13,19 +13,19 @@ pub struct Fault {
 }
 
 impl Fault {
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
     /// The connection broke.
-    pub fn unavailable(cause: impl ToString) -> Self {
+    pub(crate) fn unavailable(cause: impl ToString) -> Self {
         Self::new(Code::Unavailable, cause.to_string())
     }
 }
 
 /// The answers of one call.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Answers {
+pub(crate) struct Answers {
     /// Checks that were allowed.
     pub allowed: u64,
     /// Checks that were refused.
@@ -38,7 +38,7 @@ pub struct Answers {
 
 impl Answers {
     /// `checks` checks failed for the same reason.
-    pub fn failed(checks: u64, fault: Fault) -> Self {
+    pub(crate) fn failed(checks: u64, fault: Fault) -> Self {
         Self { faults: vec![(checks, fault)], ..Self::default() }
     }
 
@@ -54,7 +54,7 @@ impl Answers {
 
 /// The message type of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A `weir.v1.CheckResponse`.
     Check,
     /// A `weir.v1.CheckBatchResponse`.
@@ -96,7 +96,7 @@ struct Envoy {
 }
 
 /// Decodes the answer to a call of `checks` checks. Missing and undecodable answers are faults.
-pub fn read(kind: Kind, checks: u64, message: &[u8]) -> Answers {
+pub(crate) fn read(kind: Kind, checks: u64, message: &[u8]) -> Answers {
     let mut answers = Answers::default();
     let read = match kind {
         Kind::Check => Check::decode(message).map(|check| answers.add(check)),

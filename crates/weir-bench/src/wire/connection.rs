@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that broke.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub(crate) struct Lost {
     /// How many.
     pub count: u64,
     /// Why the last one broke, or could not be reopened.
@@ -26,11 +26,11 @@ pub struct Lost {
 }
 
 /// Lost connections of all threads.
-pub type Losses = Arc<Mutex<Lost>>;
+pub(crate) type Losses = Arc<Mutex<Lost>>;
 
 /// A caller's handle of a connection that others share.
 #[derive(Clone)]
-pub struct SharedConnection {
+pub(crate) struct SharedConnection {
     connection: watch::Receiver<Option<Sender>>,
     /// The connection in use; `None` once it broke.
     sender: Option<Sender>,
@@ -39,7 +39,7 @@ pub struct SharedConnection {
 
 impl SharedConnection {
     /// Shares an open connection. The future drives and reopens it; it must be polled and never ends.
-    pub fn new(
+    pub(crate) fn new(
         target: Arc<Target>,
         (sender, connection): (Sender, Connection),
         losses: Losses,
@@ -50,7 +50,7 @@ impl SharedConnection {
     }
 
     /// Waits until a call can be sent. `false`: the load ended first.
-    pub async fn is_ready(&mut self) -> bool {
+    pub(crate) async fn is_ready(&mut self) -> bool {
         loop {
             match &mut self.sender {
                 Some(sender) => tokio::select! {
@@ -76,7 +76,7 @@ impl SharedConnection {
     }
 
     /// Starts a call. `None`: the connection is broken and nothing was sent.
-    pub fn start(&mut self, head: Request<()>) -> Option<(ResponseFuture, SendStream<Bytes>)> {
+    pub(crate) fn start(&mut self, head: Request<()>) -> Option<(ResponseFuture, SendStream<Bytes>)> {
         let started = self.sender.as_mut()?.send_request(head, false).ok();
         if started.is_none() {
             self.sender = None;

@@ -21,25 +21,25 @@ const FRAME_BUDGET: usize = 64 << 20;
 const FIRST_STREAMS: usize = 100;
 
 /// The service under load.
-pub struct Target {
+pub(crate) struct Target {
     destination: Destination,
     authorization: Option<HeaderValue>,
     timeout: Duration,
 }
 
 /// An open connection; it makes progress only while it is polled.
-pub type Connection = h2::client::Connection<Box<dyn Transport>, Bytes>;
+pub(crate) type Connection = h2::client::Connection<Box<dyn Transport>, Bytes>;
 /// The sending half of a connection.
-pub type Sender = SendRequest<Bytes>;
+pub(crate) type Sender = SendRequest<Bytes>;
 
 impl Target {
     /// `timeout` bounds each connect and each answer.
-    pub fn new(destination: Destination, authorization: Option<HeaderValue>, timeout: Duration) -> Self {
+    pub(crate) fn new(destination: Destination, authorization: Option<HeaderValue>, timeout: Duration) -> Self {
         Self { destination, authorization, timeout }
     }
 
     /// Maximum time to connect or to answer.
-    pub fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
@@ -47,7 +47,7 @@ impl Target {
     ///
     /// # Errors
     /// A sentence, if the service cannot be reached in time.
-    pub async fn dial(&self) -> Result<(Sender, Connection), String> {
+    pub(crate) async fn dial(&self) -> Result<(Sender, Connection), String> {
         let dialed = timeout(self.timeout, self.destination.connect()).await;
         let transport = dialed.map_err(|_| "no answer in time".to_owned()).and_then(|it| it.map_err(|e| e.to_string()));
         let transport = transport.map_err(|cause| format!("cannot reach a service at {self}: {cause}"))?;
@@ -65,7 +65,7 @@ impl Target {
     ///
     /// # Errors
     /// If the address is not a valid URI.
-    pub fn head(&self, method: &str) -> Result<Head, hyper::http::Error> {
+    pub(crate) fn head(&self, method: &str) -> Result<Head, hyper::http::Error> {
         let (scheme, authority) = (self.destination.scheme(), self.destination.authority());
         let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(method).build()?;
         Ok(Head(uri, self.authorization.clone()))
@@ -80,11 +80,11 @@ impl fmt::Display for Target {
 
 /// The request headers of a call.
 #[derive(Clone, Debug)]
-pub struct Head(Uri, Option<HeaderValue>);
+pub(crate) struct Head(Uri, Option<HeaderValue>);
 
 impl Head {
     /// The request of one call.
-    pub fn request(&self) -> Request<()> {
+    pub(crate) fn request(&self) -> Request<()> {
         const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
         const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
         let mut request = Request::new(());

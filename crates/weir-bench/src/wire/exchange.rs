@@ -12,7 +12,7 @@ use super::{PREFIX, answers::Fault};
 const MAX_ANSWER: usize = 64 << 20;
 
 /// The response of a call as it arrives. `next` is cancel-safe.
-pub enum Incoming {
+pub(crate) enum Incoming {
     /// The headers have not arrived.
     Head(ResponseFuture),
     /// The headers have arrived.
@@ -24,7 +24,7 @@ impl Incoming {
     ///
     /// # Errors
     /// [`Fault`] for any other status, or if the connection breaks.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
         loop {
             match self {
                 Self::Head(response) => {
@@ -49,7 +49,7 @@ impl Incoming {
     }
 
     /// Returns `bytes` of flow-control capacity to the service.
-    pub fn release(&mut self, bytes: usize) {
+    pub(crate) fn release(&mut self, bytes: usize) {
         if let Self::Body(body) = self {
             // Fails only if more is released than was received.
             let _ = body.flow_control().release_capacity(bytes);
@@ -61,7 +61,7 @@ impl Incoming {
 ///
 /// # Errors
 /// [`Fault`] for an error status or a malformed response.
-pub async fn one_message(incoming: &mut Incoming) -> Result<Bytes, Fault> {
+pub(crate) async fn one_message(incoming: &mut Incoming) -> Result<Bytes, Fault> {
     let mut message = Bytes::new();
     while let Some(bytes) = incoming.next().await? {
         // A message that arrives whole is below the stream window: nothing need be released before the end.
@@ -86,7 +86,7 @@ fn length(bytes: &[u8]) -> usize {
 
 /// Splits a byte stream into messages.
 #[derive(Default)]
-pub struct Messages {
+pub(crate) struct Messages {
     /// The start of an incomplete message.
     rest: BytesMut,
 }
@@ -96,7 +96,7 @@ impl Messages {
     ///
     /// # Errors
     /// [`Fault`] for a compressed or too long message.
-    pub fn cut(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), Fault> {
+    pub(crate) fn cut(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), Fault> {
         if self.rest.is_empty() {
             let whole = cut(bytes, &mut each)?;
             self.rest.extend_from_slice(&bytes[whole..]);

@@ -1,10 +1,10 @@
 //! A minimal gRPC client on `h2`: a client that decodes whole messages costs more CPU than the service it measures.
 
-pub mod answers;
-pub mod connection;
-pub mod dial;
-pub mod exchange;
-pub mod timeout;
+pub(crate) mod answers;
+pub(crate) mod connection;
+pub(crate) mod dial;
+pub(crate) mod exchange;
+pub(crate) mod timeout;
 
 /// Length of gRPC's message prefix in bytes: a compression flag and the length.
-pub const PREFIX: usize = 5;
+pub(crate) const PREFIX: usize = 5;

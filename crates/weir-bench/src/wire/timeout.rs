@@ -11,19 +11,19 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A timeout whose timer keeps running from one wait to the next and is reset only when it fires, so a wait that ends in time
 /// costs no timer operation.
-pub struct Timeout {
+pub(crate) struct Timeout {
     bound: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
 impl Timeout {
     /// A timeout of `bound`.
-    pub fn new(bound: Duration) -> Self {
+    pub(crate) fn new(bound: Duration) -> Self {
         Self { bound, timer: Box::pin(sleep_until(Instant::now() + bound)) }
     }
 
     /// Waits for `future` until the timeout has passed since `since`. `None`: timed out.
-    pub async fn wait<T>(&mut self, since: Instant, future: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn wait<T>(&mut self, since: Instant, future: impl Future<Output = T>) -> Option<T> {
         let deadline = since + self.bound;
         let mut future = pin!(future);
         poll_fn(|context| {

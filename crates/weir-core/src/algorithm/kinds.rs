@@ -231,10 +231,10 @@ impl Kind for Flag {
 
 /// An enum of which files write one value by its name. The first is the one that messages number 1.
 macro_rules! choice {
-    ($(#[$doc:meta])* pub enum $choice:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)+ }) => {
+    ($(#[$doc:meta])* $visibility:vis enum $choice:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $choice {
+        $visibility enum $choice {
             $($(#[$variant_doc])* $variant,)+
         }
 
@@ -277,7 +277,7 @@ macro_rules! choice {
 
 choice! {
     /// What a key has that was never used.
-    pub enum Start {
+    pub(crate) enum Start {
         /// Everything.
         Full = "full",
         /// Nothing.

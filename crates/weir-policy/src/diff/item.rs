@@ -62,12 +62,12 @@ fn name(domain: &str, policy_node: &PolicyNode<'_>, limit: &Limit) -> String {
 
 impl Item<'_> {
     /// Whether it is a limit.
-    pub fn is_limit(&self) -> bool {
+    pub(super) fn is_limit(&self) -> bool {
         matches!(self.said, Said::Limit(_))
     }
 
     /// Whether keys of its node meet a limit in this policy. In a file of descriptors that is not told.
-    pub fn is_limited_in(&self, policy: &Policy) -> bool {
+    pub(super) fn is_limited_in(&self, policy: &Policy) -> bool {
         let Some(domain) = policy.domain(&self.domain.name) else { return false };
         let mut node = 0;
         for segment in &self.pattern {
@@ -81,7 +81,7 @@ impl Item<'_> {
     }
 
     /// In a line.
-    pub fn says(&self) -> String {
+    pub(super) fn says(&self) -> String {
         match self.said {
             Said::Settings => settings(self.domain).map(|(name, value)| format!("{name}: {value}")).join(", "),
             Said::Limit(limit) => {
@@ -99,7 +99,7 @@ impl Item<'_> {
     }
 
     /// What changes for keys when it says something else, a line each.
-    pub fn becomes(&self, other: &Self) -> Vec<String> {
+    pub(super) fn becomes(&self, other: &Self) -> Vec<String> {
         match (&self.said, &other.said) {
             (Said::Settings, Said::Settings) => {
                 let pairs = settings(self.domain).into_iter().zip(settings(other.domain));
@@ -112,7 +112,7 @@ impl Item<'_> {
     }
 
     /// What a key may do under a limit that has other parameters.
-    pub fn effect_of(&self, other: &Self) -> Option<Effect> {
+    pub(super) fn effect_of(&self, other: &Self) -> Option<Effect> {
         match (&self.said, &other.said) {
             (Said::Limit(one), Said::Limit(other)) => {
                 (one.params != other.params).then(|| Effect::of(&one.params, &other.params))

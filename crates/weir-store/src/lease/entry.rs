@@ -13,7 +13,7 @@ use weir_core::{
 };
 
 /// A lease.
-pub struct Lease {
+pub(super) struct Lease {
     balance: Balance,
     /// `None`: closed. Units that were still granted to it are burnt at their deadline.
     holder: Mutex<Option<Holder>>,
@@ -36,7 +36,7 @@ struct LevelSnapshot {
 
 impl Lease {
     /// A lease of nothing.
-    pub fn new(id: HoldId, plan: &Plan<'_>, renewal_plan: RenewalPlan, ttl: Micros, now: Micros) -> Self {
+    pub(super) fn new(id: HoldId, plan: &Plan<'_>, renewal_plan: RenewalPlan, ttl: Micros, now: Micros) -> Self {
         let terms = Terms::of(plan.levels().iter().map(|level| level.params()), ttl);
         Self {
             balance: Balance::default(),
@@ -48,32 +48,32 @@ impl Lease {
 
     /// Spends units, if they are there.
     #[inline]
-    pub fn spend(&self, cost: i64, now: Micros) -> Spend {
+    pub(super) fn spend(&self, cost: i64, now: Micros) -> Spend {
         self.balance.spend(cost, now)
     }
 
     /// Units that are left.
-    pub fn units(&self) -> u64 {
+    pub(super) fn units(&self) -> u64 {
         self.balance.units()
     }
 
     /// The renewal that is due since little is left; `None` also while another thread asks.
-    pub fn low(&self, now: Micros) -> Option<Renewal> {
+    pub(super) fn low(&self, now: Micros) -> Option<Renewal> {
         self.holder.try_lock()?.as_mut()?.low(&self.balance, now)
     }
 
     /// The renewal that is due since time has passed.
-    pub fn due(&self, now: Micros) -> Option<Renewal> {
+    pub(super) fn due(&self, now: Micros) -> Option<Renewal> {
         if self.balance.is_due(now) { self.holder.lock().as_mut()?.due(&self.balance, now) } else { None }
     }
 
     /// How a request is decided that the balance cannot pay for; `None`: the lease is closed.
-    pub fn short(&self, cost: i64, now: Micros) -> Option<OnShortage> {
+    pub(super) fn short(&self, cost: i64, now: Micros) -> Option<OnShortage> {
         Some(self.holder.lock().as_mut()?.short(&self.balance, cost, now))
     }
 
     /// The store has answered a request that came with no renewal.
-    pub fn decided(&self, cost: i64, sent: Micros, verdict: &Verdict) {
+    pub(super) fn decided(&self, cost: i64, sent: Micros, verdict: &Verdict) {
         self.learn(&verdict.decisions, 0, sent);
         if super::is_refused(verdict)
             && let Some(holder) = &mut *self.holder.lock()
@@ -83,7 +83,7 @@ impl Lease {
     }
 
     /// The store has answered a renewal.
-    pub fn renewed(&self, decisions: &Decisions, grant: &Grant, sent: Micros, is_refused: bool) {
+    pub(super) fn renewed(&self, decisions: &Decisions, grant: &Grant, sent: Micros, is_refused: bool) {
         self.learn(decisions, grant.units, sent);
         if let Some(holder) = &mut *self.holder.lock() {
             holder.answered(&self.balance, grant, is_refused);
@@ -91,19 +91,19 @@ impl Lease {
     }
 
     /// The store has not answered a renewal.
-    pub fn lost(&self, renewal: &Renewal) {
+    pub(super) fn lost(&self, renewal: &Renewal) {
         if let Some(holder) = &mut *self.holder.lock() {
             holder.lost(&self.balance, renewal.sequence);
         }
     }
 
     /// Closes it: the renewal that gives back what is left.
-    pub fn close(&self, now: Micros) -> Option<Renewal> {
+    pub(super) fn close(&self, now: Micros) -> Option<Renewal> {
         self.holder.lock().take()?.close(&self.balance, now)
     }
 
     /// Closes it if it is idle; whether it is closed.
-    pub fn close_if_idle(&self, now: Micros) -> bool {
+    pub(super) fn close_if_idle(&self, now: Micros) -> bool {
         let mut holder = self.holder.lock();
         if holder.as_mut().is_some_and(|holder| holder.is_idle(&self.balance, now)) {
             *holder = None;
@@ -121,7 +121,7 @@ impl Lease {
     }
 
     /// The answer to a request that the balance has paid for.
-    pub fn allowed(&self, now: Micros) -> Verdict {
+    pub(super) fn allowed(&self, now: Micros) -> Verdict {
         let held = self.balance.units();
         let decided = |level: &LevelSnapshot| {
             let free = level.free.load(Relaxed);
@@ -133,7 +133,7 @@ impl Lease {
 
     /// The answer to a request that this replica refuses by itself: by those levels that refused at the last contact, or else
     /// by those of which least was left.
-    pub fn refused(&self, now: Micros, retry_after: Micros) -> Verdict {
+    pub(super) fn refused(&self, now: Micros, retry_after: Micros) -> Verdict {
         // Read once, since another thread may learn meanwhile: at least one level must refuse.
         let stands = |level: &LevelSnapshot| (level.retry_at.load(Relaxed), level.free.load(Relaxed));
         let snapshots: SmallVec<[_; 4]> = self.levels.iter().map(stands).collect();

@@ -12,7 +12,7 @@ const SLOT: Micros = 100_000;
 const HOT: u64 = 3;
 
 /// Counts requests of keys that have no lease.
-pub struct HotKeyFilter {
+pub(super) struct HotKeyFilter {
     /// The number of a time slot, and in the low byte the requests in it.
     counters: Box<[AtomicU64]>,
 }
@@ -25,7 +25,7 @@ impl Default for HotKeyFilter {
 
 impl HotKeyFilter {
     /// Counts a request of a key: whether it is in demand.
-    pub fn is_hot(&self, hash: u64, now: Micros) -> bool {
+    pub(super) fn is_hot(&self, hash: u64, now: Micros) -> bool {
         let counter = &self.counters[hash as usize % COUNTERS];
         let slot = (now / SLOT).unsigned_abs() << 8;
         let before = counter.load(Relaxed);

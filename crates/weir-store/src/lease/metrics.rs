@@ -34,7 +34,7 @@ const REFUSED: usize = 1;
 const UNITS: usize = 2;
 
 /// The meter of a replica's leases.
-pub struct LeaseMeter {
+pub(super) struct LeaseMeter {
     /// What each decision adds to.
     decided: Arc<ShardedCounters>,
     granted: Counter,
@@ -47,7 +47,7 @@ pub struct LeaseMeter {
 }
 
 impl LeaseMeter {
-    pub fn new(registry: &Registry) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         let counter = |name, labels: &[(&'static str, &str)]| registry.counter(name, labels);
         let decided = [
             counter(DECISIONS, &[("outcome", "allowed")]),
@@ -67,18 +67,18 @@ impl LeaseMeter {
     }
 
     /// A lease has paid for a request.
-    pub fn spent(&self, units: u64) {
+    pub(super) fn spent(&self, units: u64) {
         self.decided.add(ALLOWED);
         self.decided.add_many(UNITS, units);
     }
 
     /// A request was refused, as the store has refused no more shortly before.
-    pub fn refused(&self) {
+    pub(super) fn refused(&self) {
         self.decided.add(REFUSED);
     }
 
     /// A renewal was answered.
-    pub fn renewed(&self, renewal: &Renewal, grant: &Grant) {
+    pub(super) fn renewed(&self, renewal: &Renewal, grant: &Grant) {
         self.renewed.increment(1);
         self.granted.increment(grant.units);
         if !grant.is_kept {
@@ -87,17 +87,17 @@ impl LeaseMeter {
     }
 
     /// A renewal was not answered.
-    pub fn lost(&self) {
+    pub(super) fn lost(&self) {
         self.lost.increment(1);
     }
 
     /// There was no room for a lease.
-    pub fn full(&self) {
+    pub(super) fn full(&self) {
         self.full.increment(1);
     }
 
     /// What is held now.
-    pub fn held(&self, leases: usize, units: u64) {
+    pub(super) fn held(&self, leases: usize, units: u64) {
         self.leases.set(leases as f64);
         self.held.set(units as f64);
     }

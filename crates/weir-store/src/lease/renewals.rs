@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_millis(20);
 const SWEEP: u64 = 50;
 
 /// What renewals are sent by.
-pub struct Sender {
+pub(super) struct Sender {
     servers: Arc<Servers>,
     timeout: Duration,
     runtime: Handle,
@@ -38,12 +38,12 @@ impl From<&RedisStore> for Sender {
 
 impl Shared {
     /// Sends a renewal in the background.
-    pub fn send(self: &Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
+    pub(super) fn send(self: &Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
         self.sender.runtime.spawn(Arc::clone(self).renew(lease, renewal, sent));
     }
 
     /// Sends a renewal and has the lease know what became of it.
-    pub async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
+    pub(super) async fn renew(self: Arc<Self>, lease: Arc<Lease>, renewal: Renewal, sent: Micros) {
         match RedisStore::send_renewal(&self.sender.servers, &lease.renewal_plan, &renewal, self.sender.timeout).await {
             Ok((decisions, grant)) => {
                 self.meter.renewed(&renewal, &grant);
@@ -59,7 +59,7 @@ impl Shared {
 }
 
 /// Renews leases that are due though nothing is spent, and drops those that are idle.
-pub async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<Shared>) {
     let (mut ticks, mut number) = (interval(TICK), 0_u64);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -16,7 +16,7 @@ const SWEEP_EVERY: (Micros, Micros) = (SECOND, 10);
 
 /// Ledgers by the names of their states, and records by their anchor's path and their name.
 #[derive(Default)]
-pub struct Held {
+pub(super) struct Held {
     ledgers: HashMap<Box<[u8]>, Kept, RandomState>,
     records: HashMap<Box<[u8]>, Recorded, RandomState>,
     next_sweep: Micros,
@@ -37,7 +37,7 @@ struct Recorded {
 
 impl Held {
     /// What is held of a state, given the two parts of its name.
-    pub fn ledger(&self, path: &[u8], ident: &[u8]) -> Option<&Ledger> {
+    pub(super) fn ledger(&self, path: &[u8], ident: &[u8]) -> Option<&Ledger> {
         if self.ledgers.is_empty() {
             return None;
         }
@@ -45,12 +45,12 @@ impl Held {
     }
 
     /// Takes a ledger out; its place stays until it is put back.
-    pub fn take_ledger(&mut self, path: &[u8], ident: &[u8]) -> Ledger {
+    pub(super) fn take_ledger(&mut self, path: &[u8], ident: &[u8]) -> Ledger {
         self.ledgers.get_mut(&joined(path, ident)[..]).map(|kept| std::mem::take(&mut kept.ledger)).unwrap_or_default()
     }
 
     /// Puts a ledger back, or its place away where it has no holds; tells how many more there are now.
-    pub fn put_ledger(&mut self, path: &[u8], ident: &[u8], ledger: Ledger) -> isize {
+    pub(super) fn put_ledger(&mut self, path: &[u8], ident: &[u8], ledger: Ledger) -> isize {
         let name = joined(path, ident);
         if ledger.holds().is_empty() {
             return -isize::from(self.ledgers.remove(&name[..]).is_some());
@@ -68,30 +68,30 @@ impl Held {
     }
 
     /// Keeps a ledger, if there is one, at least until then.
-    pub fn keep_ledger(&mut self, path: &[u8], ident: &[u8], expires: Micros) {
+    pub(super) fn keep_ledger(&mut self, path: &[u8], ident: &[u8], expires: Micros) {
         if let Some(kept) = self.ledgers.get_mut(&joined(path, ident)[..]) {
             kept.expires = kept.expires.max(expires);
         }
     }
 
     /// The record of this name at an anchor.
-    pub fn record(&self, anchor_path: &[u8], name: &[u8]) -> Option<&Record> {
+    pub(super) fn record(&self, anchor_path: &[u8], name: &[u8]) -> Option<&Record> {
         self.records.get(&joined(anchor_path, name)[..]).map(|recorded| &recorded.record)
     }
 
     /// Remembers a record; tells how many more there are now.
-    pub fn put_record(&mut self, anchor_path: &[u8], name: &[u8], record: Record) -> isize {
+    pub(super) fn put_record(&mut self, anchor_path: &[u8], name: &[u8], record: Record) -> isize {
         let recorded = Recorded { record, anchor_end: anchor_path.len() as u16 };
         isize::from(self.records.insert(joined(anchor_path, name)[..].into(), recorded).is_none())
     }
 
     /// A moment before which nothing is dropped.
-    pub fn next_sweep(&self) -> Micros {
+    pub(super) fn next_sweep(&self) -> Micros {
         self.next_sweep
     }
 
     /// Drops what has expired, at most once a second; tells how much that was.
-    pub fn sweep(&mut self, now: Micros) -> usize {
+    pub(super) fn sweep(&mut self, now: Micros) -> usize {
         if now < self.next_sweep {
             return 0;
         }
@@ -103,17 +103,17 @@ impl Held {
     }
 
     /// How many ledgers and records there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.ledgers.len() + self.records.len()
     }
 
     /// The ledgers, with the names of their states and when they expire.
-    pub fn ledgers(&self) -> impl Iterator<Item = (&[u8], &Ledger, Micros)> {
+    pub(super) fn ledgers(&self) -> impl Iterator<Item = (&[u8], &Ledger, Micros)> {
         self.ledgers.iter().map(|(name, kept)| (&name[..], &kept.ledger, kept.expires))
     }
 
     /// The records, with the paths of their anchors and their names.
-    pub fn records(&self) -> impl Iterator<Item = (&[u8], &[u8], &Record)> {
+    pub(super) fn records(&self) -> impl Iterator<Item = (&[u8], &[u8], &Record)> {
         self.records.iter().map(|(key, recorded)| {
             let (anchor_path, name) = key.split_at(recorded.anchor_end.into());
             (anchor_path, name, &recorded.record)

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use weir_core::domain::Micros;
 
 /// A moment before which nothing expires. Every state lowers it; a look at all shards raises it.
-pub struct Horizon {
+pub(super) struct Horizon {
     next: AtomicI64,
     /// The least expiry that was reported since the look under way began.
     since_look: AtomicI64,
@@ -21,7 +21,7 @@ impl Default for Horizon {
 }
 
 /// The right to raise the horizon after a look; one look at a time has it.
-pub struct Raise<'a> {
+pub(super) struct Raise<'a> {
     horizon: &'a Horizon,
     _look: MutexGuard<'a, ()>,
 }
@@ -52,7 +52,7 @@ impl Horizon {
 
 impl Raise<'_> {
     /// The look has seen all shards, and nothing in them expires before `next`.
-    pub fn to(self, next: Micros) {
+    pub(super) fn to(self, next: Micros) {
         let Horizon { next: horizon, since_look, .. } = self.horizon;
         horizon.store(next, Ordering::SeqCst);
         horizon.fetch_min(since_look.load(Ordering::SeqCst), Ordering::SeqCst);

@@ -8,7 +8,7 @@ use weir_core::plan::Plan;
 
 /// Where one level's state belongs.
 #[derive(Clone, Copy, Debug)]
-pub struct StateLocation {
+pub(super) struct StateLocation {
     /// Which shard.
     pub shard: usize,
     /// The hash of the state's name within it.
@@ -16,7 +16,7 @@ pub struct StateLocation {
 }
 
 /// The hash of an encoded key, seeded for this process.
-pub fn hash(hasher: &RandomState, bytes: &[u8]) -> u64 {
+pub(super) fn hash(hasher: &RandomState, bytes: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
     hasher.write(bytes);
     hasher.finish()
@@ -38,14 +38,20 @@ fn hash_of_state(hasher: &RandomState, anchor: u64, beyond: &[u8], ident: &[u8])
 }
 
 /// The location of the state `ident` on the key `path`, whose first `anchor_end` bytes are its anchor.
-pub fn locate(hasher: &RandomState, path: &[u8], anchor_end: usize, ident: &[u8], shards: usize) -> StateLocation {
+pub(super) fn locate(
+    hasher: &RandomState,
+    path: &[u8],
+    anchor_end: usize,
+    ident: &[u8],
+    shards: usize,
+) -> StateLocation {
     let (anchor_path, beyond) = path.split_at(anchor_end.min(path.len()));
     let anchor = hash(hasher, anchor_path);
     StateLocation { shard: shard_of(anchor, shards), state: hash_of_state(hasher, anchor, beyond, ident) }
 }
 
 /// The locations of a plan's states in a store of so many shards, level by level.
-pub fn locate_all(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iterator<Item = StateLocation> {
+pub(super) fn locate_all(plan: &Plan<'_>, hasher: &RandomState, shards: usize) -> impl Iterator<Item = StateLocation> {
     let mut last: Option<(&[u8], u64)> = None;
     plan.levels().iter().map(move |level| {
         let (anchor_path, path) = (level.anchor_path(), level.path());

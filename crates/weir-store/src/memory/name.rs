@@ -5,7 +5,7 @@
 const INLINE: usize = 46;
 
 /// A name.
-pub enum Name {
+pub(super) enum Name {
     /// Within the slot.
     Inline(u8, [u8; INLINE]),
     /// Elsewhere.
@@ -14,7 +14,7 @@ pub enum Name {
 
 impl Name {
     /// The name of the state of the limit `ident` on the key `path`.
-    pub fn new(path: &[u8], ident: &[u8]) -> Self {
+    pub(super) fn new(path: &[u8], ident: &[u8]) -> Self {
         let length = path.len() + ident.len();
         if length > INLINE {
             return Self::Boxed([path, ident].concat().into());
@@ -26,7 +26,7 @@ impl Name {
     }
 
     /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Inline(length, bytes) => &bytes[..usize::from(*length)],
             Self::Boxed(bytes) => bytes,

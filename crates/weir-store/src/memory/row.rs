@@ -7,7 +7,7 @@ use std::ops::{Index, IndexMut};
 const PIECE_BYTES: usize = 8_192;
 
 /// A row.
-pub struct Row<T> {
+pub(super) struct Row<T> {
     /// All full but the last, none empty.
     pieces: Vec<Vec<T>>,
 }
@@ -16,17 +16,17 @@ impl<T> Row<T> {
     const PIECE: usize = if size_of::<T>() < PIECE_BYTES { PIECE_BYTES / size_of::<T>() } else { 1 };
 
     /// How many values there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.pieces.last().map_or(0, |last| (self.pieces.len() - 1) * Self::PIECE + last.len())
     }
 
     /// The value at `index`.
-    pub fn get(&self, index: usize) -> Option<&T> {
+    pub(super) fn get(&self, index: usize) -> Option<&T> {
         self.pieces.get(index / Self::PIECE)?.get(index % Self::PIECE)
     }
 
     /// Adds a value at the end.
-    pub fn push(&mut self, value: T) {
+    pub(super) fn push(&mut self, value: T) {
         match self.pieces.last_mut() {
             Some(last) if last.len() < Self::PIECE => last.push(value),
             _ => {

@@ -10,7 +10,7 @@ use weir_core::{
 };
 
 /// A part of the store's states. The table holds positions in `slots`; a removed slot's place is taken by the last one.
-pub struct Shard {
+pub(super) struct Shard {
     table: HashTable<u32>,
     slots: Row<Slot>,
     /// Where the sweep goes on.
@@ -49,7 +49,7 @@ impl Default for Shard {
 
 impl Shard {
     /// The slot of the state with this name, given in its two parts.
-    pub fn find(&self, hash: u32, path: &[u8], ident: &[u8]) -> Option<usize> {
+    pub(super) fn find(&self, hash: u32, path: &[u8], ident: &[u8]) -> Option<usize> {
         let is = |slot: &u32| {
             let slot = &self.slots[*slot as usize];
             slot.hash == hash && slot.name.bytes().strip_prefix(path).is_some_and(|rest| rest == ident)
@@ -58,23 +58,23 @@ impl Shard {
     }
 
     /// The contents of a slot.
-    pub fn state(&self, slot: usize) -> &State {
+    pub(super) fn state(&self, slot: usize) -> &State {
         &self.slots[slot].state
     }
 
     /// When a slot's state means nothing any more.
-    pub fn expires(&self, slot: usize) -> Micros {
+    pub(super) fn expires(&self, slot: usize) -> Micros {
         self.slots[slot].expires
     }
 
     /// The states in the slots below `end`, from the last to the first: their names, what they are and when they expire.
-    pub fn below(&self, end: usize) -> impl Iterator<Item = (&[u8], &State, Micros)> {
+    pub(super) fn below(&self, end: usize) -> impl Iterator<Item = (&[u8], &State, Micros)> {
         let slots = (0..end.min(self.len())).rev().map(|slot| &self.slots[slot]);
         slots.map(|Slot { name, state, expires, .. }| (name.bytes(), state, *expires))
     }
 
     /// Changes what a slot holds.
-    pub fn replace(&mut self, slot: usize, state: State, expires: Micros) {
+    pub(super) fn replace(&mut self, slot: usize, state: State, expires: Micros) {
         self.expects(expires);
         let slot = &mut self.slots[slot];
         slot.state = state;
@@ -82,7 +82,7 @@ impl Shard {
     }
 
     /// Adds a state whose name is not there yet, and tells its slot.
-    pub fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros) -> usize {
+    pub(super) fn insert(&mut self, hash: u32, name: Name, state: State, expires: Micros) -> usize {
         self.expects(expires);
         let slot = self.slots.len();
         self.slots.push(Slot { name, state, expires, hash });
@@ -97,18 +97,18 @@ impl Shard {
     }
 
     /// How many states there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// What is held of its states, if anything is.
     #[inline]
-    pub fn held(&self) -> Option<&Held> {
+    pub(super) fn held(&self) -> Option<&Held> {
         self.held.as_deref()
     }
 
     /// The same to change it, also where nothing is held yet.
-    pub fn held_mut(&mut self) -> &mut Held {
+    pub(super) fn held_mut(&mut self) -> &mut Held {
         self.held.get_or_insert_default()
     }
 
@@ -120,7 +120,7 @@ impl Shard {
 
     /// Goes on to look at states, at most `count`, and at what is held, and drops what has expired; tells how much. Costs
     /// nothing while none can have.
-    pub fn sweep(&mut self, count: usize, now: Micros) -> usize {
+    pub(super) fn sweep(&mut self, count: usize, now: Micros) -> usize {
         let dropped = self.held.as_mut().map_or(0, |held| held.sweep(now));
         if self.held.as_ref().is_some_and(|held| held.len() == 0) {
             self.held = None;
@@ -147,7 +147,7 @@ impl Shard {
     }
 
     /// Of `count` states, which `turn` chooses, drops the one that expires first and is not spared. `false`: all are.
-    pub fn evict(&mut self, turn: usize, count: usize, spared: impl Fn(usize) -> bool) -> bool {
+    pub(super) fn evict(&mut self, turn: usize, count: usize, spared: impl Fn(usize) -> bool) -> bool {
         let length = self.slots.len();
         let start = spread(turn as u32) as usize % length.max(1);
         let compared = (0..count.min(length)).map(|next| (start + next) % length).filter(|slot| !spared(*slot));
@@ -173,7 +173,7 @@ impl Shard {
 
     /// Drops every state of exactly the key `path`, and with `subtree` those below it: how many, and which of them had not
     /// expired.
-    pub fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> (usize, ResetDone) {
+    pub(super) fn reset(&mut self, path: &[u8], subtree: bool, now: Micros) -> (usize, ResetDone) {
         let (before, mut done) = (self.slots.len(), ResetDone::default());
         let mut slot = 0;
         while slot < self.slots.len() {

@@ -26,7 +26,7 @@ const SWEEP_STEP: usize = 2;
 const SPINS: u32 = 64;
 
 /// The states of one plan, their shards locked.
-pub struct View<'s, 'p, C> {
+pub(super) struct View<'s, 'p, C> {
     store: &'s MemoryStore<C>,
     plan: &'s Plan<'p>,
     guards: SmallVec<[(usize, MutexGuard<'s, Shard>); 2]>,
@@ -41,7 +41,7 @@ pub struct View<'s, 'p, C> {
 }
 
 /// Where a level's state is: its location, which guard holds that, and which slot once there is one.
-pub struct Found {
+pub(super) struct Found {
     pub location: StateLocation,
     pub guard: usize,
     pub slot: Option<usize>,
@@ -51,13 +51,13 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     /// A view that holds nothing yet.
     // Filled in place: moving it once full takes a tenth of a decision.
     #[inline(always)]
-    pub fn new(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
+    pub(super) fn new(store: &'s MemoryStore<C>, plan: &'s Plan<'p>) -> Self {
         let (guards, found) = (SmallVec::new(), SmallVec::new());
         Self { store, plan, guards, found, room: 0, added: 0, is_held: false, lacked_room: false, now: 0 }
     }
 
     /// Locks the shards of the plan, each once, in the order in which all plans lock.
-    pub fn lock(&mut self) {
+    pub(super) fn lock(&mut self) {
         for location in locate_all(self.plan, &self.store.hasher, self.store.shards.len()) {
             self.found.push(Found { location, guard: 0, slot: None });
         }
@@ -86,7 +86,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     }
 
     /// Looks up the states, and makes room where new ones may need it; tells the moment for which they stand.
-    pub fn look(&mut self) -> Micros {
+    pub(super) fn look(&mut self) -> Micros {
         self.now = self.store.clock.now();
         self.find();
         let held = if self.plan.reservation.is_some() { 1 + self.found.len() } else { 0 };
@@ -108,7 +108,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
 
     /// Whether something is held of the plan's states, or may be by the plan. Most plans find none, and look no more.
     #[inline]
-    pub fn look_for_holds(&mut self) -> bool {
+    pub(super) fn look_for_holds(&mut self) -> bool {
         let mut levels = self.plan.levels().iter().zip(&self.found);
         let has_ledger = levels.any(|(level, found)| {
             let held = self.guards[found.guard].1.held();
@@ -119,7 +119,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     }
 
     /// Something of the plan's states is about to be held.
-    pub fn will_hold(&mut self) {
+    pub(super) fn will_hold(&mut self) {
         self.is_held = true;
     }
 
@@ -162,7 +162,7 @@ impl<'s, 'p, C: Clock> View<'s, 'p, C> {
     }
 
     /// Looks at a few states of the shards that grew, so that growth pays for clearing up.
-    pub fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         if self.lacked_room {
             self.store.lacked_room.fetch_add(1, Ordering::Relaxed);
         }

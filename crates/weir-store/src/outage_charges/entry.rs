@@ -34,7 +34,7 @@ pub(super) fn name_of(level: &Level<'_>) -> SmallVec<[u8; 256]> {
 }
 
 impl Entry {
-    pub fn new(level: &Level<'_>) -> Self {
+    pub(super) fn new(level: &Level<'_>) -> Self {
         let path_end = level.path().len();
         Self {
             anchor_end: level.anchor_path().len(),
@@ -50,26 +50,26 @@ impl Entry {
     }
 
     /// How many keys it counts as: its state may hold a mark for each unit.
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         work(&self.params) as usize
     }
 
-    pub fn anchor<'n>(&self, name: &'n [u8]) -> &'n [u8] {
+    pub(super) fn anchor<'n>(&self, name: &'n [u8]) -> &'n [u8] {
         &name[..self.anchor_end]
     }
 
-    pub fn path<'n>(&self, name: &'n [u8]) -> &'n [u8] {
+    pub(super) fn path<'n>(&self, name: &'n [u8]) -> &'n [u8] {
         &name[..self.path_end]
     }
 
     /// The domain, the name and the ident of a policy's limit.
-    pub fn limit_of_policy<'n>(&'n self, name: &'n [u8]) -> Option<(&'n [u8], &'n str, &'n [u8])> {
+    pub(super) fn limit_of_policy<'n>(&'n self, name: &'n [u8]) -> Option<(&'n [u8], &'n str, &'n [u8])> {
         let domain = parts_end(name, 1)?;
         Some((&name[..domain], self.of_policy.as_deref()?, &name[self.path_end..self.ident_end]))
     }
 
     /// Adds units that were admitted, and takes away those that were given back: how many of the latter had been admitted here.
-    pub fn admit(&mut self, units: u64, back: u64, now: Micros) -> u64 {
+    pub(super) fn admit(&mut self, units: u64, back: u64, now: Micros) -> u64 {
         self.units = self.units.saturating_add(units);
         let next = if back > 0 {
             let ask = Ask { now, cost: -(back as i64), max_wait: None, phase: self.phase };
@@ -84,14 +84,14 @@ impl Entry {
     }
 
     /// Adds what was admitted before.
-    pub fn join(&mut self, before: Self, now: Micros) {
+    pub(super) fn join(&mut self, before: Self, now: Micros) {
         let counting = before.counting(now);
         self.admit(counting, 0, now);
         self.units = self.units.saturating_add(before.units - counting);
     }
 
     /// Units that still count.
-    pub fn counting(&self, now: Micros) -> u64 {
+    pub(super) fn counting(&self, now: Micros) -> u64 {
         self.units.min(self.params.spent(self.state.as_ref(), now, self.phase))
     }
 }
@@ -107,32 +107,32 @@ pub(crate) struct Due {
 
 impl Due {
     /// Units to be charged.
-    pub fn units(&self) -> u64 {
+    pub(crate) fn units(&self) -> u64 {
         self.units
     }
 
     /// What names the place where the state lives.
-    pub fn anchor(&self) -> &[u8] {
+    pub(crate) fn anchor(&self) -> &[u8] {
         self.entry.anchor(&self.name)
     }
 
     /// What names the state there.
-    pub fn field(&self) -> &[u8] {
+    pub(crate) fn field(&self) -> &[u8] {
         &self.name[self.entry.anchor_end..self.entry.ident_end]
     }
 
     /// What the script must know of the limit.
-    pub fn rule(&self) -> &[u8] {
+    pub(crate) fn rule(&self) -> &[u8] {
         &self.name[self.entry.ident_end..]
     }
 
     /// The limit's parameters.
-    pub fn params(&self) -> &Params {
+    pub(crate) fn params(&self) -> &Params {
         &self.entry.params
     }
 
     /// Where the key's windows begin.
-    pub fn phase(&self) -> Micros {
+    pub(crate) fn phase(&self) -> Micros {
         self.entry.phase
     }
 }

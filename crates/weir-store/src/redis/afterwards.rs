@@ -30,7 +30,7 @@ pub(super) struct Afterwards {
 
 impl Afterwards {
     /// Runs until it is aborted.
-    pub async fn run(self) {
+    pub(super) async fn run(self) {
         loop {
             self.charges.wait().await;
             sleep(LOOK_EVERY).await;

@@ -20,7 +20,7 @@ use weir_core::domain::Micros;
 
 /// How the parts of a batch become script calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grouping {
+pub(crate) enum Grouping {
     /// Any of them together.
     Any,
     /// Only those of the same key, as a Cluster wants it: a call whose keys are not all there would be refused as a whole.
@@ -29,7 +29,7 @@ pub enum Grouping {
 
 /// Settings that all calls of a store share.
 #[derive(Clone, Copy, Debug)]
-pub struct CallSettings {
+pub(crate) struct CallSettings {
     /// How parts become calls.
     pub grouping: Grouping,
     /// Most parts of one call.
@@ -44,7 +44,7 @@ pub struct CallSettings {
 
 /// Parts that are sent together.
 #[derive(Debug)]
-pub struct Batch {
+pub(super) struct Batch {
     waiters: Vec<Waiter>,
     /// The waiters of each call, in the order in which calls are sent.
     calls: Vec<Range<usize>>,
@@ -53,7 +53,7 @@ pub struct Batch {
 
 impl Batch {
     /// A batch of these, in calls.
-    pub fn new(mut waiters: Vec<Waiter>, settings: &CallSettings) -> Self {
+    pub(super) fn new(mut waiters: Vec<Waiter>, settings: &CallSettings) -> Self {
         if settings.grouping == Grouping::SameKey {
             bring_together(&mut waiters);
         }
@@ -82,7 +82,7 @@ impl Batch {
     }
 
     /// Tells all that have no answer yet. What was decided stays so.
-    pub fn fail(&mut self, failure: &Failure) {
+    pub(super) fn fail(&mut self, failure: &Failure) {
         self.deliver(false);
         self.waiters.iter_mut().for_each(|waiter| waiter.answer(Err(failure.clone())));
     }
@@ -98,7 +98,7 @@ impl Batch {
     ///
     /// # Errors
     /// [`Failure::Lost`]: the answers that are missing will not come.
-    pub async fn exchange(
+    pub(super) async fn exchange(
         &mut self,
         connection: &MultiplexedConnection,
         settings: &CallSettings,

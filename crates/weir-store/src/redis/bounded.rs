@@ -10,10 +10,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Most bytes that a server may send between two writes to it: more than twice what any reply to Weir's commands has, even
 /// `CLUSTER SLOTS` of 16,384 ranges.
-pub const MAX_REPLY_BYTES: usize = 16 << 20;
+pub(super) const MAX_REPLY_BYTES: usize = 16 << 20;
 
 /// A stream that fails once more has come than any reply has.
-pub struct Bounded<S> {
+pub(super) struct Bounded<S> {
     stream: S,
     /// Bytes that have come since the last write.
     received: usize,
@@ -21,7 +21,7 @@ pub struct Bounded<S> {
 
 impl<S> Bounded<S> {
     /// Bounds what comes by this stream.
-    pub fn new(stream: S) -> Self {
+    pub(super) fn new(stream: S) -> Self {
         Self { stream, received: 0 }
     }
 }

@@ -16,11 +16,11 @@ use crate::{Failure, metrics::Outage};
 /// Round trips in a row that may fail before the server is not asked any more.
 const MOST_FAILURES: u32 = 5;
 /// A server that fails again so soon after a probe went well goes on failing: the same outage.
-pub const RELAPSE: Duration = Duration::from_secs(5);
+pub(super) const RELAPSE: Duration = Duration::from_secs(5);
 
 /// Open after failures in a row, or at once when a server is slow; closed by whoever has probed the server.
 #[derive(Debug, Default)]
-pub struct Breaker {
+pub(crate) struct Breaker {
     open: AtomicBool,
     failures: AtomicU32,
     opened: Notify,
@@ -41,22 +41,22 @@ impl Breaker {
     }
 
     /// The failure of requests while the circuit breaker is open.
-    pub fn instead(&self) -> Option<Failure> {
+    pub(crate) fn instead(&self) -> Option<Failure> {
         self.is_open().then(|| Failure::BreakerOpen(self.cause()))
     }
 
     /// The failure that opened it last.
-    pub fn cause(&self) -> Arc<str> {
+    pub(crate) fn cause(&self) -> Arc<str> {
         self.last.lock().as_ref().map(|last| Arc::clone(&last.outage.cause)).unwrap_or_default()
     }
 
     /// The outage, while the circuit breaker is open.
-    pub fn outage(&self) -> Option<Outage> {
+    pub(crate) fn outage(&self) -> Option<Outage> {
         self.last.lock().as_ref().filter(|_| self.is_open()).map(|last| last.outage.clone())
     }
 
     /// A round trip went well.
-    pub fn succeeded(&self) {
+    pub(crate) fn succeeded(&self) {
         // Read first: a store to a shared line costs, and nearly all go well.
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Relaxed);
@@ -64,14 +64,14 @@ impl Breaker {
     }
 
     /// A round trip failed.
-    pub fn failed(&self, failure: &Failure) {
+    pub(crate) fn failed(&self, failure: &Failure) {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES {
             self.trip(failure);
         }
     }
 
     /// The server is slow or gone: no more requests for now.
-    pub fn trip(&self, failure: &Failure) {
+    pub(crate) fn trip(&self, failure: &Failure) {
         if self.is_open() {
             return;
         }
@@ -89,7 +89,7 @@ impl Breaker {
     }
 
     /// The server answers again.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         if let Some(last) = self.last.lock().as_mut() {
             last.closed = Some(Instant::now());
         }

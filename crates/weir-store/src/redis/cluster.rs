@@ -33,7 +33,7 @@ const MAX_REDIRECTS: u32 = 8;
 const UNKNOWN: &str = "it is not known yet who serves the Cluster's slots";
 
 /// A Cluster.
-pub struct Cluster {
+pub(super) struct Cluster {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
@@ -51,7 +51,7 @@ struct Shared {
 
 impl Cluster {
     /// A Cluster that is found through `seeds`; a task keeps its map true.
-    pub fn start(seeds: Vec<Address>, factory: NodeFactory) -> Self {
+    pub(super) fn start(seeds: Vec<Address>, factory: NodeFactory) -> Self {
         let (map, change, refresh, topology) = Default::default();
         let runtime = factory.runtime.clone();
         let shared = Arc::new(Shared { factory, seeds, map, change, refresh, topology });
@@ -60,12 +60,12 @@ impl Cluster {
     }
 
     /// Every master that is known.
-    pub fn masters(&self) -> Vec<Arc<Node>> {
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         self.shared.map.load().masters().map(|(_, node)| Arc::clone(node)).collect()
     }
 
     /// The seeds that are not known as masters while the slot map is incomplete: no checks go there.
-    pub fn unknown_seeds(&self) -> Vec<ServerStatus> {
+    pub(super) fn unknown_seeds(&self) -> Vec<ServerStatus> {
         let map = self.shared.map.load();
         if map.covered() == SLOTS {
             return Vec::new();
@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     /// Whether it is known who serves each slot, and all masters are asked.
-    pub fn is_up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         self.shared.is_up()
     }
 
@@ -103,7 +103,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn ask(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
+    pub(super) async fn ask(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
         let part = &part;
         self.carry(slot, deadline, |node, asking| async move { node.ask(part(), deadline, asking).await }).await
     }
@@ -112,7 +112,12 @@ impl Cluster {
     ///
     /// # Errors
     /// Why it is not charged, or not known to be.
-    pub async fn charge(&self, slot: u16, deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
+    pub(super) async fn charge(
+        &self,
+        slot: u16,
+        deadline: Instant,
+        part: impl Fn() -> Part,
+    ) -> Result<Decided, Failure> {
         let part = &part;
         self.carry(slot, deadline, |node, asking| async move { node.charge(part(), deadline, asking).await }).await
     }
@@ -126,7 +131,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Why there is no reply.
-    pub async fn script(&self, slot: u16, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
+    pub(super) async fn script(&self, slot: u16, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
         self.carry(slot, deadline, |node, asking| async move { node.script(key, call, asking).await }).await
     }
 
@@ -135,7 +140,12 @@ impl Cluster {
     ///
     /// # Errors
     /// Why there is no reply.
-    pub async fn command(&self, slot: u16, command: impl Fn() -> Cmd, deadline: Instant) -> Result<Value, Failure> {
+    pub(super) async fn command(
+        &self,
+        slot: u16,
+        command: impl Fn() -> Cmd,
+        deadline: Instant,
+    ) -> Result<Value, Failure> {
         let command = &command;
         self.carry(slot, deadline, |node, asking| async move { node.command(&command(), asking).await }).await
     }

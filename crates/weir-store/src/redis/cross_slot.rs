@@ -15,10 +15,10 @@ use weir_core::{
 };
 
 /// The levels of one anchor, by their indexes in the plan.
-pub type Group = SmallVec<[usize; 4]>;
+pub(super) type Group = SmallVec<[usize; 4]>;
 
 /// The levels of a plan by anchor, in order.
-pub fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
+pub(super) fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
     let firsts = firsts(plan.levels().iter().map(Level::anchor_path));
     let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
     let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
@@ -36,7 +36,7 @@ pub fn groups(plan: &Plan<'_>) -> SmallVec<[Group; 2]> {
 
 /// The changes of one group, to be undone since another refused.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Undo<'a> {
+pub(crate) struct Undo<'a> {
     /// Its levels.
     pub group: &'a Group,
     /// The change of each one's state, and the units to be given back.
@@ -46,7 +46,7 @@ pub struct Undo<'a> {
 }
 
 /// The answers of all groups as those of the plan.
-pub fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
+pub(super) fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
     let mut decisions: Decisions = plan.levels().iter().map(|_| Decision::pass(0, 0, 0)).collect();
     for (group, answer) in answers {
         for (index, decision) in group.iter().zip(&answer.decisions) {
@@ -57,7 +57,7 @@ pub fn merge(plan: &Plan<'_>, answers: &[(&Group, &Decided)]) -> Decisions {
 }
 
 /// Whether anchors have met a request before, as one: where it reached only some of them, those that it missed decide now.
-pub fn repeat(answers: impl IntoIterator<Item = Repeat>) -> Repeat {
+pub(super) fn repeat(answers: impl IntoIterator<Item = Repeat>) -> Repeat {
     let joined = |one, other| match (one, other) {
         (Repeat::Conflict, _) | (_, Repeat::Conflict) => Repeat::Conflict,
         (Repeat::Again, Repeat::Again) => Repeat::Again,
@@ -88,7 +88,7 @@ pub(crate) fn undos<'a>(plan: &Plan<'_>, answers: &[(&'a Group, &Decided)]) -> V
 }
 
 /// What became of each level of a plan of which not every group answered, and whose charges stay.
-pub fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Result<Decided, Failure>]) -> SmallVec<[Fate; 4]> {
+pub(super) fn fates(plan: &Plan<'_>, groups: &[Group], answers: &[Result<Decided, Failure>]) -> SmallVec<[Fate; 4]> {
     let mut fates: SmallVec<[Fate; 4]> = plan.levels().iter().map(|_| Fate::Unknown).collect();
     for (group, answer) in groups.iter().zip(answers) {
         let decided = match answer {

@@ -25,7 +25,7 @@ const AFTERWARDS: i64 = -1;
 
 /// How the script charges a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode<'a> {
+pub(crate) enum Mode<'a> {
     /// As the plan says.
     Decide,
     /// As the plan says; the answer tells what was written, so that it can be taken back.
@@ -53,7 +53,7 @@ impl Mode<'_> {
 
 /// The levels of a plan without cost, for renewals that come with no request.
 #[derive(Clone, Debug)]
-pub struct RenewalPlan {
+pub(crate) struct RenewalPlan {
     keys: SmallVec<[Vec<u8>; 1]>,
     /// The columns before the phases, which differ from one moment to another where a calendar tells them.
     columns: Vec<u8>,
@@ -75,7 +75,7 @@ enum Phase {
 
 /// Some levels of a plan, as the script takes them: a part of the array that a call is.
 #[derive(Debug, Default)]
-pub struct Part {
+pub(crate) struct Part {
     /// The keys of the anchors.
     pub keys: SmallVec<[Vec<u8>; 1]>,
     /// The encoded values.
@@ -95,7 +95,7 @@ pub struct Part {
 impl Part {
     /// The levels of a plan with these indexes, whose states are under `prefix`: what concerns the plan, then a column for
     /// each field of a level.
-    pub fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], time: &StoreTime, mode: Mode<'_>) -> Self {
+    pub(crate) fn new(plan: &Plan<'_>, indexes: &[usize], prefix: &[u8], time: &StoreTime, mode: Mode<'_>) -> Self {
         let (keys, numbers) = keys(plan, indexes, prefix);
         let (levels, mut body) = (indexes.len() as u32, ByteBuf::new());
         let how = i64::from(plan.charge == Charge::Independent) + 16 * i64::from(plan.dry_run);
@@ -124,7 +124,7 @@ impl Part {
     }
 
     /// So many units of one level, to be charged afterwards as far as they fit.
-    pub fn afterwards(due: &Due, units: u64, prefix: &[u8], time: &StoreTime) -> Self {
+    pub(crate) fn afterwards(due: &Due, units: u64, prefix: &[u8], time: &StoreTime) -> Self {
         let mut body = ByteBuf::new();
         // No wait is asked for; one key, one level, which is on the first key.
         [AFTERWARDS, -1, 1, 1, 1].into_iter().for_each(|number| int(&mut body, number));
@@ -138,7 +138,7 @@ impl Part {
     }
 
     /// A renewal that comes with no request.
-    pub fn renewal(held: &RenewalPlan, renewal: &Renewal, time: &StoreTime) -> Self {
+    pub(crate) fn renewal(held: &RenewalPlan, renewal: &Renewal, time: &StoreTime) -> Self {
         let (mut body, levels) = (ByteBuf::new(), held.levels);
         head(&mut body, 0, None, (held.keys.len(), levels), None, Mode::Renew(renewal));
         body.as_mut_vec().extend_from_slice(&held.columns);
@@ -156,7 +156,7 @@ impl Part {
 
 impl RenewalPlan {
     /// All levels of a plan, whose states are under `prefix`.
-    pub fn new(plan: &Plan<'_>, prefix: &[u8]) -> Self {
+    pub(crate) fn new(plan: &Plan<'_>, prefix: &[u8]) -> Self {
         let indexes: SmallVec<[usize; 4]> = (0..plan.levels().len()).collect();
         let (keys, numbers) = keys(plan, &indexes, prefix);
         let (mut before, mut behind) = (ByteBuf::new(), ByteBuf::new());
@@ -172,7 +172,7 @@ impl RenewalPlan {
     }
 
     /// The key of the first anchor.
-    pub fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         self.keys.first().map(Vec::as_slice).unwrap_or_default()
     }
 }

@@ -7,7 +7,7 @@ use super::command::{command, failure, query};
 use crate::url::Address;
 
 /// Warns of a server that evicts keys. Without the right to `INFO` that is not known.
-pub async fn warn_of_eviction(connection: MultiplexedConnection, server: &Address) {
+pub(super) async fn warn_of_eviction(connection: MultiplexedConnection, server: &Address) {
     let reply = query(connection, &command(&[b"INFO", b"memory"]), false).await.map_err(failure);
     let info = match &reply {
         Ok(Value::VerbatimString { text, .. }) => text,

@@ -32,7 +32,7 @@ const WARNING_PAUSE: Duration = Duration::from_secs(60);
 const MORE_CONNECTIONS: usize = 2;
 
 /// Makes nodes.
-pub struct NodeFactory {
+pub(crate) struct NodeFactory {
     /// Connects to them.
     pub connector: Arc<Connector>,
     /// Where their tasks run.
@@ -48,7 +48,7 @@ pub struct NodeFactory {
 
 impl NodeFactory {
     /// Of nodes whose tasks run on `runtime`, on this machine.
-    pub fn new(
+    pub(crate) fn new(
         url: &RedisUrl,
         settings: &RedisSettings,
         clock: Option<Arc<dyn Clock>>,
@@ -62,12 +62,12 @@ impl NodeFactory {
     }
 
     /// The only server, or the master of the moment.
-    pub fn only(&self, target: Target, address: Address) -> Node {
+    pub(crate) fn only(&self, target: Target, address: Address) -> Node {
         self.node(target, address, None, Grouping::Any)
     }
 
     /// The master of a Cluster at an address, which serves this slot. Takes no time.
-    pub fn master(&self, address: &Address, slot: u16) -> Node {
+    pub(crate) fn master(&self, address: &Address, slot: u16) -> Node {
         self.node(Target::Fixed(address.clone()), address.clone(), Some(slot), Grouping::SameKey)
     }
 
@@ -108,7 +108,7 @@ impl NodeFactory {
     ///
     /// # Errors
     /// Why it does not, in bounded time.
-    pub async fn cluster_slots(&self, address: &Address) -> Result<Value, Failure> {
+    pub(crate) async fn cluster_slots(&self, address: &Address) -> Result<Value, Failure> {
         let deadline = self.connector.deadline();
         let connection = self.connector.connect(address, Purpose::Topology, deadline).await?;
         let question = command(&[b"CLUSTER", b"SLOTS"]);

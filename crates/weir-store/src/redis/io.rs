@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
 /// A thread with a runtime, which ends when this is dropped.
-pub struct IoThread {
+pub(super) struct IoThread {
     handle: Handle,
     end: CancellationToken,
 }
@@ -16,7 +16,7 @@ impl IoThread {
     ///
     /// # Errors
     /// When the system has no thread to give.
-    pub fn start() -> io::Result<Self> {
+    pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (handle, end) = (runtime.handle().clone(), CancellationToken::new());
         let ended = end.clone();
@@ -25,7 +25,7 @@ impl IoThread {
     }
 
     /// The runtime.
-    pub fn handle(&self) -> &Handle {
+    pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }
 }

@@ -33,7 +33,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(500);
 
 /// A server.
-pub struct Node {
+pub(crate) struct Node {
     address: Address,
     context: Arc<Context>,
     queues: Vec<Arc<Queue>>,
@@ -44,7 +44,7 @@ pub struct Node {
 
 /// How a node is made, besides its context.
 #[derive(Clone, Debug)]
-pub struct NodeSettings {
+pub(crate) struct NodeSettings {
     /// Where it is, or by whom it is found.
     pub address: Address,
     /// How many pipeline workers.
@@ -59,7 +59,7 @@ pub struct NodeSettings {
 
 impl Node {
     /// Starts the node's tasks on `runtime`; they end when it is dropped.
-    pub fn start(settings: NodeSettings, context: Context, runtime: &Handle) -> Self {
+    pub(crate) fn start(settings: NodeSettings, context: Context, runtime: &Handle) -> Self {
         let context = Arc::new(context);
         let queues: Vec<_> = (0..settings.workers).map(|_| Arc::new(Queue::new(settings.max_queue))).collect();
         let workers = queues.iter().map(|queue| runtime.spawn(worker::run(Arc::clone(queue), Arc::clone(&context))));
@@ -71,7 +71,7 @@ impl Node {
     }
 
     /// Where it is, or by whom it is found.
-    pub fn address(&self) -> &Address {
+    pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
@@ -81,7 +81,7 @@ impl Node {
     }
 
     /// Whether it is asked at all.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         !self.context.breaker.is_open()
     }
 
@@ -89,7 +89,7 @@ impl Node {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
+    pub(crate) async fn ask(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
         self.context.breaker.instead().map_or(Ok(()), Err)?;
         let queue = self.queue_of(&part);
         queue.answer(queue.push(part, deadline, asking)?, deadline).await
@@ -99,7 +99,7 @@ impl Node {
     ///
     /// # Errors
     /// Why it is not charged, or not known to be.
-    pub async fn charge(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
+    pub(crate) async fn charge(&self, part: Part, deadline: Instant, asking: bool) -> Result<Decided, Failure> {
         self.context.breaker.instead().map_or(Ok(()), Err)?;
         let queue = self.queue_of(&part);
         if !queue.has_room() {
@@ -118,7 +118,7 @@ impl Node {
     ///
     /// # Errors
     /// Why there are no replies.
-    pub async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+    pub(crate) async fn commands(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         self.run(|connection| send_all(connection, commands)).await
     }
 
@@ -127,7 +127,7 @@ impl Node {
     ///
     /// # Errors
     /// Why there is no reply, or the server's refusal.
-    pub async fn command(&self, command: &Cmd, asking: bool) -> Result<Value, Failure> {
+    pub(crate) async fn command(&self, command: &Cmd, asking: bool) -> Result<Value, Failure> {
         self.run(|connection| query(connection, command, asking)).await
     }
 
@@ -136,7 +136,7 @@ impl Node {
     ///
     /// # Errors
     /// Why there is no reply, or the server's refusal.
-    pub async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
+    pub(crate) async fn script(&self, key: &[u8], call: &[u8], asking: bool) -> Result<Value, Failure> {
         self.run(|connection| script::run(connection, key, call, asking)).await
     }
 
@@ -149,17 +149,17 @@ impl Node {
     }
 
     /// Its connections.
-    pub fn pool(&self) -> &Arc<Pool> {
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.context.pool
     }
 
     /// A number that changes whenever another server is behind this name.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.context.pool.changes()
     }
 
     /// How it is, for metrics.
-    pub fn status(&self) -> ServerStatus {
+    pub(crate) fn status(&self) -> ServerStatus {
         let (open, idle) = self.context.pool.sizes();
         let waiting = self.queues.iter().map(|queue| queue.waiting()).sum();
         ServerStatus { server: self.context.server.clone(), outage: self.context.breaker.outage(), open, idle, waiting }

@@ -31,7 +31,7 @@ const TURN_WORK: u64 = 64;
 
 /// A part of a plan on its way.
 #[derive(Debug)]
-pub struct Waiter {
+pub(super) struct Waiter {
     /// The levels to decide.
     pub part: Part,
     /// Until when it is to be answered.
@@ -76,26 +76,26 @@ const GIVEN_UP: u64 = u64::MAX;
 
 /// An answer to come.
 #[derive(Debug)]
-pub struct Pending {
+pub(super) struct Pending {
     answer: oneshot::Receiver<Result<Decided, Failure>>,
     position: QueuePosition,
 }
 
 impl Waiter {
     /// Gives the answer; only the first counts. Whoever asked may be gone.
-    pub fn answer(&mut self, answer: Result<Decided, Failure>) {
+    pub(super) fn answer(&mut self, answer: Result<Decided, Failure>) {
         if let Some(sender) = self.answer.take() {
             let _ = sender.send(answer);
         }
     }
 
     /// Keeps the answer until it is delivered.
-    pub fn keep(&mut self, answer: Result<Decided, Failure>) {
+    pub(super) fn keep(&mut self, answer: Result<Decided, Failure>) {
         self.kept = Some(answer);
     }
 
     /// Gives the answer that was kept, if one was.
-    pub fn deliver(&mut self) -> bool {
+    pub(super) fn deliver(&mut self) -> bool {
         let kept = self.kept.take();
         let is_there = kept.is_some();
         kept.into_iter().for_each(|answer| self.answer(answer));
@@ -113,7 +113,7 @@ impl Waiter {
 
 impl Pending {
     /// The answer, waited for as long as it takes. What fails by [`Failure::Shed`] was not sent, since it was not given up.
-    pub async fn outcome(self) -> Result<Decided, Failure> {
+    pub(super) async fn outcome(self) -> Result<Decided, Failure> {
         match self.answer.await {
             Ok(Err(Failure::Shed)) => Err(Failure::Late),
             Ok(answer) => answer,
@@ -149,7 +149,7 @@ struct Waiters {
 
 /// A queue in order of arrival, but that submitters take turns where there is more than one round trip's work.
 #[derive(Debug)]
-pub struct Queue {
+pub(super) struct Queue {
     waiters: Mutex<Waiters>,
     arrived: Notify,
     round_trips: AtomicU64,
@@ -158,7 +158,7 @@ pub struct Queue {
 
 impl Queue {
     /// An empty queue in which so many may wait.
-    pub fn new(max_waiting: usize) -> Self {
+    pub(super) fn new(max_waiting: usize) -> Self {
         Self { waiters: Mutex::default(), arrived: Notify::new(), round_trips: AtomicU64::new(0), max_waiting }
     }
 
@@ -166,7 +166,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`Failure::QueueFull`].
-    pub fn push(&self, part: Part, deadline: Instant, asking: bool) -> Result<Pending, Failure> {
+    pub(super) fn push(&self, part: Part, deadline: Instant, asking: bool) -> Result<Pending, Failure> {
         let (sender, answer) = oneshot::channel();
         let submitter = Submitter::at_hand();
         let mut waiters = self.waiters.lock();
@@ -190,7 +190,7 @@ impl Queue {
     /// # Errors
     /// Why there is none: [`Failure::Shed`] where others went before, else [`Failure::Late`] of what was not sent, and
     /// [`Failure::Lost`] of what was.
-    pub async fn answer(&self, mut pending: Pending, deadline: Instant) -> Result<Decided, Failure> {
+    pub(super) async fn answer(&self, mut pending: Pending, deadline: Instant) -> Result<Decided, Failure> {
         match timeout_at(deadline, &mut pending.answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(Failure::Lost("the server is not asked any more".into()))),
             Err(_) => self.give_up(pending),
@@ -216,7 +216,7 @@ impl Queue {
 
     /// Takes what goes with the next round trip, at most `most` parts. Parts that would be late are answered instead: those
     /// past their deadline, and, of those passed over, those whose deadline is within a `round_trip`.
-    pub fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
+    pub(super) fn take(&self, most: usize, round_trip: Duration) -> Vec<Waiter> {
         let mut waiters = self.waiters.lock();
         let fits = |waiters: &Waiters| {
             let waiting = &waiters.waiting;
@@ -239,23 +239,23 @@ impl Queue {
     }
 
     /// Answers all that wait with a failure.
-    pub fn fail(&self, failure: &Failure) {
+    pub(super) fn fail(&self, failure: &Failure) {
         let waiters = std::mem::take(&mut *self.waiters.lock());
         waiters.waiting.into_iter().for_each(|mut waiter| waiter.answer(Err(failure.clone())));
     }
 
     /// How many wait.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.waiters.lock().waiting.len()
     }
 
     /// Whether it is far from full.
-    pub fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         2 * self.waiting() < self.max_waiting.max(2)
     }
 
     /// Waits until a part waits. For one task.
-    pub async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         while self.waiting() == 0 {
             self.arrived.notified().await;
         }

@@ -32,7 +32,7 @@ const KEY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The scope of a reset: the hash that holds the key's own states, what their fields begin with, and whether what is
 /// below goes too.
 #[derive(Clone, Debug)]
-pub struct Forgotten {
+pub(super) struct Forgotten {
     /// The hash.
     pub hash: Vec<u8>,
     /// The beginning of the fields.
@@ -45,7 +45,7 @@ pub struct Forgotten {
 
 impl Forgotten {
     /// Of a key, whose domain has this anchor, under `prefix`.
-    pub fn new(prefix: &[u8], key: &Key, anchor: u8, subtree: bool) -> Self {
+    pub(super) fn new(prefix: &[u8], key: &Key, anchor: u8, subtree: bool) -> Self {
         let depth = key.depth();
         let place = key.prefix(depth.min(usize::from(anchor)));
         let rest = key.prefix(depth)[place.len()..].to_vec();
@@ -57,7 +57,7 @@ impl Forgotten {
 ///
 /// # Errors
 /// Why it is not certain that all is forgotten.
-pub async fn own(
+pub(super) async fn own(
     servers: &Servers,
     now: Option<Micros>,
     timeout: Duration,
@@ -83,7 +83,7 @@ pub async fn own(
 ///
 /// # Errors
 /// Why it is not certain that all are gone.
-pub async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
+pub(super) async fn scanned(servers: &Servers, node: &Node, beginning: &[u8]) -> Result<usize, Failure> {
     let pattern = [&escaped(beginning)[..], b"*"].concat();
     let (mut cursor, mut gone) = (START.to_vec(), 0);
     let (mut tries, mut pause) = (1, PAGE_PAUSE);

@@ -12,14 +12,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
 /// The attempts of one request.
 #[derive(Debug)]
-pub struct Retry {
+pub(super) struct Retry {
     deadline: Instant,
     pause: Duration,
 }
 
 impl Retry {
     /// Attempts until then.
-    pub fn until(deadline: Instant) -> Self {
+    pub(super) fn until(deadline: Instant) -> Self {
         Self { deadline, pause: FIRST_PAUSE }
     }
 
@@ -27,7 +27,7 @@ impl Retry {
     ///
     /// # Errors
     /// The failure, where it does not allow another attempt or the time is up.
-    pub async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
+    pub(super) async fn pause(&mut self, failure: Failure) -> Result<(), Failure> {
         if !failure.may_be_sent_again() || Instant::now() + self.pause >= self.deadline {
             return Err(failure);
         }

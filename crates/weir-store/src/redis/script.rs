@@ -11,7 +11,7 @@ use weir_core::{
 };
 
 /// The script's text, the same on every replica of one version.
-pub fn text() -> &'static str {
+pub(super) fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let algorithms = LIST.iter().enumerate().map(|(index, entry)| {
             let number = index + 1;
@@ -76,7 +76,7 @@ pub(crate) fn sha() -> &'static str {
 
 /// The task of a call of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub(super) enum Task {
     /// Decides plans.
     Decide = 0,
     /// Forgets states of one anchor.
@@ -91,7 +91,7 @@ pub enum Task {
 ///
 /// # Errors
 /// Why that is not certain.
-pub async fn load(connection: MultiplexedConnection) -> RedisResult<()> {
+pub(super) async fn load(connection: MultiplexedConnection) -> RedisResult<()> {
     query(connection, &command(&[b"SCRIPT", b"LOAD", text().as_bytes()]), false).await.map(drop)
 }
 
@@ -100,7 +100,12 @@ pub async fn load(connection: MultiplexedConnection) -> RedisResult<()> {
 ///
 /// # Errors
 /// The connection failed before the reply, or the server answered with an error.
-pub async fn run(connection: MultiplexedConnection, key: &[u8], call: &[u8], asking: bool) -> RedisResult<Value> {
+pub(super) async fn run(
+    connection: MultiplexedConnection,
+    key: &[u8],
+    call: &[u8],
+    asking: bool,
+) -> RedisResult<Value> {
     let command = command(&[b"EVALSHA", sha().as_bytes(), b"1", key, call]);
     match query(connection.clone(), &command, asking).await {
         Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {

@@ -35,7 +35,7 @@ const MAX_SCAN_TIME: Duration = Duration::from_secs(600);
 const MAX_WAITING_SCANS: usize = 16;
 
 /// The servers.
-pub struct Servers {
+pub(crate) struct Servers {
     kind: Kind,
     scans: Scans,
     time: Arc<StoreTime>,
@@ -60,7 +60,7 @@ struct Scans {
 
 impl Servers {
     /// Starts what asks the servers.
-    pub fn start(topology: &Topology, factory: NodeFactory) -> Self {
+    pub(crate) fn start(topology: &Topology, factory: NodeFactory) -> Self {
         let (mut watching, time) = (None, Arc::clone(&factory.time));
         let kind = match topology {
             Topology::Single(address) => {
@@ -94,7 +94,7 @@ impl Servers {
     }
 
     /// A number that changes whenever another server is in the place of one. Those of a Cluster are known by their addresses.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         match &self.kind {
             Kind::One(node) => node.changes(),
             Kind::Cluster(_) => 0,
@@ -102,7 +102,7 @@ impl Servers {
     }
 
     /// Whether all are asked.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         match &self.kind {
             Kind::One(node) => node.is_up(),
             Kind::Cluster(cluster) => cluster.is_up(),
@@ -110,7 +110,7 @@ impl Servers {
     }
 
     /// How every server is: the only one, or a Cluster's known masters, and its seeds while slots have no known master.
-    pub fn status(&self) -> Vec<ServerStatus> {
+    pub(crate) fn status(&self) -> Vec<ServerStatus> {
         match &self.kind {
             Kind::One(node) => vec![node.status()],
             Kind::Cluster(cluster) => {
@@ -124,7 +124,7 @@ impl Servers {
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn ask(
+    pub(crate) async fn ask(
         &self,
         slot: impl Fn() -> u16,
         deadline: Instant,
@@ -140,7 +140,12 @@ impl Servers {
     ///
     /// # Errors
     /// Why it is not charged, or not known to be.
-    pub async fn charge(&self, key: &[u8], deadline: Instant, part: impl Fn() -> Part) -> Result<Decided, Failure> {
+    pub(crate) async fn charge(
+        &self,
+        key: &[u8],
+        deadline: Instant,
+        part: impl Fn() -> Part,
+    ) -> Result<Decided, Failure> {
         match &self.kind {
             Kind::One(node) => retried(deadline, || node.charge(part(), deadline, false)).await,
             Kind::Cluster(cluster) => cluster.charge(slot_of(key), deadline, part).await,
@@ -159,7 +164,7 @@ impl Servers {
     ///
     /// # Errors
     /// Why there is no reply.
-    pub async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
+    pub(crate) async fn script(&self, key: &[u8], call: &[u8], deadline: Instant) -> Result<Value, Failure> {
         match &self.kind {
             Kind::One(node) => retried(deadline, || node.script(key, call, false)).await,
             Kind::Cluster(cluster) => cluster.script(slot_of(key), key, call, deadline).await,
@@ -171,7 +176,7 @@ impl Servers {
     /// # Errors
     /// Why it is not certain that all are gone. [`Failure::QueueFull`] when too many scans wait, [`Failure::Late`] when it
     /// has not begun within ten minutes.
-    pub async fn remove(&self, beginning: &[u8]) -> Result<usize, Failure> {
+    pub(crate) async fn remove(&self, beginning: &[u8]) -> Result<usize, Failure> {
         let _room = self.scans.room.try_acquire().map_err(|_| Failure::QueueFull)?;
         let turn = timeout(MAX_SCAN_TIME, self.scans.turn.acquire()).await.map_err(|_| Failure::Late)?;
         let _turn = turn.map_err(|_| Failure::Closed)?;

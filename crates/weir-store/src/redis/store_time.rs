@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use weir_core::domain::{Clock, Micros, time::SECOND};
 
 /// This machine's time, put right by what a server told last; or a given clock's.
-pub struct StoreTime {
+pub(crate) struct StoreTime {
     machine: Arc<dyn Machine>,
     clock: Option<Arc<dyn Clock>>,
     /// How far the servers are ahead of this machine.
@@ -18,12 +18,12 @@ pub struct StoreTime {
 
 impl StoreTime {
     /// Of servers that have told nothing yet, or that are told the time of `clock`.
-    pub fn new(machine: Arc<dyn Machine>, clock: Option<Arc<dyn Clock>>) -> Self {
+    pub(crate) fn new(machine: Arc<dyn Machine>, clock: Option<Arc<dyn Clock>>) -> Self {
         Self { machine, clock, ahead: AtomicI64::new(0) }
     }
 
     /// About the servers' present.
-    pub fn now(&self) -> Micros {
+    pub(crate) fn now(&self) -> Micros {
         match &self.clock {
             Some(clock) => clock.now(),
             None => self.machine.wall_clock() + self.ahead.load(Relaxed),
@@ -31,7 +31,7 @@ impl StoreTime {
     }
 
     /// A server has just told its time.
-    pub fn told(&self, at: Micros) {
+    pub(crate) fn told(&self, at: Micros) {
         if self.clock.is_some() {
             return;
         }

@@ -27,7 +27,7 @@ use weir_telemetry::LogLimit;
 const MAX_BATCH_PARTS: usize = 1_024;
 
 /// The context that all workers of a server share.
-pub struct Context {
+pub(crate) struct Context {
     /// The server's name in logs and metrics: its address, or the name by which Sentinels know it.
     pub server: String,
     /// Where connections come from.
@@ -55,7 +55,7 @@ impl Context {
     ///
     /// # Errors
     /// Why there is no reply, or the server's refusal.
-    pub async fn run<T, F>(&self, work: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Failure>
+    pub(crate) async fn run<T, F>(&self, work: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Failure>
     where
         F: Future<Output = RedisResult<T>>,
     {
@@ -71,7 +71,7 @@ impl Context {
 }
 
 /// Sends what waits in `queue`, until it is aborted.
-pub async fn run(queue: Arc<Queue>, context: Arc<Context>) {
+pub(super) async fn run(queue: Arc<Queue>, context: Arc<Context>) {
     // Before the first check, so that it does not wait for the connection.
     let first = match timeout(context.command_timeout, context.pool.get()).await {
         Ok(connection) => connection,

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::texts::{MOST_FIELDS, Texts, quoted};
 
 /// Parses a line. Further fields are ignored.
-pub fn read(line: &str) -> Option<Texts<'_>> {
+pub(super) fn read(line: &str) -> Option<Texts<'_>> {
     let (who, rest) = line.split_once(" [")?;
     let (time, rest) = rest.split_once("] \"")?;
     let (request, rest) = quoted(rest)?;

@@ -22,7 +22,7 @@ const NAMES: [&str; 11] = [
 const ISTIO: (usize, usize) = (2, 3);
 
 /// Parses a line. Further fields are ignored.
-pub fn read(line: &str) -> Option<Texts<'_>> {
+pub(super) fn read(line: &str) -> Option<Texts<'_>> {
     let (time, rest) = line.strip_prefix('[')?.split_once("] \"")?;
     let (request, rest) = quoted(rest)?;
     let mut words = words(rest)?;

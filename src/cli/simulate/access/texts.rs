@@ -1,7 +1,7 @@
 //! The fields of a line of text.
 
 /// Room for the fields of a line of text.
-pub const MOST_FIELDS: usize = 16;
+pub(super) const MOST_FIELDS: usize = 16;
 
 /// The fields of a line of text.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<'a> Texts<'a> {
 }
 
 /// The text up to the next quote that is not escaped, and the rest after that quote.
-pub fn quoted(text: &str) -> Option<(&str, &str)> {
+pub(super) fn quoted(text: &str) -> Option<(&str, &str)> {
     let (bytes, mut at) = (text.as_bytes(), 0);
     while *bytes.get(at)? != b'"' {
         at += if bytes[at] == b'\\' { 2 } else { 1 };

@@ -9,7 +9,7 @@ use crate::limiter::{Answer, CheckError, LevelAnswer};
 /// How a policy treats a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Treated<'a> {
+pub(super) enum Treated<'a> {
     Allowed { wait_us: Micros, limit: Option<&'a str> },
     Refused { retry_after_us: Option<Micros>, limit: &'a str },
     Invalid { error: String },
@@ -18,7 +18,7 @@ pub enum Treated<'a> {
 impl<'a> Treated<'a> {
     /// # Errors
     /// There is no answer at all.
-    pub fn from<'b>(answer: &'b Result<Answer<'a>, CheckError>) -> Result<Self, &'b StoreError> {
+    pub(super) fn from<'b>(answer: &'b Result<Answer<'a>, CheckError>) -> Result<Self, &'b StoreError> {
         let answer = match answer {
             Ok(answer) => answer,
             Err(CheckError::Store(error)) => return Err(error),
@@ -37,7 +37,7 @@ impl<'a> Treated<'a> {
     }
 
     /// The limit that decided.
-    pub fn limit(&self) -> Option<&'a str> {
+    pub(super) fn limit(&self) -> Option<&'a str> {
         match self {
             Self::Allowed { limit, .. } => *limit,
             Self::Refused { limit, .. } => Some(limit),
@@ -48,7 +48,7 @@ impl<'a> Treated<'a> {
 
 /// One of two policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(super) enum Side {
     A,
     B,
 }
@@ -56,7 +56,7 @@ pub enum Side {
 /// How a request is treated differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub(super) enum How {
     RefusedOnlyByA,
     RefusedOnlyByB,
     InvalidOnlyUnderA,
@@ -77,7 +77,7 @@ impl How {
     ];
 
     /// The difference between two treatments; `None`: there is none. When a refused request may come again makes none.
-    pub fn between(a: &Treated<'_>, b: &Treated<'_>) -> Option<Self> {
+    pub(super) fn between(a: &Treated<'_>, b: &Treated<'_>) -> Option<Self> {
         match (a, b) {
             (Treated::Invalid { .. }, Treated::Invalid { .. }) | (Treated::Refused { .. }, Treated::Refused { .. }) => {
                 None
@@ -95,7 +95,7 @@ impl How {
     }
 
     /// The limit that made the difference; `None`: no limit did.
-    pub fn decided_by(self) -> Option<Side> {
+    pub(super) fn decided_by(self) -> Option<Side> {
         match self {
             Self::RefusedOnlyByA | Self::WaitsLongerUnderA => Some(Side::A),
             Self::RefusedOnlyByB | Self::WaitsLongerUnderB => Some(Side::B),
@@ -104,7 +104,7 @@ impl How {
     }
 
     /// For people.
-    pub fn text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::RefusedOnlyByA => "refused only by A",
             Self::RefusedOnlyByB => "refused only by B",
@@ -129,26 +129,26 @@ impl How {
 
 /// How many requests were treated differently, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts([u64; How::ALL.len()]);
+pub(super) struct Counts([u64; How::ALL.len()]);
 
 impl Counts {
     /// Counts one.
-    pub fn add(&mut self, how: How) {
+    pub(super) fn add(&mut self, how: How) {
         self.0[how as usize] += 1;
     }
 
     /// All of them.
-    pub fn sum(&self) -> u64 {
+    pub(super) fn sum(&self) -> u64 {
         self.0.iter().sum()
     }
 
     /// In how many ways.
-    pub fn kinds(&self) -> usize {
+    pub(super) fn kinds(&self) -> usize {
         self.0.iter().filter(|count| **count > 0).count()
     }
 
     /// Each that there is, for people.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let some = How::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
         some.map(|(how, count)| format!("{count} {}", how.text())).collect::<Vec<_>>().join(", ")
     }

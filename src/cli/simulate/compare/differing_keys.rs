@@ -12,11 +12,11 @@ const MAX_KEYS: usize = 100_000;
 const MAX_KEYS_BYTES: usize = 64 << 20;
 
 /// A key, behind its domain.
-pub type Name = (String, Vec<String>);
+pub(super) type Name = (String, Vec<String>);
 
 /// How a key was treated differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Differed {
+pub(super) struct Differed {
     pub counts: Counts,
     /// The first time: the line,
     pub line: u64,
@@ -32,7 +32,7 @@ pub struct Differed {
 
 /// One time that a key was treated differently.
 #[derive(Clone, Copy, Debug)]
-pub struct Once<'a> {
+pub(super) struct Once<'a> {
     pub line: u64,
     pub at: Micros,
     pub how: How,
@@ -41,7 +41,7 @@ pub struct Once<'a> {
 
 /// Keys that are treated differently. When there are too many, the half that differs least is dropped, so that a key that
 /// differs often is found however late it comes.
-pub struct DifferingKeys {
+pub(super) struct DifferingKeys {
     keys: HashMap<Name, Differed, foldhash::fast::RandomState>,
     bytes: usize,
     max_keys: usize,
@@ -60,7 +60,7 @@ impl Default for DifferingKeys {
 
 impl DifferingKeys {
     /// The key was treated differently once more.
-    pub fn add(&mut self, name: Name, once: Once<'_>) {
+    pub(super) fn add(&mut self, name: Name, once: Once<'_>) {
         if let Some(differed) = self.keys.get_mut(&name) {
             return differed.counts.add(once.how);
         }
@@ -95,17 +95,17 @@ impl DifferingKeys {
     }
 
     /// How many there are; at least so many, where some were let go.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.most
     }
 
     /// How many times one was let go.
-    pub fn dropped(&self) -> u64 {
+    pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// The `most` that differ most, from those that do most.
-    pub fn top(&self, most: usize) -> Vec<(&Name, &Differed)> {
+    pub(super) fn top(&self, most: usize) -> Vec<(&Name, &Differed)> {
         let mut all: Vec<_> = self.keys.iter().collect();
         all.sort_unstable_by_key(|(_, differed)| (std::cmp::Reverse(differed.counts.sum()), differed.line));
         all.truncate(most);

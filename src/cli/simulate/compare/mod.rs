@@ -34,7 +34,7 @@ use crate::{
 
 /// What a comparison prints.
 #[derive(Clone, Copy, Debug)]
-pub struct Print {
+pub(super) struct Print {
     pub json: bool,
     /// Every request that is treated differently, as it comes.
     pub each: bool,
@@ -43,7 +43,7 @@ pub struct Print {
 }
 
 /// Two policies against which one trace is replayed.
-pub struct Comparison<S> {
+pub(super) struct Comparison<S> {
     a: Candidate<S>,
     b: Candidate<S>,
     clock: Arc<ManualClock>,
@@ -95,7 +95,7 @@ impl<S: SimulationStore> Candidate<S> {
 
 impl<S: SimulationStore> Comparison<S> {
     /// The two policies, each with its file's name and a store of its own, whose time is that of `clock`.
-    pub fn new([a, b]: [(String, Policy, S); 2], clock: Arc<ManualClock>, bounds: Bounds, print: Print) -> Self {
+    pub(super) fn new([a, b]: [(String, Policy, S); 2], clock: Arc<ManualClock>, bounds: Bounds, print: Print) -> Self {
         let (counts, differing) = Default::default();
         let (a, b) = (Candidate::new(a), Candidate::new(b));
         Self { a, b, clock, bounds, print, requests: 0, resets: 0, counts, differing }

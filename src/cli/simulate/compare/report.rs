@@ -24,7 +24,7 @@ use crate::cli::{
 
 impl<S: SimulationStore> Comparison<S> {
     /// Prints totals, limits, and the keys that are treated differently.
-    pub fn report(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub(crate) fn report(&self, out: &mut dyn Write) -> io::Result<()> {
         if self.print.json { self.report_json(out) } else { self.report_text(out) }
     }
 
@@ -162,7 +162,7 @@ fn key_line((domain, key): &Key, differed: &Differed) -> String {
 }
 
 /// A key for a person. What a terminal might take for a command is written as an escape.
-pub fn key_text(domain: &str, key: &[String]) -> String {
+pub(super) fn key_text(domain: &str, key: &[String]) -> String {
     let path = key.join(" / ");
     let text = if domain.is_empty() { path } else { format!("{domain}: {path}") };
     let shown =
@@ -171,7 +171,7 @@ pub fn key_text(domain: &str, key: &[String]) -> String {
 }
 
 /// How a request was treated, for a person.
-pub fn treated_text(treated: &Treated<'_>) -> String {
+pub(super) fn treated_text(treated: &Treated<'_>) -> String {
     match treated {
         Treated::Allowed { wait_us: 0, .. } => "allows it".to_owned(),
         Treated::Allowed { wait_us, limit } => {

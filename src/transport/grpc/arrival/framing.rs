@@ -4,7 +4,7 @@ use crate::transport::grpc::codec::PREFIX_BYTES;
 
 /// A place in a stream of messages.
 #[derive(Debug, Default)]
-pub struct Framing {
+pub(super) struct Framing {
     /// How much of the message has come, with its prefix.
     unfinished_bytes: usize,
     prefix: [u8; PREFIX_BYTES],
@@ -14,12 +14,12 @@ pub struct Framing {
 
 impl Framing {
     /// How much has come of a message that is not whole.
-    pub fn unfinished_bytes(&self) -> usize {
+    pub(super) fn unfinished_bytes(&self) -> usize {
         self.unfinished_bytes
     }
 
     /// More has come. Whether it has ended a message.
-    pub fn advance(&mut self, mut bytes: &[u8]) -> bool {
+    pub(super) fn advance(&mut self, mut bytes: &[u8]) -> bool {
         let mut has_ended = false;
         while !bytes.is_empty() {
             if let Some(missing) = self.prefix.get_mut(self.unfinished_bytes..)

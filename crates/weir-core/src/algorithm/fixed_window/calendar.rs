@@ -72,24 +72,24 @@ impl PartialEq for Calendar {
 
 impl Calendar {
     /// Windows of this length, one of [`Unit::Day`] and longer, which begin on the anchor.
-    pub fn new(unit: Unit, zone: Zone, anchor: Option<Anchor>) -> Self {
+    pub(super) fn new(unit: Unit, zone: Zone, anchor: Option<Anchor>) -> Self {
         Self { unit, zone, anchor: anchor.or(Anchor::usual(unit)), kept: Default::default() }
     }
 
     /// The unit of a window.
-    pub fn unit(&self) -> Unit {
+    pub(super) fn unit(&self) -> Unit {
         self.unit
     }
 
     /// The window around `now`.
     #[inline]
-    pub fn around(&self, now: Micros) -> Between {
+    pub(super) fn around(&self, now: Micros) -> Between {
         let mut kept = self.kept.iter().filter_map(|word| unpacked(word.load(Relaxed)));
         kept.find(|window| window.start <= now && now < window.end).unwrap_or_else(|| self.find(now))
     }
 
     /// The edges of the windows around `now`: two before it, itself, three after it.
-    pub fn edges(&self, now: Micros) -> [Micros; EDGES] {
+    pub(super) fn edges(&self, now: Micros) -> [Micros; EDGES] {
         let mut edges = [0; EDGES];
         edges[1] = self.around(self.around(now).start - 1).start;
         edges[0] = self.around(edges[1] - 1).start;

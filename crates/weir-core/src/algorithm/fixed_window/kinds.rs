@@ -1,17 +1,17 @@
 //! The fields of a calendar: what files and messages write.
 
 use super::{Anchor, Zone};
-#[cfg(feature = "proto")]
-use crate::{
-    algorithm::{ParamError, message::Holds},
-    proto,
-};
 use crate::{
     algorithm::{
         Bounds, Form,
         kinds::{Kind, Period},
     },
     domain::{Micros, Unit},
+};
+#[cfg(feature = "proto")]
+use crate::{
+    algorithm::{ParamError, message::Holds},
+    proto,
 };
 
 const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];

@@ -121,7 +121,9 @@ impl Windows {
         let unit = match (period, calendar) {
             (None, None) => return wrong("period", "period is missing; or give a calendar"),
             (Some(_), Some(_)) => return wrong("period", "period is left out where a calendar is given"),
-            (Some(_), None) if zone.is_some() => return wrong("zone", "zone is the time zone of a calendar, which is not given"),
+            (Some(_), None) if zone.is_some() => {
+                return wrong("zone", "zone is the time zone of a calendar, which is not given");
+            }
             (Some(_), None) if anchor.is_some() => {
                 return wrong("anchor", "anchor is where windows of a calendar begin, which is not given");
             }

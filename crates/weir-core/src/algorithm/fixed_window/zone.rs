@@ -72,6 +72,7 @@ fn known() -> &'static [Known] {
 }
 
 fn by_name(one: &str, other: &str) -> Ordering {
-    let lower = |name: &str| name.bytes().map(|byte| byte.to_ascii_lowercase()).collect::<smallvec::SmallVec<[u8; 32]>>();
+    let lower =
+        |name: &str| name.bytes().map(|byte| byte.to_ascii_lowercase()).collect::<smallvec::SmallVec<[u8; 32]>>();
     lower(one).cmp(&lower(other))
 }

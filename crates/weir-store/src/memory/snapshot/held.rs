@@ -29,7 +29,7 @@ const SETTLED: u8 = 3;
 const ANSWERED: u8 = 4;
 
 /// Writes what is held of a shard's states.
-pub fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
     let Some(held) = shard.held() else { return Ok(()) };
     for (state, ledger, expires) in held.ledgers().filter(|(_, _, expires)| *expires > now) {
         out.push(LEDGER);
@@ -78,7 +78,7 @@ pub fn write(shard: &Shard, now: Micros, out: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// Adds what is held to a store, as far as it has room and it has not expired; tells how much had none. The file has `states`.
-pub fn load<C: Clock>(
+pub(super) fn load<C: Clock>(
     from: &mut impl Read,
     store: &MemoryStore<C>,
     anchor_of: impl Fn(&[u8]) -> u8,

@@ -34,7 +34,7 @@ impl<W: Write> Hashing<W> {
 
 /// Writes all states of a store that have not expired: how many, and how many bytes. What is decided meanwhile may or may
 /// not be among it; a state that is there all the time is.
-pub fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u64, u64)> {
+pub(super) fn write<C: Clock>(store: &MemoryStore<C>, out: impl Write) -> io::Result<(u64, u64)> {
     let mut out = Hashing { out, hasher: blake3::Hasher::new(), bytes: 0 };
     let mut buffer = Vec::with_capacity(2 * BUFFER);
     let now = store.clock.now();

@@ -37,7 +37,7 @@ const REFRESH_WHEN_DOWN: Duration = Duration::from_millis(200);
 
 /// Requests for refreshes, and the state between them.
 #[derive(Default)]
-pub struct Refresh {
+pub(super) struct Refresh {
     doubted: Notify,
     moved: Notify,
     /// The node that a slot has moved to last: it knows the latest map.
@@ -50,7 +50,7 @@ pub struct Refresh {
 
 impl Refresh {
     /// The map may be wrong.
-    pub fn soon(&self) {
+    pub(super) fn soon(&self) {
         self.doubted.notify_one();
     }
 
@@ -62,7 +62,7 @@ impl Refresh {
 }
 
 /// Refreshes the map whenever it may be out of date, and while a master is not well.
-pub async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<Shared>) {
     let mut trouble = None;
     loop {
         let failure = shared.refresh_and_judge().await.err();

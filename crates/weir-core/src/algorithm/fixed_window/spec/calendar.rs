@@ -188,7 +188,8 @@ fn anchors_are_clamped_in_short_months() {
     assert_eq!(around(utc(2027, 2, 28)), Between { start: utc(2027, 2, 28), end: utc(2027, 3, 31) });
     assert_eq!(around(utc(2028, 2, 28)), Between { start: utc(2028, 1, 31), end: utc(2028, 2, 29) });
     let leap = parse("fixed_window", &[("count", "1"), ("calendar", "year"), ("anchor", "02-29")]);
-    let start = |year, day| Between { start: utc(year, 2, day), end: utc(year + 1, 2, if year == 2027 { 29 } else { 28 }) };
+    let start =
+        |year, day| Between { start: utc(year, 2, day), end: utc(year + 1, 2, if year == 2027 { 29 } else { 28 }) };
     assert_eq!(calendar(&leap).around(utc(2027, 3, 1)), start(2027, 28));
     assert_eq!(calendar(&leap).around(utc(2028, 2, 29)), start(2028, 29));
 }
