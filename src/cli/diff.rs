@@ -4,10 +4,9 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde_json::{Value, json};
-use weir_core::{algorithm::Bounds, domain::time::parse_duration};
-use weir_policy::{Diff, Difference, Rules, lint::Changes};
+use weir_policy::{Diff, Difference, lint::Changes};
 
-use super::{CommandResult, Failure, NO, out::say};
+use super::{CommandResult, NO, out::say, rules::RulesArgs};
 
 /// Compare two policies: what keys may do, and which counts are lost
 ///
@@ -18,12 +17,8 @@ pub(super) struct Compare {
     old: PathBuf,
     /// The newer policy
     new: PathBuf,
-    /// Longest period that is allowed, as in the setting max_period
-    #[arg(long, value_name = "TIME", default_value = "31d")]
-    max_period: String,
-    /// Allow several descriptor files for one domain, as the setting envoy.merge_domains does
-    #[arg(long)]
-    merge_domains: bool,
+    #[command(flatten)]
+    rules: RulesArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -31,8 +26,7 @@ pub(super) struct Compare {
 
 impl Compare {
     pub(super) fn run(self) -> CommandResult {
-        let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let rules = Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() };
+        let rules = self.rules.rules()?;
         let [old, new] = [&self.old, &self.new].map(|path| weir_policy::load(path, &rules));
         let (old, new) = (old?.policy, new?.policy);
         let (diff, changes) = (Diff::between(&old, &new), Changes::between(&old, &new));

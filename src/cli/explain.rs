@@ -6,16 +6,10 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use serde_json::json;
-use weir_core::{
-    algorithm::Bounds,
-    domain::{
-        Charge, Key,
-        time::{format_duration, parse_duration},
-    },
-};
-use weir_policy::{Domain, Rules, tree::Found};
+use weir_core::domain::{Charge, Key, time::format_duration};
+use weir_policy::{Domain, tree::Found};
 
-use super::{CommandResult, Failure, hint, out::say};
+use super::{CommandResult, Failure, hint, out::say, rules::RulesArgs};
 
 /// Explain which limits apply to a key, and why
 #[derive(Args)]
@@ -28,12 +22,8 @@ pub(super) struct Explain {
     /// The domain whose policy decides
     #[arg(long, default_value = "")]
     domain: String,
-    /// Longest period that is allowed, as in the setting max_period
-    #[arg(long, value_name = "TIME", default_value = "31d")]
-    max_period: String,
-    /// Allow several descriptor files for one domain, as the setting envoy.merge_domains does
-    #[arg(long)]
-    merge_domains: bool,
+    #[command(flatten)]
+    rules: RulesArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -42,8 +32,7 @@ pub(super) struct Explain {
 impl Explain {
     pub(super) fn run(self) -> CommandResult {
         hint::check_expansion(&self.key)?;
-        let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let rules = Rules { bounds, merge_domains: self.merge_domains, ..Rules::default() };
+        let rules = self.rules.rules()?;
         let policy = weir_policy::load(&self.path, &rules)?.policy;
         let Some(domain) = policy.domain(&self.domain) else {
             let known = hint::domains(&self.domain, &policy.domains_near(&self.domain));

@@ -3,14 +3,13 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use weir_core::{algorithm::Bounds, domain::time::parse_duration};
 use weir_policy::{
     Rules,
     lint::{self, Changes},
 };
 use weir_settings::{Problem, Problems};
 
-use super::{CommandResult, Failure, NO, diff::say_changes, out::say, policy_tests};
+use super::{CommandResult, Failure, NO, diff::say_changes, out::say, policy_tests, rules::RulesArgs};
 
 /// Check policy files, and run the tests in them
 ///
@@ -26,12 +25,8 @@ pub(super) struct Lint {
     /// Compare with this older policy: print which counts the change would forget, and which limits keep theirs
     #[arg(long, value_name = "OLD")]
     against: Option<PathBuf>,
-    /// Longest period that is allowed, as in the setting max_period
-    #[arg(long, value_name = "TIME", default_value = "31d")]
-    max_period: String,
-    /// Allow several descriptor files for one domain, as the setting envoy.merge_domains does
-    #[arg(long)]
-    merge_domains: bool,
+    #[command(flatten)]
+    rules: RulesArgs,
     /// Reject files that do not end with a line `...`, as the setting limits_require_end_marker does
     #[arg(long)]
     require_end_marker: bool,
@@ -51,14 +46,12 @@ impl Lint {
                 "lint takes one file or one directory, not `{first}` and `{second}`: name their directory"
             )));
         }
-        let bounds = Bounds { max_period: parse_duration(&self.max_period).map_err(Failure)? };
-        let (merge_domains, require_end_marker) = (self.merge_domains, self.require_end_marker);
-        let rules = Rules { bounds, merge_domains, require_end_marker, ..Rules::default() };
+        let rules = Rules { require_end_marker: self.require_end_marker, ..self.rules.rules()? };
         let loaded = match weir_policy::load(&self.path, &rules) {
             Ok(loaded) => loaded,
             Err(problems) => return self.invalid(&problems),
         };
-        let tests = match policy_tests::run(&loaded.policy, &loaded.tests, &bounds) {
+        let tests = match policy_tests::run(&loaded.policy, &loaded.tests, &rules.bounds) {
             Ok(report) => report,
             Err(problems) => return self.invalid(&problems),
         };

@@ -19,6 +19,7 @@ mod policy_tests;
 mod render;
 mod reserve;
 mod reset;
+mod rules;
 mod schema;
 mod serve;
 mod signals;
