@@ -76,7 +76,7 @@ where
                 },
             }
         }
-        // Whoever is sent elsewhere takes along what it has, for a while.
+        // An Envoy that is sent elsewhere keeps what it has, for a while.
         if this.error.as_ref().is_some_and(|status| status.code() == Code::Unavailable)
             && let Some(farewell) = this.session.farewell()
         {

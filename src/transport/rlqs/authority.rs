@@ -29,7 +29,7 @@ const RENEW_EVERY: (Micros, Micros) = (SECOND, 5 * SECOND);
 const RENEW_EVERY_FOR_EACH: Micros = 500;
 /// The time until a renewal that is to bring what the last one did not.
 const RENEW_SOON: Micros = SECOND / 2;
-/// How long demand is remembered that nobody renews.
+/// How long demand is remembered that is not renewed.
 const DEMAND_TTL: Micros = 2 * RENEW_EVERY.1;
 
 /// A level, and what is held of it.
@@ -128,7 +128,7 @@ impl HeldLevel {
         let gives_back = units > target + self.level.rate / BEYOND;
         self.due = now + if renewed.is_lost || (has_enough && !gives_back) { every } else { RENEW_SOON };
         if renewed.is_lost && now + terms.lag + every >= self.rate.until && !self.outlasts() {
-            // It counts as nobody's before long.
+            // It is free before long.
             return 0;
         }
         if gives_back && !renewed.is_lost { target } else { units }

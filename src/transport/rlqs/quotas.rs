@@ -32,7 +32,7 @@ use crate::{
 
 /// How often what is due is divided and renewed.
 const TICK: Duration = Duration::from_millis(100);
-/// How often what nobody uses is forgotten, in ticks.
+/// How often what is not used is forgotten, in ticks.
 const SWEEP_EVERY: u64 = 100;
 /// Most renewals that are under way at once.
 const MAX_RENEWING: usize = 64;
@@ -104,9 +104,17 @@ impl<S: Store> Quotas<S> {
     pub fn report(&self, stream: u64, domain: usize, report: &wire::Report<'_>, out: &mut bytes::BytesMut) {
         self.meter.used(domain, &report.usage);
         let now = self.now();
-        let found = self.book().find(domain, report.bucket);
-        let Some(number) = found.or_else(|| self.add(domain, report.bucket)) else { return };
         let mut book = self.book();
+        let number = match book.find(domain, report.bucket) {
+            Some(number) => number,
+            None => {
+                // The policy is asked without the lock.
+                drop(book);
+                let Some(number) = self.add(domain, report.bucket) else { return };
+                book = self.book();
+                number
+            }
+        };
         let action = book.report(stream, number, &report.usage, now);
         match action {
             Some(action) => wire::put_action(book.id(number), action, self.ttl_seconds(), out),
@@ -245,7 +253,7 @@ impl<S: Store> Quotas<S> {
         if renewed.is_lost {
             self.meter.lost();
         } else {
-            // Whoever waits for it gets it at once.
+            // Holders that wait for it get it at once.
             book.tick(now);
         }
         renewed.is_lost
@@ -266,7 +274,7 @@ impl<S: Store> Quotas<S> {
         }
     }
 
-    /// Counts a hit for nobody: a message that is none.
+    /// Counts a message that cannot be read.
     pub fn unreadable(&self) {
         self.meter.unreadable();
     }

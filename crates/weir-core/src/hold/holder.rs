@@ -117,7 +117,7 @@ impl Holder {
         OnShortage::Store(Some(self.renewal(balance, 0, want, cost, now)))
     }
 
-    /// The balance is low, or time has come to see whether it is: a renewal to send, which nobody waits for.
+    /// The balance is low, or time has come to see whether it is: a renewal to send, for which no request waits.
     pub fn low(&mut self, balance: &Balance, now: Micros) -> Option<Renewal> {
         if self.is_pending(balance, now) {
             return None;

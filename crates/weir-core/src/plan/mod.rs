@@ -264,8 +264,8 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// How long a reservation of it lasts at most: as long as requested, and as long as slots are held of the limits on
-    /// concurrency that count; of those in shadow mode where nobody else says. `None`: nobody does.
+    /// How long a reservation of it lasts at most: as long as requested, and as long as slots are held of the
+    /// concurrency limits that count; without either, of those in shadow mode. `None`: none of these says.
     pub fn reservation_ttl(&self, requested: Option<Micros>) -> Option<Micros> {
         let slots = |shadow: bool| {
             let limits = self.levels.iter().map(|level| level.limit).filter(move |limit| limit.shadow == shadow);

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::domain::Micros;
 
-/// Others shrink when somebody lacks more than this part of its own.
+/// Other shares shrink when a holder lacks more than this part of its own.
 const HYSTERESIS: u64 = 32;
-/// The parts of an even share that a newcomer, and anybody else, demands at least.
+/// The parts of an even share that a newcomer, and any other holder, demands at least.
 const NEWCOMERS_FLOOR: u64 = 4;
 const FLOOR: u64 = 50;
 
@@ -29,7 +29,7 @@ pub(super) struct Bucket {
 /// What the levels above a bucket leave for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// The rate that nobody may be using.
+    /// The rate that is certainly not in use.
     pub(super) free: u64,
     /// More may be in use than is granted, since less is granted than before.
     pub(super) is_over: bool,
@@ -100,7 +100,7 @@ impl Bucket {
         let burst = (self.rate / UNITS_PER_REQUEST / BURST_PARTS / self.members.len().max(1) as u64).max(1);
         let joining =
             demands.iter().filter(|(id, _)| self.members.get(*id).is_some_and(|member| member.rate() == 0)).count();
-        // Whoever is back comes before those that would grow.
+        // Holders that are back come before those that would grow.
         let kept = self.live_of_others(now).max(self.back(now).min(free));
         let divided = share.saturating_sub(kept);
         let divided = divided - (joining as u64 * debit(burst, steps)).min(divided / 2);

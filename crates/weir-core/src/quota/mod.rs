@@ -11,8 +11,8 @@
 //! from when it is sent, until [`Terms::lag`] after a lower one is sent on the same stream, or until its time is over where the
 //! holder is gone. So nothing grows before something else has shrunk.
 //!
-//! **Shares** are max-min fair by demand. What nobody demands is spread evenly, so that demand that grows finds room before the
-//! next report. Newcomers have a floor until two reports have told their demand. A share is changed only when somebody lacks
+//! **Shares** are max-min fair by demand. What is not demanded is spread evenly, so that demand that grows finds room before the
+//! next report. Newcomers have a floor until two reports have told their demand. A share is changed only when a holder lacks
 //! more than 1/32 of its own.
 
 mod bucket;

@@ -1,7 +1,7 @@
 //! Max-min fairness.
 
-/// Divides `amount` among these demands: nobody gets more than it demands, and nobody gets less than another while it demands
-/// more than it has. What does not divide evenly goes to the first of those that want more.
+/// Divides `amount` among these demands: none gets more than it demands, or less than another while it demands more than
+/// it has. What does not divide evenly goes to the first of those that want more.
 pub fn max_min(amount: u64, demands: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     order.sort_unstable_by_key(|index| demands[*index]);
@@ -15,7 +15,7 @@ pub fn max_min(amount: u64, demands: &[u64]) -> Vec<u64> {
     shares
 }
 
-/// The same, where all of it is handed out: what nobody demands is spread evenly.
+/// The same, where all of it is handed out: what is not demanded is spread evenly.
 pub(super) fn spread(amount: u64, demands: &[u64]) -> Vec<u64> {
     let mut shares = max_min(amount, demands);
     let mut spare = amount - shares.iter().sum::<u64>();
