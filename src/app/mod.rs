@@ -3,6 +3,7 @@
 mod check;
 mod error;
 mod export;
+mod host;
 mod http;
 mod policy;
 mod readiness;
@@ -44,7 +45,7 @@ use crate::{
     telemetry::{HotKeys, Metrics},
     transport::{
         Guarded, Pages,
-        admin::{AdminService, ThisReplica},
+        admin::{AdminService, Fleet},
         check_service::CheckService,
         grpc::Calls,
         http::Sites,
@@ -71,6 +72,7 @@ pub struct App {
     reloads: Vec<BoxFuture<'static, ()>>,
     snapshots: Arc<Snapshots>,
     quotas: Option<Arc<Quotas<AnyStore>>>,
+    fleet: Arc<Fleet>,
     readiness: Readiness,
     security: Security,
     drain: Drain,
@@ -141,8 +143,9 @@ impl App {
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
         let http_service = with_permits(settings.http.max_concurrent_requests, &http_meter);
-        let replica = ThisReplica::new(settings.grpc.listen.to_string());
-        let operators = Arc::new(AdminService::new(Arc::clone(&limiter), replica));
+        let grpc_listener = listen("grpc.listen", &settings.grpc.listen).await?;
+        let fleet = Arc::new(Fleet::new(Arc::clone(&limiter), host::address(&grpc_listener.address())));
+        let operators = Arc::new(AdminService::new(Arc::clone(&limiter), Arc::clone(&fleet)));
         let pages = http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites)?;
         let (routes, health) = {
             let envoy = settings.envoy.clone();
@@ -156,7 +159,7 @@ impl App {
         let grpc_workers = start_workers("weir-worker", settings.grpc.workers, settings.grpc.runtime)?;
         let http_workers = start_workers("weir-http", settings.http.workers, RuntimeKind::PerCore)?;
         let grpc = Server {
-            listener: listen("grpc.listen", &settings.grpc.listen).await?,
+            listener: grpc_listener,
             service: Guarded::new(
                 routes,
                 security.authentication("grpc"),
@@ -239,6 +242,7 @@ impl App {
             reloads,
             snapshots,
             quotas,
+            fleet,
             readiness,
             security,
             drain,
@@ -275,6 +279,7 @@ impl App {
         let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
         background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
+        background.push(tokio::spawn(Arc::clone(&self.fleet).run()));
         background.extend(self.quotas.clone().map(|quotas| tokio::spawn(quotas.run())));
         let when_full = self.settings.store.when_full.name();
         background.push(tokio::spawn(store_log::run(
@@ -309,6 +314,7 @@ impl App {
         if let Some(quotas) = self.quotas {
             quotas.finish().await;
         }
+        self.fleet.finish().await;
         // Joining threads would hold up this runtime.
         let _ = tokio::task::spawn_blocking(|| self.workers.map(Workers::stop)).await;
         if let Some(shared) = self.limiter.store().shared() {

@@ -69,4 +69,5 @@ mod tokens;
 mod tokens_reload;
 mod tracing;
 mod unmatched;
+mod usage;
 mod xds;

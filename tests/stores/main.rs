@@ -26,4 +26,5 @@ mod start;
 #[allow(dead_code)]
 #[path = "../blackbox/support/mod.rs"]
 mod support;
+mod usage;
 mod wire;

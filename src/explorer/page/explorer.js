@@ -17,6 +17,7 @@ import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
 import { inspect, inspectRoute } from "./state.js";
 import { beginTree, loadTree, showRates } from "./tree.js";
+import { beginUsage, showReplicas } from "./usage.js";
 
 const POLL_MS = 2000;
 /** Of so many polls, one is made while the page is not visible, so that its charts go on. */
@@ -29,6 +30,8 @@ const PARTS = [
   ["hot", "metrics"],
   ["simulation", "metrics"],
   ["state", "check"],
+  ["fleet", "admin"],
+  ["usage-list", "admin"],
 ];
 
 let timer = 0;
@@ -122,6 +125,7 @@ async function poll() {
   try {
     if (page.version !== null) await pollLive();
     await inspect();
+    if (route().view === "usage" && may("admin")) await showReplicas();
     answered();
   } catch (error) {
     failed(error);
@@ -226,6 +230,7 @@ async function onRoute() {
   }
   if ((search ?? "") !== $("search").value) $("search").value = search ?? "";
   await inspectRoute().catch(failed);
+  if (route().view === "usage") await poll();
 }
 
 $("search").oninput = calmly(() => {
@@ -250,4 +255,5 @@ $("skip").onclick = (event) => {
 };
 showView();
 beginTree(failed);
+beginUsage(failed);
 begin();

@@ -1,16 +1,22 @@
 //! `weir.v1.Admin`: what operators ask and change, from the bytes of a message to those of its answer. gRPC and HTTP
 //! (`http::admin`) both go through [`AdminService::answer`]. The roles are in `routes`, the rule without authentication in `guard`.
 
+mod cursor;
+mod fleet;
+mod keys;
 mod replicas;
+mod turns;
 
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use weir_core::domain::Key;
 use weir_store::AnyStore;
 
 use super::{audit::Actor, grpc::call::encoded, message, status::Rejected};
-use crate::limiter::Limiter;
-pub use replicas::ThisReplica;
+use crate::limiter::{Invalid, Limiter};
+pub use fleet::Fleet;
+use turns::Turns;
 
 /// Names each call once: its method, and the last part of its page.
 macro_rules! calls {
@@ -54,6 +60,10 @@ macro_rules! calls {
 }
 
 calls! {
+    /// The keys that are stored.
+    ListKeys = "list_keys",
+    /// The keys that are checked or refused most often.
+    ListHotKeys = "list_hot_keys",
     /// The replicas.
     ListReplicas = "list_replicas",
 }
@@ -68,13 +78,14 @@ impl AdminCall {
 /// What answers operators.
 pub struct AdminService {
     limiter: Arc<Limiter<AnyStore>>,
-    replica: ThisReplica,
+    fleet: Arc<Fleet>,
+    turns: Turns,
 }
 
 impl AdminService {
     /// The service of this replica, over its limiter.
-    pub fn new(limiter: Arc<Limiter<AnyStore>>, replica: ThisReplica) -> Self {
-        Self { limiter, replica }
+    pub fn new(limiter: Arc<Limiter<AnyStore>>, fleet: Arc<Fleet>) -> Self {
+        Self { limiter, fleet, turns: Turns::default() }
     }
 
     /// Answers a call of `actor`, of which nothing is read but these bytes.
@@ -83,7 +94,24 @@ impl AdminService {
     /// [`Rejected`] for what is no request, and where there is no answer.
     pub async fn answer(&self, call: AdminCall, bytes: &[u8], _actor: &Actor) -> Result<BytesMut, Rejected> {
         Ok(match call {
-            AdminCall::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?)),
+            AdminCall::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),
+            AdminCall::ListHotKeys => encoded(&self.list_hot_keys(&message::read(bytes)?).await?),
+            AdminCall::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?).await),
         })
     }
+}
+
+/// The key that a request names, of a domain or of all; `None`: all keys.
+fn domain_and_prefix(domain: &str, prefix: &[String], all_domains: bool) -> Result<Option<Key>, Invalid> {
+    if all_domains && !(domain.is_empty() && prefix.is_empty()) {
+        return Err(Invalid::field_error("all_domains", "the keys of all domains have no domain or prefix in common"));
+    }
+    if prefix.is_empty() {
+        // The name of the domain is checked too.
+        return Ok(Key::new(domain, &["-"]).map(|_| None)?);
+    }
+    let invalid = |error: weir_core::domain::KeyError| {
+        Invalid::field_error(error.field().replace("key", "prefix"), error.to_string())
+    };
+    Key::new(domain, prefix).map(Some).map_err(invalid)
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use deadpool_redis::redis::Value;
+use deadpool_redis::redis::{Cmd, Value};
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout, timeout_at},
@@ -45,7 +45,7 @@ pub(crate) struct Servers {
 
 enum Kind {
     /// One, or the master of the moment.
-    One(Box<Node>),
+    One(Arc<Node>),
     /// The masters of a Cluster.
     Cluster(Cluster),
 }
@@ -64,7 +64,7 @@ impl Servers {
         let (mut watching, time) = (None, Arc::clone(&factory.time));
         let kind = match topology {
             Topology::Single(address) => {
-                Kind::One(Box::new(factory.only(Target::Fixed(address.clone()), address.clone())))
+                Kind::One(Arc::new(factory.only(Target::Fixed(address.clone()), address.clone())))
             }
             Topology::Sentinel { sentinels, master } => {
                 let address = sentinels.first().cloned().unwrap_or_else(|| Address::Unix(master.into()));
@@ -75,7 +75,7 @@ impl Servers {
                 let pause = factory.command_timeout();
                 let watch = factory.runtime.spawn(async move { watch(&sentinels, &pool, pause).await });
                 watching = Some(AbortOnDropHandle::new(watch));
-                Kind::One(Box::new(node))
+                Kind::One(Arc::new(node))
             }
             Topology::Cluster { seeds } => Kind::Cluster(Cluster::start(seeds.clone(), factory)),
         };
@@ -209,10 +209,33 @@ impl Servers {
     /// # Errors
     /// Why it is not certain that it is gone.
     pub(crate) async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
-        let unlink = || command(&[b"UNLINK", key]);
+        self.command(key, || command(&[b"UNLINK", key]), deadline).await.map(drop)
+    }
+
+    /// Runs a command of one key outside the pipelines of checks. On the store's thread.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub(crate) async fn command(
+        &self,
+        key: &[u8],
+        command: impl Fn() -> Cmd,
+        deadline: Instant,
+    ) -> Result<Value, Failure> {
         match &self.kind {
-            Kind::One(node) => node.command(&unlink(), false).await.map(drop),
-            Kind::Cluster(cluster) => cluster.command(slot_of(key), unlink, deadline).await.map(drop),
+            Kind::One(node) => node.command(&command(), false).await,
+            Kind::Cluster(cluster) => cluster.command(slot_of(key), command, deadline).await,
+        }
+    }
+
+    /// Every server that has keys.
+    ///
+    /// # Errors
+    /// It is not known by the deadline.
+    pub(crate) async fn masters(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Failure> {
+        match &self.kind {
+            Kind::One(node) => Ok(vec![Arc::clone(node)]),
+            Kind::Cluster(cluster) => cluster.all_masters(deadline).await,
         }
     }
 }
