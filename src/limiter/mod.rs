@@ -16,11 +16,13 @@ pub mod status;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use weir_core::{
+    domain::Clock,
     hold::Repeat,
     plan::{Level, Plan},
 };
-use weir_policy::Policy;
+use weir_policy::{Overrides, Policy, overrides::Override};
 use weir_store::{ResetDone, Store, Verdict};
 
 use crate::telemetry::{HotKeys, Metrics};
@@ -28,17 +30,24 @@ pub use answer::{Answer, LevelAnswer};
 pub use check_all::{AllAnswers, CheckAll};
 use decide::decide;
 pub use decide::{Checking, Fill};
-pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
+pub use descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, Resolved};
 pub use policy_handle::PolicyHandle;
 pub use request::{CheckError, Invalid, Request};
 pub use reservations::{Reserved, Settle, Settled};
 pub use simulation::Simulation;
 pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
 
+fn compiled(overrides: &Option<(Vec<Override>, Arc<dyn Clock>)>) -> Overrides {
+    let Some((overrides, clock)) = overrides else { return Overrides::none() };
+    Overrides::new(overrides.iter().cloned(), Arc::clone(clock))
+}
+
 /// Decides requests by the policy in force, over one store.
 pub struct Limiter<S> {
     store: S,
     current: ArcSwap<PolicyHandle>,
+    /// Those in force, and the clock that says which act.
+    overrides: Mutex<Option<(Vec<Override>, Arc<dyn Clock>)>>,
     metrics: Arc<Metrics>,
     hot_keys: Option<HotKeys>,
 }
@@ -47,7 +56,8 @@ impl<S: Store> Limiter<S> {
     /// A limiter over `store`, with `policy` in force.
     pub fn new(store: S, policy: Policy, metrics: Arc<Metrics>) -> Self {
         let handle = PolicyHandle::new(policy, &metrics);
-        Self { store, current: ArcSwap::from_pointee(handle), metrics, hot_keys: None }
+        let (current, overrides) = (ArcSwap::from_pointee(handle), Mutex::default());
+        Self { store, current, overrides, metrics, hot_keys: None }
     }
 
     /// The same, which also samples hot keys.
@@ -63,7 +73,16 @@ impl<S: Store> Limiter<S> {
 
     /// Puts another policy in force, for every request that begins from now on.
     pub fn replace_policy(&self, policy: Policy) {
+        let overrides = self.overrides.lock();
+        let policy = if overrides.is_some() { policy.overridden(compiled(&overrides)) } else { policy };
         self.current.store(Arc::new(PolicyHandle::new(policy, &self.metrics)));
+    }
+
+    /// Puts other overrides in force, likewise.
+    pub fn replace_overrides(&self, overrides: Vec<Override>, clock: Arc<dyn Clock>) {
+        let mut before = self.overrides.lock();
+        *before = Some((overrides, clock));
+        self.current.store(Arc::new(self.current.load().overridden(compiled(&before))));
     }
 
     /// The policy in force, to be held while a request is answered.
@@ -117,9 +136,9 @@ impl<S: Store> Limiter<S> {
         if verdict.repeat == Repeat::Again {
             handle.meters.repeated(plan.domain);
         }
-        if plan.levels().is_empty() && !request.is_matched(&handle.policy) {
-            handle.meters.unmatched(plan.domain);
-        }
+        handle.count_overridden(plan.domain, plan.overridden, || {
+            plan.levels().is_empty() && !request.is_matched(&handle.policy)
+        });
         let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.charged(plan));
         for ((Level { limit, .. }, decision), charged) in decided {
             let index = request.spec.is_none().then_some(limit.index);
