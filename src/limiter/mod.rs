@@ -37,7 +37,7 @@ pub use reservations::{Reserved, Settle, Settled};
 pub use simulation::Simulation;
 pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
 
-fn compiled(overrides: &Option<(Vec<Override>, Arc<dyn Clock>)>) -> Overrides {
+fn compiled(overrides: &Option<(Vec<Arc<Override>>, Arc<dyn Clock>)>) -> Overrides {
     let Some((overrides, clock)) = overrides else { return Overrides::none() };
     Overrides::new(overrides.iter().cloned(), Arc::clone(clock))
 }
@@ -47,7 +47,7 @@ pub struct Limiter<S> {
     store: S,
     current: ArcSwap<PolicyHandle>,
     /// Those in force, and the clock that says which act.
-    overrides: Mutex<Option<(Vec<Override>, Arc<dyn Clock>)>>,
+    overrides: Mutex<Option<(Vec<Arc<Override>>, Arc<dyn Clock>)>>,
     metrics: Arc<Metrics>,
     hot_keys: Option<HotKeys>,
 }
@@ -79,7 +79,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Puts other overrides in force, likewise.
-    pub fn replace_overrides(&self, overrides: Vec<Override>, clock: Arc<dyn Clock>) {
+    pub fn replace_overrides(&self, overrides: Vec<Arc<Override>>, clock: Arc<dyn Clock>) {
         let mut before = self.overrides.lock();
         *before = Some((overrides, clock));
         self.current.store(Arc::new(self.current.load().overridden(compiled(&before))));

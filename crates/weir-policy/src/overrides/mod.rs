@@ -1,13 +1,17 @@
 //! Overrides: what an operator puts over the limits of a policy, for one key or all that a pattern matches, for a time.
 
+mod effect;
 mod tree;
 
-use std::fmt::{self, Display, Formatter};
+use std::{
+    fmt::{self, Display, Formatter},
+    sync::Arc,
+};
 
 use elsa::sync::FrozenMap;
 use thiserror::Error;
 use weir_core::{
-    algorithm::Params,
+    algorithm::{Bounds, Params},
     domain::{
         Micros,
         key::{MAX_SEGMENT_BYTES, MAX_SEGMENTS},
@@ -15,7 +19,13 @@ use weir_core::{
     plan::Limit,
 };
 
+use crate::limits::{WrittenLimit, read_limits};
+pub use effect::{Effect, effects};
 pub use tree::{Acting, Applied, Overrides};
+use weir_settings::{
+    document::{self, Node, Value},
+    problem::Problems,
+};
 
 /// The segment of a pattern that matches any segment.
 pub const ANY: &str = "*";
@@ -23,6 +33,8 @@ pub const ANY: &str = "*";
 pub const CHANGES: [&str; 5] = ["factor", "limits", "unlimited", "shadow", "ban"];
 /// Most bytes of a reason.
 pub const MAX_REASON_BYTES: usize = 1_024;
+/// Most bytes of the limits that an override changes.
+const MAX_LIMITS_BYTES: usize = 16 << 10;
 /// Most limits of which an override changes the parameters.
 pub const MAX_LIMITS: usize = 16;
 /// The factors that an override may have.
@@ -41,6 +53,10 @@ pub struct Override {
     pub change: Change,
     /// Why, in the operator's words.
     pub reason: Box<str>,
+    /// Who set it.
+    pub author: Box<str>,
+    /// When, by the store's clock.
+    pub set_at: Micros,
     /// From then on, by the store's clock.
     pub start: Micros,
     /// Until then, exclusive; `None`: until it is ended.
@@ -53,7 +69,7 @@ pub enum Change {
     /// Divides the limits, with the policy's factor and the request's.
     Factor(f64),
     /// Gives limits other parameters.
-    Limits(Vec<LimitChange>),
+    Limits(LimitChanges),
     /// Lifts the limits.
     Unlimited,
     /// The limits are evaluated and counted, and refuse nothing.
@@ -62,13 +78,20 @@ pub enum Change {
     Ban,
 }
 
+/// Other parameters for limits, as a policy file writes limits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitChanges {
+    text: Box<str>,
+    changes: Vec<LimitChange>,
+}
+
 /// Other parameters for limits.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LimitChange {
+struct LimitChange {
     /// The limit's name; `None`: every limit of the same algorithm.
-    pub name: Option<Box<str>>,
+    name: Option<Box<str>>,
     /// Its parameters.
-    pub params: Params,
+    params: Params,
 }
 
 /// What is wrong with an override.
@@ -86,9 +109,9 @@ pub enum OverrideError {
     /// A factor out of bounds.
     #[error("a factor is {least} to {most}, not {0}", least = FACTORS.start(), most = FACTORS.end())]
     Factor(f64),
-    /// No limits, or too many.
-    #[error("1 to {MAX_LIMITS} limits get other parameters, not {0}")]
-    Limits(usize),
+    /// Limits that cannot be read, or none, or too many.
+    #[error("{0}")]
+    Limits(String),
     /// No reason, or one that is too long.
     #[error("a reason has 1 to {MAX_REASON_BYTES} bytes, this one has {0}")]
     Reason(usize),
@@ -131,9 +154,6 @@ impl Override {
         }
         match &self.change {
             Change::Factor(factor) if !FACTORS.contains(factor) => return Err(OverrideError::Factor(*factor)),
-            Change::Limits(limits) if !(1..=MAX_LIMITS).contains(&limits.len()) => {
-                return Err(OverrideError::Limits(limits.len()));
-            }
             _ => {}
         }
         if self.reason.is_empty() || self.reason.len() > MAX_REASON_BYTES {
@@ -156,6 +176,41 @@ impl Override {
     }
 }
 
+impl LimitChanges {
+    /// Reads a list of limit maps in YAML, or one map. A limit without a name stands for all of its algorithm.
+    ///
+    /// # Errors
+    /// [`OverrideError::Limits`] says what is wrong.
+    pub fn parse(text: &str, bounds: &Bounds) -> Result<Self, OverrideError> {
+        let wrong = |problems: Problems| OverrideError::Limits(problems.to_string());
+        if text.len() > MAX_LIMITS_BYTES {
+            return Err(OverrideError::Limits(format!("limits are at most {MAX_LIMITS_BYTES} bytes")));
+        }
+        let mut problems = Problems::default();
+        let mut written = Vec::new();
+        if let Some(node) = document::parse(text).map_err(wrong)? {
+            let node = match &node.value {
+                Value::Map(_) => Node { mark: node.mark, plain: false, value: Value::List(vec![node]) },
+                _ => node,
+            };
+            written = read_limits(&node, "limits", false, bounds, &mut problems);
+        }
+        if !problems.0.is_empty() {
+            return Err(wrong(problems));
+        }
+        if !(1..=MAX_LIMITS).contains(&written.len()) {
+            return Err(OverrideError::Limits(format!("1 to {MAX_LIMITS} limits get other parameters, not {}", written.len())));
+        }
+        let change = |limit: WrittenLimit| LimitChange { name: limit.name.map(Into::into), params: limit.params };
+        Ok(Self { text: text.into(), changes: written.into_iter().map(change).collect() })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
 impl Change {
     /// What it is, of [`CHANGES`].
     pub fn name(&self) -> &'static str {
@@ -173,7 +228,7 @@ impl Change {
     fn of(&self, limit: &Limit) -> Option<Limit> {
         match self {
             Self::Factor(factor) => limit.under_further_factor(*factor).ok(),
-            Self::Limits(changes) => {
+            Self::Limits(LimitChanges { changes, .. }) => {
                 let is_its = |change: &&LimitChange| {
                     change.params.name() == limit.params.name()
                         && change.name.as_deref().is_none_or(|name| *name == *limit.name)
@@ -191,7 +246,7 @@ impl Display for Change {
         match self {
             Self::Factor(factor) => write!(f, "limits divided by {factor}"),
             Self::Limits(limits) => {
-                for (index, LimitChange { name, params }) in limits.iter().enumerate() {
+                for (index, LimitChange { name, params }) in limits.changes.iter().enumerate() {
                     let name = name.as_ref().map_or(String::new(), |name| format!("{name}: "));
                     let comma = if index > 0 { ", " } else { "" };
                     write!(f, "{comma}{name}{} {}", params.name(), params.describe())?;
@@ -207,13 +262,13 @@ impl Display for Change {
 
 /// An override with the limits that it has changed so far.
 struct Active {
-    what: Override,
+    what: Arc<Override>,
     /// By the numbers of the policy's limits; `None`: as it is. Made when a request first meets them: most overrides meet few.
     limits: FrozenMap<u32, Box<Option<Limit>>>,
 }
 
 impl Active {
-    fn new(what: Override) -> Self {
+    fn new(what: Arc<Override>) -> Self {
         Self { what, limits: FrozenMap::new() }
     }
 

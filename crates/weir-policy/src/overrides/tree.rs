@@ -54,7 +54,7 @@ impl Overrides {
     }
 
     /// These, of which no two are for the same keys. The clock says which act.
-    pub fn new(overrides: impl IntoIterator<Item = Override>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(overrides: impl IntoIterator<Item = Arc<Override>>, clock: Arc<dyn Clock>) -> Self {
         let mut domains: HashMap<_, Tree, _> = HashMap::default();
         for one in overrides {
             domains.entry(one.domain.clone()).or_default().add(one);
@@ -87,7 +87,7 @@ impl Debug for Overrides {
 }
 
 impl Tree {
-    fn add(&mut self, one: Override) {
+    fn add(&mut self, one: Arc<Override>) {
         let mut node = 0_u32;
         for segment in &one.pattern {
             let next = self.0.len() as u32;
@@ -135,7 +135,7 @@ impl<'a> Acting<'a> {
 
     /// The refusal, where it is one.
     pub fn ban(&self) -> Option<Overridden<'a>> {
-        let Override { id, reason, end, .. } = &self.ban?.what;
+        let Override { id, reason, end, .. } = &*self.ban?.what;
         let ban = Ban { reason, ends_after: end.map(|end| end - self.now) };
         Some(Overridden { id, change: Change::Ban.name(), ban: Some(ban) })
     }

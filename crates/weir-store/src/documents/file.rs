@@ -26,23 +26,21 @@ pub(super) struct LogFile {
 #[derive(Debug, Error)]
 pub enum FileError {
     /// It cannot be read or written.
-    #[error("{path}")]
+    #[error("{path}: {cause}")]
     Io {
         /// The file.
         path: String,
         /// Why.
-        #[source]
         cause: io::Error,
     },
     /// A line is no change.
-    #[error("{path}, line {line}: not a change")]
+    #[error("{path}, line {line}: not a change: {cause}")]
     Line {
         /// The file.
         path: String,
         /// Its number.
         line: usize,
         /// What is wrong with it.
-        #[source]
         cause: serde_json::Error,
     },
 }

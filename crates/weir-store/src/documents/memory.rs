@@ -47,10 +47,10 @@ impl MemoryDocuments {
         Ok(Self { kept: Mutex::new(kept), clock })
     }
 
-    pub(super) fn change(&self, change: Change<'_>) -> Result<Option<Changed>, ChangeError> {
+    pub(super) fn change(&self, change: &Change) -> Result<Option<Changed>, ChangeError> {
         let mut kept = self.kept.lock();
-        let before = kept.documents.get(change.name).cloned();
-        let is_unexpected = change.expected.is_some_and(|expected| before.as_deref() != Some(expected));
+        let before = kept.documents.get(&change.name).cloned();
+        let is_unexpected = change.expected.is_some() && before != change.expected;
         if is_unexpected || (before.is_none() && change.document.is_none()) {
             return Ok(None);
         }
@@ -61,10 +61,10 @@ impl MemoryDocuments {
         let changed = Changed {
             id: self.next_id(previous),
             previous,
-            name: change.name.to_owned(),
+            name: change.name.clone(),
             before,
-            after: change.document.map(str::to_owned),
-            actor: change.actor.to_owned(),
+            after: change.document.clone(),
+            actor: change.actor.clone(),
         };
         if let Some(file) = &mut kept.file {
             file.append(&changed).map_err(ChangeError::File)?;

@@ -5,6 +5,8 @@ mod file;
 mod memory;
 mod redis;
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 pub use file::FileError;
@@ -28,16 +30,16 @@ pub struct ChangeId {
 }
 
 /// What is to become of a document.
-#[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
+#[derive(Clone, Debug)]
+pub struct Change {
     /// The document's name.
-    pub name: &'a str,
+    pub name: String,
     /// It; `None` removes it.
-    pub document: Option<&'a str>,
+    pub document: Option<String>,
     /// Only where the document is still this one.
-    pub expected: Option<&'a str>,
+    pub expected: Option<String>,
     /// Who changes it.
-    pub actor: &'a str,
+    pub actor: String,
 }
 
 /// A change that was made.
@@ -83,7 +85,7 @@ pub enum ChangeError {
 /// Documents and their log.
 pub enum Documents {
     /// In this process.
-    Memory(MemoryDocuments),
+    Memory(Arc<MemoryDocuments>),
     /// In the shared store.
     Redis(RedisDocuments),
 }
@@ -93,9 +95,14 @@ impl Documents {
     ///
     /// # Errors
     /// [`ChangeError`].
-    pub async fn change(&self, change: Change<'_>) -> Result<Option<Changed>, ChangeError> {
+    pub async fn change(&self, change: Change) -> Result<Option<Changed>, ChangeError> {
         match self {
-            Self::Memory(memory) => memory.change(change),
+            Self::Memory(memory) => {
+                // It waits for the disk.
+                let memory = Arc::clone(memory);
+                let done = tokio::task::spawn_blocking(move || memory.change(&change)).await;
+                done.unwrap_or_else(|error| Err(ChangeError::File(error.into())))
+            }
             Self::Redis(redis) => redis.change(change).await,
         }
     }

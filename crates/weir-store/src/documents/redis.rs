@@ -36,12 +36,12 @@ impl RedisDocuments {
         Self { servers, runtime, timeout, hash: hash.into(), log: log.into() }
     }
 
-    pub(super) async fn change(&self, change: Change<'_>) -> Result<Option<Changed>, ChangeError> {
+    pub(super) async fn change(&self, change: Change) -> Result<Option<Changed>, ChangeError> {
         let texts = [
-            change.name,
-            change.document.unwrap_or_default(),
-            change.expected.unwrap_or_default(),
-            change.actor,
+            &change.name,
+            change.document.as_deref().unwrap_or_default(),
+            change.expected.as_deref().unwrap_or_default(),
+            &change.actor,
             &MAX_DOCUMENTS.to_string(),
             &MAX_LOG.to_string(),
         ];
@@ -59,10 +59,10 @@ impl RedisDocuments {
         Ok(Some(Changed {
             id: id.parse().map_err(|_| StoreError::from(unreadable()))?,
             previous: previous.parse().ok(),
-            name: change.name.to_owned(),
+            name: change.name,
             before: Some(before).filter(|before| !before.is_empty()),
-            after: change.document.map(str::to_owned),
-            actor: change.actor.to_owned(),
+            after: change.document,
+            actor: change.actor,
         }))
     }
 
