@@ -81,6 +81,13 @@ pub(super) fn refusal(ban: &Ban<'_>) -> Decision {
     Decision::refuse(0, 0, ban.ends_after, ban.ends_after.unwrap_or_default())
 }
 
+impl Answer<'_> {
+    /// The ban that has refused it.
+    pub fn ban(&self) -> Option<Ban<'_>> {
+        self.overridden?.ban
+    }
+}
+
 impl<'a> LevelAnswer<'a> {
     #[inline]
     pub(super) fn new(plan: &Plan<'a>, level: &Level<'a>, decision: &Decision) -> Self {

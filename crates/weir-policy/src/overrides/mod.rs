@@ -1,6 +1,8 @@
 //! Overrides: what an operator puts over the limits of a policy, for one key or all that a pattern matches, for a time.
 
 mod effect;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::{

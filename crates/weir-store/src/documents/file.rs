@@ -1,7 +1,6 @@
 //! The log of documents in a file: a change a line, as JSON, written before it is answered.
 
 use std::{
-    collections::VecDeque,
     fs::{self, File, OpenOptions},
     io::{self, Seek, SeekFrom, Write},
     path::Path,
@@ -77,7 +76,7 @@ impl LogFile {
     /// Opens the file whose changes are these. One with many that are not `needed` is written anew without the oldest of them.
     pub(super) fn open(
         path: &Path,
-        log: &VecDeque<Changed>,
+        log: &[Changed],
         needed: impl Fn(&&Changed) -> bool,
     ) -> Result<Self, FileError> {
         if log.len() >= MAX_LOG {

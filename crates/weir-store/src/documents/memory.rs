@@ -39,11 +39,10 @@ impl MemoryDocuments {
     /// [`FileError`] when it cannot be read, names the line.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, FileError> {
         let mut kept = Kept::default();
-        for changed in LogFile::read(path)? {
-            kept.add(changed);
-        }
+        let log = LogFile::read(path)?;
+        log.iter().for_each(|changed| kept.add(changed.clone()));
         let needed = |changed: &&Changed| changed.after.is_some() && kept.documents.get(&changed.name) == changed.after.as_ref();
-        kept.file = Some(LogFile::open(path, &kept.log, needed)?);
+        kept.file = Some(LogFile::open(path, &log, needed)?);
         Ok(Self { kept: Mutex::new(kept), clock })
     }
 

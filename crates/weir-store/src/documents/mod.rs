@@ -4,6 +4,8 @@
 mod file;
 mod memory;
 mod redis;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
