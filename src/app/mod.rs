@@ -18,11 +18,11 @@ use std::{path::PathBuf, sync::Arc};
 use tokio::time::MissedTickBehavior;
 use tracing::{info, warn};
 use weir_policy::{Loaded, watch::watch};
-use weir_settings::file::is_set;
 use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
     metrics::ListenerMeter,
 };
+use weir_settings::file::is_set;
 use weir_store::{AnyStore, memory::MemoryStats};
 
 pub use check::{Certificates, check};

@@ -102,7 +102,9 @@ impl Decided {
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
             _ if self.ban_reason.is_some() => self.banned(),
-            (None, _) if self.levels.is_empty() && self.overridden.is_some() => "allowed: an override lifts the limits\n".to_owned(),
+            (None, _) if self.levels.is_empty() && self.overridden.is_some() => {
+                "allowed: an override lifts the limits\n".to_owned()
+            }
             (None, _) if self.levels.is_empty() => "allowed: no limit applies\n".to_owned(),
             (None, _) => "allowed: every limit is in shadow mode\n".to_owned(),
             (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.standing()),

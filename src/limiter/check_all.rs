@@ -89,10 +89,11 @@ impl<'n> CheckAll<'n> {
     fn plan<'a>(&'a self, policy: &'a Policy) -> Result<(Plan<'a>, Parts<'a>), CheckError> {
         let (mut levels, mut parts) = (SmallVec::<[Level<'a>; 4]>::new(), Parts::new());
         for (index, check) in self.checks.iter().enumerate() {
-            let Resolved { levels: own, overridden, .. } = check.resolve(policy, false).map_err(|error| match error {
-                CheckError::Invalid(invalid) => invalid.in_check(index).into(),
-                error => error,
-            })?;
+            let Resolved { levels: own, overridden, .. } =
+                check.resolve(policy, false).map_err(|error| match error {
+                    CheckError::Invalid(invalid) => invalid.in_check(index).into(),
+                    error => error,
+                })?;
             parts.push((own.len(), overridden));
             levels.extend(own);
         }

@@ -11,8 +11,7 @@ use weir_core::{
     plan::{Level, Limit, Origin, Overridden, Plan},
 };
 use weir_policy::{
-    Domain, Policy,
-    Overrides,
+    Domain, Overrides, Policy,
     descriptors::{self, Rule, RuleLimit},
     overrides::Applied,
 };
@@ -263,8 +262,7 @@ impl Resolved<'_> {
         let mut plan = plan_in(self.domain, levels, charge, Some(0));
         // With several descriptors, the path of one does not identify the levels of the others.
         // A ban refuses the whole request.
-        plan.dry_run = charge == Charge::AllOrNothing
-            && self.banned().is_some();
+        plan.dry_run = charge == Charge::AllOrNothing && self.banned().is_some();
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);
         plan

@@ -18,11 +18,10 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use weir_core::{
-    domain::Clock,
     hold::Repeat,
     plan::{Level, Plan},
 };
-use weir_policy::{Overrides, Policy, overrides::Override};
+use weir_policy::{Overrides, Policy};
 use weir_store::{ResetDone, Store, Verdict};
 
 use crate::telemetry::{HotKeys, Metrics};
@@ -37,17 +36,12 @@ pub use reservations::{Reserved, Settle, Settled};
 pub use simulation::Simulation;
 pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
 
-fn compiled(overrides: &Option<(Vec<Arc<Override>>, Arc<dyn Clock>)>) -> Overrides {
-    let Some((overrides, clock)) = overrides else { return Overrides::none() };
-    Overrides::new(overrides.iter().cloned(), Arc::clone(clock))
-}
-
 /// Decides requests by the policy in force, over one store.
 pub struct Limiter<S> {
     store: S,
     current: ArcSwap<PolicyHandle>,
-    /// Those in force, and the clock that says which act.
-    overrides: Mutex<Option<(Vec<Arc<Override>>, Arc<dyn Clock>)>>,
+    /// Held while a part of it is replaced.
+    replacing: Mutex<()>,
     metrics: Arc<Metrics>,
     hot_keys: Option<HotKeys>,
 }
@@ -56,8 +50,8 @@ impl<S: Store> Limiter<S> {
     /// A limiter over `store`, with `policy` in force.
     pub fn new(store: S, policy: Policy, metrics: Arc<Metrics>) -> Self {
         let handle = PolicyHandle::new(policy, &metrics);
-        let (current, overrides) = (ArcSwap::from_pointee(handle), Mutex::default());
-        Self { store, current, overrides, metrics, hot_keys: None }
+        let (current, replacing) = (ArcSwap::from_pointee(handle), Mutex::default());
+        Self { store, current, replacing, metrics, hot_keys: None }
     }
 
     /// The same, which also samples hot keys.
@@ -71,18 +65,17 @@ impl<S: Store> Limiter<S> {
         self.hot_keys.as_ref()
     }
 
-    /// Puts another policy in force, for every request that begins from now on.
+    /// Puts another policy in force, under the same overrides, for every request that begins from now on.
     pub fn replace_policy(&self, policy: Policy) {
-        let overrides = self.overrides.lock();
-        let policy = if overrides.is_some() { policy.overridden(compiled(&overrides)) } else { policy };
+        let _replacing = self.replacing.lock();
+        let policy = policy.overridden(self.current.load().policy.overrides().anew());
         self.current.store(Arc::new(PolicyHandle::new(policy, &self.metrics)));
     }
 
     /// Puts other overrides in force, likewise.
-    pub fn replace_overrides(&self, overrides: Vec<Arc<Override>>, clock: Arc<dyn Clock>) {
-        let mut before = self.overrides.lock();
-        *before = Some((overrides, clock));
-        self.current.store(Arc::new(self.current.load().overridden(compiled(&before))));
+    pub fn replace_overrides(&self, overrides: Overrides) {
+        let _replacing = self.replacing.lock();
+        self.current.store(Arc::new(self.current.load().overridden(overrides)));
     }
 
     /// The policy in force, to be held while a request is answered.

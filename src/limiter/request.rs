@@ -163,11 +163,7 @@ impl<'n> Request<'n> {
 
     /// The limits that it meets by a policy and its overrides. Those that an override takes away are `kept` for what settles.
     #[inline]
-    pub(super) fn resolve<'a>(
-        &'a self,
-        policy: &'a Policy,
-        kept: bool,
-    ) -> Result<Resolved<'a>, CheckError> {
+    pub(super) fn resolve<'a>(&'a self, policy: &'a Policy, kept: bool) -> Result<Resolved<'a>, CheckError> {
         let (mut levels, charge) = self.written(policy)?;
         let overridden = self.override_levels(policy, &mut levels, kept);
         Ok(Resolved { levels, charge, overridden })

@@ -17,7 +17,10 @@ use weir_core::{
     algorithm::Bounds,
     domain::{Clock, Micros},
 };
-use weir_policy::overrides::{Change, Effect, Override, OverrideError, effects};
+use weir_policy::{
+    Overrides,
+    overrides::{Change, Effect, Override, OverrideError, effects},
+};
 use weir_store::{
     AnyStore, StoreError,
     documents::{Change as DocumentChange, ChangeError, ChangeId, Documents},
@@ -166,10 +169,9 @@ impl OverrideService {
         for (name, document) in ended {
             let change =
                 DocumentChange { name, document: None, expected: Some(document.clone()), actor: BY_TIME.to_owned() };
-            match self.documents.change(change).await {
-                Ok(Some(_)) => info!(target: AUDIT, actor = BY_TIME, before = document, "override ended"),
-                // Another replica was first, or the store is away, where the next one to read it finds it ended.
-                Ok(None) | Err(_) => {}
+            // Or another replica was first, or the store is away, where the next one to read it finds it ended.
+            if let Ok(Some(_)) = self.documents.change(change).await {
+                info!(target: AUDIT, actor = BY_TIME, before = document, "override ended");
             }
         }
     }
@@ -179,7 +181,7 @@ impl OverrideService {
         known.find_next_edge(now);
         let overrides: Vec<_> = known.all().cloned().collect();
         self.meter.overrides.set(overrides.len() as f64);
-        self.limiter.replace_overrides(overrides, Arc::clone(&self.clock));
+        self.limiter.replace_overrides(Overrides::new(overrides, Arc::clone(&self.clock)));
     }
 
     /// Sets an override in place of the one for the same keys, or says only what would become of it (`dry_run`).
@@ -260,9 +262,12 @@ impl OverrideService {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     pub async fn audit(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<AuditEvent>, StoreError> {
-        let read = |document: Option<String>| document.and_then(|document| document::read(&document, &self.bounds).ok());
+        let read =
+            |document: Option<String>| document.and_then(|document| document::read(&document, &self.bounds).ok());
         let events = self.documents.log(before, most).await?.into_iter();
-        Ok(events.map(|it| AuditEvent { id: it.id, actor: it.actor, before: read(it.before), after: read(it.after) }).collect())
+        Ok(events
+            .map(|it| AuditEvent { id: it.id, actor: it.actor, before: read(it.before), after: read(it.after) })
+            .collect())
     }
 
     /// The present by the clock that says which overrides act.

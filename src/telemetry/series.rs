@@ -3,12 +3,13 @@
 use std::iter;
 
 use metrics::Counter;
-use weir_policy::overrides::CHANGES;
 use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
+use weir_policy::overrides::CHANGES;
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{
-    CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, OVERRIDDEN, REPEATED, RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
+    CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, OVERRIDDEN, REPEATED, RESERVATION_UNITS, RESERVATIONS,
+    UNMATCHED,
 };
 
 /// How a check came in.

@@ -113,13 +113,18 @@ async fn a_ban_refuses_on_every_surface_and_charges_nothing() {
     assert!(answer.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().is_ok()));
     let checked = command(&server, &["check", "user", "alex"]);
     assert_eq!(checked.code, 1);
-    assert!(checked.out.starts_with("refused by a ban, which ends in ") && checked.out.contains(": scraping"), "{}", checked.out);
+    assert!(
+        checked.out.starts_with("refused by a ban, which ends in ") && checked.out.contains(": scraping"),
+        "{}",
+        checked.out
+    );
     assert!(server.metric("weir_overridden_checks_total{domain=\"default\",change=\"ban\"}") >= 8.0);
 }
 
 #[tokio::test]
 async fn envoys_descriptors_are_overridden_too() {
-    let text = "domain: edge\ndescriptors:\n- { key: remote_address, rate_limit: { unit: day, requests_per_unit: 3 } }\n";
+    let text =
+        "domain: edge\ndescriptors:\n- { key: remote_address, rate_limit: { unit: day, requests_per_unit: 3 } }\n";
     let server = Server::with_policy(text);
     let ask = async |address: &str| {
         let request = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
@@ -129,14 +134,16 @@ async fn envoys_descriptors_are_overridden_too() {
         };
         let answer = should_rate_limit(server.channel().await, request).await.expect("an answer");
         let status = &answer.statuses[0];
-        (answer.overall_code, status.current_limit.as_ref().map(|limit| limit.requests_per_unit), status.limit_remaining)
+        (
+            answer.overall_code,
+            status.current_limit.as_ref().map(|limit| limit.requests_per_unit),
+            status.limit_remaining,
+        )
     };
     let (ok, over_limit) = (1, 2);
     assert_eq!(ask("10.0.0.1").await, (ok, Some(3), 3));
-    let one = |address: &str, change| Override {
-        domain: "edge".to_owned(),
-        ..over(&["remote_address", address], change)
-    };
+    let one =
+        |address: &str, change| Override { domain: "edge".to_owned(), ..over(&["remote_address", address], change) };
     set(&server, one("10.0.0.1", Change::Factor(0.5))).await;
     assert_eq!(ask("10.0.0.1").await, (ok, Some(6), 6));
     set(&server, one("10.0.0.1", Change::Ban(true))).await;
@@ -183,13 +190,24 @@ async fn an_override_starts_and_ends_by_itself_and_both_are_in_the_audit_log() {
 #[tokio::test]
 async fn commands_set_list_and_end() {
     let server = Server::with_policy(POLICY);
-    let raised = command(&server, &["override", "set", "user/alex", "--times", "10", "--for", "1h", "--reason", "launch"]);
+    let raised =
+        command(&server, &["override", "set", "user/alex", "--times", "10", "--for", "1h", "--reason", "launch"]);
     assert_eq!(raised.code, 0, "{}", raised.err);
     assert!(raised.out.contains("user / alex: limits times 10 until "), "{}", raised.out);
-    assert!(raised.out.contains("per-user: fixed_window { count: 10, period: 1d } -> fixed_window { count: 100, period: 1d }"));
-    let dry = command(&server, &["override", "set", "user", "alex", "--factor", "2", "--reason", "less", "--dry-run", "--json"]);
+    assert!(
+        raised
+            .out
+            .contains("per-user: fixed_window { count: 10, period: 1d } -> fixed_window { count: 100, period: 1d }")
+    );
+    let dry = command(
+        &server,
+        &["override", "set", "user", "alex", "--factor", "2", "--reason", "less", "--dry-run", "--json"],
+    );
     let dry: Value = serde_json::from_str(&dry.out).expect("JSON");
-    assert_eq!((&dry["dry_run"], &dry["replaced"]["factor"], &dry["override"]["factor"]), (&json!(true), &json!(0.1), &json!(2.0)));
+    assert_eq!(
+        (&dry["dry_run"], &dry["replaced"]["factor"], &dry["override"]["factor"]),
+        (&json!(true), &json!(0.1), &json!(2.0))
+    );
     assert_eq!(limits(&server, &TRADE).await, [100, 40], "a dry run changes nothing");
     let banned = command(&server, &["ban", "user", "mallory", "--reason", "abuse"]);
     assert_eq!(banned.code, 0, "{}", banned.err);
@@ -216,7 +234,10 @@ async fn requests_out_of_bounds_name_the_field() {
     let server = Server::with_policy(POLICY);
     let mut client = AdminClient::new(server.channel().await);
     let ttl = Some(prost_types::Duration { seconds: 9, nanos: 1 });
-    let both = Override { end: Some(prost_types::Timestamp { seconds: 1 << 33, nanos: 0 }), ..over(&["a"], Change::Ban(true)) };
+    let both = Override {
+        end: Some(prost_types::Timestamp { seconds: 1 << 33, nanos: 0 }),
+        ..over(&["a"], Change::Ban(true))
+    };
     for (one, ttl, field) in [
         (None, None, "override"),
         (Some(Override { change: None, ..over(&["a"], Change::Ban(true)) }), None, "override.change"),

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use weir::proto::{
-    EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest, admin_client::AdminClient,
-    r#override::Change,
+    EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest,
+    admin_client::AdminClient, r#override::Change,
 };
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
 

@@ -72,7 +72,9 @@ impl AnyStore {
         match (self, file) {
             (Self::Shared(shared), _) => Ok(Documents::Redis(shared.redis().documents(name))),
             (Self::Memory(_), None) => Ok(Documents::Memory(Arc::new(MemoryDocuments::new(self.clock())))),
-            (Self::Memory(_), Some(file)) => Ok(Documents::Memory(Arc::new(MemoryDocuments::open(file, self.clock())?))),
+            (Self::Memory(_), Some(file)) => {
+                Ok(Documents::Memory(Arc::new(MemoryDocuments::open(file, self.clock())?)))
+            }
         }
     }
 

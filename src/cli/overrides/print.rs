@@ -60,7 +60,12 @@ pub(super) fn json(one: &Override) -> Value {
 }
 
 /// What was set, or would be: a line, and one for each limit that it changes.
-pub(super) fn set_text(set: &Override, replaced: Option<&Override>, effects: &[OverrideEffect], dry_run: bool) -> String {
+pub(super) fn set_text(
+    set: &Override,
+    replaced: Option<&Override>,
+    effects: &[OverrideEffect],
+    dry_run: bool,
+) -> String {
     let mut text = format!("{}{}", if dry_run { "would set " } else { "set " }, line(set));
     if let Some(replaced) = replaced {
         text.push_str(&format!("\n  in place of {}", line(replaced)));
@@ -75,9 +80,13 @@ pub(super) fn set_text(set: &Override, replaced: Option<&Override>, effects: &[O
 }
 
 /// The same as JSON.
-pub(super) fn set_json(set: &Override, replaced: Option<&Override>, effects: &[OverrideEffect], dry_run: bool) -> Value {
-    let effect =
-        |OverrideEffect { limit, before, after }: &OverrideEffect| json!({ "limit": limit, "before": before, "after": after });
+pub(super) fn set_json(
+    set: &Override,
+    replaced: Option<&Override>,
+    effects: &[OverrideEffect],
+    dry_run: bool,
+) -> Value {
+    let effect = |OverrideEffect { limit, before, after }: &OverrideEffect| json!({ "limit": limit, "before": before, "after": after });
     json!({
         "dry_run": dry_run,
         "override": json(set),

@@ -53,14 +53,8 @@ impl AdminService {
             Some(ChangeMessage::Ban(true)) => Change::Ban,
             Some(_) => return Err(invalid("override.change", "a change is true, or left out").into()),
         };
-        let new = NewOverride {
-            domain: one.domain,
-            pattern: one.key,
-            change,
-            reason: one.reason,
-            start,
-            end: end.or(after),
-        };
+        let new =
+            NewOverride { domain: one.domain, pattern: one.key, change, reason: one.reason, start, end: end.or(after) };
         let set = self.overrides.set(new, &actor.name(), request.dry_run).await.map_err(refused)?;
         let effect = |Effect { limit, before, after }| OverrideEffect { limit, before, after };
         Ok(SetOverrideResponse {

@@ -291,7 +291,8 @@ impl<S: Store> Api<S> {
             self::response(status, PROBLEM_JSON, &refusal)
         };
         let quota = quota.as_ref().filter(|_| ban.is_none());
-        let headers = quota.into_iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()));
+        let headers =
+            quota.into_iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()));
         let until_end = ban.and_then(|ban| ban.ends_after).map(|after| headers::retry_after(after));
         for (name, value) in headers.chain(until_end) {
             // Names are of ASCII and values are made of what headers may hold.

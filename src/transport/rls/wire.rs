@@ -11,7 +11,7 @@ use tonic::Status;
 use weir_core::domain::{Unit, ask::MAX_COST};
 
 use crate::{
-    limiter::descriptors::{Descriptor, DescriptorsRequest, MAX_DESCRIPTORS, DescriptorLimit},
+    limiter::descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, MAX_DESCRIPTORS},
     transport::fields::{Fields, Value},
 };
 

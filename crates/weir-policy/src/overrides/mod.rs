@@ -201,7 +201,10 @@ impl LimitChanges {
             return Err(wrong(problems));
         }
         if !(1..=MAX_LIMITS).contains(&written.len()) {
-            return Err(OverrideError::Limits(format!("1 to {MAX_LIMITS} limits get other parameters, not {}", written.len())));
+            return Err(OverrideError::Limits(format!(
+                "1 to {MAX_LIMITS} limits get other parameters, not {}",
+                written.len()
+            )));
         }
         let change = |limit: WrittenLimit| LimitChange { name: limit.name.map(Into::into), params: limit.params };
         Ok(Self { text: text.into(), changes: written.into_iter().map(change).collect() })

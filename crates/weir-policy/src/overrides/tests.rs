@@ -49,7 +49,7 @@ fn met(overrides: Vec<Override>, key: &str, factor: f64) -> (Vec<String>, String
 }
 
 fn met_at(overrides: Vec<Override>, key: &str, factor: f64, clock: Arc<dyn Clock>) -> (Vec<String>, String) {
-    let policy = policy().overridden(Overrides::new(overrides.into_iter().map(Arc::new), clock));
+    let policy = policy().overridden(Overrides::new(overrides.into_iter().map(Arc::new).collect(), clock));
     let key = Key::new("", &key.split('/').collect::<Vec<_>>()).unwrap();
     let mut levels = policy.domain("").unwrap().levels(&key, 1, factor).unwrap();
     let acting = policy.overrides().acting("", key.segments());
@@ -83,12 +83,34 @@ fn each_change_changes_the_levels_at_its_pattern_and_below() {
         ("user/alex/trade/eur", Change::Unlimited, trade, &["10", "4", "2"], ""),
         ("user/alex/trade/eur", Change::Unlimited, "user/alex/trade/eur", &["10", "4", "2"], ""),
         ("user/alex", Change::Ban, trade, &["10", "4", "2"], "user/alex! None"),
-        ("user/*", limits("{ token_bucket: { capacity: 6, count: 1, period: 1s } }"), trade, &["6", "4", "6"], "user/*!"),
-        ("user/*", limits("[{ name: per-user, token_bucket: { capacity: 6, count: 1, period: 1s } }]"), trade, &["6", "4", "2"], "user/*!"),
-        ("user/*", limits("[{ name: per-user, fixed_window: { count: 5, period: 1s } }]"), trade, &["10", "4", "2"], ""),
+        (
+            "user/*",
+            limits("{ token_bucket: { capacity: 6, count: 1, period: 1s } }"),
+            trade,
+            &["6", "4", "6"],
+            "user/*!",
+        ),
+        (
+            "user/*",
+            limits("[{ name: per-user, token_bucket: { capacity: 6, count: 1, period: 1s } }]"),
+            trade,
+            &["6", "4", "2"],
+            "user/*!",
+        ),
+        (
+            "user/*",
+            limits("[{ name: per-user, fixed_window: { count: 5, period: 1s } }]"),
+            trade,
+            &["10", "4", "2"],
+            "",
+        ),
     ] {
         let of = met(vec![one(pattern, change.clone())], key, 1.0);
-        assert_eq!((of.0.iter().map(String::as_str).collect::<Vec<_>>(), &*of.1), (expected.to_vec(), by), "{pattern} {change}");
+        assert_eq!(
+            (of.0.iter().map(String::as_str).collect::<Vec<_>>(), &*of.1),
+            (expected.to_vec(), by),
+            "{pattern} {change}"
+        );
     }
 }
 
@@ -111,7 +133,11 @@ fn the_longest_then_the_most_exact_pattern_acts_at_each_level() {
         (&[("", 0.5), ("user/alex/trade", 0.1)], &["20", "40", "20"], "user/alex/trade!"),
     ] {
         let of = met(overrides(patterns), "user/alex/trade", 1.0);
-        assert_eq!((of.0.iter().map(String::as_str).collect::<Vec<_>>(), &*of.1), (expected.to_vec(), by), "{patterns:?}");
+        assert_eq!(
+            (of.0.iter().map(String::as_str).collect::<Vec<_>>(), &*of.1),
+            (expected.to_vec(), by),
+            "{patterns:?}"
+        );
     }
 }
 
@@ -132,7 +158,11 @@ fn an_override_acts_from_its_start_to_its_end() {
         (20 * SECOND, String::new()),
     ] {
         clock.set(at);
-        assert_eq!(met_at(vec![ban.clone()], "user/alex", 1.0, Arc::clone(&clock) as Arc<dyn Clock>).1, expected, "{at}");
+        assert_eq!(
+            met_at(vec![ban.clone()], "user/alex", 1.0, Arc::clone(&clock) as Arc<dyn Clock>).1,
+            expected,
+            "{at}"
+        );
     }
 }
 
@@ -168,7 +198,10 @@ fn effects_tell_what_becomes_of_the_limits_below_the_pattern() {
     assert_eq!(told("user/alex/read", Change::Ban), []);
     let [fixed, bucket] = &told("user/*/trade", Change::Factor(0.5))[..] else { panic!("two limits") };
     assert_eq!((&*fixed.0, &*fixed.1), ("user/*/trade#fixed_window0", "fixed_window { count: 8, period: 1h }"));
-    assert_eq!((&*bucket.0, &*bucket.1), ("user/*/trade#token_bucket0", "token_bucket { capacity: 4, count: 4, period: 2s }"));
+    assert_eq!(
+        (&*bucket.0, &*bucket.1),
+        ("user/*/trade#token_bucket0", "token_bucket { capacity: 4, count: 4, period: 2s }")
+    );
 }
 
 #[test]
@@ -187,7 +220,9 @@ fn bounds_name_the_field() {
     ] {
         assert_eq!(change.check_bounds().unwrap_err().field(), field);
     }
-    for text in ["", "[]", "7", "{ gcra: { burst: 5 } }", "{ name: x }", "{ gcra: [1], depth: 2 }", "{", &"[".repeat(20_000)] {
+    for text in
+        ["", "[]", "7", "{ gcra: { burst: 5 } }", "{ name: x }", "{ gcra: [1], depth: 2 }", "{", &"[".repeat(20_000)]
+    {
         assert_eq!(LimitChanges::parse(text, &Bounds::default()).unwrap_err().field(), "limits", "{text}");
     }
 }

@@ -21,6 +21,7 @@ use super::{ANY, Active, Change, Override};
 pub struct Overrides {
     domains: HashMap<Box<str>, Tree, foldhash::fast::RandomState>,
     clock: Option<Arc<dyn Clock>>,
+    all: Vec<Arc<Override>>,
 }
 
 /// A domain's, by their patterns. The root is the first.
@@ -50,16 +51,26 @@ pub struct Acting<'a> {
 impl Overrides {
     /// None.
     pub fn none() -> Self {
-        Self { domains: HashMap::default(), clock: None }
+        Self { domains: HashMap::default(), clock: None, all: Vec::new() }
     }
 
     /// These, of which no two are for the same keys. The clock says which act.
-    pub fn new(overrides: impl IntoIterator<Item = Arc<Override>>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(all: Vec<Arc<Override>>, clock: Arc<dyn Clock>) -> Self {
+        Self::compiled(all, Some(clock))
+    }
+
+    /// The same, for another policy: what they have made of its limits is not theirs any more.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self::compiled(self.all.clone(), self.clock.clone())
+    }
+
+    fn compiled(all: Vec<Arc<Override>>, clock: Option<Arc<dyn Clock>>) -> Self {
         let mut domains: HashMap<_, Tree, _> = HashMap::default();
-        for one in overrides {
-            domains.entry(one.domain.clone()).or_default().add(one);
+        for one in &all {
+            domains.entry(one.domain.clone()).or_default().add(Arc::clone(one));
         }
-        Self { domains, clock: Some(clock) }
+        Self { domains, clock, all }
     }
 
     /// Those that act on a key now.

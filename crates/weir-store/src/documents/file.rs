@@ -74,11 +74,7 @@ impl LogFile {
     }
 
     /// Opens the file whose changes are these. One with many that are not `needed` is written anew without the oldest of them.
-    pub(super) fn open(
-        path: &Path,
-        log: &[Changed],
-        needed: impl Fn(&&Changed) -> bool,
-    ) -> Result<Self, FileError> {
+    pub(super) fn open(path: &Path, log: &[Changed], needed: impl Fn(&&Changed) -> bool) -> Result<Self, FileError> {
         if log.len() >= MAX_LOG {
             let first = log.len() - KEPT;
             let kept = log.iter().enumerate().filter(|(index, changed)| *index >= first || needed(changed));
@@ -87,7 +83,8 @@ impl LogFile {
             fs::write(&aside, lines).and_then(|()| File::open(&aside)?.sync_all()).map_err(at(&aside))?;
             fs::rename(&aside, path).map_err(at(path))?;
         }
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(at(path))?;
+        let file =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(at(path))?;
         let text = fs::read(path).map_err(at(path))?;
         let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last as u64 + 1);
         Ok(Self { file, end })

@@ -41,7 +41,8 @@ impl MemoryDocuments {
         let mut kept = Kept::default();
         let log = LogFile::read(path)?;
         log.iter().for_each(|changed| kept.add(changed.clone()));
-        let needed = |changed: &&Changed| changed.after.is_some() && kept.documents.get(&changed.name) == changed.after.as_ref();
+        let needed =
+            |changed: &&Changed| changed.after.is_some() && kept.documents.get(&changed.name) == changed.after.as_ref();
         kept.file = Some(LogFile::open(path, &log, needed)?);
         Ok(Self { kept: Mutex::new(kept), clock })
     }
@@ -95,7 +96,8 @@ impl MemoryDocuments {
 
     pub(super) fn log(&self, before: Option<ChangeId>, most: usize) -> Vec<Changed> {
         let kept = self.kept.lock();
-        let newest_first = kept.log.iter().rev().skip_while(|changed| before.is_some_and(|before| changed.id >= before));
+        let newest_first =
+            kept.log.iter().rev().skip_while(|changed| before.is_some_and(|before| changed.id >= before));
         newest_first.take(most).cloned().collect()
     }
 }

@@ -70,7 +70,8 @@ impl RedisDocuments {
         let (hash, log, timeout) = (Arc::clone(&self.hash), Arc::clone(&self.log), self.timeout);
         self.on_io(move |servers| async move {
             let last = [&b"XREVRANGE"[..], &log, b"+", b"-", b"COUNT", b"1"];
-            let last = read(servers.command(&log, &last, Instant::now() + timeout).await?)?.pop().map(|changed| changed.id);
+            let last =
+                read(servers.command(&log, &last, Instant::now() + timeout).await?)?.pop().map(|changed| changed.id);
             if last == since {
                 return Ok(Changes::Some(Vec::new()));
             }

@@ -20,7 +20,10 @@ fn changes_are_told_from_a_place_in_the_log_on() {
     let first = documents.change(&put("a", Some("1"))).unwrap().unwrap();
     let second = documents.change(&put("a", Some("2"))).unwrap().unwrap();
     let third = documents.change(&put("a", None)).unwrap().unwrap();
-    assert_eq!((first.before.as_deref(), second.before.as_deref(), third.before.as_deref()), (None, Some("1"), Some("2")));
+    assert_eq!(
+        (first.before.as_deref(), second.before.as_deref(), third.before.as_deref()),
+        (None, Some("1"), Some("2"))
+    );
     assert_eq!([first.id, second.id, third.id].map(|id| id.to_string()), ["5-0", "5-1", "5-2"]);
     assert_eq!(documents.changes(Some(first.id)), Changes::Some(vec![second.clone(), third.clone()]));
     assert_eq!(documents.changes(Some(third.id)), Changes::Some(vec![]));
@@ -76,7 +79,9 @@ fn a_long_file_is_written_anew_with_what_is_needed() {
     let path = directory.path().join("log");
     let line = |number: usize| {
         let (name, after) = if number == 0 { ("kept", "1") } else { ("other", "2") };
-        format!("{{\"id\":\"{number}-0\",\"name\":\"{name}\",\"before\":null,\"after\":\"{after}{number}\",\"actor\":\"me\"}}\n")
+        format!(
+            "{{\"id\":\"{number}-0\",\"name\":\"{name}\",\"before\":null,\"after\":\"{after}{number}\",\"actor\":\"me\"}}\n"
+        )
     };
     fs::write(&path, (0..=MAX_LOG).map(line).collect::<String>()).unwrap();
     let open = || MemoryDocuments::open(&path, Arc::default() as Arc<ManualClock>).unwrap();
