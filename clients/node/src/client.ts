@@ -2,11 +2,14 @@ import type { Client as Channel } from "@grpc/grpc-js";
 import { CircuitBreaker, type BreakerState } from "./breaker.js";
 import { openChannel } from "./channel.js";
 import { fallback, fromResponse, type Decision } from "./decision.js";
+import { duration } from "./duration.js";
 import { fromEntry, WeirError } from "./errors.js";
-import { RateLimiterService } from "./generated/weir/v1/weir.js";
+import { OnExpiry, RateLimiterService } from "./generated/weir/v1/weir.js";
 import type { CallOptions, ClientOptions, OnFailure } from "./options.js";
 import { checkRequest, isRepeatable, type Check, type CheckOptions, type Key } from "./request.js";
+import { Reservation, withReservation, type Outcome, type ReserveOptions } from "./reservation.js";
 import { Rpc } from "./rpc.js";
+import { Slot, withSlot, type SlotOptions } from "./slot.js";
 import { Coalescer } from "./stream.js";
 import type { Operation, Telemetry } from "./telemetry.js";
 import { credentialsOf } from "./token.js";
@@ -106,6 +109,51 @@ export class Client implements Disposable {
       fallback: (decision) => ({ allowed: decision.allowed, decisions: checks.map(() => decision) }),
       results: ({ decisions }) => decisions,
     });
+  }
+
+  /** Decides as `check` does, and holds the cost until `commit` or `cancel` says what it really was. */
+  async reserve(key: Key, options: ReserveOptions = {}): Promise<Reservation> {
+    const deadlineMs = options.deadlineMs ?? this.#deadlineMs;
+    return this.#decide({
+      operation: "reserve",
+      domain: options.domain,
+      options,
+      run: async () => {
+        const check = checkRequest(key, options, this.#mayRetry);
+        const request = {
+          check,
+          ttl: options.ttlMs === undefined ? undefined : duration(options.ttlMs),
+          onExpiry: options.onExpiry === "release" ? OnExpiry.RELEASE : OnExpiry.KEEP,
+        };
+        const response = await this.#rpc.call(RateLimiterService.reserve, request, { deadlineMs, isRepeatable: isRepeatable(check) });
+        if (!response.decision) throw new WeirError("INTERNAL", "an answer to Reserve without a decision");
+        return new Reservation(fromResponse(response.decision), response, this.#rpc, deadlineMs);
+      },
+      fallback: (decision) => new Reservation(decision, null, this.#rpc, deadlineMs),
+      results: ({ decision }) => [decision],
+    });
+  }
+
+  /**
+   * Reserves, and runs the work if that is allowed. After it the reservation is settled in full, unless the work has settled it; where
+   * the work fails, it is cancelled.
+   */
+  async withReservation<Value>(
+    key: Key,
+    options: ReserveOptions,
+    work: (reservation: Reservation) => Promise<Value>,
+  ): Promise<Outcome<Value>> {
+    return withReservation(await this.reserve(key, options), work);
+  }
+
+  /** Takes a slot of the concurrency limits on the key's path, and holds it until it is released. */
+  async slot(key: Key, options: SlotOptions = {}): Promise<Slot> {
+    return new Slot(await this.reserve(key, options), options.ttlMs);
+  }
+
+  /** Takes a slot, runs the work if there is one, and gives the slot back. */
+  async withSlot<Value>(key: Key, options: SlotOptions, work: (slot: Slot) => Promise<Value>): Promise<Outcome<Value>> {
+    return withSlot(await this.slot(key, options), work);
   }
 
   /** Removes the state of a key, and with `subtree` of all keys below it. Whether there was any. */

@@ -21,15 +21,15 @@ async function freePort() {
 test("errors of the call are errors, whatever onFailure says, and name the field", async (t) => {
     const weir = await connect(t, (await startWeir(t)).address, { onFailure: "allow" });
     const cases = [
-        [weir.check([]), "INVALID_ARGUMENT", "key"],
-        [weir.check(["user"], { limits: [{ gcra: { count: 0, periodMs: 1 } }] }), "INVALID_ARGUMENT", "limit_spec.limits[0].gcra.count"],
-        [weir.check(["user"], { cost: 1.5 }), "INVALID_ARGUMENT", null],
-        [weir.check(["user"], { maxWaitMs: NaN }), "INVALID_ARGUMENT", null],
-        [weir.check(["user"], { domain: "unknown" }), "NOT_FOUND", null],
-        [weir.check(["slots", "alex"]), "FAILED_PRECONDITION", null],
+        [() => weir.check([]), "INVALID_ARGUMENT", "key"],
+        [() => weir.check(["user"], { limits: [{ gcra: { periodMs: 1 } }] }), "INVALID_ARGUMENT", "limit_spec.limits[0].gcra.count"],
+        [() => weir.check(["user"], { cost: 1.5 }), "INVALID_ARGUMENT", null],
+        [() => weir.check(["user"], { maxWaitMs: NaN }), "INVALID_ARGUMENT", null],
+        [() => weir.check(["user"], { domain: "unknown" }), "NOT_FOUND", null],
+        [() => weir.check(["slots", "alex"]), "FAILED_PRECONDITION", null],
     ];
     for (const [call, code, field] of cases) {
-        const error = await failure(call);
+        const error = await failure(call());
         assert.deepEqual([error.code, error.field, error.isOutage], [code, field, false], error.message);
         assert.notEqual(error.message, "");
     }
