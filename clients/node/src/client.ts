@@ -4,7 +4,9 @@ import { openChannel } from "./channel.js";
 import { fallback, fromResponse, type Decision } from "./decision.js";
 import { duration } from "./duration.js";
 import { fromEntry, WeirError } from "./errors.js";
+import { FailureLog } from "./failure-log.js";
 import { OnExpiry, RateLimiterService } from "./generated/weir/v1/weir.js";
+import { guard, type GuardOptions, type Verdict } from "./guard.js";
 import type { CallOptions, ClientOptions, OnFailure } from "./options.js";
 import { checkRequest, isRepeatable, type Check, type CheckOptions, type Key } from "./request.js";
 import { Reservation, withReservation, type Outcome, type ReserveOptions } from "./reservation.js";
@@ -34,6 +36,7 @@ export class Client implements Disposable {
   readonly #deadlineMs: number;
   readonly #onFailure: OnFailure;
   readonly #mayRetry: boolean;
+  readonly #log: FailureLog;
 
   constructor(target: string, options: ClientOptions = {}) {
     const { tls = false, deadlineMs = 50, onFailure = "error", retries = 1, breaker = {}, coalesce = false } = options;
@@ -43,10 +46,11 @@ export class Client implements Disposable {
     const coalescer = coalesce === false ? null : new Coalescer(this.#channel, credentials, coalesce === true ? {} : coalesce);
     this.#rpc = new Rpc({ channel: this.#channel, credentials, breaker: this.#breaker, coalescer, retries });
     this.#telemetry = options.telemetry;
-    this.#unwatch = options.telemetry?.watchBreaker(() => this.breakerState);
+    this.#unwatch = options.telemetry?.watchBreaker(target, () => this.breakerState);
     this.#deadlineMs = deadlineMs;
     this.#onFailure = onFailure;
     this.#mayRetry = retries > 0;
+    this.#log = new FailureLog(options.logger ?? console);
   }
 
   /** `open`: calls fail at once, since the last ones found the service down. */
@@ -154,6 +158,14 @@ export class Client implements Disposable {
   /** Takes a slot, runs the work if there is one, and gives the slot back. */
   async withSlot<Value>(key: Key, options: SlotOptions, work: (slot: Slot) => Promise<Value>): Promise<Outcome<Value>> {
     return withSlot(await this.slot(key, options), work);
+  }
+
+  /**
+   * Decides on an HTTP request: whether it passes, the headers of its response, and status and body where it does not. Without a
+   * decision it passes, unless `failClosed`; failures are logged. Segments of the key are repaired: empty ones and overlong ones.
+   */
+  guard(key: Key, options: GuardOptions = {}): Promise<Verdict> {
+    return guard(this, this.#log, key, { failClosed: this.#onFailure === "deny", ...options });
   }
 
   /** Removes the state of a key, and with `subtree` of all keys below it. Whether there was any. */

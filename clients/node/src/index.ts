@@ -3,6 +3,8 @@ export type { TlsOptions } from "./channel.js";
 export { Client, type AllDecision } from "./client.js";
 export type { Decision, Level } from "./decision.js";
 export { WeirError, type ErrorCode } from "./errors.js";
+export type { Logger } from "./failure-log.js";
+export type { GuardOptions, ResponseHeaders, Verdict } from "./guard.js";
 export type { ChargeMode, Limit } from "./limits.js";
 export type { CallOptions, ClientOptions, OnFailure } from "./options.js";
 export type { Check, CheckOptions, Key } from "./request.js";

@@ -1,5 +1,6 @@
 import type { BreakerOptions } from "./breaker.js";
 import type { TlsOptions } from "./channel.js";
+import type { Logger } from "./failure-log.js";
 import type { CoalesceOptions } from "./stream.js";
 import type { Telemetry } from "./telemetry.js";
 
@@ -25,6 +26,8 @@ export interface ClientOptions {
   coalesce?: CoalesceOptions | boolean;
   /** Metrics and spans: `openTelemetry()` of `weir-client/opentelemetry`. Default: none. */
   telemetry?: Telemetry;
+  /** Where `guard` reports failures. Default: the console. */
+  logger?: Logger;
 }
 
 export interface CallOptions {

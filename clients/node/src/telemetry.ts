@@ -10,5 +10,5 @@ export interface Telemetry {
   /** A call begins. What it returns is called at its end, with a result for each check in it. */
   begin(operation: Operation, domain: string): (results: readonly (Decision | WeirError)[]) => void;
   /** A client is made. What it returns is called when the client is closed. */
-  watchBreaker(state: () => BreakerState): () => void;
+  watchBreaker(target: string, state: () => BreakerState): () => void;
 }

@@ -20,6 +20,7 @@ schema:
   slots: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 10s }, name: at-once }] } } }
 `;
 
+/** A service, at the address of its gRPC port. */
 export interface Weir {
   readonly address: string;
   readonly server: Server;
