@@ -103,10 +103,7 @@ impl Which {
 }
 
 /// A page, asked for again while the service has no answer: of a long scan one page may meet a busy moment.
-async fn page(
-    service: &mut AdminClient<Service>,
-    request: ListKeysRequest,
-) -> Result<ListKeysResponse, tonic::Status> {
+async fn page(service: &mut AdminClient<Service>, request: ListKeysRequest) -> Result<ListKeysResponse, tonic::Status> {
     let mut pause = FIRST_PAUSE;
     for _ in 1..PAGE_TRIES {
         match service.list_keys(request.clone()).await {

@@ -108,7 +108,7 @@ impl Limiter<AnyStore> {
             dry_run: true,
             id: None,
         };
-        let levels = domain.map(|domain| levels(domain, &request, states)).unwrap_or_default();
+        let levels = domain.map(|domain| levels(&handle.policy, domain, &request, states)).unwrap_or_default();
         let mut plan = plan_in(domain, levels, Charge::Independent, None);
         (plan.dry_run, plan.is_preview) = (true, true);
         let decisions = match self.store.stored_verdict(&plan).await {
@@ -159,12 +159,19 @@ fn written_domain(key: &Key) -> Option<Box<str>> {
     (domain_name(name) == key.prefix(0)).then(|| name.into())
 }
 
-/// The levels of the key itself that have a state, where it is certain which these are.
-fn levels<'a>(domain: &'a Domain, request: &'a Request<'_>, states: &[(Key, Stored)]) -> SmallVec<[Level<'a>; 4]> {
+/// The levels of the key itself that have a state, as overrides change them, where it is certain which these are.
+fn levels<'a>(
+    policy: &'a Policy,
+    domain: &'a Domain,
+    request: &'a Request<'_>,
+    states: &[(Key, Stored)],
+) -> SmallVec<[Level<'a>; 4]> {
     if !domain.is_certain(&request.key) {
         return SmallVec::new();
     }
     let mut levels = request.levels(domain).unwrap_or_default();
+    // Those that an override takes away stay, so that what is stored is listed.
+    request.override_levels(policy, &mut levels, true);
     levels.retain(|level| {
         let name = level.state_name();
         states.iter().any(|(_, state)| state.name == name)

@@ -1,19 +1,20 @@
 //! The store of a service: which one, the settings say.
 
-use std::{io, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use super::{
     Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, Verdict,
     redis::RedisStore, shared::SharedStore,
 };
 use weir_core::{
-    domain::Key,
+    domain::{Clock, Key},
     hold::{Grant, Renewal},
     plan::Plan,
 };
 use weir_telemetry::{Registry, Render};
 
 use crate::{
+    documents::{Documents, FileError, MemoryDocuments},
     metrics::StoreMeter,
     scan::{Page, Scan, ScanError},
 };
@@ -88,6 +89,28 @@ impl AnyStore {
             Self::Shared(shared) => {
                 let holds = shared.redis().holds(plan).await?;
                 Ok(holds.iter().map(|holds| holds.iter().map(|held| held.units).sum()).collect())
+            }
+        }
+    }
+
+    /// The clock by which it decides, or about that of its servers.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        match self {
+            Self::Memory(memory) => Arc::new(memory.clock()),
+            Self::Shared(shared) => shared.redis().clock(),
+        }
+    }
+
+    /// Documents of this name, in the shared store, or else in this process and in `file` where there is one.
+    ///
+    /// # Errors
+    /// [`FileError`] when the file cannot be used.
+    pub fn documents(&self, name: &str, file: Option<&Path>) -> Result<Documents, FileError> {
+        match (self, file) {
+            (Self::Shared(shared), _) => Ok(Documents::Redis(shared.redis().documents(name))),
+            (Self::Memory(_), None) => Ok(Documents::Memory(Arc::new(MemoryDocuments::new(self.clock())))),
+            (Self::Memory(_), Some(file)) => {
+                Ok(Documents::Memory(Arc::new(MemoryDocuments::open(file, self.clock())?)))
             }
         }
     }

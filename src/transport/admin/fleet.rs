@@ -104,7 +104,7 @@ impl Fleet {
 
     fn report(&self, shared: &SharedStore) -> ReplicaReport {
         let replica = Replica { answering: false, ..self.own() };
-        ReplicaReport { replica: Some(replica), at_us: shared.redis().now(), hot_keys: self.hot_keys() }
+        ReplicaReport { replica: Some(replica), at_us: shared.redis().clock().now(), hot_keys: self.hot_keys() }
     }
 
     fn hot_keys(&self) -> Vec<proto::HotKey> {
@@ -144,7 +144,7 @@ impl Fleet {
 
     async fn others(&self, shared: &SharedStore) -> Result<Vec<ReplicaReport>, StoreError> {
         let (members, own) = (shared.redis().read_members().await?, self.id());
-        let (now, mut reports, mut gone) = (shared.redis().now(), Vec::new(), Vec::new());
+        let (now, mut reports, mut gone) = (shared.redis().clock().now(), Vec::new(), Vec::new());
         for (id, value) in members.into_iter().filter(|(id, _)| *id != own.as_bytes()) {
             let report = Some(&value[..]).filter(|value| value.len() <= MAX_REPORT_BYTES);
             let report = report.and_then(|value| ReplicaReport::decode(value).ok());

@@ -4,6 +4,7 @@
 mod cursor;
 mod fleet;
 mod keys;
+mod overrides;
 mod replicas;
 mod turns;
 
@@ -14,7 +15,10 @@ use weir_core::domain::Key;
 use weir_store::AnyStore;
 
 use super::{audit::Actor, grpc::call::encoded, message, status::Rejected};
-use crate::limiter::{Invalid, Limiter};
+use crate::{
+    limiter::{Invalid, Limiter},
+    overrides::OverrideService,
+};
 pub use fleet::Fleet;
 use turns::Turns;
 
@@ -66,6 +70,14 @@ calls! {
     ListHotKeys = "list_hot_keys",
     /// The replicas.
     ListReplicas = "list_replicas",
+    /// Sets an override.
+    SetOverride = "set_override",
+    /// Ends one.
+    EndOverride = "end_override",
+    /// The overrides.
+    ListOverrides = "list_overrides",
+    /// Their changes.
+    ListAudit = "list_audit",
 }
 
 impl AdminCall {
@@ -80,23 +92,28 @@ pub struct AdminService {
     limiter: Arc<Limiter<AnyStore>>,
     fleet: Arc<Fleet>,
     turns: Turns,
+    overrides: Arc<OverrideService>,
 }
 
 impl AdminService {
     /// The service of this replica, over its limiter.
-    pub fn new(limiter: Arc<Limiter<AnyStore>>, fleet: Arc<Fleet>) -> Self {
-        Self { limiter, fleet, turns: Turns::default() }
+    pub fn new(limiter: Arc<Limiter<AnyStore>>, fleet: Arc<Fleet>, overrides: Arc<OverrideService>) -> Self {
+        Self { limiter, fleet, turns: Turns::default(), overrides }
     }
 
     /// Answers a call of `actor`, of which nothing is read but these bytes.
     ///
     /// # Errors
     /// [`Rejected`] for what is no request, and where there is no answer.
-    pub async fn answer(&self, call: AdminCall, bytes: &[u8], _actor: &Actor) -> Result<BytesMut, Rejected> {
+    pub async fn answer(&self, call: AdminCall, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
         Ok(match call {
             AdminCall::ListKeys => encoded(&self.list_keys(&message::read(bytes)?).await?),
             AdminCall::ListHotKeys => encoded(&self.list_hot_keys(&message::read(bytes)?).await?),
             AdminCall::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?).await),
+            AdminCall::SetOverride => encoded(&self.set_override(message::read(bytes)?, actor).await?),
+            AdminCall::EndOverride => encoded(&self.end_override(&message::read(bytes)?, actor).await?),
+            AdminCall::ListOverrides => encoded(&self.list_overrides(message::read(bytes)?).await?),
+            AdminCall::ListAudit => encoded(&self.list_audit(&message::read(bytes)?).await?),
         })
     }
 }

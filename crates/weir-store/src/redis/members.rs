@@ -6,11 +6,9 @@ use tokio::time::Instant;
 
 use super::{
     RedisStore,
-    command::command,
     scan::{number, read},
 };
 use crate::StoreError;
-use weir_core::domain::Micros;
 
 /// The hash, behind the prefix of all keys. No state is named so.
 const NAME: &[u8] = b"replicas";
@@ -23,11 +21,6 @@ const COUNT: &[u8] = b"100";
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl RedisStore {
-    /// About the present, by the servers' clocks.
-    pub fn now(&self) -> Micros {
-        self.servers.time().now()
-    }
-
     /// Tells this of a replica, in place of what it told before.
     ///
     /// # Errors
@@ -36,8 +29,8 @@ impl RedisStore {
         let (hash, id) = (self.members(), id.as_bytes().to_vec());
         self.on_io(move |servers| async move {
             let deadline = Instant::now() + TIMEOUT;
-            servers.command(&hash, || command(&[b"HSET", &hash, &id, &value]), deadline).await?;
-            servers.command(&hash, || command(&[b"PEXPIRE", &hash, TTL_MILLIS]), deadline).await.map(drop)
+            servers.command(&hash, &[b"HSET", &hash, &id, &value], deadline).await?;
+            servers.command(&hash, &[b"PEXPIRE", &hash, TTL_MILLIS], deadline).await.map(drop)
         })
         .await
     }
@@ -51,8 +44,9 @@ impl RedisStore {
         self.on_io(move |servers| async move {
             let (mut members, mut at, deadline) = (Vec::new(), 0, Instant::now() + TIMEOUT);
             loop {
-                let page = || command(&[b"HSCAN", &hash, at.to_string().as_bytes(), b"COUNT", COUNT]);
-                let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(servers.command(&hash, page, deadline).await?)?;
+                let text = at.to_string();
+                let page = [b"HSCAN".as_slice(), &hash, text.as_bytes(), b"COUNT", COUNT];
+                let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(servers.command(&hash, &page, deadline).await?)?;
                 let mut fields = fields.into_iter();
                 while let (Some(id), Some(value)) = (fields.next(), fields.next()) {
                     members.push((id, value));
@@ -76,9 +70,8 @@ impl RedisStore {
         }
         let hash = self.members();
         self.on_io(move |servers| async move {
-            let words =
-                || [b"HDEL".as_slice(), &hash].into_iter().chain(ids.iter().map(Vec::as_slice)).collect::<Vec<_>>();
-            servers.command(&hash, || command(&words()), Instant::now() + TIMEOUT).await.map(drop)
+            let words: Vec<_> = [b"HDEL".as_slice(), &hash].into_iter().chain(ids.iter().map(Vec::as_slice)).collect();
+            servers.command(&hash, &words, Instant::now() + TIMEOUT).await.map(drop)
         })
         .await
     }

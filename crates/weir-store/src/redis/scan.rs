@@ -124,7 +124,7 @@ impl Paging {
             Some((index, _)) => {
                 let mut commands = Pipeline::with_capacity(2 * asked.len());
                 for (hash, at) in &asked {
-                    commands.add_command(hscan(hash, *at, &count));
+                    commands.add_command(command(&hscan(hash, at.to_string().as_bytes(), count.as_bytes())));
                     commands.add_command(command(&[b"HMGET", hash, HELD]));
                 }
                 nodes[index].commands(&commands).await?
@@ -147,7 +147,10 @@ impl Paging {
                 // On another server its cursor means nothing.
                 moved => {
                     let (deadline, at) = (Instant::now() + TIMEOUT, if moved.is_some() { 0 } else { at });
-                    match servers.command(&hash, || hscan(&hash, at, &count), deadline).await {
+                    match servers
+                        .command(&hash, &hscan(&hash, at.to_string().as_bytes(), count.as_bytes()), deadline)
+                        .await
+                    {
                         Ok(reply) => {
                             let (next, fields): (Vec<u8>, Vec<Vec<u8>>) = read(reply)?;
                             (number(&next)?, fields, true)
@@ -183,8 +186,8 @@ impl Paging {
     }
 }
 
-fn hscan(hash: &[u8], at: u64, count: &str) -> deadpool_redis::redis::Cmd {
-    command(&[b"HSCAN", hash, at.to_string().as_bytes(), b"COUNT", count.as_bytes()])
+fn hscan<'w>(hash: &'w [u8], at: &'w [u8], count: &'w [u8]) -> [&'w [u8]; 5] {
+    [b"HSCAN", hash, at, b"COUNT", count]
 }
 
 fn is_no_hash(failure: &Failure) -> bool {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use deadpool_redis::redis::{Cmd, Value};
+use deadpool_redis::redis::Value;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout, timeout_at},
@@ -23,6 +23,8 @@ use super::{
     slots::slot_of,
     store_time::StoreTime,
 };
+use weir_core::domain::Clock;
+
 use crate::{
     Failure,
     metrics::ServerStatus,
@@ -91,6 +93,11 @@ impl Servers {
     /// What time they have, about.
     pub(crate) fn time(&self) -> &StoreTime {
         &self.time
+    }
+
+    /// The same as a clock.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.time) as Arc<dyn Clock>
     }
 
     /// A number that changes whenever another server is in the place of one. Those of a Cluster are known by their addresses.
@@ -209,19 +216,15 @@ impl Servers {
     /// # Errors
     /// Why it is not certain that it is gone.
     pub(crate) async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
-        self.command(key, || command(&[b"UNLINK", key]), deadline).await.map(drop)
+        self.command(key, &[b"UNLINK", key], deadline).await.map(drop)
     }
 
-    /// Runs a command of one key outside the pipelines of checks. On the store's thread.
+    /// Runs a command about one key, wherever it is. On the store's thread.
     ///
     /// # Errors
-    /// Why there is no reply.
-    pub(crate) async fn command(
-        &self,
-        key: &[u8],
-        command: impl Fn() -> Cmd,
-        deadline: Instant,
-    ) -> Result<Value, Failure> {
+    /// Why there is no reply, or the server's refusal.
+    pub(crate) async fn command(&self, key: &[u8], words: &[&[u8]], deadline: Instant) -> Result<Value, Failure> {
+        let command = || command(words);
         match &self.kind {
             Kind::One(node) => node.command(&command(), false).await,
             Kind::Cluster(cluster) => cluster.command(slot_of(key), command, deadline).await,
