@@ -15,6 +15,9 @@ let read = { count: 0, fullest: [], cursor: "" };
 /** Rises with each new list, so that what is still asked for an older one is dropped. */
 let list = 0;
 
+/** A length of time as the API has it. */
+const micros = (text) => Math.round(Number.parseFloat(text) * 1e6);
+
 const share = (row) => Number(row.used) / Math.max(1, Number(row.limit));
 
 /** Reads on from where the list is, and shows the fullest rows. */
@@ -53,9 +56,9 @@ function row(found) {
   const held = Number(found.outstanding);
   const cells = [
     element("td", {}, name, element("div", { className: "about", text: found.limitName + (found.shadow ? " (shadow)" : "") })),
-    element("td", { className: found.atLimit ? "bad" : "" }, bar(limit - used, limit), ` ${number(used)} of ${number(limit)}`),
-    element("td", { className: "number", text: held ? number(held) : "" }),
-    element("td", { className: "number", text: time(Math.round(Number.parseFloat(found.resetAfter) * 1e6)) }),
+    element("td", { className: found.atLimit ? "bad" : "", data: { label: "Used" } }, bar(limit - used, limit), ` ${number(used)} of ${number(limit)}`),
+    element("td", { className: "number", data: { label: "Leased or reserved" }, text: number(held) }),
+    element("td", { className: "number", data: { label: "Full again in" }, text: time(micros(found.resetAfter)) }),
   ];
   return element("tr", {}, ...cells);
 }
@@ -70,13 +73,14 @@ export async function showReplicas() {
 
 function replica(found) {
   const up = found.storeHealthy;
+  const cell = (label, className, ...children) => element("td", { className, data: { label } }, ...children);
   const cells = [
-    element("th", { scope: "row", text: found.address + (found.answering ? " (answers here)" : ""), title: found.id }),
-    element("td", { text: found.version }),
-    element("td", {}, element("code", { text: found.policyHash || "none" })),
-    element("td", { className: "number", text: time(Math.round(Number.parseFloat(found.uptime) * 1e6)) }),
-    element("td", { className: up ? "good" : "bad", text: up ? "up" : "down" }),
-    element("td", { className: found.degradedPerSecond > 0 ? "number bad" : "number", text: rate(found.degradedPerSecond) }),
+    element("td", { text: found.address + (found.answering ? " (answers here)" : ""), title: found.id }),
+    cell("Version", "", found.version),
+    cell("Policy", "", element("code", { text: found.policyHash || "none" })),
+    cell("Uptime", "number", time(micros(found.uptime))),
+    cell("Store", up ? "good" : "bad", up ? "up" : "down"),
+    cell("Degraded/s", found.degradedPerSecond > 0 ? "number bad" : "number", rate(found.degradedPerSecond)),
   ];
   return element("tr", {}, ...cells);
 }

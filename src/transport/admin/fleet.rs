@@ -15,6 +15,7 @@ use weir_core::{
 };
 use weir_store::{
     AnyStore, SharedStore, StoreError,
+    failure::RefusalCode,
     machine::{Machine, System},
 };
 
@@ -72,8 +73,8 @@ impl Fleet {
             let Some(shared) = self.limiter.store().shared() else { continue };
             let told = shared.redis().tell_member(&self.id(), self.report(shared).encode_to_vec()).await;
             match &told {
-                // Where the store is down it has been logged; a missing permission has not.
-                Err(error) if !failing && shared.redis().is_up() => {
+                // An outage has been logged.
+                Err(error) if !failing && is_forbidden(error) => {
                     let error = error as &dyn std::error::Error;
                     warn!(error, "this replica cannot tell the others of itself: `weir replicas` does not list it");
                 }
@@ -158,6 +159,11 @@ impl Fleet {
         shared.redis().forget_members(gone).await?;
         Ok(reports)
     }
+}
+
+fn is_forbidden(error: &StoreError) -> bool {
+    let (StoreError::Unavailable(failure) | StoreError::Overloaded(failure)) = error;
+    failure.refusal() == Some(RefusalCode::NoPerm)
 }
 
 fn message(key: telemetry::HotKey) -> proto::HotKey {

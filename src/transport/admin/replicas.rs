@@ -36,11 +36,14 @@ impl AdminService {
         let sampled = reports.into_iter().flat_map(|report| report.hot_keys).filter(wanted);
         let rate = match request.order() {
             HotKeyOrder::Checked => |key: &HotKey| key.per_second,
-            HotKeyOrder::Refused | HotKeyOrder::Unspecified => |key: &HotKey| key.refused_per_second,
+            // A shadow refuses nothing.
+            HotKeyOrder::Refused | HotKeyOrder::Unspecified => {
+                |key: &HotKey| if key.shadow { 0.0 } else { key.refused_per_second }
+            }
         };
         let mut keys = merged(sampled);
         keys.retain(|key| rate(key) > 0.0);
-        keys.sort_by(|one, other| rate(other).total_cmp(&rate(one)));
+        keys.sort_by(|one, other| rate(other).total_cmp(&rate(one)).then_with(|| one.key.cmp(&other.key)));
         keys.truncate(count);
         Ok(ListHotKeysResponse { keys, replicas })
     }
