@@ -10,6 +10,8 @@ use crate::domain::Micros;
 
 /// Other shares shrink when a holder lacks more than this part of its own.
 const HYSTERESIS: u64 = 32;
+/// An Envoy that is back is confirmed in all of what it uses but this part.
+const MOST: u64 = 4;
 /// The parts of an even share that a newcomer, and any other holder, demands at least.
 const NEWCOMERS_FLOOR: u64 = 4;
 const FLOOR: u64 = 50;
@@ -161,13 +163,14 @@ impl Bucket {
                 more += member.live - before;
             }
         }
-        // What goes on by itself for a while is confirmed where there is room for it anyway.
+        // What goes on by itself for a while is confirmed once there is room for most of it.
         for (id, member) in self.members.iter_mut() {
             if !member.is_back(now) {
                 continue;
             }
-            let rate = member.observed(steps);
-            if rate + debit(burst, steps) <= free {
+            let used = member.used(steps);
+            let rate = used.min(free.saturating_sub(debit(burst, steps)) / quantum * quantum);
+            if rate > 0 && rate >= used - used / MOST {
                 tell(id, member.begin(rate, burst, steps, terms, now));
                 // By then all that are back have said what they use.
                 member.waits_until = member.waits_until.min(now + terms.reports);
@@ -190,7 +193,7 @@ impl Bucket {
     /// What those use that are back and were told nothing yet.
     fn back(&self, now: Micros) -> u64 {
         let back = self.members.iter().filter(|(_, member)| member.is_back(now));
-        back.map(|(_, member)| member.observed(self.steps)).sum()
+        back.map(|(_, member)| member.used(self.steps)).sum()
     }
 
     /// What may be in use by those that take no part.
