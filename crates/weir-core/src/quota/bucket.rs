@@ -111,13 +111,15 @@ impl Bucket {
         let targets: Vec<(u32, u64)> = demands.iter().map(|(id, _)| *id).zip(targets).collect();
 
         let (mut lacking, mut releasing) = (0, 0);
-        for (id, target) in &targets {
+        for ((id, target), quanta) in targets.iter().zip(&quanta) {
             let Some(member) = self.members.get(*id) else { continue };
             let rate = member.rate();
             releasing += member.live - rate;
+            // What is spare is no reason for others to shrink.
+            let needed = (*target).min(quanta * quantum);
             lacking += match rate {
                 0 => target + debit(burst, steps),
-                _ if *target >= rate + step(rate) => target - rate,
+                _ if needed >= rate + step(rate) => needed - rate,
                 _ => 0,
             };
         }
@@ -127,7 +129,7 @@ impl Bucket {
             for (id, target) in &targets {
                 let Some(member) = self.members.get_mut(*id) else { continue };
                 let rate = member.rate();
-                if rate > *target && (is_over || rate >= target + step(rate)) {
+                if rate > *target {
                     // What it had counts on, so nothing is free yet.
                     released += rate - target;
                     tell(*id, member.assign(*target, terms, now));
