@@ -1,0 +1,11 @@
+//! The client against real services, which each test starts on sockets of its own. The program is named by `WEIR_BINARY`, or is the
+//! one that the workspace's build puts beside the tests.
+
+mod checks;
+mod coalescing;
+mod errors;
+mod guards;
+mod outages;
+mod replicas;
+mod security;
+mod support;
