@@ -33,31 +33,23 @@ struct Waiting {
 impl Connection {
     /// The answer to a check over the stream; where that is full, over a call of its own.
     pub(crate) async fn check_coalesced(self, request: Request<CheckRequest>) -> Result<CheckResponse, Failure> {
-        let (metadata, _, message) = request.into_parts();
-        match self.enqueue(message, &metadata) {
-            Ok(answer) => answer.await.unwrap_or_else(|_| Err(Failure::stream_ended())),
-            Err(message) => {
-                let request = Request::from_parts(metadata, Default::default(), message);
-                Ok(self.client().check(request).await?.into_inner())
-            }
-        }
+        let Some((checks, in_flight)) = self.place(request.metadata()) else {
+            return Ok(self.client().check(request).await?.into_inner());
+        };
+        let (answer, answered) = oneshot::channel();
+        // There is room for it, and a stream that has ended drops it.
+        let _ = checks.try_send((request.into_inner(), Waiting { answer, _in_flight: in_flight }));
+        answered.await.unwrap_or_else(|_| Err(Failure::stream_ended()))
     }
 
-    /// Puts a check on the stream. Gives it back where that is full.
-    fn enqueue(
-        &self,
-        check: CheckRequest,
-        metadata: &MetadataMap,
-    ) -> Result<oneshot::Receiver<Result<CheckResponse, Failure>>, CheckRequest> {
+    /// A place on the stream, which is opened where there is none; `None`: it is full.
+    fn place(&self, metadata: &MetadataMap) -> Option<(mpsc::Sender<(CheckRequest, Waiting)>, OwnedSemaphorePermit)> {
         let mut stream = self.stream.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if stream.as_ref().is_none_or(|stream| stream.checks.is_closed()) {
-            *stream = Some(CheckStream::open(self.clone(), metadata.clone()));
+        if stream.as_ref().is_some_and(|stream| stream.checks.is_closed()) {
+            *stream = None;
         }
-        let Some(CheckStream { checks, free }) = &*stream else { return Err(check) };
-        let Ok(in_flight) = Arc::clone(free).try_acquire_owned() else { return Err(check) };
-        let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { answer, _in_flight: in_flight };
-        checks.try_send((check, waiting)).map(|()| answered).map_err(|error| error.into_inner().0)
+        let stream = stream.get_or_insert_with(|| CheckStream::open(self.clone(), metadata.clone()));
+        Some((stream.checks.clone(), Arc::clone(&stream.free).try_acquire_owned().ok()?))
     }
 }
 

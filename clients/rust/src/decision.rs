@@ -10,7 +10,7 @@ use crate::{
 pub enum Source {
     /// The service.
     Service,
-    /// The client's [`OnFailure`](crate::OnFailure), since there was this error.
+    /// The client's [`OnFailure`], since there was this error.
     Fallback(Error),
 }
 

@@ -2,7 +2,8 @@
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc,
@@ -48,6 +49,7 @@ pub struct Weir {
     child: Child,
     /// Where it serves gRPC.
     pub address: String,
+    http: String,
 }
 
 impl Setup {
@@ -97,15 +99,16 @@ impl Setup {
             }
         });
         let mut seen = Vec::new();
-        let address = loop {
+        let serving = loop {
             let next = lines.recv_timeout(PATIENCE);
             seen.push(next.unwrap_or_else(|_| panic!("it does not serve: {seen:#?}")));
             let value: Value = serde_json::from_str(&seen[seen.len() - 1]).unwrap_or_default();
             if value["message"] == "serving" {
-                break value["grpc"].as_str().expect("an address").to_owned();
+                break value;
             }
         };
-        Weir { child, address }
+        let address = |name: &str| serving[name].as_str().expect("an address").to_owned();
+        Weir { child, address: address("grpc"), http: address("http") }
     }
 }
 
@@ -118,6 +121,15 @@ impl Weir {
     /// A client that is patient: with its other options as they are by default.
     pub fn client(&self) -> Client {
         patient(&self.address).build().expect("a client")
+    }
+
+    /// Whether any check was asked of it.
+    pub fn is_asked(&self) -> bool {
+        let mut stream = TcpStream::connect(&self.http).expect("it accepts connections");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: weir\r\nconnection: close\r\n\r\n").expect("sent");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("an answer");
+        page.lines().any(|line| line.starts_with("weir_checks_total{") && !line.ends_with(" 0"))
     }
 
     pub fn signal(&self, signal: Signal) {
