@@ -12,6 +12,7 @@ use crate::{
     BreakerSettings, BreakerState, Check, Decision, Error, OnFailure, Reset, Together,
     breaker::Breaker,
     call::{Caller, Failure, Repeat, unary},
+    check::charges,
     net::{Connection, Dialer, Pool},
     proto::{CheckAllRequest, CheckBatchRequest, CheckResponse},
     telemetry::Telemetry,
@@ -182,7 +183,6 @@ impl Client {
         let (check, inner) = (self.prepared(check.into()), &*self.inner);
         let domain = check.request.domain.clone();
         let decide = async {
-            let deadline = check.deadline.unwrap_or(inner.deadline);
             let on_failure = self.on_failure(&check).unwrap_or_default();
             let repeat = Repeat::from(&check.request);
             let coalesce = inner.coalesce;
@@ -193,7 +193,7 @@ impl Client {
                     Ok(connection.client().check(request).await?.into_inner())
                 }
             };
-            let answer = inner.caller.call(check.request, deadline, repeat, attempt).await;
+            let answer = self.call_within(check.deadline, check.request, repeat, attempt).await;
             answer.map(Decision::from).or_else(|error| Decision::fallback(on_failure, error))
         };
         inner.telemetry.observe(&domain, &inner.caller.breaker, decide).await
@@ -202,9 +202,10 @@ impl Client {
     /// Decides up to 1,000 checks, each by itself: an answer for each, in order. Deadline and [`OnFailure`] are the client's.
     pub async fn check_batch(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Vec<Result<Decision, Error>> {
         let checks: Vec<_> = checks.into_iter().map(|check| self.prepared(check.into()).request).collect();
-        let unsafe_one = checks.iter().map(Repeat::from).find(|repeat| *repeat == Repeat::IfUnsent);
+        let charged_twice = |check| Repeat::from(check) == Repeat::IfUnsent;
+        let repeat = if checks.iter().any(charged_twice) { Repeat::IfUnsent } else { Repeat::Safe };
         let (count, message) = (checks.len(), CheckBatchRequest { checks });
-        let call = self.call(message, unsafe_one.unwrap_or(Repeat::Safe), unary!(check_batch));
+        let call = self.call(message, repeat, unary!(check_batch));
         let on_failure = self.inner.on_failure.unwrap_or_default();
         let decide = |result: Result<CheckResponse, Error>| match result {
             Ok(CheckResponse { error: Some(error), .. }) => Decision::fallback(on_failure, error.into()),
@@ -217,15 +218,15 @@ impl Client {
         }
     }
 
-    /// Decides 1 to 32 checks of one domain together: either all are charged or none. Such a call has no `request_id`, so it is
-    /// repeated only if it was certainly not carried out. Deadline and [`OnFailure`] are the client's.
+    /// Decides 1 to 32 checks of one domain together: either all are charged or none. Such a call has no `request_id`, so one
+    /// that charges is repeated only if it was certainly not carried out. Deadline and [`OnFailure`] are the client's.
     ///
     /// # Errors
     /// As [`check`](Self::check).
     pub async fn check_all(&self, checks: impl IntoIterator<Item: Into<Check>>) -> Result<Together, Error> {
         let checks: Vec<_> = checks.into_iter().map(|check| check.into().request).collect();
-        let message = CheckAllRequest { checks };
-        let answer = self.call(message, Repeat::IfUnsent, unary!(check_all)).await;
+        let repeat = if checks.iter().any(charges) { Repeat::IfUnsent } else { Repeat::Safe };
+        let answer = self.call(CheckAllRequest { checks }, repeat, unary!(check_all)).await;
         answer.map(Together::from).or_else(|error| {
             let Decision { allowed, source, .. } =
                 Decision::fallback(self.inner.on_failure.unwrap_or_default(), error)?;
@@ -264,7 +265,18 @@ impl Client {
         repeat: Repeat,
         attempt: impl Fn(Connection, Request<M>) -> F,
     ) -> Result<T, Error> {
-        self.inner.caller.call(message, self.inner.deadline, repeat, attempt).await
+        self.call_within(None, message, repeat, attempt).await
+    }
+
+    /// A call with a deadline of its own.
+    pub(crate) async fn call_within<M: Clone, T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        deadline: Option<Duration>,
+        message: M,
+        repeat: Repeat,
+        attempt: impl Fn(Connection, Request<M>) -> F,
+    ) -> Result<T, Error> {
+        self.inner.caller.call(message, deadline.unwrap_or(self.inner.deadline), repeat, attempt).await
     }
 
     /// A check as it is sent: with an id if it may be repeated.

@@ -26,9 +26,13 @@ mod coalesce;
 mod decision;
 mod error;
 mod guard;
+#[cfg(feature = "tower")]
+mod layer;
 mod limit;
 mod net;
+mod reservation;
 mod reset;
+mod slot;
 mod telemetry;
 mod token;
 
@@ -38,10 +42,15 @@ pub use client::{Builder, Client};
 pub use decision::{Decision, Level, Source, Together};
 pub use error::Error;
 pub use guard::{Refusal, Verdict};
+#[cfg(feature = "tower")]
+pub use layer::{GuardLayer, GuardService, key};
 pub use limit::duration;
 #[cfg(feature = "tls")]
 pub use net::Tls;
+pub use proto::OnExpiry;
+pub use reservation::{Acquired, Reservation, Reserve, Settlement};
 pub use reset::Reset;
+pub use slot::Slot;
 
 /// The messages and the client of `weir.v1`, generated from `weir.proto`.
 pub mod proto {

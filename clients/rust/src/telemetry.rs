@@ -58,7 +58,7 @@ mod api {
             let meter = global::meter(SCOPE);
             let breaker = meter
                 .u64_gauge("weir.client.breaker")
-                .with_description("State of the circuit breaker: 0 closed, 1 open, 2 half-open (a probe is under way).")
+                .with_description("State of the circuit breaker: 0 closed, 1 half-open (a probe is under way), 2 open.")
                 .build();
             breaker.record(0, &[]);
             Self {
@@ -89,9 +89,10 @@ mod api {
             check: impl Future<Output = Result<Decision, Error>>,
         ) -> Result<Decision, Error> {
             // As the service's own metrics name it.
-            let domain = KeyValue::new("domain", if domain.is_empty() { "default" } else { domain }.to_owned());
+            let name = if domain.is_empty() { "default" } else { domain };
+            let domain = KeyValue::new("domain", name.to_owned());
             let mut span = self.tracer.span_builder("weir.check").with_kind(SpanKind::Client).start(&self.tracer);
-            span.set_attribute(domain.clone());
+            span.set_attribute(KeyValue::new("weir.domain", name.to_owned()));
             let since = Instant::now();
             let result = check.await;
             self.duration.record(since.elapsed().as_secs_f64(), std::slice::from_ref(&domain));
@@ -112,8 +113,8 @@ mod api {
         fn record_breaker(&self, state: BreakerState) {
             let state = match state {
                 BreakerState::Closed => 0,
-                BreakerState::Open => 1,
-                BreakerState::HalfOpen => 2,
+                BreakerState::HalfOpen => 1,
+                BreakerState::Open => 2,
             };
             if self.last_breaker.swap(state, Relaxed) != state {
                 self.breaker.record(state, &[]);
@@ -125,9 +126,9 @@ mod api {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         match result {
             Ok(decision) => {
-                span.set_attribute(KeyValue::new("allowed", decision.allowed));
-                span.set_attribute(KeyValue::new("limit", number(decision.limit)));
-                span.set_attribute(KeyValue::new("remaining", number(decision.remaining)));
+                span.set_attribute(KeyValue::new("weir.allowed", decision.allowed));
+                span.set_attribute(KeyValue::new("weir.limit", number(decision.limit)));
+                span.set_attribute(KeyValue::new("weir.remaining", number(decision.remaining)));
                 if let Source::Fallback(error) = &decision.source {
                     span.set_status(Status::error(format!("{:?}", error.code())));
                 }
