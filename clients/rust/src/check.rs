@@ -118,10 +118,9 @@ impl Check {
         self
     }
 
-    /// The same check under an id, so that it may be repeated. Refunds are not repeated.
+    /// The same check under an id, so that it may be repeated.
     pub(crate) fn repeatable(mut self) -> Self {
-        let refund = self.request.cost.is_some_and(|units| units < 0);
-        if charges(&self.request) && !refund && self.request.request_id.is_empty() {
+        if charges(&self.request) && self.request.request_id.is_empty() {
             self.request.request_id = format!("{:032x}", rand::random::<u128>());
         }
         self

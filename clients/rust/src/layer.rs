@@ -24,7 +24,7 @@ use crate::{Check, Client, Refusal, Verdict};
 /// use weir_client::{Check, Client, GuardLayer, key};
 ///
 /// # fn layers(weir: Client) {
-/// let by_user = GuardLayer::new(weir.clone(), key::header("user", "x-user"));
+/// let by_user = GuardLayer::new(weir.clone(), key::header::<()>("user", "x-user"));
 /// let by_route = GuardLayer::new(weir, |request: &http::Request<()>| Some(Check::new(["route", request.uri().path()])));
 /// # }
 /// ```
