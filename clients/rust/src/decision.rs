@@ -41,6 +41,10 @@ pub struct Decision {
     pub repeated_request: bool,
     /// Nothing is left: the time to the next unit.
     pub next_after: Option<Duration>,
+    /// The id of the operator's override or ban that acted on a limit.
+    pub override_id: Option<String>,
+    /// Refused by a ban: what its operator says.
+    pub ban_reason: Option<String>,
     /// Every limit on the path, root first; empty without [`Check::levels`](crate::Check::levels).
     pub levels: Vec<Level>,
     /// Who decided.
@@ -133,6 +137,8 @@ impl From<CheckResponse> for Decision {
             leased: response.leased,
             repeated_request: response.repeated_request,
             next_after: response.next_after.map(time),
+            override_id: Some(response.r#override).filter(|id| !id.is_empty()),
+            ban_reason: Some(response.ban_reason).filter(|reason| !reason.is_empty()),
             binding: response.binding.and_then(|index| usize::try_from(index).ok()),
             levels: response.levels.into_iter().map(Level::from).collect(),
             source: Source::Service,

@@ -55,5 +55,5 @@ pub use slot::Slot;
 /// The messages and the client of `weir.v1`, generated from `weir.proto`.
 pub mod proto {
     #![allow(clippy::doc_markdown, missing_docs, rustdoc::all)]
-    include!("generated/weir.v1.rs");
+    tonic::include_proto!("weir.v1");
 }

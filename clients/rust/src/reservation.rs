@@ -63,7 +63,7 @@ pub enum Acquired<T> {
     /// It is.
     Held(T),
     /// The limits refuse.
-    Refused(Decision),
+    Refused(Box<Decision>),
 }
 
 impl<T> Acquired<T> {
@@ -71,8 +71,7 @@ impl<T> Acquired<T> {
     ///
     /// # Errors
     /// The refusal.
-    #[expect(clippy::result_large_err, reason = "a refusal is as usual as its opposite")]
-    pub fn into_result(self) -> Result<T, Decision> {
+    pub fn into_result(self) -> Result<T, Box<Decision>> {
         match self {
             Self::Held(held) => Ok(held),
             Self::Refused(decision) => Err(decision),
@@ -152,7 +151,7 @@ impl Client {
 
     fn acquired(&self, decision: Decision, hold: String, expires_after: Duration) -> Acquired<Reservation> {
         if !decision.allowed {
-            return Acquired::Refused(decision);
+            return Acquired::Refused(Box::new(decision));
         }
         Acquired::Held(Reservation { client: self.clone(), hold: Hold(hold), decision, expires_after })
     }
