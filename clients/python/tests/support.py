@@ -99,8 +99,11 @@ class Service:
         self.address = serving[0]
 
     def signal(self, number: Signals) -> None:
-        """Sends it a signal."""
+        """Sends it a signal. One that is to stop has stopped then."""
         self.process.send_signal(number)
+        if number == Signals.SIGSTOP:
+            threads = Path(f"/proc/{self.process.pid}/task")
+            eventually(lambda: all(" T " in (thread / "stat").read_text() for thread in threads.iterdir()))
 
     def kill(self) -> None:
         """As by kill -9."""
@@ -169,7 +172,7 @@ class BlockingObject:
 
         def call(*arguments: Any, **options: Any) -> Any:
             given = member(*arguments, **options)
-            return loop.run(given) if inspect.iscoroutine(given) else wrapped(given, loop)
+            return loop.run(given) if inspect.isawaitable(given) else wrapped(given, loop)
 
         return call
 

@@ -14,6 +14,7 @@ from weir import errors
 from weir._credentials import TokenFile
 from weir.client import status_pb2
 from weir.limits import Gcra, Limit
+from weir.v1 import weir_pb2 as pb
 
 TRADE = ["user", "alex", "trade"]
 SLOT = ["exports", "alex"]
@@ -116,7 +117,7 @@ def test_every_status_has_its_kind() -> None:
     for kind in (weir.Overloaded, weir.Internal, weir.DeadlineExceeded, weir.PermissionDenied):
         assert type(errors.of_status(kind.code, "why")) is kind
     assert type(errors.of_status(grpc.StatusCode.UNIMPLEMENTED, "why")) is weir.WeirError
-    assert type(errors.of_entry(3, "why", "key")) is weir.InvalidRequest
+    assert type(errors.of_entry(pb.Error(code=3, message="why"))) is weir.InvalidRequest
 
 
 def test_load_shedding_says_when_to_retry() -> None:

@@ -12,8 +12,11 @@ from weir._aio import AsyncClient
 from weir._breaker import Breaker, State
 from weir._channel import TLS
 from weir._client import Client
-from weir._decision import Decision, Level, OnFailure, Source
+from weir._decision import Decision, JointDecision, Level, OnFailure, Source
+from weir._guard import Verdict
 from weir._request import Check
+from weir._reservation import AsyncReservation, OnExpiry, Reservation, Settlement
+from weir._slot import AsyncSlot, Slot
 from weir.errors import (
     CircuitOpen,
     DeadlineExceeded,
@@ -32,6 +35,8 @@ from weir.errors import (
 __all__ = [
     "TLS",
     "AsyncClient",
+    "AsyncReservation",
+    "AsyncSlot",
     "Breaker",
     "Check",
     "CircuitOpen",
@@ -41,15 +46,21 @@ __all__ = [
     "FailedPrecondition",
     "Internal",
     "InvalidRequest",
+    "JointDecision",
     "Level",
     "NotFound",
+    "OnExpiry",
     "OnFailure",
     "Outage",
     "Overloaded",
     "PermissionDenied",
+    "Reservation",
+    "Settlement",
+    "Slot",
     "Source",
     "State",
     "Unauthenticated",
     "Unavailable",
+    "Verdict",
     "WeirError",
 ]

@@ -132,7 +132,7 @@ class Decision:
             WeirError: the answer is the error of one check of a batch.
         """
         if answer.HasField("error"):
-            raise errors.of_entry(answer.error.code, answer.error.message, answer.error.field)
+            raise errors.of_entry(answer.error)
         levels = tuple(map(Level.of_message, answer.levels))
         return cls(
             allowed=answer.allowed,
@@ -160,3 +160,30 @@ class Decision:
         if on_failure is OnFailure.ERROR or not isinstance(error, errors.Outage):
             raise error
         return cls(allowed=on_failure is OnFailure.ALLOW, source=Source.FALLBACK, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class JointDecision:
+    """Whether several requests may pass together. True if they may.
+
+    Attributes:
+        allowed: all may pass, and are charged; else none is.
+        results: for each, what its own limits say.
+        source: who has decided.
+        error: why the service has not, of a fallback.
+    """
+
+    allowed: bool
+    results: tuple[Decision, ...] = ()
+    source: Source = Source.SERVICE
+    error: WeirError | None = None
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    @property
+    def retry_after(self) -> timedelta | None:
+        """Refused: when the same checks pass together; None if no wait helps."""
+        if any(result.never for result in self.results):
+            return None
+        return max((result.retry_after for result in self.results if result.retry_after is not None), default=None)

@@ -41,11 +41,6 @@ class Check:
     request_id: str | None = None
     levels: bool = False
 
-    @property
-    def charges(self) -> bool:
-        """Whether it matters how often it arrives."""
-        return self.cost != 0 and not self.dry_run
-
     def to_message(self, *, identify: bool) -> pb.CheckRequest:
         """As it is sent; with an id of its own, if it is to be repeated and charges."""
         if isinstance(self.key, str):
@@ -66,6 +61,6 @@ class Check:
         )
 
 
-def may_repeat(check: pb.CheckRequest) -> bool:
-    """Whether it is charged once, however often it is sent."""
-    return bool(check.request_id) or check.cost == 0 or check.dry_run
+def may_repeat(*checks: pb.CheckRequest) -> bool:
+    """Whether they are charged once, however often they are sent."""
+    return all(check.request_id or check.cost == 0 or check.dry_run for check in checks)

@@ -8,6 +8,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from weir.client import status_pb2
+from weir.v1 import weir_pb2 as pb
 
 
 class WeirError(Exception):
@@ -131,9 +132,10 @@ def of_status(
     return kind(message, code=code, field=field, retry_after=retry_after)
 
 
-def of_entry(code: int, message: str, field: str) -> WeirError:
+def of_entry(error: pb.Error) -> WeirError:
     """The error of one check of a batch."""
-    return of_status(_BY_NUMBER.get(code, grpc.StatusCode.UNKNOWN), message, field=field or None)
+    code = _BY_NUMBER.get(error.code, grpc.StatusCode.UNKNOWN)
+    return of_status(code, error.message, field=error.field or None)
 
 
 def of_rpc(error: grpc.RpcError) -> WeirError:
