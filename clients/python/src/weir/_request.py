@@ -46,7 +46,7 @@ class Check:
         if isinstance(self.key, str):
             raise TypeError(f"a key is a sequence of segments, as in [{self.key!r}], not a string")
         request_id = self.request_id
-        if request_id is None and identify and self.cost > 0 and not self.dry_run:
+        if request_id is None and identify and self.cost != 0 and not self.dry_run:
             request_id = secrets.token_hex(_REQUEST_ID_BYTES)
         return pb.CheckRequest(
             domain=self.domain,
