@@ -24,6 +24,7 @@ def test_a_check_is_allowed_until_its_limit_and_then_refused(client: Any) -> Non
     assert [level.name for level in refused.levels] == ["per-user", "trades"]
     assert refused.next_after == refused.retry_after
     assert refused.source is weir.Source.SERVICE
+    assert refused.override == ""
 
 
 def test_the_options_of_a_check_reach_the_service(client: Any) -> None:

@@ -99,6 +99,7 @@ class Decision:
         leased: decided from units that a replica leases.
         next_after: nothing left: when a unit is.
         repeated: the answer to an earlier request of the same `request_id`; this one has charged nothing.
+        override: the id of the operator's override or ban that acted; empty without one.
         levels: every limit on the path, root first; empty unless asked for.
         binding: the limit that decided; None without limits, or unless levels are asked for.
         source: who has decided.
@@ -116,6 +117,7 @@ class Decision:
     leased: bool = False
     next_after: timedelta | None = None
     repeated: bool = False
+    override: str = ""
     levels: tuple[Level, ...] = ()
     binding: Level | None = None
     source: Source = Source.SERVICE
@@ -146,6 +148,7 @@ class Decision:
             leased=answer.leased,
             next_after=answer.next_after.ToTimedelta() if answer.HasField("next_after") else None,
             repeated=answer.repeated_request,
+            override=answer.override,
             levels=levels,
             binding=levels[answer.binding] if levels and answer.HasField("binding") else None,
         )
