@@ -16,9 +16,20 @@ export function scratch(t: Pick<TestContext, "after">): string {
 /** A program that serves. */
 export class Server {
   readonly #child: ChildProcess;
+  readonly #lines: readonly string[];
 
-  private constructor(child: ChildProcess) {
+  private constructor(child: ChildProcess, lines: readonly string[]) {
     this.#child = child;
+    this.#lines = lines;
+  }
+
+  /** A line of the output, which may be still to come. */
+  async line(isIt: (line: string) => boolean): Promise<string> {
+    for (;;) {
+      const found = this.#lines.find(isIt);
+      if (found !== undefined) return found;
+      await new Promise(setImmediate);
+    }
   }
 
   /** Starts a program; resolves with what `isServing` finds in a line of its output. */
@@ -42,7 +53,7 @@ export class Server {
       child.once("error", reject);
       child.once("exit", (code) => reject(new Error(`${command} ended with ${code}:\n${lines.join("\n")}`)));
     });
-    return [new Server(child), found];
+    return [new Server(child, lines), found];
   }
 
   /** SIGSTOP: the program does not answer, but its connections stay. Resolves when all its threads have stopped (Linux). */
