@@ -8,7 +8,6 @@ import (
 	"github.com/OWNER/weir/clients/go/weirv1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // Client is a connection to Weir, for the whole process. It is safe for concurrent use.
@@ -20,6 +19,9 @@ type Client struct {
 	retries   int
 	breaker   *breaker
 	telemetry *telemetry
+	log       *outageLog
+	// Nil: each check is a call of its own.
+	coalescer *coalescer
 }
 
 // New connects to a target, without waiting for it: host:port, unix:PATH, dns:///NAME:PORT, or a list host:port,host:port. Calls are
@@ -40,6 +42,7 @@ func New(target string, options ...Option) (*Client, error) {
 		onFailure: config.onFailure,
 		retries:   config.retries,
 		breaker:   &config.breaker,
+		log:       newOutageLog(config.logger),
 	}
 	if c.telemetry, err = newTelemetry(&config, c.breaker); err != nil {
 		conn.Close()
@@ -47,11 +50,17 @@ func New(target string, options ...Option) (*Client, error) {
 	}
 	// So that the first check need not wait for it.
 	conn.Connect()
+	if config.inFlight > 0 {
+		c.coalescer = newCoalescer(c.service, config.inFlight)
+	}
 	return c, nil
 }
 
 // Close ends the connection. Calls in flight fail.
 func (c *Client) Close() error {
+	if c.coalescer != nil {
+		c.coalescer.close()
+	}
 	c.telemetry.close()
 	return c.conn.Close()
 }
@@ -72,12 +81,27 @@ func (c *Client) Check(ctx context.Context, key Key, options ...CheckOption) (De
 }
 
 func (c *Client) check(ctx context.Context, request *Request) (answer *weirv1.CheckResponse, failure *Error) {
-	failure = c.call(ctx, request.deadline, c.retries > 0 && request.repeatable(),
+	failure = c.call(ctx, request.deadline, c.repeats(request),
 		func(ctx context.Context, options ...grpc.CallOption) (err error) {
+			if c.coalescer != nil {
+				var sent bool
+				if answer, sent, err = c.coalescer.check(ctx, request.message); sent {
+					return err
+				}
+			}
 			answer, err = c.service.Check(ctx, request.message, options...)
 			return err
 		})
 	return answer, failure
+}
+
+// repeats reports whether a check may be retried, and makes it so.
+func (c *Client) repeats(request *Request) bool {
+	if c.retries == 0 || !request.repeatable() {
+		return false
+	}
+	request.identify()
+	return true
 }
 
 // Reset removes the state of a key: its next check finds it full, as if never used. It reports whether there was any.
@@ -121,28 +145,27 @@ func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bo
 	}
 	bounded, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	err := send(bounded)
-	for n := 0; n < c.retries && repeatable && status.Code(err) == codes.Unavailable; n++ {
+	failure = asError(send(bounded))
+	for n := 0; n < c.retries && repeatable && failure != nil && failure.Code == codes.Unavailable; n++ {
 		// It waits for a connection, since the first attempt has not.
-		again := send(bounded, grpc.WaitForReady(true))
-		if bounded.Err() != nil {
+		again := asError(send(bounded, grpc.WaitForReady(true)))
+		if again != nil && bounded.Err() != nil {
 			// Why the first attempt failed says more than that there was no time for another.
 			break
 		}
-		err = again
+		failure = again
 	}
-	c.breaker.leave(probe, outcomeOf(ctx, err))
-	if err != nil {
-		return newError(err)
-	}
-	return nil
+	c.breaker.leave(probe, outcomeOf(ctx, failure))
+	return failure
 }
 
-func outcomeOf(ctx context.Context, err error) outcome {
+func outcomeOf(ctx context.Context, failure *Error) outcome {
 	switch {
-	case ctx.Err() != nil && err != nil:
+	case failure == nil:
+		return answered
+	case ctx.Err() != nil:
 		return unknown
-	case isOutage(status.Code(err)):
+	case failure.Outage():
 		return outage
 	default:
 		return answered

@@ -94,11 +94,7 @@ func (e *Error) Is(target error) bool {
 // Outage reports whether the error passes by itself: OnFailure applies to these alone. All others repeat until a configuration
 // or the code is corrected.
 func (e *Error) Outage() bool {
-	return isOutage(e.Code)
-}
-
-func isOutage(code codes.Code) bool {
-	switch code {
+	switch e.Code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Internal:
 		return true
 	default:
@@ -115,9 +111,19 @@ func circuitOpen(pause time.Duration) *Error {
 	}
 }
 
-// newError is the error of a failed call, with the details that the service attaches.
-func newError(err error) *Error {
+// asError is the error of a failed call, with the details that the service attaches.
+func asError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	if e, ok := err.(*Error); ok {
+		return e
+	}
 	s := status.Convert(err)
+	if s.Code() == codes.Internal && strings.HasPrefix(s.Message(), "grpc: error while marshaling") {
+		// Text that is not UTF-8: a fault of the request, which must not open the circuit breaker.
+		s = status.New(codes.InvalidArgument, s.Message())
+	}
 	e := &Error{Code: s.Code(), Message: s.Message(), kind: kinds[s.Code()]}
 	for _, detail := range s.Details() {
 		switch detail := detail.(type) {
@@ -132,8 +138,8 @@ func newError(err error) *Error {
 	return e
 }
 
-// newEntryError is the error of one check of a batch.
-func newEntryError(e *weirv1.Error) *Error {
+// entryError is the error of one check of a batch or a stream.
+func entryError(e *weirv1.Error) *Error {
 	code := codes.Code(e.GetCode())
 	return &Error{Code: code, Message: e.GetMessage(), Field: e.GetField(), kind: kinds[code]}
 }

@@ -71,7 +71,7 @@ func silent(t testing.TB) string {
 func TestDeadline(t *testing.T) {
 	server, client := started(t)
 	check(t, client, trade)
-	server.Freeze()
+	server.Freeze(t)
 	for _, options := range [][]weir.CheckOption{{weir.Deadline(50 * time.Millisecond)}, {weir.Deadline(50 * time.Millisecond), weir.Cost(0)}} {
 		began := time.Now()
 		_, err := client.Check(context.Background(), trade, options...)

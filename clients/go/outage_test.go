@@ -18,7 +18,7 @@ const manyLimit = 10_000
 
 // cluster is two replicas over one Redis.
 type cluster struct {
-	redis    string
+	redis    []string
 	replicas [2]*weirtest.Server
 }
 
@@ -26,7 +26,7 @@ func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{redis: weirtest.Redis(t)}
 	for i := range c.replicas {
-		c.replicas[i] = weirtest.Start(t, weirtest.Limits, c.redis)
+		c.replicas[i] = weirtest.Start(t, weirtest.Limits, c.redis...)
 	}
 	return c
 }
@@ -38,7 +38,7 @@ func (c *cluster) target() string {
 // restart starts a replica that has ended, on the same address.
 func (c *cluster) restart(t testing.TB, i int) {
 	t.Helper()
-	c.replicas[i] = weirtest.Start(t, weirtest.Limits, c.redis, "WEIR_GRPC__LISTEN="+c.replicas[i].Grpc)
+	c.replicas[i] = weirtest.Start(t, weirtest.Limits, append(c.redis, "WEIR_GRPC__LISTEN="+c.replicas[i].Grpc)...)
 }
 
 // load checks one key from several goroutines until it is stopped.
@@ -58,7 +58,7 @@ func newLoad(t testing.TB, client *weir.Client) *load {
 					return
 				default:
 				}
-				if decision, err := client.Check(context.Background(), many); err != nil || !decision.Allowed {
+				if decision, err := client.Check(context.Background(), many); err != nil || !decision.Allowed || decision.Degraded {
 					t.Errorf("%+v, %v", decision, err)
 					return
 				}

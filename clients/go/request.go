@@ -118,16 +118,14 @@ func (r *Request) free() bool {
 	return r.message.DryRun || r.cost() == 0
 }
 
-// repeatable reports whether the check may be sent again. One that charges gets an id for that, of 128 random bits.
-// A refund is not: the service remembers only what charges.
+// repeatable reports whether the check can be sent again. A refund cannot: the service remembers only what charges.
 func (r *Request) repeatable() bool {
-	switch {
-	case r.free():
-		return true
-	case r.cost() < 0:
-		return false
-	case r.message.RequestId == "":
+	return r.free() || r.cost() > 0
+}
+
+// identify gives a check that charges an id of 128 random bits, by which it is charged once however often it is sent.
+func (r *Request) identify() {
+	if !r.free() && r.message.RequestId == "" {
 		r.message.RequestId = rand.Text()
 	}
-	return true
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/OWNER/weir/clients/go/internal/weirtest"
 )
 
+func TestMain(m *testing.M) { weirtest.Main(m) }
+
 // connect is a client that waits as long as a busy machine needs.
 func connect(t testing.TB, target string, options ...weir.Option) *weir.Client {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -37,6 +38,18 @@ schema:
   exports: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 1m }, name: exports-at-once }] } } }
 `
 
+// ExampleLimits is the policy of examples: as config/limits.yaml, but slow enough for nothing to come back meanwhile; and slots.
+const ExampleLimits = `
+schema:
+  user:
+    children:
+      "*":
+        limits: [{ token_bucket: { capacity: 16, count: 1, period: 1d }, name: per-user }]
+        children:
+          trade: { limits: [{ token_bucket: { capacity: 6, count: 1, period: 1d }, name: trades }] }
+  exports: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 1m }, name: exports-at-once }] } } }
+`
+
 // Server is a process of Weir.
 type Server struct {
 	// Grpc and Http are the addresses.
@@ -50,7 +63,7 @@ type Server struct {
 // Start starts the service with a policy and settings, each NAME=VALUE, on free ports of loopback. It ends with the test.
 func Start(t testing.TB, policy string, settings ...string) *Server {
 	t.Helper()
-	s, err := Run(t.TempDir(), policy, settings...)
+	s, err := run(t.TempDir(), policy, settings...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +76,27 @@ func Start(t testing.TB, policy string, settings ...string) *Server {
 	return s
 }
 
-// Run is Start without a test.
-func Run(directory, policy string, settings ...string) (*Server, error) {
+// Main runs the tests of a package whose examples call a service at WEIR_ADDR.
+func Main(m *testing.M) {
+	os.Exit(func() int {
+		directory, err := os.MkdirTemp("", "weir")
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer os.RemoveAll(directory)
+		server, err := run(directory, ExampleLimits)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer server.Kill()
+		if err := os.Setenv("WEIR_ADDR", server.Grpc); err != nil {
+			log.Fatal(err)
+		}
+		return m.Run()
+	}())
+}
+
+func run(directory, policy string, settings ...string) (*Server, error) {
 	limits := filepath.Join(directory, "limits.yaml")
 	if err := os.WriteFile(limits, []byte(policy), 0o600); err != nil {
 		return nil, err
@@ -121,7 +153,20 @@ func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 // Freeze stops the process without closing its connections (SIGSTOP).
-func (s *Server) Freeze() { _ = s.process.Process.Signal(syscall.SIGSTOP) }
+func (s *Server) Freeze(t testing.TB) {
+	t.Helper()
+	_ = s.process.Process.Signal(syscall.SIGSTOP)
+	Until(t, "each thread stands still", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.process.Process.Pid))
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			if err == nil && !strings.Contains(string(stat), ") T ") {
+				return false
+			}
+		}
+		return true
+	})
+}
 
 // Thaw ends Freeze.
 func (s *Server) Thaw() { _ = s.process.Process.Signal(syscall.SIGCONT) }
@@ -149,8 +194,8 @@ func (s *Server) Metric(t testing.TB, series string) (value float64) {
 	return value
 }
 
-// Redis starts a server, which ends with the test, and returns the setting of a Weir that uses it.
-func Redis(t testing.TB) string {
+// Redis starts a server, which ends with the test, and returns the settings of a Weir that uses it, and waits for it on a busy machine.
+func Redis(t testing.TB) []string {
 	t.Helper()
 	address := FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
@@ -169,7 +214,7 @@ func Redis(t testing.TB) string {
 		}
 		return err == nil
 	})
-	return "WEIR_STORE__URL=redis://" + address
+	return []string{"WEIR_STORE__URL=redis://" + address, "WEIR_STORE__REDIS__COMMAND_TIMEOUT=10s", "WEIR_STORE__REDIS__CONNECT_TIMEOUT=10s"}
 }
 
 // FreeAddress is an address of loopback on which nothing listens.
