@@ -19,13 +19,13 @@ type Result struct {
 // CheckBatch decides up to 1,000 checks in order, each by itself, in one call. The results are in the order of the requests; an invalid
 // one fails alone. The longest of their deadlines is the call's.
 func (c *Client) CheckBatch(ctx context.Context, requests ...Request) []Result {
-	requests, repeatable := c.prepared(requests)
+	requests = c.identified(requests)
 	message := &weirv1.CheckBatchRequest{}
 	for _, request := range requests {
 		message.Checks = append(message.Checks, request.message)
 	}
 	var answer *weirv1.CheckBatchResponse
-	failure := c.call(ctx, longest(requests), repeatable, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+	failure := c.call(ctx, longest(requests), true, func(ctx context.Context, options ...grpc.CallOption) (err error) {
 		answer, err = c.service.CheckBatch(ctx, message, options...)
 		return err
 	})
@@ -102,19 +102,17 @@ func retryOfAll(decisions []Decision) (retry time.Duration) {
 	return retry
 }
 
-// prepared are the requests as they are sent: copies with ids, where all may be repeated. The caller may use his again.
-func (c *Client) prepared(requests []Request) (prepared []Request, repeatable bool) {
-	for i := range requests {
-		if c.retries == 0 || !requests[i].repeatable() {
-			return requests, false
-		}
+// identified are copies of the requests with ids, by which they may be retried. The caller may use his again.
+func (c *Client) identified(requests []Request) []Request {
+	if c.retries == 0 {
+		return requests
 	}
-	prepared = slices.Clone(requests)
-	for i := range prepared {
-		prepared[i].message = proto.CloneOf(prepared[i].message)
-		prepared[i].identify()
+	identified := slices.Clone(requests)
+	for i := range identified {
+		identified[i].message = proto.CloneOf(identified[i].message)
+		identified[i].identify()
 	}
-	return prepared, true
+	return identified
 }
 
 func longest(requests []Request) (deadline time.Duration) {

@@ -81,7 +81,10 @@ func (c *Client) Check(ctx context.Context, key Key, options ...CheckOption) (De
 }
 
 func (c *Client) check(ctx context.Context, request *Request) (answer *weirv1.CheckResponse, failure *Error) {
-	failure = c.call(ctx, request.deadline, c.repeats(request),
+	if c.retries > 0 {
+		request.identify()
+	}
+	failure = c.call(ctx, request.deadline, true,
 		func(ctx context.Context, options ...grpc.CallOption) (err error) {
 			if c.coalescer != nil {
 				var sent bool
@@ -93,15 +96,6 @@ func (c *Client) check(ctx context.Context, request *Request) (answer *weirv1.Ch
 			return err
 		})
 	return answer, failure
-}
-
-// repeats reports whether a check may be retried, and makes it so.
-func (c *Client) repeats(request *Request) bool {
-	if c.retries == 0 || !request.repeatable() {
-		return false
-	}
-	request.identify()
-	return true
 }
 
 // Reset removes the state of a key: its next check finds it full, as if never used. It reports whether there was any.

@@ -80,7 +80,7 @@ func WithOnFailure(mode FailureMode) Option {
 // WithRetries is how often a call is repeated that found no service (UNAVAILABLE) and can be repeated without harm. Default 1; 0
 // turns retries off.
 //
-// For that, a check that charges has a request_id, whose answer the service remembers: it takes the place of a key in its memory, and a
+// For that, a check that charges or gives back has a request_id, whose answer the service remembers: it takes the place of a key in its memory, and a
 // leased limit is not decided by the lease. 0 avoids both.
 func WithRetries(retries int) Option {
 	return func(c *config) { c.retries = retries }

@@ -170,9 +170,9 @@ func TestRetriesTurnedOff(t *testing.T) {
 	failed(t, err, weir.ErrUnavailable)
 }
 
-func TestRefundsHaveNoID(t *testing.T) {
+func TestPreviewsHaveNoID(t *testing.T) {
 	server, client := started(t)
-	check(t, client, trade, weir.Cost(-1))
 	check(t, client, trade, weir.Cost(0))
+	check(t, client, trade, weir.DryRun())
 	equal(t, "keys", server.Metric(t, "weir_keys"), 0)
 }

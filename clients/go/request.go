@@ -118,12 +118,7 @@ func (r *Request) free() bool {
 	return r.message.DryRun || r.cost() == 0
 }
 
-// repeatable reports whether the check can be sent again. A refund cannot: the service remembers only what charges.
-func (r *Request) repeatable() bool {
-	return r.free() || r.cost() > 0
-}
-
-// identify gives a check that charges an id of 128 random bits, by which it is charged once however often it is sent.
+// identify gives a check that charges or gives back an id of 128 random bits, by which it does so once however often it is sent.
 func (r *Request) identify() {
 	if !r.free() && r.message.RequestId == "" {
 		r.message.RequestId = rand.Text()

@@ -85,8 +85,11 @@ func (c *Client) Reserve(ctx context.Context, key Key, cost int64, options ...Re
 
 func (c *Client) reserve(ctx context.Context, request *reserveRequest) (*Reservation, error) {
 	ctx, observed := c.telemetry.begin(ctx, request.check.message.GetDomain())
+	if c.retries > 0 {
+		request.check.identify()
+	}
 	var answer *weirv1.ReserveResponse
-	failure := c.call(ctx, request.check.deadline, c.repeats(&request.check),
+	failure := c.call(ctx, request.check.deadline, true,
 		func(ctx context.Context, options ...grpc.CallOption) (err error) {
 			answer, err = c.service.Reserve(ctx, request.message, options...)
 			return err
