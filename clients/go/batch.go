@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Result is the answer to one check of a batch: a decision, or why there is none.
+// Result is the answer to one check of a batch: a decision, or why there is none. Of a Fallback the reason is Decision.Err.
 type Result struct {
 	Decision
 	Err error

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"crypto/rand"
+	"slices"
 	"time"
 
 	"github.com/OWNER/weir/clients/go/weirv1"
@@ -32,7 +33,8 @@ type Request struct {
 
 // NewRequest is a check of a key.
 func NewRequest(key Key, options ...CheckOption) Request {
-	r := Request{message: &weirv1.CheckRequest{Key: key, MaxWait: &durationpb.Duration{}, SummaryOnly: true}}
+	// A copy, since a coalesced check may be sent when its caller has given up.
+	r := Request{message: &weirv1.CheckRequest{Key: slices.Clone(key), MaxWait: &durationpb.Duration{}, SummaryOnly: true}}
 	for _, option := range options {
 		option(&r)
 	}
