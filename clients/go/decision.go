@@ -45,6 +45,10 @@ type Decision struct {
 	Leased bool
 	// Repeated says that this is the answer to an earlier request of the same RequestID.
 	Repeated bool
+	// Override is the id of the operator's override that acted, or of the ban that refused the check.
+	Override string
+	// BanReason is, of a refusal by an operator's ban, why, in the operator's words. Never says that the ban has no end.
+	BanReason string
 	// Binding is the limit that decided. Nil without the option Levels, and where nothing is limited.
 	Binding *Level
 	// Levels are all limits on the path, root first. Nil without the option Levels.
@@ -94,6 +98,8 @@ func newDecision(answer *weirv1.CheckResponse) Decision {
 		Degraded:   answer.GetDegraded(),
 		Leased:     answer.GetLeased(),
 		Repeated:   answer.GetRepeatedRequest(),
+		Override:   answer.GetOverride(),
+		BanReason:  answer.GetBanReason(),
 	}
 	if levels := answer.GetLevels(); len(levels) > 0 {
 		d.Levels = make([]Level, len(levels))

@@ -1864,10 +1864,15 @@ type CheckResponse struct {
 	// the key. Rounded up to the microsecond. The longest of the levels with nothing left, so not always the binding level's.
 	// Absent where something is left, without limits, where no wait helps, and of an allowed check that is `leased`.
 	NextAfter *durationpb.Duration `protobuf:"bytes,13,opt,name=next_after,json=nextAfter,proto3" json:"next_after,omitempty"`
+	// The id of the operator's override that acted on the deepest level that any changed, or of the ban that refused the check.
+	Override string `protobuf:"bytes,14,opt,name=override,proto3" json:"override,omitempty"`
 	// The answer to an earlier request of the same `request_id`. This one has charged nothing.
 	RepeatedRequest bool `protobuf:"varint,15,opt,name=repeated_request,json=repeatedRequest,proto3" json:"repeated_request,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Refused by an operator's ban, whatever the limits say: why, in the operator's words. `levels` is empty then, `retry_after` is
+	// the time until the ban ends, and `never` says that it has no end.
+	BanReason     string `protobuf:"bytes,16,opt,name=ban_reason,json=banReason,proto3" json:"ban_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CheckResponse) Reset() {
@@ -1991,11 +1996,25 @@ func (x *CheckResponse) GetNextAfter() *durationpb.Duration {
 	return nil
 }
 
+func (x *CheckResponse) GetOverride() string {
+	if x != nil {
+		return x.Override
+	}
+	return ""
+}
+
 func (x *CheckResponse) GetRepeatedRequest() bool {
 	if x != nil {
 		return x.RepeatedRequest
 	}
 	return false
+}
+
+func (x *CheckResponse) GetBanReason() string {
+	if x != nil {
+		return x.BanReason
+	}
+	return ""
 }
 
 // The decision of one limit.
@@ -3316,7 +3335,7 @@ const file_weir_v1_weir_proto_rawDesc = "" +
 	"\n" +
 	"_drip_sizeB\f\n" +
 	"\n" +
-	"_drip_rate\"\xb2\x04\n" +
+	"_drip_rate\"\xed\x04\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x1c\n" +
@@ -3334,8 +3353,11 @@ const file_weir_v1_weir_proto_rawDesc = "" +
 	"\x05error\x18\v \x01(\v2\x0e.weir.v1.ErrorR\x05error\x12\x16\n" +
 	"\x06leased\x18\f \x01(\bR\x06leased\x128\n" +
 	"\n" +
-	"next_after\x18\r \x01(\v2\x19.google.protobuf.DurationR\tnextAfter\x12)\n" +
-	"\x10repeated_request\x18\x0f \x01(\bR\x0frepeatedRequestB\n" +
+	"next_after\x18\r \x01(\v2\x19.google.protobuf.DurationR\tnextAfter\x12\x1a\n" +
+	"\boverride\x18\x0e \x01(\tR\boverride\x12)\n" +
+	"\x10repeated_request\x18\x0f \x01(\bR\x0frepeatedRequest\x12\x1d\n" +
+	"\n" +
+	"ban_reason\x18\x10 \x01(\tR\tbanReasonB\n" +
 	"\n" +
 	"\b_binding\"\x94\x03\n" +
 	"\vLevelResult\x12\x12\n" +
