@@ -34,11 +34,12 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
   });
   return {
     begin(operation, domain) {
+      // As the service's own metrics name it.
       const attributes = { domain: domain || "default" };
       const span = tracer.startSpan(`weir.${operation}`, { kind: SpanKind.CLIENT, attributes: { "weir.domain": attributes.domain } });
       const beginMs = performance.now();
       return (results) => {
-        duration.record((performance.now() - beginMs) / 1_000, { ...attributes, operation });
+        duration.record((performance.now() - beginMs) / 1_000, attributes);
         for (const result of results) checks.add(1, { ...attributes, ...outcomeOf(result) });
         endSpan(span, results);
       };
@@ -53,7 +54,7 @@ export function openTelemetry({ meterProvider = metrics, tracerProvider = trace 
 }
 
 function outcomeOf(result: Decision | WeirError): Attributes {
-  if (result instanceof WeirError) return { outcome: "error", source: "none" };
+  if (result instanceof WeirError) return { outcome: "error", source: "service" };
   return { outcome: result.allowed ? "allowed" : "refused", source: result.source };
 }
 

@@ -35,12 +35,12 @@ test("metrics and spans", async (t) => {
   assert.deepEqual(checks, [
     ["default", "allowed", "service", 4],
     ["default", "refused", "service", 1],
-    ["unknown", "error", "none", 1],
-    ["default", "error", "none", 1],
+    ["unknown", "error", "service", 1],
+    ["default", "error", "service", 1],
     ["default", "allowed", "fallback", 1],
   ]);
   const durations = await points("weir.client.duration");
-  assert.deepEqual(durations.map(({ attributes }) => attributes["operation"]), ["check", "check", "check_batch"]);
+  assert.deepEqual(durations.map(({ attributes }) => attributes["domain"]), ["default", "unknown"]);
   const breaker = await points("weir.client.breaker");
   assert.deepEqual(breaker.map(({ value, attributes }) => [attributes["server.address"], value]), [[address, 2]]);
 

@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -45,9 +45,12 @@ export class Server {
     return [new Server(child), found];
   }
 
-  /** SIGSTOP: the program does not answer, but its connections stay. */
-  freeze(): void {
+  /** SIGSTOP: the program does not answer, but its connections stay. Resolves when all its threads have stopped (Linux). */
+  async freeze(): Promise<void> {
     this.#child.kill("SIGSTOP");
+    const tasks = `/proc/${this.#child.pid}/task`;
+    const isRunning = (task: string): boolean => !/\) [Tt] /.test(readFileSync(`${tasks}/${task}/stat`, "utf8"));
+    while (readdirSync(tasks).some(isRunning)) await new Promise(setImmediate);
   }
 
   thaw(): void {
