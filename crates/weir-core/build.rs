@@ -18,7 +18,7 @@ fn messages() -> Result<(), Box<dyn Error>> {
 
     println!("cargo:rerun-if-changed=proto");
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
-    let descriptors = protox::compile(["proto/weir/v1/weir.proto"], ["proto"])?;
+    let descriptors = protox::compile(["proto/weir/v1/weir.proto", "proto/weir/v1/admin.proto"], ["proto"])?;
     std::fs::write(out.join("weir_descriptor.bin"), descriptors.encode_to_vec())?;
     Ok(prost_build::Config::new().compile_fds(descriptors)?)
 }

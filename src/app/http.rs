@@ -1,5 +1,7 @@
 //! The HTTP port: checks on their own threads, operator pages on the control runtime.
 
+use std::sync::Arc;
+
 use axum::{
     Router,
     http::StatusCode,
@@ -15,26 +17,29 @@ use crate::{
     config::Settings,
     explorer::Explorer,
     transport::{
+        admin::AdminService,
         check_service::CheckService,
         http::{self, Sites},
         rls::{self, Rls},
     },
 };
 
-/// The API, Envoy's `/json`, the pages and, where there is one, the explorer. The pages run on the runtime that this is called on: to write a large
+/// The API, Envoy's `/json`, the operators' API, the pages and, where there is one, the explorer. The pages run on the runtime that this is called on: to write a large
 /// `/metrics` takes long enough to hold up the checks of a serving thread.
 pub(super) fn routes(
     settings: &Settings,
     service: CheckService<AnyStore>,
     admin: Admin,
+    operators: Arc<AdminService>,
     explorer: Option<Explorer>,
     sites: Sites,
 ) -> Result<Router, AppError> {
     let pages = on_control(admin.routes().merge(explorer.map(Explorer::routes).unwrap_or_default()));
     let most = settings.grpc.max_message_bytes;
     let envoy = rls::json::routes(Rls::new(service.clone(), settings.envoy.clone()), most)?;
-    let api = http::routes(service, settings.http.headers, most, sites)?;
-    Ok(api.merge(envoy).merge(pages))
+    let api = http::routes(service, settings.http.headers, most, sites.clone())?;
+    let operators = http::admin::routes(operators, most, sites)?;
+    Ok(api.merge(envoy).merge(operators).merge(pages))
 }
 
 /// `/metrics` alone, on the runtime that this is called on.

@@ -43,7 +43,13 @@ use crate::{
     limiter::Limiter,
     telemetry::{HotKeys, Metrics},
     transport::{
-        Guarded, Pages, check_service::CheckService, grpc::Calls, http::Sites, observer::RequestObserver, rlqs::Quotas,
+        Guarded, Pages,
+        admin::{AdminService, ThisReplica},
+        check_service::CheckService,
+        grpc::Calls,
+        http::Sites,
+        observer::RequestObserver,
+        rlqs::Quotas,
     },
     xds::Start,
 };
@@ -135,11 +141,13 @@ impl App {
         let sites = Sites::new(&ui.hosts, security.authentication("http").is_some());
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
         let http_service = with_permits(settings.http.max_concurrent_requests, &http_meter);
-        let pages = http::routes(&settings, http_service, admin.clone(), explorer, sites)?;
+        let replica = ThisReplica::new(settings.grpc.listen.to_string());
+        let operators = Arc::new(AdminService::new(Arc::clone(&limiter), replica));
+        let pages = http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites)?;
         let (routes, health) = {
             let envoy = settings.envoy.clone();
             let service = with_permits(settings.grpc.max_concurrent_requests, &grpc_meter);
-            Calls::new(service, drain.clone(), &settings.grpc, envoy, &grpc_meter).await?
+            Calls::new(service, drain.clone(), &settings.grpc, envoy, operators, &grpc_meter).await?
         };
         let quotas = (!settings.rlqs.domains.is_empty())
             .then(|| Quotas::new(Arc::clone(&limiter), &settings.rlqs, limiter.store().shared().is_some()));

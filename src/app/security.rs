@@ -53,7 +53,7 @@ impl Security {
             security.auth = Some(security.callers(path.clone())?);
         } else if settings.grpc.tls.asks_clients() || settings.http.tls.asks_clients() {
             info!(
-                "clients are authenticated by certificate alone and have the role check; for the roles reset and metrics set `auth.file`"
+                "clients are authenticated by certificate alone and have the role check; for the roles reset, metrics and admin set `auth.file`"
             );
             security.auth = Some(Arc::new(Auth::new(Callers::by_certificate_alone())));
         }

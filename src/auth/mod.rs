@@ -52,12 +52,15 @@ pub enum Denied {
     /// A caller without the role.
     #[error("this needs the role `{}`", .0.name())]
     Role(Role),
+    /// An operator's call from another machine, where authentication is disabled.
+    #[error("without authentication this is answered to loopback addresses and unix sockets alone: set auth.file")]
+    NotLocal,
 }
 
 impl Denied {
-    /// Whether the client is unauthenticated; otherwise it lacks the role.
+    /// Whether the client is unauthenticated; otherwise it may not make this call.
     pub fn is_unauthenticated(self) -> bool {
-        !matches!(self, Self::Role(_))
+        !matches!(self, Self::Role(_) | Self::NotLocal)
     }
 }
 

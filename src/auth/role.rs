@@ -9,11 +9,13 @@ pub enum Role {
     Reset,
     /// Read metrics.
     Metrics,
+    /// Call `weir.v1.Admin`.
+    Admin,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Check, Self::Reset, Self::Metrics];
+    pub const ALL: [Self; 4] = [Self::Check, Self::Reset, Self::Metrics, Self::Admin];
 
     /// Its name in files and errors.
     pub fn name(self) -> &'static str {
@@ -21,6 +23,7 @@ impl Role {
             Self::Check => "check",
             Self::Reset => "reset",
             Self::Metrics => "metrics",
+            Self::Admin => "admin",
         }
     }
 

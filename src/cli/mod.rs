@@ -17,6 +17,7 @@ mod migrate;
 mod out;
 mod policy_tests;
 mod render;
+mod replicas;
 mod reserve;
 mod reset;
 mod rules;
@@ -62,6 +63,7 @@ enum Command {
     Cancel(cancel::Cancel),
     Extend(extend::Extend),
     Reset(reset::Reset),
+    Replicas(replicas::Replicas),
     Health(health::Health),
     Token(token::Token),
     /// Check settings without a server
@@ -152,6 +154,7 @@ fn run_command(Cli { serve, command }: Cli) -> CommandResult {
         Some(Command::Cancel(command)) => command.run(),
         Some(Command::Extend(command)) => command.run(),
         Some(Command::Reset(command)) => command.run(),
+        Some(Command::Replicas(command)) => command.run(),
         Some(Command::Health(command)) => command.run(),
         Some(Command::Token(command)) => command.run(),
         Some(Command::Config(Config::Check(command))) => command.run(),

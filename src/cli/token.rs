@@ -19,7 +19,7 @@ pub(super) struct Token {
     /// The client's name
     #[arg(value_name = "NAME")]
     name: String,
-    /// Its roles: check, reset, metrics; separated by commas
+    /// Its roles: check, reset, metrics, admin; separated by commas
     #[arg(long, value_delimiter = ',', default_value = "check", value_parser = parse_role)]
     roles: Vec<Role>,
     /// How long the token is valid, from now: 90d

@@ -26,7 +26,11 @@ use weir_store::AnyStore;
 use crate::{
     auth::{Role, Roles},
     limiter::Limiter,
-    transport::http::{Sites, body, problem::Problem},
+    transport::{
+        Peer,
+        guard::is_local,
+        http::{Sites, body, problem::Problem},
+    },
 };
 
 /// Longest body of a request to the explorer; it may hold a policy that is to be tried.
@@ -106,9 +110,12 @@ impl Explorer {
 
 type Reply = Result<Response, Problem>;
 
-/// The client's roles: all, where authentication is disabled.
-async fn session(roles: Option<Extension<Roles>>) -> Response {
-    let may = |role: &Role| roles.as_ref().is_none_or(|Extension(roles)| roles.has(*role));
+/// The client's roles: all, where authentication is disabled, but `admin` on this machine alone.
+async fn session(Extension(Peer(peer)): Extension<Peer>, roles: Option<Extension<Roles>>) -> Response {
+    let may = |role: &Role| match &roles {
+        Some(Extension(roles)) => roles.has(*role),
+        None => *role != Role::Admin || is_local(peer),
+    };
     let roles: Vec<_> = Role::ALL.iter().filter(|role| may(role)).map(|role| role.name()).collect();
     json_reply(&json!({ "roles": roles, "weir": env!("CARGO_PKG_VERSION") }))
 }

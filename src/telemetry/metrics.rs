@@ -257,6 +257,11 @@ impl Metrics {
         *self.policy.0.lock() = hash.to_owned();
     }
 
+    /// The hash of the policy in force; empty: none yet.
+    pub fn policy_hash(&self) -> String {
+        self.policy.0.lock().clone()
+    }
+
     /// All of it in Prometheus text.
     pub fn render(&self) -> String {
         self.registry.render()

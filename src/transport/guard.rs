@@ -1,6 +1,7 @@
 //! The layers of every request before its surface: connection limits, authentication, observation.
 
 use std::{
+    net::SocketAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -18,7 +19,7 @@ use super::{
     observer::{ObservedRequest, RequestObserver, given_id, return_id},
     status::Rejected,
 };
-use crate::auth::Access;
+use crate::auth::{Access, Denied, Role};
 
 /// The requests of a port, which know nothing of connections and clients.
 pub trait Routes: Clone + Send + Sync + 'static {
@@ -57,6 +58,8 @@ pub struct Guarded<R> {
     observer: Option<Arc<RequestObserver>>,
     connected: Connected,
     identity: Option<Arc<ConnectionIdentity>>,
+    /// The client is on this machine.
+    is_local: bool,
 }
 
 impl<R: Routes> Guarded<R> {
@@ -67,7 +70,7 @@ impl<R: Routes> Guarded<R> {
         observer: Option<Arc<RequestObserver>>,
         connected: Connected,
     ) -> Self {
-        Self { routes, authentication, observer, connected, identity: None }
+        Self { routes, authentication, observer, connected, identity: None, is_local: false }
     }
 
     /// The observed request, where requests are reported, and whether it is admitted.
@@ -82,12 +85,19 @@ impl<R: Routes> Guarded<R> {
     #[inline]
     fn admit(&self, request: &mut Request<Incoming>) -> Result<InFlight, Rejected> {
         self.connected.pace()?;
-        if let Some(identity) = &self.identity {
-            let (access, lasts) = (R::access(request.uri().path()), R::lasts(request.uri().path()));
-            identity.admit(request, access, lasts)?;
-            if access != Access::Open {
-                self.connected.authenticate();
+        let path = request.uri().path();
+        match &self.identity {
+            Some(identity) => {
+                let (access, lasts) = (R::access(path), R::lasts(path));
+                identity.admit(request, access, lasts)?;
+                if access != Access::Open {
+                    self.connected.authenticate();
+                }
             }
+            None if !self.is_local && R::access(path) == Access::Named(Role::Admin) => {
+                return Err(Denied::NotLocal.into());
+            }
+            None => {}
         }
         Ok(self.connected.begin())
     }
@@ -103,7 +113,8 @@ impl<R: Routes> Serve for Guarded<R> {
         let identity = self.authentication.as_ref().map(|authentication| {
             Arc::new(authentication.identity(connected.bearer.clone(), connected.revoked.clone()))
         });
-        Self { routes: self.routes.on(&connected), identity, connected, ..self }
+        let is_local = is_local(connected.peer);
+        Self { routes: self.routes.on(&connected), identity, connected, is_local, ..self }
     }
 
     async fn serve(self: Arc<Self>, mut request: Request<Incoming>) -> Response<ObservedBody<R::Body>> {
@@ -124,6 +135,11 @@ impl<R: Routes> Serve for Guarded<R> {
         });
         response.map(|body| ObservedBody { body, observed, _in_flight: in_flight })
     }
+}
+
+/// Whether a client is on this machine: at a loopback address, or a unix socket.
+pub fn is_local(peer: Option<SocketAddr>) -> bool {
+    peer.is_none_or(|peer| peer.ip().to_canonical().is_loopback())
 }
 
 /// An answer's body, whose request is in flight until this is dropped.
@@ -157,5 +173,26 @@ impl<B: Body + Unpin> Body for ObservedBody<B> {
     #[inline]
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_addresses_and_unix_sockets_are_local() {
+        for (peer, expected) in [
+            (None, true),
+            (Some("127.0.0.1:9"), true),
+            (Some("127.9.9.9:9"), true),
+            (Some("[::1]:9"), true),
+            (Some("[::ffff:127.0.0.1]:9"), true),
+            (Some("[::ffff:192.0.2.1]:9"), false),
+            (Some("192.0.2.1:9"), false),
+            (Some("[2001:db8::1]:9"), false),
+        ] {
+            assert_eq!(is_local(peer.map(|peer| peer.parse().unwrap())), expected, "{peer:?}");
+        }
     }
 }

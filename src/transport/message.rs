@@ -238,7 +238,11 @@ pub fn extend(bytes: &[u8]) -> Result<ExtendRequest, Invalid> {
     read(bytes)
 }
 
-fn read<M: Message + Default>(bytes: &[u8]) -> Result<M, Invalid> {
+/// Reads a message that has no list of messages.
+///
+/// # Errors
+/// [`Invalid`] with [`UNREADABLE`].
+pub fn read<M: Message + Default>(bytes: &[u8]) -> Result<M, Invalid> {
     let bounded = Fields::new(bytes).count_up_to(MAX_FIELDS).is_some_and(|fields| fields <= MAX_FIELDS);
     let read = if bounded { M::decode(bytes).ok() } else { None };
     read.ok_or_else(unreadable)

@@ -1,6 +1,7 @@
 //! The surfaces. Each decodes what comes in, asks the limiter, and encodes its answer; in between they are the
 //! same.
 
+pub mod admin;
 pub mod audit;
 pub mod authentication;
 pub mod check_service;

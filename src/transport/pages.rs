@@ -43,7 +43,7 @@ impl Routes for Pages {
     }
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Body> {
-        if matches!(Self::access(request.uri().path()), Access::Named(_)) {
+        if matches!(Self::access(request.uri().path()), Access::Named(_) | Access::Known) {
             request.extensions_mut().insert(Peer(self.peer));
         }
         let id = given_id(request.headers());

@@ -4,12 +4,15 @@
 use hyper::Method;
 use weir_telemetry::request::Surface;
 
+use super::admin::AdminCall;
 use crate::auth::{Access, Role};
 
 /// The full names of services, as health checks and reflection ask for them.
 pub mod service {
     /// Weir's own.
     pub const RATE_LIMITER: &str = "weir.v1.RateLimiter";
+    /// That of operators.
+    pub const ADMIN: &str = "weir.v1.Admin";
     /// Envoy's.
     pub const ENVOY: &str = "envoy.service.ratelimit.v3.RateLimitService";
     /// Envoy's quotas.
@@ -44,6 +47,10 @@ pub mod path {
     pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     /// Envoy's stream of quota reports.
     pub const STREAM_QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+    /// Where the paths of operators' calls begin.
+    pub const ADMIN: &str = "/weir.v1.Admin/";
+    /// The same over HTTP.
+    pub const ADMIN_PAGES: &str = "/v1/admin/";
     /// Health check.
     pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
     /// The same as a stream of changes.
@@ -70,6 +77,7 @@ pub fn access_of_call(called: &str) -> Access {
         path::RESET => Access::Named(Role::Reset),
         path::SUGGEST => Access::Role(Role::Metrics),
         health if health.starts_with(path::HEALTH) => Access::Open,
+        admin if admin.starts_with(path::ADMIN) => Access::Named(Role::Admin),
         _ => Access::Known,
     }
 }
@@ -83,6 +91,7 @@ pub fn access_of_page(page: &str) -> Access {
         "/metrics" | "/ui/api/policy" | "/ui/api/live" | "/ui/api/simulate" => Access::Role(Role::Metrics),
         "/ui/api/key" => Access::Role(Role::Check),
         "/healthz" | "/readyz" | "/healthcheck" => Access::Open,
+        admin if admin.starts_with(path::ADMIN_PAGES) => Access::Named(Role::Admin),
         // The explorer's page holds no data; what it reads is below the other.
         "/ui" => Access::Open,
         page if page.starts_with("/ui/") && !page.starts_with("/ui/api/") => Access::Open,
@@ -105,7 +114,10 @@ pub fn surface_of_call(called: &str) -> Surface {
         path::RESET => weir("Reset"),
         path::SHOULD_RATE_LIMIT => Surface::Grpc { service: service::ENVOY, method: "ShouldRateLimit" },
         path::STREAM_QUOTAS => Surface::Grpc { service: service::ENVOY_QUOTA, method: "StreamRateLimitQuotas" },
-        _ => Surface::Other,
+        admin => match AdminCall::of_path(admin) {
+            Some(call) => Surface::Grpc { service: service::ADMIN, method: call.method() },
+            None => Surface::Other,
+        },
     }
 }
 
@@ -122,7 +134,8 @@ pub fn surface_of_page(method: &Method, page: &str) -> Surface {
         "/v1/reset",
         "/json",
     ];
-    let Some(route) = routes.into_iter().find(|route| *route == page) else { return Surface::Other };
+    let admin = AdminCall::ALL.map(AdminCall::page);
+    let Some(route) = routes.into_iter().chain(admin).find(|route| *route == page) else { return Surface::Other };
     let methods = ["POST", "GET", "PUT", "PATCH", "DELETE"];
     let method = methods.into_iter().find(|known| *known == method.as_str()).unwrap_or("_OTHER");
     Surface::Http { method, route }
@@ -136,6 +149,12 @@ mod tests {
     fn route_names_contain_no_text_of_the_request() {
         assert_eq!(surface_of_call(path::RESET).to_string(), "weir.v1.RateLimiter/Reset");
         assert_eq!(surface_of_call("/weir.v1.RateLimiter/Secret"), Surface::Other);
+        assert_eq!(surface_of_call("/weir.v1.Admin/ListReplicas").to_string(), "weir.v1.Admin/ListReplicas");
+        assert_eq!(surface_of_call("/weir.v1.Admin/Secret"), Surface::Other);
+        assert_eq!(
+            surface_of_page(&Method::POST, "/v1/admin/list_replicas").to_string(),
+            "POST /v1/admin/list_replicas"
+        );
         assert_eq!(surface_of_page(&Method::POST, "/v1/check").to_string(), "POST /v1/check");
         assert_eq!(surface_of_page(&Method::OPTIONS, "/json").to_string(), "_OTHER /json");
         assert_eq!(surface_of_page(&Method::GET, "/v1/check/secret"), Surface::Other);

@@ -112,5 +112,5 @@ fn roles_decide_which_endpoints_a_client_can_read() {
         assert_eq!(answers[0].json()["roles"], roles);
     }
     let open = setup().policy(POLICY).start();
-    assert_eq!(ask(&open, API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics"]));
+    assert_eq!(ask(&open, API[0], None, &Value::Null).json()["roles"], json!(["check", "reset", "metrics", "admin"]));
 }

@@ -12,8 +12,16 @@ use crate::support::{
 
 const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
 const JSON: (&str, &str) = ("content-type", "application/json");
-const PATHS: [&str; 7] =
-    ["/v1/check", "/v1/check_batch", "/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/extend", "/v1/reset"];
+const PATHS: [&str; 8] = [
+    "/v1/check",
+    "/v1/check_batch",
+    "/v1/reserve",
+    "/v1/commit",
+    "/v1/cancel",
+    "/v1/extend",
+    "/v1/reset",
+    "/v1/admin/list_replicas",
+];
 
 fn client(server: &Server) -> Client {
     Client::connect(&server.http).expect("it accepts connections")
@@ -43,7 +51,7 @@ fn other_methods_than_post_get_405() {
             assert_eq!(answer.header("allow"), Some("POST"), "{method}");
         }
     }
-    for path in ["/v1/checks", "/v1/check/", "/v1/check/a"] {
+    for path in ["/v1/checks", "/v1/check/", "/v1/check/a", "/v1/admin/list_all"] {
         problem(&client(&server).ask(&format!("POST {path}"), &[JSON], b"{}").expect("an answer"), 404, None);
     }
 }

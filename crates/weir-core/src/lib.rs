@@ -41,7 +41,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
-/// The messages of `weir.v1`, generated from `proto/weir/v1/weir.proto`, where they are documented.
+/// The messages of `weir.v1`, generated from `proto/weir/v1`, where they are documented.
 #[cfg(feature = "proto")]
 #[allow(missing_docs, clippy::all, clippy::unwrap_used, rustdoc::all)]
 pub mod proto {

@@ -30,6 +30,7 @@ use crate::{
     metrics::ListenerMeter,
     seats::Seat,
     server::{ConnectionSettings, Serve},
+    slots::Slot,
     tls::{Clients, Tls},
     turns::{InTurns, Turns},
 };
@@ -70,8 +71,8 @@ pub(crate) struct Connection<R> {
     pub(crate) settings: ConnectionSettings,
     /// When the service ends.
     pub(crate) drain: Drain,
-    /// How it is encrypted.
-    pub(crate) tls: Option<Arc<Tls>>,
+    /// How it is encrypted, and the slot of its handshake.
+    pub(crate) tls: Option<(Arc<Tls>, Slot)>,
     /// The clients that are known by their certificates.
     pub(crate) clients: Option<Arc<dyn Clients>>,
     /// Its metrics.
@@ -144,8 +145,8 @@ impl<R: Serve> Connection<R> {
         self.http(io, connected, pending()).await
     }
 
-    async fn encrypted(self, stream: tokio::net::TcpStream, peer: SocketAddr) -> Served {
-        let Some(tls) = self.tls.clone() else { return Ok(()) };
+    async fn encrypted(mut self, stream: tokio::net::TcpStream, peer: SocketAddr) -> Served {
+        let Some((tls, slot)) = self.tls.take() else { return Ok(()) };
         let accepted = tokio::select! {
             biased;
             () = self.drain.begun() => return Ok(()),
@@ -153,7 +154,7 @@ impl<R: Serve> Connection<R> {
                 count(CloseReason::Evicted, &self.meter);
                 return Ok(());
             }
-            accepted = tls.accept(stream, self.settings.name) => accepted,
+            accepted = tls.accept(slot, stream, self.settings.name) => accepted,
         };
         let Some((stream, shown)) = accepted else { return Ok(()) };
         let revoked = CancellationToken::new();

@@ -118,11 +118,14 @@ impl<R: Serve> Server<R> {
             return;
         };
         let Some(worker) = Worker::least_loaded(&self.workers) else { return };
+        // A unix socket is not encrypted.
+        let tls = self.tls.as_ref().filter(|_| matches!(accepted, Accepted::Tcp(..)));
+        let tls = tls.map(|tls| (Arc::clone(tls), tls.slot()));
         let served = Connection {
             service: self.service.clone(),
             settings: self.settings,
             drain: self.drain.clone(),
-            tls: self.tls.clone(),
+            tls,
             clients: self.clients.clone(),
             meter: Arc::clone(&room.meter),
             activity,

@@ -26,6 +26,7 @@ use weir_store::Store;
 use weir_telemetry::request::Surface;
 
 use super::{
+    admin::{AdminCall, AdminService},
     audit::Actor,
     authentication::ClientName,
     check_service::{Caller, CheckService},
@@ -52,10 +53,11 @@ pub const MAX_WATCHES: usize = 4;
 pub const MAX_REFLECTIONS: usize = 64;
 const MAX_REFLECTION_TIME: Duration = Duration::from_secs(60);
 
-/// The gRPC port over one limiter: the calls of `weir.v1.RateLimiter` and Envoy's, with health and reflection beside them.
+/// The gRPC port over one limiter: the calls of `weir.v1` and Envoy's, with health and reflection beside them.
 pub struct Calls<S> {
     service: CheckService<S>,
     rls: Rls<S>,
+    admin: Arc<AdminService>,
     /// Where limits are divided among Envoys.
     quotas: Option<Arc<Quotas<S>>>,
     health: Arc<Health>,
@@ -84,13 +86,14 @@ enum Unary {
     Suggest,
     ShouldRateLimit,
     Health,
+    Admin(AdminCall),
 }
 
 impl Unary {
     /// Whether it is told who calls it.
     #[inline]
     fn needs_client(self) -> bool {
-        matches!(self, Self::Reserve | Self::Commit | Self::Cancel | Self::Extend | Self::Reset)
+        matches!(self, Self::Reserve | Self::Commit | Self::Cancel | Self::Extend | Self::Reset | Self::Admin(_))
     }
 }
 
@@ -99,6 +102,7 @@ impl<S> Clone for Calls<S> {
         Self {
             service: self.service.clone(),
             rls: self.rls.clone(),
+            admin: Arc::clone(&self.admin),
             quotas: self.quotas.clone(),
             health: Arc::clone(&self.health),
             reflection: self.reflection.clone(),
@@ -123,6 +127,7 @@ impl<S: Store> Calls<S> {
         drain: Drain,
         settings: &GrpcSettings,
         envoy: EnvoySettings,
+        admin: Arc<AdminService>,
         meter: &ListenerMeter,
     ) -> Result<(Self, HealthReporter), tonic_reflection::server::Error> {
         let max_message_bytes = settings.max_message_bytes;
@@ -147,6 +152,7 @@ impl<S: Store> Calls<S> {
         let open = |count| ConcurrencyLimit::new(count, Overload::Open, meter.too_many_open.clone());
         let calls = Self {
             rls: Rls::new(service.clone(), envoy),
+            admin,
             quotas: None,
             service,
             health: Arc::new(Health::new(&reporter)),
@@ -200,6 +206,7 @@ impl<S: Store> Calls<S> {
             Unary::Suggest => call::suggest(&self.service, &message)?,
             Unary::ShouldRateLimit => Box::pin(self.should_rate_limit(message)).await?,
             Unary::Health => Box::pin(self.health.check(message)).await?,
+            Unary::Admin(call) => Box::pin(self.admin.answer(call, &message, &self.actor(client))).await?,
         })
     }
 
@@ -314,7 +321,10 @@ impl<S: Store> super::guard::Routes for Calls<S> {
                     };
                 }
                 path::REFLECTION | path::REFLECTION_V1ALPHA => return Box::pin(self.reflect(request, deadline)).await,
-                _ => return Status::unimplemented("unknown method").into_http(),
+                other => match AdminCall::of_path(other) {
+                    Some(call) => Unary::Admin(call),
+                    None => return Status::unimplemented("unknown method").into_http(),
+                },
             };
             self.unary(unary, request, deadline).await
         };
@@ -350,7 +360,7 @@ impl<S: Store> super::guard::Routes for Calls<S> {
 /// Sets the serving status of every health service.
 pub async fn report_serving(reporter: &HealthReporter, serving: bool) {
     use tonic_health::ServingStatus::{NotServing, Serving};
-    for service in ["", service::RATE_LIMITER, service::ENVOY, service::ENVOY_HEALTH] {
+    for service in ["", service::RATE_LIMITER, service::ADMIN, service::ENVOY, service::ENVOY_HEALTH] {
         reporter.set_service_status(service, if serving { Serving } else { NotServing }).await;
     }
 }

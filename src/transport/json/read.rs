@@ -344,6 +344,9 @@ fn unknown_field(name: &str, fields: &[FieldDescriptorProto]) -> String {
     if shown(name).len() < name.len() {
         return format!("unknown field `{}…`", shown(name));
     }
+    if fields.is_empty() {
+        return format!("unknown field `{name}`: the message has none");
+    }
     let known: Vec<_> = fields.iter().map(FieldDescriptorProto::name).collect();
     suggest::unknown("field", name, &known)
 }

@@ -21,12 +21,25 @@ local function hold_outstanding(ledger)
 end
 
 -- How long a state matters under what is outstanding, which may count as spent as late as at its deadline, on top of what there
--- is by then, if that is not forgotten. A window may begin in between.
+-- is by then, if that is not forgotten. A window may begin in between. The level remembers it: of a key at its limit neither
+-- changes between the plans of a call.
 local function hold_lasts(level, now, state, units, last)
+  local known = level.lasts
+  if known and known[1] == state and known[2] == units and known[3] == last and known[4] == now then return known[5] end
   local step, charge, p, phase, late = level.step, level.charge, level.p, level.phase, math.max(last, now)
   local lasts = step(p, charge(p, state, late, units, phase) or state, late, 0, -1, phase)[5]
   if state then lasts = math.max(lasts, step(p, charge(p, false, late, units, phase), late, 0, -1, phase)[5]) end
+  level.lasts = {state, units, last, now, late - now + lasts}
   return late - now + lasts
+end
+
+-- The state with what is outstanding on top, which the level remembers too.
+local function hold_on_top(level, now, units)
+  local known, state = level.on_top, level.s
+  if known and known[1] == state and known[2] == units and known[3] == now then return known[4] end
+  local all = level.charge(level.p, state, now, units, level.phase) or state
+  level.on_top = {state, units, now, all}
+  return all
 end
 
 -- After how long a level's state and ledger mean nothing any more. A charge made later counts for at least as long, so this is
@@ -42,7 +55,7 @@ local function hold_step(level, now, cost, max_wait)
   local step, charge, p, s, phase = level.step, level.charge, level.p, level.s, level.phase
   local units, last = hold_outstanding(level.ledger)
   if units == 0 then return step(p, s, now, cost, max_wait, phase) end
-  local all = charge(p, s, now, units, phase) or s
+  local all = hold_on_top(level, now, units)
   local decision, state = step(p, all, now, cost, max_wait, phase)
   all = state or all
   if state then

@@ -13,8 +13,8 @@ pub struct Terms {
     pub ttl: Micros,
     /// A hold is to last for so long at the present demand.
     pub horizon: Micros,
-    /// After a refusal of the authority the holder refuses by itself for so long. No more comes back meanwhile than fits the
-    /// limit, so that none is lost to those who ask next.
+    /// After a refusal of the authority the holder refuses by itself for so long. No more comes back in four times of it than
+    /// fits the limit, so that none is lost to those who ask next.
     pub hold_off: Micros,
     /// Units that come back in that time. Where no more is free the limit is reached, and who has spent its share asks no
     /// sooner than one who was refused.
@@ -41,6 +41,12 @@ impl Terms {
     /// From when a renewal was sent to when what it brought must be spent, by the holder's clock.
     fn usable(&self) -> Micros {
         self.ttl - (self.ttl * DRIFT_PPM + 999_999) / 1_000_000
+    }
+
+    /// Until when the holder refuses by itself that hears now of a refusal. A busy store answers late, and would stay busy if
+    /// the time were counted from the question; a refusal that is old tells nothing.
+    fn held_off_until(&self, sent: Micros, now: Micros) -> Micros {
+        (now + self.hold_off).min(sent + 4 * self.hold_off)
     }
 }
 
@@ -155,7 +161,7 @@ impl Holder {
     }
 
     /// The authority's answer, and whether the request that came with the renewal was refused.
-    pub fn answered(&mut self, balance: &Balance, grant: &Grant, is_refused: bool) {
+    pub fn answered(&mut self, balance: &Balance, grant: &Grant, is_refused: bool, now: Micros) {
         let Some(Pending { renewal, sent, cost }) = self.pending.take_if(|it| it.renewal.sequence == grant.sequence)
         else {
             return;
@@ -177,19 +183,18 @@ impl Holder {
         balance.watch(if is_scarce { 0 } else { balance.units() / 2 }, sent + usable / 2);
         self.refused = None;
         if is_refused {
-            self.refuse(cost, sent, grant.refused_for);
+            self.refuse(cost, (sent + grant.refused_for).max(self.terms.held_off_until(sent, now)));
         } else if is_scarce {
-            self.refuse(1, sent, 0);
+            self.refuse(1, self.terms.held_off_until(sent, now));
         }
     }
 
     /// The store refused a request that was sent without a renewal.
-    pub fn refused(&mut self, cost: i64, sent: Micros) {
-        self.refuse(cost, sent, 0);
+    pub fn refused(&mut self, cost: i64, sent: Micros, now: Micros) {
+        self.refuse(cost, self.terms.held_off_until(sent, now));
     }
 
-    fn refuse(&mut self, cost: i64, sent: Micros, refused_for: Micros) {
-        let until = sent + refused_for.max(self.terms.hold_off);
+    fn refuse(&mut self, cost: i64, until: Micros) {
         if cost > 0 && self.refused.is_none_or(|refused| refused.until < until) {
             self.refused = Some(Refused { cost, until });
         }

@@ -20,7 +20,10 @@ use tracing::{debug, info, warn};
 use weir_telemetry::LogLimit;
 
 use super::{Bearer, ListenerTls, Loaded};
-use crate::{metrics::TlsMeter, slots::Slots};
+use crate::{
+    metrics::TlsMeter,
+    slots::{Slot, Slots},
+};
 
 /// How long a wait for the end of a certificate lasts before the clock is read again: it may have been set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -119,12 +122,17 @@ impl Tls {
         self.meter.revoked.increment(1);
     }
 
+    /// The slot of a handshake. Taken as connections are accepted and not as their threads come to them, so that the oldest is
+    /// the one that has been silent for longest.
+    pub(crate) fn slot(&self) -> Slot {
+        self.handshakes.take()
+    }
+
     /// Performs the handshake. `None`: it failed, which is logged and counted.
-    pub(crate) async fn accept<I>(&self, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
+    pub(crate) async fn accept<I>(&self, slot: Slot, io: I, listener: &str) -> Option<(TlsStream<I>, Option<Shown>)>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let slot = self.handshakes.take();
         let loaded = self.loaded();
         let accepted = tokio::select! {
             biased;

@@ -73,20 +73,26 @@ impl Lease {
     }
 
     /// The store has answered a request that came with no renewal.
-    pub(super) fn decided(&self, cost: i64, sent: Micros, verdict: &Verdict) {
+    pub(super) fn decided(&self, cost: i64, sent: Micros, verdict: &Verdict, now: Micros) {
         self.learn(&verdict.decisions, 0, sent);
         if super::is_refused(verdict)
             && let Some(holder) = &mut *self.holder.lock()
         {
-            holder.refused(cost, sent);
+            holder.refused(cost, sent, now);
         }
     }
 
     /// The store has answered a renewal.
-    pub(super) fn renewed(&self, decisions: &Decisions, grant: &Grant, sent: Micros, is_refused: bool) {
+    pub(super) fn renewed(
+        &self,
+        decisions: &Decisions,
+        grant: &Grant,
+        (sent, now): (Micros, Micros),
+        is_refused: bool,
+    ) {
         self.learn(decisions, grant.units, sent);
         if let Some(holder) = &mut *self.holder.lock() {
-            holder.answered(&self.balance, grant, is_refused);
+            holder.answered(&self.balance, grant, is_refused, now);
         }
     }
 

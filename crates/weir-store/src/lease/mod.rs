@@ -128,13 +128,14 @@ pub enum Unpaid {
 impl PendingCheck {
     /// The store has answered.
     pub fn decided(mut self, verdict: &Verdict, grant: Option<Grant>) {
+        let now = self.shared.clock.now();
         match (self.renewal, grant) {
             (Some(renewal), Some(grant)) => {
                 self.renewal = None;
                 self.shared.meter.renewed(&renewal, &grant);
-                self.lease.renewed(&verdict.decisions, &grant, self.sent, is_refused(verdict));
+                self.lease.renewed(&verdict.decisions, &grant, (self.sent, now), is_refused(verdict));
             }
-            _ => self.lease.decided(self.cost, self.sent, verdict),
+            _ => self.lease.decided(self.cost, self.sent, verdict, now),
         }
     }
 }

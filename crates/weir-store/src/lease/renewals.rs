@@ -47,7 +47,7 @@ impl Shared {
         match RedisStore::send_renewal(&self.sender.servers, &lease.renewal_plan, &renewal, self.sender.timeout).await {
             Ok((decisions, grant)) => {
                 self.meter.renewed(&renewal, &grant);
-                lease.renewed(&decisions, &grant, sent, false);
+                lease.renewed(&decisions, &grant, (sent, self.clock.now()), false);
             }
             Err(error) => {
                 self.meter.lost();

@@ -27,7 +27,7 @@ use weir_store::{
 use weir_test_redis::{Cluster, ClusterOptions, Options, Server};
 
 /// 2023-11-14, in microseconds.
-const START: Micros = 1_700_000_000_000_000;
+pub const START: Micros = 1_700_000_000_000_000;
 const STEPS: usize = 40;
 const STORIES: u64 = 8;
 
@@ -51,22 +51,22 @@ impl Limits {
 }
 
 /// The states and ledgers of those keys, by the Rust authority.
-#[derive(Default)]
-struct Reference {
+#[derive(Clone, Default)]
+pub struct Reference {
     states: HashMap<Vec<u8>, (State, Micros)>,
     ledgers: HashMap<Vec<u8>, Ledger>,
     records: HashMap<Vec<u8>, Record>,
 }
 
 /// The same for the levels of one plan.
-struct View<'a> {
+pub struct View<'a> {
     all: &'a mut Reference,
     paths: [Vec<u8>; 2],
     now: Micros,
 }
 
 impl Reference {
-    fn view(&mut self, plan: &Plan<'_>, now: Micros) -> View<'_> {
+    pub fn view(&mut self, plan: &Plan<'_>, now: Micros) -> View<'_> {
         View { all: self, paths: [0, 1].map(|index: usize| plan.levels()[index].path().to_vec()), now }
     }
 
@@ -123,7 +123,7 @@ impl Reservations for View<'_> {
 }
 
 /// A reservation's step: new ones, and again and again those of before, with or without reason.
-fn reservation_step(random: &mut Random) -> Step {
+pub fn reservation_step(random: &mut Random) -> Step {
     let ttl = random.pick(&[10_000, 250_000, 250_000, 10_000_000, 40_000_000_000]);
     match random.below(6) {
         0..3 => Step::Reserve { ttl, on_expiry: random.pick(&[OnExpiry::Keep, OnExpiry::Release]) },
@@ -241,7 +241,7 @@ async fn story(store: &mut Authority, clock: &Arc<ManualClock>, limits: &Limits,
 }
 
 /// The limits of parent and child: of each algorithm of which units can be held, and of slots beside units.
-fn examples() -> impl Iterator<Item = [Params; 2]> {
+pub fn examples() -> impl Iterator<Item = [Params; 2]> {
     let parsed = |entry: &'static Entry| {
         entry.examples.iter().filter_map(|example| (entry.parse)(example, &Bounds::default()).ok())
     };

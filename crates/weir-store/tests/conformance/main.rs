@@ -13,6 +13,7 @@ mod duplicates;
 mod fixture;
 mod generator;
 mod holds;
+mod holds_together;
 mod layout;
 mod memory;
 mod redis;

@@ -13,8 +13,8 @@ use crate::{
     testing::{Definition, Random, cases},
 };
 
-/// Everything at once; and holders that are cut off again and again, with messages that take long.
-const FAULTS: [Faults; 2] = [
+/// Everything at once; holders that are cut off again and again, with messages that take long; and these messages alone.
+const FAULTS: [Faults; 3] = [
     Faults {
         lose: 10,
         duplicate: 10,
@@ -32,6 +32,16 @@ const FAULTS: [Faults; 2] = [
         crash_every: 0,
         pause_every: 300_000,
         cut_every: 80_000,
+        reset_every: 0,
+        drift: true,
+    },
+    Faults {
+        lose: 20,
+        duplicate: 0,
+        delay: 3,
+        crash_every: 0,
+        pause_every: 0,
+        cut_every: 0,
         reset_every: 0,
         drift: true,
     },
@@ -120,7 +130,7 @@ fn every_break_of_the_protocol_is_found() {
         let limits = limits();
         let found = (0..MOST_WORLDS).find_map(|number| {
             let (params, definitions) = &limits[number as usize % limits.len()];
-            let faults = FAULTS[number as usize / limits.len() % 2];
+            let faults = FAULTS[number as usize / limits.len() % FAULTS.len()];
             let case = case(params.clone(), Some(broken), faults);
             let outcome = run(&case, &Random::new(number));
             find_beyond(&case, definitions, &outcome).map(|(units, _)| (number + 1, units))

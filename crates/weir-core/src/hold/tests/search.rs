@@ -204,7 +204,7 @@ impl Search {
             }
             Message::Reply { holder, grant, refused } => {
                 let (balance, state) = &mut node.holders[holder];
-                state.answered(balance, &grant, refused);
+                state.answered(balance, &grant, refused, node.now);
             }
         }
     }

@@ -349,14 +349,14 @@ impl<'a> World<'a> {
             return;
         }
         let Some((mut grant, served)) = message.grant else {
-            return replica.holder.refused(message.cost, message.sent);
+            return replica.holder.refused(message.cost, message.sent, local);
         };
         if late && let Some(pending) = &replica.holder.pending {
             grant.sequence = pending.renewal.sequence;
         }
         grant.is_kept |= burnt;
         let Some(pending) = replica.holder.pending.map(|pending| pending.renewal.sequence) else { return };
-        replica.holder.answered(&replica.balance, &grant, message.refused);
+        replica.holder.answered(&replica.balance, &grant, message.refused, local);
         if pending != grant.sequence {
             return;
         }

@@ -3,7 +3,7 @@
 -- Whether what this plan finds is cached. One that tells or takes back wants the values too.
 local function is_cached()
   if not (cached_hash and one_key and KEYS[key_count + 1] == cached_hash) then return false end
-  if count ~= cached_count or twins or charge >= TELLS or renewal or reservation then return false end
+  if count ~= cached_count or twins or charge >= TELLS or reservation then return false end
   for index = 1, count do
     if input[fields_at + index] ~= cached_fields[index] then return false end
   end
@@ -12,11 +12,15 @@ end
 
 -- Caches what this plan leaves. To be called when it is written, so that of one that fails nothing is cached.
 local function cache()
-  cached_hash = one_key and not twins and not levels and charge < TELLS and KEYS[key_count + 1]
+  cached_hash = one_key and not twins and not reservation and charge < TELLS and KEYS[key_count + 1]
   if not cached_hash then return end
   cached_count = count
   for index = 1, count do
     cached_fields[index], cached_states[index] = input[fields_at + index], resets[index] ~= 0 and states[index]
+    local level = levels and levels[index]
+    cached_levels[index] = level or false
+    -- Another limit may know what to do with a ledger that is not this one's.
+    if levels and level == false then cached_hash = false end
   end
 end
 
@@ -28,16 +32,24 @@ local function last_of_key(first)
   return last
 end
 
--- A level of which units are held. What a limit cannot have held any more, since it has become another, is forgotten.
+-- A level of which units are held. What a limit cannot have held any more, since it has become another, is forgotten; `false`
+-- tells that it was there.
 local function add_level(index, ledger)
   local rule = rules[index]
+  levels = levels or {}
+  levels[index] = false
   if type(ledger) ~= 'table' or not rule.charge or input[places_at + index] ~= index then return end
   load_holds()
-  levels = levels or {}
   levels[index] = {
     step = rule.step, charge = rule.charge, p = rule.params, s = states[index], ledger = ledger,
     phase = input[phases_at + index], slots = rule.slots,
   }
+end
+
+local function add_cached_level(index, level)
+  if level.p ~= rules[index].params or level.phase ~= input[phases_at + index] then return add_level(index, level.ledger) end
+  levels = levels or {}
+  level.s, levels[index] = states[index], level
 end
 
 -- Has a level's state and ledger written, to last for as long as what is outstanding may matter.
@@ -60,7 +72,11 @@ end
 local function load()
   levels = false
   if is_cached() then
-    for index = 1, count do states[index], resets[index] = cached_states[index], false end
+    for index = 1, count do
+      states[index], resets[index] = cached_states[index], false
+      -- What had expired is burnt already: time stands still while a call runs.
+      if cached_levels[index] then add_cached_level(index, cached_levels[index]) end
+    end
     return
   end
   cached_hash, cached_left = false, false

@@ -1,0 +1,108 @@
+//! Renewals, reservations and checks of one key that come together share calls of the script, which reads once what is held.
+//! They are served as if they had come one after the other.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use weir_core::{
+    domain::{ManualClock, Micros},
+    hold::{HoldId, Renewal, Reservation, decide_held, renew},
+    plan::Plan,
+    testing::{DishonestOwner, Random},
+};
+use weir_store::redis::RedisStore;
+use weir_test_redis::{Options, Server};
+
+use super::{
+    from_environment,
+    holds::{Authority, Limits, Reference, START, examples, on_redis, reservation_step},
+    seed_of_the_day,
+};
+
+const CROWDS: usize = 8;
+/// Requests that come together.
+const CROWD: usize = 10;
+const STORIES: u64 = 4;
+
+/// What a crowd asks for: a renewal by its owner, or else what the plan says.
+type Asked<'a> = (Plan<'a>, Option<(usize, Renewal)>);
+
+fn ask<'a>(
+    limits: &'a Limits,
+    owners: &mut [DishonestOwner; 2],
+    renewed: &mut [bool; 2],
+    random: &mut Random,
+) -> Asked<'a> {
+    let mut plan = limits.plan(0, random.pick(&[0, 1, 1, 5]));
+    let owner = random.below(2);
+    if plan.is_holdable() && !renewed[owner] && random.once_in(3) {
+        renewed[owner] = true;
+        let id = HoldId { owner: 2 + owner as u64, number: u64::MAX };
+        let renewal = owners[owner].renewal(id, 100, random);
+        return (plan, Some((owner, renewal)));
+    }
+    if random.once_in(6) {
+        let name = random.pick(&[&b"one"[..], b"two", b"three"]);
+        plan.reservation = Some(Reservation { name, step: reservation_step(random) });
+    } else {
+        plan.dry_run = random.once_in(8);
+    }
+    (plan, None)
+}
+
+async fn story(store: &RedisStore, clock: &ManualClock, limits: &Limits, seed: u64, random: &mut Random) {
+    let (mut reference, mut now): (_, Micros) = (Reference::default(), START);
+    let mut owners = [DishonestOwner::default(); 2];
+    store.clear().await.expect("cleared");
+    for crowd in 0..CROWDS {
+        now += random.pick(&[0, 1, 1_000, 100_000, 400_000, 30_000_000]);
+        clock.set(now);
+        let mut renewed = [false; 2];
+        let asked: Vec<_> = (0..CROWD).map(|_| ask(limits, &mut owners, &mut renewed, random)).collect();
+        let ours: Vec<_> = asked
+            .iter()
+            .map(|(plan, renewal)| {
+                // A dry run changes nothing.
+                let mut unchanged = plan.dry_run.then(|| reference.clone());
+                let mut view = unchanged.as_mut().unwrap_or(&mut reference).view(plan, now);
+                match renewal {
+                    Some((_, renewal)) => {
+                        let (decisions, grant) = renew(plan, &mut view, now, renewal);
+                        (decisions, Some(grant))
+                    }
+                    None => (decide_held(plan, &mut view, now).0, None),
+                }
+            })
+            .collect();
+        let theirs = join_all(asked.iter().map(|(plan, renewal)| async move {
+            match renewal {
+                Some((_, renewal)) => {
+                    let (verdict, grant) = store.verdict_and_grant(plan, renewal).await.expect("a verdict");
+                    (verdict.decisions, Some(grant))
+                }
+                None => (store.verdict(plan).await.expect("a verdict").decisions, None),
+            }
+        }));
+        let sent = asked.iter().map(|(plan, renewal)| (plan.levels()[0].cost, plan.dry_run, plan.reservation, renewal));
+        assert_eq!(theirs.await, ours, "WEIR_SEED={seed}, crowd {crowd}: {:#?}", sent.collect::<Vec<_>>());
+        for ((_, renewal), (_, grant)) in asked.iter().zip(&ours) {
+            if let (Some((owner, renewal)), Some(grant)) = (renewal, grant) {
+                owners[*owner].answered(renewal, grant);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_comes_together_is_served_as_if_sequential() {
+    let server = Server::start(Options::socket());
+    let clock = Arc::new(ManualClock::default());
+    let Authority::Redis(store) = on_redis(&server.url(), &clock) else { unreachable!() };
+    let first = from_environment("WEIR_SEED").unwrap_or_else(seed_of_the_day);
+    for seed in (0..STORIES).map(|number| first.wrapping_add(number)) {
+        for (stream, params) in examples().enumerate() {
+            let mut random = Random::new(seed).fork(stream as u64);
+            story(&store, &clock, &Limits::new(&params), seed, &mut random).await;
+        }
+    }
+}

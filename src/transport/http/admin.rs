@@ -1,0 +1,56 @@
+//! The calls of `weir.v1.Admin` as JSON over HTTP: `POST /v1/admin/…`.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::StatusCode,
+    response::Response,
+    routing::{any, post},
+};
+
+use super::{JSON, MAX_VALUES, Sites, actor, body, not_posted, problem::Problem, response};
+use crate::{
+    proto,
+    transport::{
+        admin::{AdminCall, AdminService},
+        json::{Damaged, Schema},
+        status::Rejected,
+    },
+};
+
+struct Api {
+    service: Arc<AdminService>,
+    schema: Schema,
+    max_body_bytes: usize,
+    sites: Sites,
+}
+
+/// The paths of the operators' API. A body is at most `max_body_bytes` long; of pages in browsers those of `sites` may ask.
+///
+/// # Errors
+/// [`Damaged`] when the descriptors compiled into this binary cannot be read.
+pub fn routes(service: Arc<AdminService>, max_body_bytes: usize, sites: Sites) -> Result<Router, Damaged> {
+    let api = Api { service, schema: Schema::new(proto::DESCRIPTORS, MAX_VALUES)?, max_body_bytes, sites };
+    let routes = AdminCall::ALL.into_iter().fold(Router::new(), |routes, call| {
+        let answer = move |State(api): State<Arc<Api>>, request| async move { api.answer(call, request).await };
+        routes.route(call.page(), post(answer).fallback(not_posted))
+    });
+    Ok(routes.route("/v1/admin/{*path}", any(nowhere)).with_state(Arc::new(api)))
+}
+
+async fn nowhere() -> Problem {
+    let pages = AdminCall::ALL.map(AdminCall::page).join(", ");
+    Problem::new(StatusCode::NOT_FOUND, format!("there are {pages}"))
+}
+
+impl Api {
+    async fn answer(&self, call: AdminCall, mut request: Request) -> Result<Response, Problem> {
+        let ([wanted, answer], actor) = (call.messages(), actor(&mut request));
+        let text = body::read(request, self.max_body_bytes, &self.sites).await?;
+        let message = self.schema.read(wanted, text.as_bytes()).map_err(Rejected::from)?;
+        let bytes = self.service.answer(call, &message, &actor).await?;
+        Ok(response(StatusCode::OK, JSON, &self.schema.json(answer, &bytes, true)))
+    }
+}

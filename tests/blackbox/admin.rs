@@ -1,0 +1,128 @@
+//! `weir.v1.Admin`: who may call it, on both ports and by the program, and what it says of the replica.
+
+use std::net::{IpAddr, UdpSocket};
+
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+use weir::proto::{ListReplicasRequest, Replica, admin_client::AdminClient};
+
+use crate::{
+    support::{
+        Server, finish,
+        http::{Answer, Client},
+        server::Setup,
+        weir,
+    },
+    tokens::{by, caller, token},
+};
+
+const POLICY: &str = "schema: { user: { children: { '*': { limits: [[9, 1, 86400]] } } } }";
+
+/// The pages of the API.
+const PAGES: [&str; 1] = ["/v1/admin/list_replicas"];
+
+/// What a call comes to over gRPC and over HTTP.
+async fn list_replicas(server: &Server, token: Option<&str>) -> (Result<Vec<Replica>, Status>, Answer) {
+    let mut client = AdminClient::new(server.channel().await);
+    let answer = client.list_replicas(by(token, ListReplicasRequest {})).await;
+    (answer.map(|answer| answer.into_inner().replicas), post(server, PAGES[0], token, &json!({})))
+}
+
+fn post(server: &Server, page: &str, token: Option<&str>, body: &Value) -> Answer {
+    let authorization = token.map(|token| format!("Bearer {token}"));
+    let mut headers = vec![("content-type", "application/json")];
+    headers.extend(authorization.as_deref().map(|value| ("authorization", value)));
+    let mut client = Client::connect(&server.http).expect("it accepts connections");
+    client.ask(&format!("POST {page}"), &headers, body.to_string().as_bytes()).expect("an answer")
+}
+
+#[tokio::test]
+async fn operators_need_the_role_admin() {
+    let tokens: Vec<_> = (0..2).map(|_| token()).collect();
+    let [others, admin] = &tokens[..] else { unreachable!() };
+    let callers = [caller("others", "check, reset, metrics", others, ""), caller("ops", "admin", admin, "")];
+    let server = Setup::new().policy(POLICY).callers(&format!("callers:\n{}", callers.concat())).start();
+    for (token, code, status) in
+        [(Some(others), Code::PermissionDenied, 403), (None, Code::Unauthenticated, 401), (Some(admin), Code::Ok, 200)]
+    {
+        let token = token.map(|token| token.token.as_str());
+        let (by_grpc, by_http) = list_replicas(&server, token).await;
+        assert_eq!((by_grpc.map_or_else(|status| status.code(), |_| Code::Ok), by_http.status), (code, status));
+        for page in PAGES {
+            assert_eq!(post(&server, page, token, &json!({})).status, status, "{page}");
+        }
+    }
+}
+
+/// An address of this machine that is not loopback, where it has one.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: the system only says from where it would be.
+    socket.connect("198.51.100.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
+}
+
+#[tokio::test]
+async fn without_authentication_only_this_machine_may_call() {
+    let server = Setup::new()
+        .policy(POLICY)
+        .env("WEIR_GRPC__LISTEN", "0.0.0.0:0")
+        .env("WEIR_HTTP__LISTEN", "0.0.0.0:0")
+        .env("WEIR_HTTP__UI__ENABLED", "true")
+        .start();
+    let at = |address: &str, host: &str| format!("{host}:{}", address.rsplit_once(':').expect("a port").1);
+    let call = async |host: &str| {
+        let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", at(&server.grpc, host)));
+        let channel = channel.expect("an address").connect().await.expect("a connection");
+        let by_grpc = AdminClient::new(channel).list_replicas(ListReplicasRequest {}).await;
+        let mut client = Client::connect(&at(&server.http, host)).expect("it accepts connections");
+        let by_http = client.ask(&format!("POST {}", PAGES[0]), &[], b"{}").expect("an answer");
+        let session = client.ask("GET /ui/api/session", &[], b"").expect("an answer").json();
+        let is_admin = session["roles"].as_array().is_some_and(|roles| roles.contains(&json!("admin")));
+        (by_grpc.map(drop), by_http, is_admin)
+    };
+    let (by_grpc, by_http, is_admin) = call("127.0.0.1").await;
+    assert!(by_grpc.is_ok() && by_http.status == 200 && is_admin, "{by_grpc:?} {by_http:?}");
+    // A machine with loopback alone has no other way to it; the rule itself is tested beside its code.
+    let Some(address) = own_address() else { return };
+    let (by_grpc, by_http, is_admin) = call(&address.to_string()).await;
+    let status = by_grpc.expect_err("it is denied");
+    assert_eq!((status.code(), by_http.status, is_admin), (Code::PermissionDenied, 403, false));
+    assert!(status.message().contains("without authentication") && status.message().contains("auth.file"), "{status}");
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_this_machine() {
+    let setup = Setup::new().policy(POLICY);
+    let socket = format!("unix:{}", setup.path("grpc.sock").display());
+    let server = setup.env("WEIR_GRPC__LISTEN", &socket).start();
+    let listed = finish(weir().args(["replicas", "--json", "--addr", &server.grpc]));
+    assert_eq!(listed.code, 0, "{}", listed.err);
+}
+
+#[tokio::test]
+async fn a_replica_in_memory_lists_itself() {
+    let server = Server::with_policy(POLICY);
+    let (by_grpc, by_http) = list_replicas(&server, None).await;
+    let [replica] = &by_grpc.expect("an answer")[..] else { panic!("more than one replica") };
+    assert!(replica.answering && replica.store_healthy, "{replica:?}");
+    assert_eq!(replica.version, env!("CARGO_PKG_VERSION"));
+    let hash = format!(r#"weir_policy_info{{hash="{}"}} 1"#, replica.policy_hash);
+    assert!(server.get("/metrics").1.contains(&hash), "{replica:?}");
+    assert_eq!(by_http.json()["replicas"][0]["id"], json!(replica.id));
+
+    let listed = finish(weir().args(["replicas", "--json", "--addr", &server.grpc]));
+    let listed: Value = serde_json::from_str(&listed.out).expect("JSON");
+    assert_eq!((&listed["id"], &listed["policy_hash"]), (&json!(replica.id), &json!(replica.policy_hash)));
+    let listed = finish(weir().args(["replicas", "--addr", &server.grpc]));
+    assert!(listed.out.contains(&replica.id) && listed.out.starts_with("id "), "{}", listed.out);
+}
+
+#[tokio::test]
+async fn unknown_calls_are_unimplemented_and_bad_messages_invalid() {
+    let server = Server::with_policy(POLICY);
+    let answer = post(&server, "/v1/admin/list_replicas", None, &json!({ "nothing": 1 }));
+    assert_eq!((answer.status, answer.json()["error"]["field"].as_str()), (400, Some("nothing")));
+    let (status, text) = server.get("/v1/admin/list_replicas");
+    assert_eq!(status, 405, "{text}");
+}
