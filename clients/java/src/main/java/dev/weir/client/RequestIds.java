@@ -11,18 +11,15 @@ final class RequestIds {
     // A hold follows from its id, so ids must not be guessed.
     private final SecureRandom random = new SecureRandom();
 
-    /** The check, with an id if it needs one. Refunds have none: the service would have to remember too much. */
+    /** The check, with an id if it needs one. */
     CheckRequest identified(CheckRequest check) {
-        return isRepeatable(check) || cost(check) < 0 ? check : check.toBuilder().setRequestId(next()).build();
+        return isRepeatable(check) ? check : check.toBuilder().setRequestId(next()).build();
     }
 
     /** Whether a repeated check charges nothing that the first one has not charged. */
     static boolean isRepeatable(CheckRequest check) {
-        return cost(check) == 0 || check.getDryRun() || !check.getRequestId().isEmpty();
-    }
-
-    private static long cost(CheckRequest check) {
-        return check.hasCost() ? check.getCost() : 1;
+        var charges = !check.hasCost() || check.getCost() != 0;
+        return !charges || check.getDryRun() || !check.getRequestId().isEmpty();
     }
 
     private String next() {

@@ -25,6 +25,24 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * time to live.
  */
 public final class Reservation implements AutoCloseable {
+    /**
+     * Work whose real cost is known afterwards.
+     *
+     * @param <T> what it returns
+     * @param <X> what it throws
+     */
+    @FunctionalInterface
+    public interface Work<T, X extends Exception> {
+        /**
+         * Does it.
+         *
+         * @param reservation what is held for it; nothing, if its decision refuses
+         * @return its result
+         * @throws X if it fails
+         */
+        T run(Reservation reservation) throws X;
+    }
+
     private final Decision decision;
     private final String hold;
     private final Duration expiresAfter;
@@ -120,10 +138,14 @@ public final class Reservation implements AutoCloseable {
     @Override
     public void close() {
         if (!settled.get()) {
-            giveBack().exceptionally(failure -> {
-                settler.log(failure);
-                return null;
-            }).join();
+            settler.finish(giveBack());
+        }
+    }
+
+    /** Charges what was reserved, unless it was settled. */
+    void complete() {
+        if (!settled.get()) {
+            settler.finish(settle(OptionalLong.empty()));
         }
     }
 

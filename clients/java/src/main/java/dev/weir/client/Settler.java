@@ -14,7 +14,7 @@ final class Settler {
     private final Caller caller;
     private final Duration deadline;
     private final FailureLog log = new FailureLog(
-            "a reservation was not given back, and ends after its ttl", "a reservation cannot be given back");
+            "a reservation was not settled, and ends after its ttl", "a reservation cannot be settled");
 
     Settler(Caller caller, Duration deadline) {
         this.caller = caller;
@@ -51,8 +51,11 @@ final class Settler {
         return caller.published(answer);
     }
 
-    /** Logs a failure where nobody waits for the answer. */
-    void log(Throwable failure) {
-        log.add(Caller.error(failure));
+    /** Waits at the end of a block, which must not fail for this. */
+    void finish(CompletableFuture<Settlement> settlement) {
+        settlement.exceptionally(failure -> {
+            log.add(Caller.error(failure));
+            return null;
+        }).join();
     }
 }

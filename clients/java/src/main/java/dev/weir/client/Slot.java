@@ -105,10 +105,7 @@ public final class Slot implements AutoCloseable {
         }
         closed = true;
         if (reservation.holds() && !lost.isDone()) {
-            settler.commit(reservation.hold(), OptionalLong.empty()).exceptionally(failure -> {
-                settler.log(failure);
-                return null;
-            }).join();
+            settler.finish(settler.commit(reservation.hold(), OptionalLong.empty()));
         }
     }
 }

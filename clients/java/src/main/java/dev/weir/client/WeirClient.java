@@ -202,6 +202,25 @@ public final class WeirClient implements AutoCloseable {
     }
 
     /**
+     * Reserves around work: what it does not settle itself is charged in full when it ends, and given back if it throws.
+     *
+     * @param check what to hold
+     * @param ttl how long to hold it, longer than the work takes
+     * @param work the work, which must look at the decision
+     * @param <T> what the work returns
+     * @param <X> what the work throws
+     * @return the result of the work
+     * @throws X if the work does
+     */
+    public <T, X extends Exception> T withReservation(Check check, Duration ttl, Reservation.Work<T, X> work) throws X {
+        try (var reservation = reserve(check, ttl)) {
+            var result = work.run(reservation);
+            reservation.complete();
+            return result;
+        }
+    }
+
+    /**
      * Takes a slot of each concurrency limit on the key's path, and extends it in the background until it is closed.
      *
      * @param check the check

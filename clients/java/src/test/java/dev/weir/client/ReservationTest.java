@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import dev.weir.client.WeirException.Kind;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Map;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -76,6 +77,18 @@ class ReservationTest {
     }
 
     @Test
+    void workIsChargedInFullUnlessItSettlesOrFails() {
+        weir.withReservation(ten("hans"), TTL, reservation -> reservation.decision().allowed());
+        assertEquals(90, left("hans"));
+        assertEquals(7, weir.withReservation(ten("hans"), TTL, reservation -> reservation.commit(3)).refunded());
+        assertEquals(87, left("hans"));
+        assertThrows(IllegalStateException.class, () -> weir.withReservation(ten("hans"), TTL, reservation -> {
+            throw new IllegalStateException("the model has failed");
+        }));
+        assertEquals(87, left("hans"));
+    }
+
+    @Test
     void aRefusedReservationHoldsNothing() {
         try (var refused = weir.reserve(ten("dora").withCost(101), TTL)) {
             assertFalse(refused.decision().allowed());
@@ -105,7 +118,7 @@ class ReservationTest {
 
     @Test
     void aCommitThatFailedIsNotCancelledAtTheEndOfTheBlock(@TempDir Path other) {
-        var settings = java.util.Map.of("WEIR_STORE__SNAPSHOT__PATH", other.resolve("snapshot").toString());
+        var settings = Map.of("WEIR_STORE__SNAPSHOT__PATH", other.resolve("snapshot").toString());
         try (var restarted = Weir.start(other, settings); var client = restarted.client().build()) {
             try (var reservation = client.reserve(ten("gustav"), TTL)) {
                 restarted.stop();

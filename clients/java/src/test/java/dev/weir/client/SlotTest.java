@@ -67,7 +67,8 @@ class SlotTest {
 
     @Test
     void aSlotThatIsLostIsNoticed(@TempDir Path other) throws Exception {
-        try (var forgetful = Weir.start(other); var client = forgetful.client().build()) {
+        try (var forgetful = Weir.start(other);
+                var client = forgetful.client().breaker(0, Duration.ZERO).build()) {
             try (var slot = client.slot(Check.of("exports", "carla"), Duration.ofMillis(300))) {
                 forgetful.kill();
                 slot.whenLost().get(20, TimeUnit.SECONDS);

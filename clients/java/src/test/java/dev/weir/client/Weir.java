@@ -27,6 +27,7 @@ public final class Weir implements AutoCloseable {
                     limits: [{ gcra: { burst: 99, count: 1, period: 1d }, name: per-user }]
                     children:
                       trade: { limits: [{ gcra: { burst: 2, count: 1, period: 1d }, name: 'trades "fair"' }] }
+                      weir.v1.RateLimiter/Reset: { limits: [{ gcra: { burst: 2, count: 1, period: 1d } }] }
               many: { children: { "*": { limits: [{ gcra: { burst: 999999, count: 1, period: 1000s }, name: many }] } } }
               exports: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 1m }, name: exports }] } } }
             """;
