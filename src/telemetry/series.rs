@@ -4,10 +4,12 @@ use std::iter;
 
 use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
+use weir_policy::overrides::CHANGES;
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{
-    CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, REPEATED, RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
+    CHARGED, CHECKS, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, OVERRIDDEN, REPEATED, RESERVATION_UNITS, RESERVATIONS,
+    UNMATCHED,
 };
 
 /// How a check came in.
@@ -135,8 +137,9 @@ pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
 pub(super) const REPEATED_AT: usize = DRY_RUNS_AT + 1;
 pub(super) const RESERVATIONS_FROM: usize = REPEATED_AT + 1;
 pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
+pub(super) const OVERRIDDEN_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
 /// How many counters a domain has.
-pub(super) const OF_DOMAIN: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
+pub(super) const OF_DOMAIN: usize = OVERRIDDEN_FROM + CHANGES.len();
 
 /// The counters of a limit that a decision moves: of its outcome, and of passes that leave under a fifth.
 #[inline]
@@ -173,7 +176,9 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
     let units = ReservationUnits::ALL.into_iter();
     let units =
         units.map(move |kind| registry.counter(RESERVATION_UNITS, &[("domain", domain), ("kind", kind.name())]));
-    checks.chain(degraded).chain(apart).chain(calls).chain(units)
+    let changes = CHANGES.into_iter();
+    let overridden = changes.map(move |change| registry.counter(OVERRIDDEN, &[("domain", domain), ("change", change)]));
+    checks.chain(degraded).chain(apart).chain(calls).chain(units).chain(overridden)
 }
 
 /// The counters of a limit that is not known when a policy is compiled.

@@ -42,6 +42,7 @@ mod metrics_table;
 mod migrate;
 mod near_cache;
 mod nested_table;
+mod overrides;
 mod policies;
 mod policy_tests;
 mod ratelimit;

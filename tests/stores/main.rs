@@ -16,6 +16,7 @@ mod idempotency;
 mod leases;
 mod moving_slots;
 mod outages;
+mod overrides;
 mod planned_failover;
 mod replicas;
 mod reservations;
