@@ -20,6 +20,8 @@ import java.util.Optional;
  * @param nextAfter with nothing left, the shortest time after which a unit is left
  * @param binding the level that decided; only {@linkplain Check#withLevels() with levels}
  * @param levels every limit on the key's path, root first; only {@linkplain Check#withLevels() with levels}
+ * @param override the id of the operator's override or ban that acted, if one did
+ * @param banReason why an operator's ban refuses the check, if one does, whatever the limits say
  * @param source who made the decision
  * @param error why the service did not decide, if the source is {@link Source#FALLBACK}
  */
@@ -36,6 +38,8 @@ public record Decision(
         Optional<Duration> nextAfter,
         Optional<Level> binding,
         List<Level> levels,
+        Optional<String> override,
+        Optional<String> banReason,
         Source source,
         Optional<WeirException> error) {
 
@@ -53,6 +57,8 @@ public record Decision(
                 Optional.empty(),
                 Optional.empty(),
                 List.of(),
+                Optional.empty(),
+                Optional.empty(),
                 Source.FALLBACK,
                 Optional.of(error));
     }

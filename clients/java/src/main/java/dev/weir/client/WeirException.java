@@ -6,6 +6,7 @@ import com.google.rpc.BadRequest;
 import com.google.rpc.RetryInfo;
 import io.grpc.Status;
 import io.grpc.protobuf.StatusProto;
+import java.io.IOException;
 import java.io.Serial;
 import java.time.Duration;
 import java.util.EnumSet;
@@ -101,7 +102,13 @@ public final class WeirException extends RuntimeException {
         var status = Status.fromThrowable(failure);
         var message = status.getDescription() == null ? status.getCode().name() : status.getDescription();
         return new WeirException(
-                Kind.of(status.getCode()), message, invalidField(failure), retryAfter(failure), failure);
+                kind(status), message, invalidField(failure), retryAfter(failure), failure);
+    }
+
+    private static Kind kind(Status status) {
+        // To write to a connection that has just broken is UNKNOWN to gRPC.
+        var broken = status.getCode() == Status.Code.UNKNOWN && status.getCause() instanceof IOException;
+        return broken ? Kind.UNAVAILABLE : Kind.of(status.getCode());
     }
 
     /** The error of one check in a batch or a stream. */

@@ -28,6 +28,10 @@ final class Wire {
         return present ? Optional.of(duration(message)) : Optional.empty();
     }
 
+    private static Optional<String> text(String text) {
+        return text.isEmpty() ? Optional.empty() : Optional.of(text);
+    }
+
     static Weir.Charge charge(Charge charge) {
         return switch (charge) {
             case ALL_OR_NOTHING -> Weir.Charge.CHARGE_ALL_OR_NOTHING;
@@ -60,6 +64,8 @@ final class Wire {
                 duration(response.hasNextAfter(), response.getNextAfter()),
                 binding,
                 levels,
+                text(response.getOverride()),
+                text(response.getBanReason()),
                 Source.SERVICE,
                 Optional.empty());
     }

@@ -7,6 +7,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import dev.weir.client.WeirException.Kind;
+import io.grpc.Status;
+import java.nio.channels.ClosedChannelException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -103,6 +105,13 @@ class ErrorsTest {
         try (var client = Weir.client(NOWHERE + "," + NOWHERE).build()) {
             error(Kind.UNAVAILABLE, () -> client.checkAll(List.of(Check.of("user", "alex"))));
         }
+    }
+
+    @Test
+    void aBrokenConnectionIsUnavailable() {
+        var broken = Status.UNKNOWN.withCause(new ClosedChannelException()).asRuntimeException();
+        assertEquals(Kind.UNAVAILABLE, WeirException.of(broken).kind());
+        assertEquals(Kind.INTERNAL, WeirException.of(Status.UNKNOWN.asRuntimeException()).kind());
     }
 
     @Test
