@@ -32,10 +32,11 @@ class OutageTest {
         private final List<CompletableFuture<Void>> threads = new ArrayList<>();
 
         Load(WeirClient weir) {
-            for (var i = 0; i < 4; i++) {
+            for (var i = 0; i < 2; i++) {
                 threads.add(CompletableFuture.runAsync(() -> {
                     while (!over.get()) {
-                        assertTrue(weir.check(CHECK).allowed());
+                        var decision = weir.check(CHECK);
+                        assertTrue(decision.allowed() && !decision.degraded(), decision::toString);
                         allowed.incrementAndGet();
                     }
                 }, task -> new Thread(task).start()));
@@ -67,8 +68,8 @@ class OutageTest {
     @ValueSource(ints = {0, 1024})
     void aReplicaThatIsKilledFailsNoCallAndEachIsChargedOnce(int coalesced) throws Exception {
         try (var redis = new Redis(directory);
-                var one = Weir.start(directory, Map.of("WEIR_STORE__URL", redis.url()));
-                var two = Weir.start(directory, Map.of("WEIR_STORE__URL", redis.url()));
+                var one = Weir.start(directory, redis.settings());
+                var two = Weir.start(directory, redis.settings());
                 var weir = Weir.client(one.address() + "," + two.address()).coalesce(coalesced).build()) {
             weir.awaitReady(LONG);
             var load = new Load(weir);
@@ -88,8 +89,8 @@ class OutageTest {
     @ValueSource(ints = {0, 1024})
     void aRollingRestartFailsNoCall(int coalesced) throws Exception {
         try (var redis = new Redis(directory);
-                var one = Weir.start(directory, Map.of("WEIR_STORE__URL", redis.url()));
-                var two = Weir.start(directory, Map.of("WEIR_STORE__URL", redis.url()));
+                var one = Weir.start(directory, redis.settings());
+                var two = Weir.start(directory, redis.settings());
                 var weir = Weir.client(one.address() + "," + two.address()).coalesce(coalesced).build()) {
             weir.awaitReady(LONG);
             var load = new Load(weir);

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Map;
 
 /** A Redis of its own, on a socket in a directory of the test. */
 final class Redis implements AutoCloseable {
@@ -20,8 +21,12 @@ final class Redis implements AutoCloseable {
         Wait.until(Duration.ofSeconds(20), () -> Files.exists(socket));
     }
 
-    String url() {
-        return "redis+unix://" + socket;
+    /** Of a service that shares it, and does not take a busy machine for an outage. */
+    Map<String, String> settings() {
+        return Map.of(
+                "WEIR_STORE__URL", "redis+unix://" + socket,
+                "WEIR_STORE__REDIS__COMMAND_TIMEOUT", "10s",
+                "WEIR_STORE__REDIS__CONNECT_TIMEOUT", "10s");
     }
 
     @Override

@@ -165,6 +165,17 @@ public final class Weir implements AutoCloseable {
     /** Does not answer until it goes on. */
     public void freeze() {
         signal("-STOP");
+        // The signal takes a while on a busy machine. The state comes after the name, which is in brackets.
+        var stat = Path.of("/proc/" + process.pid() + "/stat");
+        Wait.until(Duration.ofSeconds(20), () -> read(stat).contains(") T "));
+    }
+
+    private static String read(Path file) {
+        try {
+            return Files.readString(file);
+        } catch (IOException unreadable) {
+            throw new UncheckedIOException(unreadable);
+        }
     }
 
     public void thaw() {
