@@ -56,7 +56,7 @@ def step(args, allowed):
     value = measured(args)
     if value is None:
         return allowed
-    following = max(args.least, allowed * DOWN) if value > args.target else min(1.0, allowed + UP)
+    following = max(args.least, allowed * DOWN) if value > args.target else min(1.0, round(allowed + UP, 6))
     if following < 1:
         reason = f"{value:g} measured, {args.target:g} wanted: {following:.0%} of the limits"
         override = {"domain": args.domain, "factor": 1 / following, "reason": reason}

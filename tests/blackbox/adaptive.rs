@@ -64,13 +64,15 @@ fn limits_follow_a_measurement_down_fast_and_up_slowly() {
     millis.store(100, Ordering::Relaxed);
     eventually("a tenth more", || ((301..1_000).contains(&limit(&server))).then_some(()));
     eventually("all of the limits", || (limit(&server) == 1_000).then_some(()));
-    let listed = finish(weir().args(["overrides", "--addr", &server.grpc]));
-    assert_eq!(listed.out, "no overrides\n");
+    eventually("the override is ended", || {
+        let listed = finish(weir().args(["overrides", "--addr", &server.grpc]));
+        (listed.out == "no overrides\n").then_some(())
+    });
     millis.store(900, Ordering::Relaxed);
     eventually("less again", || (limit(&server) < 1_000).then_some(()));
     drop(controller);
     eventually("the last override has ended by itself", || (limit(&server) == 1_000).then_some(()));
-    let audit = finish(weir().args(["audit", "--addr", &server.grpc])).out;
-    assert!(audit.contains("0.9 measured, 0.5 wanted: 30% of the limits"), "{audit}");
-    assert!(audit.lines().next().expect("events").contains("weir (its end) ended"), "{audit}");
+    let audit = || finish(weir().args(["audit", "--addr", &server.grpc])).out;
+    assert!(audit().contains("0.9 measured, 0.5 wanted: 30% of the limits"));
+    eventually("the end is in the log", || audit().lines().next()?.contains("weir (its end) ended").then_some(()));
 }
