@@ -26,10 +26,12 @@ fn prometheus(millis: Arc<AtomicU64>) -> String {
             let head = BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
             assert!(head.collect::<Vec<_>>()[0].starts_with("GET /api/v1/query?query=p99"));
             let value = millis.load(Ordering::Relaxed) as f64 / 1_000.0;
-            let result = if value > 0.0 { json!([{ "metric": {}, "value": [1, value.to_string()] }]) } else { json!([]) };
+            let result =
+                if value > 0.0 { json!([{ "metric": {}, "value": [1, value.to_string()] }]) } else { json!([]) };
             let body = json!({ "status": "success", "data": { "resultType": "vector", "result": result } }).to_string();
             // A controller that is killed reads no more.
-            let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+            let _ =
+                write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
         }
     });
     url

@@ -115,7 +115,8 @@ impl Node {
             ANY => self.any.as_ref(),
             segment => self.exact.get(segment.as_bytes()),
         };
-        let child = known.map_or_else(|| Self::default().with(rest, own.clone()), |known| known.with(rest, own.clone()));
+        let child =
+            known.map_or_else(|| Self::default().with(rest, own.clone()), |known| known.with(rest, own.clone()));
         let child = Some(Arc::new(child)).filter(|child| !child.is_empty());
         match (&**segment, child) {
             (ANY, child) => node.any = child,
