@@ -12,6 +12,7 @@ import {
 } from "./health.js";
 import { forgetHistory, keep, quantile, showStoreCharts } from "./history.js";
 import { showKeys } from "./keys.js";
+import { showOverrides } from "./overrides.js";
 import { $, ask, calmly, may, page } from "./page.js";
 import { correct, go, route, showView } from "./route.js";
 import "./simulation.js";
@@ -32,6 +33,9 @@ const PARTS = [
   ["state", "check"],
   ["fleet", "admin"],
   ["usage-list", "admin"],
+  ["override-set", "admin"],
+  ["override-list", "admin"],
+  ["audit", "admin"],
 ];
 
 let timer = 0;
@@ -126,6 +130,7 @@ async function poll() {
     if (page.version !== null) await pollLive();
     await inspect();
     if (route().view === "usage" && may("admin")) await showReplicas();
+    if (route().view === "overrides") await showOverrides();
     answered();
   } catch (error) {
     failed(error);
@@ -230,7 +235,7 @@ async function onRoute() {
   }
   if ((search ?? "") !== $("search").value) $("search").value = search ?? "";
   await inspectRoute().catch(failed);
-  if (route().view === "usage") await poll();
+  if (["usage", "overrides"].includes(route().view)) await poll();
 }
 
 $("search").oninput = calmly(() => {
