@@ -64,6 +64,8 @@ function bareCall(grpc: GrpcClient, key: string[]): Promise<unknown> {
   const same = (bytes: Buffer) => bytes;
   return new Promise((resolve, reject) => {
     const options = { deadline: Date.now() + 5_000 };
-    grpc.makeUnaryRequest("/weir.v1.RateLimiter/Check", same, same, request, options, (error, answer) => (error ? reject(error) : resolve(answer)));
+    grpc.makeUnaryRequest("/weir.v1.RateLimiter/Check", same, same, request, options, (error, answer) =>
+      error ? reject(error) : resolve(answer),
+    );
   });
 }

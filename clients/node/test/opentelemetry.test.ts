@@ -2,7 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { propagation, SpanStatusCode } from "@opentelemetry/api";
 import { W3CTraceContextPropagator } from "@opentelemetry/core";
-import { AggregationTemporality, InMemoryMetricExporter, MeterProvider, PeriodicExportingMetricReader, type DataPoint } from "@opentelemetry/sdk-metrics";
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+  type DataPoint,
+} from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
 import { openTelemetry } from "weir-client/opentelemetry";
 import { connect, startWeir } from "./support/weir.js";
@@ -32,7 +38,12 @@ test("metrics and spans", async (t) => {
   await server.stop();
   await weir.check(["user", secret], { onFailure: "allow" });
 
-  const checks = (await points("weir.client.checks")).map(({ value, attributes }) => [attributes["domain"], attributes["outcome"], attributes["source"], value]);
+  const checks = (await points("weir.client.checks")).map(({ value, attributes: { domain, outcome, source } }) => [
+    domain,
+    outcome,
+    source,
+    value,
+  ]);
   assert.deepEqual(checks, [
     ["default", "allowed", "service", 4],
     ["default", "refused", "service", 1],

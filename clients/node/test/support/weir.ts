@@ -4,7 +4,8 @@ import type { TestContext } from "node:test";
 import { Client, type ClientOptions } from "weir-client";
 import { scratch, Server } from "./process.js";
 
-const BINARY = process.env.WEIR_BINARY ?? resolve("../../target/debug/weir");
+/** The program under test. */
+export const BINARY = process.env.WEIR_BINARY ?? resolve("../../target/debug/weir");
 
 type Scope = Pick<TestContext, "after">;
 
