@@ -209,6 +209,15 @@ async fn commands_set_list_and_end() {
         (&json!(true), &json!(0.1), &json!(2.0))
     );
     assert_eq!(limits(&server, &TRADE).await, [100, 40], "a dry run changes nothing");
+    for user in ["alex", "sam", "kim"] {
+        ask(&server, check(&["user", user, "trade"])).await;
+    }
+    for (pattern, keys) in [("user/alex", 2), ("user/*", 6), ("user/*/trade", 3), ("user/nobody", 0)] {
+        let dry = command(&server, &["ban", pattern, "--reason", "x", "--dry-run"]);
+        let told = format!("keys with a state that it would concern: {keys}\n");
+        assert!(dry.out.starts_with("would set ") && dry.out.ends_with(&told), "{}", dry.out);
+    }
+
     let banned = command(&server, &["ban", "user", "mallory", "--reason", "abuse"]);
     assert_eq!(banned.code, 0, "{}", banned.err);
     let listed = command(&server, &["overrides", "user", "mallory"]);
