@@ -17,14 +17,17 @@ import (
 func BenchmarkCheck(b *testing.B) {
 	server := weirtest.Start(b, weirtest.Limits)
 	for _, goroutines := range []int{1, 64} {
-		for name, options := range map[string][]weir.Option{
-			"unary":             {weir.WithRetries(0)},
-			"unary-with-id":     nil,
-			"coalesced":         {weir.WithRetries(0), weir.WithCoalescing(0)},
-			"coalesced-with-id": {weir.WithCoalescing(0)},
+		for _, form := range []struct {
+			name    string
+			options []weir.Option
+		}{
+			{"unary", []weir.Option{weir.WithRetries(0)}},
+			{"unary-with-id", nil},
+			{"coalesced", []weir.Option{weir.WithRetries(0), weir.WithCoalescing(0)}},
+			{"coalesced-with-id", []weir.Option{weir.WithCoalescing(0)}},
 		} {
-			b.Run(fmt.Sprintf("%s/goroutines=%d", name, goroutines), func(b *testing.B) {
-				client := connect(b, server.Grpc, options...)
+			b.Run(fmt.Sprintf("%s/goroutines=%d", form.name, goroutines), func(b *testing.B) {
+				client := connect(b, server.Grpc, form.options...)
 				check(b, client, user, weir.Cost(0))
 				latencies := measure(b, client, goroutines)
 				slices.Sort(latencies)

@@ -137,7 +137,7 @@ func (c *Client) call(ctx context.Context, deadline time.Duration, repeatable bo
 	if deadline == 0 {
 		deadline = c.deadline
 	}
-	bounded, cancel := context.WithTimeout(ctx, deadline)
+	bounded, cancel := context.WithTimeout(traced(ctx), deadline)
 	defer cancel()
 	failure = asError(send(bounded))
 	for n := 0; n < c.retries && repeatable && failure != nil && failure.Code == codes.Unavailable; n++ {

@@ -75,6 +75,7 @@ func TestGuardRepairsKeys(t *testing.T) {
 		{"user", strings.Repeat("ä", 513), "trade"},
 		{"user", strings.Repeat("x", 1023) + "ä", "trade"},
 		{"user", "\xff\xfe", "trade"},
+		append(weir.Key{"user", "deep", "trade"}, strings.Split("a/path/of/a/user"+strings.Repeat("/x", 100), "/")...),
 	} {
 		verdict := client.Guard(ctx, key)
 		equal(t, "limited", verdict.Header.Get("RateLimit"), `"trades";r=2`)

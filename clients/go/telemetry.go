@@ -9,7 +9,9 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
 )
 
 const scope = "github.com/OWNER/weir/clients/go"
@@ -50,6 +52,19 @@ func newTelemetry(config *config, b *breaker) (*telemetry, error) {
 func (t *telemetry) close() {
 	// Of a provider that has ended already.
 	_ = t.breaker.Unregister()
+}
+
+// traced lets the service go on in the caller's trace.
+func traced(ctx context.Context) context.Context {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	fields := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, fields)
+	for name, value := range fields {
+		ctx = metadata.AppendToOutgoingContext(ctx, name, value)
+	}
+	return ctx
 }
 
 // observed is one check under way.

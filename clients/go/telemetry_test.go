@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 )
 
 // series are all that a reader collects: counts of checks and of durations, and the gauge.
@@ -77,12 +79,20 @@ func TestMetrics(t *testing.T) {
 
 func TestSpans(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
-	_, client := started(t, weir.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(spans))))
+	var sent []string
+	intercept := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		md, _ := metadata.FromOutgoingContext(ctx)
+		sent = append(sent, md.Get("traceparent")...)
+		return invoke(ctx, method, request, reply, conn, options...)
+	}
+	_, client := started(t, weir.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(spans))),
+		weir.WithDialOptions(grpc.WithUnaryInterceptor(intercept)))
 	check(t, client, trade)
 	_, err := client.Check(context.Background(), trade, weir.Domain("unknown"))
 	failed(t, err, weir.ErrNotFound)
 	var got []string
-	for _, span := range spans.Ended() {
+	for i, span := range spans.Ended() {
+		equal(t, "traceparent", sent[i], fmt.Sprintf("00-%v-%v-01", span.SpanContext().TraceID(), span.SpanContext().SpanID()))
 		got = append(got, span.Name()+labels(attribute.NewSet(span.Attributes()...))+span.Status().Description)
 	}
 	equal(t, "spans", strings.Join(got, "\n"),

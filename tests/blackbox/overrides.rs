@@ -230,6 +230,34 @@ async fn commands_set_list_and_end() {
 }
 
 #[tokio::test]
+async fn explain_says_what_exported_overrides_change() {
+    let server = Server::with_policy(POLICY);
+    set(&server, over(&["user", "alex"], Change::Factor(0.1))).await;
+    set(&server, over(&["user", "alex", "trade"], Change::Unlimited(true))).await;
+    set(&server, Override { reason: "abuse".to_owned(), ..over(&["user", "eve"], Change::Ban(true)) }).await;
+    let (policy, exported) = (server.dir.path().join("policy.yaml"), server.dir.path().join("overrides.jsonl"));
+    std::fs::write(&policy, POLICY).expect("written");
+    std::fs::write(&exported, command(&server, &["overrides", "--json"]).out).expect("written");
+    let explain = |key: &[&str]| {
+        let mut explain = weir();
+        explain.args(["limits", "explain"]).arg(&policy).args(key).arg("--overrides").arg(&exported);
+        finish(&mut explain)
+    };
+    let explained = explain(&TRADE).out;
+    assert!(
+        explained.contains(": fixed_window { count: 100, period: 1d }") && explained.contains("lifted by override "),
+        "{explained}"
+    );
+    assert!(
+        explain(&["user", "eve"]).out.contains("refused by the ban ")
+            && !explain(&["user", "sam"]).out.contains("override")
+    );
+    std::fs::write(&exported, "{}\n").expect("written");
+    let wrong = explain(&TRADE);
+    assert!(wrong.code == 2 && wrong.err.contains("overrides.jsonl, line 1: "), "{}", wrong.err);
+}
+
+#[tokio::test]
 async fn requests_out_of_bounds_name_the_field() {
     let server = Server::with_policy(POLICY);
     let mut client = AdminClient::new(server.channel().await);

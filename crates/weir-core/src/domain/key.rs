@@ -131,7 +131,7 @@ impl Key {
     }
 
     /// The segments in order, as bytes.
-    pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn segments(&self) -> impl Iterator<Item = &[u8]> + Clone {
         (0..self.depth()).map(|index| self.segment(index))
     }
 
