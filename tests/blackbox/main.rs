@@ -71,4 +71,5 @@ mod tokens;
 mod tokens_reload;
 mod tracing;
 mod unmatched;
+mod usage;
 mod xds;

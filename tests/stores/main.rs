@@ -27,4 +27,5 @@ mod start;
 #[allow(dead_code)]
 #[path = "../blackbox/support/mod.rs"]
 mod support;
+mod usage;
 mod wire;
