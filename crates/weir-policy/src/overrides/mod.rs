@@ -174,8 +174,9 @@ impl Override {
 
     /// Whether its pattern matches a key of its domain.
     pub fn concerns(&self, key: &Key) -> bool {
-        let matches = |(segment, of_key): (&Box<str>, &[u8])| **segment == *ANY || segment.as_bytes() == of_key;
-        key.depth() >= self.pattern.len() && self.pattern.iter().zip(key.segments()).all(matches)
+        let matches = |(segment, of_key): (&str, &[u8])| segment == ANY || segment.as_bytes() == of_key;
+        let segments = self.pattern.iter().map(|segment| &**segment);
+        key.depth() >= self.pattern.len() && segments.zip(key.segments()).all(matches)
     }
 }
 
