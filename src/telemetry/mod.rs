@@ -18,5 +18,5 @@ pub use hot_keys::{HotKey, HotKeys, Sighting};
 pub use meters::{Counts, LimitCounts, Meters};
 pub use metrics::{Metrics, MetricsSettings};
 pub use rlqs::RlqsMeter;
-pub use series::{LimitMeter, ReservationCall, ReservationUnits, Transport};
+pub use series::{LeaseCall, LimitMeter, ReservationCall, ReservationUnits, Transport};
 pub use spans::{Spans, TracingSettings};
