@@ -23,6 +23,8 @@ pub mod limiter;
 
 pub mod xds;
 
+pub mod overrides;
+
 pub mod transport;
 
 pub mod admin;

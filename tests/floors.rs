@@ -12,6 +12,7 @@ use std::{
 const FLOORS: &[&[&str]] = &[
     &["telemetry", "dial"],
     &["limiter", "auth", "xds"],
+    &["overrides"],
     &["transport", "admin"],
     &["config", "explorer"],
     &["app"],

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 use weir_settings::Problems;
-use weir_store::memory::snapshot::SnapshotError;
+use weir_store::{documents::FileError, memory::snapshot::SnapshotError};
 
 use crate::transport::json::Damaged;
 
@@ -40,6 +40,9 @@ pub enum AppError {
     /// The credentials file is not valid.
     #[error("auth.file: {0}")]
     Auth(Problems),
+    /// The file of the overrides cannot be used.
+    #[error("the overrides in {0}")]
+    Overrides(FileError),
     /// The snapshot cannot be loaded.
     #[error("the snapshot {path} {cause}; `weir serve --start-empty` sets it aside and starts without it")]
     Snapshot {

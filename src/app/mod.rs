@@ -22,6 +22,7 @@ use weir_server::{
     ConcurrencyLimit, Connected, ConnectionSettings, Drain, Listen, Listener, Overload, RuntimeKind, Server, Workers,
     metrics::ListenerMeter,
 };
+use weir_settings::file::is_set;
 use weir_store::{AnyStore, memory::MemoryStats};
 
 pub use check::{Certificates, check};
@@ -41,6 +42,7 @@ use crate::{
     config::{ResetRule, Settings},
     explorer::Explorer,
     limiter::Limiter,
+    overrides::{self, OverrideService},
     telemetry::{HotKeys, Metrics},
     transport::{
         Guarded, Pages,
@@ -70,6 +72,7 @@ pub struct App {
     /// The reload tasks of files.
     reloads: Vec<BoxFuture<'static, ()>>,
     snapshots: Arc<Snapshots>,
+    overrides: Arc<OverrideService>,
     quotas: Option<Arc<Quotas<AnyStore>>>,
     readiness: Readiness,
     security: Security,
@@ -115,6 +118,7 @@ impl App {
         let limiter = Limiter::new(store, policy, Arc::clone(&metrics));
         let ui = &settings.http.ui;
         let limiter = Arc::new(if ui.enabled { limiter.with_hot_keys(HotKeys::new(ui.max_hot_keys)) } else { limiter });
+        let overrides = overrides(&settings, &limiter)?;
         let admin = Admin::new(Arc::clone(&metrics), {
             let (limiter, rule) = (Arc::clone(&limiter), settings.store.when_full.name());
             move |metrics| {
@@ -142,7 +146,7 @@ impl App {
         let explorer = ui.enabled.then(|| Explorer::new(Arc::clone(&limiter), settings.bounds(), sites.clone()));
         let http_service = with_permits(settings.http.max_concurrent_requests, &http_meter);
         let replica = ThisReplica::new(settings.grpc.listen.to_string());
-        let operators = Arc::new(AdminService::new(Arc::clone(&limiter), replica));
+        let operators = Arc::new(AdminService::new(Arc::clone(&limiter), replica, Arc::clone(&overrides)));
         let pages = http::routes(&settings, http_service, admin.clone(), Arc::clone(&operators), explorer, sites)?;
         let (routes, health) = {
             let envoy = settings.envoy.clone();
@@ -238,6 +242,7 @@ impl App {
             limiter,
             reloads,
             snapshots,
+            overrides,
             quotas,
             readiness,
             security,
@@ -270,11 +275,14 @@ impl App {
         if is_shared {
             self.readiness.await_store().await;
         }
+        // So that a ban holds from the first request on, where the store answers.
+        self.overrides.refresh().await;
         let mut serving = vec![tokio::spawn(self.grpc.run()), tokio::spawn(self.http.run())];
         serving.extend(self.metrics.map(|port| tokio::spawn(port.run())));
         let mut background: Vec<_> = self.reloads.into_iter().map(tokio::spawn).collect();
         background.push(tokio::spawn(sweep(Arc::clone(&self.limiter))));
         background.push(tokio::spawn(Arc::clone(&self.snapshots).run()));
+        background.push(tokio::spawn(self.overrides.run()));
         background.extend(self.quotas.clone().map(|quotas| tokio::spawn(quotas.run())));
         let when_full = self.settings.store.when_full.name();
         background.push(tokio::spawn(store_log::run(
@@ -323,6 +331,18 @@ impl App {
         info!("stopped");
         saved
     }
+}
+
+/// The overrides in the store; of a service alone beside its snapshot, where it writes one.
+fn overrides(settings: &Settings, limiter: &Arc<Limiter<AnyStore>>) -> Result<Arc<OverrideService>, AppError> {
+    let snapshot = Some(&settings.store.snapshot.path).filter(|path| is_set(path));
+    let file = snapshot.map(|path| {
+        let mut file = path.clone().into_os_string();
+        file.push(".overrides");
+        PathBuf::from(file)
+    });
+    let documents = limiter.store().documents(overrides::DOCUMENTS, file.as_deref()).map_err(AppError::Overrides)?;
+    Ok(Arc::new(OverrideService::new(documents, Arc::clone(limiter), settings.bounds())))
 }
 
 /// The serving threads; 0: one for each core.

@@ -60,7 +60,7 @@ impl Check {
                 Ok(answer) => answer.into_inner(),
                 Err(status) => return Err(self.charged.failure(&status, &self.client, &mut service).await),
             };
-            if answer.levels.is_empty() && self.factor != Some(0.0) {
+            if answer.levels.is_empty() && answer.r#override.is_empty() && self.factor != Some(0.0) {
                 hint::warn_of_unlimited(&mut service, domain, key).await;
             }
             Ok(answer)
@@ -96,7 +96,7 @@ impl Check {
             let answer = service.check_all(CheckAllRequest { checks }).await;
             let answer = answer.map_err(|status| self.client.failure(&status))?.into_inner();
             for (key, result) in self.charged.key.iter().zip(&answer.results) {
-                if result.levels.is_empty() && self.factor != Some(0.0) {
+                if result.levels.is_empty() && result.r#override.is_empty() && self.factor != Some(0.0) {
                     hint::warn_of_unlimited(&mut service, &self.charged.domain, &key_of(key)).await;
                 }
             }

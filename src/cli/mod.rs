@@ -15,6 +15,7 @@ mod key;
 mod lint;
 mod migrate;
 mod out;
+mod overrides;
 mod policy_tests;
 mod render;
 mod replicas;
@@ -64,6 +65,12 @@ enum Command {
     Extend(extend::Extend),
     Reset(reset::Reset),
     Replicas(replicas::Replicas),
+    #[command(subcommand)]
+    Override(overrides::Override),
+    Overrides(overrides::List),
+    Ban(overrides::Ban),
+    Unban(overrides::End),
+    Audit(overrides::Audit),
     Health(health::Health),
     Token(token::Token),
     /// Check settings without a server
@@ -155,6 +162,11 @@ fn run_command(Cli { serve, command }: Cli) -> CommandResult {
         Some(Command::Extend(command)) => command.run(),
         Some(Command::Reset(command)) => command.run(),
         Some(Command::Replicas(command)) => command.run(),
+        Some(Command::Override(command)) => command.run(),
+        Some(Command::Overrides(command)) => command.run(),
+        Some(Command::Ban(command)) => command.run(),
+        Some(Command::Unban(command)) => command.run(),
+        Some(Command::Audit(command)) => command.run(),
         Some(Command::Health(command)) => command.run(),
         Some(Command::Token(command)) => command.run(),
         Some(Command::Config(Config::Check(command))) => command.run(),

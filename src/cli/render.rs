@@ -12,6 +12,9 @@ pub(super) struct Decided {
     degraded: bool,
     /// Printed only where true.
     leased: bool,
+    /// The id of the override that acted, and of a ban its reason; printed only where there are any.
+    overridden: Option<String>,
+    ban_reason: Option<String>,
     levels: Vec<Level>,
 }
 
@@ -31,8 +34,10 @@ impl From<&Answer<'_>> for Decided {
             shadow: level.shadow,
             decision: level.decision,
         });
-        let Answer { summary, degraded, leased, .. } = *answer;
-        Self { summary, degraded, leased, levels: levels.collect() }
+        let Answer { summary, degraded, leased, overridden, .. } = *answer;
+        let ban_reason = overridden.and_then(|it| it.ban).map(|ban| ban.reason.to_owned());
+        let overridden = overridden.map(|it| it.id.to_owned());
+        Self { summary, degraded, leased, overridden, ban_reason, levels: levels.collect() }
     }
 }
 
@@ -47,7 +52,9 @@ impl From<proto::CheckResponse> for Decided {
             shadow: level.shadow,
         };
         let levels = answer.levels.into_iter().map(level).collect();
-        Self { summary, degraded: answer.degraded, leased: answer.leased, levels }
+        let given = |text: String| Some(text).filter(|text| !text.is_empty());
+        let (overridden, ban_reason) = (given(answer.r#override), given(answer.ban_reason));
+        Self { summary, degraded: answer.degraded, leased: answer.leased, overridden, ban_reason, levels }
     }
 }
 
@@ -60,6 +67,12 @@ impl Serialize for Decided {
         }
         if self.leased {
             members.serialize_entry("leased", &true)?;
+        }
+        if let Some(overridden) = &self.overridden {
+            members.serialize_entry("override", overridden)?;
+        }
+        if let Some(reason) = &self.ban_reason {
+            members.serialize_entry("ban_reason", reason)?;
         }
         members.serialize_entry("binding", &self.summary.binding)?;
         members.serialize_entry("levels", &self.levels)?;
@@ -88,6 +101,10 @@ impl Decided {
     pub(super) fn text(&self) -> String {
         let Summary { decision, binding } = &self.summary;
         let mut text = match (binding.and_then(|index| self.levels.get(index)), decision.allowed) {
+            _ if self.ban_reason.is_some() => self.banned(),
+            (None, _) if self.levels.is_empty() && self.overridden.is_some() => {
+                "allowed: an override lifts the limits\n".to_owned()
+            }
             (None, _) if self.levels.is_empty() => "allowed: no limit applies\n".to_owned(),
             (None, _) => "allowed: every limit is in shadow mode\n".to_owned(),
             (Some(level), true) => format!("allowed{}; {}\n", waiting(decision.wait), level.standing()),
@@ -95,6 +112,9 @@ impl Decided {
         };
         if self.degraded {
             text.push_str("  (degraded: decided without the shared store, which did not answer)\n");
+        }
+        if let Some(id) = &self.overridden {
+            text.push_str(&format!("  (override {id})\n"));
         }
         if self.leased {
             text.push_str("  (leased: decided from units that the replica holds of the shared store)\n");
@@ -108,6 +128,16 @@ impl Decided {
             text.push_str(&format!("{mark} {:width$}  {verdict}{shadow}  {standing}\n", level.name));
         }
         text
+    }
+}
+
+impl Decided {
+    fn banned(&self) -> String {
+        let reason = self.ban_reason.as_deref().unwrap_or_default();
+        match self.summary.decision.retry_after {
+            Some(ends) => format!("refused by a ban, which ends in {}: {reason}\n", shown(ends)),
+            None => format!("refused by a ban: {reason}\n"),
+        }
     }
 }
 

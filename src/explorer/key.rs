@@ -67,6 +67,8 @@ pub(super) async fn tell(State(explorer): State<Explorer>, request: Request) -> 
         "degraded": answer.degraded,
         "binding": answer.summary.binding,
         "unlimited": unlimited,
+        "override": answer.overridden.map(|overridden| overridden.id),
+        "ban_reason": answer.overridden.and_then(|overridden| overridden.ban).map(|ban| ban.reason),
         "levels": levels.collect::<Vec<_>>(),
     })))
 }

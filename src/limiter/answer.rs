@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use weir_core::{
     domain::{Decision, Micros, Summary, aggregate},
     hold::Repeat,
-    plan::{Level, Limit, Plan},
+    plan::{Ban, Level, Limit, Overridden, Plan},
 };
 use weir_store::Verdict;
 
@@ -21,6 +21,8 @@ pub struct Answer<'a> {
     pub leased: bool,
     /// That to an earlier request of the same id.
     pub repeated: bool,
+    /// The override that acted on it.
+    pub overridden: Option<Overridden<'a>>,
     /// The number of the domain in its policy, where that defines it.
     pub domain: Option<u32>,
 }
@@ -61,6 +63,28 @@ impl<'a> Answer<'a> {
         self.summary = aggregate(self.levels.iter().map(|level| (&level.decision, level.shadow)));
         (self.domain, self.degraded, self.leased) = (plan.domain, verdict.degraded, verdict.leased);
         self.repeated = verdict.repeat == Repeat::Again;
+        self.set_overridden(plan.overridden);
+    }
+
+    /// Tells of an override; a ban is the answer.
+    #[inline]
+    pub(super) fn set_overridden(&mut self, overridden: Option<Overridden<'a>>) {
+        self.overridden = overridden;
+        if let Some(ban) = overridden.and_then(|overridden| overridden.ban) {
+            self.summary = Summary { decision: refusal(&ban), binding: None };
+        }
+    }
+}
+
+/// What a ban decides.
+pub(super) fn refusal(ban: &Ban<'_>) -> Decision {
+    Decision::refuse(0, 0, ban.ends_after, ban.ends_after.unwrap_or_default())
+}
+
+impl Answer<'_> {
+    /// The ban that has refused it.
+    pub fn ban(&self) -> Option<Ban<'_>> {
+        self.overridden?.ban
     }
 }
 

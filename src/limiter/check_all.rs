@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use weir_core::{
     domain::{Charge, aggregate},
-    plan::{Level, Plan},
+    plan::{Level, Overridden, Plan},
 };
 use weir_policy::Policy;
 use weir_store::{Store, Verdict};
@@ -11,11 +11,14 @@ use weir_store::{Store, Verdict};
 use super::{
     Answer, CheckError, Invalid, LevelAnswer, Limiter, PolicyHandle, Request,
     decide::{Checking, Fill, decide},
-    request::{checkable, plan_in},
+    request::{Resolved, checkable, plan_in},
 };
 
 /// Most checks that are decided together.
 pub const MAX_TOGETHER: usize = 32;
+
+/// Of each check how many levels it has, and the override that acts on it.
+type Parts<'a> = SmallVec<[(usize, Option<Overridden<'a>>); 4]>;
 
 /// Checks that are decided together.
 #[derive(Debug)]
@@ -82,25 +85,28 @@ impl<'n> CheckAll<'n> {
         self.checks.iter().any(|check| check.dry_run)
     }
 
-    /// The plan, and how many of its levels each check has.
-    fn plan<'a>(&'a self, policy: &'a Policy) -> Result<(Plan<'a>, SmallVec<[usize; 4]>), CheckError> {
-        let (mut levels, mut counts) = (SmallVec::<[Level<'a>; 4]>::new(), SmallVec::new());
+    /// The plan, and of each check how many of its levels it has, and the override that acts on it.
+    fn plan<'a>(&'a self, policy: &'a Policy) -> Result<(Plan<'a>, Parts<'a>), CheckError> {
+        let (mut levels, mut parts) = (SmallVec::<[Level<'a>; 4]>::new(), Parts::new());
         for (index, check) in self.checks.iter().enumerate() {
-            let (own, _) = check.resolve(policy).map_err(|error| match error {
-                CheckError::Invalid(invalid) => invalid.in_check(index).into(),
-                error => error,
-            })?;
-            counts.push(own.len());
+            let Resolved { levels: own, overridden, .. } =
+                check.resolve(policy, false).map_err(|error| match error {
+                    CheckError::Invalid(invalid) => invalid.in_check(index).into(),
+                    error => error,
+                })?;
+            parts.push((own.len(), overridden));
             levels.extend(own);
         }
         let max_wait = self.checks.iter().filter_map(|check| check.max_wait).min();
         let domain = self.checks.first().and_then(|check| policy.domain(&check.domain));
         let mut plan = plan_in(domain, levels, Charge::AllOrNothing, max_wait);
-        plan.dry_run = self.is_dry_run();
+        // One that is banned refuses all, and the others tell how they stand.
+        let is_banned = parts.iter().any(|(_, overridden)| overridden.is_some_and(|it| it.ban.is_some()));
+        plan.dry_run = self.is_dry_run() || is_banned;
         if self.checks.iter().any(|check| check.spec.is_some()) {
             plan.enforce_as_written();
         }
-        Ok((checkable(plan)?, counts))
+        Ok((checkable(plan)?, parts))
     }
 }
 
@@ -111,22 +117,23 @@ impl<S: Store> Limiter<S> {
         handle: &'a PolicyHandle,
         request: &'a CheckAll<'_>,
     ) -> Checking<'l, 'a, AllAnswers<'a>, impl Fill<'a, AllAnswers<'a>>> {
-        let (plan, counts) = match request.plan(&handle.policy) {
-            Ok((plan, counts)) => (Ok(plan), counts),
-            Err(error) => (Err(error), SmallVec::new()),
+        let (plan, parts) = match request.plan(&handle.policy) {
+            Ok((plan, parts)) => (Ok(plan), parts),
+            Err(error) => (Err(error), Parts::new()),
         };
         let fill = move |plan: &Plan<'a>, verdict: &Verdict, all: &mut AllAnswers<'a>| {
             let (mut levels, mut decisions) = (plan.levels(), &verdict.decisions[..]);
-            for count in counts {
+            for (count, overridden) in parts {
                 let mut answer = Answer::default();
                 let (own, rest) = levels.split_at(count);
                 let (decided, other) = decisions.split_at(count.min(decisions.len()));
                 answer.fill_part(plan, own, verdict, decided);
+                answer.set_overridden(overridden);
                 all.answers.push(answer);
                 (levels, decisions) = (rest, other);
             }
             all.allowed = all.answers.iter().all(|answer| answer.summary.decision.allowed);
-            if !plan.dry_run {
+            if !request.is_dry_run() {
                 self.count_all(handle, request, all, plan, verdict);
             }
         };
@@ -145,9 +152,9 @@ impl<S: Store> Limiter<S> {
         handle.count_degraded(plan, verdict);
         let mut charged = verdict.charged(plan);
         for (check, answer) in request.checks.iter().zip(&all.answers) {
-            if answer.levels.is_empty() && !check.is_matched(&handle.policy) {
-                handle.meters.unmatched(plan.domain);
-            }
+            handle.count_overridden(plan.domain, answer.overridden, || {
+                answer.levels.is_empty() && !check.is_matched(&handle.policy)
+            });
             for level in &answer.levels {
                 let index = check.spec.is_none().then_some(level.limit.index);
                 handle.meters.limit(index, &level.decision, level.shadow, charged.next().unwrap_or(0));

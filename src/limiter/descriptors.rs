@@ -8,11 +8,12 @@ use smallvec::SmallVec;
 use weir_core::{
     algorithm::{Params, fixed_window::FixedWindow},
     domain::{Charge, Key, Unit, ask::MAX_COST},
-    plan::{Level, Limit, Origin, Plan},
+    plan::{Level, Limit, Origin, Overridden, Plan},
 };
 use weir_policy::{
-    Domain, Policy,
+    Domain, Overrides, Policy,
     descriptors::{self, Rule, RuleLimit},
+    overrides::Applied,
 };
 
 use super::request::{Invalid, plan_in};
@@ -39,12 +40,12 @@ pub struct Descriptor {
     /// Units to charge: 0 peeks, negative refunds; beyond ±2^32 they count as that.
     pub hits: i64,
     /// A limit to use in place of the policy's.
-    pub over: Option<Override>,
+    pub over: Option<DescriptorLimit>,
 }
 
 /// A limit that a descriptor brings along. The decoder leaves out limits with an unknown unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Override {
+pub struct DescriptorLimit {
     /// Hits in each unit of time; 0: none.
     pub requests_per_unit: u32,
     /// The unit.
@@ -67,6 +68,7 @@ pub(super) struct ResolvedDescriptor<'a> {
     /// By which its states are found, where it has any.
     pub key: Option<Key>,
     limits: Limits<'a>,
+    pub overridden: Option<Overridden<'a>>,
 }
 
 #[derive(Debug)]
@@ -98,7 +100,7 @@ impl DescriptorsRequest {
         }
         let domain = policy.domain(&self.domain);
         let resolve = |asked: &'a Descriptor| match domain {
-            Some(domain) => ResolvedDescriptor::new(domain, asked),
+            Some(domain) => ResolvedDescriptor::new(domain, asked).overridden_by(policy.overrides(), &domain.name),
             None => ResolvedDescriptor::without_limit(asked),
         };
         let mut descriptors: Vec<_> = self.descriptors.iter().map(resolve).collect();
@@ -142,7 +144,30 @@ fn keep_to_bound(descriptors: &mut [ResolvedDescriptor<'_>]) -> usize {
 
 impl<'a> ResolvedDescriptor<'a> {
     fn without_limit(asked: &'a Descriptor) -> Self {
-        Self { asked, rule: None, key: None, limits: Limits::Policy(SmallVec::new()) }
+        Self { asked, rule: None, key: None, limits: Limits::Policy(SmallVec::new()), overridden: None }
+    }
+
+    /// The same under what overrides its key. A ban leaves it no limit; limits of its own are kept from other changes.
+    fn overridden_by(mut self, overrides: &'a Overrides, domain: &str) -> Self {
+        let segments = self.asked.entries.iter().flat_map(|(key, value)| [key.as_bytes(), value.as_bytes()]);
+        let Some(acting) = overrides.acting(domain, segments) else { return self };
+        self.overridden = acting.ban();
+        match &mut self.limits {
+            limits if self.overridden.is_some() => *limits = Limits::Policy(SmallVec::new()),
+            Limits::Override(_) => {}
+            Limits::Policy(limits) => limits.retain(|met| match acting.at(met.depth, met.limit) {
+                Applied::Unchanged => true,
+                Applied::Lifted(by) => {
+                    self.overridden = Some(by);
+                    false
+                }
+                Applied::Changed(limit, by) => {
+                    (met.limit, self.overridden) = (limit, Some(by));
+                    true
+                }
+            }),
+        }
+        self
     }
 
     fn new(domain: &'a Domain, asked: &'a Descriptor) -> Self {
@@ -154,7 +179,7 @@ impl<'a> ResolvedDescriptor<'a> {
             return if asked.entries.is_empty() {
                 Self::without_limit(asked)
             } else {
-                Self { asked, rule: None, key: Some(key), limits }
+                Self { asked, rule: None, key: Some(key), limits, overridden: None }
             };
         }
         let Some(descriptors) = domain.descriptors.as_deref() else {
@@ -164,7 +189,7 @@ impl<'a> ResolvedDescriptor<'a> {
                 .map(|(depth, limit)| MetLimit { depth, limit, written: None })
                 .collect();
             let key = (!limits.is_empty()).then(|| Key::of_any(&domain.name, segments()));
-            return Self { asked, rule: None, key, limits: Limits::Policy(limits) };
+            return Self { asked, rule: None, key, limits: Limits::Policy(limits), overridden: None };
         };
         let Some(met) = descriptors::resolve(domain, descriptors, entries.clone()) else {
             return Self::without_limit(asked);
@@ -175,7 +200,7 @@ impl<'a> ResolvedDescriptor<'a> {
         let written = limits.iter().zip(&met.rule.limits);
         let limits = written.map(|(limit, written)| MetLimit { depth, limit, written: Some(written) });
         let limits = Limits::Policy(limits.collect());
-        Self { asked, rule: Some(met.rule), key, limits }
+        Self { asked, rule: Some(met.rule), key, limits, overridden: None }
     }
 
     /// Its limits, root first.
@@ -199,7 +224,7 @@ impl<'a> ResolvedDescriptor<'a> {
     }
 }
 
-impl Override {
+impl DescriptorLimit {
     /// The limit: a window of the unit, which charges what is denied where the domain charges every descriptor for itself.
     fn limit(self, domain: &Domain) -> Limit {
         let charge_denied = domain.charge == Charge::Independent;
@@ -216,6 +241,13 @@ impl Resolved<'_> {
             .flat_map(|found| found.key.iter().flat_map(|key| found.limits().map(move |met| (key, met))))
     }
 
+    /// The key of the first descriptor that is banned.
+    pub(super) fn banned(&self) -> Option<Key> {
+        let found = self.descriptors.iter().find(|found| found.overridden.is_some_and(|it| it.ban.is_some()))?;
+        let segments = found.asked.entries.iter().flat_map(|(key, value)| [&**key, &**value]);
+        Some(Key::of_any(&self.domain?.name, segments))
+    }
+
     /// The plan by the policy of this version.
     pub(super) fn plan<'r>(&'r self, version: u64) -> Plan<'r> {
         let anchor = self.domain.map_or(0, |domain| domain.anchor);
@@ -229,6 +261,8 @@ impl Resolved<'_> {
         // Envoy cannot delay a request.
         let mut plan = plan_in(self.domain, levels, charge, Some(0));
         // With several descriptors, the path of one does not identify the levels of the others.
+        // A ban refuses the whole request.
+        plan.dry_run = charge == Charge::AllOrNothing && self.banned().is_some();
         let alone = matches!(&self.descriptors[..], [found] if !found.is_override());
         plan.policy_version = alone.then_some(version);
         plan

@@ -46,15 +46,16 @@ impl<S: Store> Limiter<S> {
         })
     }
 
-    /// Decides a request as a check, and serves a renewal in the same step. One of no units is not counted.
+    /// Decides a request as a check, and serves a renewal under this offer in the same step. One of no units is not counted.
     pub fn lease<'l, 'a>(
         &'l self,
         handle: &'a PolicyHandle,
         request: &'a Request<'_>,
-        renewal: Option<&'a Renewal>,
+        renewal: Option<(&'a Renewal, Offer)>,
     ) -> Checking<'l, 'a, Leased<'a>, impl Fill<'a, Leased<'a>>> {
         let plan = request.plan(&handle.policy, handle.version).and_then(checkable).map(|mut plan| {
-            plan.renewal = renewal;
+            // An override may have begun or ended since.
+            plan.renewal = renewal.filter(|(_, offer)| Offer::of(&plan) == Some(*offer)).map(|(renewal, _)| renewal);
             plan
         });
         decide(&self.store, plan, move |plan, verdict: &Verdict, leased: &mut Leased<'a>| {

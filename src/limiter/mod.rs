@@ -17,11 +17,12 @@ pub mod status;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
 use weir_core::{
     hold::Repeat,
     plan::{Level, Plan},
 };
-use weir_policy::Policy;
+use weir_policy::{Overrides, Policy};
 use weir_store::{ResetDone, Store, Verdict};
 
 use crate::telemetry::{HotKeys, Metrics};
@@ -29,7 +30,7 @@ pub use answer::{Answer, LevelAnswer};
 pub use check_all::{AllAnswers, CheckAll};
 use decide::decide;
 pub use decide::{Checking, Fill};
-pub use descriptors::{Descriptor, DescriptorsRequest, Override, Resolved};
+pub use descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, Resolved};
 pub use leases::{Leasable, Leased};
 pub use policy_handle::PolicyHandle;
 pub use request::{CheckError, Invalid, Request};
@@ -41,6 +42,8 @@ pub use status::{DescriptorAnswer, DescriptorAnswers, Shown};
 pub struct Limiter<S> {
     store: S,
     current: ArcSwap<PolicyHandle>,
+    /// Held while a part of it is replaced.
+    replacing: Mutex<()>,
     metrics: Arc<Metrics>,
     hot_keys: Option<HotKeys>,
 }
@@ -49,7 +52,8 @@ impl<S: Store> Limiter<S> {
     /// A limiter over `store`, with `policy` in force.
     pub fn new(store: S, policy: Policy, metrics: Arc<Metrics>) -> Self {
         let handle = PolicyHandle::new(policy, &metrics);
-        Self { store, current: ArcSwap::from_pointee(handle), metrics, hot_keys: None }
+        let (current, replacing) = (ArcSwap::from_pointee(handle), Mutex::default());
+        Self { store, current, replacing, metrics, hot_keys: None }
     }
 
     /// The same, which also samples hot keys.
@@ -63,9 +67,17 @@ impl<S: Store> Limiter<S> {
         self.hot_keys.as_ref()
     }
 
-    /// Puts another policy in force, for every request that begins from now on.
+    /// Puts another policy in force, under the same overrides, for every request that begins from now on.
     pub fn replace_policy(&self, policy: Policy) {
+        let _replacing = self.replacing.lock();
+        let policy = policy.overridden(self.current.load().policy.overrides().anew());
         self.current.store(Arc::new(PolicyHandle::new(policy, &self.metrics)));
+    }
+
+    /// Puts other overrides in force, likewise.
+    pub fn replace_overrides(&self, overrides: Overrides) {
+        let _replacing = self.replacing.lock();
+        self.current.store(Arc::new(self.current.load().overridden(overrides)));
     }
 
     /// The policy in force, to be held while a request is answered.
@@ -119,9 +131,9 @@ impl<S: Store> Limiter<S> {
         if verdict.repeat == Repeat::Again {
             handle.meters.repeated(plan.domain);
         }
-        if plan.levels().is_empty() && !request.is_matched(&handle.policy) {
-            handle.meters.unmatched(plan.domain);
-        }
+        handle.count_overridden(plan.domain, plan.overridden, || {
+            plan.levels().is_empty() && !request.is_matched(&handle.policy)
+        });
         let decided = plan.levels().iter().zip(&verdict.decisions).zip(verdict.charged(plan));
         for ((Level { limit, .. }, decision), charged) in decided {
             let index = request.spec.is_none().then_some(limit.index);

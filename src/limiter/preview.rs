@@ -54,6 +54,7 @@ fn plan<'a>(policy: &'a Policy, request: &'a Request<'_>) -> Result<Plan<'a>, Ch
     let domain = policy.domain(&request.domain);
     let domain = domain.ok_or_else(|| CheckError::UnknownDomain(request.domain.to_string()))?;
     let mut levels = request.levels(domain)?;
+    let overridden = request.override_levels(policy, &mut levels, false);
     for level in &mut levels {
         if let Some(sparing) = level.params().sparing_denied() {
             level.scaled = Some(Box::new(sparing));
@@ -61,7 +62,7 @@ fn plan<'a>(policy: &'a Policy, request: &'a Request<'_>) -> Result<Plan<'a>, Ch
     }
     close(&mut levels);
     let mut plan = plan_in(Some(domain), levels, Charge::AllOrNothing, request.max_wait);
-    plan.is_preview = true;
+    (plan.is_preview, plan.overridden) = (true, overridden);
     Ok(plan)
 }
 

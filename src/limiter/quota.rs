@@ -6,8 +6,10 @@
 //! How much its holders demand it holds in the same way, of a bucket without a bound worth mentioning: what is not free there
 //! is the demand of all replicas.
 
+use std::sync::LazyLock;
+
 use weir_core::{
-    algorithm::{Bounds, Pace, Params, find},
+    algorithm::{Bounds, Pace, Params, find, fixed_window::FixedWindow},
     domain::{Ask, Charge, Key, Micros, OnStoreFailure, time::SECOND},
     hold::{Grant, Renewal},
     plan::{Level, Limit, Origin, Plan},
@@ -56,6 +58,12 @@ pub enum HeldPart {
     /// The demand of this replica's holders, in parts of [`WHOLE_DEMAND`].
     Demand,
 }
+
+/// What stands for an operator's ban: a limit that lets nothing pass.
+static BANNED: LazyLock<Limit> = LazyLock::new(|| {
+    let nothing = Params::FixedWindow(FixedWindow::in_unit(0, SECOND, false));
+    Limit::new(Origin::Request, Some("ban"), "", 0, false, nothing)
+});
 
 impl QuotaLevel {
     fn new(key: &Key, depth: u8, anchor: u8, limit: &Limit) -> Option<Self> {
@@ -109,8 +117,9 @@ impl<S: Store> Limiter<S> {
         let Some(domain) = resolved.domain else { return Ok(QuotaPath::default()) };
         let is_rate = |limit: &Limit| limit.params.as_concurrency().is_none();
         let enforced = resolved.limits().filter(|(_, met)| !met.limit.shadow && !domain.shadow && is_rate(met.limit));
-        let levels =
-            enforced.filter_map(|(key, met)| QuotaLevel::new(key, met.depth, domain.anchor, met.limit)).collect();
+        let banned = resolved.banned().map(|key| QuotaLevel::new(&key, key.depth() as u8, domain.anchor, &BANNED));
+        let levels = enforced.map(|(key, met)| QuotaLevel::new(key, met.depth, domain.anchor, met.limit));
+        let levels = banned.into_iter().chain(levels).flatten().collect();
         Ok(QuotaPath { domain: Some(domain.index), levels, on_store_failure: domain.on_store_failure })
     }
 

@@ -8,7 +8,7 @@ use weir_core::{
     algorithm::ParamError,
     domain::{AskError, Charge, Key, KeyError, Micros, ask},
     hold::RequestId,
-    plan::{Level, Plan},
+    plan::{Level, Overridden, Plan},
 };
 use weir_policy::{Domain, Policy, Spec, SpecError, tree::DEFAULT_ANCHOR};
 use weir_store::StoreError;
@@ -62,6 +62,15 @@ pub enum Invalid {
         /// What is wrong with it.
         message: String,
     },
+}
+
+/// The limits that a request meets, root first.
+pub(super) struct Resolved<'a> {
+    pub levels: SmallVec<[Level<'a>; 4]>,
+    /// What a refusal by one does to the others.
+    pub charge: Charge,
+    /// The override that acts on them.
+    pub overridden: Option<Overridden<'a>>,
 }
 
 /// Why a request has no answer.
@@ -152,9 +161,36 @@ impl<'n> Request<'n> {
         Ok(())
     }
 
-    /// The limits that it meets by a policy, and what a refusal by one does to the others.
+    /// The limits that it meets by a policy and its overrides. Those that an override takes away are `kept` for what settles.
     #[inline]
-    pub(super) fn resolve<'a>(&'a self, policy: &'a Policy) -> Result<(SmallVec<[Level<'a>; 4]>, Charge), CheckError> {
+    pub(super) fn resolve<'a>(&'a self, policy: &'a Policy, kept: bool) -> Result<Resolved<'a>, CheckError> {
+        let (mut levels, charge) = self.written(policy)?;
+        let overridden = self.override_levels(policy, &mut levels, kept);
+        Ok(Resolved { levels, charge, overridden })
+    }
+
+    /// Changes levels as the overrides say that act on the key.
+    #[inline]
+    pub(super) fn override_levels<'a>(
+        &self,
+        policy: &'a Policy,
+        levels: &mut SmallVec<[Level<'a>; 4]>,
+        kept: bool,
+    ) -> Option<Overridden<'a>> {
+        let acting = policy.overrides().acting(&self.domain, self.key.segments())?;
+        match acting.ban() {
+            Some(ban) if !kept => {
+                levels.clear();
+                Some(ban)
+            }
+            _ if self.spec.is_some() => None,
+            _ => acting.change(levels, self.factor, kept),
+        }
+    }
+
+    /// The same without overrides.
+    #[inline]
+    fn written<'a>(&'a self, policy: &'a Policy) -> Result<(SmallVec<[Level<'a>; 4]>, Charge), CheckError> {
         match (&self.spec, policy.domain(&self.domain)) {
             (Some(_), domain) if !policy.allows_spec(domain) => Err(CheckError::SpecDenied(self.domain.to_string())),
             (Some(spec), domain) => {
@@ -170,7 +206,17 @@ impl<'n> Request<'n> {
 
     /// The plan by the policy of this version.
     pub(super) fn plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
-        let (levels, charge) = self.resolve(policy)?;
+        self.plan_of(policy, version, false)
+    }
+
+    /// The plan that settles what this request has reserved: no override takes levels from it.
+    pub(super) fn settling_plan<'a>(&'a self, policy: &'a Policy, version: u64) -> Result<Plan<'a>, CheckError> {
+        self.plan_of(policy, version, true)
+    }
+
+    #[inline]
+    fn plan_of<'a>(&'a self, policy: &'a Policy, version: u64, kept: bool) -> Result<Plan<'a>, CheckError> {
+        let Resolved { levels, charge, overridden } = self.resolve(policy, kept)?;
         let domain = policy.domain(&self.domain);
         let mut plan = plan_in(domain, levels, self.charge.unwrap_or(charge), self.max_wait);
         plan.policy_version = self.spec.is_none().then_some(version);
@@ -178,6 +224,7 @@ impl<'n> Request<'n> {
             plan.enforce_as_written();
         }
         plan.dry_run = self.dry_run;
+        plan.overridden = overridden;
         plan.request = self.id.as_ref();
         Ok(plan)
     }

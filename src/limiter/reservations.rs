@@ -79,7 +79,7 @@ impl<S: Store> Limiter<S> {
         name: &'a [u8],
         settle: Settle,
     ) -> Checking<'l, 'a, Settled, impl Fill<'a, Settled>> {
-        let plan = request.plan(&handle.policy, handle.version).and_then(|mut plan| {
+        let plan = request.settling_plan(&handle.policy, handle.version).and_then(|mut plan| {
             let step = match settle {
                 Settle::Commit(actual) => Step::Commit { actual },
                 Settle::Cancel => Step::Cancel,

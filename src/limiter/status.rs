@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 use weir_core::{
     algorithm::Params,
     domain::{Decision, Micros, Summary, Unit, aggregate},
-    plan::{Level, Plan},
+    plan::{Level, Overridden, Plan},
 };
 use weir_policy::descriptors::{Rule, RuleLimit, resolve};
 use weir_store::{Store, Verdict};
 
 use super::{
     Limiter,
-    answer::LevelAnswer,
+    answer::{LevelAnswer, refusal},
     decide::{Checking, Fill, decide},
     descriptors::{MetLimit, Resolved, ResolvedDescriptor},
     policy_handle::PolicyHandle,
@@ -49,6 +49,8 @@ pub struct DescriptorAnswer<'a> {
     /// The rule of the descriptor, where the domain's file is one of descriptors and has one: without an override,
     /// and where not all its limits are replaced.
     pub rule: Option<&'a Rule>,
+    /// The override that acts on it.
+    pub overridden: Option<Overridden<'a>>,
     /// Units to charge, as the request says.
     pub hits: i64,
 }
@@ -99,12 +101,17 @@ impl<'a> DescriptorAnswer<'a> {
         let rule = found.rule;
         // In a file of descriptors it is the rule that watches, whatever its limits are in the plan.
         let stands_aside = |level: &LevelAnswer<'_>| rule.is_none() && level.shadow;
-        let summary = aggregate(levels.iter().map(|level| (&level.decision, stands_aside(level))));
+        let mut summary = aggregate(levels.iter().map(|level| (&level.decision, stands_aside(level))));
+        let ban = found.overridden.and_then(|overridden| overridden.ban);
+        if let Some(ban) = &ban {
+            summary.decision = refusal(ban);
+        }
         let shown = summary.binding.zip(found.limits().nth(summary.binding.unwrap_or_default()));
         let shown = shown.map(|(index, met)| Shown::new(&levels[index], &met, decided[index].0.phase(), at));
         Self {
-            over: !summary.decision.allowed && !rule.is_some_and(|rule| rule.shadow),
-            unlimited: rule.is_some_and(|rule| rule.unlimited),
+            over: ban.is_some() || !summary.decision.allowed && !rule.is_some_and(|rule| rule.shadow),
+            overridden: found.overridden,
+            unlimited: ban.is_none() && rule.is_some_and(|rule| rule.unlimited),
             quota: shown.is_some() && rule.is_some_and(|rule| rule.quota),
             shown,
             levels,
@@ -118,7 +125,7 @@ impl<'a> DescriptorAnswer<'a> {
 impl DescriptorAnswer<'_> {
     /// Whether it meets a limit, or a rule that says `unlimited`.
     fn is_matched(&self) -> bool {
-        self.unlimited || !self.levels.is_empty()
+        self.unlimited || !self.levels.is_empty() || self.overridden.is_some()
     }
 }
 
@@ -202,6 +209,9 @@ impl<S: Store> Limiter<S> {
             }));
             request.count(&handle.meters, &self.metrics, &answer.statuses, verdict.charged(plan));
             self.sample_hot_keys_of_descriptors(request, &answer.statuses);
+            for overridden in answer.statuses.iter().filter_map(|status| status.overridden) {
+                handle.meters.overridden(plan.domain, overridden.change);
+            }
             if !answer.statuses.iter().any(DescriptorAnswer::is_matched) {
                 handle.meters.unmatched(plan.domain);
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::domain::{Decision, OnStoreFailure};
+use weir_policy::overrides::CHANGES;
 use weir_telemetry::ShardedCounters;
 use weir_telemetry::request::{OTHER, Outcome};
 
@@ -10,8 +11,8 @@ use super::{
     metrics::Metrics,
     series::{
         ALLOWED, CHARGED_UNITS, DEGRADED_FROM, DRY_RUNS_AT, LEASE_UNITS_AT, LEASES_FROM, LIMITED, LeaseCall, NEAR,
-        OF_DOMAIN, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall, ReservationUnits,
-        SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
+        OF_DOMAIN, OVERRIDDEN_FROM, REPEATED_AT, RESERVATION_UNITS_FROM, RESERVATIONS_FROM, ReservationCall,
+        ReservationUnits, SHADOW_LIMITED, Transport, UNMATCHED_AT, counters_of, of_domain, of_limit,
     },
 };
 
@@ -125,6 +126,13 @@ impl Meters {
     /// Counts one check that met no limit.
     pub fn unmatched(&self, domain: Option<u32>) {
         self.counters.add(self.domain(domain) + UNMATCHED_AT);
+    }
+
+    /// Counts one check on which an override acted that makes this change.
+    pub fn overridden(&self, domain: Option<u32>, change: &str) {
+        if let Some(index) = CHANGES.iter().position(|known| *known == change) {
+            self.counters.add(self.domain(domain) + OVERRIDDEN_FROM + index);
+        }
     }
 
     /// Counts one check that was a dry run.

@@ -19,7 +19,7 @@ use super::{
         LAST_RELOAD, MAX_KEYS, POLICY_INFO, READ_TIMEOUTS, RELOAD_SUCCESSFUL, RELOADS, SNAPSHOT_BYTES,
         SNAPSHOT_DURATION, SNAPSHOT_FAILURES, SNAPSHOT_LAST_SUCCESS, STORE_FULL, WITHOUT_SERIES, XDS_CONNECTED,
     },
-    rlqs,
+    overrides, rlqs,
     series::{LimitMeter, Transport},
     spans::{self, SpanMeter},
 };
@@ -90,6 +90,7 @@ impl Metrics {
         registry.describe(weir_store::lease::COUNTERS, weir_store::lease::GAUGES);
         registry.describe(spans::COUNTERS, &[]);
         registry.describe(rlqs::COUNTERS, rlqs::GAUGES);
+        registry.describe(overrides::COUNTERS, overrides::GAUGES);
         let (check_durations, policy) = (Arc::<CheckDurations>::default(), Arc::<PolicyInfo>::default());
         #[cfg(target_os = "linux")]
         registry.add(Arc::new(super::process::ProcessMetrics));

@@ -7,6 +7,8 @@ pub(super) const DRY_RUNS: &str = "weir_dry_runs_total";
 pub(super) const REPEATED: &str = "weir_repeated_requests_total";
 /// Checks that met no limit.
 pub(super) const UNMATCHED: &str = "weir_unmatched_checks_total";
+/// Checks on which an override acted.
+pub(super) const OVERRIDDEN: &str = "weir_overridden_checks_total";
 /// Calls about reservations, by what became of them.
 pub(super) const RESERVATIONS: &str = "weir_reservations_total";
 /// Units of reservations, by what became of them.
@@ -55,6 +57,7 @@ pub(super) const COUNTERS: &[(&str, &str)] = &[
          domain. They count as checks and decisions again.",
     ),
     (UNMATCHED, "Checks allowed because no limit of the policy or the request matched their key, by domain."),
+    (OVERRIDDEN, "Checks on which an override acted, by domain and change (factor, limits, unlimited, shadow, ban)."),
     (
         RESERVATIONS,
         "Calls about reservations, by domain and outcome (reserved, refused, committed, cancelled, extended, unknown). Repeated \

@@ -4,11 +4,12 @@ use std::iter;
 
 use metrics::Counter;
 use weir_core::domain::{Decision, OnStoreFailure, key::domain_label};
+use weir_policy::overrides::CHANGES;
 use weir_telemetry::{Registry, request::Outcome};
 
 use super::names::{
-    CHARGED, CHECKS, CLIENT_LEASE_UNITS, CLIENT_LEASES, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, REPEATED,
-    RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
+    CHARGED, CHECKS, CLIENT_LEASE_UNITS, CLIENT_LEASES, DECISIONS, DEGRADED, DRY_RUNS, NEAR_LIMIT, OVERRIDDEN,
+    REPEATED, RESERVATION_UNITS, RESERVATIONS, UNMATCHED,
 };
 
 /// How a check came in.
@@ -161,14 +162,16 @@ pub(super) const CHARGED_UNITS: usize = 4;
 const OF_LIMIT: usize = 5;
 
 /// The counters of a domain, by their positions: checks by transport and outcome, then degraded ones by rule, then unmatched
-/// ones, then dry runs, then calls about reservations, then units of these, then requests about leases, then units of these.
+/// ones, then dry runs, then calls about reservations, then units of these, then overridden ones, then
+/// requests about leases, then the units that these were granted.
 pub(super) const DEGRADED_FROM: usize = Transport::ALL.len() * Outcome::ALL.len();
 pub(super) const UNMATCHED_AT: usize = DEGRADED_FROM + OnStoreFailure::ALL.len();
 pub(super) const DRY_RUNS_AT: usize = UNMATCHED_AT + 1;
 pub(super) const REPEATED_AT: usize = DRY_RUNS_AT + 1;
 pub(super) const RESERVATIONS_FROM: usize = REPEATED_AT + 1;
 pub(super) const RESERVATION_UNITS_FROM: usize = RESERVATIONS_FROM + ReservationCall::ALL.len();
-pub(super) const LEASES_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
+pub(super) const OVERRIDDEN_FROM: usize = RESERVATION_UNITS_FROM + ReservationUnits::ALL.len();
+pub(super) const LEASES_FROM: usize = OVERRIDDEN_FROM + CHANGES.len();
 pub(super) const LEASE_UNITS_AT: usize = LEASES_FROM + LeaseCall::ALL.len();
 /// How many counters a domain has.
 pub(super) const OF_DOMAIN: usize = LEASE_UNITS_AT + 1;
@@ -208,11 +211,13 @@ pub(super) fn of_domain(registry: &Registry, domain: &str) -> impl Iterator<Item
     let units = ReservationUnits::ALL.into_iter();
     let units =
         units.map(move |kind| registry.counter(RESERVATION_UNITS, &[("domain", domain), ("kind", kind.name())]));
+    let changes = CHANGES.into_iter();
+    let overridden = changes.map(move |change| registry.counter(OVERRIDDEN, &[("domain", domain), ("change", change)]));
     let leases = LeaseCall::ALL.into_iter();
     let leases =
         leases.map(move |call| registry.counter(CLIENT_LEASES, &[("domain", domain), ("result", call.name())]));
     let granted = registry.counter(CLIENT_LEASE_UNITS, &[("domain", domain)]);
-    checks.chain(degraded).chain(apart).chain(calls).chain(units).chain(leases).chain([granted])
+    checks.chain(degraded).chain(apart).chain(calls).chain(units).chain(overridden).chain(leases).chain([granted])
 }
 
 /// The counters of a limit that is not known when a policy is compiled.

@@ -24,6 +24,15 @@ pub struct Actor {
 }
 
 impl Actor {
+    /// The client's name, or else its address.
+    pub fn name(&self) -> String {
+        match (&self.client, self.peer) {
+            (Some(client), _) => client.to_string(),
+            (None, Some(peer)) => peer.ip().to_string(),
+            (None, None) => "unix".to_owned(),
+        }
+    }
+
     /// Logs a reset of a key of this domain, and what came of it. Here alone the log shows a key above the level `debug`.
     pub fn log_reset(&self, domain: &str, key: &Key, subtree: bool, done: Result<&ResetDone, &Rejected>) {
         info!(

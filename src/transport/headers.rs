@@ -55,7 +55,7 @@ impl Quota<'_> {
 
     /// `Retry-After` in whole seconds, rounded up, at least 1: on a refusal that a wait can turn.
     pub fn retry_after(&self) -> Option<(&'static str, String)> {
-        self.seconds_to_retry().map(|seconds| ("retry-after", seconds.to_string()))
+        self.decision.retry_after.map(retry_after)
     }
 
     /// Limit, remaining and reset.
@@ -84,6 +84,11 @@ impl Quota<'_> {
         }
         headers
     }
+}
+
+/// `Retry-After` in whole seconds, rounded up, at least 1.
+pub fn retry_after(after: Micros) -> (&'static str, String) {
+    ("retry-after", seconds_from_1(after).to_string())
 }
 
 /// Whole seconds, rounded up: who comes back then is not early.

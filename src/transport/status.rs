@@ -108,7 +108,7 @@ impl From<Rejected> for proto::Error {
 }
 
 impl Rejected {
-    fn new(code: Code, message: impl Into<String>) -> Self {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), field: String::new(), retry_after: None }
     }
 

@@ -40,7 +40,7 @@ fn an_allowed_check_is_answered_with_every_field() {
                 "remaining": remaining, "wait": "0s", "never": !allowed })
     };
     let expected = json!({
-        "allowed": true, "limit": "6", "remaining": "4", "wait": "0s", "never": false, "degraded": false, "leased": false, "repeatedRequest": false,
+        "allowed": true, "limit": "6", "remaining": "4", "wait": "0s", "never": false, "degraded": false, "leased": false, "override": "", "repeatedRequest": false, "banReason": "",
         "binding": 2,
         "levels": [level("per-user", 2, "10", "8", true, false), level("watched", 2, "1", "1", false, true),
                    level("tr\"de für", 3, "6", "4", true, false)],
@@ -151,7 +151,7 @@ fn without_a_limit_there_are_no_rate_limit_headers() {
     let answer = client(&server).post("/v1/check", &json!({ "key": ["elsewhere"] }));
     assert_eq!((answer.status, answer.header("ratelimit"), answer.header("ratelimit-policy")), (200, None, None));
     let expected = json!({ "allowed": true, "limit": "0", "remaining": "0", "resetAfter": "0s", "wait": "0s", "never":
-        false, "degraded": false, "leased": false, "repeatedRequest": false, "levels": [] });
+        false, "degraded": false, "leased": false, "override": "", "repeatedRequest": false, "banReason": "", "levels": [] });
     assert_eq!(answer.json(), expected);
 }
 

@@ -159,6 +159,8 @@ fn read(of: &Value) -> CheckResponse {
         levels: fields.take("levels").as_array().expect("a list").iter().map(level).collect(),
         error: fields.0.remove("error").as_ref().map(error),
         next_after: fields.duration("nextAfter"),
+        r#override: fields.text("override"),
+        ban_reason: fields.text("banReason"),
     };
     assert!(fields.0.is_empty(), "{:?}", fields.0);
     answer

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use proptest::prelude::*;
 use weir::{
     limiter::{
-        Descriptor, DescriptorAnswers, DescriptorsRequest, Limiter, Override,
+        Descriptor, DescriptorAnswers, DescriptorLimit, DescriptorsRequest, Limiter,
         descriptors::{MAX_DESCRIPTORS, MAX_LIMITS},
     },
     telemetry::Metrics,
@@ -58,10 +58,10 @@ fn hits() -> impl Strategy<Value = i64> {
     prop_oneof![Just(1), Just(0), Just(i64::MAX), Just(i64::MIN), Just(1 << 32), -5..5_i64, any::<i64>()]
 }
 
-fn over() -> impl Strategy<Value = Option<Override>> {
+fn over() -> impl Strategy<Value = Option<DescriptorLimit>> {
     let number = prop_oneof![Just(0), Just(u32::MAX), any::<u32>()];
     let over = (number, 0..Unit::ALL.len())
-        .prop_map(|(requests_per_unit, unit)| Override { requests_per_unit, unit: Unit::ALL[unit] });
+        .prop_map(|(requests_per_unit, unit)| DescriptorLimit { requests_per_unit, unit: Unit::ALL[unit] });
     prop::option::weighted(0.2, over)
 }
 

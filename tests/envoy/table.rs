@@ -7,7 +7,7 @@ use weir_policy::Policy;
 use weir_store::Store;
 
 use weir::{
-    limiter::{Descriptor, DescriptorAnswers, DescriptorsRequest, Limiter, Override, Request},
+    limiter::{Descriptor, DescriptorAnswers, DescriptorLimit, DescriptorsRequest, Limiter, Request},
     telemetry::Metrics,
 };
 
@@ -109,7 +109,7 @@ fn descriptor(text: &str) -> Descriptor {
         Some((entries, limit)) => {
             let (number, unit) = limit.trim().split_once('/').expect("number and unit");
             let unit = Unit::named(unit).expect("a unit");
-            (entries, Some(Override { requests_per_unit: number.parse().expect("a number"), unit }))
+            (entries, Some(DescriptorLimit { requests_per_unit: number.parse().expect("a number"), unit }))
         }
         None => (text, None),
     };

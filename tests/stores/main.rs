@@ -18,6 +18,7 @@ mod lease_client;
 mod leases;
 mod moving_slots;
 mod outages;
+mod overrides;
 mod planned_failover;
 mod replicas;
 mod reservations;

@@ -16,17 +16,19 @@ pub mod lint;
 mod load;
 mod near;
 mod o1s;
+pub mod overrides;
 mod spec;
 pub mod tree;
 pub mod watch;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 pub use diff::{Diff, Difference};
 pub use legacy::Bucket as LegacyBucket;
 pub use limits::WrittenLimit;
 pub use load::{Loaded, Rules, Tests, TextHash, load, parse, skipped};
 pub use near::Near;
+pub use overrides::Overrides;
 pub use spec::{Spec, SpecError};
 pub use tree::Domain;
 
@@ -35,10 +37,16 @@ use weir_core::plan::Limit;
 /// Every domain that is served.
 #[derive(Debug)]
 pub struct Policy {
-    default: Option<Domain>,
-    domains: HashMap<Box<str>, Domain, foldhash::fast::RandomState>,
+    domains: Arc<Domains>,
     limits: u32,
     denies_specs: bool,
+    overrides: Overrides,
+}
+
+#[derive(Debug)]
+struct Domains {
+    default: Option<Domain>,
+    named: HashMap<Box<str>, Domain, foldhash::fast::RandomState>,
 }
 
 impl Policy {
@@ -67,13 +75,29 @@ impl Policy {
                 named.insert(domain.name.clone(), domain);
             }
         }
-        Self { default, domains: named, limits, denies_specs: false }
+        Self {
+            domains: Arc::new(Domains { default, named }),
+            limits,
+            denies_specs: false,
+            overrides: Overrides::none(),
+        }
     }
 
     /// The same under these rules, for what they say of its domains and of those that it does not define.
     #[must_use]
     pub fn under(self, rules: &Rules) -> Self {
         Self { denies_specs: rules.denies_specs, ..self }
+    }
+
+    /// The same policy under these overrides, in place of others.
+    #[must_use]
+    pub fn overridden(&self, overrides: Overrides) -> Self {
+        Self { domains: Arc::clone(&self.domains), overrides, ..*self }
+    }
+
+    /// The overrides.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// Whether requests in this domain (`None`: one that is not defined) may bring limits of their own.
@@ -83,19 +107,19 @@ impl Policy {
 
     /// Whether this stands for a policy that has not been received yet ([`Loaded::awaited`]): it defines no domain at all.
     pub fn is_awaited(&self) -> bool {
-        self.default.is_none() && self.domains.is_empty()
+        self.domains.default.is_none() && self.domains.named.is_empty()
     }
 
     /// The domain of this name.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         // No look-up for the usual one: to compare empty names, libc reads nothing from an address that is none, and that
         // takes some processors 100 ns.
-        if name.is_empty() { self.default.as_ref() } else { self.domains.get(name) }
+        if name.is_empty() { self.domains.default.as_ref() } else { self.domains.named.get(name) }
     }
 
     /// The domains, in no order; [`Domain::index`] numbers them from 0 without a gap.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
-        self.default.iter().chain(self.domains.values())
+        self.domains.default.iter().chain(self.domains.named.values())
     }
 
     /// Every limit with its domain; [`Limit::index`] numbers them from 0 without a gap.

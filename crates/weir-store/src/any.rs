@@ -1,19 +1,22 @@
 //! The store of a service: which one, the settings say.
 
-use std::{io, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use super::{
     Decide, MemoryStore, ResetDone, Store, StoreError, StoreSettings, StoreUrl, SystemClock, redis::RedisStore,
     shared::SharedStore,
 };
 use weir_core::{
-    domain::Key,
+    domain::{Clock, Key},
     hold::{Grant, Renewal},
     plan::Plan,
 };
 use weir_telemetry::{Registry, Render};
 
-use crate::metrics::StoreMeter;
+use crate::{
+    documents::{Documents, FileError, MemoryDocuments},
+    metrics::StoreMeter,
+};
 
 /// A store by settings.
 pub enum AnyStore {
@@ -50,6 +53,28 @@ impl AnyStore {
         match self {
             Self::Memory(memory) => memory,
             Self::Shared(shared) => shared.local(),
+        }
+    }
+
+    /// The clock by which it decides, or about that of its servers.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        match self {
+            Self::Memory(memory) => Arc::new(memory.clock()),
+            Self::Shared(shared) => shared.redis().clock(),
+        }
+    }
+
+    /// Documents of this name, in the shared store, or else in this process and in `file` where there is one.
+    ///
+    /// # Errors
+    /// [`FileError`] when the file cannot be used.
+    pub fn documents(&self, name: &str, file: Option<&Path>) -> Result<Documents, FileError> {
+        match (self, file) {
+            (Self::Shared(shared), _) => Ok(Documents::Redis(shared.redis().documents(name))),
+            (Self::Memory(_), None) => Ok(Documents::Memory(Arc::new(MemoryDocuments::new(self.clock())))),
+            (Self::Memory(_), Some(file)) => {
+                Ok(Documents::Memory(Arc::new(MemoryDocuments::open(file, self.clock())?)))
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod any;
 mod clock;
+pub mod documents;
 pub mod failure;
 pub mod lease;
 pub mod machine;

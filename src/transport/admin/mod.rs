@@ -1,6 +1,7 @@
 //! `weir.v1.Admin`: what operators ask and change, from the bytes of a message to those of its answer. gRPC and HTTP
 //! (`http::admin`) both go through [`AdminService::answer`]. The roles are in `routes`, the rule without authentication in `guard`.
 
+mod overrides;
 mod replicas;
 
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use bytes::BytesMut;
 use weir_store::AnyStore;
 
 use super::{audit::Actor, grpc::call::encoded, message, status::Rejected};
-use crate::limiter::Limiter;
+use crate::{limiter::Limiter, overrides::OverrideService};
 pub use replicas::ThisReplica;
 
 /// Names each call once: its method, and the last part of its page.
@@ -56,6 +57,14 @@ macro_rules! calls {
 calls! {
     /// The replicas.
     ListReplicas = "list_replicas",
+    /// Sets an override.
+    SetOverride = "set_override",
+    /// Ends one.
+    EndOverride = "end_override",
+    /// The overrides.
+    ListOverrides = "list_overrides",
+    /// Their changes.
+    ListAudit = "list_audit",
 }
 
 impl AdminCall {
@@ -69,21 +78,26 @@ impl AdminCall {
 pub struct AdminService {
     limiter: Arc<Limiter<AnyStore>>,
     replica: ThisReplica,
+    overrides: Arc<OverrideService>,
 }
 
 impl AdminService {
     /// The service of this replica, over its limiter.
-    pub fn new(limiter: Arc<Limiter<AnyStore>>, replica: ThisReplica) -> Self {
-        Self { limiter, replica }
+    pub fn new(limiter: Arc<Limiter<AnyStore>>, replica: ThisReplica, overrides: Arc<OverrideService>) -> Self {
+        Self { limiter, replica, overrides }
     }
 
     /// Answers a call of `actor`, of which nothing is read but these bytes.
     ///
     /// # Errors
     /// [`Rejected`] for what is no request, and where there is no answer.
-    pub async fn answer(&self, call: AdminCall, bytes: &[u8], _actor: &Actor) -> Result<BytesMut, Rejected> {
+    pub async fn answer(&self, call: AdminCall, bytes: &[u8], actor: &Actor) -> Result<BytesMut, Rejected> {
         Ok(match call {
             AdminCall::ListReplicas => encoded(&self.list_replicas(&message::read(bytes)?)),
+            AdminCall::SetOverride => encoded(&self.set_override(message::read(bytes)?, actor).await?),
+            AdminCall::EndOverride => encoded(&self.end_override(&message::read(bytes)?, actor).await?),
+            AdminCall::ListOverrides => encoded(&self.list_overrides(message::read(bytes)?).await?),
+            AdminCall::ListAudit => encoded(&self.list_audit(&message::read(bytes)?).await?),
         })
     }
 }

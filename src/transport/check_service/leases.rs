@@ -77,17 +77,18 @@ impl<S: Store> CheckService<S> {
             count(&handle, caller.transport, request, None);
             Rejected::from(error).within("check")
         })?;
-        let renewal = match &leasable {
-            Leasable::Yes(offer) => asked.renewal(offer),
+        let renewal = match leasable {
+            Leasable::Yes(offer) => asked.renewal(&offer).map(|renewal| (renewal, offer)),
             Leasable::No(_) => None,
         };
+        let served = renewal.as_ref().map(|(renewal, offer)| (renewal, *offer));
         let domain = handle.policy.domain(&request.domain).map(|domain| domain.index);
         let unserved = if matches!(leasable, Leasable::No(_)) { LeaseCall::NotLeasable } else { LeaseCall::Changed };
         if request.cost == 0 && renewal.is_none() {
             handle.meters.lease(domain, unserved, 0);
             return Ok(encode(LeaseAnswer { decision: None, grant: None, leasable }));
         }
-        let leased = self.outcome(self.limiter.lease(&handle, request, renewal.as_ref())).await;
+        let leased = self.outcome(self.limiter.lease(&handle, request, served)).await;
         if request.cost > 0 {
             let answer = by_itself(leased.as_ref().ok().map(|leased| &leased.answer));
             count(&handle, caller.transport, request, answer);

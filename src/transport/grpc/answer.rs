@@ -1,7 +1,10 @@
 //! Answers as the bytes of `CheckResponse`, without making the message first.
 
 use bytes::{BufMut, BytesMut};
-use prost::Message;
+use prost::{
+    Message,
+    encoding::{self, WireType},
+};
 use weir_core::domain::{Decision, Micros, Summary, time::SECOND};
 
 use crate::{
@@ -20,7 +23,9 @@ const BINDING: u8 = 9;
 const LEVELS: u8 = 10;
 const LEASED: u8 = 12;
 const NEXT_AFTER: u8 = 13;
+const OVERRIDE: u8 = 14;
 const REPEATED: u8 = 15;
+const BAN_REASON: u8 = 16;
 
 /// Those of `LevelResult` before them.
 const NAME: u8 = 1;
@@ -47,15 +52,32 @@ pub fn write(answer: &Answer<'_>, summary_only: bool, out: &mut BytesMut) {
     if !summary_only {
         answer.levels.iter().for_each(|level| write_level(level, out));
     }
-    if answer.leased || answer.repeated || decision.next_after.is_some() {
+    if answer.leased || answer.repeated || answer.overridden.is_some() || decision.next_after.is_some() {
         let mut fields = Short::default();
         fields.flag(LEASED, answer.leased);
         if let Some(after) = decision.next_after {
             fields.duration(NEXT_AFTER, after);
         }
-        fields.flag(REPEATED, answer.repeated);
         out.put_slice(fields.bytes());
+        let Some(overridden) = answer.overridden else { return write_repeated(answer, out) };
+        string(OVERRIDE, overridden.id, out);
+        write_repeated(answer, out);
+        if let Some(ban) = overridden.ban {
+            string(BAN_REASON, ban.reason, out);
+        }
     }
+}
+
+fn write_repeated(answer: &Answer<'_>, out: &mut BytesMut) {
+    if answer.repeated {
+        encoding::bool::encode(REPEATED.into(), &true, out);
+    }
+}
+
+fn string(field: u8, text: &str, out: &mut BytesMut) {
+    encoding::encode_key(field.into(), WireType::LengthDelimited, out);
+    encoding::encode_varint(text.len() as u64, out);
+    out.put_slice(text.as_bytes());
 }
 
 fn write_level(level: &LevelAnswer<'_>, out: &mut BytesMut) {
@@ -178,7 +200,7 @@ mod tests {
     use weir_core::{
         algorithm::{Bounds, find},
         domain::{Decision, aggregate},
-        plan::{Limit, Origin},
+        plan::{Ban, Limit, Origin, Overridden},
     };
 
     fn decision() -> impl Strategy<Value = Decision> {
@@ -204,6 +226,7 @@ mod tests {
         fn encoded_answers_match_prost(
             decisions in prop::collection::vec((decision(), 0..33_u8, any::<bool>(), 0..300_usize), 0..5),
             [degraded, leased, repeated]: [bool; 3],
+            overridden in prop::option::of((0..40_usize, prop::option::of(1..300_usize))),
             summary_only: bool,
         ) {
             let gcra = find("gcra").unwrap();
@@ -222,13 +245,20 @@ mod tests {
                 window: 1,
             });
             let summary = aggregate(decisions.iter().map(|(decision, _, shadow, _)| (decision, *shadow)));
-            let answer = Answer { summary, levels: levels.collect(), degraded, leased, repeated, ..Answer::default() };
+            let texts = overridden.map(|(id, reason)| ("i".repeat(id + 1), reason.map(|reason| "r".repeat(reason))));
+            let overridden = texts.as_ref().map(|(id, reason)| {
+                let ban = reason.as_ref().map(|reason| Ban { reason, ends_after: None });
+                Overridden { id, change: "ban", ban }
+            });
+            let answer = Answer { summary, levels: levels.collect(), degraded, leased, repeated, overridden, domain: None };
             let mut out = BytesMut::new();
             write(&answer, summary_only, &mut out);
             let read = CheckResponse::decode(&out[..]).unwrap();
             prop_assert_eq!(read.encode_to_vec(), &out[..], "as prost writes it");
             prop_assert_eq!(Decision::from(&read), answer.summary.decision);
             prop_assert_eq!((read.degraded, read.leased, read.repeated_request), (degraded, leased, repeated));
+            let (id, reason) = texts.clone().unwrap_or_default();
+            prop_assert_eq!((&read.r#override, &read.ban_reason), (&id, &reason.unwrap_or_default()));
             prop_assert_eq!(read.binding, answer.summary.binding.map(|index| index as u32));
             prop_assert_eq!(read.levels.len(), if summary_only { 0 } else { answer.levels.len() });
             for (read, level) in read.levels.iter().zip(&answer.levels) {

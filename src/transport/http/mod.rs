@@ -21,6 +21,7 @@ use axum::{
 };
 use bytes::BytesMut;
 use serde::Serialize;
+use weir_core::plan::Ban;
 use weir_store::Store;
 
 use super::{
@@ -30,7 +31,7 @@ use super::{
     check_service::{Caller, CheckService},
     decode::{self, MAX_BATCH},
     grpc::{answer, call, reservation},
-    headers::{HeaderStyle, Quota},
+    headers::{self, HeaderStyle, Quota},
     json::{Damaged, Json, Schema},
     message::{CheckMessage, ReserveMessage},
     status::Rejected,
@@ -253,14 +254,16 @@ impl<S: Store> Api<S> {
     /// The response to a decision, of which the message tells: with status and headers, and as a problem where it is a refusal.
     fn respond(&self, answer: &Answer<'_>, message: Json<'_>) -> Response {
         let Answer { summary, levels, .. } = answer;
-        self.decided(summary.decision.allowed, summary.binding.map(|index| &levels[index]), levels.iter(), message)
+        let binding = summary.binding.map(|index| &levels[index]);
+        self.decided(summary.decision.allowed, binding, levels.iter(), answer.ban(), message)
     }
 
     /// The same to checks that are decided together.
     fn all_answers(&self, all: &AllAnswers<'_>, summary_only: &[bool]) -> Response {
         let (bytes, levels) =
             (call::write_all(all, summary_only), all.answers.iter().flat_map(|answer| &answer.levels));
-        self.decided(all.allowed, all.binding(), levels, self.json(name::ALL_ANSWERS, &bytes))
+        let ban = all.answers.iter().find_map(Answer::ban);
+        self.decided(all.allowed, all.binding(), levels, ban, self.json(name::ALL_ANSWERS, &bytes))
     }
 
     fn decided<'l, 'p: 'l>(
@@ -268,6 +271,7 @@ impl<S: Store> Api<S> {
         allowed: bool,
         binding: Option<&LevelAnswer<'_>>,
         levels: impl Iterator<Item = &'l LevelAnswer<'p>>,
+        ban: Option<Ban<'_>>,
         message: Json<'_>,
     ) -> Response {
         let quota =
@@ -280,15 +284,17 @@ impl<S: Store> Api<S> {
             let refusal = Refusal {
                 kind: QUOTA_EXCEEDED,
                 status: status.as_u16(),
-                detail: detail(quota.as_ref()),
+                detail: ban.map_or_else(|| detail(quota.as_ref()), |ban| format!("banned: {}", ban.reason)),
                 violated: refusing.map(|level| &*level.limit.name).collect(),
                 answer: message,
             };
             self::response(status, PROBLEM_JSON, &refusal)
         };
-        for (name, value) in
-            quota.iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()))
-        {
+        let quota = quota.as_ref().filter(|_| ban.is_none());
+        let headers =
+            quota.into_iter().flat_map(|quota| quota.headers(self.style).into_iter().chain(quota.retry_after()));
+        let until_end = ban.and_then(|ban| ban.ends_after).map(|after| headers::retry_after(after));
+        for (name, value) in headers.chain(until_end) {
             // Names are of ASCII and values are made of what headers may hold.
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);

@@ -19,6 +19,8 @@ pub use write::Json;
 
 /// The message of a length of time, which JSON has as a text: `"1.5s"`.
 const DURATION: &str = ".google.protobuf.Duration";
+/// The message of a moment, which JSON has as a text: `"2026-12-01T00:00:00Z"`.
+const TIMESTAMP: &str = ".google.protobuf.Timestamp";
 /// The null of a `google.protobuf.Value`.
 const NULL: &str = ".google.protobuf.NullValue";
 /// A map, whose entries are messages of a key and a value.

@@ -6,13 +6,13 @@ use prost::{
     Message,
     encoding::{self, WireType, encode_key, encode_varint},
 };
-use prost_types::{Duration, FieldDescriptorProto, field_descriptor_proto::Type};
+use prost_types::{Duration, FieldDescriptorProto, Timestamp, field_descriptor_proto::Type};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use weir_settings::suggest;
 
-use super::{DURATION, Schema, WRAPPERS, is_list, is_message};
+use super::{DURATION, Schema, TIMESTAMP, WRAPPERS, is_list, is_message};
 use crate::{limiter::Invalid, transport::decode::MAX_BATCH};
 
 /// Most characters of a field's name that an error shows, and that known names are compared with.
@@ -203,6 +203,9 @@ impl<'s> Reader<'s> {
             (Type::Message, Scalar::Text(text)) if field.type_name() == DURATION => {
                 self.put(field, &text.parse::<Duration>().ok()?.encode_to_vec());
             }
+            (Type::Message, Scalar::Text(text)) if field.type_name() == TIMESTAMP => {
+                self.put(field, &text.parse::<Timestamp>().ok()?.encode_to_vec());
+            }
             (Type::Uint64 | Type::Uint32 | Type::Sint64, Scalar::Text(text)) => {
                 self.append(field, Scalar::Whole(text.parse().ok()?))?;
             }
@@ -227,6 +230,7 @@ impl<'s> Reader<'s> {
             Type::Bool => "true or false",
             Type::String => "a text",
             Type::Message if field.type_name() == DURATION => "a duration in seconds, such as \"1.5s\",",
+            Type::Message if field.type_name() == TIMESTAMP => "a moment such as \"2026-12-01T00:00:00Z\"",
             Type::Message => "an object",
             Type::Enum => {
                 let names: Vec<_> = self.schema.values(field.type_name()).map(|(name, _)| name).collect();
@@ -329,7 +333,7 @@ impl<'de> Visitor<'de> for Target<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<bool, A::Error> {
         let message = self.field.type_name();
-        if self.is_list() || !is_message(self.field) || message == DURATION {
+        if self.is_list() || !is_message(self.field) || message == DURATION || message == TIMESTAMP {
             return Err(self.wrong());
         }
         match self.field.number {

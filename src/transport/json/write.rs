@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use prost::Message;
-use prost_types::{Duration, FieldDescriptorProto, field_descriptor_proto::Type};
+use prost_types::{Duration, FieldDescriptorProto, Timestamp, field_descriptor_proto::Type};
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 
-use super::{DURATION, NULL, STRUCT, Schema, WRAPPERS, is_list, is_message};
+use super::{DURATION, NULL, STRUCT, Schema, TIMESTAMP, WRAPPERS, is_list, is_message};
 use crate::transport::fields::{Fields, Value};
 
 /// A message as JSON: names in camelCase, in the order of their numbers.
@@ -54,6 +54,9 @@ impl Serialize for Json<'_> {
         match (self.message, fields) {
             (DURATION, _) => {
                 return serializer.collect_str(&Duration::decode(self.bytes).map_err(S::Error::custom)?);
+            }
+            (TIMESTAMP, _) => {
+                return serializer.collect_str(&Timestamp::decode(self.bytes).map_err(S::Error::custom)?);
             }
             (STRUCT, [map]) => return serializer.collect_map(self.entries(map)),
             _ => {}

@@ -46,9 +46,10 @@ fn status(status: &DescriptorAnswer<'_>) -> DescriptorStatus {
         code: code(status.over),
         current_limit: status.shown.map(current_limit),
         limit_remaining: if status.unlimited { UNLIMITED } else { remaining },
-        duration_until_reset: status
-            .shown
-            .map(|shown| Duration { seconds: whole_seconds(shown.until_reset) as i64, nanos: 0 }),
+        // Of a ban the time until it ends.
+        duration_until_reset: (status.shown.map(|shown| shown.until_reset))
+            .or(status.summary.decision.retry_after)
+            .map(|reset| Duration { seconds: whole_seconds(reset) as i64, nanos: 0 }),
         ..DescriptorStatus::default()
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::wire::RateLimitRequest;
 use crate::limiter::{
-    descriptors::{Descriptor, Override},
+    descriptors::{Descriptor, DescriptorLimit},
     status::DescriptorAnswers,
 };
 
@@ -47,7 +47,7 @@ fn descriptor(asked: &Descriptor, own_hits: bool) -> Value {
 }
 
 /// In the text format of messages, which omits zeros.
-fn limit(Override { requests_per_unit, unit }: Override) -> String {
+fn limit(DescriptorLimit { requests_per_unit, unit }: DescriptorLimit) -> String {
     let unit = format!("unit:{}", unit.name().to_uppercase());
     if requests_per_unit == 0 { unit } else { format!("requests_per_unit:{requests_per_unit} {unit}") }
 }

@@ -11,7 +11,7 @@ use tonic::Status;
 use weir_core::domain::{Unit, ask::MAX_COST};
 
 use crate::{
-    limiter::descriptors::{Descriptor, DescriptorsRequest, MAX_DESCRIPTORS, Override},
+    limiter::descriptors::{Descriptor, DescriptorLimit, DescriptorsRequest, MAX_DESCRIPTORS},
     transport::fields::{Fields, Value},
 };
 
@@ -121,7 +121,7 @@ fn descriptor(bytes: &[u8], terms: &DescriptorTerms, hits_of_all: u32) -> Option
     let hits = hits.min(MAX_COST as u64) as i64;
     let over = terms.limit.as_ref().and_then(|limit| {
         let unit = unit(limit.unit)?;
-        Some(Override { requests_per_unit: limit.requests_per_unit, unit })
+        Some(DescriptorLimit { requests_per_unit: limit.requests_per_unit, unit })
     });
     Some(Descriptor { entries, hits: if terms.is_negative_hits { -hits } else { hits }, over })
 }

@@ -110,6 +110,37 @@ impl Limit {
         }
     }
 
+    /// The same limit, with the same counts, under a further factor above 0.
+    ///
+    /// # Errors
+    /// [`ParamError`] when the parameters leave their bounds.
+    pub fn under_further_factor(&self, factor: f64) -> Result<Self, ParamError> {
+        let (written, policy) = self.written.as_deref().cloned().unwrap_or_else(|| (self.params.clone(), 1.0));
+        let params = written.scale(policy * factor)?;
+        Ok(self.changed(|limit| (limit.params, limit.written) = (params, Some(Box::new((written, policy * factor))))))
+    }
+
+    /// The same limit with other parameters of its algorithm, which no factor of the policy scales. Its counts are the same
+    /// unless their time base is another.
+    pub fn with_params(&self, params: Params) -> Self {
+        let before = ident_of(self.origin, self.written(), "");
+        let who = self.ident.strip_prefix(&*before).map(String::from_utf8_lossy).unwrap_or_default();
+        let ident = ident_of(self.origin, &params, &who);
+        self.changed(|limit| (limit.params, limit.ident, limit.written) = (params, ident, None))
+    }
+
+    /// The same limit, only watching.
+    pub fn in_shadow(&self) -> Self {
+        self.changed(|limit| limit.shadow = true)
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut Self)) -> Self {
+        let mut limit = Self { encoded: OnceLock::new(), ..self.clone() };
+        change(&mut limit);
+        let lease = limit.lease;
+        limit.with_lease(lease)
+    }
+
     /// The limit in the form that a store sends, made by `encode` when it is first asked for.
     pub fn encoded(&self, encode: impl FnOnce() -> Box<[u8]>) -> &[u8] {
         self.encoded.get_or_init(encode)

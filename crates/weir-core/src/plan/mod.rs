@@ -54,6 +54,28 @@ pub struct Plan<'a> {
     pub is_shadow: bool,
     /// How much later than needed a retry is told at most, as a part of the wait; by how much, the key says.
     pub retry_jitter: f64,
+    /// The override that acts on it; stores do not look at it.
+    pub overridden: Option<Overridden<'a>>,
+}
+
+/// What an operator's override does to a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Overridden<'a> {
+    /// The override's id.
+    pub id: &'a str,
+    /// The change that it makes, as metrics name it.
+    pub change: &'static str,
+    /// It refuses the request, whatever the limits say; then the plan has no levels.
+    pub ban: Option<Ban<'a>>,
+}
+
+/// A refusal by an operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Ban<'a> {
+    /// Why, in the operator's words.
+    pub reason: &'a str,
+    /// Time until it ends; `None`: when an operator ends it.
+    pub ends_after: Option<Micros>,
 }
 
 /// One limit met on the way down a key.
@@ -88,6 +110,12 @@ impl<'a> Level<'a> {
     pub fn counted_under(mut self, key: Key) -> Self {
         self.shared = Some(Box::new(key));
         self
+    }
+
+    /// The same level of another limit.
+    #[must_use]
+    pub fn of_limit(self, limit: &'a Limit) -> Self {
+        Self { limit, scaled: None, ..self }
     }
 
     /// A level of `limit` whose state lives where this one's does, and which asks for a unit.
@@ -213,6 +241,7 @@ impl<'a> Plan<'a> {
             is_preview: false,
             is_shadow: false,
             retry_jitter: 0.0,
+            overridden: None,
         }
     }
 

@@ -214,6 +214,14 @@ impl<C: Clock> MemoryStore<C> {
         grant
     }
 
+    /// This store's clock.
+    pub fn clock(&self) -> C
+    where
+        C: Clone,
+    {
+        self.clock.clone()
+    }
+
     /// The present, by this store's clock.
     pub fn now(&self) -> Micros {
         self.clock.now()

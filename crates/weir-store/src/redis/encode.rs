@@ -345,6 +345,14 @@ pub(crate) fn holds_call(now: Option<Micros>, plan: &Plan<'_>, indexes: &[usize]
     body.into_vec()
 }
 
+/// A call that changes a document whose log is this; see `change_document` in `script/tasks.lua`.
+pub(crate) fn documents_call(log: &[u8], texts: &[&str]) -> Vec<u8> {
+    let mut body = ByteBuf::from_vec(call_head(None, 0, Task::ChangeDocument, 1 + texts.len()));
+    text(&mut body, log);
+    texts.iter().for_each(|part| text(&mut body, part.as_bytes()));
+    body.into_vec()
+}
+
 // A buffer in memory takes everything, so none of these can fail.
 
 fn int(body: &mut ByteBuf, value: i64) {

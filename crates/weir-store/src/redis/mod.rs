@@ -57,6 +57,7 @@ use self::{
 pub(crate) use self::{encode::RenewalPlan, servers::Servers};
 use super::{
     Decide, Failure, Remote, ResetDone, Store, StoreError, Verdict,
+    documents::RedisDocuments,
     machine::{Machine, System},
     outage_charges::OutageCharges,
     url::RedisUrl,
@@ -68,7 +69,7 @@ use weir_core::{
 };
 use weir_telemetry::request;
 
-pub(crate) use encode::{rule_of, work};
+pub(crate) use encode::{documents_call, rule_of, work};
 
 use crate::metrics::{ServerStatus, StoreMeter, StoreOp};
 
@@ -329,6 +330,16 @@ impl RedisStore {
         let (key, deadline) = ([&self.prefix[..], b"probe"].concat(), Instant::now() + patience);
         let call = call_head(None, 0, Task::Probe, 0);
         self.on_io(move |servers| async move { servers.script(&key, &call, deadline).await.map(drop) }).await
+    }
+
+    /// Documents of this name in it.
+    pub(crate) fn documents(&self, name: &str) -> RedisDocuments {
+        RedisDocuments::new(Arc::clone(&self.servers), self.runtime.clone(), self.command_timeout, &self.prefix, name)
+    }
+
+    /// About its servers' present; a clock for what is not decided by them.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        self.servers.clock()
     }
 
     /// Removes every key under this store's prefix: how many there were.

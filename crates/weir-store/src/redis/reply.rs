@@ -182,6 +182,17 @@ impl<'a> Answers<'a> {
         (0..levels).map(|_| (0..answers.int()?).map(|_| answers.held()).collect()).collect()
     }
 
+    /// The change of a document: its place in the log, that of the one before, and the document before it.
+    ///
+    /// # Errors
+    /// The server's error.
+    pub fn change(reply: &'a Value) -> Result<[String; 3], Failure> {
+        let mut rest = payload(reply)?;
+        read_array_len(&mut rest).map_err(|_| unreadable())?;
+        let mut answers = Self { rest, at: 0 };
+        Ok([answers.text()?, answers.text()?, answers.text()?])
+    }
+
     fn held(&mut self) -> Result<Held, Failure> {
         // Reservations have a letter for an id.
         let owner = self.bytes()?.first_chunk().map(|owner| u64::from_be_bytes(*owner));

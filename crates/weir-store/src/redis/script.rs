@@ -85,6 +85,8 @@ pub(super) enum Task {
     Probe = 2,
     /// Tells what is held of states of one anchor.
     Holds = 3,
+    /// Changes a document.
+    ChangeDocument = 4,
 }
 
 /// Gives a server the script.

@@ -23,6 +23,8 @@ use super::{
     slots::slot_of,
     store_time::StoreTime,
 };
+use weir_core::domain::Clock;
+
 use crate::{
     Failure,
     metrics::ServerStatus,
@@ -91,6 +93,11 @@ impl Servers {
     /// What time they have, about.
     pub(crate) fn time(&self) -> &StoreTime {
         &self.time
+    }
+
+    /// The same as a clock.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.time) as Arc<dyn Clock>
     }
 
     /// A number that changes whenever another server is in the place of one. Those of a Cluster are known by their addresses.
@@ -209,10 +216,18 @@ impl Servers {
     /// # Errors
     /// Why it is not certain that it is gone.
     pub(crate) async fn unlink(&self, key: &[u8], deadline: Instant) -> Result<(), Failure> {
-        let unlink = || command(&[b"UNLINK", key]);
+        self.command(key, &[b"UNLINK", key], deadline).await.map(drop)
+    }
+
+    /// Runs a command about one key, wherever it is. On the store's thread.
+    ///
+    /// # Errors
+    /// Why there is no reply, or the server's refusal.
+    pub(crate) async fn command(&self, key: &[u8], words: &[&[u8]], deadline: Instant) -> Result<Value, Failure> {
+        let command = || command(words);
         match &self.kind {
-            Kind::One(node) => node.command(&unlink(), false).await.map(drop),
-            Kind::Cluster(cluster) => cluster.command(slot_of(key), unlink, deadline).await.map(drop),
+            Kind::One(node) => node.command(&command(), false).await,
+            Kind::Cluster(cluster) => cluster.command(slot_of(key), command, deadline).await,
         }
     }
 }

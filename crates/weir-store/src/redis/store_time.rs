@@ -42,3 +42,13 @@ impl StoreTime {
         }
     }
 }
+
+impl Clock for StoreTime {
+    fn now(&self) -> Micros {
+        self.now()
+    }
+
+    fn is_monotonic(&self) -> bool {
+        false
+    }
+}

@@ -88,7 +88,7 @@ fn only_rules_with_a_counting_limit_add_metadata() {
     assert_eq!(metadata_of(&["replaced"]), json!({ "replaced": 1.0 }));
     assert_eq!(metadata_of(&["full"]), json!({ "full": 1.0 }));
     let mut overridden = asked(&["a"]);
-    overridden.asked.descriptors[0].over = Some(Override { requests_per_unit: 1, unit: Unit::Day });
+    overridden.asked.descriptors[0].over = Some(DescriptorLimit { requests_per_unit: 1, unit: Unit::Day });
     assert_eq!(response(&Scene::new(FILE), &overridden)["metadata"], Json::Null, "the rule does not count");
 }
 
@@ -100,7 +100,7 @@ fn the_request_is_included_in_the_metadata() {
     let [first, second, third] = &mut request.asked.descriptors[..] else { panic!("three") };
     first.entries.push(("p=q".to_owned(), String::new()));
     (second.entries, second.hits) = (Vec::new(), -3);
-    (third.hits, third.over) = (0, Some(Override { requests_per_unit: 10, unit: Unit::Minute }));
+    (third.hits, third.over) = (0, Some(DescriptorLimit { requests_per_unit: 10, unit: Unit::Minute }));
     assert_eq!(
         response(&Scene::new(FILE), &request),
         json!({
@@ -116,7 +116,7 @@ fn the_request_is_included_in_the_metadata() {
 
 #[test]
 fn limits_are_encoded_in_the_text_format() {
-    let text = |requests_per_unit, unit| limit(Override { requests_per_unit, unit });
+    let text = |requests_per_unit, unit| limit(DescriptorLimit { requests_per_unit, unit });
     assert_eq!(text(4_294_967_295, Unit::Week), "requests_per_unit:4294967295 unit:WEEK");
     assert_eq!(text(0, Unit::Day), "unit:DAY");
 }

@@ -77,7 +77,7 @@ fn envoys(hits_addend: u32, descriptors: &[Terms]) -> Vec<u8> {
 fn a_request_is_decoded_with_all_its_fields() {
     let bytes = envoys(3, &[(None, false, None), (Some(7), true, Some((5, 2)))]);
     let asked = |hits, over| Descriptor { entries: vec![("k".to_owned(), "v".to_owned())], hits, over };
-    let over = Override { requests_per_unit: 5, unit: Unit::Minute };
+    let over = DescriptorLimit { requests_per_unit: 5, unit: Unit::Minute };
     let expected = RateLimitRequest {
         asked: DescriptorsRequest { domain: "d".to_owned(), descriptors: vec![asked(3, None), asked(-7, Some(over))] },
         hits_addend: 3,
@@ -121,14 +121,14 @@ fn a_limit_with_an_unknown_unit_is_ignored() {
     for unit in Unit::ALL {
         let known = (1..=7).filter(|number| {
             let over = only(envoys(0, &[(None, false, Some((4, *number)))])).over;
-            over == Some(Override { requests_per_unit: 4, unit })
+            over == Some(DescriptorLimit { requests_per_unit: 4, unit })
         });
         assert_eq!(known.count(), 1, "{unit:?}");
     }
     for number in [0, 8, 99, -1, i32::MAX, i32::MIN] {
         assert_eq!(only(envoys(0, &[(None, false, Some((4, number)))])).over, None, "{number}");
     }
-    let seconds = Override { requests_per_unit: 0, unit: Unit::Second };
+    let seconds = DescriptorLimit { requests_per_unit: 0, unit: Unit::Second };
     assert_eq!(only(one(long(2, number(2, 1)))).over, Some(seconds), "a number that is not said is 0");
 }
 
@@ -186,7 +186,7 @@ fn repeated_fields_take_the_last_value_and_messages_are_merged() {
     let entry = long(1, [long(1, "a"), long(2, "b"), long(2, "c"), long(1, "d")].concat());
     assert_eq!(only(one(entry)).entries, [("d".to_owned(), "c".to_owned())]);
     let limits = [long(2, [number(1, 5), number(2, 99)].concat()), long(2, number(2, 3))].concat();
-    assert_eq!(only(one(limits)).over, Some(Override { requests_per_unit: 5, unit: Unit::Hour }));
+    assert_eq!(only(one(limits)).over, Some(DescriptorLimit { requests_per_unit: 5, unit: Unit::Hour }));
     assert_eq!(only(one([long(3, number(1, 5)), long(3, number(1, 6))].concat())).hits, 6);
     assert_eq!(only(one([number(4, 1), number(4, 0)].concat())).hits, 1);
 }
@@ -200,7 +200,7 @@ fn unknown_fields_are_skipped() {
         let limit = long(2, [odd.clone(), number(1, 2), number(2, 1)].concat());
         let descriptor =
             [odd.clone(), entry, limit, odd.clone(), long(3, [odd.clone(), number(1, 7)].concat())].concat();
-        let over = Some(Override { requests_per_unit: 2, unit: Unit::Second });
+        let over = Some(DescriptorLimit { requests_per_unit: 2, unit: Unit::Second });
         let expected = Descriptor { entries: vec![("k".to_owned(), "v".to_owned())], hits: 7, over };
         assert_eq!(only([odd.clone(), one(descriptor), odd].concat()), expected);
     }

@@ -79,5 +79,20 @@ local function probe()
   return {now}
 end
 
-local tasks = {reset, probe, holds}
+-- Changes a document, a field of a hash, and logs that in a stream: the change's place, that of the change before it, and the
+-- document before it; where nothing was as expected or there is no room, that in place of the first.
+local function change_document()
+  local hash, log, name, document, expected, actor = KEYS[1], input[4], input[5], input[6], input[7], input[8]
+  local before = call('HGET', hash, name) or ''
+  if (expected ~= '' and before ~= expected) or before == document then return {'', '', ''} end
+  if before == '' and call('HLEN', hash) >= tonumber(input[9]) then return {'full', '', ''} end
+  local last = call('XREVRANGE', log, '+', '-', 'COUNT', 1)[1]
+  local previous = last and last[1] or ''
+  local id = call('XADD', log, 'MAXLEN', '~', input[10], '*', 'previous', previous, 'name', name, 'before', before,
+    'after', document, 'actor', actor)
+  if document == '' then call('HDEL', hash, name) else call('HSET', hash, name, document) end
+  return {id, previous, before}
+end
+
+local tasks = {reset, probe, holds, change_document}
 return pack(tasks[task]())

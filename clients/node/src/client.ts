@@ -1,0 +1,217 @@
+import type { Client as Channel } from "@grpc/grpc-js";
+import { CircuitBreaker, type BreakerState } from "./breaker.js";
+import { openChannel } from "./channel.js";
+import { fallback, fromResponse, type Decision } from "./decision.js";
+import { duration } from "./duration.js";
+import { fromEntry, WeirError } from "./errors.js";
+import { FailureLog } from "./failure-log.js";
+import { OnExpiry, RateLimiterService } from "./generated/weir/v1/weir.js";
+import { guard, type GuardOptions, type Verdict } from "./guard.js";
+import type { CallOptions, ClientOptions, OnFailure } from "./options.js";
+import { checkRequest, isRepeatable, type Check, type CheckOptions, type Key } from "./request.js";
+import { Reservation, withReservation, type Outcome, type ReserveOptions } from "./reservation.js";
+import { Rpc } from "./rpc.js";
+import { Slot, withSlot, type SlotOptions } from "./slot.js";
+import { Coalescer } from "./stream.js";
+import type { Operation, Telemetry } from "./telemetry.js";
+import { credentialsOf } from "./token.js";
+
+/** The decision on checks that pass together or not at all. */
+export interface AllDecision {
+  readonly allowed: boolean;
+  /** What the limits of each check say, in their order. Of a refused call some may be allowed, and are not charged either. */
+  readonly decisions: readonly Decision[];
+}
+
+/**
+ * A client of Weir: one for a process, and for as long as the process. `target` is `host:port`, `unix:PATH`, `dns:///host:port` or
+ * `ipv4:10.0.0.1:8081,10.0.0.2:8081`; calls are balanced over all its addresses.
+ */
+export class Client implements Disposable {
+  readonly #channel: Channel;
+  readonly #breaker: CircuitBreaker;
+  readonly #rpc: Rpc;
+  readonly #telemetry: Telemetry | undefined;
+  readonly #unwatch: (() => void) | undefined;
+  readonly #deadlineMs: number;
+  readonly #onFailure: OnFailure;
+  readonly #mayRetry: boolean;
+  readonly #log: FailureLog;
+
+  constructor(target: string, options: ClientOptions = {}) {
+    const { tls = false, deadlineMs = 50, onFailure = "error", retries = 1, breaker = {}, coalesce = false } = options;
+    const credentials = credentialsOf(options);
+    this.#channel = openChannel(target, tls);
+    this.#breaker = new CircuitBreaker(breaker === false ? { failures: Infinity } : breaker);
+    const coalescer = coalesce === false ? null : new Coalescer(this.#channel, credentials, coalesce === true ? {} : coalesce);
+    this.#rpc = new Rpc({ channel: this.#channel, credentials, breaker: this.#breaker, coalescer, retries });
+    this.#telemetry = options.telemetry;
+    this.#unwatch = options.telemetry?.watchBreaker(target, () => this.breakerState);
+    this.#deadlineMs = deadlineMs;
+    this.#onFailure = onFailure;
+    this.#mayRetry = retries > 0;
+    this.#log = new FailureLog(options.logger ?? console);
+  }
+
+  /** `open`: calls fail at once, since the last ones found the service down. */
+  get breakerState(): BreakerState {
+    return this.#breaker.state;
+  }
+
+  /** Waits for a connection, for instance at start. Calls need not wait for it. */
+  ready(timeoutMs = 5_000): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#channel.waitForReady(Date.now() + timeoutMs, (error) => {
+        if (error) reject(new WeirError("UNAVAILABLE", `no connection within ${timeoutMs} ms`, { cause: error }));
+        else resolve();
+      });
+    });
+  }
+
+  /** May `cost` units pass under this key? Every limit on the key's path decides, in one step. */
+  check(key: Key, options: CheckOptions & CallOptions = {}): Promise<Decision> {
+    return this.#decide({
+      operation: "check",
+      domain: options.domain,
+      options,
+      run: async (deadlineMs) => fromResponse(await this.#rpc.check(checkRequest(key, options, this.#mayRetry), deadlineMs)),
+      fallback: (decision) => decision,
+      results: (decision) => [decision],
+    });
+  }
+
+  /** Decides up to 1,000 checks in order, each by itself. One that fails has its error in its place. */
+  checkBatch(checks: readonly Check[], options: CallOptions = {}): Promise<(Decision | WeirError)[]> {
+    const onFailure = options.onFailure ?? this.#onFailure;
+    return this.#decide({
+      operation: "check_batch",
+      domain: checks[0]?.domain,
+      options,
+      run: async (deadlineMs) => {
+        const request = { checks: checks.map((check) => checkRequest(check.key, check, this.#mayRetry)) };
+        const plan = { deadlineMs, isRepeatable: request.checks.every(isRepeatable) };
+        const { results } = await this.#rpc.call(RateLimiterService.checkBatch, request, plan);
+        return results.map((result) => (result.error ? withFallback(fromEntry(result.error), onFailure) : fromResponse(result)));
+      },
+      fallback: (decision) => checks.map(() => decision),
+      results: (results) => results,
+    });
+  }
+
+  /** Decides 1 to 32 checks of one domain together: either all are charged or none. Not retried, unless all charge nothing. */
+  checkAll(checks: readonly Check[], options: CallOptions = {}): Promise<AllDecision> {
+    return this.#decide({
+      operation: "check_all",
+      domain: checks[0]?.domain,
+      options,
+      run: async (deadlineMs) => {
+        const request = { checks: checks.map((check) => checkRequest(check.key, check, false)) };
+        const plan = { deadlineMs, isRepeatable: request.checks.every(isRepeatable) };
+        const { allowed, results } = await this.#rpc.call(RateLimiterService.checkAll, request, plan);
+        return { allowed, decisions: results.map(fromResponse) };
+      },
+      fallback: (decision) => ({ allowed: decision.allowed, decisions: checks.map(() => decision) }),
+      results: ({ decisions }) => decisions,
+    });
+  }
+
+  /** Decides as `check` does, and holds the cost until `commit` or `cancel` says what it really was. */
+  async reserve(key: Key, options: ReserveOptions = {}): Promise<Reservation> {
+    const deadlineMs = options.deadlineMs ?? this.#deadlineMs;
+    return this.#decide({
+      operation: "reserve",
+      domain: options.domain,
+      options,
+      run: async () => {
+        const check = checkRequest(key, options, this.#mayRetry);
+        const request = {
+          check,
+          ttl: options.ttlMs === undefined ? undefined : duration(options.ttlMs),
+          onExpiry: options.onExpiry === "release" ? OnExpiry.RELEASE : OnExpiry.KEEP,
+        };
+        const response = await this.#rpc.call(RateLimiterService.reserve, request, { deadlineMs, isRepeatable: isRepeatable(check) });
+        if (!response.decision) throw new WeirError("INTERNAL", "an answer to Reserve without a decision");
+        return new Reservation(fromResponse(response.decision), response, this.#rpc, deadlineMs);
+      },
+      fallback: (decision) => new Reservation(decision, null, this.#rpc, deadlineMs),
+      results: ({ decision }) => [decision],
+    });
+  }
+
+  /**
+   * Reserves, and runs the work if that is allowed. After it the reservation is settled in full, unless the work has settled it; where
+   * the work fails, it is cancelled.
+   */
+  async withReservation<Value>(
+    key: Key,
+    options: ReserveOptions,
+    work: (reservation: Reservation) => Promise<Value>,
+  ): Promise<Outcome<Value>> {
+    return withReservation(await this.reserve(key, options), work);
+  }
+
+  /** Takes a slot of the concurrency limits on the key's path, and holds it until it is released. */
+  async slot(key: Key, options: SlotOptions = {}): Promise<Slot> {
+    return new Slot(await this.reserve(key, options), options.ttlMs);
+  }
+
+  /** Takes a slot, runs the work if there is one, and gives the slot back. */
+  async withSlot<Value>(key: Key, options: SlotOptions, work: (slot: Slot) => Promise<Value>): Promise<Outcome<Value>> {
+    return withSlot(await this.slot(key, options), work);
+  }
+
+  /**
+   * Decides on an HTTP request: whether it passes, the headers of its response, and status and body where it does not. Without a
+   * decision it passes, unless `failClosed`; failures are logged. Segments of the key are repaired: empty ones and overlong ones.
+   */
+  guard(key: Key, options: GuardOptions = {}): Promise<Verdict> {
+    return guard(this, this.#log, key, { failClosed: this.#onFailure === "deny", ...options });
+  }
+
+  /** Removes the state of a key, and with `subtree` of all keys below it. Whether there was any. */
+  async reset(key: Key, options: { domain?: string; subtree?: boolean; deadlineMs?: number } = {}): Promise<boolean> {
+    const { domain = "", subtree = false, deadlineMs = this.#deadlineMs } = options;
+    const request = { domain, key: [...key], subtree };
+    const { existed, removed } = await this.#rpc.call(RateLimiterService.reset, request, { deadlineMs, isRepeatable: true });
+    return removed ?? existed;
+  }
+
+  /** Ends all connections. Calls that are under way fail. */
+  close(): void {
+    this.#unwatch?.();
+    this.#rpc.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /** Runs a call that decides: watched by telemetry, and answered by `onFailure` during an outage. */
+  async #decide<Result>(call: Deciding<Result>): Promise<Result> {
+    const end = this.#telemetry?.begin(call.operation, call.domain ?? "");
+    try {
+      const result = await call.run(call.options.deadlineMs ?? this.#deadlineMs);
+      end?.(call.results(result));
+      return result;
+    } catch (error) {
+      if (!(error instanceof WeirError)) throw error;
+      const instead = withFallback(error, call.options.onFailure ?? this.#onFailure);
+      end?.([instead]);
+      if (instead instanceof WeirError) throw instead;
+      return call.fallback(instead);
+    }
+  }
+}
+
+interface Deciding<Result> {
+  operation: Operation;
+  domain: string | undefined;
+  options: CallOptions;
+  run(deadlineMs: number): Promise<Result>;
+  fallback(decision: Decision): Result;
+  results(result: Result): readonly (Decision | WeirError)[];
+}
+
+function withFallback(error: WeirError, onFailure: OnFailure): Decision | WeirError {
+  return error.isOutage && onFailure !== "error" ? fallback(onFailure === "allow", error) : error;
+}

@@ -1,0 +1,72 @@
+import { status, type ServiceError } from "@grpc/grpc-js";
+import { milliseconds } from "./duration.js";
+import { BadRequest, RetryInfo, Status } from "./generated/google/rpc/status.js";
+import type { Error as EntryError } from "./generated/weir/v1/weir.js";
+
+/** A gRPC status, or `CIRCUIT_OPEN`: not sent, since the last calls found the service down. */
+export type ErrorCode = keyof typeof status | "CIRCUIT_OPEN";
+
+// The same call fails again until someone corrects the call, the policy or the credentials.
+const CONFIGURATION: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  "INVALID_ARGUMENT",
+  "NOT_FOUND",
+  "UNAUTHENTICATED",
+  "PERMISSION_DENIED",
+  "FAILED_PRECONDITION",
+  "UNIMPLEMENTED",
+]);
+
+/** There is no decision. A refusal is a decision, and never an error. */
+export class WeirError extends Error {
+  override readonly name = "WeirError";
+  readonly code: ErrorCode;
+  /** The invalid field, as in `limit_spec.limits[0].gcra.count`, where the service names one. */
+  readonly field: string | null;
+  /** When to try again, where the service sheds load and says so. */
+  readonly retryAfterMs: number | null;
+
+  constructor(code: ErrorCode, message: string, details: { field?: string; retryAfterMs?: number; cause?: unknown } = {}) {
+    super(message, { cause: details.cause });
+    this.code = code;
+    this.field = details.field || null;
+    this.retryAfterMs = details.retryAfterMs ?? null;
+  }
+
+  /** It passes by itself, and `onFailure` decides meanwhile. All others are errors of the call or its configuration. */
+  get isOutage(): boolean {
+    return !CONFIGURATION.has(this.code);
+  }
+}
+
+/** The failure of a call. */
+export function fromServiceError(error: ServiceError): WeirError {
+  const [details] = error.metadata?.get("grpc-status-details-bin") ?? [];
+  return new WeirError(codeOf(error.code), error.details, {
+    cause: error,
+    ...(details instanceof Buffer ? decodeDetails(details) : {}),
+  });
+}
+
+/** The failure of one check of a batch or a stream. */
+export function fromEntry({ code, message, field }: EntryError): WeirError {
+  return new WeirError(codeOf(code), message, { field });
+}
+
+function codeOf(code: number): ErrorCode {
+  const name: string | undefined = status[code];
+  return (name as ErrorCode | undefined) ?? "UNKNOWN";
+}
+
+function decodeDetails(bytes: Buffer): { field?: string; retryAfterMs?: number } {
+  const found: { field?: string; retryAfterMs?: number } = {};
+  for (const { typeUrl, value } of Status.decode(bytes).details) {
+    if (typeUrl.endsWith("/google.rpc.BadRequest")) {
+      const [violation] = BadRequest.decode(value).fieldViolations;
+      if (violation) found.field = violation.field;
+    } else if (typeUrl.endsWith("/google.rpc.RetryInfo")) {
+      const { retryDelay } = RetryInfo.decode(value);
+      if (retryDelay) found.retryAfterMs = milliseconds(retryDelay);
+    }
+  }
+  return found;
+}

@@ -1,0 +1,38 @@
+/** Middleware for Express, Connect and node:http. */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Client } from "./client.js";
+import type { GuardOptions } from "./guard.js";
+import type { KeyOf } from "./keys.js";
+
+export { byAddress, byHeader, byPrincipal, type KeyOf } from "./keys.js";
+
+export type Middleware<Request> = (request: Request, response: ServerResponse, next: (error?: unknown) => void) => Promise<void>;
+
+/** Checks each request: refusals are answered with 429, and all responses get rate-limit headers. */
+export function rateLimit<Request extends IncomingMessage>(
+  client: Pick<Client, "guard">,
+  key: KeyOf<Request>,
+  options: GuardOptions = {},
+): Middleware<Request> {
+  return async (request, response, next) => {
+    try {
+      const verdict = await client.guard(key(request), options);
+      for (const [name, value] of Object.entries(verdict.headers)) response.setHeader(name, value);
+      if (verdict.pass) next();
+      else response.writeHead(verdict.status).end(verdict.body);
+    } catch (error) {
+      next(error);
+    }
+  };
+}
+
+/** The key, and below it the route: `["user", "alex", "GET /trades/:id"]`. For the middleware of a route: others do not know it yet. */
+export function byRoute<Request extends Routed>(key: KeyOf<Request>): KeyOf<Request> {
+  return (request) => [...key(request), `${request.method ?? ""} ${request.baseUrl}${request.route?.path ?? ""}`];
+}
+
+interface Routed {
+  method?: string | undefined;
+  baseUrl: string;
+  route?: { path: string };
+}

@@ -1,0 +1,102 @@
+import type { Client } from "./client.js";
+import type { Decision, Level } from "./decision.js";
+import { WeirError } from "./errors.js";
+import type { FailureLog } from "./failure-log.js";
+import type { CheckOptions, Key } from "./request.js";
+
+export interface GuardOptions extends Pick<CheckOptions, "domain" | "cost" | "limits" | "charge" | "factor"> {
+  /** Without a decision refuse with 503, as at a login, where endless attempts would be worse. Default: whether the client's `onFailure` is `"deny"`. */
+  failClosed?: boolean;
+  deadlineMs?: number;
+}
+
+/** What to do with a request, and the headers for its response. `decision` is null where there is none. */
+export type Verdict =
+  | { readonly pass: true; readonly headers: ResponseHeaders; readonly decision: Decision | null }
+  | {
+      readonly pass: false;
+      readonly status: 429 | 503;
+      readonly headers: ResponseHeaders;
+      /** A problem document (RFC 9457). */
+      readonly body: string;
+      readonly decision: Decision | null;
+    };
+
+export type ResponseHeaders = Readonly<Record<string, string>>;
+
+const MAX_SEGMENT_BYTES = 1_024;
+const MAX_NAME_LENGTH = 256;
+
+export async function guard(
+  client: Pick<Client, "check">,
+  log: FailureLog,
+  key: Key,
+  { failClosed = false, ...options }: GuardOptions,
+): Promise<Verdict> {
+  try {
+    const decision = await client.check(key.map(repaired), { ...options, levels: true, onFailure: "error" });
+    const headers = headersOf(decision);
+    return decision.allowed ? { pass: true, headers, decision } : refusal(429, headers, decision);
+  } catch (error) {
+    if (!(error instanceof WeirError)) throw error;
+    log.report(error);
+    return failClosed ? refusal(503, { "Retry-After": "1" }, null) : { pass: true, headers: {}, decision: null };
+  }
+}
+
+function refusal(status: 429 | 503, headers: ResponseHeaders, decision: Decision | null): Verdict {
+  const problem = decision
+    ? {
+        type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        title: "Too Many Requests",
+        status,
+        "violated-policies": decision.levels.filter(({ allowed, shadow }) => !allowed && !shadow).map(({ name }) => name),
+      }
+    : { title: "Service Unavailable", status };
+  return {
+    pass: false,
+    status,
+    headers: { ...headers, "Content-Type": "application/problem+json" },
+    body: JSON.stringify(problem),
+    decision,
+  };
+}
+
+/** What the binding limit says, by draft-ietf-httpapi-ratelimit-headers-11. Nothing where nothing is limited. */
+function headersOf({ binding }: Decision): ResponseHeaders {
+  if (!binding) return {};
+  const name = structuredString(binding.name);
+  const next = binding.nextAfterMs === null ? "" : `;t=${wholeSeconds(binding.nextAfterMs)}`;
+  return {
+    "RateLimit-Policy": `${name};q=${binding.limit}`,
+    RateLimit: `${name};r=${binding.remaining}${next}`,
+    ...retryAfter(binding),
+  };
+}
+
+function retryAfter({ retryAfterMs }: Level): ResponseHeaders {
+  return retryAfterMs === null ? {} : { "Retry-After": `${wholeSeconds(retryAfterMs)}` };
+}
+
+/** Rounded up, so that a client that comes back then is not early. */
+function wholeSeconds(ms: number): number {
+  return Math.max(1, Math.ceil(ms / 1_000));
+}
+
+/** A string of RFC 9651, which is of printable ASCII; the rest is percent-encoded. */
+function structuredString(text: string): string {
+  const name = Array.from(text).slice(0, MAX_NAME_LENGTH).join("");
+  const ascii = name.toWellFormed().replace(/[^ -~]|%/gu, (character) => encodeURIComponent(character));
+  return `"${ascii.replace(/["\\]/g, "\\$&")}"`;
+}
+
+/** What a user sends must not make a check invalid, and so pass without one. */
+function repaired(segment: string): string {
+  const text = segment.toWellFormed();
+  if (text.length * 3 <= MAX_SEGMENT_BYTES) return text || "-";
+  const bytes = Buffer.from(text);
+  let end = Math.min(bytes.length, MAX_SEGMENT_BYTES);
+  // Not within a character: the bytes after its first begin with the bits 10.
+  while (end < bytes.length && ((bytes[end] ?? 0) & 0xc0) === 0x80) end--;
+  return bytes.toString("utf8", 0, end);
+}

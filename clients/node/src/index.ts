@@ -1,0 +1,14 @@
+export type { BreakerOptions, BreakerState } from "./breaker.js";
+export type { TlsOptions } from "./channel.js";
+export { Client, type AllDecision } from "./client.js";
+export type { Decision, Level } from "./decision.js";
+export { WeirError, type ErrorCode } from "./errors.js";
+export type { Logger } from "./failure-log.js";
+export type { GuardOptions, ResponseHeaders, Verdict } from "./guard.js";
+export type { ChargeMode, Limit } from "./limits.js";
+export type { CallOptions, ClientOptions, OnFailure } from "./options.js";
+export type { Check, CheckOptions, Key } from "./request.js";
+export type { Outcome, Reservation, ReserveOptions, Settlement } from "./reservation.js";
+export type { Slot, SlotOptions } from "./slot.js";
+export type { CoalesceOptions } from "./stream.js";
+export type { Operation, Telemetry } from "./telemetry.js";

@@ -1,0 +1,72 @@
+/** Metrics and spans by OpenTelemetry. */
+import { metrics, SpanKind, SpanStatusCode, trace, type Attributes, type MeterProvider, type Span, type TracerProvider } from "@opentelemetry/api";
+import type { BreakerState } from "./breaker.js";
+import type { Decision } from "./decision.js";
+import { WeirError } from "./errors.js";
+import type { Telemetry } from "./telemetry.js";
+
+const NAME = "weir-client";
+const BUCKETS_S = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1];
+const BREAKER: Readonly<Record<BreakerState, number>> = { closed: 0, "half-open": 1, open: 2 };
+
+export interface OpenTelemetryOptions {
+  /** Default: the global one. */
+  meterProvider?: MeterProvider;
+  /** Default: the global one. */
+  tracerProvider?: TracerProvider;
+}
+
+/**
+ * For the option `telemetry`: the counter `weir.client.checks`, the histogram `weir.client.duration`, the gauge `weir.client.breaker`
+ * (0 closed, 1 half-open, 2 open), and a span for each call that decides. Keys are not in them.
+ */
+export function openTelemetry({ meterProvider = metrics, tracerProvider = trace }: OpenTelemetryOptions = {}): Telemetry {
+  const meter = meterProvider.getMeter(NAME);
+  const tracer = tracerProvider.getTracer(NAME);
+  const checks = meter.createCounter("weir.client.checks", { description: "Checks, by their outcome.", unit: "{check}" });
+  const duration = meter.createHistogram("weir.client.duration", {
+    description: "Duration of calls that decide, with their retries.",
+    unit: "s",
+    advice: { explicitBucketBoundaries: BUCKETS_S },
+  });
+  const breaker = meter.createObservableGauge("weir.client.breaker", {
+    description: "State of the circuit breaker: 0 closed, 1 half-open, 2 open.",
+  });
+  return {
+    begin(operation, domain) {
+      const attributes = { domain: domain || "default" };
+      const span = tracer.startSpan(`weir.${operation}`, { kind: SpanKind.CLIENT, attributes: { "weir.domain": attributes.domain } });
+      const beginMs = performance.now();
+      return (results) => {
+        duration.record((performance.now() - beginMs) / 1_000, { ...attributes, operation });
+        for (const result of results) checks.add(1, { ...attributes, ...outcomeOf(result) });
+        endSpan(span, results);
+      };
+    },
+    watchBreaker(target, state) {
+      const observe = (result: { observe(value: number, attributes: Attributes): void }) =>
+        result.observe(BREAKER[state()], { "server.address": target });
+      breaker.addCallback(observe);
+      return () => breaker.removeCallback(observe);
+    },
+  };
+}
+
+function outcomeOf(result: Decision | WeirError): Attributes {
+  if (result instanceof WeirError) return { outcome: "error", source: "none" };
+  return { outcome: result.allowed ? "allowed" : "refused", source: result.source };
+}
+
+function endSpan(span: Span, results: readonly (Decision | WeirError)[]): void {
+  const [result] = results;
+  if (results.length !== 1) {
+    span.setAttribute("weir.checks", results.length);
+  } else if (result instanceof WeirError) {
+    span.setAttribute("error.type", result.code);
+    span.setStatus({ code: SpanStatusCode.ERROR, message: result.message });
+  } else if (result) {
+    const { allowed, limit, remaining, source } = result;
+    span.setAttributes({ "weir.allowed": allowed, "weir.limit": limit, "weir.remaining": remaining, "weir.source": source });
+  }
+  span.end();
+}

@@ -1,0 +1,140 @@
+import type { Client, Metadata } from "@grpc/grpc-js";
+import type { CircuitBreaker } from "./breaker.js";
+import { fromServiceError, WeirError } from "./errors.js";
+import { RateLimiterService, type CheckRequest, type CheckResponse } from "./generated/weir/v1/weir.js";
+import { isRepeatable } from "./request.js";
+import type { Coalescer } from "./stream.js";
+import type { Credentials } from "./token.js";
+
+/** A unary method of the generated service. */
+interface Method<Request, Response> {
+  readonly path: string;
+  requestSerialize(request: Request): Buffer;
+  responseDeserialize(bytes: Buffer): Response;
+}
+
+interface CallOptions {
+  deadlineMs: number;
+  /** Sent twice, it has the effect of once. */
+  isRepeatable: boolean;
+}
+
+interface Parts {
+  channel: Client;
+  credentials: Credentials;
+  breaker: CircuitBreaker;
+  coalescer: Coalescer | null;
+  retries: number;
+}
+
+type Attempt<Response> = (request: Buffer, deadline: number, isRetry: boolean) => Promise<Response>;
+
+/** Calls with a deadline, retries and the circuit breaker. */
+export class Rpc {
+  readonly #parts: Parts;
+  #isClosed = false;
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+  }
+
+  call<Request, Response>(method: Method<Request, Response>, request: Request, options: CallOptions): Promise<Response> {
+    return this.#guarded(method, request, options, (bytes, deadline, isRetry) => this.#unary(method, bytes, deadline, isRetry));
+  }
+
+  /** A check: over the stream where checks are coalesced, and a retry as a call of its own. */
+  check(request: CheckRequest, deadlineMs: number): Promise<CheckResponse> {
+    const method = RateLimiterService.check;
+    const options = { deadlineMs, isRepeatable: isRepeatable(request) };
+    return this.#guarded(method, request, options, (bytes, deadline, isRetry) => {
+      const coalesced = isRetry ? null : this.#parts.coalescer?.check(bytes, deadline);
+      return coalesced ?? this.#unary(method, bytes, deadline, isRetry);
+    });
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#parts.coalescer?.close();
+    this.#parts.channel.close();
+  }
+
+  async #guarded<Request, Response>(
+    method: Method<Request, Response>,
+    request: Request,
+    { deadlineMs, isRepeatable }: CallOptions,
+    attempt: Attempt<Response>,
+  ): Promise<Response> {
+    if (this.#isClosed) throw new WeirError("CANCELLED", "the client is closed");
+    const bytes = encode(method, request);
+    const { breaker, retries } = this.#parts;
+    const permit = breaker.admit();
+    if (!permit) throw new WeirError("CIRCUIT_OPEN", "not sent: the last calls found the service down");
+    let isOutage = false;
+    try {
+      return await withRetries(isRepeatable ? retries : 0, Date.now() + deadlineMs, bytes, attempt);
+    } catch (error) {
+      isOutage = error instanceof WeirError && error.isOutage;
+      throw error;
+    } finally {
+      breaker.settle(permit, isOutage);
+    }
+  }
+
+  #unary<Response>(
+    { path, responseDeserialize }: Method<never, Response>,
+    request: Buffer,
+    deadline: number,
+    isRetry: boolean,
+  ): Promise<Response> {
+    const { channel, credentials } = this.#parts;
+    const metadata = isRetry ? waitForReady(credentials.metadata()) : credentials.metadata();
+    return new Promise((resolve, reject) => {
+      channel.makeUnaryRequest(path, encoded, responseDeserialize, request, metadata, { deadline }, (error, response) => {
+        if (response) resolve(response);
+        else reject(error ? fromServiceError(error) : new WeirError("INTERNAL", "neither an answer nor an error"));
+      });
+    });
+  }
+}
+
+/** Repeats what UNAVAILABLE has ended: the connection was lost, or the server is shutting down. */
+async function withRetries<Response>(
+  retries: number,
+  deadline: number,
+  request: Buffer,
+  attempt: Attempt<Response>,
+): Promise<Response> {
+  let failure: WeirError | undefined;
+  for (let attempts = 0; ; attempts++) {
+    try {
+      return await attempt(request, deadline, attempts > 0);
+    } catch (error) {
+      if (!(error instanceof WeirError)) throw error;
+      // A retry waits for a connection until the deadline, so that alone says less than what ended the attempt before it.
+      const isLate = error.code === "DEADLINE_EXCEEDED";
+      if (!failure || !isLate) failure = error;
+      if (error.code !== "UNAVAILABLE" || attempts === retries || Date.now() >= deadline) throw failure;
+    }
+  }
+}
+
+function encode<Request>({ requestSerialize }: Method<Request, unknown>, request: Request): Buffer {
+  try {
+    return requestSerialize(request);
+  } catch (error) {
+    // A fraction where the service takes whole units, for instance.
+    throw new WeirError("INVALID_ARGUMENT", error instanceof Error ? error.message : String(error), { cause: error });
+  }
+}
+
+/** A request is encoded once, for all its attempts. */
+function encoded(request: Buffer): Buffer {
+  return request;
+}
+
+/** A call fails at once where there is no connection; with this it waits for one. */
+function waitForReady(metadata: Metadata): Metadata {
+  const waiting = metadata.clone();
+  waiting.setOptions({ waitForReady: true });
+  return waiting;
+}

@@ -1,0 +1,98 @@
+import type { Decision } from "./decision.js";
+import { WeirError } from "./errors.js";
+import type { Outcome, Reservation, ReserveOptions } from "./reservation.js";
+
+/** `ttlMs` is how long the slot is held without an extension; the default is that of the limit. */
+export type SlotOptions = Omit<ReserveOptions, "onExpiry">;
+
+/**
+ * A slot of a concurrency limit: extended in the background until it is released, by `release` or by the end of an `await using` block.
+ * Should this process die, the slot is free after its ttl.
+ */
+export class Slot implements AsyncDisposable {
+  readonly #reservation: Reservation;
+  readonly #ttlMs: number | undefined;
+  readonly #lost = new AbortController();
+  #expiresAtMs = Infinity;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(reservation: Reservation, ttlMs: number | undefined) {
+    this.#reservation = reservation;
+    this.#ttlMs = ttlMs;
+    if (reservation.heldMs > 0) this.#heldFor(reservation.heldMs);
+  }
+
+  /** Refused: all slots are taken, and there is none to release. */
+  get decision(): Decision {
+    return this.#reservation.decision;
+  }
+
+  get allowed(): boolean {
+    return this.decision.allowed;
+  }
+
+  /** Aborts when the slot is lost: it could not be extended in time, so that another may have it. Stop the work then. */
+  get lost(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /** Gives the slot back. It may be repeated. A slot that was lost needs no release. */
+  async release(): Promise<void> {
+    this.#stop();
+    if (!this.#lost.signal.aborted) await this.#reservation.commit();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+
+  #heldFor(heldMs: number): void {
+    this.#expiresAtMs = performance.now() + heldMs;
+    // A third: one extension may fail, and the next one is in time.
+    this.#extendAfter(heldMs / 3);
+  }
+
+  #extendAfter(thirdMs: number): void {
+    const timer = setTimeout(async () => {
+      const heldMs = await this.#extend(thirdMs);
+      // Released meanwhile.
+      if (this.#timer !== timer) return;
+      if (heldMs) this.#heldFor(heldMs);
+      else if (performance.now() < this.#expiresAtMs) this.#extendAfter(Math.min(thirdMs, this.#expiresAtMs - performance.now()));
+      else this.#lose(new WeirError("NOT_FOUND", "the slot has expired, since it could not be extended"));
+    }, thirdMs);
+    this.#timer = timer.unref();
+  }
+
+  /** For how long the slot is held from now on. 0: not known. */
+  async #extend(deadlineMs: number): Promise<number> {
+    try {
+      return await this.#reservation.extend(this.#ttlMs, { deadlineMs });
+    } catch (error) {
+      if (error instanceof WeirError && !error.isOutage) this.#lose(error);
+      return 0;
+    }
+  }
+
+  #lose(why: WeirError): void {
+    this.#stop();
+    this.#lost.abort(why);
+  }
+
+  #stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+}
+
+/** Runs work with a slot, which is released after it, also where it fails. */
+export async function withSlot<Value>(slot: Slot, work: (slot: Slot) => Promise<Value>): Promise<Outcome<Value>> {
+  const { decision } = slot;
+  if (!decision.allowed) return { allowed: false, decision };
+  try {
+    return { allowed: true, decision, value: await work(slot) };
+  } finally {
+    // Where this fails, the slot is free after its ttl.
+    await slot.release().catch(() => {});
+  }
+}

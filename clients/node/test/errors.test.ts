@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
+import { test } from "node:test";
+import { Client, WeirError, type ErrorCode } from "weir-client";
+import { connect, startWeir } from "./support/weir.js";
+
+/** The error of a call that must fail. */
+async function failure(call: Promise<unknown>): Promise<WeirError> {
+  const error: unknown = await call.then(
+    () => assert.fail("it did not fail"),
+    (error: unknown) => error,
+  );
+  assert.ok(error instanceof WeirError, String(error));
+  return error;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+test("errors of the call are errors, whatever onFailure says, and name the field", async (t) => {
+  const weir = await connect(t, (await startWeir(t)).address, { onFailure: "allow" });
+  const cases: [() => Promise<unknown>, ErrorCode, string | null][] = [
+    [() => weir.check([]), "INVALID_ARGUMENT", "key"],
+    [() => weir.check(["user"], { limits: [{ gcra: { periodMs: 1 } }] }), "INVALID_ARGUMENT", "limit_spec.limits[0].gcra.count"],
+    [() => weir.check(["user"], { cost: 1.5 }), "INVALID_ARGUMENT", null],
+    [() => weir.check(["user"], { maxWaitMs: NaN }), "INVALID_ARGUMENT", null],
+    [() => weir.check(["user"], { domain: "unknown" }), "NOT_FOUND", null],
+    [() => weir.check(["slots", "alex"]), "FAILED_PRECONDITION", null],
+  ];
+  for (const [call, code, field] of cases) {
+    const error = await failure(call());
+    assert.deepEqual([error.code, error.field, error.isOutage], [code, field, false], error.message);
+    assert.notEqual(error.message, "");
+  }
+  assert.equal(weir.breakerState, "closed");
+});
+
+test("without a connection a check fails at once, or as onFailure decides", async (t) => {
+  const target = `127.0.0.1:${await freePort()}`;
+  const weir = new Client(target, { breaker: false, retries: 0 });
+  t.after(() => weir.close());
+  assert.equal((await failure(weir.ready(100))).code, "UNAVAILABLE");
+  const error = await failure(weir.check(["user", "alex"]));
+  assert.deepEqual([error.code, error.isOutage], ["UNAVAILABLE", true]);
+  for (const onFailure of ["allow", "deny"] as const) {
+    const decision = await weir.check(["user", "alex"], { onFailure });
+    assert.deepEqual([decision.allowed, decision.source, decision.error?.code], [onFailure === "allow", "fallback", "UNAVAILABLE"]);
+    const results = await weir.checkBatch([{ key: ["a"] }, { key: ["b"] }], { onFailure });
+    assert.deepEqual(results.map((result) => "allowed" in result && result.allowed), Array(2).fill(onFailure === "allow"));
+    const { allowed, decisions } = await weir.checkAll([{ key: ["a"] }, { key: ["b"] }], { onFailure });
+    assert.deepEqual([allowed, decisions.length], [onFailure === "allow", 2]);
+  }
+  await assert.rejects(weir.reset(["user", "alex"]), { code: "UNAVAILABLE" });
+});
+
+test("the deadline ends a call that is not answered", async (t) => {
+  const { address, server } = await startWeir(t);
+  const weir = await connect(t, address, { onFailure: "deny", deadlineMs: 50 });
+  server.freeze();
+  const begin = performance.now();
+  const decision = await weir.check(["user", "alex"]);
+  assert.deepEqual([decision.allowed, decision.error?.code], [false, "DEADLINE_EXCEEDED"]);
+  assert.ok(performance.now() - begin >= 45);
+  const later = performance.now();
+  assert.equal((await failure(weir.check(["user", "alex"], { deadlineMs: 200, onFailure: "error" }))).code, "DEADLINE_EXCEEDED");
+  assert.ok(performance.now() - later >= 195);
+});
+
+test("a retry that waits in vain tells why the first attempt failed", async (t) => {
+  const weir = new Client(`127.0.0.1:${await freePort()}`, { deadlineMs: 100 });
+  t.after(() => weir.close());
+  await assert.rejects(weir.ready(100));
+  assert.equal((await failure(weir.check(["user", "alex"]))).code, "UNAVAILABLE");
+});
+
+test("the circuit breaker opens, fails calls at once, and closes when the service answers again", async (t) => {
+  const weir = await startWeir(t);
+  const client = await connect(t, weir.address, { deadlineMs: 100, breaker: { failures: 3, openMs: 300 } });
+  weir.server.freeze();
+  for (let i = 0; i < 3; i++) {
+    assert.equal(client.breakerState, "closed");
+    assert.equal((await failure(client.check(["user", "alex"]))).code, "DEADLINE_EXCEEDED");
+  }
+  assert.equal(client.breakerState, "open");
+  const error = await failure(client.check(["user", "alex"]));
+  assert.deepEqual([error.code, error.isOutage], ["CIRCUIT_OPEN", true]);
+  assert.equal((await client.check(["user", "alex"], { onFailure: "allow" })).error?.code, "CIRCUIT_OPEN");
+
+  await halfOpen(client);
+  const [probe, other] = await Promise.all([failure(client.check(["user", "alex"])), failure(client.check(["user", "alex"]))]);
+  assert.deepEqual([probe.code, other.code], ["DEADLINE_EXCEEDED", "CIRCUIT_OPEN"], "one probe at a time");
+  assert.equal(client.breakerState, "open", "the probe found it down");
+
+  weir.server.thaw();
+  await halfOpen(client);
+  await client.check(["user", "alex"], { deadlineMs: 10_000 });
+  assert.equal(client.breakerState, "closed");
+});
+
+async function halfOpen(client: Client): Promise<void> {
+  while (client.breakerState === "open") await new Promise(setImmediate);
+}
+
+test("a closed client says so", async (t) => {
+  const weir = await connect(t, (await startWeir(t)).address);
+  weir.close();
+  assert.equal((await failure(weir.check(["user", "alex"]))).code, "CANCELLED");
+});

@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { SpanStatusCode } from "@opentelemetry/api";
+import { AggregationTemporality, InMemoryMetricExporter, MeterProvider, PeriodicExportingMetricReader, type DataPoint } from "@opentelemetry/sdk-metrics";
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+import { openTelemetry } from "weir-client/opentelemetry";
+import { connect, startWeir } from "./support/weir.js";
+
+test("metrics and spans", async (t) => {
+  const metrics = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE);
+  const reader = new PeriodicExportingMetricReader({ exporter: metrics, exportIntervalMillis: 3_600_000 });
+  const meterProvider = new MeterProvider({ readers: [reader] });
+  const spans = new InMemorySpanExporter();
+  const tracerProvider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(spans)] });
+  t.after(() => Promise.all([meterProvider.shutdown(), tracerProvider.shutdown()]));
+  const points = async (name: string) => {
+    metrics.reset();
+    await meterProvider.forceFlush();
+    const found = metrics.getMetrics().flatMap(({ scopeMetrics }) => scopeMetrics.flatMap((scope) => scope.metrics));
+    return (found.find(({ descriptor }) => descriptor.name === name)?.dataPoints ?? []) as DataPoint<number>[];
+  };
+
+  const { address, server } = await startWeir(t);
+  const telemetry = openTelemetry({ meterProvider, tracerProvider });
+  const weir = await connect(t, address, { telemetry, breaker: { failures: 1, openMs: 60_000 }, retries: 0 });
+  const secret = "alex-secret";
+  for (let i = 0; i < 4; i++) await weir.check(["user", secret, "trade"]);
+  await assert.rejects(weir.check(["user", secret], { domain: "unknown" }));
+  await weir.checkBatch([{ key: ["user", secret] }, { key: [] }]);
+  assert.deepEqual((await points("weir.client.breaker")).map(({ value }) => value), [0]);
+  await server.stop();
+  await weir.check(["user", secret], { onFailure: "allow" });
+
+  const checks = (await points("weir.client.checks")).map(({ value, attributes }) => [attributes["domain"], attributes["outcome"], attributes["source"], value]);
+  assert.deepEqual(checks, [
+    ["default", "allowed", "service", 4],
+    ["default", "refused", "service", 1],
+    ["unknown", "error", "none", 1],
+    ["default", "error", "none", 1],
+    ["default", "allowed", "fallback", 1],
+  ]);
+  const durations = await points("weir.client.duration");
+  assert.deepEqual(durations.map(({ attributes }) => attributes["operation"]), ["check", "check", "check_batch"]);
+  const breaker = await points("weir.client.breaker");
+  assert.deepEqual(breaker.map(({ value, attributes }) => [attributes["server.address"], value]), [[address, 2]]);
+
+  const finished = spans.getFinishedSpans();
+  assert.deepEqual(finished.map(({ name }) => name), [...Array<string>(5).fill("weir.check"), "weir.check_batch", "weir.check"]);
+  const [first] = finished;
+  const attributes = { "weir.domain": "default", "weir.allowed": true, "weir.limit": 3, "weir.remaining": 2, "weir.source": "service" };
+  assert.deepEqual(first?.attributes, attributes);
+  assert.equal(finished[4]?.status.code, SpanStatusCode.ERROR);
+  assert.ok(!JSON.stringify(finished.map(({ name, attributes, events, status }) => [name, attributes, events, status])).includes(secret));
+});

@@ -1,0 +1,65 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import type { TestContext } from "node:test";
+
+/** A directory for this test. */
+export function scratch(t: Pick<TestContext, "after">): string {
+  const directory = mkdtempSync(join(tmpdir(), "weir-client-"));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+/** A program that serves. */
+export class Server {
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess) {
+    this.#child = child;
+  }
+
+  /** Starts a program; resolves with what `isServing` finds in a line of its output. */
+  static async start<Found>(
+    [command, ...rest]: readonly [string, ...string[]],
+    env: NodeJS.ProcessEnv,
+    isServing: (line: string) => Found | undefined,
+  ): Promise<[Server, Found]> {
+    // Settings of the surroundings, WEIR_…, are not this program's.
+    const { PATH } = process.env;
+    const child = spawn(command, rest, { env: { PATH, ...env }, stdio: ["ignore", "pipe", "pipe"] });
+    const lines: string[] = [];
+    const found = await new Promise<Found>((resolve, reject) => {
+      for (const input of [child.stdout, child.stderr]) {
+        createInterface({ input }).on("line", (line) => {
+          lines.push(line);
+          const what = isServing(line);
+          if (what !== undefined) resolve(what);
+        });
+      }
+      child.once("error", reject);
+      child.once("exit", (code) => reject(new Error(`${command} ended with ${code}:\n${lines.join("\n")}`)));
+    });
+    return [new Server(child), found];
+  }
+
+  /** SIGSTOP: the program does not answer, but its connections stay. */
+  freeze(): void {
+    this.#child.kill("SIGSTOP");
+  }
+
+  thaw(): void {
+    this.#child.kill("SIGCONT");
+  }
+
+  /** Ends the program, by default gracefully. */
+  async stop(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const exit = once(this.#child, "exit");
+    this.thaw();
+    this.#child.kill(signal);
+    await exit;
+  }
+}

@@ -1,0 +1,68 @@
+import { writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import type { TestContext } from "node:test";
+import { Client, type ClientOptions } from "weir-client";
+import { scratch, Server } from "./process.js";
+
+const BINARY = process.env["WEIR_BINARY"] ?? resolve("../../target/debug/weir");
+
+type Scope = Pick<TestContext, "after">;
+
+/** Limits so slow that nothing comes back during a test. */
+export const POLICY = `
+schema:
+  user:
+    children:
+      "*":
+        limits: [{ gcra: { burst: 99, count: 1, period: 1d }, name: per-user }]
+        children: { trade: { limits: [{ gcra: { burst: 2, count: 1, period: 1d }, name: 'trades "fair"' }] } }
+  many: { limits: [{ fixed_window: { count: 1000000, period: 30d }, name: many }] }
+  slots: { children: { "*": { limits: [{ concurrency: { max: 1, ttl: 10s }, name: at-once }] } } }
+`;
+
+/** A service, at the address of its gRPC port. */
+export interface Weir {
+  readonly address: string;
+  readonly server: Server;
+  /** The same service again, at the same address. */
+  restart(): Promise<Weir>;
+}
+
+/** Starts a service, on a free port unless `env` says otherwise. */
+export async function startWeir(t: Scope, env: NodeJS.ProcessEnv = {}, policy = POLICY): Promise<Weir> {
+  const limits = join(scratch(t), "limits.yaml");
+  writeFileSync(limits, policy);
+  const settings = {
+    WEIR_GRPC__LISTEN: "127.0.0.1:0",
+    WEIR_HTTP__LISTEN: "127.0.0.1:0",
+    WEIR_LOG__FORMAT: "json",
+    WEIR_SHUTDOWN__DELAY: "1ms",
+    ...env,
+  };
+  const [server, address] = await Server.start([BINARY, "serve", "--limits", limits], settings, servingAt);
+  t.after(() => server.stop("SIGKILL"));
+  return { server, address, restart: () => startWeir(t, { ...env, WEIR_GRPC__LISTEN: address }, policy) };
+}
+
+function servingAt(line: string): string | undefined {
+  return /"message":"serving".*"grpc":"([^"]*)"/.exec(line)?.[1];
+}
+
+/** Replicas over one Redis, and the target of a client that balances over them. */
+export async function startReplicas(t: Scope): Promise<{ replicas: [Weir, Weir]; target: string }> {
+  const socket = join(scratch(t), "redis.sock");
+  const arguments_ = ["redis-server", "--port", "0", "--unixsocket", socket, "--save", ""] as const;
+  const [redis] = await Server.start(arguments_, {}, (line) => line.includes("eady to accept connections") || undefined);
+  t.after(() => redis.stop("SIGKILL"));
+  const env = { WEIR_STORE__URL: `redis+unix://${socket}` };
+  const replicas: [Weir, Weir] = [await startWeir(t, env), await startWeir(t, env)];
+  return { replicas, target: `ipv4:${replicas.map(({ address }) => address).join(",")}` };
+}
+
+/** A client that waits long enough for a busy machine, and is connected. */
+export async function connect(t: Scope, target: string, options: ClientOptions = {}): Promise<Client> {
+  const client = new Client(target, { deadlineMs: 10_000, ...options });
+  t.after(() => client.close());
+  await client.ready(20_000);
+  return client;
+}

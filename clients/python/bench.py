@@ -1,0 +1,97 @@
+"""Calls per second and latency against a service of its own: unary and coalesced, threads and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import weir
+
+sys.path.insert(0, str(Path(__file__).parent / "tests"))
+from support import Service
+
+POLICY = """
+schema: { user: { children: { "*": { limits: [{ gcra: { burst: 1000000, count: 1000000, period: 1s } }] } } } }
+"""
+CHECKS = 20_000
+ROUNDS = 3
+KEY = ["user", "alex"]
+
+
+def threads(client: weir.Client, concurrency: int) -> list[float]:
+    """The latencies of checks on threads."""
+
+    def work() -> list[float]:
+        return [timed(lambda: client.check(KEY)) for _ in range(CHECKS // concurrency)]
+
+    with ThreadPoolExecutor(concurrency) as pool:
+        workers = [pool.submit(work) for _ in range(concurrency)]
+        return [latency for worker in workers for latency in worker.result()]
+
+
+async def tasks(client: weir.AsyncClient, concurrency: int) -> list[float]:
+    """The latencies of checks of tasks."""
+
+    async def work() -> list[float]:
+        latencies = []
+        for _ in range(CHECKS // concurrency):
+            began = time.perf_counter()
+            await client.check(KEY)
+            latencies.append(time.perf_counter() - began)
+        return latencies
+
+    workers = await asyncio.gather(*(work() for _ in range(concurrency)))
+    return [latency for worker in workers for latency in worker]
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def report(name: str, concurrency: int, seconds: float, latencies: list[float]) -> None:
+    """One line of the table."""
+    latencies.sort()
+    p50, p99 = (latencies[int(len(latencies) * part)] * 1e6 for part in (0.5, 0.99))
+    print(f"| {name} | {concurrency} | {len(latencies) / seconds:,.0f} | {p50:,.0f} | {p99:,.0f} |")
+
+
+async def measure_tasks(address: str, concurrency: int, options: dict[str, bool | int]) -> tuple[float, list[float]]:
+    """Seconds in all, and of each check."""
+    async with weir.AsyncClient(address, deadline=10, **options) as client:  # type: ignore[arg-type]
+        await client.wait_ready(10)
+        began = time.perf_counter()
+        latencies = await tasks(client, concurrency)
+        return time.perf_counter() - began, latencies
+
+
+def main() -> None:
+    """Prints the table: several rounds in turns, since a machine is never the same twice."""
+    with tempfile.TemporaryDirectory() as directory:
+        service = Service(Path(directory), POLICY)
+        print("| | at a time | checks/s | p50 us | p99 us |\n|---|---|---|---|---|")
+        for _ in range(ROUNDS):
+            for coalesce in (False, True):
+                name = "coalesced" if coalesce else "unary"
+                for concurrency in (1, 16):
+                    with weir.Client(service.address, deadline=10, coalesce=coalesce, retries=0) as client:
+                        client.wait_ready(10)
+                        began = time.perf_counter()
+                        latencies = threads(client, concurrency)
+                        report(f"threads, {name}", concurrency, time.perf_counter() - began, latencies)
+                for concurrency in (1, 64):
+                    options: dict[str, bool | int] = {"coalesce": coalesce, "retries": 0}
+                    seconds, latencies = asyncio.run(measure_tasks(service.address, concurrency, options))
+                    report(f"asyncio, {name}", concurrency, seconds, latencies)
+        service.stop()
+
+
+if __name__ == "__main__":
+    main()

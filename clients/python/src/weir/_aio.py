@@ -1,0 +1,313 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from weir import _methods, errors
+from weir._base import ClientBase, domain_of, joint_request
+from weir._batches import AsyncBatches
+from weir._call import Call
+from weir._credentials import Metadata
+from weir._decision import Decision, JointDecision, OnFailure
+from weir._guard import Verdict, repair
+from weir._methods import Method, Reply, Request
+from weir._request import Check, may_repeat
+from weir._reservation import AsyncReservation, OnExpiry, opening, reserve_request
+from weir._slot import AsyncSlot
+from weir._times import Time, seconds
+from weir.errors import WeirError
+from weir.limits import Charge, Limit
+from weir.v1 import weir_pb2 as pb
+
+
+class AsyncClient(ClientBase):
+    """A client for asyncio: the options and methods of `Client`, as coroutines.
+
+    It connects at its first call, and belongs to the event loop of that call; so it may be made before the loop runs.
+    """
+
+    _channel: grpc.aio.Channel | None = None
+    _batches: AsyncBatches | None = None
+
+    async def check(
+        self,
+        key: Sequence[str],
+        *,
+        domain: str = "",
+        cost: int = 1,
+        limits: Sequence[Limit] | None = None,
+        charge: Charge | None = None,
+        max_wait: Time = 0,
+        factor: float | None = None,
+        dry_run: bool = False,
+        request_id: str | None = None,
+        levels: bool = False,
+        deadline: Time | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> Decision:
+        """Asks whether `cost` units may pass under `key`, and charges them if so. `Check` documents the options.
+
+        Raises:
+            WeirError: there is no decision.
+        """
+        request = self._message(Check(key, domain, cost, limits, charge, max_wait, factor, dry_run, request_id, levels))
+        with self._telemetry.observe(domain) as seen:
+            try:
+                decision = Decision.of_message(await self._check(request, deadline, seen.metadata))
+            except WeirError as error:
+                decision = self._fallback(error, on_failure)
+            seen.decided(decision)
+            return decision
+
+    async def check_batch(
+        self, checks: Sequence[Check], *, deadline: Time | None = None, on_failure: OnFailure | None = None
+    ) -> list[Decision | WeirError]:
+        """Decides up to 1,000 checks in one call, in order, each by itself.
+
+        Returns:
+            For each check its decision, or why it has none.
+
+        Raises:
+            WeirError: none has a decision.
+        """
+        messages = [self._message(check) for check in checks]
+        request = pb.CheckBatchRequest(checks=messages)
+        with self._telemetry.observe(domain_of(checks), len(checks)) as seen:
+            try:
+                answer = await self._send(_methods.CHECK_BATCH, request, deadline, may_repeat(*messages), seen.metadata)
+                decisions = self._batch_decisions(answer.results, on_failure)
+            except WeirError as error:
+                decisions = self._batch_fallback(error, on_failure, len(checks))
+            seen.decided(*decisions)
+            return decisions
+
+    async def check_all(
+        self, checks: Sequence[Check], *, deadline: Time | None = None, on_failure: OnFailure | None = None
+    ) -> JointDecision:
+        """Decides 1 to 32 checks of one domain together: either all are charged or none.
+
+        It is not repeated, unless it charges nothing: the service takes no `request_id` here.
+
+        Raises:
+            WeirError: there is no decision.
+        """
+        request = joint_request(checks)
+        with self._telemetry.observe(domain_of(checks), len(checks)) as seen:
+            try:
+                answer = await self._send(
+                    _methods.CHECK_ALL, request, deadline, may_repeat(*request.checks), seen.metadata
+                )
+                decision = self._joint_decision(answer)
+            except WeirError as error:
+                decision = self._joint_fallback(error, on_failure, len(checks))
+            seen.decided(*decision.results)
+            return decision
+
+    @opening
+    async def reserve(
+        self,
+        key: Sequence[str],
+        cost: int = 1,
+        *,
+        ttl: Time | None = None,
+        on_expiry: OnExpiry = OnExpiry.KEEP,
+        domain: str = "",
+        limits: Sequence[Limit] | None = None,
+        request_id: str | None = None,
+        levels: bool = False,
+        deadline: Time | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> AsyncReservation:
+        """Decides as `check` does, and holds what it charges until the real cost is known.
+
+        Args:
+            ttl: how long to hold it: longer than the work takes, unless you `extend` it. By default as long as a
+                concurrency limit on the path says.
+            on_expiry: what becomes of it if it is not settled in time.
+
+        Raises:
+            WeirError: there is no decision.
+        """
+        check = Check(key, domain, cost, limits, request_id=request_id, levels=levels)
+        request = reserve_request(self._message(check), ttl, on_expiry)
+        with self._telemetry.observe(domain) as seen:
+            try:
+                answer = await self._send(_methods.RESERVE, request, deadline, may_repeat(request.check), seen.metadata)
+                decision, hold = Decision.of_message(answer.decision), answer.hold
+                expires_after = answer.expires_after.ToTimedelta()
+            except WeirError as error:
+                decision, hold, expires_after = self._fallback(error, on_failure), "", timedelta()
+            seen.decided(decision)
+            return AsyncReservation(self, decision, hold, expires_after)
+
+    def slot(
+        self,
+        key: Sequence[str],
+        *,
+        ttl: Time | None = None,
+        domain: str = "",
+        cost: int = 1,
+        deadline: Time | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> AsyncSlot:
+        """A slot of the concurrency limits on the key's path, held while a block runs.
+
+        ```python
+        async with client.slot(["exports", "alex"]) as slot:
+            if slot.decision.allowed:
+                await export()
+        ```
+
+        Args:
+            ttl: how long it is held if this process dies; by default as long as the limit says.
+        """
+
+        async def reserve() -> AsyncReservation:
+            return await self.reserve(key, cost, ttl=ttl, domain=domain, deadline=deadline, on_failure=on_failure)
+
+        return AsyncSlot(reserve, ttl)
+
+    async def guard(
+        self,
+        key: Iterable[str],
+        *,
+        domain: str = "",
+        cost: int = 1,
+        limits: Sequence[Limit] | None = None,
+        factor: float | None = None,
+        deadline: Time | None = None,
+        fail_closed: bool = False,
+    ) -> Verdict:
+        """What to do with a request of a user: pass it, or refuse it, with which headers. It raises no WeirError.
+
+        Segments of the key may come from the user: they are repaired where they are empty or too long.
+
+        Args:
+            fail_closed: refuse requests (503) while there is no decision. By default they pass.
+        """
+        try:
+            decision = await self.check(
+                repair(key),
+                domain=domain,
+                cost=cost,
+                limits=limits,
+                factor=factor,
+                levels=True,
+                deadline=deadline,
+                on_failure=OnFailure.ERROR,
+            )
+        except WeirError as error:
+            return self._undecided(error, fail_closed=fail_closed)
+        return Verdict.of_decision(decision)
+
+    async def reset(
+        self, key: Sequence[str], *, domain: str = "", subtree: bool = False, deadline: Time | None = None
+    ) -> bool:
+        """Forgets what was charged to a key; with `subtree` also to all keys below it.
+
+        Returns:
+            Whether the key itself had a state.
+        """
+        request = pb.ResetRequest(domain=domain, key=key, subtree=subtree)
+        return (await self._send(_methods.RESET, request, deadline)).existed
+
+    async def wait_ready(self, timeout: Time) -> bool:
+        """Connects, and waits until the service is ready. Without it the first check connects, within its deadline."""
+        health: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._connected().unary_unary(_methods.HEALTH)
+        try:
+            return await health(b"", timeout=seconds(timeout), wait_for_ready=True) == _methods.SERVING
+        except grpc.aio.AioRpcError:
+            return False
+
+    async def close(self) -> None:
+        """Ends all connections. Calls in flight fail."""
+        self._closed = True
+        if self._channel:
+            await self._channel.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _check(self, request: pb.CheckRequest, deadline: Time | None, metadata: Metadata) -> pb.CheckResponse:
+        if self._coalesce and self._batches is None:
+            self._batches = AsyncBatches(self._send_batch)
+        batches = self._batches
+        if batches and batches.take(request):
+            return await self._repeat(deadline, may_repeat(request), lambda call: batches.check(request, call))
+        return await self._send(_methods.CHECK, request, deadline, may_repeat(request), metadata)
+
+    async def _send(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        deadline: Time | None,
+        may_repeat: bool = True,
+        metadata: Metadata = (),
+    ) -> Reply:
+        return await self._repeat(
+            deadline,
+            may_repeat,
+            lambda call: self._send_once(method, request, call.remaining(), call.is_retry, metadata),
+        )
+
+    async def _send_batch(
+        self, request: pb.CheckBatchRequest, timeout: float, wait_for_ready: bool
+    ) -> pb.CheckBatchResponse:
+        return await self._send_once(_methods.CHECK_BATCH, request, timeout, wait_for_ready, ())
+
+    async def _send_once(
+        self,
+        method: Method[Request, Reply],
+        request: Request,
+        timeout: float,
+        wait_for_ready: bool,
+        metadata: Metadata,
+    ) -> Reply:
+        metadata = (*self._token.metadata(), *metadata)
+        return await self._callable(method)(request, timeout=timeout, metadata=metadata, wait_for_ready=wait_for_ready)
+
+    async def _repeat(
+        self, deadline: Time | None, may_repeat: bool, attempt: Callable[[Call], Awaitable[Reply]]
+    ) -> Reply:
+        with self._call(deadline, may_repeat=may_repeat) as call:
+            while True:
+                try:
+                    return await attempt(call)
+                except grpc.aio.AioRpcError as error:
+                    failure = errors.of_rpc(error)
+                except WeirError as error:
+                    failure = error
+                await asyncio.sleep(call.failed(failure))
+
+    def _connected(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            if self._tls:
+                self._channel = grpc.aio.secure_channel(self._target, self._tls, self._options)
+            else:
+                self._channel = grpc.aio.insecure_channel(self._target, self._options)
+            self._methods: dict[str, grpc.aio.UnaryUnaryMultiCallable[Any, Any]] = {}
+        return self._channel
+
+    def _callable(self, method: Method[Request, Reply]) -> grpc.aio.UnaryUnaryMultiCallable[Request, Reply]:
+        channel = self._connected()
+        found = self._methods.get(method.name)
+        if found is None:
+            found = channel.unary_unary(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.reply.FromString,
+            )
+            self._methods[method.name] = found
+        return found

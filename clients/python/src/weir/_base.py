@@ -1,0 +1,113 @@
+"""What both kinds of client are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from weir._breaker import Breaker
+from weir._call import Call
+from weir._channel import TLS, Target, options, uri
+from weir._credentials import Token, TokenFile
+from weir._decision import Decision, JointDecision, OnFailure
+from weir._guard import FailureLog, Verdict
+from weir._request import Check
+from weir._telemetry import telemetry
+from weir._times import Time, seconds
+from weir.errors import WeirError
+from weir.v1 import weir_pb2 as pb
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+DEADLINE_SECONDS = 0.05
+
+
+class ClientBase:
+    """Options, what requests they make, and what answers mean."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        tls: TLS | None = None,
+        token: str | None = None,
+        token_file: str | PathLike[str] | None = None,
+        deadline: Time = DEADLINE_SECONDS,
+        on_failure: OnFailure = OnFailure.ERROR,
+        retries: int = 1,
+        breaker: Breaker | None = None,
+        coalesce: bool = False,
+        meter_provider: MeterProvider | None = None,
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:
+        if token is not None and token_file is not None:
+            raise ValueError("a token or a token_file, not both")
+        self._target = uri(target)
+        self._options = options(target, tls)
+        self._tls = tls.credentials() if tls else None
+        self._token = TokenFile(token_file) if token_file is not None else Token(token)
+        self._deadline_seconds = seconds(deadline)
+        self._on_failure = on_failure
+        self._retries = retries
+        self._closed = False
+        self._coalesce = coalesce
+        self.breaker = breaker or Breaker()
+        self._telemetry = telemetry(self.breaker, meter_provider, tracer_provider)
+        self._failures = FailureLog(self._target)
+
+    def _call(self, deadline: Time | None, *, may_repeat: bool) -> Call:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+        deadline_seconds = self._deadline_seconds if deadline is None else seconds(deadline)
+        return Call(self.breaker, deadline_seconds, self._retries if may_repeat else 0)
+
+    def _message(self, check: Check) -> pb.CheckRequest:
+        return check.to_message(identify=self._retries > 0)
+
+    def _fallback(self, error: WeirError, on_failure: OnFailure | None) -> Decision:
+        return Decision.fallback(error, on_failure or self._on_failure)
+
+    def _batch_fallback(
+        self, error: WeirError, on_failure: OnFailure | None, checks: int
+    ) -> list[Decision | WeirError]:
+        return [self._fallback(error, on_failure)] * checks
+
+    def _batch_decisions(
+        self, answers: Iterable[pb.CheckResponse], on_failure: OnFailure | None
+    ) -> list[Decision | WeirError]:
+        return [self._entry(answer, on_failure) for answer in answers]
+
+    def _entry(self, answer: pb.CheckResponse, on_failure: OnFailure | None) -> Decision | WeirError:
+        try:
+            return Decision.of_message(answer)
+        except WeirError as error:
+            failure = error
+        try:
+            return self._fallback(failure, on_failure)
+        except WeirError as error:
+            return error
+
+    def _joint_decision(self, answer: pb.CheckAllResponse) -> JointDecision:
+        return JointDecision(answer.allowed, tuple(map(Decision.of_message, answer.results)))
+
+    def _joint_fallback(self, error: WeirError, on_failure: OnFailure | None, checks: int) -> JointDecision:
+        decision = self._fallback(error, on_failure)
+        return JointDecision(decision.allowed, (decision,) * checks, decision.source, error)
+
+    def _undecided(self, error: WeirError, *, fail_closed: bool) -> Verdict:
+        self._failures.failed(error)
+        return Verdict.of_error(error, fail_closed=fail_closed)
+
+
+def joint_request(checks: Sequence[Check]) -> pb.CheckAllRequest:
+    """Checks that pass together. Without ids: the service takes none here."""
+    return pb.CheckAllRequest(checks=[check.to_message(identify=False) for check in checks])
+
+
+def domain_of(checks: Sequence[Check]) -> str:
+    """The domain that all have; else the default one's."""
+    domains = {check.domain for check in checks}
+    return domains.pop() if len(domains) == 1 else ""

@@ -1,0 +1,93 @@
+"""A circuit breaker: after repeated outages calls fail at once, instead of waiting for the deadline each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import Enum
+from threading import Lock
+
+from weir._times import Time, seconds
+from weir.errors import CircuitOpen
+
+
+class State(Enum):
+    """What a circuit breaker does with calls."""
+
+    CLOSED = "closed"
+    """All go to the service."""
+    OPEN = "open"
+    """All fail at once."""
+    HALF_OPEN = "half_open"
+    """One goes to the service, as a probe; the others fail at once."""
+
+
+class Breaker:
+    """Opens after `failures` consecutive outages; then lets one probe through each `open_for`.
+
+    Safe to share between threads and between clients of the same service.
+    """
+
+    def __init__(self, *, failures: int = 5, open_for: Time = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        if failures < 1:
+            raise ValueError("a circuit breaker needs at least 1 failure to open")
+        self._failures_to_open = failures
+        self._open_seconds = seconds(open_for)
+        self._clock = clock
+        self._lock = Lock()
+        self._state = State.CLOSED
+        self._failures = 0
+        self._probe_at = 0.0
+        self._listeners: list[Callable[[State], None]] = []
+
+    @property
+    def state(self) -> State:
+        """What happens to calls now."""
+        return self._state
+
+    def on_change(self, listener: Callable[[State], None]) -> None:
+        """Calls the listener with each new state. It must not call the breaker."""
+        self._listeners.append(listener)
+
+    def enter(self) -> None:
+        """Before a call: one of `succeeded`, `failed` and `abandoned` must follow.
+
+        Raises:
+            CircuitOpen: the call must not be sent.
+        """
+        with self._lock:
+            if self._state is State.CLOSED:
+                return
+            if self._state is State.OPEN and self._clock() >= self._probe_at:
+                self._become(State.HALF_OPEN)
+                return
+        raise CircuitOpen(f"the circuit breaker is open after {self._failures_to_open} failures")
+
+    def succeeded(self) -> None:
+        """The service has answered."""
+        if self._state is State.CLOSED and not self._failures:
+            return
+        with self._lock:
+            self._failures = 0
+            self._become(State.CLOSED)
+
+    def failed(self) -> None:
+        """The service has not answered."""
+        with self._lock:
+            self._failures += 1
+            # A call that was sent before the breaker opened says nothing new.
+            if self._state is not State.OPEN and self._failures >= self._failures_to_open:
+                self._probe_at = self._clock() + self._open_seconds
+                self._become(State.OPEN)
+
+    def abandoned(self) -> None:
+        """The caller has given up: if this was the probe, the next call is."""
+        with self._lock:
+            if self._state is State.HALF_OPEN:
+                self._become(State.OPEN)
+
+    def _become(self, state: State) -> None:
+        if state is not self._state:
+            self._state = state
+            for listener in self._listeners:
+                listener(state)

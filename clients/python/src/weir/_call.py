@@ -1,0 +1,82 @@
+"""One call: its deadline, its retries, and what the circuit breaker learns of it. No I/O: both clients use it."""
+
+from __future__ import annotations
+
+import random
+import time
+from types import TracebackType
+
+from weir._breaker import Breaker
+from weir.errors import DeadlineExceeded, Outage, Unavailable, WeirError
+
+# gRPC may send a call over a connection that has just broken, until it has told its parts of it.
+_PAUSE_SECONDS = 0.005
+
+
+class Call:
+    """A call, while it runs.
+
+    ```python
+    with Call(breaker, deadline, retries) as call:
+        while True:
+            try:
+                return send(request, timeout=call.remaining(), wait_for_ready=call.is_retry)
+            except grpc.RpcError as error:
+                failure = errors.of_rpc(error)
+            time.sleep(call.failed(failure))  # raises, unless another attempt may be made
+    ```
+    """
+
+    def __init__(self, breaker: Breaker, deadline_seconds: float, retries: int) -> None:
+        self._breaker = breaker
+        self._deadline_seconds = deadline_seconds
+        self._ends_at = time.monotonic() + deadline_seconds
+        self._retries = retries
+        self._first_error: WeirError | None = None
+
+    def __enter__(self) -> Call:
+        self._breaker.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Outage):
+            self._breaker.failed()
+        elif error is None or isinstance(error, WeirError):
+            self._breaker.succeeded()
+        else:
+            self._breaker.abandoned()
+
+    @property
+    def is_retry(self) -> bool:
+        """An attempt has failed. The next one waits for a connection, since the failure may have ended the last."""
+        return self._first_error is not None
+
+    def remaining(self) -> float:
+        """Seconds until the deadline, of all attempts together."""
+        remaining = self._ends_at - time.monotonic()
+        if remaining <= 0:
+            raise self._first_error or self.too_late()
+        return remaining
+
+    def too_late(self) -> DeadlineExceeded:
+        """The error of a call that has missed its deadline."""
+        return DeadlineExceeded(f"no answer within {self._deadline_seconds * 1000:g} ms")
+
+    def failed(self, error: WeirError) -> float:
+        """An attempt has failed.
+
+        Returns:
+            Seconds to wait before the next one.
+
+        Raises:
+            WeirError: no other attempt may be made. Where the deadline has ended a retry, why it was needed.
+        """
+        if self._first_error is not None and isinstance(error, DeadlineExceeded):
+            raise self._first_error
+        if not isinstance(error, Unavailable) or self._retries <= 0:
+            raise error
+        self._retries -= 1
+        self._first_error = self._first_error or error
+        return min(_PAUSE_SECONDS * random.uniform(0.5, 1.0), self.remaining())

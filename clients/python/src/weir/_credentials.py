@@ -1,0 +1,68 @@
+"""The bearer token of a client, from a file that may be rotated."""
+
+from __future__ import annotations
+
+import logging
+import time
+from os import PathLike
+from pathlib import Path
+from threading import Lock
+
+log = logging.getLogger("weir")
+
+Metadata = tuple[tuple[str, str], ...]
+
+_LOOK_EVERY_SECONDS = 1.0
+
+
+class Token:
+    """A token that never changes; or none."""
+
+    def __init__(self, token: str | None) -> None:
+        self._metadata = _header(token) if token else ()
+
+    def metadata(self) -> Metadata:
+        """What each call sends."""
+        return self._metadata
+
+
+class TokenFile(Token):
+    """A token in a file, which is read again when it changes: looked at once a second at most, at a call."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self._path = Path(path)
+        self._lock = Lock()
+        self._seen = self._look()
+        super().__init__(self._path.read_text().strip())
+        self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
+
+    def metadata(self) -> Metadata:
+        """What each call sends."""
+        if time.monotonic() >= self._next_look and self._lock.acquire(blocking=False):
+            try:
+                self._read_again()
+            finally:
+                self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
+                self._lock.release()
+        return self._metadata
+
+    def _look(self) -> tuple[int, int, int]:
+        stat = self._path.stat()
+        return stat.st_mtime_ns, stat.st_ino, stat.st_size
+
+    def _read_again(self) -> None:
+        try:
+            seen = self._look()
+            if seen == self._seen:
+                return
+            token = self._path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            log.warning("the token file %s cannot be read, the last token stays in use: %s", self._path, error)
+            return
+        # An empty file is one that is being written.
+        if token:
+            self._metadata, self._seen = _header(token), seen
+
+
+def _header(token: str) -> Metadata:
+    return (("authorization", f"Bearer {token}"),)

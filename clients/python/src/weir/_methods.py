@@ -1,0 +1,42 @@
+"""The calls of `weir.v1.RateLimiter`, as its clients send them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from weir.v1 import weir_pb2 as pb
+
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
+
+
+@dataclass(frozen=True)
+class Method(Generic[Request, Reply]):
+    """A unary call."""
+
+    name: str
+    request: type[Request]
+    reply: type[Reply]
+
+    @property
+    def path(self) -> str:
+        """Its path in HTTP/2."""
+        return f"/weir.v1.RateLimiter/{self.name}"
+
+
+CHECK = Method("Check", pb.CheckRequest, pb.CheckResponse)
+CHECK_BATCH = Method("CheckBatch", pb.CheckBatchRequest, pb.CheckBatchResponse)
+CHECK_ALL = Method("CheckAll", pb.CheckAllRequest, pb.CheckAllResponse)
+RESERVE = Method("Reserve", pb.ReserveRequest, pb.ReserveResponse)
+COMMIT = Method("Commit", pb.CommitRequest, pb.CommitResponse)
+CANCEL = Method("Cancel", pb.CancelRequest, pb.CancelResponse)
+EXTEND = Method("Extend", pb.ExtendRequest, pb.ExtendResponse)
+RESET = Method("Reset", pb.ResetRequest, pb.ResetResponse)
+
+HEALTH = "/grpc.health.v1.Health/Check"
+"""gRPC's health check, of which an empty request asks for the whole service."""
+SERVING = b"\x08\x01"
+"""Its answer: `status: SERVING`."""

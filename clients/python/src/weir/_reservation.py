@@ -1,0 +1,231 @@
+"""Units that are held until their real cost is known."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from weir import _methods
+from weir._decision import Decision
+from weir._times import Time, duration
+from weir.errors import WeirError
+from weir.v1 import weir_pb2 as pb
+
+if TYPE_CHECKING:
+    from weir._aio import AsyncClient
+    from weir._client import Client
+
+log = logging.getLogger("weir")
+
+Parameters = ParamSpec("Parameters")
+Opened = TypeVar("Opened", bound="AsyncReservation")
+
+
+class OnExpiry(Enum):
+    """What becomes of a reservation that is not settled in time."""
+
+    KEEP = pb.ON_EXPIRY_KEEP
+    """What was reserved counts as spent."""
+    RELEASE = pb.ON_EXPIRY_RELEASE
+    """What was reserved is given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a reservation was settled; the first settlement counts.
+
+    Attributes:
+        charged: the units that it cost.
+        refunded: of what was reserved, the units given back.
+        overage: the units charged beyond what was reserved.
+        degraded: it was reserved without the service's shared store, or without the service; settling changes nothing.
+    """
+
+    charged: int = 0
+    refunded: int = 0
+    overage: int = 0
+    degraded: bool = False
+
+
+class _Hold:
+    """What both kinds of reservation know.
+
+    Attributes:
+        decision: whether the units are held.
+        expires_after: for how long, when last told.
+    """
+
+    def __init__(self, decision: Decision, hold: str, expires_after: timedelta) -> None:
+        self.decision = decision
+        self.expires_after = expires_after
+        self._hold = hold
+        self._settled = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is something to settle: not after a refusal, nor after a decision without the service."""
+        return bool(self._hold) and not self._settled
+
+    def _require_allowed(self) -> None:
+        if not self.decision.allowed:
+            raise RuntimeError("the reservation was refused: look at its decision before the work")
+
+    def _commit_request(self, actual: int | None) -> pb.CommitRequest:
+        return pb.CommitRequest(hold=self._hold, actual=actual)
+
+    def _extend_request(self, ttl: Time | None) -> pb.ExtendRequest:
+        return pb.ExtendRequest(hold=self._hold, ttl=None if ttl is None else duration(ttl))
+
+    def _committed(self, answer: pb.CommitResponse) -> Settlement:
+        self._settled = True
+        return Settlement(answer.charged, answer.refunded, answer.overage, answer.degraded)
+
+    def _cancelled(self, answer: pb.CancelResponse) -> Settlement:
+        self._settled = True
+        return Settlement(answer.charged, answer.refunded, degraded=answer.degraded)
+
+    def _extended(self, answer: pb.ExtendResponse) -> timedelta:
+        self.expires_after = answer.expires_after.ToTimedelta()
+        return self.expires_after
+
+
+_NOT_HELD = Settlement(degraded=True)
+
+
+def reserve_request(check: pb.CheckRequest, ttl: Time | None, on_expiry: OnExpiry) -> pb.ReserveRequest:
+    """What a reservation asks."""
+    return pb.ReserveRequest(check=check, ttl=None if ttl is None else duration(ttl), on_expiry=on_expiry.value)
+
+
+class Reservation(_Hold):
+    """A reservation. The end of its block commits it in full, an exception cancels it.
+
+    A settlement at the end of the block that fails is logged: the reservation ends by itself, as `on_expiry` says.
+    """
+
+    def __init__(self, client: Client, decision: Decision, hold: str, expires_after: timedelta) -> None:
+        super().__init__(decision, hold, expires_after)
+        self._client = client
+
+    def commit(self, actual: int | None = None, *, deadline: Time | None = None) -> Settlement:
+        """Charges the real cost; by default what was reserved."""
+        self._require_allowed()
+        if not self._hold:
+            return _NOT_HELD
+        return self._committed(self._client._send(_methods.COMMIT, self._commit_request(actual), deadline))
+
+    def cancel(self, *, deadline: Time | None = None) -> Settlement:
+        """Gives everything back."""
+        if not self._hold:
+            return _NOT_HELD
+        request = pb.CancelRequest(hold=self._hold)
+        return self._cancelled(self._client._send(_methods.CANCEL, request, deadline))
+
+    def extend(self, ttl: Time | None = None, *, deadline: Time | None = None) -> timedelta:
+        """Holds it for another `ttl`, from now on.
+
+        Returns:
+            For how long it is held.
+        """
+        self._require_allowed()
+        if not self._hold:
+            return self.expires_after
+        return self._extended(self._client._send(_methods.EXTEND, self._extend_request(ttl), deadline))
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self.is_held:
+            return
+        try:
+            self.commit() if error is None else self.cancel()
+        except WeirError as failure:
+            _log_unsettled(failure)
+
+
+class AsyncReservation(_Hold):
+    """A `Reservation` of an `AsyncClient`."""
+
+    def __init__(self, client: AsyncClient, decision: Decision, hold: str, expires_after: timedelta) -> None:
+        super().__init__(decision, hold, expires_after)
+        self._client = client
+
+    async def commit(self, actual: int | None = None, *, deadline: Time | None = None) -> Settlement:
+        """Charges the real cost; by default what was reserved."""
+        self._require_allowed()
+        if not self._hold:
+            return _NOT_HELD
+        return self._committed(await self._client._send(_methods.COMMIT, self._commit_request(actual), deadline))
+
+    async def cancel(self, *, deadline: Time | None = None) -> Settlement:
+        """Gives everything back."""
+        if not self._hold:
+            return _NOT_HELD
+        request = pb.CancelRequest(hold=self._hold)
+        return self._cancelled(await self._client._send(_methods.CANCEL, request, deadline))
+
+    async def extend(self, ttl: Time | None = None, *, deadline: Time | None = None) -> timedelta:
+        """Holds it for another `ttl`, from now on.
+
+        Returns:
+            For how long it is held.
+        """
+        self._require_allowed()
+        if not self._hold:
+            return self.expires_after
+        return self._extended(await self._client._send(_methods.EXTEND, self._extend_request(ttl), deadline))
+
+    async def __aenter__(self) -> AsyncReservation:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self.is_held:
+            return
+        try:
+            await (self.commit() if error is None else self.cancel())
+        except WeirError as failure:
+            _log_unsettled(failure)
+
+
+class Opening(Generic[Opened]):
+    """What is to be awaited, or entered by `async with`."""
+
+    def __init__(self, opened: Coroutine[Any, Any, Opened]) -> None:
+        self._coroutine = opened
+
+    def __await__(self) -> Generator[Any, None, Opened]:
+        return self._coroutine.__await__()
+
+    async def __aenter__(self) -> Opened:
+        self._opened = await self._coroutine
+        return self._opened
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, traceback)
+
+
+def opening(open_it: Callable[Parameters, Coroutine[Any, Any, Opened]]) -> Callable[Parameters, Opening[Opened]]:
+    """Makes a coroutine function one whose result may also be entered: `async with client.reserve(…)`."""
+
+    @functools.wraps(open_it)
+    def opened(*arguments: Parameters.args, **options: Parameters.kwargs) -> Opening[Opened]:
+        return Opening(open_it(*arguments, **options))
+
+    return opened
+
+
+def _log_unsettled(failure: WeirError) -> None:
+    log.warning("a reservation is not settled, and ends by itself: %s", failure)

@@ -1,0 +1,138 @@
+"""Metrics and spans by OpenTelemetry, where its API is installed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol
+
+from weir._breaker import Breaker, State
+from weir._credentials import Metadata
+from weir._decision import Decision, Source
+from weir.errors import WeirError
+
+try:
+    from opentelemetry import metrics, trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:  # without the extra `otel`
+    HAS_OTEL = False
+else:
+    HAS_OTEL = True
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+
+_SCOPE = "weir"
+
+
+class Observation:
+    """What is told of one call. This one forgets it."""
+
+    metadata: Metadata = ()
+    """What the call sends along, so that the service's span is a child of the client's."""
+
+    def decided(self, *decisions: Decision | WeirError) -> None:
+        """The answers of the call: one for each check."""
+
+
+class Telemetry(Protocol):
+    """Where a client tells of its calls."""
+
+    def observe(self, domain: str, checks: int = 1) -> AbstractContextManager[Observation]:
+        """Around a call of checks."""
+
+
+class NoTelemetry:
+    """Without OpenTelemetry."""
+
+    _nothing = nullcontext(Observation())
+
+    def observe(self, domain: str, checks: int = 1) -> AbstractContextManager[Observation]:
+        """Around a call of checks."""
+        return self._nothing
+
+
+class _Recording(Observation):
+    def __init__(self, span: Span) -> None:
+        self.decisions: tuple[Decision | WeirError, ...] = ()
+        self._span = span
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier, trace.set_span_in_context(span))
+        self.metadata = tuple(carrier.items())
+
+    def decided(self, *decisions: Decision | WeirError) -> None:
+        """The answers of the call: one for each check."""
+        self.decisions = decisions
+        if len(decisions) == 1 and isinstance(decision := decisions[0], Decision):
+            self._span.set_attributes(
+                {
+                    "weir.allowed": decision.allowed,
+                    "weir.limit": decision.limit,
+                    "weir.remaining": decision.remaining,
+                    "weir.source": decision.source.value,
+                }
+            )
+            if decision.error:
+                self._span.record_exception(decision.error)
+
+
+class OpenTelemetry:
+    """Counts checks, measures calls, and makes a span of each. Keys are nowhere in it."""
+
+    def __init__(
+        self, breaker: Breaker, meter_provider: MeterProvider | None, tracer_provider: TracerProvider | None
+    ) -> None:
+        meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
+        self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
+        self._checks = meter.create_counter("weir.client.checks", unit="{check}", description="Checks, by outcome")
+        self._duration = meter.create_histogram(
+            "weir.client.duration", unit="s", description="Time of a call, with its retries"
+        )
+        self._open = meter.create_up_down_counter(
+            "weir.client.breaker", unit="{breaker}", description="Circuit breakers that are not closed"
+        )
+        self._was_closed = True
+        breaker.on_change(self._breaker_changed)
+
+    @contextmanager
+    def observe(self, domain: str, checks: int = 1) -> Iterator[Observation]:
+        """Around a call of checks."""
+        began = time.perf_counter()
+        with self._tracer.start_as_current_span(
+            "weir.check", kind=trace.SpanKind.CLIENT, attributes={"weir.domain": domain}
+        ) as span:
+            recording = _Recording(span)
+            try:
+                yield recording
+            except WeirError as error:
+                recording.decisions = (error,) * checks
+                raise
+            finally:
+                self._duration.record(time.perf_counter() - began, {"domain": domain})
+                for decision in recording.decisions:
+                    self._checks.add(1, {**_labels(decision), "domain": domain})
+
+    def _breaker_changed(self, state: State) -> None:
+        is_closed = state is State.CLOSED
+        if is_closed is not self._was_closed:
+            self._was_closed = is_closed
+            self._open.add(-1 if is_closed else 1)
+
+
+def _labels(decision: Decision | WeirError) -> dict[str, str]:
+    if isinstance(decision, WeirError):
+        return {"outcome": "error", "source": Source.SERVICE.value}
+    return {"outcome": "allowed" if decision.allowed else "refused", "source": decision.source.value}
+
+
+def telemetry(
+    breaker: Breaker, meter_provider: MeterProvider | None, tracer_provider: TracerProvider | None
+) -> Telemetry:
+    """OpenTelemetry where it is installed."""
+    if HAS_OTEL:
+        return OpenTelemetry(breaker, meter_provider, tracer_provider)
+    if meter_provider or tracer_provider:
+        raise ModuleNotFoundError("install weir-client[otel] for metrics and spans")
+    return NoTelemetry()

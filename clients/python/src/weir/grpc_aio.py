@@ -1,0 +1,152 @@
+"""An interceptor for servers of `grpc.aio`.
+
+```python
+server = grpc.aio.server(interceptors=[RateLimit(client, key_of("user", metadata("x-user"), method))])
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from weir._aio import AsyncClient
+from weir._guard import Verdict
+from weir._keys import fails_closed, key_of
+from weir.client import status_pb2
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that has arrived.
+
+    Attributes:
+        method: its path: `/shop.Shop/Buy`.
+        context: gRPC's context of it.
+    """
+
+    method: str
+    context: Context
+
+
+Key: TypeAlias = Callable[[Call], Sequence[str] | None]
+
+
+__all__ = ["Call", "RateLimit", "key_of", "metadata", "method", "principal"]
+
+
+class RateLimit(grpc.aio.ServerInterceptor):
+    """Refuses calls with RESOURCE_EXHAUSTED, `retry-after` in the trailing metadata, and RetryInfo in the status.
+
+    Without a decision calls pass (fail open).
+
+    Args:
+        client: asks the service.
+        key: what a call counts for, root first; None where it is not limited.
+        domain: the domain whose policy decides.
+        fail_closed: keys, by their last segment, that are refused with UNAVAILABLE while there is no decision; or all.
+    """
+
+    def __init__(
+        self, client: AsyncClient, key: Key, *, domain: str = "", fail_closed: bool | Collection[str] = False
+    ) -> None:
+        self._client = client
+        self._key = key
+        self._domain = domain
+        self._fail_closed = fail_closed
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Called by gRPC."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        return _guarded(handler, lambda context: self._admit(Call(str(handler_call_details.method), context)))
+
+    async def _admit(self, call: Call) -> None:
+        key = self._key(call)
+        if key is None:
+            return
+        closed = fails_closed(key, self._fail_closed)
+        verdict = await self._client.guard(key, domain=self._domain, fail_closed=closed)
+        if not verdict.passes:
+            await _refuse(call.context, verdict)
+
+
+def metadata(name: str, default: str | None = "-") -> Callable[[Call], str | None]:
+    """A value of the call's metadata. Of use for what your own proxy sets: users may send any."""
+
+    def part(call: Call) -> str | None:
+        pairs = call.context.invocation_metadata() or ()
+        value = next((value for key, value in pairs if key == name), default)
+        return value.decode("latin-1") if isinstance(value, bytes) else value
+
+    return part
+
+
+def principal(call: Call) -> str:
+    """The common name in the client's certificate (mTLS)."""
+    names = call.context.auth_context().get("x509_common_name", ())
+    return next((name.decode() for name in names), "-")
+
+
+def method(call: Call) -> str:
+    """The method's name: of `/shop.Shop/Buy` it is `Buy`."""
+    return call.method.rpartition("/")[2]
+
+
+def _guarded(handler: Handler, admit: Callable[[Context], Awaitable[None]]) -> Handler:
+    """The handler, behind a decision."""
+    inner: Any = handler
+
+    async def single(request: object, context: Context) -> object:
+        await admit(context)
+        return await (inner.stream_unary or inner.unary_unary)(request, context)
+
+    async def stream(request: object, context: Context) -> AsyncIterator[object]:
+        await admit(context)
+        answers = (inner.stream_stream or inner.unary_stream)(request, context)
+        if isinstance(answers, AsyncIterator):
+            async for answer in answers:
+                yield answer
+        else:
+            # It answers by `context.write`.
+            await answers
+
+    kinds: dict[tuple[bool, bool], Callable[..., Handler]] = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }
+    make = kinds[bool(inner.request_streaming), bool(inner.response_streaming)]
+    behaviour = stream if inner.response_streaming else single
+    return make(
+        behaviour,
+        request_deserializer=inner.request_deserializer,
+        response_serializer=inner.response_serializer,
+    )
+
+
+async def _refuse(context: Context, verdict: Verdict) -> None:
+    has_decided = verdict.decision is not None
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED if has_decided else grpc.StatusCode.UNAVAILABLE
+    message = "over the rate limit" if has_decided else "no rate-limit decision"
+    trailing = [(name, value) for name, value in verdict.headers if not name.startswith("content-")]
+    seconds = verdict.retry_after_seconds
+    status = status_pb2.Status(code=code.value[0], message=message)
+    if seconds is not None:
+        retry = status_pb2.RetryInfo(retry_delay=Duration(seconds=seconds))
+        status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=retry.SerializeToString())
+    details = ("grpc-status-details-bin", status.SerializeToString())
+    await context.abort(code, message, trailing_metadata=(*trailing, details))

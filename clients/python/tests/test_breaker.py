@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+import weir
+from weir import State
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(clock: Clock) -> weir.Breaker:
+    breaker = weir.Breaker(failures=2, open_for=timedelta(seconds=1), clock=clock)
+    for _ in range(2):
+        breaker.enter()
+        breaker.failed()
+    return breaker
+
+
+def test_it_opens_after_consecutive_failures_only() -> None:
+    breaker = weir.Breaker(failures=2)
+    for _ in range(5):
+        breaker.enter()
+        breaker.failed()
+        breaker.enter()
+        breaker.succeeded()
+    assert breaker.state.name == "CLOSED"
+
+
+def test_while_open_one_probe_at_a_time_passes() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 0.999
+    with pytest.raises(weir.CircuitOpen):
+        breaker.enter()
+    clock.now = 1.0
+    breaker.enter()
+    assert breaker.state.name == "HALF_OPEN"
+    with pytest.raises(weir.CircuitOpen):
+        breaker.enter()
+    breaker.failed()
+    assert breaker.state.name == "OPEN"
+    clock.now = 1.999
+    with pytest.raises(weir.CircuitOpen):
+        breaker.enter()
+    clock.now = 2.0
+    breaker.enter()
+    breaker.succeeded()
+    assert breaker.state.name == "CLOSED"
+    breaker.enter()
+
+
+def test_an_abandoned_probe_leaves_its_place_to_the_next_call() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 1.0
+    breaker.enter()
+    breaker.abandoned()
+    breaker.enter()
+    assert breaker.state.name == "HALF_OPEN"
+
+
+def test_calls_that_fail_after_it_opened_do_not_keep_it_open() -> None:
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now = 0.9
+    breaker.failed()
+    clock.now = 1.0
+    breaker.enter()
+
+
+def test_listeners_hear_of_each_change() -> None:
+    states: list[State] = []
+    clock = Clock()
+    breaker = weir.Breaker(failures=1, clock=clock)
+    breaker.on_change(states.append)
+    breaker.failed()
+    clock.now = 1.0
+    breaker.enter()
+    breaker.succeeded()
+    assert states == [State.OPEN, State.HALF_OPEN, State.CLOSED]

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from support import Service, eventually, new_token
+
+import weir
+from weir import errors
+from weir._credentials import TokenFile
+from weir.client import status_pb2
+from weir.limits import Gcra, Limit
+from weir.v1 import weir_pb2 as pb
+
+TRADE = ["user", "alex", "trade"]
+SLOT = ["exports", "alex"]
+
+
+def test_an_invalid_request_names_its_field(client: Any) -> None:
+    with pytest.raises(weir.InvalidRequest) as raised:
+        client.check([])
+    assert raised.value.field == "key"
+    with pytest.raises(weir.InvalidRequest) as raised:
+        client.check(
+            TRADE, limits=[Limit(gcra=Gcra(burst=1, period=timedelta(days=1)))], on_failure=weir.OnFailure.ALLOW
+        )
+    assert raised.value.field == "limit_spec.limits[0].gcra.count"
+    assert raised.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert str(raised.value).startswith("INVALID_ARGUMENT: ")
+
+
+def test_faults_of_the_configuration_raise_whatever_a_caller_prefers(client: Any) -> None:
+    for on_failure in weir.OnFailure:
+        with pytest.raises(weir.NotFound):
+            client.check(TRADE, domain="unknown", on_failure=on_failure)
+        with pytest.raises(weir.FailedPrecondition):
+            client.check(SLOT, on_failure=on_failure)
+
+
+def test_a_token_that_is_wrong_or_may_not(
+    serve: Callable[..., Service], connect: Callable[..., Any], tmp_path: Path
+) -> None:
+    callers = tmp_path / "callers.yaml"
+    token, entry = new_token()
+    callers.write_text(entry)
+    address = serve(WEIR_AUTH__FILE=str(callers)).address
+    with pytest.raises(weir.Unauthenticated):
+        connect(address).check(TRADE)
+    with pytest.raises(weir.Unauthenticated):
+        connect(address, token="guessed").check(TRADE)
+    client = connect(address, token=token)
+    assert client.check(TRADE)
+    with pytest.raises(weir.PermissionDenied):
+        client.reset(TRADE)
+
+
+def test_a_token_file_may_be_rotated(
+    serve: Callable[..., Service], connect: Callable[..., Any], tmp_path: Path
+) -> None:
+    callers, file = tmp_path / "callers.yaml", tmp_path / "token"
+    (first, first_entry), (second, second_entry) = new_token(), new_token()
+    callers.write_text(first_entry)
+    file.write_text(first + "\n")
+    service = serve(WEIR_AUTH__FILE=str(callers))
+    client = connect(service.address, token_file=file)
+    assert client.check(TRADE)
+
+    callers.write_text(second_entry)
+    eventually(lambda: denied(client))
+    replacement = tmp_path / "token.new"
+    replacement.write_text(second)
+    replacement.rename(file)
+    eventually(lambda: not denied(client))
+
+
+def test_a_token_file_that_cannot_be_read_leaves_the_last_token_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    file = tmp_path / "token"
+    file.write_text("first")
+    token = TokenFile(file)
+    file.write_text("second")
+    assert token.metadata() == (("authorization", "Bearer first"),)
+    now = 1.0
+    assert token.metadata() == (("authorization", "Bearer second"),)
+    file.write_text("")
+    now = 2.0
+    assert token.metadata() == (("authorization", "Bearer second"),)
+    file.unlink()
+    now = 3.0
+    assert token.metadata() == (("authorization", "Bearer second"),)
+    assert "cannot be read" in caplog.text
+    assert "second" not in caplog.text
+    with pytest.raises(FileNotFoundError):
+        TokenFile(file)
+
+
+def test_an_outage_is_raised_or_decided(service: Service, connect: Callable[..., Any]) -> None:
+    service.kill()
+    client = connect(service.address, deadline=1.0, breaker=weir.Breaker(failures=100))
+    with pytest.raises(weir.Unavailable):
+        client.check(TRADE)
+    allowed = client.check(TRADE, on_failure=weir.OnFailure.ALLOW)
+    assert (allowed.allowed, allowed.source) == (True, weir.Source.FALLBACK)
+    assert isinstance(allowed.error, weir.Unavailable)
+    denied = connect(service.address, deadline=0.2, on_failure=weir.OnFailure.DENY).check(TRADE)
+    assert (denied.allowed, denied.source) == (False, weir.Source.FALLBACK)
+
+
+def test_every_status_has_its_kind() -> None:
+    for kind in (weir.Overloaded, weir.Internal, weir.DeadlineExceeded, weir.PermissionDenied):
+        assert type(errors.of_status(kind.code, "why")) is kind
+    assert type(errors.of_status(grpc.StatusCode.UNIMPLEMENTED, "why")) is weir.WeirError
+    assert type(errors.of_entry(pb.Error(code=3, message="why"))) is weir.InvalidRequest
+
+
+def test_load_shedding_says_when_to_retry() -> None:
+    retry = status_pb2.RetryInfo()
+    retry.retry_delay.FromMilliseconds(250)
+    status = status_pb2.Status(code=8)
+    status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=retry.SerializeToString())
+    metadata = grpc.aio.Metadata(("grpc-status-details-bin", status.SerializeToString()))
+    error = grpc.aio.AioRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.aio.Metadata(), metadata, details="shed")
+    shed = errors.of_rpc(error)
+    assert isinstance(shed, weir.Overloaded)
+    assert shed.retry_after
+    assert shed.retry_after.total_seconds() == 0.25
+
+
+def denied(client: Any) -> bool:
+    try:
+        client.check(TRADE, cost=0)
+    except weir.Unauthenticated:
+        return True
+    return False

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from support import Service
+
+import weir
+from weir import _telemetry
+
+TRADE = ["user", "alex", "trade"]
+
+
+class Collector:
+    """What a client exports."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.spans = InMemorySpanExporter()
+        self.tracers = TracerProvider()
+        self.tracers.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.options = {"meter_provider": MeterProvider([self.reader]), "tracer_provider": self.tracers}
+
+    def points(self, name: str) -> dict[tuple[tuple[str, Any], ...], Any]:
+        data = self.reader.get_metrics_data()
+        assert data
+        return {
+            tuple(sorted(dict(point.attributes or {}).items())): point
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        }
+
+    def counts(self) -> dict[tuple[Any, ...], int]:
+        return {
+            tuple(value for _, value in labels): point.value
+            for labels, point in self.points("weir.client.checks").items()
+        }
+
+
+def test_checks_are_counted_and_measured(service: Service, connect: Callable[..., Any]) -> None:
+    collector = Collector()
+    client = connect(service.address, **collector.options)
+    for _ in range(4):
+        client.check(TRADE)
+    with pytest.raises(weir.NotFound):
+        client.check(TRADE, domain="none")
+    client.check_batch([weir.Check(["user", "a"]), weir.Check([])])
+    client.check_all([weir.Check(["user", "a"])])
+    client.reserve(["user", "a"], ttl=60).commit()
+    # domain, outcome, source
+    assert collector.counts() == {
+        ("", "allowed", "service"): 6,
+        ("", "refused", "service"): 1,
+        ("", "error", "service"): 1,
+        ("none", "error", "service"): 1,
+    }
+    durations = {labels: point.count for labels, point in collector.points("weir.client.duration").items()}
+    assert durations == {(("domain", ""),): 7, (("domain", "none"),): 1}
+
+
+def test_spans_say_what_was_decided_and_never_for_whom(service: Service, connect: Callable[..., Any]) -> None:
+    collector = Collector()
+    client = connect(service.address, **collector.options)
+    client.check(TRADE)
+    with pytest.raises(weir.NotFound):
+        client.check(TRADE, domain="none")
+    allowed, failed = collector.spans.get_finished_spans()
+    assert allowed.name == failed.name == "weir.check"
+    assert dict(allowed.attributes or {}) == {
+        "weir.domain": "",
+        "weir.allowed": True,
+        "weir.limit": 3,
+        "weir.remaining": 2,
+        "weir.source": "service",
+    }
+    assert not failed.status.is_ok
+    assert "alex" not in str([span.to_json() for span in (allowed, failed)])
+
+
+def test_open_breakers_and_fallbacks_are_counted(service: Service, connect: Callable[..., Any]) -> None:
+    collector = Collector()
+    breaker = weir.Breaker(failures=1, open_for=0)
+    client = connect(
+        service.address, breaker=breaker, on_failure=weir.OnFailure.ALLOW, deadline=1.0, **collector.options
+    )
+    service.kill()
+    client.check(TRADE)
+    (state,) = collector.points("weir.client.breaker").values()
+    assert state.value == 1
+    assert collector.counts() == {("", "allowed", "fallback"): 1}
+    service.start()
+    client.check(TRADE, deadline=20)
+    (state,) = collector.points("weir.client.breaker").values()
+    assert state.value == 0
+
+
+def test_the_service_learns_of_the_trace(service: Service, connect: Callable[..., Any]) -> None:
+    collector = Collector()
+    observation = _telemetry.OpenTelemetry(weir.Breaker(), None, collector.tracers).observe("")
+    with observation as seen:
+        ((name, value),) = seen.metadata
+    (span,) = collector.spans.get_finished_spans()
+    context = span.get_span_context()
+    assert context
+    assert name == "traceparent"
+    assert format(context.trace_id, "032x") in value
+
+
+def test_without_opentelemetry_nothing_is_told(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_telemetry, "HAS_OTEL", False)
+    with weir.Client(service.address, deadline=20) as client:
+        assert client.check(TRADE)
+    with pytest.raises(ModuleNotFoundError, match=r"weir-client\[otel\]"):
+        weir.Client(service.address, meter_provider=Collector().options["meter_provider"])  # type: ignore[arg-type]

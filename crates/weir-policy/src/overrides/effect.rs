@@ -1,0 +1,69 @@
+//! What an override does to the limits of a policy, to be shown before it acts and when it is set.
+
+use super::{ANY, Change, Override};
+use crate::{Domain, Policy, tree::NodeId};
+use weir_core::{algorithm::Params, plan::Limit};
+
+/// Most limits of which an effect is told.
+const MAX_EFFECTS: usize = 32;
+
+/// What an override does to one limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effect {
+    /// The limit's name.
+    pub limit: String,
+    /// Its algorithm and parameters by the policy.
+    pub before: String,
+    /// Under the override.
+    pub after: String,
+}
+
+/// What an override does to the limits of this policy at its pattern and below; of the first 32. A segment that matches any is
+/// taken for the policy's own `*`.
+pub fn effects(policy: &Policy, one: &Override) -> Vec<Effect> {
+    let Some(domain) = policy.domain(&one.domain) else { return Vec::new() };
+    let mut node = 0;
+    for segment in &one.pattern {
+        let next = match &**segment {
+            ANY => domain.children(node).find(|(name, _)| *name == ANY).map(|(_, id)| id),
+            segment => domain.child(node, segment.as_bytes()).map(|(_, id)| id),
+        };
+        let Some(next) = next else { return Vec::new() };
+        node = next;
+    }
+    let mut effects = Vec::new();
+    add(domain, node, &one.change, &mut effects);
+    effects
+}
+
+fn add(domain: &Domain, node: NodeId, change: &Change, effects: &mut Vec<Effect>) {
+    if effects.len() >= MAX_EFFECTS {
+        return;
+    }
+    effects.extend(domain.limits_at(node).iter().map(|limit| Effect::new(limit, change)));
+    let mut children: Vec<_> = domain.children(node).collect();
+    children.sort_unstable();
+    for (_, child) in children {
+        add(domain, child, change, effects);
+    }
+    effects.truncate(MAX_EFFECTS);
+}
+
+impl Effect {
+    fn new(limit: &Limit, change: &Change) -> Self {
+        let shown = |params: &Params, shadow: bool| {
+            format!("{} {}{}", params.name(), params.describe(), if shadow { ", shadow" } else { "" })
+        };
+        let before = shown(&limit.params, limit.shadow);
+        let after = match change {
+            Change::Ban => "refused".to_owned(),
+            Change::Unlimited => "not limited".to_owned(),
+            Change::Factor(factor) => match limit.under_further_factor(*factor) {
+                Ok(limit) => shown(&limit.params, limit.shadow),
+                Err(error) => format!("as before: {error}"),
+            },
+            _ => change.of(limit).map_or_else(|| before.clone(), |limit| shown(&limit.params, limit.shadow)),
+        };
+        Self { limit: limit.name.to_string(), before, after }
+    }
+}

@@ -1,0 +1,228 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Clock, Key, ManualClock, Micros, time::SECOND},
+    plan::Level,
+};
+
+use super::*;
+use crate::Policy;
+
+const POLICY: &str = "
+schema:
+  user:
+    children:
+      '*':
+        limits: [{ token_bucket: { capacity: 10, count: 10, period: 60s }, name: per-user }]
+        children:
+          trade: { limits: [{ fixed_window: { count: 4, period: 1h } }, { token_bucket: { capacity: 2, count: 2, period: 2s } }] }
+";
+
+fn policy() -> Policy {
+    crate::parse(POLICY, &Bounds::default()).unwrap()
+}
+
+fn one(pattern: &str, change: Change) -> Override {
+    let segments = pattern.split('/').filter(|segment| !segment.is_empty());
+    Override {
+        id: format!("{pattern}!").into(),
+        domain: "".into(),
+        pattern: segments.map(Into::into).collect(),
+        change,
+        reason: "a test".into(),
+        author: "me".into(),
+        set_at: 0,
+        start: 0,
+        end: None,
+    }
+}
+
+fn limits(text: &str) -> Change {
+    Change::Limits(LimitChanges::parse(text, &Bounds::default()).unwrap())
+}
+
+/// What a request meets: the most of each level with a `~` in shadow, and the id of the override; of a ban its end.
+fn met(overrides: Vec<Override>, key: &str, factor: f64) -> (Vec<String>, String) {
+    met_at(overrides, key, factor, Arc::new(ManualClock::new(0)))
+}
+
+fn met_at(overrides: Vec<Override>, key: &str, factor: f64, clock: Arc<dyn Clock>) -> (Vec<String>, String) {
+    let policy = policy().overridden(Overrides::new(overrides.into_iter().map(Arc::new).collect(), clock));
+    let key = Key::new("", &key.split('/').collect::<Vec<_>>()).unwrap();
+    let mut levels = policy.domain("").unwrap().levels(&key, 1, factor).unwrap();
+    let acting = policy.overrides().acting("", key.segments());
+    let by = match &acting {
+        None => String::new(),
+        Some(acting) => match acting.ban() {
+            Some(ban) => format!("{} {:?}", ban.id, ban.ban.unwrap().ends_after),
+            None => acting.change(&mut levels, factor, false).map(|by| by.id.to_owned()).unwrap_or_default(),
+        },
+    };
+    (shown(&levels), by)
+}
+
+fn shown(levels: &SmallVec<[Level<'_>; 4]>) -> Vec<String> {
+    let most = |level: &Level<'_>| level.params().step(None, &level.peek()).0.limit;
+    let shown = |level: &Level<'_>| format!("{}{}", most(level), if level.limit.shadow { "~" } else { "" });
+    levels.iter().map(shown).collect()
+}
+
+#[test]
+fn each_change_changes_the_levels_at_its_pattern_and_below() {
+    let trade = "user/alex/trade";
+    for (pattern, change, key, expected, by) in [
+        ("", Change::Factor(0.5), trade, &["20", "8", "4"][..], "!"),
+        ("user/alex", Change::Factor(0.5), trade, &["20", "8", "4"], "user/alex!"),
+        ("user/alex/trade", Change::Factor(0.5), trade, &["10", "8", "4"], "user/alex/trade!"),
+        ("user/alex", Change::Factor(0.5), "user/sam/trade", &["10", "4", "2"], ""),
+        ("user/*", Change::Shadow, trade, &["10~", "4~", "2~"], "user/*!"),
+        ("user/alex", Change::Unlimited, trade, &[], "user/alex!"),
+        ("user/alex/trade", Change::Unlimited, trade, &["10"], "user/alex/trade!"),
+        ("user/alex/trade/eur", Change::Unlimited, trade, &["10", "4", "2"], ""),
+        ("user/alex/trade/eur", Change::Unlimited, "user/alex/trade/eur", &["10", "4", "2"], ""),
+        ("user/alex", Change::Ban, trade, &["10", "4", "2"], "user/alex! None"),
+        (
+            "user/*",
+            limits("{ token_bucket: { capacity: 6, count: 1, period: 1s } }"),
+            trade,
+            &["6", "4", "6"],
+            "user/*!",
+        ),
+        (
+            "user/*",
+            limits("[{ name: per-user, token_bucket: { capacity: 6, count: 1, period: 1s } }]"),
+            trade,
+            &["6", "4", "2"],
+            "user/*!",
+        ),
+        (
+            "user/*",
+            limits("[{ name: per-user, fixed_window: { count: 5, period: 1s } }]"),
+            trade,
+            &["10", "4", "2"],
+            "",
+        ),
+    ] {
+        let of = met(vec![one(pattern, change.clone())], key, 1.0);
+        assert_eq!(
+            (of.0.iter().map(String::as_str).collect::<Vec<_>>(), &*of.1),
+            (expected.to_vec(), by),
+            "{pattern} {change}"
+        );
+    }
+}
+
+#[test]
+fn factors_of_request_and_override_multiply() {
+    assert_eq!(met(vec![one("user/alex", Change::Factor(0.1))], "user/alex", 0.5).0, ["200"]);
+    assert_eq!(met(vec![one("user/alex", Change::Shadow)], "user/alex", 0.5).0, ["20~"]);
+}
+
+#[test]
+fn the_longest_then_the_most_exact_pattern_acts_at_each_level() {
+    let overrides = |patterns: &[(&str, f64)]| -> Vec<Override> {
+        patterns.iter().map(|(pattern, factor)| one(pattern, Change::Factor(*factor))).collect()
+    };
+    for (patterns, expected, by) in [
+        (&[("user/*", 0.5), ("user/alex", 0.1)][..], &["100", "40", "20"][..], "user/alex!"),
+        (&[("*/alex", 0.5), ("user/*", 0.1)], &["100", "40", "20"], "user/*!"),
+        (&[("user/alex", 0.5), ("user/*/trade", 0.1)], &["20", "40", "20"], "user/*/trade!"),
+        (&[("user/*/trade", 0.5), ("user/alex/*", 0.1)], &["10", "40", "20"], "user/alex/*!"),
+        (&[("", 0.5), ("user/alex/trade", 0.1)], &["20", "40", "20"], "user/alex/trade!"),
+    ] {
+        let of = met(overrides(patterns), "user/alex/trade", 1.0);
+        assert_eq!(
+            (of.0.iter().map(String::as_str).collect::<Vec<_>>(), &*of.1),
+            (expected.to_vec(), by),
+            "{patterns:?}"
+        );
+    }
+}
+
+#[test]
+fn a_ban_acts_whatever_else_does() {
+    let other = one("user/alex/trade", Change::Unlimited);
+    assert_eq!(met(vec![other, one("user/*", Change::Ban)], "user/alex/trade", 1.0).1, "user/*! None");
+}
+
+#[test]
+fn an_override_acts_from_its_start_to_its_end() {
+    let clock = Arc::new(ManualClock::new(0));
+    let ban = Override { start: 10 * SECOND, end: Some(20 * SECOND), ..one("user/alex", Change::Ban) };
+    for (at, expected) in [
+        (0, String::new()),
+        (10 * SECOND, format!("user/alex! {:?}", Some(10 * SECOND))),
+        (20 * SECOND - 1, format!("user/alex! {:?}", Some(1 as Micros))),
+        (20 * SECOND, String::new()),
+    ] {
+        clock.set(at);
+        assert_eq!(
+            met_at(vec![ban.clone()], "user/alex", 1.0, Arc::clone(&clock) as Arc<dyn Clock>).1,
+            expected,
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn a_changed_limit_keeps_its_counts_unless_its_time_base_is_another() {
+    let policy = policy();
+    let (_, per_user) = policy.limits().find(|(_, limit)| &*limit.name == "per-user").unwrap();
+    for (change, same) in [
+        (Change::Factor(0.1), true),
+        (Change::Shadow, true),
+        (limits("{ token_bucket: { capacity: 6, count: 1, period: 1s } }"), true),
+    ] {
+        let changed = change.of(per_user).unwrap();
+        assert_eq!(changed.ident() == per_user.ident(), same, "{change}");
+        assert_eq!((&changed.name, changed.index), (&per_user.name, per_user.index));
+    }
+}
+
+#[test]
+fn a_factor_that_leaves_the_bounds_changes_nothing() {
+    assert_eq!(met(vec![one("user/alex", Change::Factor(1e-6))], "user/alex/trade", 1.0).0[1], "4000000");
+    let tiny = one("user/alex", Change::Factor(1e6));
+    let effects = effects(&policy(), &tiny);
+    assert!(effects.iter().all(|effect| effect.before != effect.after), "{effects:?}");
+}
+
+#[test]
+fn effects_tell_what_becomes_of_the_limits_below_the_pattern() {
+    let told = |pattern: &str, change| -> Vec<_> {
+        effects(&policy(), &one(pattern, change)).into_iter().map(|effect| (effect.limit, effect.after)).collect()
+    };
+    assert_eq!(told("user/alex", Change::Ban).len(), 3);
+    assert_eq!(told("user/alex/read", Change::Ban), []);
+    let [fixed, bucket] = &told("user/*/trade", Change::Factor(0.5))[..] else { panic!("two limits") };
+    assert_eq!((&*fixed.0, &*fixed.1), ("user/*/trade#fixed_window0", "fixed_window { count: 8, period: 1h }"));
+    assert_eq!(
+        (&*bucket.0, &*bucket.1),
+        ("user/*/trade#token_bucket0", "token_bucket { capacity: 4, count: 4, period: 2s }")
+    );
+}
+
+#[test]
+fn bounds_name_the_field() {
+    let long = "x".repeat(1_025);
+    for (change, field) in [
+        (Override { pattern: vec!["a".into(); 33].into(), ..one("", Change::Ban) }, "key"),
+        (Override { pattern: ["a".into(), "".into()].into(), ..one("", Change::Ban) }, "key[1]"),
+        (one(&long, Change::Ban), "key[0]"),
+        (Override { domain: long.as_str().into(), ..one("", Change::Ban) }, "domain"),
+        (Override { reason: "".into(), ..one("", Change::Ban) }, "reason"),
+        (Override { reason: long.as_str().into(), ..one("", Change::Ban) }, "reason"),
+        (one("", Change::Factor(0.0)), "factor"),
+        (one("", Change::Factor(f64::NAN)), "factor"),
+        (Override { end: Some(0), ..one("", Change::Ban) }, "end"),
+    ] {
+        assert_eq!(change.check_bounds().unwrap_err().field(), field);
+    }
+    for text in
+        ["", "[]", "7", "{ gcra: { burst: 5 } }", "{ name: x }", "{ gcra: [1], depth: 2 }", "{", &"[".repeat(20_000)]
+    {
+        assert_eq!(LimitChanges::parse(text, &Bounds::default()).unwrap_err().field(), "limits", "{text}");
+    }
+}

@@ -1,0 +1,116 @@
+//! The log of documents in a file: a change a line, as JSON, written before it is answered.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Seek, SeekFrom, Write},
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{Changed, MAX_LOG};
+
+/// Changes that a file which is written anew keeps of those that no document needs.
+const KEPT: usize = MAX_LOG / 10;
+
+/// The file.
+pub(super) struct LogFile {
+    file: File,
+    /// Where the next line begins. A line that was not written whole is behind it, and is overwritten.
+    end: u64,
+}
+
+/// Why a log cannot be used.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// It cannot be read or written.
+    #[error("{path}: {cause}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A line is no change.
+    #[error("{path}, line {line}: not a change: {cause}")]
+    Line {
+        /// The file.
+        path: String,
+        /// Its number.
+        line: usize,
+        /// What is wrong with it.
+        cause: serde_json::Error,
+    },
+}
+
+/// A line.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    id: String,
+    name: String,
+    before: Option<String>,
+    after: Option<String>,
+    actor: String,
+}
+
+impl LogFile {
+    /// The changes in a file, which need not exist. A last line without an end was never answered, and is left out.
+    pub(super) fn read(path: &Path) -> Result<Vec<Changed>, FileError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(cause) => return Err(at(path)(cause)),
+        };
+        let mut changes = Vec::<Changed>::new();
+        for (index, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
+            let wrong = |cause| FileError::Line { path: path.display().to_string(), line: index + 1, cause };
+            let Line { id, name, before, after, actor } = serde_json::from_str(line).map_err(wrong)?;
+            let id = id.parse().map_err(|error| wrong(serde::de::Error::custom(error)))?;
+            let previous = changes.last().map(|changed| changed.id);
+            changes.push(Changed { id, previous, name, before, after, actor });
+        }
+        Ok(changes)
+    }
+
+    /// Opens the file whose changes are these. One with many that are not `needed` is written anew without the oldest of them.
+    pub(super) fn open(path: &Path, log: &[Changed], needed: impl Fn(&&Changed) -> bool) -> Result<Self, FileError> {
+        if log.len() >= MAX_LOG {
+            let first = log.len() - KEPT;
+            let kept = log.iter().enumerate().filter(|(index, changed)| *index >= first || needed(changed));
+            let lines: Vec<u8> = kept.flat_map(|(_, changed)| line(changed)).collect();
+            let aside = path.with_extension("new");
+            fs::write(&aside, lines).and_then(|()| File::open(&aside)?.sync_all()).map_err(at(&aside))?;
+            fs::rename(&aside, path).map_err(at(path))?;
+        }
+        let file =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(at(path))?;
+        let text = fs::read(path).map_err(at(path))?;
+        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last as u64 + 1);
+        Ok(Self { file, end })
+    }
+
+    /// Writes a change, which is on the disk when this returns.
+    pub(super) fn append(&mut self, changed: &Changed) -> io::Result<()> {
+        let line = line(changed);
+        self.file.seek(SeekFrom::Start(self.end))?;
+        self.file.set_len(self.end)?;
+        self.file.write_all(&line)?;
+        self.file.sync_data()?;
+        self.end += line.len() as u64;
+        Ok(())
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> FileError + '_ {
+    |cause| FileError::Io { path: path.display().to_string(), cause }
+}
+
+fn line(changed: &Changed) -> Vec<u8> {
+    let Changed { id, name, before, after, actor, .. } = changed.clone();
+    let line = Line { id: id.to_string(), name, before, after, actor };
+    // Texts can always be written.
+    let mut line = serde_json::to_vec(&line).unwrap_or_default();
+    line.push(b'\n');
+    line
+}

@@ -1,0 +1,116 @@
+//! Documents of a service alone: in memory, and in a file where there is one.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::Path,
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    Change, ChangeError, ChangeId, Changed, Changes, MAX_DOCUMENTS, MAX_LOG,
+    file::{FileError, LogFile},
+};
+use weir_core::domain::Clock;
+
+/// Documents in this process.
+pub struct MemoryDocuments {
+    kept: Mutex<Kept>,
+    clock: Arc<dyn Clock>,
+}
+
+#[derive(Default)]
+struct Kept {
+    documents: BTreeMap<String, String>,
+    log: VecDeque<Changed>,
+    file: Option<LogFile>,
+}
+
+impl MemoryDocuments {
+    /// None yet, and none after a restart.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { kept: Mutex::default(), clock }
+    }
+
+    /// Those of a file, in which changes are written before they are answered. It need not exist.
+    ///
+    /// # Errors
+    /// [`FileError`] when it cannot be read, names the line.
+    pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, FileError> {
+        let mut kept = Kept::default();
+        let log = LogFile::read(path)?;
+        log.iter().for_each(|changed| kept.add(changed.clone()));
+        let needed =
+            |changed: &&Changed| changed.after.is_some() && kept.documents.get(&changed.name) == changed.after.as_ref();
+        kept.file = Some(LogFile::open(path, &log, needed)?);
+        Ok(Self { kept: Mutex::new(kept), clock })
+    }
+
+    pub(super) fn change(&self, change: &Change) -> Result<Option<Changed>, ChangeError> {
+        let mut kept = self.kept.lock();
+        let before = kept.documents.get(&change.name).cloned();
+        let is_unexpected = change.expected.is_some() && before != change.expected;
+        if is_unexpected || (before.is_none() && change.document.is_none()) {
+            return Ok(None);
+        }
+        if before.is_none() && kept.documents.len() >= MAX_DOCUMENTS {
+            return Err(ChangeError::Full);
+        }
+        let previous = kept.log.back().map(|changed| changed.id);
+        let changed = Changed {
+            id: self.next_id(previous),
+            previous,
+            name: change.name.clone(),
+            before,
+            after: change.document.clone(),
+            actor: change.actor.clone(),
+        };
+        if let Some(file) = &mut kept.file {
+            file.append(&changed).map_err(ChangeError::File)?;
+        }
+        kept.add(changed.clone());
+        Ok(Some(changed))
+    }
+
+    fn next_id(&self, previous: Option<ChangeId>) -> ChangeId {
+        let millis = self.clock.now().max(0).unsigned_abs() / 1_000;
+        match previous {
+            Some(before) if before.millis >= millis => ChangeId { number: before.number + 1, ..before },
+            _ => ChangeId { millis, number: 0 },
+        }
+    }
+
+    pub(super) fn changes(&self, since: Option<ChangeId>) -> Changes {
+        let kept = self.kept.lock();
+        let last = kept.log.back().map(|changed| changed.id);
+        if since.is_some() && since == last {
+            return Changes::Some(Vec::new());
+        }
+        let place = since.and_then(|since| kept.log.binary_search_by_key(&since, |changed| changed.id).ok());
+        match place {
+            Some(place) => Changes::Some(kept.log.range(place + 1..).cloned().collect()),
+            None => Changes::All(kept.documents.clone().into_iter().collect(), last),
+        }
+    }
+
+    pub(super) fn log(&self, before: Option<ChangeId>, most: usize) -> Vec<Changed> {
+        let kept = self.kept.lock();
+        let newest_first =
+            kept.log.iter().rev().skip_while(|changed| before.is_some_and(|before| changed.id >= before));
+        newest_first.take(most).cloned().collect()
+    }
+}
+
+impl Kept {
+    fn add(&mut self, changed: Changed) {
+        match &changed.after {
+            Some(document) => drop(self.documents.insert(changed.name.clone(), document.clone())),
+            None => drop(self.documents.remove(&changed.name)),
+        }
+        if self.log.len() >= MAX_LOG {
+            self.log.pop_front();
+        }
+        self.log.push_back(changed);
+    }
+}

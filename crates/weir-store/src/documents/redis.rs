@@ -1,0 +1,142 @@
+//! Documents in the shared store: a hash, and a stream as its log. Both are in one slot.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use deadpool_redis::redis::{Value, from_redis_value};
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{Change, ChangeError, ChangeId, Changed, Changes, MAX_DOCUMENTS, MAX_LOG};
+use crate::{
+    Failure, StoreError,
+    redis::{Servers, documents_call, reply::Answers},
+};
+use weir_telemetry::request;
+
+/// Changes read at once, and fields of a page of the hash.
+const PAGE: &[u8] = b"1000";
+/// An answer of the script: nothing was as expected, there is no room.
+const UNEXPECTED: &str = "";
+const FULL: &str = "full";
+
+/// Documents in Redis.
+pub struct RedisDocuments {
+    servers: Arc<Servers>,
+    runtime: Handle,
+    timeout: Duration,
+    hash: Arc<[u8]>,
+    log: Arc<[u8]>,
+}
+
+type Fields = HashMap<String, String>;
+
+impl RedisDocuments {
+    pub(crate) fn new(servers: Arc<Servers>, runtime: Handle, timeout: Duration, prefix: &[u8], name: &str) -> Self {
+        let hash = [prefix, format!("{{{name}}}").as_bytes()].concat();
+        let log = [&hash[..], b":log"].concat();
+        Self { servers, runtime, timeout, hash: hash.into(), log: log.into() }
+    }
+
+    pub(super) async fn change(&self, change: Change) -> Result<Option<Changed>, ChangeError> {
+        let texts = [
+            &change.name,
+            change.document.as_deref().unwrap_or_default(),
+            change.expected.as_deref().unwrap_or_default(),
+            &change.actor,
+            &MAX_DOCUMENTS.to_string(),
+            &MAX_LOG.to_string(),
+        ];
+        let call = documents_call(&self.log, &texts);
+        let (hash, timeout) = (Arc::clone(&self.hash), self.timeout);
+        let answer = self.on_io(move |servers| async move {
+            Answers::change(&servers.script(&hash, &call, Instant::now() + timeout).await?)
+        });
+        let [id, previous, before] = answer.await.map_err(ChangeError::Store)?;
+        match id.as_str() {
+            UNEXPECTED => return Ok(None),
+            FULL => return Err(ChangeError::Full),
+            _ => {}
+        }
+        Ok(Some(Changed {
+            id: id.parse().map_err(|_| StoreError::from(unreadable()))?,
+            previous: previous.parse().ok(),
+            name: change.name,
+            before: Some(before).filter(|before| !before.is_empty()),
+            after: change.document,
+            actor: change.actor,
+        }))
+    }
+
+    pub(super) async fn changes(&self, since: Option<ChangeId>) -> Result<Changes, StoreError> {
+        let (hash, log, timeout) = (Arc::clone(&self.hash), Arc::clone(&self.log), self.timeout);
+        self.on_io(move |servers| async move {
+            let last = [&b"XREVRANGE"[..], &log, b"+", b"-", b"COUNT", b"1"];
+            let last =
+                read(servers.command(&log, &last, Instant::now() + timeout).await?)?.pop().map(|changed| changed.id);
+            if last == since {
+                return Ok(Changes::Some(Vec::new()));
+            }
+            if let Some(since) = since {
+                let after = format!("({since}");
+                let words = [&b"XRANGE"[..], &log, after.as_bytes(), b"+", b"COUNT", PAGE];
+                let changes = read(servers.command(&log, &words, Instant::now() + timeout).await?)?;
+                if changes.first().is_some_and(|first| first.previous == Some(since)) {
+                    return Ok(Changes::Some(changes));
+                }
+            }
+            // What changes while they are read is behind this place in the log, and is read again from there.
+            let (mut documents, mut cursor) = (HashMap::new(), "0".to_owned());
+            loop {
+                let words = [&b"HSCAN"[..], &hash, cursor.as_bytes(), b"COUNT", PAGE];
+                let page = servers.command(&hash, &words, Instant::now() + timeout).await?;
+                let (next, fields): (String, Fields) = from_redis_value(page).map_err(|_| unreadable())?;
+                documents.extend(fields);
+                cursor = next;
+                if cursor == "0" {
+                    return Ok(Changes::All(documents.into_iter().collect(), last));
+                }
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn log(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<Changed>, StoreError> {
+        let (log, timeout) = (Arc::clone(&self.log), self.timeout);
+        self.on_io(move |servers| async move {
+            let (end, most) = (before.map_or("+".to_owned(), |before| format!("({before}")), most.to_string());
+            let words = [&b"XREVRANGE"[..], &log, end.as_bytes(), b"-", b"COUNT", most.as_bytes()];
+            read(servers.command(&log, &words, Instant::now() + timeout).await?)
+        })
+        .await
+    }
+
+    async fn on_io<T, F>(&self, work: impl FnOnce(Arc<Servers>) -> F + Send) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let done = self.runtime.spawn(request::carried(work(Arc::clone(&self.servers)))).await;
+        done.unwrap_or_else(|error| Err(Failure::Lost(error.to_string().into()))).map_err(StoreError::from)
+    }
+}
+
+fn unreadable() -> Failure {
+    Failure::Lost("the reply about documents cannot be read".into())
+}
+
+/// Entries of the log.
+fn read(reply: Value) -> Result<Vec<Changed>, Failure> {
+    let entries: Vec<(String, Fields)> = from_redis_value(reply).map_err(|_| unreadable())?;
+    let changed = |(id, mut fields): (String, Fields)| {
+        let mut take = |name| fields.remove(name).unwrap_or_default();
+        let document = |text: String| Some(text).filter(|text| !text.is_empty());
+        Some(Changed {
+            id: id.parse().ok()?,
+            previous: take("previous").parse().ok(),
+            name: take("name"),
+            before: document(take("before")),
+            after: document(take("after")),
+            actor: take("actor"),
+        })
+    };
+    entries.into_iter().map(|entry| changed(entry).ok_or_else(unreadable)).collect()
+}

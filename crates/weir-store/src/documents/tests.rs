@@ -1,0 +1,91 @@
+use std::{fs, sync::Arc};
+
+use weir_core::domain::ManualClock;
+
+use super::*;
+
+fn put(name: &str, document: Option<&str>) -> Change {
+    let text = |text: &str| text.to_owned();
+    Change { name: text(name), document: document.map(text), expected: None, actor: text("me") }
+}
+
+fn all(documents: &MemoryDocuments) -> Vec<(String, String)> {
+    let Changes::All(all, _) = documents.changes(None) else { panic!("all are wanted") };
+    all
+}
+
+#[test]
+fn changes_are_told_from_a_place_in_the_log_on() {
+    let documents = MemoryDocuments::new(Arc::new(ManualClock::new(5_000)));
+    let first = documents.change(&put("a", Some("1"))).unwrap().unwrap();
+    let second = documents.change(&put("a", Some("2"))).unwrap().unwrap();
+    let third = documents.change(&put("a", None)).unwrap().unwrap();
+    assert_eq!(
+        (first.before.as_deref(), second.before.as_deref(), third.before.as_deref()),
+        (None, Some("1"), Some("2"))
+    );
+    assert_eq!([first.id, second.id, third.id].map(|id| id.to_string()), ["5-0", "5-1", "5-2"]);
+    assert_eq!(documents.changes(Some(first.id)), Changes::Some(vec![second.clone(), third.clone()]));
+    assert_eq!(documents.changes(Some(third.id)), Changes::Some(vec![]));
+    let unknown = ChangeId { millis: 1, number: 0 };
+    assert_eq!(documents.changes(Some(unknown)), Changes::All(vec![], Some(third.id)));
+    assert_eq!(documents.log(None, 2), [third.clone(), second.clone()]);
+    assert_eq!(documents.log(Some(second.id), 9), [first]);
+}
+
+#[test]
+fn a_change_is_made_only_to_what_was_expected() {
+    let documents = MemoryDocuments::new(Arc::default() as Arc<ManualClock>);
+    assert_eq!(documents.change(&put("a", None)).unwrap(), None, "there is none to remove");
+    documents.change(&put("a", Some("1"))).unwrap();
+    let expecting = |document: &str| Change { expected: Some(document.to_owned()), ..put("a", None) };
+    assert_eq!(documents.change(&expecting("2")).unwrap(), None);
+    assert!(documents.change(&expecting("1")).unwrap().is_some());
+}
+
+#[test]
+fn a_file_keeps_documents_and_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("snapshot.overrides");
+    let open = || MemoryDocuments::open(&path, Arc::default() as Arc<ManualClock>);
+    let documents = open().unwrap();
+    documents.change(&put("a", Some("1"))).unwrap();
+    documents.change(&put("b", Some("\"two\"\n"))).unwrap();
+    documents.change(&put("a", None)).unwrap();
+    let log = documents.log(None, 9);
+    drop(documents);
+    let documents = open().unwrap();
+    assert_eq!(all(&documents), [("b".to_owned(), "\"two\"\n".to_owned())]);
+    assert_eq!(documents.log(None, 9), log);
+    drop(documents);
+
+    // A line that was cut off was never answered.
+    let whole = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{whole}{{\"id\":\"9-0\",\"name\":\"c")).unwrap();
+    let documents = open().unwrap();
+    assert_eq!(documents.log(None, 9), log);
+    documents.change(&put("d", Some("4"))).unwrap();
+    drop(documents);
+    assert_eq!(all(&open().unwrap()).len(), 2);
+
+    fs::write(&path, format!("{whole}nothing\n")).unwrap();
+    let error = open().err().unwrap().to_string();
+    assert!(error.contains("snapshot.overrides, line 4: not a change"), "{error}");
+}
+
+#[test]
+fn a_long_file_is_written_anew_with_what_is_needed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let line = |number: usize| {
+        let (name, after) = if number == 0 { ("kept", "1") } else { ("other", "2") };
+        format!(
+            "{{\"id\":\"{number}-0\",\"name\":\"{name}\",\"before\":null,\"after\":\"{after}{number}\",\"actor\":\"me\"}}\n"
+        )
+    };
+    fs::write(&path, (0..=MAX_LOG).map(line).collect::<String>()).unwrap();
+    let open = || MemoryDocuments::open(&path, Arc::default() as Arc<ManualClock>).unwrap();
+    let before = all(&open());
+    assert!(fs::read_to_string(&path).unwrap().lines().count() < MAX_LOG / 5);
+    assert_eq!((all(&open()), before.len()), (before, 2));
+}

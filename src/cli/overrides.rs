@@ -1,0 +1,317 @@
+//! `weir override set|list|end`, `weir ban`, `weir unban`, `weir overrides`, `weir audit`
+
+mod print;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use prost_types::Timestamp;
+use weir_core::{
+    algorithm::message::duration,
+    domain::{Micros, time::parse_duration},
+};
+
+use super::{CommandResult, Failure, block_on, client::Client, out::say};
+use crate::proto::{
+    EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override as OverrideMessage, SetOverrideRequest,
+    SetOverrideResponse, admin_client::AdminClient, r#override::Change as ChangeMessage,
+};
+
+/// Changes on a page of `weir audit`.
+const PAGE: u32 = 1_000;
+
+/// Change limits for some keys, for a time, over the policy
+#[derive(Subcommand)]
+pub(super) enum Override {
+    Set(SetArgs),
+    List(List),
+    End(End),
+}
+
+impl Override {
+    pub(super) fn run(self) -> CommandResult {
+        match self {
+            Self::Set(command) => command.run(),
+            Self::List(command) => command.run(),
+            Self::End(command) => command.run(),
+        }
+    }
+}
+
+/// Which keys.
+#[derive(Args)]
+struct Pattern {
+    /// The first segments of the keys, root first, where `*` is any segment; or one argument with `/` between them, in which `\/` is a
+    /// slash. None: all keys of the domain
+    #[arg(value_name = "KEY")]
+    key: Vec<String>,
+    /// The domain
+    #[arg(long, default_value = "")]
+    domain: String,
+}
+
+/// Why, and for how long.
+#[derive(Args)]
+struct Terms {
+    /// Why, for the audit log
+    #[arg(long)]
+    reason: String,
+    /// How long, such as `1h`. Default: until it is ended
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    ttl: Option<Micros>,
+    /// Until this moment, such as `2026-12-01T00:00:00Z`
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment, conflicts_with = "ttl")]
+    until: Option<Timestamp>,
+    /// From this moment on. Default: now
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment)]
+    from: Option<Timestamp>,
+    /// Only say what it would do
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Set an override, in place of the one of the same pattern
+#[derive(Args)]
+pub(super) struct SetArgs {
+    #[command(flatten)]
+    pattern: Pattern,
+    #[command(flatten)]
+    change: ChangeArgs,
+    #[command(flatten)]
+    terms: Terms,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// What it changes.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct ChangeArgs {
+    /// Divide the limits, as factors in policies do: 0.1 allows ten times as much
+    #[arg(long)]
+    factor: Option<f64>,
+    /// Multiply the limits: 10 allows ten times as much, as `--factor 0.1`
+    #[arg(long, value_name = "TIMES")]
+    times: Option<f64>,
+    /// Other parameters, as policy files write limits: `{ name: per-user, gcra: { burst: 99, count: 30, period: 60s } }`
+    #[arg(long, value_name = "YAML")]
+    limits: Option<String>,
+    /// Lift the limits
+    #[arg(long)]
+    unlimited: bool,
+    /// Evaluate and count the limits, and refuse nothing
+    #[arg(long)]
+    shadow: bool,
+    /// Refuse every request
+    #[arg(long)]
+    ban: bool,
+}
+
+/// Refuse every request of some keys, for a time
+#[derive(Args)]
+pub(super) struct Ban {
+    #[command(flatten)]
+    pattern: Pattern,
+    #[command(flatten)]
+    terms: Terms,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// End a ban, or any other override
+#[derive(Args)]
+pub(super) struct End {
+    #[command(flatten)]
+    pattern: Pattern,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// List overrides
+#[derive(Args)]
+pub(super) struct List {
+    /// Only patterns that begin so
+    #[arg(value_name = "KEY")]
+    prefix: Vec<String>,
+    /// Only those of this domain
+    #[arg(long)]
+    domain: Option<String>,
+    /// Print JSON, a line for each
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+/// Show who has changed which override, the newest change first
+#[derive(Args)]
+pub(super) struct Audit {
+    /// Show at most so many
+    #[arg(long, default_value_t = 20, value_name = "COUNT")]
+    limit: usize,
+    /// Print JSON, a line for each change
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: Client,
+}
+
+impl SetArgs {
+    fn run(self) -> CommandResult {
+        let change = match self.change {
+            ChangeArgs { factor: Some(factor), .. } => ChangeMessage::Factor(factor),
+            ChangeArgs { times: Some(times), .. } => ChangeMessage::Factor(1.0 / times),
+            ChangeArgs { limits: Some(limits), .. } => ChangeMessage::Limits(limits),
+            ChangeArgs { unlimited: true, .. } => ChangeMessage::Unlimited(true),
+            ChangeArgs { shadow: true, .. } => ChangeMessage::Shadow(true),
+            _ => ChangeMessage::Ban(true),
+        };
+        set(self.pattern, change, self.terms, &self.client)
+    }
+}
+
+impl Ban {
+    pub(super) fn run(self) -> CommandResult {
+        set(self.pattern, ChangeMessage::Ban(true), self.terms, &self.client)
+    }
+}
+
+fn set(pattern: Pattern, change: ChangeMessage, terms: Terms, client: &Client) -> CommandResult {
+    let Terms { reason, ttl, until, from, dry_run, json } = terms;
+    let one = OverrideMessage {
+        domain: pattern.domain,
+        key: segments(pattern.key),
+        change: Some(change),
+        reason,
+        start: from,
+        end: until,
+        ..Default::default()
+    };
+    let request = SetOverrideRequest { r#override: Some(one), ttl: ttl.map(duration), dry_run };
+    let SetOverrideResponse { r#override: set, replaced, effects } = block_on(async {
+        let mut service = AdminClient::new(client.connect().await?);
+        let answer = service.set_override(request).await;
+        Ok(answer.map_err(|status| client.failure(&status))?.into_inner())
+    })?;
+    let set = set.ok_or_else(|| Failure("the service has not said what was set".to_owned()))?;
+    if json {
+        say(print::set_json(&set, replaced.as_ref(), &effects, dry_run))?;
+    } else {
+        say(print::set_text(&set, replaced.as_ref(), &effects, dry_run))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl End {
+    pub(super) fn run(self) -> CommandResult {
+        let request = EndOverrideRequest { domain: self.pattern.domain, key: segments(self.pattern.key) };
+        let shown = print::pattern(&request.domain, &request.key);
+        let ended = block_on(async {
+            let mut service = AdminClient::new(self.client.connect().await?);
+            let answer = service.end_override(request).await;
+            Ok(answer.map_err(|status| self.client.failure(&status))?.into_inner().ended)
+        })?;
+        match (&ended, self.json) {
+            (_, true) => say(serde_json::json!({ "ended": ended.as_ref().map(print::json) }))?,
+            (Some(ended), false) => say(format!("ended {}", print::line(ended)))?,
+            (None, false) => say(format!("there is no override for {shown}"))?,
+        }
+        Ok(if ended.is_some() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+}
+
+impl List {
+    pub(super) fn run(self) -> CommandResult {
+        let (prefix, mut cursor, mut count) = (segments(self.prefix), String::new(), 0);
+        loop {
+            let request =
+                ListOverridesRequest { domain: self.domain.clone(), prefix: prefix.clone(), page_size: 0, cursor };
+            let page = block_on(async {
+                let mut service = AdminClient::new(self.client.connect().await?);
+                let answer = service.list_overrides(request).await;
+                Ok(answer.map_err(|status| self.client.failure(&status))?.into_inner())
+            })?;
+            for one in &page.overrides {
+                if self.json { say(print::json(one))? } else { say(print::line(one))? }
+            }
+            (cursor, count) = (page.next_cursor, count + page.overrides.len());
+            if cursor.is_empty() {
+                if count == 0 && !self.json {
+                    say("no overrides")?;
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+}
+
+impl Audit {
+    pub(super) fn run(self) -> CommandResult {
+        let (mut left, mut cursor) = (self.limit, String::new());
+        while left > 0 {
+            let request = ListAuditRequest { page_size: left.min(PAGE as usize) as u32, cursor };
+            let page = block_on(async {
+                let mut service = AdminClient::new(self.client.connect().await?);
+                let answer = service.list_audit(request).await;
+                Ok(answer.map_err(|status| self.client.failure(&status))?.into_inner())
+            })?;
+            for event in &page.events {
+                if self.json { say(print::event_json(event))? } else { say(print::event(event))? }
+            }
+            (cursor, left) = (page.next_cursor, left - page.events.len().min(left));
+            if cursor.is_empty() {
+                break;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The segments of a key: one argument is split at its slashes.
+fn segments(key: Vec<String>) -> Vec<String> {
+    let [one] = &key[..] else { return key };
+    let (mut segments, mut escaped) = (vec![String::new()], false);
+    for letter in one.chars() {
+        match letter {
+            '\\' if !escaped => escaped = true,
+            '/' if !escaped => segments.push(String::new()),
+            letter => {
+                if escaped && !matches!(letter, '/' | '\\') {
+                    segments.last_mut().into_iter().for_each(|last| last.push('\\'));
+                }
+                segments.last_mut().into_iter().for_each(|last| last.push(letter));
+                escaped = false;
+            }
+        }
+    }
+    segments
+}
+
+fn parse_moment(text: &str) -> Result<Timestamp, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a moment; write one as 2026-12-01T00:00:00Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_argument_is_split_at_its_slashes() {
+        for (written, expected) in [
+            (&["user/alex"][..], &["user", "alex"][..]),
+            (&[r"net/10.0.0.0\/8"], &["net", "10.0.0.0/8"]),
+            (&[r"a\\/b"], &[r"a\", "b"]),
+            (&["a/b", "c"], &["a/b", "c"]),
+            (&["user"], &["user"]),
+        ] {
+            assert_eq!(segments(written.iter().map(|text| (*text).to_owned()).collect()), expected);
+        }
+        assert!(segments(Vec::new()).is_empty());
+    }
+}

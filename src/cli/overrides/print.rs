@@ -1,0 +1,115 @@
+//! Overrides as a person or a script reads them.
+
+use prost_types::Timestamp;
+use serde_json::{Value, json};
+use weir_core::domain::key::domain_label;
+
+use crate::proto::{AuditEvent, Override, OverrideEffect, r#override::Change};
+
+/// A pattern, with its domain where that is not the default one.
+pub(super) fn pattern(domain: &str, key: &[String]) -> String {
+    let keys = if key.is_empty() { "all keys".to_owned() } else { key.join(" / ") };
+    if domain.is_empty() { keys } else { format!("{keys} of {}", domain_label(domain)) }
+}
+
+/// What an override changes.
+fn change(one: &Override) -> String {
+    match &one.change {
+        Some(Change::Factor(factor)) if *factor < 1.0 => format!("limits times {}", rounded(1.0 / factor)),
+        Some(Change::Factor(factor)) => format!("limits divided by {}", rounded(*factor)),
+        Some(Change::Limits(limits)) => format!("limits {limits}"),
+        Some(Change::Unlimited(_)) => "unlimited".to_owned(),
+        Some(Change::Shadow(_)) => "shadow".to_owned(),
+        Some(Change::Ban(_)) => "banned".to_owned(),
+        None => "changed".to_owned(),
+    }
+}
+
+/// Without the error of a division: 10, and not 9.999999999999998.
+fn rounded(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
+}
+
+/// A line about an override.
+pub(super) fn line(one: &Override) -> String {
+    let Override { id, domain, key, reason, author, start, end, set_at, .. } = one;
+    let start = start.filter(|start| Some(start) != set_at.as_ref()).map(|start| format!(" from {start}"));
+    let end = end.map_or(", until it is ended".to_owned(), |end| format!(" until {end}"));
+    let start = start.unwrap_or_default();
+    format!("{id}  {}: {}{start}{end}; {author}: {reason}", pattern(domain, key), change(one))
+}
+
+/// An override as JSON.
+pub(super) fn json(one: &Override) -> Value {
+    let Override { id, domain, key, reason, author, start, end, set_at, .. } = one;
+    let moment = |at: &Option<Timestamp>| at.map(|at| at.to_string());
+    let mut value = json!({
+        "id": id, "domain": domain, "key": key, "reason": reason, "author": author,
+        "set_at": moment(set_at), "start": moment(start), "end": moment(end),
+    });
+    let (name, change) = match &one.change {
+        Some(Change::Factor(factor)) => ("factor", json!(factor)),
+        Some(Change::Limits(limits)) => ("limits", json!(limits)),
+        Some(Change::Unlimited(flag)) => ("unlimited", json!(flag)),
+        Some(Change::Shadow(flag)) => ("shadow", json!(flag)),
+        Some(Change::Ban(flag)) => ("ban", json!(flag)),
+        None => return value,
+    };
+    value[name] = change;
+    value
+}
+
+/// What was set, or would be: a line, and one for each limit that it changes.
+pub(super) fn set_text(
+    set: &Override,
+    replaced: Option<&Override>,
+    effects: &[OverrideEffect],
+    dry_run: bool,
+) -> String {
+    let mut text = format!("{}{}", if dry_run { "would set " } else { "set " }, line(set));
+    if let Some(replaced) = replaced {
+        text.push_str(&format!("\n  in place of {}", line(replaced)));
+    }
+    for OverrideEffect { limit, before, after } in effects {
+        text.push_str(&format!("\n  {limit}: {before} -> {after}"));
+    }
+    if effects.is_empty() && !matches!(set.change, Some(Change::Ban(_))) {
+        text.push_str("\n  no limit of the policy is changed: the pattern meets none (see `weir limits explain`)");
+    }
+    text
+}
+
+/// The same as JSON.
+pub(super) fn set_json(
+    set: &Override,
+    replaced: Option<&Override>,
+    effects: &[OverrideEffect],
+    dry_run: bool,
+) -> Value {
+    let effect = |OverrideEffect { limit, before, after }: &OverrideEffect| json!({ "limit": limit, "before": before, "after": after });
+    json!({
+        "dry_run": dry_run,
+        "override": json(set),
+        "replaced": replaced.map(json),
+        "effects": effects.iter().map(effect).collect::<Vec<_>>(),
+    })
+}
+
+/// A line about a change.
+pub(super) fn event(AuditEvent { at, actor, before, after, .. }: &AuditEvent) -> String {
+    let at = at.map(|at| at.to_string()).unwrap_or_default();
+    match (before, after) {
+        (None, Some(after)) => format!("{at}  {actor} set {}", line(after)),
+        (Some(before), Some(after)) => format!("{at}  {actor} set {}, in place of {}", line(after), line(before)),
+        (Some(before), None) => format!("{at}  {actor} ended {}", line(before)),
+        (None, None) => format!("{at}  {actor} changed what this version cannot read"),
+    }
+}
+
+/// The same as JSON.
+pub(super) fn event_json(AuditEvent { id, at, actor, before, after }: &AuditEvent) -> Value {
+    json!({
+        "id": id, "at": at.map(|at| at.to_string()), "actor": actor,
+        "before": before.as_ref().map(json), "after": after.as_ref().map(json),
+    })
+}

@@ -1,0 +1,111 @@
+//! Overrides as they are stored: JSON that an operator can read.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use weir_core::{algorithm::Bounds, domain::Micros};
+use weir_policy::overrides::{Change, LimitChanges, Override, OverrideError};
+
+/// An override as it is stored. Exactly one of the five changes is there.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    domain: String,
+    key: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    factor: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limits: Option<String>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    unlimited: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    shadow: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    ban: bool,
+    reason: String,
+    author: String,
+    set_at_us: Micros,
+    start_us: Micros,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    end_us: Option<Micros>,
+}
+
+/// Why a stored override is not used.
+#[derive(Debug, Error)]
+pub enum Unreadable {
+    /// It is no JSON of this form.
+    #[error("it cannot be read")]
+    Form(#[from] serde_json::Error),
+    /// It is out of bounds.
+    #[error(transparent)]
+    Bounds(#[from] OverrideError),
+    /// It changes nothing that this version knows.
+    #[error("it changes nothing that this version knows")]
+    Change,
+}
+
+/// The name under which an override is stored: of one for the same keys the same.
+pub(super) fn name(domain: &str, pattern: &[Box<str>]) -> String {
+    serde_json::json!([domain, pattern]).to_string()
+}
+
+/// An override to be stored.
+pub(super) fn write(one: &Override) -> String {
+    let text = |text: &str| text.to_owned();
+    let mut stored = Stored {
+        id: text(&one.id),
+        domain: text(&one.domain),
+        key: one.pattern.iter().map(|segment| text(segment)).collect(),
+        factor: None,
+        limits: None,
+        unlimited: one.change == Change::Unlimited,
+        shadow: one.change == Change::Shadow,
+        ban: one.change == Change::Ban,
+        reason: text(&one.reason),
+        author: text(&one.author),
+        set_at_us: one.set_at,
+        start_us: one.start,
+        end_us: one.end,
+    };
+    match &one.change {
+        Change::Factor(factor) => stored.factor = Some(*factor),
+        Change::Limits(limits) => stored.limits = Some(text(limits.text())),
+        Change::Unlimited | Change::Shadow | Change::Ban => {}
+    }
+    serde_json::json!(stored).to_string()
+}
+
+/// A stored override.
+///
+/// # Errors
+/// [`Unreadable`].
+pub fn read(text: &str, bounds: &Bounds) -> Result<Arc<Override>, Unreadable> {
+    let stored: Stored = serde_json::from_str(text)?;
+    let change = match &stored {
+        Stored { ban: true, .. } => Change::Ban,
+        Stored { unlimited: true, .. } => Change::Unlimited,
+        Stored { shadow: true, .. } => Change::Shadow,
+        Stored { factor: Some(factor), .. } => Change::Factor(*factor),
+        Stored { limits: Some(limits), .. } => Change::Limits(LimitChanges::parse(limits, bounds)?),
+        _ => return Err(Unreadable::Change),
+    };
+    let one = Override {
+        id: stored.id.into(),
+        domain: stored.domain.into(),
+        pattern: stored.key.into_iter().map(Into::into).collect(),
+        change,
+        reason: stored.reason.into(),
+        author: stored.author.into(),
+        set_at: stored.set_at_us,
+        start: stored.start_us,
+        end: stored.end_us,
+    };
+    one.check_bounds()?;
+    Ok(Arc::new(one))
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}

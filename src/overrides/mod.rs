@@ -1,0 +1,285 @@
+//! Overrides while the service runs: kept in the store with a log of who changed what, read by every replica several times a
+//! second, and put over the policy in force.
+
+mod document;
+mod known;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+use weir_core::{
+    algorithm::Bounds,
+    domain::{Clock, Micros},
+};
+use weir_policy::{
+    Overrides,
+    overrides::{Change, Effect, Override, OverrideError, effects},
+};
+use weir_store::{
+    AnyStore, StoreError,
+    documents::{Change as DocumentChange, ChangeError, ChangeId, Documents},
+    machine::{Machine, System},
+};
+use weir_telemetry::LogLimit;
+
+use crate::{limiter::Limiter, telemetry::OverrideMeter};
+pub use document::{Unreadable, read};
+use known::Known;
+
+/// The name of the documents.
+pub const DOCUMENTS: &str = "overrides";
+/// How often the store is asked for changes: a change is in force everywhere within a second.
+const POLL_EVERY: Duration = Duration::from_millis(250);
+/// Who ends an override whose time is over.
+const BY_TIME: &str = "weir (its end)";
+
+/// The overrides of a service.
+pub struct OverrideService {
+    documents: Documents,
+    limiter: Arc<Limiter<AnyStore>>,
+    clock: Arc<dyn Clock>,
+    bounds: Bounds,
+    known: Mutex<Known>,
+    /// One reads at a time, so that what is older never replaces what is newer.
+    reading: tokio::sync::Mutex<()>,
+    meter: OverrideMeter,
+    warnings: LogLimit,
+}
+
+/// An override to be set.
+#[derive(Debug)]
+pub struct NewOverride {
+    /// The domain.
+    pub domain: String,
+    /// The pattern of the keys.
+    pub pattern: Vec<String>,
+    /// What it changes.
+    pub change: Change,
+    /// Why.
+    pub reason: String,
+    /// From then on; `None`: from now on.
+    pub start: Option<Micros>,
+    /// Until then.
+    pub end: Option<Ending>,
+}
+
+/// When an override ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Ending {
+    /// At this moment.
+    At(Micros),
+    /// So long after its start.
+    After(Micros),
+}
+
+/// What was set, or would be.
+pub struct Set {
+    /// The override.
+    pub what: Arc<Override>,
+    /// The one for the same keys before.
+    pub replaced: Option<Arc<Override>>,
+    /// What it does to the policy's limits.
+    pub effects: Vec<Effect>,
+}
+
+/// A change of an override, as the log has it.
+pub struct AuditEvent {
+    /// Its place in the log.
+    pub id: ChangeId,
+    /// Who made it.
+    pub actor: String,
+    /// The override before; `None`: there was none.
+    pub before: Option<Arc<Override>>,
+    /// The override after; `None`: it was ended.
+    pub after: Option<Arc<Override>>,
+}
+
+/// Why an override is not changed.
+#[derive(Debug, Error)]
+pub enum SetError {
+    /// It is not valid.
+    #[error(transparent)]
+    Invalid(#[from] OverrideError),
+    /// It cannot be stored.
+    #[error(transparent)]
+    Store(#[from] ChangeError),
+    /// The overrides cannot be read.
+    #[error(transparent)]
+    Read(#[from] StoreError),
+}
+
+impl OverrideService {
+    /// The overrides in these documents, over this limiter's policy.
+    pub fn new(documents: Documents, limiter: Arc<Limiter<AnyStore>>, bounds: Bounds) -> Self {
+        let (clock, meter) = (limiter.store().clock(), OverrideMeter::new(limiter.metrics()));
+        let (known, reading, warnings) = Default::default();
+        Self { documents, limiter, clock, bounds, known, reading, meter, warnings }
+    }
+
+    /// Reads what has changed, several times a second, for as long as this is polled.
+    pub async fn run(self: Arc<Self>) {
+        let mut ticks = interval(POLL_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.refresh().await;
+        }
+    }
+
+    /// Reads what has changed. Where that fails, what is known stays in force until its end.
+    pub async fn refresh(&self) {
+        if let Err(error) = self.read().await {
+            self.meter.failures.increment(1);
+            if self.warnings.allows(Instant::now()) {
+                let error = &error as &dyn std::error::Error;
+                warn!(error, "overrides cannot be read: those known stay in force until their end");
+            }
+        }
+    }
+
+    async fn read(&self) -> Result<(), StoreError> {
+        let _reading = self.reading.lock().await;
+        self.pass_edges().await;
+        let since = self.known.lock().since;
+        let changes = self.documents.changes(since).await?;
+        let mut known = self.known.lock();
+        if known.apply(changes, &self.bounds) {
+            self.put_in_force(&mut known);
+        }
+        self.meter.read();
+        Ok(())
+    }
+
+    /// Takes out of force what has ended, and out of the store where that answers: the first replica to do so logs it.
+    async fn pass_edges(&self) {
+        let ended = {
+            let mut known = self.known.lock();
+            let (has_passed, ended) = known.pass_edges(self.clock.now());
+            if has_passed {
+                self.put_in_force(&mut known);
+            }
+            ended
+        };
+        for (name, document) in ended {
+            let change =
+                DocumentChange { name, document: None, expected: Some(document.clone()), actor: BY_TIME.to_owned() };
+            // Or another replica was first, or the store is away, where the next one to read it finds it ended.
+            if let Ok(Some(_)) = self.documents.change(change).await {
+                info!(target: AUDIT, actor = BY_TIME, before = document, "override ended");
+            }
+        }
+    }
+
+    fn put_in_force(&self, known: &mut Known) {
+        let now = self.clock.now();
+        known.find_next_edge(now);
+        let overrides: Vec<_> = known.all().cloned().collect();
+        self.meter.overrides.set(overrides.len() as f64);
+        self.limiter.replace_overrides(Overrides::new(overrides, Arc::clone(&self.clock)));
+    }
+
+    /// Sets an override in place of the one for the same keys, or says only what would become of it (`dry_run`).
+    ///
+    /// # Errors
+    /// [`SetError`].
+    pub async fn set(&self, new: NewOverride, actor: &str, dry_run: bool) -> Result<Set, SetError> {
+        let NewOverride { domain, pattern, change, reason, start, end } = new;
+        let now = self.clock.now();
+        let start = start.unwrap_or(now);
+        let end = end.map(|end| match end {
+            Ending::At(end) => end,
+            Ending::After(length) => start.saturating_add(length),
+        });
+        let what = Override {
+            id: format!("{:012x}", System.random() & 0xffff_ffff_ffff).into(),
+            domain: domain.into(),
+            pattern: pattern.into_iter().map(Into::into).collect(),
+            change,
+            reason: reason.into(),
+            author: actor.into(),
+            set_at: now,
+            start,
+            end,
+        };
+        what.check_bounds()?;
+        if what.end.is_some_and(|end| end <= now) {
+            return Err(OverrideError::End.into());
+        }
+        let effects = effects(&self.limiter.current().policy, &what);
+        let name = document::name(&what.domain, &what.pattern);
+        if dry_run {
+            self.read().await?;
+            let replaced = self.known.lock().get(&name).cloned();
+            return Ok(Set { what: Arc::new(what), replaced, effects });
+        }
+        let document = Some(document::write(&what));
+        let change = DocumentChange { name, document: document.clone(), expected: None, actor: actor.to_owned() };
+        let changed = self.documents.change(change).await?;
+        let before = changed.and_then(|changed| changed.before);
+        info!(target: AUDIT, actor, before, after = document, "override set");
+        self.refresh().await;
+        let replaced = before.and_then(|before| document::read(&before, &self.bounds).ok());
+        Ok(Set { what: Arc::new(what), replaced, effects })
+    }
+
+    /// Ends the override of this pattern. `None`: there was none.
+    ///
+    /// # Errors
+    /// [`SetError`].
+    pub async fn end(&self, domain: &str, pattern: &[String], actor: &str) -> Result<Option<Arc<Override>>, SetError> {
+        let pattern: Vec<Box<str>> = pattern.iter().map(|segment| segment.as_str().into()).collect();
+        let name = document::name(domain, &pattern);
+        let change = DocumentChange { name, document: None, expected: None, actor: actor.to_owned() };
+        let before = self.documents.change(change).await?.and_then(|changed| changed.before);
+        let Some(before) = before else { return Ok(None) };
+        info!(target: AUDIT, actor, before, "override ended");
+        self.refresh().await;
+        Ok(document::read(&before, &self.bounds).ok())
+    }
+
+    /// The overrides of a domain, or of all, whose patterns begin so: by domain and pattern.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    pub async fn list(&self, domain: Option<&str>, prefix: &[String]) -> Result<Vec<Arc<Override>>, StoreError> {
+        self.read().await?;
+        let begins = |one: &Override| {
+            let mut segments = one.pattern.iter();
+            prefix.iter().all(|segment| segments.next().is_some_and(|its| **its == **segment))
+        };
+        let is_wanted = |one: &&Arc<Override>| domain.is_none_or(|domain| *one.domain == *domain) && begins(one);
+        Ok(self.known.lock().all().filter(is_wanted).cloned().collect())
+    }
+
+    /// Changes before a place in the log, or the last ones: the newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    pub async fn audit(&self, before: Option<ChangeId>, most: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        let read =
+            |document: Option<String>| document.and_then(|document| document::read(&document, &self.bounds).ok());
+        let events = self.documents.log(before, most).await?.into_iter();
+        Ok(events
+            .map(|it| AuditEvent { id: it.id, actor: it.actor, before: read(it.before), after: read(it.after) })
+            .collect())
+    }
+
+    /// The present by the clock that says which overrides act.
+    pub fn now(&self) -> Micros {
+        self.clock.now()
+    }
+
+    /// The bounds of parameters.
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+}
+
+/// Under what the log has a line for each change.
+const AUDIT: &str = "weir::audit";

@@ -1,0 +1,168 @@
+//! `SetOverride`, `EndOverride`, `ListOverrides`, `ListAudit`.
+
+use prost_types::Timestamp;
+use tonic::Code;
+use tracing::warn;
+use weir_core::{
+    algorithm::message::micros,
+    domain::{Micros, time::SECOND},
+};
+use weir_policy::overrides::{Change, Effect, LimitChanges, Override};
+use weir_store::{StoreError, documents::ChangeError};
+
+use super::AdminService;
+use crate::{
+    limiter::{CheckError, Invalid},
+    overrides::{Ending, NewOverride, SetError},
+    proto::{
+        self, AuditEvent, EndOverrideRequest, EndOverrideResponse, ListAuditRequest, ListAuditResponse,
+        ListOverridesRequest, ListOverridesResponse, OverrideEffect, SetOverrideRequest, SetOverrideResponse,
+        r#override::Change as ChangeMessage,
+    },
+    transport::{audit::Actor, status::Rejected},
+};
+
+/// Most overrides and changes of a page.
+const MAX_PAGE: usize = 1_000;
+/// Changes of a page, unless the request says how many.
+const AUDIT_PAGE: usize = 100;
+
+impl AdminService {
+    pub(super) async fn set_override(
+        &self,
+        request: SetOverrideRequest,
+        actor: &Actor,
+    ) -> Result<SetOverrideResponse, Rejected> {
+        let one = request.r#override.ok_or_else(|| invalid("override", "there is no override"))?;
+        let start = one.start.map(|at| moment(&at, "override.start")).transpose()?;
+        let end = one.end.map(|at| moment(&at, "override.end").map(Ending::At)).transpose()?;
+        let length = |ttl| micros(ttl).ok_or_else(|| invalid("ttl", "ttl is a duration in whole microseconds"));
+        let after = request.ttl.as_ref().map(|ttl| length(ttl).map(Ending::After)).transpose()?;
+        if end.is_some() && after.is_some() {
+            return Err(invalid("ttl", "an override has an end or a ttl, not both").into());
+        }
+        let change = match one.change {
+            None => return Err(invalid("override.change", "an override changes something: see Override.change").into()),
+            Some(ChangeMessage::Factor(factor)) => Change::Factor(factor),
+            Some(ChangeMessage::Limits(limits)) => {
+                let limits = LimitChanges::parse(&limits, self.overrides.bounds());
+                Change::Limits(limits.map_err(|error| refused(SetError::Invalid(error)))?)
+            }
+            Some(ChangeMessage::Unlimited(true)) => Change::Unlimited,
+            Some(ChangeMessage::Shadow(true)) => Change::Shadow,
+            Some(ChangeMessage::Ban(true)) => Change::Ban,
+            Some(_) => return Err(invalid("override.change", "a change is true, or left out").into()),
+        };
+        let new =
+            NewOverride { domain: one.domain, pattern: one.key, change, reason: one.reason, start, end: end.or(after) };
+        let set = self.overrides.set(new, &actor.name(), request.dry_run).await.map_err(refused)?;
+        let effect = |Effect { limit, before, after }| OverrideEffect { limit, before, after };
+        Ok(SetOverrideResponse {
+            r#override: Some(message(&set.what)),
+            replaced: set.replaced.as_deref().map(message),
+            effects: set.effects.into_iter().map(effect).collect(),
+        })
+    }
+
+    pub(super) async fn end_override(
+        &self,
+        request: &EndOverrideRequest,
+        actor: &Actor,
+    ) -> Result<EndOverrideResponse, Rejected> {
+        let ended = self.overrides.end(&request.domain, &request.key, &actor.name()).await.map_err(refused)?;
+        Ok(EndOverrideResponse { ended: ended.as_deref().map(message) })
+    }
+
+    pub(super) async fn list_overrides(
+        &self,
+        request: ListOverridesRequest,
+    ) -> Result<ListOverridesResponse, Rejected> {
+        let ListOverridesRequest { domain, prefix, page_size, cursor } = request;
+        let first: usize = if cursor.is_empty() { Ok(0) } else { cursor.parse() }.map_err(|_| unknown_cursor())?;
+        let most = page_of(page_size, MAX_PAGE);
+        let all = self.overrides.list(domain.as_deref(), &prefix).await.map_err(away)?;
+        let next = first.saturating_add(most);
+        let next_cursor = if next < all.len() { next.to_string() } else { String::new() };
+        let overrides = all.iter().skip(first).take(most).map(|one| message(one)).collect();
+        Ok(ListOverridesResponse { overrides, next_cursor })
+    }
+
+    pub(super) async fn list_audit(&self, request: &ListAuditRequest) -> Result<ListAuditResponse, Rejected> {
+        let cursor = Some(&request.cursor).filter(|cursor| !cursor.is_empty());
+        let before = cursor.map(|cursor| cursor.parse()).transpose().map_err(|_| unknown_cursor())?;
+        let most = page_of(request.page_size, AUDIT_PAGE);
+        let events = self.overrides.audit(before, most).await.map_err(away)?;
+        let next = events.last().filter(|_| events.len() == most);
+        let next_cursor = next.map(|event| event.id.to_string()).unwrap_or_default();
+        let event = |event: crate::overrides::AuditEvent| AuditEvent {
+            id: event.id.to_string(),
+            at: Some(timestamp(event.id.millis as Micros * 1_000)),
+            actor: event.actor,
+            before: event.before.as_deref().map(message),
+            after: event.after.as_deref().map(message),
+        };
+        Ok(ListAuditResponse { events: events.into_iter().map(event).collect(), next_cursor })
+    }
+}
+
+fn page_of(wanted: u32, usual: usize) -> usize {
+    if wanted == 0 { usual } else { (wanted as usize).min(MAX_PAGE) }
+}
+
+fn invalid(field: &str, message: &str) -> CheckError {
+    Invalid::field_error(field, message).into()
+}
+
+fn unknown_cursor() -> Rejected {
+    invalid("cursor", "not a cursor of an earlier answer").into()
+}
+
+fn away(error: StoreError) -> Rejected {
+    CheckError::Store(error).into()
+}
+
+fn refused(error: SetError) -> Rejected {
+    match error {
+        SetError::Invalid(error) => {
+            CheckError::from(Invalid::field_error(format!("override.{}", error.field()), error.to_string())).into()
+        }
+        SetError::Store(ChangeError::Store(error)) | SetError::Read(error) => away(error),
+        SetError::Store(error @ ChangeError::Full) => Rejected::new(Code::ResourceExhausted, error.to_string()),
+        SetError::Store(error @ ChangeError::File(_)) => {
+            warn!(error = &error as &dyn std::error::Error, "an override cannot be stored");
+            Rejected::new(Code::Unavailable, error.to_string())
+        }
+    }
+}
+
+/// An override as a message.
+pub(super) fn message(one: &Override) -> proto::Override {
+    proto::Override {
+        id: one.id.to_string(),
+        domain: one.domain.to_string(),
+        key: one.pattern.iter().map(ToString::to_string).collect(),
+        change: Some(match &one.change {
+            Change::Factor(factor) => ChangeMessage::Factor(*factor),
+            Change::Limits(limits) => ChangeMessage::Limits(limits.text().to_owned()),
+            Change::Unlimited => ChangeMessage::Unlimited(true),
+            Change::Shadow => ChangeMessage::Shadow(true),
+            Change::Ban => ChangeMessage::Ban(true),
+        }),
+        reason: one.reason.to_string(),
+        author: one.author.to_string(),
+        set_at: Some(timestamp(one.set_at)),
+        start: Some(timestamp(one.start)),
+        end: one.end.map(timestamp),
+    }
+}
+
+fn timestamp(at: Micros) -> Timestamp {
+    Timestamp { seconds: at.div_euclid(SECOND), nanos: (at.rem_euclid(SECOND) * 1_000) as i32 }
+}
+
+/// A moment of a message, in whole microseconds.
+fn moment(at: &Timestamp, field: &str) -> Result<Micros, CheckError> {
+    let is_valid = (0..1_000_000_000).contains(&at.nanos) && (0..=253_402_300_799).contains(&at.seconds);
+    let moment = at.seconds.checked_mul(SECOND).map(|seconds| seconds + Micros::from(at.nanos / 1_000));
+    moment.filter(|_| is_valid).ok_or_else(|| invalid(field, "a moment between 1970 and 9999"))
+}

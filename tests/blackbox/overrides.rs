@@ -1,0 +1,286 @@
+//! Overrides and bans: what they change, for whom, how long, and who may set them.
+
+use serde_json::{Value, json};
+use tonic::Code;
+use weir::proto::{
+    CheckAllRequest, CheckBatchRequest, CheckRequest, CheckResponse, EndOverrideRequest, ListAuditRequest, Override,
+    SetOverrideRequest, SetOverrideResponse, admin_client::AdminClient, r#override::Change,
+};
+
+use crate::support::{
+    Run, Server,
+    envoy::{descriptor, should_rate_limit},
+    eventually, finish,
+    http::Client,
+    requests::{check, gcra, peek, refusal, with_limits},
+    reservations::{commit, reserve, wanted},
+    server::Setup,
+    weir,
+};
+
+const POLICY: &str = "
+schema:
+  user:
+    children:
+      '*':
+        limits: [{ fixed_window: { count: 10, period: 1d }, name: per-user }]
+        children: { trade: { limits: [{ fixed_window: { count: 4, period: 1d }, name: trades }] } }
+";
+const TRADE: [&str; 3] = ["user", "alex", "trade"];
+
+fn over(key: &[&str], change: Change) -> Override {
+    let key = key.iter().map(ToString::to_string).collect();
+    Override { key, change: Some(change), reason: "a test".to_owned(), ..Default::default() }
+}
+
+async fn set(server: &Server, one: Override) -> SetOverrideResponse {
+    let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
+    AdminClient::new(server.channel().await).set_override(request).await.expect("an answer").into_inner()
+}
+
+async fn end(server: &Server, key: &[&str]) -> bool {
+    let request = EndOverrideRequest { key: key.iter().map(ToString::to_string).collect(), ..Default::default() };
+    let answer = AdminClient::new(server.channel().await).end_override(request).await.expect("an answer");
+    answer.into_inner().ended.is_some()
+}
+
+async fn ask(server: &Server, request: CheckRequest) -> CheckResponse {
+    server.client().await.check(request).await.expect("an answer").into_inner()
+}
+
+/// The most of each level.
+async fn limits(server: &Server, key: &[&str]) -> Vec<u64> {
+    ask(server, peek(key)).await.levels.iter().map(|level| level.limit).collect()
+}
+
+fn command(server: &Server, args: &[&str]) -> Run {
+    finish(weir().args(args).args(["--addr", &server.grpc]))
+}
+
+#[tokio::test]
+async fn an_override_changes_limits_and_keeps_their_counts() {
+    let server = Server::with_policy(POLICY);
+    ask(&server, check(&TRADE)).await;
+    for (change, expected) in [
+        (Change::Factor(0.1), vec![100, 40]),
+        (Change::Limits("{ name: trades, fixed_window: { count: 7, period: 1d } }".to_owned()), vec![10, 7]),
+        (Change::Shadow(true), vec![10, 4]),
+        (Change::Unlimited(true), vec![]),
+    ] {
+        let id = set(&server, over(&["user", "alex"], change.clone())).await.r#override.expect("it was set").id;
+        assert_eq!(limits(&server, &TRADE).await, expected, "{change:?}");
+        let answer = ask(&server, peek(&TRADE)).await;
+        assert_eq!((answer.r#override, &*answer.ban_reason), (id, ""));
+        let used: Vec<_> = answer.levels.iter().map(|level| level.limit - level.remaining).collect();
+        assert!(used.iter().all(|used| *used == 1), "{change:?} {used:?}");
+        assert_eq!(limits(&server, &["user", "sam", "trade"]).await, [10, 4]);
+    }
+    assert!(end(&server, &["user", "alex"]).await);
+    assert!(!end(&server, &["user", "alex"]).await);
+    let answer = ask(&server, peek(&TRADE)).await;
+    assert_eq!((&*answer.r#override, answer.remaining), ("", 3));
+}
+
+#[tokio::test]
+async fn a_ban_refuses_on_every_surface_and_charges_nothing() {
+    let server = Server::with_policy(POLICY);
+    let one = Override { reason: "scraping".to_owned(), ..over(&["user", "alex"], Change::Ban(true)) };
+    let ttl = Some(prost_types::Duration { seconds: 3_600, nanos: 0 });
+    let request = SetOverrideRequest { r#override: Some(one), ttl, dry_run: false };
+    AdminClient::new(server.channel().await).set_override(request).await.expect("it is set");
+    let is_refused = |answer: &CheckResponse| {
+        let retry = answer.retry_after.is_some_and(|retry| (3_500..=3_600).contains(&retry.seconds));
+        !answer.allowed && retry && !answer.never && answer.ban_reason == "scraping" && answer.levels.is_empty()
+    };
+    let own_limits = with_limits(check(&TRADE), vec![gcra(9, 9, 9)]);
+    for request in [check(&TRADE), check(&["user", "alex"]), peek(&TRADE), own_limits] {
+        let answer = ask(&server, request).await;
+        assert!(is_refused(&answer), "{answer:?}");
+    }
+    assert!(ask(&server, check(&["user", "sam"])).await.allowed);
+    let mut client = server.client().await;
+    let both = vec![check(&TRADE), check(&["user", "berta", "trade"])];
+    let batch = client.check_batch(CheckBatchRequest { checks: both.clone() }).await.expect("an answer").into_inner();
+    assert!(is_refused(&batch.results[0]) && batch.results[1].allowed);
+    let all = client.check_all(CheckAllRequest { checks: both }).await.expect("an answer").into_inner();
+    assert!(!all.allowed && is_refused(&all.results[0]) && all.results[1].allowed);
+    assert_eq!(ask(&server, peek(&["user", "berta"])).await.remaining, 9, "the batch alone has charged");
+    let reserved = reserve(&mut client, wanted(&TRADE, 1, 60_000)).await;
+    assert!(is_refused(&reserved.decision.expect("a decision")) && reserved.hold.is_empty());
+    let mut http = Client::connect(&server.http).expect("it accepts connections");
+    let answer = http.post("/v1/check", &json!({ "key": TRADE }));
+    assert_eq!((answer.status, &answer.json()["banReason"]), (429, &json!("scraping")));
+    assert!(answer.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().is_ok()));
+    let checked = command(&server, &["check", "user", "alex"]);
+    assert_eq!(checked.code, 1);
+    assert!(
+        checked.out.starts_with("refused by a ban, which ends in ") && checked.out.contains(": scraping"),
+        "{}",
+        checked.out
+    );
+    assert!(server.metric("weir_overridden_checks_total{domain=\"default\",change=\"ban\"}") >= 8.0);
+}
+
+#[tokio::test]
+async fn envoys_descriptors_are_overridden_too() {
+    let text =
+        "domain: edge\ndescriptors:\n- { key: remote_address, rate_limit: { unit: day, requests_per_unit: 3 } }\n";
+    let server = Server::with_policy(text);
+    let ask = async |address: &str| {
+        let request = envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest {
+            domain: "edge".to_owned(),
+            descriptors: vec![descriptor(&["remote_address", address], 0)],
+            ..Default::default()
+        };
+        let answer = should_rate_limit(server.channel().await, request).await.expect("an answer");
+        let status = &answer.statuses[0];
+        (
+            answer.overall_code,
+            status.current_limit.as_ref().map(|limit| limit.requests_per_unit),
+            status.limit_remaining,
+        )
+    };
+    let (ok, over_limit) = (1, 2);
+    assert_eq!(ask("10.0.0.1").await, (ok, Some(3), 3));
+    let one =
+        |address: &str, change| Override { domain: "edge".to_owned(), ..over(&["remote_address", address], change) };
+    set(&server, one("10.0.0.1", Change::Factor(0.5))).await;
+    assert_eq!(ask("10.0.0.1").await, (ok, Some(6), 6));
+    set(&server, one("10.0.0.1", Change::Ban(true))).await;
+    assert_eq!(ask("10.0.0.1").await, (over_limit, None, 0));
+    assert_eq!(ask("10.0.0.2").await, (ok, Some(3), 3));
+}
+
+#[tokio::test]
+async fn a_reservation_is_settled_under_any_override() {
+    let server = Server::with_policy(POLICY);
+    let mut client = server.client().await;
+    for change in [Change::Ban(true), Change::Unlimited(true), Change::Factor(0.5)] {
+        let hold = reserve(&mut client, wanted(&TRADE, 2, 60_000)).await.hold;
+        assert!(!hold.is_empty());
+        set(&server, over(&["user", "alex"], change.clone())).await;
+        commit(&mut client, &hold, Some(1)).await.expect("settled");
+        assert!(end(&server, &["user", "alex"]).await);
+    }
+    assert_eq!(ask(&server, peek(&TRADE)).await.remaining, 1, "one was used of each");
+}
+
+#[tokio::test]
+async fn an_override_starts_and_ends_by_itself_and_both_are_in_the_audit_log() {
+    let server = Server::with_policy(POLICY);
+    let moment = |seconds: i64| {
+        let now = std::time::SystemTime::now() + std::time::Duration::from_secs(seconds.unsigned_abs());
+        Some(prost_types::Timestamp::from(now))
+    };
+    let one = Override { start: moment(1), end: moment(2), ..over(&["user", "alex"], Change::Ban(true)) };
+    set(&server, one).await;
+    assert!(ask(&server, peek(&TRADE)).await.allowed, "it begins in a second");
+    let is_allowed = || command(&server, &["check", "--cost", "0", "user", "alex"]).code == 0;
+    eventually("it begins", || (!is_allowed()).then_some(()));
+    eventually("it ends", || is_allowed().then_some(()));
+    eventually("its end is in the log", || {
+        let audit = command(&server, &["audit", "--json"]).out;
+        let events: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert_eq!(events.last().expect("one was set")["actor"], "127.0.0.1");
+        (events.len() == 2 && events[0]["actor"] == "weir (its end)" && events[0]["after"].is_null()).then_some(())
+    });
+    assert!(server.log().iter().any(|line| line.contains("weir::audit") && line.contains("override set")));
+}
+
+#[tokio::test]
+async fn commands_set_list_and_end() {
+    let server = Server::with_policy(POLICY);
+    let raised =
+        command(&server, &["override", "set", "user/alex", "--times", "10", "--for", "1h", "--reason", "launch"]);
+    assert_eq!(raised.code, 0, "{}", raised.err);
+    assert!(raised.out.contains("user / alex: limits times 10 until "), "{}", raised.out);
+    assert!(
+        raised
+            .out
+            .contains("per-user: fixed_window { count: 10, period: 1d } -> fixed_window { count: 100, period: 1d }")
+    );
+    let dry = command(
+        &server,
+        &["override", "set", "user", "alex", "--factor", "2", "--reason", "less", "--dry-run", "--json"],
+    );
+    let dry: Value = serde_json::from_str(&dry.out).expect("JSON");
+    assert_eq!(
+        (&dry["dry_run"], &dry["replaced"]["factor"], &dry["override"]["factor"]),
+        (&json!(true), &json!(0.1), &json!(2.0))
+    );
+    assert_eq!(limits(&server, &TRADE).await, [100, 40], "a dry run changes nothing");
+    let banned = command(&server, &["ban", "user", "mallory", "--reason", "abuse"]);
+    assert_eq!(banned.code, 0, "{}", banned.err);
+    let listed = command(&server, &["overrides", "user", "mallory"]);
+    assert!(listed.out.contains("user / mallory: banned, until it is ended; 127.0.0.1: abuse"), "{}", listed.out);
+    assert_eq!(command(&server, &["override", "list"]).out.lines().count(), 2);
+    assert_eq!(command(&server, &["unban", "user/mallory"]).code, 0);
+    let again = command(&server, &["unban", "user/mallory"]);
+    assert_eq!((again.code, &*again.out), (1, "there is no override for user / mallory\n"));
+    for (args, message) in [
+        (&["override", "set", "user", "--factor", "0", "--reason", "x"][..], "a factor is 0.000001 to 1000000"),
+        (&["override", "set", "user", "--limits", "{ gcra: { burts: 9 } }", "--reason", "x"], "burts"),
+        (&["override", "set", "user", "", "--ban", "--reason", "x"], "a segment has 1 to 1024 bytes"),
+        (&["ban", "user", "--reason", ""], "a reason has 1 to 1024 bytes"),
+        (&["ban", "user", "--reason", "x", "--until", "2020-01-01T00:00:00Z"], "it ends before it starts"),
+    ] {
+        let run = command(&server, args);
+        assert!(run.code == 2 && run.err.contains(message), "{args:?}: {}", run.err);
+    }
+}
+
+#[tokio::test]
+async fn requests_out_of_bounds_name_the_field() {
+    let server = Server::with_policy(POLICY);
+    let mut client = AdminClient::new(server.channel().await);
+    let ttl = Some(prost_types::Duration { seconds: 9, nanos: 1 });
+    let both = Override {
+        end: Some(prost_types::Timestamp { seconds: 1 << 33, nanos: 0 }),
+        ..over(&["a"], Change::Ban(true))
+    };
+    for (one, ttl, field) in [
+        (None, None, "override"),
+        (Some(Override { change: None, ..over(&["a"], Change::Ban(true)) }), None, "override.change"),
+        (Some(over(&["a"], Change::Ban(false))), None, "override.change"),
+        (Some(over(&["a"; 33], Change::Ban(true))), None, "override.key"),
+        (Some(over(&["a"], Change::Factor(f64::INFINITY))), None, "override.factor"),
+        (Some(over(&["a"], Change::Ban(true))), ttl, "ttl"),
+        (Some(both), Some(prost_types::Duration { seconds: 9, nanos: 0 }), "ttl"),
+    ] {
+        let request = SetOverrideRequest { r#override: one, ttl, dry_run: false };
+        let status = client.set_override(request).await.expect_err("it is refused");
+        assert_eq!(refusal(&status), (Code::InvalidArgument, Some(field.to_owned())), "{status}");
+    }
+    let status = client.list_audit(ListAuditRequest { cursor: "here".to_owned(), ..Default::default() }).await;
+    assert_eq!(refusal(&status.expect_err("it is refused")).1.as_deref(), Some("cursor"));
+}
+
+#[tokio::test]
+async fn overrides_in_memory_survive_a_kill_beside_the_snapshot() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let snapshot = dir.path().join("weir.snapshot").display().to_string();
+    let start = || Setup::new().policy(POLICY).env("WEIR_STORE__SNAPSHOT__PATH", &snapshot).start();
+    let server = start();
+    for user in 0..20 {
+        set(&server, over(&["user", &user.to_string()], Change::Ban(true))).await;
+    }
+    assert!(end(&server, &["user", "7"]).await);
+    // By SIGKILL.
+    drop(server);
+    let server = start();
+    assert_eq!(command(&server, &["overrides"]).out.lines().count(), 19);
+    assert_eq!(command(&server, &["audit", "--limit", "99"]).out.lines().count(), 21);
+    assert!(!ask(&server, check(&["user", "3"])).await.allowed && ask(&server, check(&["user", "7"])).await.allowed);
+}
+
+#[tokio::test]
+async fn a_reload_keeps_overrides() {
+    let server = Server::with_policy(POLICY);
+    set(&server, over(&["user", "alex"], Change::Factor(0.1))).await;
+    server.replace_policy(&POLICY.replace("count: 10", "count: 20"));
+    eventually("the new policy is in force", || {
+        let checked = command(&server, &["check", "--json", "--cost", "0", "user", "alex"]);
+        let checked: Value = serde_json::from_str(&checked.out).expect("JSON");
+        (checked["limit"] == 200).then_some(())
+    });
+}

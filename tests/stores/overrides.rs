@@ -1,0 +1,207 @@
+//! Overrides that replicas share.
+
+use std::time::{Duration, Instant};
+
+use weir::proto::{
+    EndOverrideRequest, ListAuditRequest, ListOverridesRequest, Override, SetOverrideRequest,
+    admin_client::AdminClient, r#override::Change,
+};
+use weir_test_redis::{Cluster, ClusterOptions, Options, Server as Redis};
+
+use crate::{
+    service::{patient, replicas, runtime},
+    support::{
+        Server, eventually_async,
+        requests::{check, peek},
+    },
+};
+
+const POLICY: &str = "
+on_store_failure: allow
+schema: { user: { children: { '*': { limits: [{ fixed_window: { count: 1000000, period: 1d }, name: per-user }] } } } }
+";
+/// How soon a change is in force on every replica; it is to be within a second, and this machine may be busy.
+const SOON: Duration = Duration::from_secs(5);
+
+async fn set(server: &Server, user: &str, change: Change, seconds: Option<i64>) {
+    let one = Override {
+        key: vec!["user".to_owned(), user.to_owned()],
+        change: Some(change),
+        reason: "a test".to_owned(),
+        ..Default::default()
+    };
+    let ttl = seconds.map(|seconds| prost_types::Duration { seconds, nanos: 0 });
+    let request = SetOverrideRequest { r#override: Some(one), ttl, dry_run: false };
+    AdminClient::new(server.channel().await).set_override(request).await.expect("it is set");
+}
+
+async fn is_banned(server: &Server, user: &str) -> bool {
+    let answer = server.client().await.check(peek(&["user", user])).await.expect("an answer").into_inner();
+    !answer.ban_reason.is_empty()
+}
+
+async fn overrides(server: &Server) -> Vec<Override> {
+    let request = ListOverridesRequest::default();
+    AdminClient::new(server.channel().await).list_overrides(request).await.expect("an answer").into_inner().overrides
+}
+
+/// Every override that one replica sets is soon in force on all; each replica's own at once.
+fn replicas_share_overrides(url: &str) {
+    let services = replicas(url, POLICY);
+    runtime().block_on(async {
+        let mut slowest = Duration::ZERO;
+        for (number, service) in services.iter().enumerate() {
+            let user = number.to_string();
+            set(service, &user, Change::Ban(true), None).await;
+            assert!(is_banned(service, &user).await, "on the replica that has set it");
+            let since = Instant::now();
+            for other in &services {
+                eventually_async("it is in force", async || is_banned(other, &user).await.then_some(())).await;
+            }
+            slowest = slowest.max(since.elapsed());
+        }
+        println!("in force everywhere after {slowest:?} at most");
+        assert!(slowest < SOON);
+        let late = patient(url).policy(POLICY).start();
+        assert!(is_banned(&late, "0").await, "on a replica that starts later, from its first answer on");
+        assert_eq!(overrides(&late).await.len(), services.len());
+        let end = EndOverrideRequest { key: vec!["user".to_owned(), "0".to_owned()], ..Default::default() };
+        AdminClient::new(late.channel().await).end_override(end).await.expect("it ends");
+        for service in &services {
+            eventually_async("it has ended", async || (!is_banned(service, "0").await).then_some(())).await;
+        }
+    });
+}
+
+#[test]
+fn replicas_share_overrides_on_redis() {
+    let redis = Redis::start(Options::socket());
+    replicas_share_overrides(&redis.url());
+}
+
+#[test]
+fn replicas_share_overrides_on_a_cluster() {
+    let cluster = Cluster::start(&ClusterOptions::default());
+    replicas_share_overrides(&cluster.url());
+}
+
+#[test]
+fn overrides_stay_and_end_in_time_while_the_store_is_away() {
+    let redis = Redis::start(Options::socket());
+    let start = |_| patient(&redis.url()).policy(POLICY).env("WEIR_STORE__REDIS__COMMAND_TIMEOUT", "1s").start();
+    let services: Vec<_> = (0..3).map(start).collect();
+    runtime().block_on(async {
+        set(&services[0], "short", Change::Ban(true), Some(6)).await;
+        set(&services[0], "long", Change::Ban(true), None).await;
+        let until = Instant::now() + Duration::from_secs(6);
+        for service in &services {
+            eventually_async("it is in force", async || is_banned(service, "long").await.then_some(())).await;
+        }
+        redis.pause();
+        for service in &services {
+            assert!(is_banned(service, "short").await && is_banned(service, "long").await);
+        }
+        assert!(Instant::now() < until, "this machine is too busy for this test");
+        // A ban needs no store, and what has none is decided by on_store_failure: fast, once the circuit breaker is open.
+        tokio::time::sleep_until(until.into()).await;
+        for service in &services {
+            eventually_async("it has ended", async || (!is_banned(service, "short").await).then_some(())).await;
+            assert!(is_banned(service, "long").await);
+        }
+        redis.resume();
+        eventually_async("the first replica to notice its end has logged it", async || {
+            let left = overrides_or_none(&services[1]).await?;
+            (left.len() == 1).then_some(())
+        })
+        .await;
+    });
+}
+
+async fn overrides_or_none(server: &Server) -> Option<Vec<Override>> {
+    let answer = AdminClient::new(server.channel().await).list_overrides(ListOverridesRequest::default()).await;
+    Some(answer.ok()?.into_inner().overrides)
+}
+
+#[test]
+fn no_answered_change_is_missing_in_the_audit_log_after_a_kill() {
+    let redis = Redis::start(Options::socket());
+    let mut services = replicas(&redis.url(), POLICY);
+    let reader = services.pop().expect("four");
+    runtime().block_on(async {
+        let mut setting = Vec::new();
+        for (number, service) in services.into_iter().enumerate() {
+            let admin = AdminClient::new(service.channel().await);
+            setting.push(tokio::spawn(async move {
+                let mut answered = Vec::new();
+                for round in 0..200 {
+                    let one = Override {
+                        key: vec!["user".to_owned(), format!("{number}-{round}")],
+                        change: Some(Change::Factor(2.0)),
+                        reason: "a test".to_owned(),
+                        ..Default::default()
+                    };
+                    let request = SetOverrideRequest { r#override: Some(one), ..Default::default() };
+                    match admin.clone().set_override(request).await {
+                        Ok(answer) => answered.extend(answer.into_inner().r#override.map(|set| set.id)),
+                        Err(_) => break,
+                    }
+                    if round == 100 {
+                        service.signal(rustix::process::Signal::KILL);
+                    }
+                }
+                answered
+            }));
+        }
+        let mut answered = Vec::new();
+        for setting in setting {
+            answered.extend(setting.await.expect("it ends"));
+        }
+        assert!(answered.len() >= 300);
+        let (mut logged, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let request = ListAuditRequest { cursor, ..Default::default() };
+            let mut admin = AdminClient::new(reader.channel().await);
+            let page = admin.list_audit(request).await.expect("an answer").into_inner();
+            logged.extend(page.events.into_iter().filter_map(|event| event.after.map(|after| after.id)));
+            cursor = page.next_cursor;
+            if cursor.is_empty() {
+                break;
+            }
+        }
+        let missing: Vec<_> = answered.iter().filter(|id| !logged.contains(id)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    });
+}
+
+#[test]
+fn a_ban_holds_under_load() {
+    let redis = Redis::start(Options::socket());
+    let services = replicas(&redis.url(), POLICY);
+    runtime().block_on(async {
+        let loads: Vec<_> = services
+            .iter()
+            .map(|service| async {
+                let mut client = service.client().await;
+                let (mut before, mut after, mut banned_at) = (0_u32, 0_u32, None);
+                let until = Instant::now() + Duration::from_secs(4);
+                while Instant::now() < until {
+                    let answer = client.check(check(&["user", "alex"])).await.expect("an answer").into_inner();
+                    match (answer.ban_reason.is_empty(), banned_at) {
+                        (true, None) => before += 1,
+                        (false, None) => banned_at = Some(Instant::now()),
+                        (false, Some(_)) => after += 1,
+                        (true, Some(_)) => panic!("allowed again"),
+                    }
+                }
+                (before, after)
+            })
+            .collect();
+        let banning = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            set(&services[0], "alex", Change::Ban(true), None).await;
+        };
+        let (loads, ()) = futures_util::future::join(futures_util::future::join_all(loads), banning).await;
+        println!("answers before and after the ban: {loads:?}");
+        assert!(loads.iter().all(|(before, after)| *before > 0 && *after > 0), "{loads:?}");
+    });
+}
